@@ -64,7 +64,9 @@ func (f Fence) Compare(g Fence) int {
 	return cmp.Or(cmp.Compare(f.RootEpoch, g.RootEpoch), cmp.Compare(f.ClusterTerm, g.ClusterTerm), cmp.Compare(f.Sequence, g.Sequence))
 }
 
-func (f Fence) String() string { return fmt.Sprintf("%d.%d.%d", f.RootEpoch, f.ClusterTerm, f.Sequence) }
+func (f Fence) String() string {
+	return fmt.Sprintf("%d.%d.%d", f.RootEpoch, f.ClusterTerm, f.Sequence)
+}
 
 // MaxNameLength is the length of a DNS label, because names become parts of addresses.
 const MaxNameLength = 63
