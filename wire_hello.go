@@ -1,0 +1,228 @@
+package skerry
+
+import (
+	"fmt"
+	"time"
+)
+
+// The control protocol's versions spoken by this build. Peers pick the highest version that both speak; parents are
+// upgraded first and keep the previous two.
+const (
+	ProtocolMin uint32 = 1
+	ProtocolMax uint32 = 1
+)
+
+// Tier is the part a process plays in the federation ("role" on the command line; people have roles too, hence the
+// other word here).
+type Tier string
+
+// The three tiers.
+const (
+	TierRoot    Tier = "root"
+	TierCluster Tier = "cluster"
+	TierWorker  Tier = "worker"
+)
+
+// Parent gives the tier above: root for a cluster, cluster for a worker, and "" for anything else.
+func (t Tier) Parent() Tier {
+	switch t {
+	case TierCluster:
+		return TierRoot
+	case TierWorker:
+		return TierCluster
+	}
+	return ""
+}
+
+// Valid reports whether t is one of the three.
+func (t Tier) Valid() bool { return t == TierRoot || t == TierCluster || t == TierWorker }
+
+// FrameType is the first byte of a frame on a link. Numbers are never reused.
+type FrameType byte
+
+// Frame types of protocol 1.
+const (
+	FrameHello        FrameType = 1
+	FrameWelcome      FrameType = 2
+	FrameRefuse       FrameType = 3
+	FramePing         FrameType = 4
+	FramePong         FrameType = 5
+	FrameSetDelta     FrameType = 16
+	FrameSetChunk     FrameType = 17
+	FrameSetAck       FrameType = 18
+	FrameSetWant      FrameType = 19
+	FrameSetHeldWant  FrameType = 20
+	FrameSetHeld      FrameType = 21
+	FrameEvents       FrameType = 32
+	FrameEventsAck    FrameType = 33
+	FrameReport       FrameType = 34
+	FrameOpenStreams  FrameType = 48
+	FrameStreamHello  FrameType = 49
+	FrameStreamHeader FrameType = 50
+	FrameStreamOpened FrameType = 51
+	FrameJoin         FrameType = 64
+	FrameRenew        FrameType = 65
+	FrameJoined       FrameType = 66
+)
+
+// Message is anything that travels in a frame. Messages are values: whoever sends one gives up the slices inside.
+type Message interface {
+	FrameType() FrameType
+}
+
+// NewMessage gives a pointer to the zero message of a type for a decoder, or nil for an unknown type. Unknown types
+// are skipped by receivers, so that an older peer survives a newer one.
+func NewMessage(t FrameType) Message {
+	switch t {
+	case FrameHello:
+		return new(Hello)
+	case FrameWelcome:
+		return new(Welcome)
+	case FrameRefuse:
+		return new(Refuse)
+	case FramePing:
+		return new(Ping)
+	case FramePong:
+		return new(Pong)
+	case FrameSetDelta:
+		return new(SetDelta)
+	case FrameSetChunk:
+		return new(SetChunk)
+	case FrameSetAck:
+		return new(SetAck)
+	case FrameSetWant:
+		return new(SetWant)
+	case FrameSetHeldWant:
+		return new(SetHeldWant)
+	case FrameSetHeld:
+		return new(SetHeld)
+	case FrameEvents:
+		return new(Events)
+	case FrameEventsAck:
+		return new(EventsAck)
+	case FrameReport:
+		return new(Report)
+	case FrameOpenStreams:
+		return new(OpenStreams)
+	case FrameStreamHello:
+		return new(StreamHello)
+	case FrameStreamHeader:
+		return new(StreamHeader)
+	case FrameStreamOpened:
+		return new(StreamOpened)
+	case FrameJoin:
+		return new(Join)
+	case FrameRenew:
+		return new(Renew)
+	case FrameJoined:
+		return new(Joined)
+	}
+	return nil
+}
+
+// Hello is the child's first frame on a control connection. Tier and Name must be those of its certificate.
+type Hello struct {
+	Tier        Tier     `cbor:"1,keyasint,omitempty"`
+	Name        string   `cbor:"2,keyasint,omitempty"`
+	Version     string   `cbor:"3,keyasint,omitempty"` // software version, for people
+	ProtocolMin uint32   `cbor:"4,keyasint,omitempty"`
+	ProtocolMax uint32   `cbor:"5,keyasint,omitempty"`
+	Features    []string `cbor:"6,keyasint,omitempty"` // offered
+	Required    []string `cbor:"7,keyasint,omitempty"` // the link is of no use without these
+	// Sets says, for each set that the child receives, what it holds.
+	Sets []SetAck `cbor:"8,keyasint,omitempty"`
+	// Boot is a random id of this run of the agent; Machine names the device for people (machine id or host name).
+	Boot    string `cbor:"9,keyasint,omitempty"`
+	Machine string `cbor:"10,keyasint,omitempty"`
+	// Time is the child's wall clock in Unix milliseconds, from which the parent names a skew. It decides nothing.
+	Time int64 `cbor:"11,keyasint,omitempty"`
+}
+
+// FrameType implements Message.
+func (Hello) FrameType() FrameType { return FrameHello }
+
+// Welcome accepts a Hello. After it, both sides send what they like.
+type Welcome struct {
+	Protocol    uint32      `cbor:"1,keyasint,omitempty"` // the version spoken from now on
+	Features    []string    `cbor:"2,keyasint,omitempty"` // offered by both
+	Tier        Tier        `cbor:"3,keyasint,omitempty"` // the parent's
+	Name        string      `cbor:"4,keyasint,omitempty"`
+	Version     string      `cbor:"5,keyasint,omitempty"`
+	Incarnation Incarnation `cbor:"6,keyasint,omitempty"` // of the parent's store
+	// Sets says, for each set that the child sends, what the parent holds.
+	Sets []SetAck `cbor:"7,keyasint,omitempty"`
+	// Events is how far the parent has kept the child's events.
+	Events EventsAck `cbor:"8,keyasint"`
+	// KeepAlive in milliseconds: the child pings when it has sent nothing for that long; either side gives the
+	// connection up after three times as long without a frame.
+	KeepAlive uint32 `cbor:"9,keyasint,omitempty"`
+	Time      int64  `cbor:"10,keyasint,omitempty"` // the parent's wall clock, Unix milliseconds
+}
+
+// FrameType implements Message.
+func (Welcome) FrameType() FrameType { return FrameWelcome }
+
+// RefuseCode says why a peer was turned away, for programs.
+type RefuseCode string
+
+// Reasons of a refusal.
+const (
+	RefuseProtocol      RefuseCode = "protocol"       // no common protocol version
+	RefuseFeature       RefuseCode = "feature"        // a required feature is unknown
+	RefuseIdentity      RefuseCode = "identity"       // the certificate says another name or tier
+	RefuseExpired       RefuseCode = "expired"        // the certificate has expired; renew, then come again
+	RefuseRevoked       RefuseCode = "revoked"        // the key was revoked
+	RefuseUnknown       RefuseCode = "unknown"        // the key is not enrolled here
+	RefuseClone         RefuseCode = "clone"          // the same identity runs on two machines
+	RefuseTokenUsed     RefuseCode = "token-used"     // one-time token was used before
+	RefuseTokenExpired  RefuseCode = "token-expired"  //
+	RefuseTokenUnknown  RefuseCode = "token-unknown"  // never existed here, deleted, or the secret is wrong
+	RefuseTokenRole     RefuseCode = "token-role"     // token is for another tier
+	RefuseTokenName     RefuseCode = "token-name"     // token is bound to another name
+	RefuseNameTaken     RefuseCode = "name-taken"     // another key is enrolled under this name
+	RefuseMalformed     RefuseCode = "malformed"      // request does not parse
+	RefuseBusy          RefuseCode = "busy"           // try again after RetryAfter
+	RefuseStreamKind    RefuseCode = "stream-kind"    // nobody serves this kind of stream
+	RefuseNotAuthorised RefuseCode = "not-authorised" // policy says no
+	RefuseInternal      RefuseCode = "internal"       // the parent could not answer, for example its disk is full
+)
+
+// Refuse turns a peer, a join or a stream away. It is also the error that callers get.
+type Refuse struct {
+	Code   RefuseCode `cbor:"1,keyasint,omitempty"`
+	Reason string     `cbor:"2,keyasint,omitempty"`
+	Hint   string     `cbor:"3,keyasint,omitempty"`
+	// RetryAfter in milliseconds; 0 leaves it to the child's back-off.
+	RetryAfter uint32 `cbor:"4,keyasint,omitempty"`
+}
+
+// FrameType implements Message.
+func (Refuse) FrameType() FrameType { return FrameRefuse }
+
+// Error gives reason and hint.
+func (r Refuse) Error() string {
+	if r.Hint == "" {
+		return r.Reason
+	}
+	return fmt.Sprintf("%s (%s)", r.Reason, r.Hint)
+}
+
+// Wait is RetryAfter as a duration.
+func (r Refuse) Wait() time.Duration { return time.Duration(r.RetryAfter) * time.Millisecond }
+
+// Ping asks for a Pong with the same nonce. RTT is what the sender measured last, in microseconds, 0 if unknown.
+type Ping struct {
+	Nonce uint64 `cbor:"1,keyasint,omitempty"`
+	RTT   uint32 `cbor:"2,keyasint,omitempty"`
+}
+
+// FrameType implements Message.
+func (Ping) FrameType() FrameType { return FramePing }
+
+// Pong answers a Ping.
+type Pong struct {
+	Nonce uint64 `cbor:"1,keyasint,omitempty"`
+}
+
+// FrameType implements Message.
+func (Pong) FrameType() FrameType { return FramePong }

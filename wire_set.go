@@ -1,0 +1,115 @@
+package skerry
+
+// Digest is a multiset hash over the items of a set: the sum, lane by lane, of a 128-bit hash of every key and value. It
+// detects divergence; it is no signature.
+type Digest [16]byte
+
+// SetItem is one item of a set. Value is opaque here. Gen is the generation of its last change. A deleted item is a
+// tombstone and has no value.
+type SetItem struct {
+	Key     string     `cbor:"1,keyasint,omitempty"`
+	Value   []byte     `cbor:"2,keyasint,omitempty"`
+	Gen     Generation `cbor:"3,keyasint,omitempty"`
+	Deleted bool       `cbor:"4,keyasint,omitempty"`
+}
+
+// SetDelta changes a set from generation Base to Gen. It applies to a receiver of the same incarnation whose
+// generation lies in [Base, Gen), and only if the digest of the result is Digest.
+type SetDelta struct {
+	Set         string      `cbor:"1,keyasint,omitempty"`
+	Incarnation Incarnation `cbor:"2,keyasint,omitempty"`
+	Base        Generation  `cbor:"3,keyasint,omitempty"`
+	Gen         Generation  `cbor:"4,keyasint,omitempty"`
+	Digest      Digest      `cbor:"5,keyasint"`
+	Items       []SetItem   `cbor:"6,keyasint,omitempty"`
+}
+
+// FrameType implements Message.
+func (SetDelta) FrameType() FrameType { return FrameSetDelta }
+
+// SetChunk is a part of a snapshot of a set at Gen or, when Delta is set, of a change from Base to Gen that is too
+// large for one frame. Parts take effect together when the one with Last has arrived and the digest fits.
+type SetChunk struct {
+	Set         string      `cbor:"1,keyasint,omitempty"`
+	Incarnation Incarnation `cbor:"2,keyasint,omitempty"`
+	Base        Generation  `cbor:"3,keyasint,omitempty"`
+	Gen         Generation  `cbor:"4,keyasint,omitempty"`
+	Digest      Digest      `cbor:"5,keyasint"` // of the whole set at Gen
+	Items       []SetItem   `cbor:"6,keyasint,omitempty"`
+	Index       uint32      `cbor:"7,keyasint,omitempty"`
+	Last        bool        `cbor:"8,keyasint,omitempty"`
+	Delta       bool        `cbor:"9,keyasint,omitempty"`
+}
+
+// FrameType implements Message.
+func (SetChunk) FrameType() FrameType { return FrameSetChunk }
+
+// SetAck says what a receiver holds of a set. It answers every delta and chunk and stands in Hello and Welcome.
+type SetAck struct {
+	Set         string      `cbor:"1,keyasint,omitempty"`
+	Incarnation Incarnation `cbor:"2,keyasint,omitempty"` // empty: holds nothing
+	Gen         Generation  `cbor:"3,keyasint,omitempty"`
+	Digest      Digest      `cbor:"4,keyasint"`
+	// A transfer in parts under way: of Part, parts before Next have arrived.
+	PartIncarnation Incarnation `cbor:"5,keyasint,omitempty"`
+	PartGen         Generation  `cbor:"6,keyasint,omitempty"`
+	PartNext        uint32      `cbor:"7,keyasint,omitempty"`
+	// Orphans are items of earlier incarnations that the present one has neither named nor deleted.
+	Orphans      uint32 `cbor:"8,keyasint,omitempty"`
+	OrphanDigest Digest `cbor:"9,keyasint"`
+}
+
+// FrameType implements Message.
+func (SetAck) FrameType() FrameType { return FrameSetAck }
+
+// SetWantReason says why a receiver could not use a frame.
+type SetWantReason string
+
+// Reasons of a SetWant.
+const (
+	WantGap      SetWantReason = "gap"      // base is ahead of what the receiver has: begin again at Gen
+	WantSnapshot SetWantReason = "snapshot" // other incarnation, or the digest differed: send everything
+	WantRetired  SetWantReason = "retired"  // incarnation Of was replaced before and never comes back
+)
+
+// SetWant asks the source to begin again.
+type SetWant struct {
+	Set         string        `cbor:"1,keyasint,omitempty"`
+	Incarnation Incarnation   `cbor:"2,keyasint,omitempty"` // what the receiver holds
+	Gen         Generation    `cbor:"3,keyasint,omitempty"`
+	Reason      SetWantReason `cbor:"4,keyasint,omitempty"`
+	Of          Incarnation   `cbor:"5,keyasint,omitempty"` // incarnation of the frame refused
+}
+
+// FrameType implements Message.
+func (SetWant) FrameType() FrameType { return FrameSetWant }
+
+// SetHeldWant asks the receiver of a set for its orphans, from part Next on.
+type SetHeldWant struct {
+	Set    string `cbor:"1,keyasint,omitempty"`
+	Next   uint32 `cbor:"2,keyasint,omitempty"`
+	Digest Digest `cbor:"3,keyasint"` // of the orphans that the asker means
+}
+
+// FrameType implements Message.
+func (SetHeldWant) FrameType() FrameType { return FrameSetHeldWant }
+
+// HeldItem is an item of an earlier incarnation that a receiver keeps.
+type HeldItem struct {
+	Key         string      `cbor:"1,keyasint,omitempty"`
+	Value       []byte      `cbor:"2,keyasint,omitempty"`
+	Gen         Generation  `cbor:"3,keyasint,omitempty"`
+	Incarnation Incarnation `cbor:"4,keyasint,omitempty"`
+}
+
+// SetHeld lists a receiver's orphans in parts. It takes effect when complete and verified.
+type SetHeld struct {
+	Set    string     `cbor:"1,keyasint,omitempty"`
+	Digest Digest     `cbor:"2,keyasint"`
+	Items  []HeldItem `cbor:"3,keyasint,omitempty"`
+	Index  uint32     `cbor:"4,keyasint,omitempty"`
+	Last   bool       `cbor:"5,keyasint,omitempty"`
+}
+
+// FrameType implements Message.
+func (SetHeld) FrameType() FrameType { return FrameSetHeld }
