@@ -1,0 +1,178 @@
+package skerry
+
+import "time"
+
+// Assignment is an instance that a parent wants its child to run: an item of the child's desired set, under the key
+// "inst/<id>". Its absence means nothing; a tombstone ends it.
+type Assignment struct {
+	ID       InstanceID        `json:"id" cbor:"1,keyasint"`
+	Service  ServiceKey        `json:"service" cbor:"2,keyasint"`
+	Org      string            `json:"org,omitempty" cbor:"3,keyasint,omitempty"`
+	Ordinal  int               `json:"ordinal" cbor:"4,keyasint,omitempty"`
+	Gen      Generation        `json:"generation" cbor:"5,keyasint"`                  // the application's generation it comes from
+	Revision string            `json:"revision" cbor:"6,keyasint"`                    // hash of the service's template
+	Spec     ServiceSpec       `json:"spec" cbor:"7,keyasint"`                        // marshalled as JSON inside CBOR
+	Fence    Fence             `json:"fence" cbor:"8,keyasint"`                       // a higher one wins
+	Restart  uint64            `json:"restart,omitempty" cbor:"9,keyasint,omitempty"` // raised to ask for a restart in place
+	Deadline time.Time         `json:"deadline,omitzero" cbor:"10,keyasint,omitzero"` // convergence: answer before
+	Digest   map[string]string `json:"digest,omitempty" cbor:"11,keyasint,omitempty"` // image reference -> digest, resolved once per revision
+	Excluded []WorkerName      `json:"-" cbor:"-"`
+}
+
+// AssignmentKey and the other key functions give the keys of items in sets.
+func AssignmentKey(id InstanceID) string { return "inst/" + string(id) }
+
+// EndpointsKey is the key of the Endpoints of a service in a worker's desired set.
+func EndpointsKey(k ServiceKey) string { return "ep/" + k.String() }
+
+// Endpoint is where one ready instance of a service is reached: a port of its worker.
+type Endpoint struct {
+	Instance InstanceID `json:"instance" cbor:"1,keyasint"`
+	Port     string     `json:"port" cbor:"2,keyasint"`    // name of the port
+	Address  string     `json:"address" cbor:"3,keyasint"` // host:port
+	Protocol string     `json:"protocol" cbor:"4,keyasint,omitempty"`
+}
+
+// Endpoints lists the endpoints of one service; workers that run something linked to it keep them in a file.
+type Endpoints struct {
+	Service ServiceKey `json:"service" cbor:"1,keyasint"`
+	List    []Endpoint `json:"endpoints" cbor:"2,keyasint"`
+}
+
+// PortBinding is a port of an instance with the port of the worker that leads to it.
+type PortBinding struct {
+	Name     string `json:"name" cbor:"1,keyasint"`
+	Port     int    `json:"port" cbor:"2,keyasint"`
+	HostPort int    `json:"hostPort,omitempty" cbor:"3,keyasint,omitempty"`
+	Protocol string `json:"protocol" cbor:"4,keyasint,omitempty"`
+	Address  string `json:"address,omitempty" cbor:"5,keyasint,omitempty"` // host:port, set by the cluster
+}
+
+// Exit says how a container ended.
+type Exit struct {
+	Code      int       `json:"code" cbor:"1,keyasint"`
+	Signal    string    `json:"signal,omitempty" cbor:"2,keyasint,omitempty"`
+	OOMKilled bool      `json:"oomKilled,omitempty" cbor:"3,keyasint,omitempty"`
+	At        time.Time `json:"at" cbor:"4,keyasint"`
+	Message   string    `json:"message,omitempty" cbor:"5,keyasint,omitempty"`
+}
+
+// Observation is what a child reports of one instance: an item of its observed set, under AssignmentKey. It repeats the
+// generation and fence that it reflects. Worker names and addresses never go from a cluster to the root.
+type Observation struct {
+	ID        InstanceID    `json:"id" cbor:"1,keyasint"`
+	Gen       Generation    `json:"generation" cbor:"2,keyasint"`
+	Fence     Fence         `json:"fence" cbor:"3,keyasint"`
+	State     State         `json:"state" cbor:"4,keyasint"`
+	Phase     Phase         `json:"phase,omitempty" cbor:"5,keyasint,omitempty"`
+	Ready     bool          `json:"ready" cbor:"6,keyasint,omitempty"`
+	Reason    string        `json:"reason,omitempty" cbor:"7,keyasint,omitempty"`
+	Restarts  int           `json:"restarts,omitempty" cbor:"8,keyasint,omitempty"`
+	Restart   uint64        `json:"restart,omitempty" cbor:"9,keyasint,omitempty"` // the request that was carried out last
+	Exit      *Exit         `json:"exit,omitempty" cbor:"10,keyasint,omitempty"`
+	StartedAt time.Time     `json:"startedAt,omitzero" cbor:"11,keyasint,omitzero"`
+	Ports     []PortBinding `json:"ports,omitempty" cbor:"12,keyasint,omitempty"`
+	Address   string        `json:"address,omitempty" cbor:"13,keyasint,omitempty"` // instance address on its worker
+	Runtime   string        `json:"runtime,omitempty" cbor:"14,keyasint,omitempty"`
+	// Rejected is set by a cluster that has no place for the instance; Why counts what ruled its workers out.
+	Rejected bool     `json:"rejected,omitempty" cbor:"15,keyasint,omitempty"`
+	Why      []Reason `json:"why,omitempty" cbor:"16,keyasint,omitempty"`
+	// Want and Have count the copies of a perWorker assignment.
+	Want        int    `json:"want,omitempty" cbor:"17,keyasint,omitempty"`
+	Have        int    `json:"have,omitempty" cbor:"18,keyasint,omitempty"`
+	Digest      string `json:"digest,omitempty" cbor:"19,keyasint,omitempty"`      // of the main image that runs
+	Unreachable bool   `json:"unreachable,omitempty" cbor:"20,keyasint,omitempty"` // its worker is not in touch
+}
+
+// Reason says what ruled out how many candidates, by how much at best, and what would help.
+type Reason struct {
+	What  string `json:"what" cbor:"1,keyasint"` // "memory", "runtime", "admission", ...
+	Count int    `json:"count,omitempty" cbor:"2,keyasint,omitempty"`
+	Text  string `json:"text" cbor:"3,keyasint"`
+	Hint  string `json:"hint,omitempty" cbor:"4,keyasint,omitempty"`
+}
+
+// Candidate is one candidate's fate in a decision. Score is higher for better ones and only means something within one
+// decision.
+type Candidate struct {
+	Name   string  `json:"name"`
+	Score  float64 `json:"score,omitempty"`
+	Chosen bool    `json:"chosen,omitempty"`
+	Out    *Reason `json:"out,omitempty"`
+}
+
+// Decision is a placement with its reasons. Given the same view, request and seed it comes out the same.
+type Decision struct {
+	At         time.Time   `json:"at"`
+	Instance   InstanceID  `json:"instance"`
+	Tier       string      `json:"tier"` // root or cluster
+	Policy     string      `json:"policy"`
+	Seed       uint64      `json:"seed"`
+	Chosen     string      `json:"chosen,omitempty"`
+	Considered int         `json:"considered"`
+	Why        []Reason    `json:"why,omitempty"`
+	Top        []Candidate `json:"top,omitempty"` // the best few, and of those ruled out a few examples
+}
+
+// Instance is an instance as the API shows it at a tier. At the root Worker, Address and host names are empty.
+type Instance struct {
+	ID         InstanceID    `json:"id"`
+	Service    ServiceKey    `json:"service"`
+	Org        string        `json:"org,omitempty"`
+	Ordinal    int           `json:"ordinal"`
+	Gen        Generation    `json:"generation"`
+	Revision   string        `json:"revision"`
+	State      State         `json:"state"`
+	Phase      Phase         `json:"phase,omitempty"`
+	Conditions []Condition   `json:"conditions,omitempty"`
+	Reason     string        `json:"reason,omitempty"`
+	Why        []Reason      `json:"why,omitempty"`
+	Cluster    ClusterName   `json:"cluster,omitempty"`
+	Worker     WorkerName    `json:"worker,omitempty"`
+	Runtime    string        `json:"runtime,omitempty"`
+	Restarts   int           `json:"restarts"`
+	Exit       *Exit         `json:"exit,omitempty"`
+	Address    string        `json:"address,omitempty"`
+	Ports      []PortBinding `json:"ports,omitempty"`
+	Fence      Fence         `json:"fence"`
+	QoS        *QoS          `json:"qos,omitempty"`
+	CreatedAt  time.Time     `json:"createdAt"`
+	StartedAt  time.Time     `json:"startedAt,omitzero"`
+	Stopping   bool          `json:"stopping,omitempty"`
+	Digest     string        `json:"digest,omitempty"`
+	Timeline   []Step        `json:"timeline,omitempty"`
+	Want       int           `json:"want,omitempty"` // copies of a perWorker instance
+	Have       int           `json:"have,omitempty"`
+}
+
+// Step is one entry of an instance's timeline.
+type Step struct {
+	At    time.Time `json:"at"`
+	State State     `json:"state"`
+	Phase Phase     `json:"phase,omitempty"`
+	Text  string    `json:"text,omitempty"`
+}
+
+// EventType says how serious an event is.
+type EventType string
+
+// Types of events.
+const (
+	EventNormal  EventType = "Normal"
+	EventWarning EventType = "Warning"
+)
+
+// Event is something that happened, for people. Events of workloads go up to the root; a site's own do not.
+type Event struct {
+	Seq      uint64      `json:"seq" cbor:"1,keyasint,omitempty"`
+	At       time.Time   `json:"at" cbor:"2,keyasint"`
+	Type     EventType   `json:"type" cbor:"3,keyasint"`
+	Reason   string      `json:"reason" cbor:"4,keyasint"`
+	Text     string      `json:"text" cbor:"5,keyasint"`
+	App      AppKey      `json:"app,omitzero" cbor:"6,keyasint,omitzero"`
+	Service  string      `json:"service,omitempty" cbor:"7,keyasint,omitempty"`
+	Instance InstanceID  `json:"instance,omitempty" cbor:"8,keyasint,omitempty"`
+	Cluster  ClusterName `json:"cluster,omitempty" cbor:"9,keyasint,omitempty"`
+	Worker   WorkerName  `json:"worker,omitempty" cbor:"10,keyasint,omitempty"`
+	Org      string      `json:"org,omitempty" cbor:"11,keyasint,omitempty"`
+}

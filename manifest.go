@@ -1,0 +1,299 @@
+package skerry
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// APIVersion is the version of the manifest format that this package reads and writes.
+const APIVersion = "skerry/v1"
+
+// KindApplication is the only kind of a manifest so far.
+const KindApplication = "Application"
+
+// Duration is a span of time that is written as "1m30s" in manifests. Negative spans are refused.
+type Duration time.Duration
+
+func (d Duration) String() string { return time.Duration(d).String() }
+
+func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(d.String()) }
+
+func (d *Duration) UnmarshalJSON(data []byte) error {
+	var s string
+	if err := json.Unmarshal(data, &s); err != nil {
+		return fmt.Errorf("a duration must be a string such as 30s or 5m, not %s", data)
+	}
+	v, err := time.ParseDuration(s)
+	if err != nil {
+		return fmt.Errorf("%q is not a duration; write a number with a unit, such as 30s or 5m", s)
+	}
+	if v < 0 {
+		return fmt.Errorf("%q is negative; a duration is zero or more", s)
+	}
+	*d = Duration(v)
+	return nil
+}
+
+// Application is what a developer applies: services that belong together.
+type Application struct {
+	APIVersion string          `json:"apiVersion" doc:"Version of the format." enum:"skerry/v1"`
+	Kind       string          `json:"kind" doc:"Kind of the manifest." enum:"Application"`
+	Metadata   Metadata        `json:"metadata" doc:"Name and labels of the application."`
+	Spec       ApplicationSpec `json:"spec" doc:"What is to run."`
+}
+
+// Key gives the application's key.
+func (a *Application) Key() AppKey { return AppKey{a.Metadata.Namespace, a.Metadata.Name} }
+
+// Metadata names an application.
+type Metadata struct {
+	Name      string            `json:"name" doc:"Name, unique within the namespace; a DNS label." pattern:"name"`
+	Namespace string            `json:"namespace,omitempty" doc:"Namespace, which belongs to one organisation. Default: default." pattern:"name"`
+	Labels    map[string]string `json:"labels,omitempty" doc:"Labels for selection; they mean nothing to Skerry."`
+}
+
+// ApplicationSpec lists the services of an application.
+type ApplicationSpec struct {
+	Services []ServiceSpec `json:"services" doc:"The services; their names are unique within the application."`
+}
+
+// Service finds a service by name, or gives nil.
+func (s *ApplicationSpec) Service(name string) *ServiceSpec {
+	for i := range s.Services {
+		if s.Services[i].Name == name {
+			return &s.Services[i]
+		}
+	}
+	return nil
+}
+
+// Mode says how many instances of a service run, and for how long.
+type Mode string
+
+// Modes of a service.
+const (
+	ModeService   Mode = "service"   // replicas that run until they are removed
+	ModeJob       Mode = "job"       // runs to completion
+	ModeCron      Mode = "cron"      // a job at each time of a schedule
+	ModePerWorker Mode = "perWorker" // one instance on every worker that fits
+)
+
+// ServiceSpec is one service: a main container, with init and side containers that share its network and volumes, what
+// it needs (the SLA) and how it is looked after.
+type ServiceSpec struct {
+	Name      string            `json:"name" doc:"Name, unique within the application; a DNS label." pattern:"name"`
+	Labels    map[string]string `json:"labels,omitempty" doc:"Labels for selection."`
+	Mode      Mode              `json:"mode,omitempty" doc:"How many instances run and for how long. Default: service." enum:"service,job,cron,perWorker"`
+	Replicas  *int              `json:"replicas,omitempty" doc:"Number of instances in mode service. Default: 1." min:"0" max:"10000"`
+	Job       *JobSpec          `json:"job,omitempty" doc:"Completions of a job or of each run of a cron service."`
+	Cron      *CronSpec         `json:"cron,omitempty" doc:"Schedule of a cron service."`
+	Runtime   string            `json:"runtime,omitempty" doc:"How the code runs: oci (a container), native (a process of the host), or auto. Default: auto." enum:"auto,oci,native"`
+	Isolation string            `json:"isolation,omitempty" doc:"What keeps the service apart from others. This version offers shared." enum:"shared"`
+
+	Container `json:",inline"`
+
+	Init     []SideContainer `json:"init,omitempty" doc:"Containers that run one after the other, to the end, before the main one starts."`
+	Sidecars []SideContainer `json:"sidecars,omitempty" doc:"Containers that run beside the main one; they start before it and stop after it."`
+	Volumes  []Volume        `json:"volumes,omitempty" doc:"Volumes that the containers of an instance may mount."`
+	Config   []ConfigFile    `json:"config,omitempty" doc:"Files that appear in every container of an instance."`
+
+	Ports []Port `json:"ports,omitempty" doc:"Ports that the service listens on."`
+	Links []Link `json:"links,omitempty" doc:"Services of this application that this one talks to; their endpoints are kept up to date in the file named by SKERRY_ENDPOINTS."`
+
+	Resources Resources `json:"resources,omitempty" doc:"What an instance needs; it is reserved on the worker and, where the runtime can, enforced."`
+	Placement Placement `json:"placement,omitempty" doc:"Where instances may run, and how hard to look for a place."`
+
+	Probes           Probes      `json:"probes,omitempty" doc:"How the health of an instance is found out."`
+	Restart          RestartSpec `json:"restart,omitempty" doc:"What happens when the main container ends."`
+	Update           UpdateSpec  `json:"update,omitempty" doc:"How a new version replaces the old one."`
+	TerminationGrace *Duration   `json:"terminationGrace,omitempty" doc:"Time between the stop signal and the kill. Default: 10s."`
+	OnDisconnect     string      `json:"onDisconnect,omitempty" doc:"What an instance does when its worker is cut off. This version offers run." enum:"run"`
+	OnReconnect      string      `json:"onReconnect,omitempty" doc:"Which copy stays when a cut-off worker returns. This version offers keep-original." enum:"keep-original"`
+	Metrics          *Metrics    `json:"metrics,omitempty" doc:"Where the service offers Prometheus metrics."`
+	Logs             LogSpec     `json:"logs,omitempty" doc:"How much of the output is kept."`
+}
+
+// Container is one program with its image and surroundings.
+type Container struct {
+	Image      string            `json:"image,omitempty" doc:"Image reference, as registry/repository:tag or with @sha256:digest. For runtime native it may be left out: the command is then found on the host."`
+	Command    []string          `json:"command,omitempty" doc:"Program and first arguments, in place of the image's entry point."`
+	Args       []string          `json:"args,omitempty" doc:"Arguments, in place of the image's."`
+	Env        map[string]string `json:"env,omitempty" doc:"Environment variables."`
+	WorkingDir string            `json:"workingDir,omitempty" doc:"Directory in which the program starts."`
+	User       string            `json:"user,omitempty" doc:"User, or user:group, by name or number."`
+	StopSignal string            `json:"stopSignal,omitempty" doc:"Signal that asks the program to end. Default: the image's, else SIGTERM."`
+	Mounts     []Mount           `json:"mounts,omitempty" doc:"Where the volumes appear."`
+	Security   Security          `json:"security,omitempty" doc:"What the program may do."`
+	TTY        bool              `json:"tty,omitempty" doc:"Give the program a terminal."`
+}
+
+// SideContainer is an init or side container.
+type SideContainer struct {
+	Name      string `json:"name" doc:"Name, unique within the service; a DNS label, not main." pattern:"name"`
+	Container `json:",inline"`
+	Resources Resources `json:"resources,omitempty" doc:"Limits of this container; they count on top of the service's."`
+}
+
+// JobSpec says when a job is done.
+type JobSpec struct {
+	Completions  *int      `json:"completions,omitempty" doc:"Instances that must end with status 0. Default: 1." min:"1" max:"10000"`
+	Parallelism  *int      `json:"parallelism,omitempty" doc:"Instances that run at the same time. Default: 1." min:"1" max:"10000"`
+	BackoffLimit *int      `json:"backoffLimit,omitempty" doc:"Failed instances before the job counts as failed. Default: 6." min:"0" max:"1000"`
+	TTL          *Duration `json:"ttl,omitempty" doc:"How long ended instances are shown. Default: 1h."`
+}
+
+// CronSpec says when runs of a cron service start.
+type CronSpec struct {
+	Schedule    string `json:"schedule" doc:"Five fields as in crontab, or @hourly and the like; UTC unless CRON_TZ= is given."`
+	Concurrency string `json:"concurrency,omitempty" doc:"What happens when the last run has not ended: allow, forbid (skip) or replace. Default: forbid." enum:"allow,forbid,replace"`
+}
+
+// Volume is storage shared by the containers of one instance.
+type Volume struct {
+	Name  string       `json:"name" doc:"Name, unique within the service; a DNS label." pattern:"name"`
+	Empty *EmptyVolume `json:"empty,omitempty" doc:"An empty directory that lives as long as the instance."`
+	Host  *HostVolume  `json:"host,omitempty" doc:"A path of the worker; a cluster's admission policy may refuse it."`
+}
+
+// EmptyVolume is a directory made for the instance.
+type EmptyVolume struct {
+	Memory bool  `json:"memory,omitempty" doc:"Keep it in memory; it then counts against the memory limit."`
+	Size   Bytes `json:"size,omitempty" doc:"Upper limit; needed with memory, where the default is 64Mi."`
+}
+
+// HostVolume is a path of the worker's machine.
+type HostVolume struct {
+	Path string `json:"path" doc:"Absolute path on the worker."`
+}
+
+// Mount shows a volume in a container.
+type Mount struct {
+	Volume   string `json:"volume" doc:"Name of the volume."`
+	Path     string `json:"path" doc:"Absolute path in the container."`
+	ReadOnly bool   `json:"readOnly,omitempty" doc:"Refuse writes."`
+}
+
+// ConfigFile is a small file given in the manifest.
+type ConfigFile struct {
+	Path    string `json:"path" doc:"Absolute path in the containers."`
+	Content string `json:"content" doc:"What the file holds; at most 256Ki together."`
+	Mode    string `json:"mode,omitempty" doc:"Permissions in octal. Default: 0444."`
+}
+
+// Port is a port that a service listens on.
+type Port struct {
+	Name     string `json:"name,omitempty" doc:"Name, unique within the service. Default: the protocol and number." pattern:"name"`
+	Port     int    `json:"port" doc:"Port in the instance." min:"1" max:"65535"`
+	HostPort int    `json:"hostPort,omitempty" doc:"Port of the worker that leads here; -1 lets the worker choose one." min:"-1" max:"65535"`
+	Protocol string `json:"protocol,omitempty" doc:"tcp or udp. Default: tcp." enum:"tcp,udp"`
+}
+
+// Link states that a service talks to another of the same application.
+type Link struct {
+	Service     string    `json:"service" doc:"Name of the other service."`
+	MaxLatency  *Duration `json:"maxLatency,omitempty" doc:"Longest round trip to an instance of it (Schema 1: latency)."`
+	MaxDistance float64   `json:"maxDistance,omitempty" doc:"Longest great-circle distance to an instance of it, in kilometres (Schema 1: threshold)." min:"0"`
+}
+
+// Placement states where instances may run (the part of the SLA that is about location and decision).
+type Placement struct {
+	Policy          string    `json:"policy,omitempty" doc:"Scheduling policy of the cluster. Default: rom (Resource-Only Match)." enum:"rom"`
+	Area            string    `json:"area,omitempty" doc:"Name of the area that the worker must be in (Schema 1: area)."`
+	Location        *Location `json:"location,omitempty" doc:"Point near which instances must run (Schema 1: location)."`
+	MaxDistance     float64   `json:"maxDistance,omitempty" doc:"Longest great-circle distance to location, in kilometres (Schema 1: threshold)." min:"0"`
+	MaxLatency      *Duration `json:"maxLatency,omitempty" doc:"Longest round trip to location (Schema 1: latency). Recorded; it takes effect with the LDP policy."`
+	Rigidness       *float64  `json:"rigidness,omitempty" doc:"How soon a violated SLA leads to a new placement, 0 never to 1 at once (Schema 1: rigidness). Recorded; it takes effect with SLA monitoring." min:"0" max:"1"`
+	ConvergenceTime *Duration `json:"convergenceTime,omitempty" doc:"Longest time for finding a place (Schema 1: convergence_time); after it the reasons are reported and the search goes on at a slower pace. Default: 30s."`
+}
+
+// Location is a point on the earth in degrees.
+type Location struct {
+	Lat float64 `json:"lat" doc:"Latitude in degrees, north positive." min:"-90" max:"90" cbor:"1,keyasint,omitempty"`
+	Lon float64 `json:"lon" doc:"Longitude in degrees, east positive." min:"-180" max:"180" cbor:"2,keyasint,omitempty"`
+}
+
+// Probes find out whether an instance has started, is ready for traffic and still lives.
+type Probes struct {
+	Startup   *Probe `json:"startup,omitempty" doc:"Until it succeeds the other two wait; when it fails for good the container is restarted."`
+	Readiness *Probe `json:"readiness,omitempty" doc:"While it fails the instance gets no traffic. Default: ready as soon as it runs."`
+	Liveness  *Probe `json:"liveness,omitempty" doc:"When it fails for good the container is restarted."`
+}
+
+// Probe is one check, with exactly one of http, tcp and exec.
+type Probe struct {
+	HTTP         *HTTPProbe `json:"http,omitempty" doc:"A GET that must answer with status 200 to 399."`
+	TCP          *TCPProbe  `json:"tcp,omitempty" doc:"A connection that must be accepted."`
+	Exec         *ExecProbe `json:"exec,omitempty" doc:"A command in the main container that must end with status 0."`
+	InitialDelay Duration   `json:"initialDelay,omitempty" doc:"Time before the first try. Default: 0s."`
+	Interval     Duration   `json:"interval,omitempty" doc:"Time between tries. Default: 10s, and 1s for startup."`
+	Timeout      Duration   `json:"timeout,omitempty" doc:"Time for one try. Default: 1s."`
+	Failures     int        `json:"failures,omitempty" doc:"Failures in a row that count as failed. Default: 3, and 30 for startup." min:"0" max:"1000"`
+	Successes    int        `json:"successes,omitempty" doc:"Successes in a row that count as passed. Default: 1." min:"0" max:"1000"`
+}
+
+// HTTPProbe is a GET.
+type HTTPProbe struct {
+	Path    string            `json:"path,omitempty" doc:"Path. Default: /."`
+	Port    int               `json:"port" doc:"Port in the instance." min:"1" max:"65535"`
+	Headers map[string]string `json:"headers,omitempty" doc:"Headers to send."`
+}
+
+// TCPProbe is a connection.
+type TCPProbe struct {
+	Port int `json:"port" doc:"Port in the instance." min:"1" max:"65535"`
+}
+
+// ExecProbe is a command.
+type ExecProbe struct {
+	Command []string `json:"command" doc:"Program and arguments."`
+}
+
+// RestartSpec says what happens when the main container ends.
+type RestartSpec struct {
+	Policy      string   `json:"policy,omitempty" doc:"always, onFailure or never. Default: always, and onFailure for jobs." enum:"always,onFailure,never"`
+	MaxAttempts *int     `json:"maxAttempts,omitempty" doc:"Restarts in window after which the instance has failed and is placed anew. Default: 5." min:"0" max:"10000"`
+	Window      Duration `json:"window,omitempty" doc:"Time in which restarts are counted. Default: 10m."`
+	Backoff     Duration `json:"backoff,omitempty" doc:"Wait before the first restart; it doubles each time. Default: 500ms."`
+	MaxBackoff  Duration `json:"maxBackoff,omitempty" doc:"Longest wait. Default: 1m."`
+}
+
+// UpdateSpec says how a new version replaces the old one.
+type UpdateSpec struct {
+	Strategy       string `json:"strategy,omitempty" doc:"rolling (the new one starts before an old one stops) or recreate. Default: rolling." enum:"rolling,recreate"`
+	MaxSurge       *int   `json:"maxSurge,omitempty" doc:"Instances above replicas during a rolling update. Default: 1." min:"0" max:"10000"`
+	MaxUnavailable *int   `json:"maxUnavailable,omitempty" doc:"Instances that may be missing during a rolling update. Default: 0." min:"0" max:"10000"`
+}
+
+// Metrics says where a service offers Prometheus metrics.
+type Metrics struct {
+	Port int    `json:"port" doc:"Port in the instance." min:"1" max:"65535"`
+	Path string `json:"path,omitempty" doc:"Path. Default: /metrics."`
+}
+
+// LogSpec bounds the log of one container.
+type LogSpec struct {
+	MaxSize Bytes `json:"maxSize,omitempty" doc:"Size after which the log is rotated; one old file is kept. Default: 10Mi."`
+}
+
+// Security says what a program may do. The zero value is the safe one.
+type Security struct {
+	Privileged   bool     `json:"privileged,omitempty" doc:"All capabilities and devices; a cluster's admission policy may refuse it."`
+	ReadOnlyRoot bool     `json:"readOnlyRoot,omitempty" doc:"Refuse writes to the image's file system."`
+	AddCaps      []string `json:"addCaps,omitempty" doc:"Capabilities beyond the default ones, such as NET_BIND_SERVICE."`
+	DropCaps     []string `json:"dropCaps,omitempty" doc:"Default capabilities to take away, or ALL."`
+	NewPrivs     bool     `json:"newPrivileges,omitempty" doc:"Let set-user-ID programs gain privileges."`
+	Seccomp      string   `json:"seccomp,omitempty" doc:"System call filter: default or unconfined. Default: default." enum:"default,unconfined"`
+}
+
+// CanonicalName of a container in an instance: the main one is called main.
+const MainContainer = "main"
+
+// EnvEndpoints is the variable that names the file with the endpoints of linked services.
+const EnvEndpoints = "SKERRY_ENDPOINTS"
+
+// CheckEnvName accepts names that a shell could set.
+func CheckEnvName(s string) bool {
+	return s != "" && !strings.ContainsAny(s, "=\x00")
+}

@@ -1,0 +1,209 @@
+package skerry
+
+import "math"
+
+// Resources is an amount of each resource that placement counts.
+type Resources struct {
+	CPU          MilliCPU `json:"cpu,omitempty" doc:"Cores, such as 0.5, or 500m (Schema 1: vcpus)." cbor:"1,keyasint,omitempty"`
+	Memory       Bytes    `json:"memory,omitempty" doc:"Memory, such as 64Mi (Schema 1: memory)." cbor:"2,keyasint,omitempty"`
+	Storage      Bytes    `json:"storage,omitempty" doc:"Local storage for what the instance writes." cbor:"3,keyasint,omitempty"`
+	GPUs         int      `json:"gpus,omitempty" doc:"Graphics processors (Schema 1: vgpus)." min:"0" max:"1024" cbor:"4,keyasint,omitempty"`
+	TPUs         int      `json:"tpus,omitempty" doc:"Tensor processors (Schema 1: vtpus)." min:"0" max:"1024" cbor:"5,keyasint,omitempty"`
+	BandwidthIn  Bytes    `json:"bandwidthIn,omitempty" doc:"Bytes per second towards the instance (Schema 1: bandwidth_in)." cbor:"6,keyasint,omitempty"`
+	BandwidthOut Bytes    `json:"bandwidthOut,omitempty" doc:"Bytes per second from the instance (Schema 1: bandwidth_out)." cbor:"7,keyasint,omitempty"`
+	Pids         int      `json:"pids,omitempty" doc:"Processes and threads; a limit only. Default: 512." min:"0" max:"4194304" cbor:"8,keyasint,omitempty"`
+}
+
+// NumResources is the number of resources that are counted; Pids is a limit, not a capacity.
+const NumResources = 7
+
+// ResourceNames names the entries of Vector, in order.
+var ResourceNames = [NumResources]string{"cpu", "memory", "storage", "gpus", "tpus", "bandwidthIn", "bandwidthOut"}
+
+// Vector gives the counted resources in the order of ResourceNames: millicores, bytes, bytes, pieces, pieces, bytes/s,
+// bytes/s.
+func (r Resources) Vector() [NumResources]int64 {
+	return [NumResources]int64{int64(r.CPU), int64(r.Memory), int64(r.Storage), int64(r.GPUs), int64(r.TPUs), int64(r.BandwidthIn), int64(r.BandwidthOut)}
+}
+
+// FromVector is the inverse of Vector.
+func FromVector(v [NumResources]int64) Resources {
+	return Resources{CPU: MilliCPU(v[0]), Memory: Bytes(v[1]), Storage: Bytes(v[2]), GPUs: int(v[3]), TPUs: int(v[4]), BandwidthIn: Bytes(v[5]), BandwidthOut: Bytes(v[6])}
+}
+
+// Add gives the sum; Pids is taken from r.
+func (r Resources) Add(s Resources) Resources {
+	a, b := r.Vector(), s.Vector()
+	for i := range a {
+		a[i] += b[i]
+	}
+	out := FromVector(a)
+	out.Pids = r.Pids
+	return out
+}
+
+// Sub gives the difference, which may be negative where something is over-committed.
+func (r Resources) Sub(s Resources) Resources {
+	a, b := r.Vector(), s.Vector()
+	for i := range a {
+		a[i] -= b[i]
+	}
+	out := FromVector(a)
+	out.Pids = r.Pids
+	return out
+}
+
+// Fits reports whether need is available in r in every counted resource.
+func (r Resources) Fits(need Resources) bool {
+	a, b := r.Vector(), need.Vector()
+	for i := range a {
+		if b[i] > 0 && b[i] > a[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// Need is what one instance of the service reserves: its own resources and those of its side containers. Init
+// containers run before the main one, so only the excess of the largest counts.
+func (s *ServiceSpec) Need() Resources {
+	sum := s.Resources
+	for _, c := range s.Sidecars {
+		sum = sum.Add(c.Resources)
+	}
+	a := sum.Vector()
+	for _, c := range s.Init {
+		for i, v := range c.Resources.Vector() {
+			a[i] = max(a[i], v)
+		}
+	}
+	out := FromVector(a)
+	out.Pids = s.Resources.Pids
+	return out
+}
+
+// Class is a capability class: workers that can run the same things. Root sees counts and distributions per class and
+// no single worker (DESIGN 5).
+type Class struct {
+	Arch     string   `json:"arch" cbor:"1,keyasint"`
+	Runtimes []string `json:"runtimes" cbor:"2,keyasint,omitempty"` // sorted
+	Devices  []string `json:"devices,omitempty" cbor:"3,keyasint,omitempty"`
+}
+
+// Moments describe the distribution of what is available over the workers of a class: sum, mean and standard deviation
+// (Oakestra, section 3.2: the aggregate distribution of available capacity).
+type Moments struct {
+	Sum    float64 `json:"sum" cbor:"1,keyasint,omitempty"`
+	Mean   float64 `json:"mean" cbor:"2,keyasint,omitempty"`
+	StdDev float64 `json:"stddev" cbor:"3,keyasint,omitempty"`
+}
+
+// MomentsOf gives the moments of a population; the deviation is that of the population, not of a sample.
+func MomentsOf(values []float64) Moments {
+	if len(values) == 0 {
+		return Moments{}
+	}
+	var m Moments
+	for _, v := range values {
+		m.Sum += v
+	}
+	m.Mean = m.Sum / float64(len(values))
+	var sq float64
+	for _, v := range values {
+		sq += (v - m.Mean) * (v - m.Mean)
+	}
+	m.StdDev = math.Sqrt(sq / float64(len(values)))
+	return m
+}
+
+// ClassAggregate is what the root learns of one capability class of a site.
+type ClassAggregate struct {
+	Class     Class                 `json:"class" cbor:"1,keyasint"`
+	Workers   int                   `json:"workers" cbor:"2,keyasint"`
+	Available [NumResources]Moments `json:"available" cbor:"3,keyasint"`
+	// Coarse is set when the class had fewer than three workers and values were rounded so that no single worker shows.
+	Coarse bool `json:"coarse,omitempty" cbor:"4,keyasint,omitempty"`
+}
+
+// ClusterReport is what a site tells the root of itself, at an interval; it is never written to disk.
+type ClusterReport struct {
+	Classes   []ClassAggregate `json:"classes,omitempty" cbor:"1,keyasint,omitempty"`
+	Areas     []string         `json:"areas,omitempty" cbor:"2,keyasint,omitempty"`
+	Centroid  *Location        `json:"centroid,omitempty" cbor:"3,keyasint,omitempty"`
+	RadiusKm  float64          `json:"radiusKm,omitempty" cbor:"4,keyasint,omitempty"`
+	Instances int              `json:"instances" cbor:"5,keyasint,omitempty"`
+	// Services folds the quality of service of what the root placed here.
+	Services []ServiceQoS `json:"services,omitempty" cbor:"6,keyasint,omitempty"`
+	Seq      uint64       `json:"seq" cbor:"7,keyasint,omitempty"`
+}
+
+// ServiceQoS folds the use of all instances of a service at one site.
+type ServiceQoS struct {
+	Service ServiceKey `json:"service" cbor:"1,keyasint"`
+	QoS     QoS        `json:"qos" cbor:"2,keyasint"`
+	Ready   int        `json:"ready" cbor:"3,keyasint,omitempty"`
+}
+
+// QoS is what an instance uses and how it fares, from the worker's heartbeat.
+type QoS struct {
+	CPU        MilliCPU `json:"cpu" cbor:"1,keyasint,omitempty"`                 // used, mean since the last report
+	Memory     Bytes    `json:"memory" cbor:"2,keyasint,omitempty"`              // resident now
+	Throttled  float64  `json:"throttled,omitempty" cbor:"3,keyasint,omitempty"` // share of periods, 0 to 1
+	OOMKills   int64    `json:"oomKills,omitempty" cbor:"4,keyasint,omitempty"`
+	RxBytes    int64    `json:"rxBytes,omitempty" cbor:"5,keyasint,omitempty"`
+	TxBytes    int64    `json:"txBytes,omitempty" cbor:"6,keyasint,omitempty"`
+	ReadBytes  int64    `json:"readBytes,omitempty" cbor:"7,keyasint,omitempty"`
+	WriteBytes int64    `json:"writeBytes,omitempty" cbor:"8,keyasint,omitempty"`
+}
+
+// Add folds two: amounts are summed, the throttled share is the larger.
+func (q QoS) Add(o QoS) QoS {
+	return QoS{q.CPU + o.CPU, q.Memory + o.Memory, max(q.Throttled, o.Throttled), q.OOMKills + o.OOMKills,
+		q.RxBytes + o.RxBytes, q.TxBytes + o.TxBytes, q.ReadBytes + o.ReadBytes, q.WriteBytes + o.WriteBytes}
+}
+
+// RuntimeReport is the verdict of a runtime's self-test on one worker.
+type RuntimeReport struct {
+	Name      string   `json:"name" cbor:"1,keyasint"`
+	Passed    bool     `json:"passed" cbor:"2,keyasint"`
+	Cause     string   `json:"cause,omitempty" cbor:"3,keyasint,omitempty"`
+	Cure      string   `json:"cure,omitempty" cbor:"4,keyasint,omitempty"`
+	Version   string   `json:"version,omitempty" cbor:"5,keyasint,omitempty"`
+	Abilities []string `json:"abilities,omitempty" cbor:"6,keyasint,omitempty"`
+}
+
+// WorkerFacts is what a worker tells its cluster of the machine; it changes rarely.
+type WorkerFacts struct {
+	Capacity Resources         `json:"capacity" cbor:"1,keyasint"`
+	Arch     string            `json:"arch" cbor:"2,keyasint"`
+	OS       string            `json:"os" cbor:"3,keyasint,omitempty"`
+	Kernel   string            `json:"kernel,omitempty" cbor:"4,keyasint,omitempty"`
+	Runtimes []RuntimeReport   `json:"runtimes" cbor:"5,keyasint,omitempty"`
+	Devices  []string          `json:"devices,omitempty" cbor:"6,keyasint,omitempty"`
+	Labels   map[string]string `json:"labels,omitempty" cbor:"7,keyasint,omitempty"`
+	Area     string            `json:"area,omitempty" cbor:"8,keyasint,omitempty"`
+	Location *Location         `json:"location,omitempty" cbor:"9,keyasint,omitempty"`
+	Address  string            `json:"address,omitempty" cbor:"10,keyasint,omitempty"` // at which host ports are reached
+	Version  string            `json:"version,omitempty" cbor:"11,keyasint,omitempty"`
+}
+
+// WorkerReport is a worker's heartbeat: what is used now, and how each instance fares. It is never written to disk.
+type WorkerReport struct {
+	Seq       uint64             `json:"seq" cbor:"1,keyasint,omitempty"`
+	Facts     *WorkerFacts       `json:"facts,omitempty" cbor:"2,keyasint,omitempty"` // when new or changed
+	Used      Resources          `json:"used" cbor:"3,keyasint,omitempty"`            // by the whole machine
+	Instances map[InstanceID]QoS `json:"instances,omitempty" cbor:"4,keyasint,omitempty"`
+	// Refusing is not empty when the worker takes no new work, and says why (a full disk, a drain).
+	Refusing string `json:"refusing,omitempty" cbor:"5,keyasint,omitempty"`
+}
+
+// PassedRuntimes lists the names of the runtimes that passed their self-test.
+func (f *WorkerFacts) PassedRuntimes() []string {
+	var out []string
+	for _, r := range f.Runtimes {
+		if r.Passed {
+			out = append(out, r.Name)
+		}
+	}
+	return out
+}
