@@ -1,0 +1,99 @@
+package runtime
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// Execer is a driver that runs further processes inside a task. The exit code is that of the process, 128 + n when
+// signal n ended it. When ctx ends, the process is killed and the error is that of ctx.
+type Execer interface {
+	Exec(ctx context.Context, h Handle, spec ExecSpec) (exitCode int, err error)
+}
+
+// ExecSpec is a process to run inside a task. Env is added to the task's; empty Dir and User mean the task's. With TTY,
+// Stderr is not used, and each value received from Resize is handed to the terminal; the sender owns the channel, and
+// nil is fine. Exec does not wait for a Stdin that does not end.
+type ExecSpec struct {
+	Args   []string
+	Env    []string
+	Dir    string
+	User   string
+	TTY    bool
+	Stdin  io.Reader
+	Stdout io.Writer
+	Stderr io.Writer
+	Resize <-chan WinSize
+}
+
+// WinSize is the size of a terminal in characters.
+type WinSize struct {
+	Rows uint16 `json:"rows"`
+	Cols uint16 `json:"cols"`
+}
+
+// Statser is a driver that counts what a task uses.
+type Statser interface {
+	Stats(ctx context.Context, h Handle) (Stats, error)
+}
+
+// Stats is what a task has used since it began. Counters only grow. Network counters are the network's to give.
+type Stats struct {
+	At time.Time `json:"at"`
+	// CPU is the processor time used; Throttled the time a quota withheld, in ThrottledPeriods of Periods.
+	CPU              time.Duration `json:"cpu"`
+	Throttled        time.Duration `json:"throttled"`
+	Periods          uint64        `json:"periods"`
+	ThrottledPeriods uint64        `json:"throttledPeriods"`
+	// Memory is what is charged now, page cache included; MemoryWorkingSet leaves out cache that the kernel may drop at
+	// no cost; MemoryPeak is the most ever; MemoryLimit is 0 for none.
+	Memory           skerry.Bytes `json:"memory"`
+	MemoryWorkingSet skerry.Bytes `json:"memoryWorkingSet"`
+	MemoryPeak       skerry.Bytes `json:"memoryPeak"`
+	MemoryLimit      skerry.Bytes `json:"memoryLimit"`
+	OOMKills         uint64       `json:"oomKills"`
+	// Pids counts processes and threads.
+	Pids      int64        `json:"pids"`
+	DiskRead  skerry.Bytes `json:"diskRead"`
+	DiskWrite skerry.Bytes `json:"diskWrite"`
+}
+
+// Logger is a driver that keeps what a task prints.
+type Logger interface {
+	OpenLog(ctx context.Context, h Handle, opts LogOptions) (LogStream, error)
+}
+
+// LogOptions select log entries. The zero value means everything kept so far.
+type LogOptions struct {
+	// Since leaves out entries before it.
+	Since time.Time
+	// Tail is the number of entries before the end to begin with; 0 means all, a negative number none.
+	Tail int
+	// Follow waits for further entries until the task has exited and all was read.
+	Follow bool
+	// Previous reads the log of the attempt named by Spec.Previous instead.
+	Previous bool
+}
+
+// LogStream gives entries in the order they were printed. Next returns io.EOF at the end and the error of the context
+// that opened the stream when that ends. Close may be called at any time, and more than once.
+type LogStream interface {
+	Next() (LogEntry, error)
+	Close() error
+}
+
+// LogEntry is one line without its newline. Lines longer than 1 MiB arrive in pieces.
+type LogEntry struct {
+	Time   time.Time `json:"time"`
+	Stream string    `json:"stream"` // "stdout" or "stderr"
+	Line   string    `json:"line"`
+}
+
+// Pauser is a driver that can hold a task still.
+type Pauser interface {
+	Pause(ctx context.Context, h Handle) error
+	Resume(ctx context.Context, h Handle) error
+}

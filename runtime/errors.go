@@ -1,0 +1,53 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrNotFound is given for a task that the driver does not know, ErrExists for a task ID that is in use already.
+var (
+	ErrNotFound = errors.New("no such task")
+	ErrExists   = errors.New("a task of this ID exists; remove it first")
+)
+
+// Unsupported says that a driver, or this machine, cannot do a thing.
+type Unsupported struct {
+	Ability Ability
+	Driver  string
+	Reason  string
+}
+
+func (u *Unsupported) Error() string {
+	return fmt.Sprintf("runtime %s does not support %s: %s", u.Driver, u.Ability, u.Reason)
+}
+
+// InvalidSpec says which field of a Spec is wrong, and what would be right. Nothing was touched.
+type InvalidSpec struct {
+	Field  string
+	Reason string
+}
+
+func (e *InvalidSpec) Error() string { return e.Field + ": " + e.Reason }
+
+// StartError says why a task could not be started. Field is the field of the Spec to look at, empty when it is not the
+// Spec's fault; Hint says what to do.
+type StartError struct {
+	Field string
+	Hint  string
+	Err   error
+}
+
+func (e *StartError) Error() string {
+	s := "start: "
+	if e.Field != "" {
+		s += e.Field + ": "
+	}
+	s += e.Err.Error()
+	if e.Hint != "" {
+		s += "; " + e.Hint
+	}
+	return s
+}
+
+func (e *StartError) Unwrap() error { return e.Err }

@@ -1,0 +1,212 @@
+package runtime
+
+import (
+	"fmt"
+	"path"
+	"strings"
+	"syscall"
+
+	"skerry.dev/skerry"
+)
+
+// Spec is a task to start. The zero values are the safe ones: private namespaces, dropped capabilities, seccomp, no new
+// privileges, no network.
+type Spec struct {
+	ID        TaskID
+	Instance  skerry.InstanceID
+	Container string
+
+	// RootFS makes the root file system: mounted one after the other onto the same place, as containerd does. For the
+	// oci driver it is one overlay (options lowerdir=a:b, the upper directory is the driver's unless given) or one bind
+	// mount. For the native driver it is one "bind" whose source is a directory or a program.
+	RootFS []Mount
+	// Args[0] is the program, looked up in the PATH of Env when it has no slash. Env is complete: nothing is added but
+	// a PATH when there is none. Dir is the working directory, "/" when empty.
+	Args []string
+	Env  []string
+	Dir  string
+	// User is "uid", "uid:gid", or names to look up in the root file system's /etc/passwd and /etc/group. Empty: root
+	// for oci, the agent's user for native.
+	User     string
+	Hostname string
+	Mounts   []Mount
+
+	Resources Resources
+	Ulimits   []Ulimit
+	Sysctls   map[string]string
+
+	ReadOnlyRoot bool
+	// Privileged lifts every isolation but the namespaces.
+	Privileged bool
+	// CapAdd and CapDrop change the driver's default set; names with or without CAP_, or ALL.
+	CapAdd  []string
+	CapDrop []string
+	// AllowNewPrivileges lets set-user-ID programs work. Off unless asked for.
+	AllowNewPrivileges bool
+	Seccomp            Seccomp
+	Devices            []Device
+
+	// Network is what the network made for the instance. Nil: a namespace with nothing but loopback for oci, the host's
+	// for native. HostNetwork: the host's.
+	Network     *skerry.Attachment
+	HostNetwork bool
+	// SharePID puts the task into the process namespace of another one of the same driver.
+	SharePID *Handle
+
+	// StopSignal is what Stop sends first; 0 means SIGTERM.
+	StopSignal syscall.Signal
+	// LogMaxBytes bounds what is kept of the output on disk, in two files of half the size; 0 means 10 MiB, less than
+	// 64 KiB counts as 64 KiB.
+	LogMaxBytes skerry.Bytes
+	// Previous is the attempt that this one follows, not yet removed. Its log stays readable, see LogOptions.
+	Previous TaskID
+
+	TTY    bool
+	Labels map[string]string
+}
+
+// Mount is what mount(8) takes. In Spec.Mounts, Target is the absolute path inside; in Spec.RootFS it is empty. Type is
+// "bind" (Source is a path on the host), "tmpfs" (Options may carry size=64m), or for RootFS also "overlay".
+type Mount struct {
+	Type     string   `json:"type"`
+	Source   string   `json:"source,omitempty"`
+	Target   string   `json:"target,omitempty"`
+	Options  []string `json:"options,omitempty"`
+	ReadOnly bool     `json:"readOnly,omitempty"`
+}
+
+// Resources are limits; a zero is no limit.
+type Resources struct {
+	// CPU is the most a task may use; CPURequest its share when others want the processor too.
+	CPU        skerry.MilliCPU
+	CPURequest skerry.MilliCPU
+	// Memory counts page cache too, and is not extended by swap. Beyond it the kernel kills.
+	Memory skerry.Bytes
+	// Pids limits processes and threads.
+	Pids int64
+	// CPUSet names the processors that may be used, as in "0-2,5".
+	CPUSet string
+}
+
+// Ulimit is a resource limit; Name as in "nofile", without RLIMIT_.
+type Ulimit struct {
+	Name       string
+	Soft, Hard uint64
+}
+
+// Seccomp chooses the filter of system calls.
+type Seccomp string
+
+// The filters. SeccompAuto is the driver's own choice: the default filter for containers, none for native processes.
+const (
+	SeccompAuto       Seccomp = ""
+	SeccompDefault    Seccomp = "default"
+	SeccompUnconfined Seccomp = "unconfined"
+)
+
+// Device is a device node of the host to show inside. Empty Target means the same path; Access is of "rwm", empty "rw".
+type Device struct {
+	Path   string
+	Target string
+	Access string
+}
+
+// DefaultLogMax is the size of a task's log when nothing is said.
+const DefaultLogMax = 10 * skerry.MiB
+
+// LogMax is LogMaxBytes with the default and the least applied.
+func (s *Spec) LogMax() skerry.Bytes {
+	if s.LogMaxBytes <= 0 {
+		return DefaultLogMax
+	}
+	return max(s.LogMaxBytes, 64*skerry.KiB)
+}
+
+// Signal is StopSignal with the default applied.
+func (s *Spec) Signal() syscall.Signal {
+	if s.StopSignal == 0 {
+		return syscall.SIGTERM
+	}
+	return s.StopSignal
+}
+
+// Check says what is wrong with a task ID.
+func (id TaskID) Check() error {
+	if id == "" || len(id) > 200 {
+		return &InvalidSpec{"id", fmt.Sprintf("has %d bytes; give it 1 to 200", len(id))}
+	}
+	for i, c := range []byte(id) {
+		alnum := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		if !alnum && (i == 0 || !strings.ContainsRune("._-", rune(c))) {
+			return &InvalidSpec{"id", fmt.Sprintf("%q is not valid; use letters, digits, and inner '.', '_', '-'", string(id))}
+		}
+	}
+	return nil
+}
+
+// Check finds what is wrong with a Spec whatever the driver is. Its errors are *InvalidSpec.
+func (s *Spec) Check() error {
+	if err := s.ID.Check(); err != nil {
+		return err
+	}
+	bad := func(field, format string, args ...any) error {
+		return &InvalidSpec{field, fmt.Sprintf(format, args...)}
+	}
+	if s.Previous != "" {
+		if err := s.Previous.Check(); err != nil {
+			return bad("previous", "%q is not a task ID", s.Previous)
+		}
+	}
+	if len(s.Args) == 0 || s.Args[0] == "" {
+		return bad("args", "is empty; name the program to run")
+	}
+	for name, list := range map[string][]string{"args": s.Args, "env": s.Env, "dir": {s.Dir}, "hostname": {s.Hostname}, "user": {s.User}} {
+		for i, v := range list {
+			if strings.IndexByte(v, 0) >= 0 {
+				return bad(fmt.Sprintf("%s[%d]", name, i), "contains a NUL byte; remove it")
+			}
+		}
+	}
+	for i, e := range s.Env {
+		if strings.IndexByte(e, '=') <= 0 {
+			return bad(fmt.Sprintf("env[%d]", i), "%q is not NAME=value", e)
+		}
+	}
+	if s.Dir != "" && !path.IsAbs(s.Dir) {
+		return bad("dir", "%q is not absolute; begin it with /", s.Dir)
+	}
+	for i, m := range s.Mounts {
+		field := fmt.Sprintf("mounts[%d]", i)
+		if !path.IsAbs(m.Target) || path.Clean(m.Target) == "/" {
+			return bad(field+".target", "%q must be an absolute path below /", m.Target)
+		}
+		switch m.Type {
+		case "bind":
+			if !path.IsAbs(m.Source) {
+				return bad(field+".source", "%q must be an absolute path of the host", m.Source)
+			}
+		case "tmpfs":
+		default:
+			return bad(field+".type", "%q is unknown; use bind or tmpfs", m.Type)
+		}
+	}
+	r := s.Resources
+	if r.CPU < 0 || r.CPURequest < 0 || r.Memory < 0 || r.Pids < 0 {
+		return bad("resources", "a limit is negative; use 0 for none")
+	}
+	if r.CPU > 0 && r.CPU < 10 {
+		return bad("resources.cpu", "%s is less than the kernel can enforce; use 0.01 or more", r.CPU)
+	}
+	if r.Memory > 0 && r.Memory < skerry.MiB {
+		return bad("resources.memory", "%s is less than any process needs; use 1Mi or more", r.Memory)
+	}
+	switch s.Seccomp {
+	case SeccompAuto, SeccompDefault, SeccompUnconfined:
+	default:
+		return bad("seccomp", "%q is unknown; use default or unconfined", s.Seccomp)
+	}
+	if s.Network != nil && s.HostNetwork {
+		return bad("hostNetwork", "cannot be combined with an own network")
+	}
+	return nil
+}
