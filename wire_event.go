@@ -11,7 +11,7 @@ type Events struct {
 }
 
 // FrameType implements Message.
-func (Events) FrameType() FrameType { return FrameEvents }
+func (*Events) FrameType() FrameType { return FrameEvents }
 
 // EventsAck says that all events up to and with Seq are kept by the receiver.
 type EventsAck struct {
@@ -20,7 +20,7 @@ type EventsAck struct {
 }
 
 // FrameType implements Message.
-func (EventsAck) FrameType() FrameType { return FrameEventsAck }
+func (*EventsAck) FrameType() FrameType { return FrameEventsAck }
 
 // Report is an ephemeral payload, such as a beat with utilisation. The newest replaces those before; none is stored
 // or sent again.
@@ -30,4 +30,4 @@ type Report struct {
 }
 
 // FrameType implements Message.
-func (Report) FrameType() FrameType { return FrameReport }
+func (*Report) FrameType() FrameType { return FrameReport }

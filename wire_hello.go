@@ -65,7 +65,8 @@ const (
 	FrameJoined       FrameType = 66
 )
 
-// Message is anything that travels in a frame. Messages are values: whoever sends one gives up the slices inside.
+// Message is anything that travels in a frame, always a pointer to one of the structs below. Whoever sends one gives
+// it up: it may be read at any time later and must not be changed.
 type Message interface {
 	FrameType() FrameType
 }
@@ -139,7 +140,7 @@ type Hello struct {
 }
 
 // FrameType implements Message.
-func (Hello) FrameType() FrameType { return FrameHello }
+func (*Hello) FrameType() FrameType { return FrameHello }
 
 // Welcome accepts a Hello. After it, both sides send what they like.
 type Welcome struct {
@@ -160,7 +161,7 @@ type Welcome struct {
 }
 
 // FrameType implements Message.
-func (Welcome) FrameType() FrameType { return FrameWelcome }
+func (*Welcome) FrameType() FrameType { return FrameWelcome }
 
 // RefuseCode says why a peer was turned away, for programs.
 type RefuseCode string
@@ -197,10 +198,10 @@ type Refuse struct {
 }
 
 // FrameType implements Message.
-func (Refuse) FrameType() FrameType { return FrameRefuse }
+func (*Refuse) FrameType() FrameType { return FrameRefuse }
 
 // Error gives reason and hint.
-func (r Refuse) Error() string {
+func (r *Refuse) Error() string {
 	if r.Hint == "" {
 		return r.Reason
 	}
@@ -208,7 +209,7 @@ func (r Refuse) Error() string {
 }
 
 // Wait is RetryAfter as a duration.
-func (r Refuse) Wait() time.Duration { return time.Duration(r.RetryAfter) * time.Millisecond }
+func (r *Refuse) Wait() time.Duration { return time.Duration(r.RetryAfter) * time.Millisecond }
 
 // Ping asks for a Pong with the same nonce. RTT is what the sender measured last, in microseconds, 0 if unknown.
 type Ping struct {
@@ -217,7 +218,7 @@ type Ping struct {
 }
 
 // FrameType implements Message.
-func (Ping) FrameType() FrameType { return FramePing }
+func (*Ping) FrameType() FrameType { return FramePing }
 
 // Pong answers a Ping.
 type Pong struct {
@@ -225,4 +226,4 @@ type Pong struct {
 }
 
 // FrameType implements Message.
-func (Pong) FrameType() FrameType { return FramePong }
+func (*Pong) FrameType() FrameType { return FramePong }

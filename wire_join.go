@@ -14,7 +14,7 @@ type Join struct {
 }
 
 // FrameType implements Message.
-func (Join) FrameType() FrameType { return FrameJoin }
+func (*Join) FrameType() FrameType { return FrameJoin }
 
 // Renew asks for the next certificate. The connection must be authenticated by the enrolled key, whose certificate
 // may have expired. Counter is the one handed out last; Attempt is a random id that is kept until an answer arrives,
@@ -28,7 +28,7 @@ type Renew struct {
 }
 
 // FrameType implements Message.
-func (Renew) FrameType() FrameType { return FrameRenew }
+func (*Renew) FrameType() FrameType { return FrameRenew }
 
 // Joined answers Join and Renew.
 type Joined struct {
@@ -43,4 +43,4 @@ type Joined struct {
 }
 
 // FrameType implements Message.
-func (Joined) FrameType() FrameType { return FrameJoined }
+func (*Joined) FrameType() FrameType { return FrameJoined }

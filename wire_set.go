@@ -25,7 +25,7 @@ type SetDelta struct {
 }
 
 // FrameType implements Message.
-func (SetDelta) FrameType() FrameType { return FrameSetDelta }
+func (*SetDelta) FrameType() FrameType { return FrameSetDelta }
 
 // SetChunk is a part of a snapshot of a set at Gen or, when Delta is set, of a change from Base to Gen that is too
 // large for one frame. Parts take effect together when the one with Last has arrived and the digest fits.
@@ -42,7 +42,7 @@ type SetChunk struct {
 }
 
 // FrameType implements Message.
-func (SetChunk) FrameType() FrameType { return FrameSetChunk }
+func (*SetChunk) FrameType() FrameType { return FrameSetChunk }
 
 // SetAck says what a receiver holds of a set. It answers every delta and chunk and stands in Hello and Welcome.
 type SetAck struct {
@@ -60,7 +60,7 @@ type SetAck struct {
 }
 
 // FrameType implements Message.
-func (SetAck) FrameType() FrameType { return FrameSetAck }
+func (*SetAck) FrameType() FrameType { return FrameSetAck }
 
 // SetWantReason says why a receiver could not use a frame.
 type SetWantReason string
@@ -82,7 +82,7 @@ type SetWant struct {
 }
 
 // FrameType implements Message.
-func (SetWant) FrameType() FrameType { return FrameSetWant }
+func (*SetWant) FrameType() FrameType { return FrameSetWant }
 
 // SetHeldWant asks the receiver of a set for its orphans, from part Next on.
 type SetHeldWant struct {
@@ -92,7 +92,7 @@ type SetHeldWant struct {
 }
 
 // FrameType implements Message.
-func (SetHeldWant) FrameType() FrameType { return FrameSetHeldWant }
+func (*SetHeldWant) FrameType() FrameType { return FrameSetHeldWant }
 
 // HeldItem is an item of an earlier incarnation that a receiver keeps.
 type HeldItem struct {
@@ -112,4 +112,4 @@ type SetHeld struct {
 }
 
 // FrameType implements Message.
-func (SetHeld) FrameType() FrameType { return FrameSetHeld }
+func (*SetHeld) FrameType() FrameType { return FrameSetHeld }

@@ -6,7 +6,7 @@ type OpenStreams struct {
 }
 
 // FrameType implements Message.
-func (OpenStreams) FrameType() FrameType { return FrameOpenStreams }
+func (*OpenStreams) FrameType() FrameType { return FrameOpenStreams }
 
 // StreamHello is the child's first frame on a stream connection. Boot must be that of its live control connection.
 // The parent answers with StreamOpened or Refuse; after that the connection is multiplexed.
@@ -17,7 +17,7 @@ type StreamHello struct {
 }
 
 // FrameType implements Message.
-func (StreamHello) FrameType() FrameType { return FrameStreamHello }
+func (*StreamHello) FrameType() FrameType { return FrameStreamHello }
 
 // StreamHeader is the first frame of each stream, from whoever opens it. The other side answers with StreamOpened or
 // Refuse, and then the bytes are the stream's own.
@@ -27,10 +27,10 @@ type StreamHeader struct {
 }
 
 // FrameType implements Message.
-func (StreamHeader) FrameType() FrameType { return FrameStreamHeader }
+func (*StreamHeader) FrameType() FrameType { return FrameStreamHeader }
 
 // StreamOpened accepts a stream or a stream connection.
 type StreamOpened struct{}
 
 // FrameType implements Message.
-func (StreamOpened) FrameType() FrameType { return FrameStreamOpened }
+func (*StreamOpened) FrameType() FrameType { return FrameStreamOpened }

@@ -1,0 +1,261 @@
+package reconcile
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// Source is the truth of one set for one peer.
+//
+// What it knows of the peer:
+//
+//	           Connect                     ack of this incarnation
+//	unknown ------------> (snapshot) -----------------------------> following --- Put, Delete ---> deltas
+//	   ^                      ^                                         |
+//	   +---- Disconnect ------+--- other incarnation, base too old -----+
+//
+// A peer that turns out to hold what this source never said (it is ahead, or its digest differs) proves that the source
+// was rolled back. The source then starts a new incarnation by itself, so that nothing at the peer is deleted for being
+// unknown here.
+type Source struct {
+	set, prefix string
+	opt         Options
+
+	// Persisted.
+	inc   skerry.Incarnation
+	gen   skerry.Generation
+	floor skerry.Generation // tombstones at or below are gone: no delta can start lower
+	items map[string]sourceItem
+	tombs map[string]skerry.Generation
+
+	sum   sum
+	log   []change // all changes by generation; an entry whose item has moved on is stale
+	dirty dirty
+
+	peer peerState
+}
+
+type sourceItem struct {
+	value []byte
+	gen   skerry.Generation
+	sum   sum
+}
+
+type change struct {
+	gen skerry.Generation
+	key string
+}
+
+// NewSource starts an empty set. Records are kept under prefix, which ends in a slash.
+func NewSource(set, prefix string, inc skerry.Incarnation, opt Options) *Source {
+	s := &Source{
+		set: set, prefix: prefix, opt: opt.withDefaults(), inc: inc,
+		items: make(map[string]sourceItem), tombs: make(map[string]skerry.Generation),
+	}
+	s.dirty.meta = true
+	return s
+}
+
+// Set gives the set's name, Incarnation and Gen where it stands.
+func (s *Source) Set() string                     { return s.set }
+func (s *Source) Incarnation() skerry.Incarnation { return s.inc }
+func (s *Source) Gen() skerry.Generation          { return s.gen }
+
+// Digest is the digest of all items.
+func (s *Source) Digest() skerry.Digest { return s.sum.digest() }
+
+// Len is the number of items.
+func (s *Source) Len() int { return len(s.items) }
+
+// Get gives an item's value, which must not be changed.
+func (s *Source) Get(key string) ([]byte, bool) {
+	it, ok := s.items[key]
+	return it.value, ok
+}
+
+// Keys gives all keys in order.
+func (s *Source) Keys() []string { return slices.Sorted(maps.Keys(s.items)) }
+
+// Put sets an item and reports whether that changed anything. The source keeps value; the caller must not change it.
+func (s *Source) Put(key string, value []byte) (bool, error) {
+	if n := len(key) + len(value); n > s.opt.MaxItem {
+		return false, &TooLargeError{key, n, s.opt.MaxItem}
+	}
+	old, ok := s.items[key]
+	if ok && string(old.value) == string(value) {
+		return false, nil
+	}
+	if ok {
+		s.sum = s.sum.sub(old.sum)
+	}
+	delete(s.tombs, key)
+	h := sumOf(key, value)
+	s.sum = s.sum.add(h)
+	s.items[key] = sourceItem{value, s.changed(key), h}
+	return true, nil
+}
+
+// Delete removes an item, or an orphan that the peer reported, and reports whether that changed anything. The deletion
+// is a tombstone until the peer has acknowledged it.
+func (s *Source) Delete(key string) bool {
+	old, ok := s.items[key]
+	_, orphan := s.peer.orphans[key]
+	if _, dead := s.tombs[key]; !ok && (!orphan || dead) {
+		return false
+	}
+	if ok {
+		s.sum = s.sum.sub(old.sum)
+		delete(s.items, key)
+	}
+	s.tombs[key] = s.changed(key)
+	return true
+}
+
+func (s *Source) changed(key string) skerry.Generation {
+	s.gen++
+	s.log = append(s.log, change{s.gen, key})
+	s.dirty.mark(key)
+	if len(s.log) > 2*(len(s.items)+len(s.tombs))+64 {
+		s.log = slices.DeleteFunc(s.log, func(c change) bool { return s.stale(c) && c.gen != s.gen })
+	}
+	return s.gen
+}
+
+func (s *Source) stale(c change) bool {
+	if it, ok := s.items[c.key]; ok {
+		return it.gen != c.gen
+	}
+	return s.tombs[c.key] != c.gen
+}
+
+// since lists what changed after base, oldest change first.
+func (s *Source) since(base skerry.Generation) []skerry.SetItem {
+	i := sort.Search(len(s.log), func(i int) bool { return s.log[i].gen > base })
+	var out []skerry.SetItem
+	for _, c := range s.log[i:] {
+		if s.stale(c) {
+			continue
+		}
+		it, ok := s.items[c.key]
+		out = append(out, skerry.SetItem{Key: c.key, Value: it.value, Gen: c.gen, Deleted: !ok})
+	}
+	return out
+}
+
+// Reincarnate begins a new life of the set, as after a restored backup or a take-over: same items, no memory of
+// deletions. The peer will keep what the set does not know as orphans until they are named or deleted.
+func (s *Source) Reincarnate(inc skerry.Incarnation) {
+	if inc == s.inc {
+		return
+	}
+	s.inc = inc
+	s.gen++
+	s.floor = s.gen
+	for key := range s.tombs {
+		s.dirty.mark(key)
+	}
+	clear(s.tombs)
+	s.dirty.meta = true
+	s.peer.restart()
+}
+
+// nextIncarnation names the life after inc that the source begins by itself: "x", "x~1", "x~2".
+func nextIncarnation(inc skerry.Incarnation) skerry.Incarnation {
+	base, n, ok := strings.Cut(string(inc), "~")
+	i, err := strconv.ParseUint(n, 10, 64)
+	if !ok || err != nil {
+		base, i = string(inc), 0
+	}
+	return skerry.Incarnation(base + "~" + strconv.FormatUint(i+1, 10))
+}
+
+// Flush gives the records changed since the last Flush. A caller persists them in one commit before it sends what
+// Next gives.
+func (s *Source) Flush() []skerry.Write {
+	if !s.dirty.meta {
+		return nil
+	}
+	out := []skerry.Write{{Key: s.prefix + "meta", Value: newRecord().
+		str(string(s.inc)).num(uint64(s.gen)).num(uint64(s.floor)).b}}
+	for _, key := range slices.Sorted(maps.Keys(s.dirty.keys)) {
+		w := skerry.Write{Key: s.prefix + "i/" + key}
+		if it, ok := s.items[key]; ok {
+			w.Value = newRecord().num(uint64(it.gen)).num(0).bytes(it.value).b
+		} else if gen, ok := s.tombs[key]; ok {
+			w.Value = newRecord().num(uint64(gen)).num(1).bytes(nil).b
+		}
+		out = append(out, w)
+	}
+	s.dirty = dirty{}
+	return out
+}
+
+// LoadSource restores a source from the records under prefix, keyed by their full key. Without records it starts an
+// empty set under inc. The set keeps the incarnation of the records; call Reincarnate if the parent's has changed.
+func LoadSource(set, prefix string, inc skerry.Incarnation, records map[string][]byte, opt Options) (*Source, error) {
+	s := NewSource(set, prefix, inc, opt)
+	meta, ok := records[prefix+"meta"]
+	if !ok {
+		return s, nil
+	}
+	r := readRecord(meta)
+	s.inc = skerry.Incarnation(r.str())
+	s.gen, s.floor = skerry.Generation(r.num()), skerry.Generation(r.num())
+	if r.err != nil {
+		return nil, &DamagedError{prefix + "meta", r.err}
+	}
+	for full, b := range records {
+		key, ok := strings.CutPrefix(full, prefix+"i/")
+		if !ok {
+			continue
+		}
+		r := readRecord(b)
+		gen, dead, value := skerry.Generation(r.num()), r.num() == 1, r.bytes()
+		if r.err != nil || gen > s.gen {
+			return nil, &DamagedError{full, errRecord}
+		}
+		s.log = append(s.log, change{gen, key})
+		if dead {
+			s.tombs[key] = gen
+			continue
+		}
+		it := sourceItem{slices.Clone(value), gen, sumOf(key, value)}
+		s.items[key] = it
+		s.sum = s.sum.add(it.sum)
+	}
+	slices.SortFunc(s.log, func(a, b change) int { return cmp.Compare(a.gen, b.gen) })
+	s.dirty = dirty{}
+	return s, nil
+}
+
+// Connected reports whether the peer's state is known, Acked the generation that it has confirmed on this connection.
+func (s *Source) Connected() bool          { return s.peer.connected }
+func (s *Source) Acked() skerry.Generation { return s.peer.held }
+
+// Settled reports whether the connected peer holds exactly this set.
+func (s *Source) Settled() bool {
+	return s.peer.connected && s.peer.confirmed && s.peer.held == s.gen
+}
+
+// Orphans gives the items of earlier incarnations that the peer keeps and this set has not decided about. known says
+// whether the list is complete as of the peer's last answer. Put adopts an orphan, Delete removes it.
+func (s *Source) Orphans() (orphans []skerry.HeldItem, known bool) {
+	for _, key := range slices.Sorted(maps.Keys(s.peer.orphans)) {
+		_, item := s.items[key]
+		_, tomb := s.tombs[key]
+		if !item && !tomb {
+			orphans = append(orphans, s.peer.orphans[key])
+		}
+	}
+	return orphans, s.peer.connected && s.peer.confirmed && s.peer.orphanSum.digest() == s.peer.orphanWant
+}
+
+// Due gives the time of the next resend, zero when nothing waits for an answer.
+func (s *Source) Due() time.Time { return s.peer.due(s.opt) }

@@ -1,0 +1,382 @@
+package reconcile
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// peerState is what a source knows and does about its peer on the present connection. None of it is persisted.
+type peerState struct {
+	connected bool
+	confirmed bool // the peer holds this incarnation
+	need      bool // only a snapshot will do
+	held      skerry.Generation
+	sent      skerry.Generation // deltas up to here are on their way
+	marks     []mark            // deltas on their way
+	part      *transfer
+
+	lastSend time.Time // of what waits for an answer
+	tries    int       // resends without progress
+	gapped   bool      // began again for a gap since the last progress
+	fails    int       // snapshots asked for again without success
+	hold     time.Time // no snapshot before
+
+	orphans    map[string]skerry.HeldItem
+	orphanSum  sum
+	orphanWant skerry.Digest // what the peer says it keeps
+	heldPart   *heldPart
+	heldAsked  time.Time
+}
+
+type mark struct {
+	gen    skerry.Generation
+	digest skerry.Digest
+}
+
+// transfer is a snapshot or a large delta on its way. The items are captured, so that it stays what it was at gen.
+type transfer struct {
+	base, gen   skerry.Generation
+	digest      skerry.Digest
+	delta       bool
+	parts       [][]skerry.SetItem
+	next, acked uint32
+}
+
+type heldPart struct {
+	digest skerry.Digest
+	items  []skerry.HeldItem
+	sum    sum
+	next   uint32
+	size   int
+}
+
+// restart forgets everything but the connection, for a new incarnation.
+func (p *peerState) restart() {
+	p.confirmed, p.held, p.sent, p.marks, p.part = false, 0, 0, nil, nil
+	p.need = p.connected
+	p.tries = 0
+}
+
+func (p *peerState) waiting() bool {
+	return p.part != nil && p.part.next > p.part.acked || len(p.marks) > 0
+}
+
+func (p *peerState) due(opt Options) time.Time {
+	switch {
+	case !p.connected:
+		return time.Time{}
+	case p.waiting():
+		return p.lastSend.Add(backoff(opt, p.tries))
+	case p.need && !p.hold.IsZero():
+		return p.hold
+	case !p.heldAsked.IsZero() && p.orphanSum.digest() != p.orphanWant:
+		return p.heldAsked.Add(opt.Resend)
+	}
+	return time.Time{}
+}
+
+func backoff(opt Options, tries int) time.Duration {
+	return min(opt.Resend<<min(tries, 20), opt.MaxResend)
+}
+
+// Connect begins a connection with what the peer says it holds (Hello, or Welcome towards a parent). A set that the
+// peer did not name is passed as a zero SetAck.
+func (s *Source) Connect(now time.Time, ack skerry.SetAck) {
+	p := &s.peer
+	part := p.part
+	*p = peerState{connected: true, orphans: p.orphans, orphanSum: p.orphanSum}
+	if part != nil && !part.delta && ack.PartIncarnation == s.inc && ack.PartGen == part.gen &&
+		ack.PartNext <= uint32(len(part.parts)) {
+		part.next, part.acked = ack.PartNext, ack.PartNext
+		p.part, p.need = part, true
+	}
+	if ack.Incarnation != s.inc {
+		p.need = true
+		return
+	}
+	s.accept(now, &ack)
+}
+
+// Disconnect ends the connection. A snapshot under way is kept, in case the peer comes back for the rest.
+func (s *Source) Disconnect() {
+	s.peer.connected = false
+}
+
+// Handle takes SetAck, SetWant and SetHeld of this set from the peer; other messages are ignored.
+func (s *Source) Handle(now time.Time, m skerry.Message) {
+	if !s.peer.connected {
+		return
+	}
+	switch m := m.(type) {
+	case *skerry.SetAck:
+		if m.Set == s.set {
+			s.handleAck(now, m)
+		}
+	case *skerry.SetWant:
+		if m.Set == s.set {
+			s.handleWant(now, m)
+		}
+	case *skerry.SetHeld:
+		if m.Set == s.set {
+			s.handleHeld(m)
+		}
+	}
+}
+
+func (s *Source) handleAck(now time.Time, m *skerry.SetAck) {
+	p := &s.peer
+	if t := p.part; t != nil && m.PartIncarnation == s.inc && m.PartGen == t.gen && m.PartNext > t.acked &&
+		m.PartNext <= uint32(len(t.parts)) {
+		t.acked, t.next = m.PartNext, max(t.next, m.PartNext)
+		p.progress(now)
+	}
+	if m.Incarnation != s.inc {
+		// A late answer of before the snapshot means nothing: an incarnation that was replaced never comes back.
+		if !p.confirmed {
+			p.need = true
+		}
+		return
+	}
+	if m.Gen < p.held {
+		return
+	}
+	s.accept(now, m)
+}
+
+// accept takes an answer of this incarnation that is not older than what is known.
+func (s *Source) accept(now time.Time, m *skerry.SetAck) {
+	p := &s.peer
+	if m.Gen > s.gen || s.contradicts(m) {
+		s.rolledBack(m.Gen)
+		return
+	}
+	p.orphanWant = m.OrphanDigest
+	if m.Orphans == 0 {
+		p.orphans, p.orphanSum, p.orphanWant, p.heldPart = nil, sum{}, skerry.Digest{}, nil
+	}
+	p.confirmed = true
+	if m.Gen < s.floor {
+		p.need = p.part == nil || p.part.delta
+		return
+	}
+	if m.Gen > p.held || p.need {
+		p.progress(now)
+	}
+	p.held, p.sent = m.Gen, max(p.sent, m.Gen)
+	p.marks = slices.DeleteFunc(p.marks, func(k mark) bool { return k.gen <= m.Gen })
+	if p.part != nil && (p.part.gen <= m.Gen || !p.part.delta) {
+		p.part = nil
+	}
+	p.need, p.fails, p.hold = false, 0, time.Time{}
+	s.bury(m.Gen)
+	for key, o := range p.orphans {
+		if it, ok := s.items[key]; ok && it.gen <= m.Gen {
+			s.decided(key, o)
+		}
+	}
+}
+
+// decided forgets an orphan that the peer has adopted or deleted on our word.
+func (s *Source) decided(key string, o skerry.HeldItem) {
+	s.peer.orphanSum = s.peer.orphanSum.sub(sumOf(key, o.Value))
+	delete(s.peer.orphans, key)
+}
+
+// contradicts reports whether the answer's digest is not the one this set had at that generation.
+func (s *Source) contradicts(m *skerry.SetAck) bool {
+	if m.Gen == s.gen {
+		return m.Digest != s.sum.digest()
+	}
+	for _, k := range s.peer.marks {
+		if k.gen == m.Gen {
+			return k.digest != m.Digest
+		}
+	}
+	if t := s.peer.part; t != nil && t.gen == m.Gen {
+		return t.digest != m.Digest
+	}
+	return false
+}
+
+// bury drops the tombstones that the peer has seen.
+func (s *Source) bury(upTo skerry.Generation) {
+	for key, gen := range s.tombs {
+		if gen <= upTo {
+			delete(s.tombs, key)
+			if o, ok := s.peer.orphans[key]; ok {
+				s.decided(key, o)
+			}
+			s.floor = max(s.floor, gen)
+			s.dirty.mark(key)
+		}
+	}
+}
+
+// rolledBack begins a new incarnation above whatever the peer has seen.
+func (s *Source) rolledBack(peer skerry.Generation) {
+	if peer > s.gen && peer < 1<<62 { // a peer's absurd number must not exhaust ours
+		s.gen = peer
+	}
+	s.Reincarnate(nextIncarnation(s.inc))
+}
+
+func (p *peerState) progress(now time.Time) {
+	p.tries, p.gapped, p.lastSend = 0, false, now
+}
+
+func (s *Source) handleWant(now time.Time, m *skerry.SetWant) {
+	p := &s.peer
+	switch m.Reason {
+	case skerry.WantRetired:
+		if m.Of == s.inc {
+			s.rolledBack(m.Gen)
+		}
+	case skerry.WantGap:
+		if m.Of != s.inc || p.gapped {
+			return
+		}
+		p.gapped = true
+		if p.part != nil {
+			p.part.next, p.part.acked = 0, 0
+			if p.part.delta {
+				p.part = nil
+			}
+		}
+		if m.Incarnation == s.inc && m.Gen >= max(p.held, s.floor) && m.Gen <= s.gen {
+			p.sent, p.marks = m.Gen, nil
+		}
+	case skerry.WantSnapshot:
+		if m.Of != s.inc || p.need && p.part == nil {
+			return
+		}
+		p.part, p.marks, p.need = nil, nil, true
+		p.hold = now.Add(backoff(s.opt, p.fails) - s.opt.Resend)
+		p.fails++
+		if m.Incarnation == s.inc {
+			s.rolledBack(m.Gen) // the peer holds this incarnation, and yet the digest differed
+		}
+	}
+}
+
+func (s *Source) handleHeld(m *skerry.SetHeld) {
+	p := &s.peer
+	h := p.heldPart
+	if h == nil || h.digest != m.Digest {
+		if m.Index != 0 {
+			return
+		}
+		h = &heldPart{digest: m.Digest}
+		p.heldPart = h
+	}
+	if m.Index != h.next {
+		return
+	}
+	h.next++
+	for _, it := range m.Items {
+		h.items = append(h.items, it)
+		h.sum = h.sum.add(sumOf(it.Key, it.Value))
+		h.size += len(it.Key) + len(it.Value)
+	}
+	if h.size > s.opt.MaxSet {
+		p.heldPart = nil
+		return
+	}
+	if !m.Last {
+		if h.next%uint32(s.opt.Window) == 0 {
+			p.heldAsked = time.Time{} // ask for the rest at once
+		}
+		return
+	}
+	p.heldPart = nil
+	if h.sum.digest() != m.Digest {
+		return
+	}
+	p.orphans = make(map[string]skerry.HeldItem, len(h.items))
+	for _, it := range h.items {
+		p.orphans[it.Key] = it
+	}
+	p.orphanSum, p.orphanWant = h.sum, m.Digest
+}
+
+// Next gives the frames to send now: what the window allows, and what was sent before and not answered in time.
+func (s *Source) Next(now time.Time) []skerry.Message {
+	p := &s.peer
+	if !p.connected {
+		return nil
+	}
+	if p.waiting() && now.Sub(p.lastSend) >= backoff(s.opt, p.tries) {
+		p.tries, p.gapped = p.tries+1, false
+		p.sent, p.marks = p.held, nil
+		if p.part != nil {
+			p.part.next = p.part.acked
+		}
+	}
+	var out []skerry.Message
+	if p.need && (p.part == nil || p.part.delta) && !now.Before(p.hold) {
+		p.part, p.marks = s.snapshot(), nil
+	}
+	if p.part == nil && !p.need && p.sent < s.gen && len(p.marks) < s.opt.Window {
+		items := s.since(p.sent)
+		if parts := split(items, s.opt.Chunk); len(parts) > 1 {
+			if len(p.marks) == 0 {
+				p.part = &transfer{base: p.sent, gen: s.gen, digest: s.Digest(), delta: true, parts: parts}
+			}
+		} else {
+			d := &skerry.SetDelta{Set: s.set, Incarnation: s.inc, Base: p.sent, Gen: s.gen, Digest: s.Digest(), Items: items}
+			p.sent = s.gen
+			p.marks = append(p.marks, mark{d.Gen, d.Digest})
+			out = append(out, d)
+		}
+	}
+	if t := p.part; t != nil {
+		for t.next < uint32(len(t.parts)) && t.next-t.acked < uint32(s.opt.Window) {
+			out = append(out, &skerry.SetChunk{
+				Set: s.set, Incarnation: s.inc, Base: t.base, Gen: t.gen, Digest: t.digest, Items: t.parts[t.next],
+				Index: t.next, Last: t.next == uint32(len(t.parts))-1, Delta: t.delta,
+			})
+			t.next++
+		}
+	}
+	if len(out) > 0 {
+		p.lastSend = now
+	}
+	if p.confirmed && p.orphanSum.digest() != p.orphanWant && (p.heldAsked.IsZero() || now.Sub(p.heldAsked) >= s.opt.Resend) {
+		want := &skerry.SetHeldWant{Set: s.set, Digest: p.orphanWant}
+		if p.heldPart != nil && p.heldPart.digest == p.orphanWant {
+			want.Next = p.heldPart.next
+		}
+		p.heldAsked = now
+		out = append(out, want)
+	}
+	return out
+}
+
+// snapshot captures the whole set, tombstones too, in key order.
+func (s *Source) snapshot() *transfer {
+	items := make([]skerry.SetItem, 0, len(s.items)+len(s.tombs))
+	for key, it := range s.items {
+		items = append(items, skerry.SetItem{Key: key, Value: it.value, Gen: it.gen})
+	}
+	for key, gen := range s.tombs {
+		items = append(items, skerry.SetItem{Key: key, Gen: gen, Deleted: true})
+	}
+	slices.SortFunc(items, func(a, b skerry.SetItem) int { return cmp.Compare(a.Key, b.Key) })
+	return &transfer{gen: s.gen, digest: s.Digest(), parts: split(items, s.opt.Chunk)}
+}
+
+// split makes parts of at most size bytes, at least one part, each but an empty set's with at least one item.
+func split(items []skerry.SetItem, size int) [][]skerry.SetItem {
+	var parts [][]skerry.SetItem
+	start, n := 0, 0
+	for i, it := range items {
+		if n > 0 && n+itemSize(it) > size {
+			parts = append(parts, items[start:i:i])
+			start, n = i, 0
+		}
+		n += itemSize(it)
+	}
+	return append(parts, items[start:])
+}
