@@ -252,7 +252,7 @@ type ExecProbe struct {
 
 // RestartSpec says what happens when the main container ends.
 type RestartSpec struct {
-	Policy      string   `json:"policy,omitempty" doc:"always, onFailure or never. Default: always, and onFailure for jobs." enum:"always,onFailure,never"`
+	Policy      string   `json:"policy,omitempty" doc:"always, onFailure or never. Default: always, and never for jobs, where job.backoffLimit counts the failures." enum:"always,onFailure,never"`
 	MaxAttempts *int     `json:"maxAttempts,omitempty" doc:"Restarts in window after which the instance has failed and is placed anew. Default: 5." min:"0" max:"10000"`
 	Window      Duration `json:"window,omitempty" doc:"Time in which restarts are counted. Default: 10m."`
 	Backoff     Duration `json:"backoff,omitempty" doc:"Wait before the first restart; it doubles each time. Default: 500ms."`

@@ -1,0 +1,351 @@
+// Package apps turns applications into the instances they want: scale, updates, restarts, jobs, schedules and quotas. It
+// is pure, and serves root and cluster alike: the tier above it decides who holds an instance, this package decides which
+// instances there should be. Root and cluster cores import it.
+package apps
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// App is an application with what was asked of it.
+type App struct {
+	Manifest  skerry.Application `json:"manifest"`
+	Org       string             `json:"org"`
+	Gen       skerry.Generation  `json:"generation"`
+	Deployed  bool               `json:"deployed"` // false: Registered only
+	Deleting  bool               `json:"deleting,omitempty"`
+	CreatedAt time.Time          `json:"createdAt"`
+	UpdatedAt time.Time          `json:"updatedAt"`
+	Author    string             `json:"author,omitempty"`
+	Restarts  map[string]uint64  `json:"restarts,omitempty"` // per service: how often a restart was asked for
+	Runs      map[string][]*Run  `json:"runs,omitempty"`     // per service: runs of a job or schedule, oldest first
+	Digests   map[string]string  `json:"digests,omitempty"`  // image reference -> digest, fixed per generation
+	revisions map[string]string  // per service, derived
+}
+
+// Key gives the application's key.
+func (a *App) Key() skerry.AppKey { return a.Manifest.Key() }
+
+// Run is one run of a job.
+type Run struct {
+	ID        string    `json:"id"`
+	Revision  string    `json:"revision"`
+	StartedAt time.Time `json:"startedAt"`
+	EndedAt   time.Time `json:"endedAt,omitzero"`
+	Succeeded int       `json:"succeeded"`
+	Failed    int       `json:"failed"`
+	Result    string    `json:"result,omitempty"` // Succeeded, Failed or Replaced; empty while it goes on
+}
+
+// Instance is an instance with what this tier knows of its place.
+type Instance struct {
+	skerry.Instance
+	Holder   string              `json:"holder,omitempty"`   // the child that has it; empty: it needs one
+	Target   string              `json:"target,omitempty"`   // the only child that may have it (perWorker)
+	Run      string              `json:"run,omitempty"`      // the run of a job it belongs to
+	Rejected []string            `json:"rejected,omitempty"` // children that had no place for it, in this round
+	Restart  uint64              `json:"restart,omitempty"`  // restart asked for
+	Failures int                 `json:"failures,omitempty"` // in a row, for the back-off
+	RetryAt  time.Time           `json:"retryAt,omitzero"`   // not before
+	Deadline time.Time           `json:"deadline,omitzero"`  // end of the convergence time
+	Told     bool                `json:"told,omitempty"`     // the deadline's event was sent
+	Spec     *skerry.ServiceSpec `json:"spec"`
+	Decision *skerry.Decision    `json:"decision,omitempty"`
+	counted  bool                // in its run's result
+}
+
+// Live reports whether the instance is or should be running.
+func (i *Instance) Live() bool { return !i.Stopping && !i.State.Final() }
+
+// IsReady reports whether it may get traffic.
+func (i *Instance) IsReady() bool {
+	return i.State == skerry.Running && skerry.HasCondition(i.Conditions, skerry.Ready)
+}
+
+// Controller holds the applications and instances of one tier.
+type Controller struct {
+	seed      [16]byte
+	counter   uint64
+	apps      map[skerry.AppKey]*App
+	inst      map[skerry.InstanceID]*Instance
+	byService map[skerry.ServiceKey]map[skerry.InstanceID]*Instance
+	orgs      map[string]*Org
+	spaces    map[string]*Namespace
+	targets   []string
+	dirty     map[skerry.AppKey]bool
+	unplaced  map[skerry.InstanceID]bool
+	stopping  map[skerry.InstanceID]bool
+	wake      map[skerry.AppKey]time.Time
+	local     string // prefix for instance ids; keeps those of different tiers apart
+}
+
+// New makes an empty controller. The seed makes instance ids; it must differ at each start of a process. tier is one
+// letter that keeps ids minted by different tiers apart.
+func New(seed [16]byte, tier string) *Controller {
+	return &Controller{
+		seed: seed, local: tier,
+		apps: map[skerry.AppKey]*App{}, inst: map[skerry.InstanceID]*Instance{},
+		byService: map[skerry.ServiceKey]map[skerry.InstanceID]*Instance{},
+		orgs:      map[string]*Org{}, spaces: map[string]*Namespace{},
+		dirty: map[skerry.AppKey]bool{}, unplaced: map[skerry.InstanceID]bool{}, stopping: map[skerry.InstanceID]bool{},
+		wake: map[skerry.AppKey]time.Time{},
+	}
+}
+
+// Record keys.
+const (
+	prefixApp   = "app/"
+	prefixInst  = "inst/"
+	prefixOrg   = "org/"
+	prefixSpace = "ns/"
+)
+
+// Load takes one record of the store; it reports whether the record was one of ours.
+func (c *Controller) Load(key string, value []byte) (bool, error) {
+	kind, _, _ := strings.Cut(key, "/")
+	var err error
+	switch kind + "/" {
+	case prefixApp:
+		a := new(App)
+		if err = json.Unmarshal(value, a); err == nil {
+			c.addApp(a)
+			c.dirty[a.Key()] = true
+		}
+	case prefixInst:
+		i := new(Instance)
+		if err = json.Unmarshal(value, i); err == nil {
+			c.addInstance(i)
+		}
+	case prefixOrg:
+		o := new(Org)
+		if err = json.Unmarshal(value, o); err == nil {
+			c.orgs[o.Name] = o
+		}
+	case prefixSpace:
+		n := new(Namespace)
+		if err = json.Unmarshal(value, n); err == nil {
+			c.spaces[n.Name] = n
+		}
+	default:
+		return false, nil
+	}
+	if err != nil {
+		return true, fmt.Errorf("record %s: %w", key, err)
+	}
+	return true, nil
+}
+
+func (c *Controller) addApp(a *App) {
+	a.revisions = map[string]string{}
+	for i := range a.Manifest.Spec.Services {
+		s := &a.Manifest.Spec.Services[i]
+		a.revisions[s.Name] = s.Revision()
+	}
+	c.apps[a.Key()] = a
+}
+
+func (c *Controller) addInstance(i *Instance) {
+	c.inst[i.ID] = i
+	m := c.byService[i.Service]
+	if m == nil {
+		m = map[skerry.InstanceID]*Instance{}
+		c.byService[i.Service] = m
+	}
+	m[i.ID] = i
+	c.index(i)
+}
+
+// index keeps the two work lists right after a change of an instance.
+func (c *Controller) index(i *Instance) {
+	if i.State == skerry.Requested && i.Holder == "" && !i.Stopping {
+		c.unplaced[i.ID] = true
+	} else {
+		delete(c.unplaced, i.ID)
+	}
+	if i.Stopping {
+		c.stopping[i.ID] = true
+	} else {
+		delete(c.stopping, i.ID)
+	}
+}
+
+func (c *Controller) saveApp(a *App, fx *skerry.Effects) {
+	fx.Put(prefixApp+a.Key().String(), mustJSON(a))
+	fx.Changed = append(fx.Changed, skerry.Change{App: a.Key()})
+}
+
+func (c *Controller) saveInstance(i *Instance, fx *skerry.Effects) {
+	c.index(i)
+	fx.Put(prefixInst+string(i.ID), mustJSON(i))
+	fx.Changed = append(fx.Changed, skerry.Change{App: i.Service.App, Instance: i.ID})
+}
+
+func (c *Controller) dropInstance(i *Instance, fx *skerry.Effects) {
+	delete(c.inst, i.ID)
+	delete(c.byService[i.Service], i.ID)
+	if len(c.byService[i.Service]) == 0 {
+		delete(c.byService, i.Service)
+	}
+	delete(c.unplaced, i.ID)
+	delete(c.stopping, i.ID)
+	fx.Delete(prefixInst + string(i.ID))
+	fx.Changed = append(fx.Changed, skerry.Change{App: i.Service.App, Instance: i.ID, Deleted: true})
+}
+
+func mustJSON(v any) []byte {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic("records always marshal: " + err.Error())
+	}
+	return data
+}
+
+// newID mints an instance id: service, tier and forty bits that do not repeat.
+func (c *Controller) newID(service string) skerry.InstanceID {
+	for {
+		c.counter++
+		var buf [24]byte
+		copy(buf[:], c.seed[:])
+		binary.BigEndian.PutUint64(buf[16:], c.counter)
+		sum := sha256.Sum256(buf[:])
+		id := skerry.InstanceID(service + "-" + c.local + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:5])))
+		if c.inst[id] == nil {
+			return id
+		}
+	}
+}
+
+// App finds an application.
+func (c *Controller) App(k skerry.AppKey) *App { return c.apps[k] }
+
+// Apps lists all applications in key order.
+func (c *Controller) Apps() []*App {
+	out := make([]*App, 0, len(c.apps))
+	for _, a := range c.apps {
+		out = append(out, a)
+	}
+	slices.SortFunc(out, func(a, b *App) int { return strings.Compare(a.Key().String(), b.Key().String()) })
+	return out
+}
+
+// Instance finds an instance.
+func (c *Controller) Instance(id skerry.InstanceID) *Instance { return c.inst[id] }
+
+// Instances lists the instances of a service, oldest first.
+func (c *Controller) Instances(k skerry.ServiceKey) []*Instance {
+	out := make([]*Instance, 0, len(c.byService[k]))
+	for _, i := range c.byService[k] {
+		out = append(out, i)
+	}
+	slices.SortFunc(out, func(a, b *Instance) int {
+		if n := a.CreatedAt.Compare(b.CreatedAt); n != 0 {
+			return n
+		}
+		if a.Ordinal != b.Ordinal {
+			return a.Ordinal - b.Ordinal
+		}
+		return strings.Compare(string(a.ID), string(b.ID))
+	})
+	return out
+}
+
+// InstancesOf lists the instances of an application, by service and age.
+func (c *Controller) InstancesOf(k skerry.AppKey) []*Instance {
+	var names []string
+	for sk := range c.byService {
+		if sk.App == k {
+			names = append(names, sk.Service)
+		}
+	}
+	slices.Sort(names)
+	var out []*Instance
+	for _, n := range names {
+		out = append(out, c.Instances(skerry.ServiceKey{App: k, Service: n})...)
+	}
+	return out
+}
+
+// Unplaced lists the instances that need a holder and may be tried now, oldest first.
+func (c *Controller) Unplaced(now time.Time) []*Instance {
+	var out []*Instance
+	for id := range c.unplaced {
+		if i := c.inst[id]; !i.RetryAt.After(now) {
+			out = append(out, i)
+		}
+	}
+	slices.SortFunc(out, func(a, b *Instance) int {
+		if n := a.CreatedAt.Compare(b.CreatedAt); n != 0 {
+			return n
+		}
+		return strings.Compare(string(a.ID), string(b.ID))
+	})
+	return out
+}
+
+// Stopping lists the instances that their holder must end.
+func (c *Controller) Stopping() []*Instance {
+	out := make([]*Instance, 0, len(c.stopping))
+	for id := range c.stopping {
+		out = append(out, c.inst[id])
+	}
+	slices.SortFunc(out, func(a, b *Instance) int { return strings.Compare(string(a.ID), string(b.ID)) })
+	return out
+}
+
+// HeldBy lists the instances that a child holds.
+func (c *Controller) HeldBy(holder string) []*Instance {
+	var out []*Instance
+	for _, i := range c.inst {
+		if i.Holder == holder {
+			out = append(out, i)
+		}
+	}
+	slices.SortFunc(out, func(a, b *Instance) int { return strings.Compare(string(a.ID), string(b.ID)) })
+	return out
+}
+
+// SetTargets names the children among which perWorker services are spread, each getting one instance.
+func (c *Controller) SetTargets(children []string) {
+	list := slices.Clone(children)
+	slices.Sort(list)
+	if slices.Equal(list, c.targets) {
+		return
+	}
+	c.targets = list
+	for k, a := range c.apps {
+		for i := range a.Manifest.Spec.Services {
+			if a.Manifest.Spec.Services[i].Mode == skerry.ModePerWorker {
+				c.dirty[k] = true
+			}
+		}
+	}
+}
+
+// NextWake gives the time at which Reconcile has something to do by itself, or the zero time.
+func (c *Controller) NextWake() time.Time {
+	var next time.Time
+	earlier := func(t time.Time) {
+		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	for _, t := range c.wake {
+		earlier(t)
+	}
+	for id := range c.unplaced {
+		earlier(c.inst[id].RetryAt)
+		if i := c.inst[id]; !i.Told {
+			earlier(i.Deadline)
+		}
+	}
+	return next
+}

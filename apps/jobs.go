@@ -1,0 +1,185 @@
+package apps
+
+import (
+	"time"
+
+	"github.com/robfig/cron/v3"
+
+	"skerry.dev/skerry"
+)
+
+// maxRuns is how many runs of a service are remembered.
+const maxRuns = 10
+
+// reconcileJob drives the runs of a job or a schedule.
+func (c *Controller) reconcileJob(now time.Time, a *App, s *skerry.ServiceSpec, fx *skerry.Effects) {
+	if a.Runs == nil {
+		a.Runs = map[string][]*Run{}
+	}
+	rev := a.revisions[s.Name]
+	if s.Mode == skerry.ModeCron {
+		c.startScheduled(now, a, s, fx)
+	} else {
+		id := rev + "." + itoa(int(a.Restarts[s.Name]))
+		if last := lastRun(a.Runs[s.Name]); last == nil || last.ID != id {
+			c.startRun(now, a, s, id, true, fx)
+		}
+	}
+	for _, r := range a.Runs[s.Name] {
+		c.driveRun(now, a, s, r, fx)
+	}
+	c.expire(now, a, s, fx)
+}
+
+func lastRun(list []*Run) *Run {
+	if len(list) == 0 {
+		return nil
+	}
+	return list[len(list)-1]
+}
+
+// startRun begins a run. replace ends the ones that go on.
+func (c *Controller) startRun(now time.Time, a *App, s *skerry.ServiceSpec, id string, replace bool, fx *skerry.Effects) {
+	list := a.Runs[s.Name]
+	if replace {
+		for _, r := range list {
+			if r.Result == "" {
+				r.Result, r.EndedAt = "Replaced", now
+			}
+		}
+	}
+	list = append(list, &Run{ID: id, Revision: a.revisions[s.Name], StartedAt: now})
+	for len(list) > maxRuns && list[0].Result != "" {
+		list = list[1:]
+	}
+	a.Runs[s.Name] = list
+	c.saveApp(a, fx)
+}
+
+// startScheduled starts the run that is due. Of several missed ones only the last is made up for.
+func (c *Controller) startScheduled(now time.Time, a *App, s *skerry.ServiceSpec, fx *skerry.Effects) {
+	sched, err := cron.ParseStandard(s.Cron.Schedule)
+	if err != nil {
+		return // apply has checked it
+	}
+	from := a.CreatedAt
+	last := lastRun(a.Runs[s.Name])
+	if last != nil {
+		from = last.StartedAt
+	}
+	next := sched.Next(from.UTC())
+	due := time.Time{}
+	for n := 0; !next.IsZero() && !next.After(now) && n < 100_000; n++ {
+		due, next = next, sched.Next(next)
+	}
+	if !due.IsZero() {
+		goesOn := last != nil && last.Result == ""
+		if goesOn && s.Cron.Concurrency == "forbid" {
+			c.appEvent(fx, now, a, s.Name, "RunSkipped", "the last run has not ended")
+			last.StartedAt = due // so that the schedule moves on
+			c.saveApp(a, fx)
+		} else {
+			c.startRun(now, a, s, due.UTC().Format("20060102t150405"), s.Cron.Concurrency == "replace", fx)
+		}
+	}
+	c.wakeAt(a.Key(), next)
+}
+
+func (c *Controller) wakeAt(k skerry.AppKey, t time.Time) {
+	if old, ok := c.wake[k]; !t.IsZero() && (!ok || t.Before(old)) {
+		c.wake[k] = t
+	}
+}
+
+// driveRun keeps a run's instances going until it has succeeded or failed.
+func (c *Controller) driveRun(now time.Time, a *App, s *skerry.ServiceSpec, r *Run, fx *skerry.Effects) {
+	active, changed := 0, false
+	for _, i := range c.Instances(skerry.ServiceKey{App: a.Key(), Service: s.Name}) {
+		if i.Run != r.ID {
+			continue
+		}
+		switch {
+		case i.State == skerry.Terminated && !i.counted && !i.Stopping:
+			i.counted = true
+			changed = true
+		case i.State == skerry.Failed && !i.counted:
+			i.counted = true
+			changed = true
+		}
+		if i.Live() && i.State != skerry.Failed {
+			if r.Result != "" {
+				c.stop(now, i, "its run has ended: "+r.Result, fx)
+			} else {
+				active++
+			}
+		}
+	}
+	if changed {
+		c.count(a, s, r)
+		c.saveApp(a, fx)
+	}
+	if r.Result != "" {
+		return
+	}
+	switch {
+	case r.Succeeded >= *s.Job.Completions:
+		r.Result, r.EndedAt = "Succeeded", now
+	case r.Failed > *s.Job.BackoffLimit:
+		r.Result, r.EndedAt = "Failed", now
+	default:
+		for n := min(*s.Job.Parallelism, *s.Job.Completions-r.Succeeded) - active; n > 0; n-- {
+			c.create(now, a, s, r.Succeeded+r.Failed+active, "", r.ID, fx)
+			active++
+		}
+		return
+	}
+	c.saveApp(a, fx)
+	c.appEvent(fx, now, a, s.Name, "Job"+r.Result, itoa(r.Succeeded)+" succeeded, "+itoa(r.Failed)+" failed")
+	c.dirty[a.Key()] = true // ends what is left of it
+}
+
+// count takes a run's result from its instances; those already dropped were counted before and only raise the numbers.
+func (c *Controller) count(a *App, s *skerry.ServiceSpec, r *Run) {
+	ok, bad := 0, 0
+	for _, i := range c.byService[skerry.ServiceKey{App: a.Key(), Service: s.Name}] {
+		if i.Run != r.ID {
+			continue
+		}
+		switch {
+		case i.State == skerry.Terminated && !i.Stopping:
+			ok++
+		case i.State == skerry.Failed:
+			bad++
+		}
+	}
+	r.Succeeded, r.Failed = max(r.Succeeded, ok), max(r.Failed, bad)
+}
+
+// expire ends the records of instances whose time to be shown is over.
+func (c *Controller) expire(now time.Time, a *App, s *skerry.ServiceSpec, fx *skerry.Effects) {
+	for _, i := range c.Instances(skerry.ServiceKey{App: a.Key(), Service: s.Name}) {
+		if i.Stopping || i.State != skerry.Terminated && i.State != skerry.Failed {
+			continue
+		}
+		ended := i.CreatedAt
+		if i.Exit != nil {
+			ended = i.Exit.At
+		}
+		if at := ended.Add(time.Duration(*s.Job.TTL)); at.After(now) {
+			c.wakeAt(a.Key(), at)
+		} else {
+			c.discard(now, i, fx)
+		}
+	}
+}
+
+// discard removes an ended instance: its holder cleans up, if it has one.
+func (c *Controller) discard(now time.Time, i *Instance, fx *skerry.Effects) {
+	if i.Holder == "" {
+		c.dropInstance(i, fx)
+		return
+	}
+	i.Stopping = true
+	c.stopping[i.ID] = true
+	c.saveInstance(i, fx)
+}

@@ -1,0 +1,162 @@
+package apps
+
+import (
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// Place records that a child was given an instance. The caller has checked that it may.
+func (c *Controller) Place(now time.Time, i *Instance, holder string, fence skerry.Fence, d *skerry.Decision, fx *skerry.Effects) {
+	i.Holder, i.Fence, i.Decision = holder, fence, d
+	i.State, i.Phase, i.Why, i.Reason = skerry.ClusterScheduled, skerry.PhaseNone, nil, ""
+	i.Exit = nil
+	i.step(now, "given to "+holder)
+	c.saveInstance(i, fx)
+	fx.Events = append(fx.Events, c.event(now, i, skerry.EventNormal, "Scheduled", "given to "+holder))
+}
+
+// NoPlace records why nobody could be given an instance, and when to try again. Rejections of this round are forgotten,
+// so that the next round asks everybody again.
+func (c *Controller) NoPlace(now time.Time, i *Instance, d *skerry.Decision, fx *skerry.Effects) {
+	changed := len(i.Why) != len(d.Why) || len(i.Why) > 0 && i.Why[0].Text != d.Why[0].Text
+	i.Failures++
+	i.RetryAt = now.Add(backoff(i.Failures))
+	i.Rejected, i.Why, i.Decision = nil, d.Why, d
+	if changed {
+		i.Reason = firstWhy(i)
+		i.step(now, "no place: "+firstWhy(i))
+		c.saveInstance(i, fx)
+		fx.Events = append(fx.Events, c.event(now, i, skerry.EventWarning, "Unplaced", firstWhy(i)))
+	}
+}
+
+// RetryNow lets every waiting instance try again at once, because something changed that may help.
+func (c *Controller) RetryNow() {
+	for id := range c.unplaced {
+		c.inst[id].RetryAt = time.Time{}
+	}
+}
+
+func backoff(failures int) time.Duration {
+	d := firstRetry << min(max(failures-1, 0), 10)
+	return min(d, longestWait)
+}
+
+// Observe takes what a holder reports of an instance. It reports whether the holder must be told to let go of it.
+func (c *Controller) Observe(now time.Time, holder string, o skerry.Observation, fx *skerry.Effects) (release bool) {
+	i := c.inst[o.ID]
+	if i == nil || i.Holder != holder || o.Fence.RootEpoch < i.Fence.RootEpoch ||
+		o.Fence.RootEpoch == i.Fence.RootEpoch && o.Fence.Sequence < i.Fence.Sequence {
+		return i == nil || i.Holder != holder // a stranger or an old copy
+	}
+	if o.Rejected {
+		i.Why = o.Why
+		i.Rejected = append(i.Rejected, holder)
+		c.unplace(now, i, "no place at "+holder+": "+firstWhy(i), fx)
+		return true
+	}
+	if !i.State.CanReach(o.State) {
+		return false
+	}
+	before := *i
+	i.State, i.Phase, i.Reason = o.State, o.Phase, o.Reason
+	i.Restarts, i.Exit, i.StartedAt, i.Runtime = o.Restarts, o.Exit, o.StartedAt, o.Runtime
+	i.Ports, i.Address, i.Digest, i.Want, i.Have = o.Ports, o.Address, o.Digest, o.Want, o.Have
+	why := o.Reason
+	if why == "" && !o.Ready {
+		why = "not ready"
+	}
+	ready := o.Ready && o.Restart >= i.Restart
+	i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.Ready, ready, pick(ready, "", why))
+	i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.Reachable, !o.Unreachable, pick(o.Unreachable, "its worker is not in touch", ""))
+	if before.State != i.State || before.Phase != i.Phase {
+		i.step(now, o.Reason)
+	}
+	if i.State == skerry.Running && ready {
+		i.Failures = 0
+	}
+	c.tellTransition(now, &before, i, fx)
+	if i.State == skerry.Failed && i.Run == "" && !i.Stopping {
+		i.Rejected = nil
+		c.unplace(now, i, "failed: "+orNothing(o.Reason), fx)
+		return true
+	}
+	c.saveInstance(i, fx)
+	if before.State != i.State || before.IsReady() != i.IsReady() || i.Restart > 0 {
+		c.dirty[i.Service.App] = true
+	}
+	return false
+}
+
+func pick(cond bool, yes, no string) string {
+	if cond {
+		return yes
+	}
+	return no
+}
+
+func (c *Controller) tellTransition(now time.Time, before, i *Instance, fx *skerry.Effects) {
+	switch {
+	case i.State == skerry.Running && i.IsReady() && !before.IsReady():
+		fx.Events = append(fx.Events, c.event(now, i, skerry.EventNormal, "Ready", "runs and is ready"))
+	case i.State == skerry.Running && before.IsReady() && !i.IsReady():
+		fx.Events = append(fx.Events, c.event(now, i, skerry.EventWarning, "NotReady", orNothing(i.Reason)))
+	case before.State != i.State && i.State == skerry.Failed:
+		fx.Events = append(fx.Events, c.event(now, i, skerry.EventWarning, "Failed", orNothing(i.Reason)))
+	case before.State != i.State && i.State == skerry.Running:
+		fx.Events = append(fx.Events, c.event(now, i, skerry.EventNormal, "Started", "runs in "+orNothing(i.Runtime)))
+	case before.State != i.State && i.State == skerry.Terminated:
+		fx.Events = append(fx.Events, c.event(now, i, skerry.EventNormal, "Completed", orNothing(i.Reason)))
+	}
+	if i.Restarts > before.Restarts {
+		fx.Events = append(fx.Events, c.event(now, i, skerry.EventWarning, "Restarted", "restart "+itoa(i.Restarts)+": "+orNothing(i.Reason)))
+	}
+}
+
+// Lost says that an instance's holder is gone for good; it is placed anew.
+func (c *Controller) Lost(now time.Time, id skerry.InstanceID, why string, fx *skerry.Effects) {
+	i := c.inst[id]
+	if i == nil || i.State.Final() {
+		return
+	}
+	if i.Stopping {
+		c.end(now, i, fx)
+		return
+	}
+	fx.Events = append(fx.Events, c.event(now, i, skerry.EventWarning, "Lost", why))
+	c.unplace(now, i, why, fx)
+}
+
+// unplace puts an instance back to Requested.
+func (c *Controller) unplace(now time.Time, i *Instance, why string, fx *skerry.Effects) {
+	if i.Stopping {
+		c.end(now, i, fx)
+		return
+	}
+	if i.State == skerry.Failed || len(i.Rejected) == 0 {
+		i.Failures++
+		i.RetryAt = now.Add(backoff(i.Failures) - firstRetry)
+		i.Deadline, i.Told = now.Add(time.Duration(*i.Spec.Placement.ConvergenceTime)), false
+	}
+	i.Holder, i.Worker, i.Cluster, i.Address, i.Ports = "", "", "", "", nil
+	i.State, i.Phase, i.Reason = skerry.Requested, skerry.PhaseNone, why
+	i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.Ready, false, why)
+	i.step(now, why)
+	c.saveInstance(i, fx)
+	c.dirty[i.Service.App] = true
+}
+
+// Gone says that a holder no longer has an instance.
+func (c *Controller) Gone(now time.Time, holder string, id skerry.InstanceID, fx *skerry.Effects) {
+	i := c.inst[id]
+	if i == nil || i.Holder != holder {
+		return
+	}
+	if i.Stopping || i.State.Final() {
+		c.end(now, i, fx)
+		return
+	}
+	// The holder forgot it without being asked (a wiped device): place it anew.
+	c.Lost(now, id, holder+" no longer has it", fx)
+}

@@ -1,0 +1,239 @@
+package apps
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/robfig/cron/v3"
+
+	"skerry.dev/skerry"
+)
+
+// Apply asks for an application: it is created, or changed to what the manifest says.
+type Apply struct {
+	App      skerry.Application
+	Actor    string
+	Register bool              // store only; do not deploy
+	Expect   skerry.Generation // 0: whatever it is now
+	Digests  map[string]string // image reference -> digest, as resolved by the server
+}
+
+// Applied is the answer to Apply.
+type Applied struct {
+	Key       skerry.AppKey     `json:"key"`
+	Gen       skerry.Generation `json:"generation"`
+	Created   bool              `json:"created"`
+	Unchanged bool              `json:"unchanged"`
+	Warnings  []string          `json:"warnings,omitempty"`
+}
+
+// Apply stores an application that was validated and has its defaults set.
+func (c *Controller) Apply(now time.Time, r Apply) (Applied, skerry.Effects, error) {
+	var fx skerry.Effects
+	if err := r.App.Validate(); err != nil {
+		return Applied{}, fx, err
+	}
+	r.App.SetDefaults()
+	if err := checkSchedules(&r.App); err != nil {
+		return Applied{}, fx, err
+	}
+	key := r.App.Key()
+	ns := c.spaces[key.Namespace]
+	if ns == nil {
+		return Applied{}, fx, skerry.Errorf(skerry.CodeNotFound, "there is no namespace %q", key.Namespace).
+			WithHint("create it with `skerry namespace create %s --org ORG`, or name another in metadata.namespace", key.Namespace)
+	}
+	old := c.apps[key]
+	if old != nil && old.Deleting {
+		return Applied{}, fx, skerry.Errorf(skerry.CodeConflict, "application %s is being deleted", key).
+			WithHint("wait until `skerry get apps` no longer shows it, then apply again")
+	}
+	if r.Expect != 0 && (old == nil || old.Gen != r.Expect) {
+		return Applied{}, fx, skerry.Errorf(skerry.CodeConflict, "application %s is not at generation %d", key, r.Expect).
+			WithHint("get it again, repeat the change and apply")
+	}
+	if err := c.checkQuota(ns.Org, &r.App); err != nil {
+		return Applied{}, fx, err
+	}
+	res := Applied{Key: key, Gen: 1, Created: old == nil, Warnings: r.App.Warnings()}
+	a := &App{Manifest: r.App, Org: ns.Org, Gen: 1, CreatedAt: now, UpdatedAt: now, Author: r.Actor, Deployed: !r.Register, Digests: r.Digests}
+	if old != nil {
+		a.CreatedAt, a.Restarts, a.Runs = old.CreatedAt, old.Restarts, old.Runs
+		a.Deployed = old.Deployed || !r.Register
+		if string(mustJSON(old.Manifest)) == string(mustJSON(a.Manifest)) && a.Deployed == old.Deployed && maps.Equal(old.Digests, a.Digests) {
+			res.Gen, res.Unchanged = old.Gen, true
+			return res, fx, nil
+		}
+		a.Gen = old.Gen + 1
+		res.Gen = a.Gen
+	}
+	c.addApp(a)
+	c.dirty[key] = true
+	c.saveApp(a, &fx)
+	verb := "Created"
+	if old != nil {
+		verb = "Updated"
+	}
+	c.appEvent(&fx, now, a, "", verb, "generation "+itoa(int(a.Gen))+" was applied by "+orNobody(r.Actor))
+	return res, fx, nil
+}
+
+func checkSchedules(a *skerry.Application) error {
+	for i := range a.Spec.Services {
+		s := &a.Spec.Services[i]
+		if s.Cron == nil {
+			continue
+		}
+		if _, err := cron.ParseStandard(s.Cron.Schedule); err != nil {
+			return &skerry.Error{Code: skerry.CodeInvalid, Message: "the manifest is not valid", Problems: []skerry.Problem{{
+				Path: "spec.services[" + itoa(i) + "].cron.schedule", Message: err.Error(),
+				Hint: "write five fields: minute hour day month weekday, such as */5 * * * *"}}}
+		}
+	}
+	return nil
+}
+
+// Deploy asks for the instances of a registered application.
+func (c *Controller) Deploy(now time.Time, key skerry.AppKey, actor string) (Applied, skerry.Effects, error) {
+	var fx skerry.Effects
+	a, err := c.usable(key)
+	if err != nil {
+		return Applied{}, fx, err
+	}
+	res := Applied{Key: key, Gen: a.Gen, Unchanged: a.Deployed}
+	if !a.Deployed {
+		a.Deployed, a.UpdatedAt = true, now
+		c.dirty[key] = true
+		c.saveApp(a, &fx)
+		c.appEvent(&fx, now, a, "", "Deployed", "deployment was asked for by "+orNobody(actor))
+	}
+	return res, fx, nil
+}
+
+func (c *Controller) usable(key skerry.AppKey) (*App, error) {
+	a := c.apps[key]
+	if a == nil {
+		return nil, skerry.Errorf(skerry.CodeNotFound, "there is no application %s", key).WithHint("`skerry get apps` lists them")
+	}
+	if a.Deleting {
+		return nil, skerry.Errorf(skerry.CodeConflict, "application %s is being deleted", key)
+	}
+	return a, nil
+}
+
+func (c *Controller) service(k skerry.ServiceKey) (*App, *skerry.ServiceSpec, error) {
+	a, err := c.usable(k.App)
+	if err != nil {
+		return nil, nil, err
+	}
+	s := a.Manifest.Spec.Service(k.Service)
+	if s == nil {
+		return nil, nil, skerry.Errorf(skerry.CodeNotFound, "application %s has no service %q", k.App, k.Service).
+			WithHint("`skerry describe app %s` lists its services", k.App)
+	}
+	return a, s, nil
+}
+
+// Scale changes the number of instances of a service.
+func (c *Controller) Scale(now time.Time, k skerry.ServiceKey, replicas int, actor string) (Applied, skerry.Effects, error) {
+	var fx skerry.Effects
+	a, s, err := c.service(k)
+	if err != nil {
+		return Applied{}, fx, err
+	}
+	if s.Mode != skerry.ModeService {
+		return Applied{}, fx, skerry.Errorf(skerry.CodeInvalid, "service %s is a %s and has no replicas", k, s.Mode).
+			WithHint("change job.parallelism in the manifest instead")
+	}
+	if replicas < 0 || replicas > 10000 {
+		return Applied{}, fx, skerry.Errorf(skerry.CodeInvalid, "%d replicas are out of range; from 0 to 10000 is allowed", replicas)
+	}
+	if *s.Replicas == replicas {
+		return Applied{Key: k.App, Gen: a.Gen, Unchanged: true}, fx, nil
+	}
+	trial := cloneManifest(a.Manifest)
+	trial.Spec.Service(k.Service).Replicas = &replicas
+	if err := c.checkQuota(a.Org, &trial); err != nil {
+		return Applied{}, fx, err
+	}
+	a.Manifest = trial
+	a.Gen++
+	a.UpdatedAt = now
+	c.dirty[k.App] = true
+	c.saveApp(a, &fx)
+	c.appEvent(&fx, now, a, k.Service, "Scaled", "to "+itoa(replicas)+" by "+orNobody(actor))
+	return Applied{Key: k.App, Gen: a.Gen}, fx, nil
+}
+
+func cloneManifest(m skerry.Application) skerry.Application {
+	m.Spec.Services = slices.Clone(m.Spec.Services)
+	return m
+}
+
+// Restart asks for a restart of every instance of a service, one after the other; an empty service name means all.
+func (c *Controller) Restart(now time.Time, k skerry.ServiceKey, actor string) (Applied, skerry.Effects, error) {
+	var fx skerry.Effects
+	a, err := c.usable(k.App)
+	if err != nil {
+		return Applied{}, fx, err
+	}
+	if a.Restarts == nil {
+		a.Restarts = map[string]uint64{}
+	}
+	for i := range a.Manifest.Spec.Services {
+		name := a.Manifest.Spec.Services[i].Name
+		if k.Service == "" || k.Service == name {
+			a.Restarts[name]++
+		}
+	}
+	if k.Service != "" && a.Manifest.Spec.Service(k.Service) == nil {
+		_, _, err := c.service(k)
+		return Applied{}, fx, err
+	}
+	a.UpdatedAt = now
+	c.dirty[k.App] = true
+	c.saveApp(a, &fx)
+	c.appEvent(&fx, now, a, k.Service, "RestartAsked", "by "+orNobody(actor))
+	return Applied{Key: k.App, Gen: a.Gen}, fx, nil
+}
+
+// Delete ends an application in whatever state it is. It is idempotent.
+func (c *Controller) Delete(now time.Time, key skerry.AppKey, actor string) (skerry.Effects, error) {
+	var fx skerry.Effects
+	a := c.apps[key]
+	if a == nil {
+		return fx, skerry.Errorf(skerry.CodeNotFound, "there is no application %s", key).WithHint("`skerry get apps` lists them")
+	}
+	if !a.Deleting {
+		a.Deleting, a.UpdatedAt = true, now
+		a.Gen++
+		c.dirty[key] = true
+		c.saveApp(a, &fx)
+		c.appEvent(&fx, now, a, "", "Deleting", "deletion was asked for by "+orNobody(actor))
+	}
+	return fx, nil
+}
+
+// DeleteInstance ends one instance; its service gets another.
+func (c *Controller) DeleteInstance(now time.Time, id skerry.InstanceID, actor string) (skerry.Effects, error) {
+	var fx skerry.Effects
+	i := c.inst[id]
+	if i == nil {
+		return fx, skerry.Errorf(skerry.CodeNotFound, "there is no instance %q", id).WithHint("`skerry get instances` lists them")
+	}
+	c.stop(now, i, "deleted by "+orNobody(actor), &fx)
+	c.dirty[i.Service.App] = true
+	return fx, nil
+}
+
+func (c *Controller) appEvent(fx *skerry.Effects, now time.Time, a *App, service, reason, text string) {
+	fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventNormal, Reason: reason, Text: text, App: a.Key(), Service: service, Org: a.Org})
+}
+
+func orNobody(actor string) string {
+	if actor == "" {
+		return "the system"
+	}
+	return actor
+}

@@ -1,0 +1,192 @@
+package apps
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"skerry.dev/skerry"
+)
+
+// Quota bounds what the applications of an organisation may ask for together. A zero entry means no bound.
+type Quota struct {
+	CPU       skerry.MilliCPU `json:"cpu,omitempty" doc:"Cores that all instances together may ask for."`
+	Memory    skerry.Bytes    `json:"memory,omitempty" doc:"Memory that all instances together may ask for."`
+	Storage   skerry.Bytes    `json:"storage,omitempty" doc:"Storage that all instances together may ask for."`
+	Instances int             `json:"instances,omitempty" doc:"Number of instances."`
+}
+
+// Org is an organisation: it owns namespaces and has a quota.
+type Org struct {
+	Name  string `json:"name"`
+	Quota Quota  `json:"quota"`
+}
+
+// Namespace belongs to one organisation.
+type Namespace struct {
+	Name string `json:"name"`
+	Org  string `json:"org"`
+}
+
+// Usage is what an organisation's applications ask for.
+type Usage struct {
+	Need      skerry.Resources `json:"need"`
+	Instances int              `json:"instances"`
+}
+
+// instancesOf is the number of instances for which a service counts: an update's surge is not counted, because it ends.
+func instancesOf(s *skerry.ServiceSpec, targets int) int {
+	switch s.Mode {
+	case skerry.ModeJob, skerry.ModeCron:
+		return min(*s.Job.Parallelism, *s.Job.Completions)
+	case skerry.ModePerWorker:
+		return max(1, targets)
+	}
+	return *s.Replicas
+}
+
+func (c *Controller) ask(m *skerry.Application) Usage {
+	var u Usage
+	for i := range m.Spec.Services {
+		s := &m.Spec.Services[i]
+		n := instancesOf(s, len(c.targets))
+		u.Instances += n
+		need := s.Need().Vector()
+		for j := range need {
+			need[j] *= int64(n)
+		}
+		u.Need = u.Need.Add(skerry.FromVector(need))
+	}
+	return u
+}
+
+// Usage sums what an organisation asks for, leaving one application out.
+func (c *Controller) Usage(org string, without skerry.AppKey) Usage {
+	var u Usage
+	for k, a := range c.apps {
+		if a.Org != org || a.Deleting || k == without {
+			continue
+		}
+		n := c.ask(&a.Manifest)
+		u.Need, u.Instances = u.Need.Add(n.Need), u.Instances+n.Instances
+	}
+	return u
+}
+
+func (c *Controller) checkQuota(org string, m *skerry.Application) error {
+	o := c.orgs[org]
+	if o == nil {
+		return skerry.Errorf(skerry.CodeNotFound, "there is no organisation %q", org)
+	}
+	used, asked := c.Usage(org, m.Key()), c.ask(m)
+	total := used.Need.Add(asked.Need)
+	over := func(what, limit, used, asked string) error {
+		return skerry.Errorf(skerry.CodeQuota, "organisation %s may use %s %s; %s are used and the application asks for %s", org, limit, what, used, asked).
+			WithHint("ask for less, delete something, or have an admin raise the quota with `skerry org quota %s`", org)
+	}
+	q := o.Quota
+	switch {
+	case q.CPU > 0 && total.CPU > q.CPU:
+		return over("cores", q.CPU.String(), used.Need.CPU.String(), asked.Need.CPU.String())
+	case q.Memory > 0 && total.Memory > q.Memory:
+		return over("of memory", q.Memory.String(), used.Need.Memory.String(), asked.Need.Memory.String())
+	case q.Storage > 0 && total.Storage > q.Storage:
+		return over("of storage", q.Storage.String(), used.Need.Storage.String(), asked.Need.Storage.String())
+	case q.Instances > 0 && used.Instances+asked.Instances > q.Instances:
+		return over("instances", itoa(q.Instances), itoa(used.Instances), itoa(asked.Instances))
+	}
+	return nil
+}
+
+// PutOrg creates or changes an organisation.
+func (c *Controller) PutOrg(o Org) (skerry.Effects, error) {
+	var fx skerry.Effects
+	if err := skerry.CheckName(o.Name); err != nil {
+		return fx, skerry.Errorf(skerry.CodeInvalid, "%s", err)
+	}
+	c.orgs[o.Name] = &o
+	fx.Put(prefixOrg+o.Name, mustJSON(o))
+	return fx, nil
+}
+
+// DeleteOrg removes an organisation that owns no namespace.
+func (c *Controller) DeleteOrg(name string) (skerry.Effects, error) {
+	var fx skerry.Effects
+	if c.orgs[name] == nil {
+		return fx, skerry.Errorf(skerry.CodeNotFound, "there is no organisation %q", name)
+	}
+	for _, n := range c.spaces {
+		if n.Org == name {
+			return fx, skerry.Errorf(skerry.CodeConflict, "organisation %s still owns namespace %s", name, n.Name).WithHint("delete its namespaces first")
+		}
+	}
+	delete(c.orgs, name)
+	fx.Delete(prefixOrg + name)
+	return fx, nil
+}
+
+// PutNamespace creates a namespace; an existing one keeps its organisation.
+func (c *Controller) PutNamespace(n Namespace) (skerry.Effects, error) {
+	var fx skerry.Effects
+	if err := skerry.CheckName(n.Name); err != nil {
+		return fx, skerry.Errorf(skerry.CodeInvalid, "%s", err)
+	}
+	if c.orgs[n.Org] == nil {
+		return fx, skerry.Errorf(skerry.CodeNotFound, "there is no organisation %q", n.Org).WithHint("create it with `skerry org create %s`", n.Org)
+	}
+	if old := c.spaces[n.Name]; old != nil {
+		if old.Org != n.Org {
+			return fx, skerry.Errorf(skerry.CodeConflict, "namespace %s exists already", n.Name).WithHint("choose another name; a namespace belongs to one organisation")
+		}
+		return fx, nil
+	}
+	c.spaces[n.Name] = &n
+	fx.Put(prefixSpace+n.Name, mustJSON(n))
+	return fx, nil
+}
+
+// DeleteNamespace removes an empty namespace.
+func (c *Controller) DeleteNamespace(name string) (skerry.Effects, error) {
+	var fx skerry.Effects
+	if c.spaces[name] == nil {
+		return fx, skerry.Errorf(skerry.CodeNotFound, "there is no namespace %q", name)
+	}
+	for k := range c.apps {
+		if k.Namespace == name {
+			return fx, skerry.Errorf(skerry.CodeConflict, "namespace %s still holds application %s", name, k.Name).WithHint("delete its applications first")
+		}
+	}
+	delete(c.spaces, name)
+	fx.Delete(prefixSpace + name)
+	return fx, nil
+}
+
+// Orgs lists the organisations by name.
+func (c *Controller) Orgs() []*Org {
+	out := make([]*Org, 0, len(c.orgs))
+	for _, o := range c.orgs {
+		out = append(out, o)
+	}
+	slices.SortFunc(out, func(a, b *Org) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// Namespaces lists the namespaces by name.
+func (c *Controller) Namespaces() []*Namespace {
+	out := make([]*Namespace, 0, len(c.spaces))
+	for _, n := range c.spaces {
+		out = append(out, n)
+	}
+	slices.SortFunc(out, func(a, b *Namespace) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// OrgOf gives the organisation that owns a namespace, or "".
+func (c *Controller) OrgOf(namespace string) string {
+	if n := c.spaces[namespace]; n != nil {
+		return n.Org
+	}
+	return ""
+}
+
+func itoa(n int) string { return strconv.Itoa(n) }

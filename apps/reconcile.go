@@ -1,0 +1,334 @@
+package apps
+
+import (
+	"slices"
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+const (
+	firstRetry  = time.Second
+	longestWait = time.Minute
+	maxTimeline = 24
+)
+
+// Reconcile brings the instances of every application that changed in line with what it asks for. It only decides: the
+// core above places what is Unplaced and ends what is Stopping.
+func (c *Controller) Reconcile(now time.Time) skerry.Effects {
+	var fx skerry.Effects
+	for k, t := range c.wake {
+		if !t.After(now) {
+			delete(c.wake, k)
+			c.dirty[k] = true
+		}
+	}
+	// An application may become dirty again by what is done here; a bound keeps a mistake from spinning.
+	for round := 0; len(c.dirty) > 0 && round < 4; round++ {
+		keys := make([]skerry.AppKey, 0, len(c.dirty))
+		for k := range c.dirty {
+			keys = append(keys, k)
+		}
+		slices.SortFunc(keys, func(a, b skerry.AppKey) int {
+			if a.String() < b.String() {
+				return -1
+			}
+			return 1
+		})
+		clear(c.dirty)
+		for _, k := range keys {
+			c.reconcileApp(now, k, &fx)
+		}
+	}
+	for _, i := range c.Unplaced(now) {
+		if !i.Told && !i.Deadline.IsZero() && !i.Deadline.After(now) {
+			i.Told = true
+			c.saveInstance(i, &fx)
+			fx.Events = append(fx.Events, c.event(now, i, skerry.EventWarning, "NotPlaced", "no place was found within the convergence time; the search goes on: "+firstWhy(i)))
+		}
+	}
+	return fx
+}
+
+func firstWhy(i *Instance) string {
+	if len(i.Why) == 0 {
+		return "no cluster is connected"
+	}
+	return i.Why[0].Text
+}
+
+func (c *Controller) reconcileApp(now time.Time, k skerry.AppKey, fx *skerry.Effects) {
+	a := c.apps[k]
+	if a == nil {
+		return
+	}
+	if a.Deleting {
+		left := c.InstancesOf(k)
+		for _, i := range left {
+			c.stop(now, i, "its application is deleted", fx)
+		}
+		if len(c.InstancesOf(k)) == 0 {
+			delete(c.apps, k)
+			delete(c.wake, k)
+			fx.Delete(prefixApp + k.String())
+			fx.Changed = append(fx.Changed, skerry.Change{App: k, Deleted: true})
+			c.appEvent(fx, now, a, "", "Deleted", "nothing of it is left")
+		}
+		return
+	}
+	if !a.Deployed {
+		return
+	}
+	for _, sk := range c.servicesWithInstances(k) {
+		if a.Manifest.Spec.Service(sk.Service) == nil {
+			for _, i := range c.Instances(sk) {
+				c.stop(now, i, "its service was removed from the application", fx)
+			}
+		}
+	}
+	for i := range a.Manifest.Spec.Services {
+		s := &a.Manifest.Spec.Services[i]
+		switch s.Mode {
+		case skerry.ModeJob, skerry.ModeCron:
+			c.reconcileJob(now, a, s, fx)
+		case skerry.ModePerWorker:
+			c.reconcilePerWorker(now, a, s, fx)
+		default:
+			c.reconcileService(now, a, s, fx)
+		}
+	}
+}
+
+func (c *Controller) servicesWithInstances(k skerry.AppKey) []skerry.ServiceKey {
+	var out []skerry.ServiceKey
+	for sk := range c.byService {
+		if sk.App == k {
+			out = append(out, sk)
+		}
+	}
+	return out
+}
+
+// reconcileService keeps replicas instances of the current revision. A rolling update never has more than replicas +
+// maxSurge instances, and never fewer than replicas - maxUnavailable ready ones on its own account.
+func (c *Controller) reconcileService(now time.Time, a *App, s *skerry.ServiceSpec, fx *skerry.Effects) {
+	sk := skerry.ServiceKey{App: a.Key(), Service: s.Name}
+	rev, want := a.revisions[s.Name], *s.Replicas
+	var current, old []*Instance
+	for _, i := range c.Instances(sk) {
+		switch {
+		case !i.Live():
+		case i.Revision == rev:
+			current = append(current, i)
+		default:
+			old = append(old, i)
+		}
+	}
+	c.takeOver(now, a, s, current, fx)
+	if s.Update.Strategy == "recreate" && len(old) > 0 {
+		for _, i := range old {
+			c.stop(now, i, "replaced by a new version", fx)
+		}
+		return // Gone makes the application dirty again
+	}
+	if s.Update.Strategy == "recreate" && c.anyStoppingOld(sk, rev) {
+		return
+	}
+	// More than is wanted: end those first that serve least.
+	if extra := len(current) - want; extra > 0 {
+		slices.SortStableFunc(current, lessUseful)
+		for _, i := range current[:extra] {
+			c.stop(now, i, "scaled down", fx)
+		}
+		current = current[extra:]
+	}
+	room := want + *s.Update.MaxSurge - len(current) - len(old)
+	if len(old) == 0 {
+		room = want - len(current)
+	}
+	for n := min(want-len(current), room); n > 0; n-- {
+		current = append(current, c.create(now, a, s, c.freeOrdinal(sk, rev), "", "", fx))
+	}
+	// Old ones that are not ready serve nobody and go at once, but only for what is already on its way in their place.
+	ready := 0
+	for _, i := range append(slices.Clone(current), old...) {
+		if i.IsReady() {
+			ready++
+		}
+	}
+	spare := ready - (want - *s.Update.MaxUnavailable)
+	slices.SortStableFunc(old, lessUseful)
+	for _, i := range old {
+		if !i.IsReady() {
+			c.stop(now, i, "replaced by a new version", fx)
+		} else if spare > 0 {
+			spare--
+			c.stop(now, i, "replaced by a new version", fx)
+		}
+	}
+	c.restartOneByOne(now, a, s, current, fx)
+}
+
+// lessUseful orders instances so that those that serve least come first.
+func lessUseful(a, b *Instance) int {
+	rank := func(i *Instance) int {
+		switch {
+		case i.IsReady():
+			return 2
+		case i.State == skerry.Running:
+			return 1
+		}
+		return 0
+	}
+	if d := rank(a) - rank(b); d != 0 {
+		return d
+	}
+	return b.Ordinal - a.Ordinal
+}
+
+func (c *Controller) anyStoppingOld(sk skerry.ServiceKey, rev string) bool {
+	for _, i := range c.byService[sk] {
+		if i.Stopping && !i.State.Final() && i.Revision != rev {
+			return true
+		}
+	}
+	return false
+}
+
+// takeOver lets instances of an unchanged template follow the application's generation without touching them.
+func (c *Controller) takeOver(now time.Time, a *App, s *skerry.ServiceSpec, list []*Instance, fx *skerry.Effects) {
+	for _, i := range list {
+		if i.Gen != a.Gen {
+			i.Gen = a.Gen
+			i.Spec = s
+			i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, true, "")
+			c.saveInstance(i, fx)
+		}
+	}
+}
+
+// restartOneByOne hands an asked-for restart to one instance at a time, so that the others serve meanwhile.
+func (c *Controller) restartOneByOne(now time.Time, a *App, s *skerry.ServiceSpec, list []*Instance, fx *skerry.Effects) {
+	asked := a.Restarts[s.Name]
+	for _, i := range list {
+		if i.Restart == asked && i.State == skerry.Running && !i.IsReady() && len(list) > 1 {
+			return // the last one restarted is not back yet
+		}
+	}
+	for _, i := range list {
+		if i.Restart >= asked {
+			continue
+		}
+		wasServing := i.IsReady()
+		i.Restart = asked
+		if wasServing {
+			i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.Ready, false, "restart was asked for")
+		}
+		c.saveInstance(i, fx)
+		if wasServing {
+			return
+		}
+	}
+}
+
+func (c *Controller) reconcilePerWorker(now time.Time, a *App, s *skerry.ServiceSpec, fx *skerry.Effects) {
+	sk := skerry.ServiceKey{App: a.Key(), Service: s.Name}
+	rev := a.revisions[s.Name]
+	have := map[string]bool{}
+	var list []*Instance
+	for _, i := range c.Instances(sk) {
+		switch {
+		case !i.Live():
+		case i.Revision != rev || !slices.Contains(c.targets, i.Target) || have[i.Target]:
+			c.stop(now, i, "replaced or no longer wanted there", fx)
+		default:
+			have[i.Target] = true
+			list = append(list, i)
+		}
+	}
+	c.takeOver(now, a, s, list, fx)
+	for n, t := range c.targets {
+		if !have[t] {
+			c.create(now, a, s, n, t, "", fx)
+		}
+	}
+	for _, i := range list {
+		if i.Restart < a.Restarts[s.Name] {
+			i.Restart = a.Restarts[s.Name]
+			c.saveInstance(i, fx)
+		}
+	}
+}
+
+func (c *Controller) freeOrdinal(sk skerry.ServiceKey, rev string) int {
+	used := map[int]bool{}
+	for _, i := range c.byService[sk] {
+		if i.Live() && i.Revision == rev {
+			used[i.Ordinal] = true
+		}
+	}
+	n := 0
+	for used[n] {
+		n++
+	}
+	return n
+}
+
+func (c *Controller) create(now time.Time, a *App, s *skerry.ServiceSpec, ordinal int, target, run string, fx *skerry.Effects) *Instance {
+	i := &Instance{Instance: skerry.Instance{
+		ID: c.newID(s.Name), Service: skerry.ServiceKey{App: a.Key(), Service: s.Name}, Org: a.Org, Ordinal: ordinal,
+		Gen: a.Gen, Revision: a.revisions[s.Name], State: skerry.Requested, CreatedAt: now,
+	}, Target: target, Run: run, Restart: a.Restarts[s.Name], Spec: s,
+		Deadline: now.Add(time.Duration(*s.Placement.ConvergenceTime))}
+	i.Conditions = skerry.SetCondition(nil, now, skerry.Ready, false, "not running yet")
+	i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, true, "")
+	i.step(now, "created for generation "+itoa(int(a.Gen)))
+	c.addInstance(i)
+	c.saveInstance(i, fx)
+	return i
+}
+
+// stop asks for the end of an instance; one that nobody holds ends at once.
+func (c *Controller) stop(now time.Time, i *Instance, why string, fx *skerry.Effects) {
+	if i.Stopping {
+		return
+	}
+	i.Stopping = true
+	i.Reason = why
+	i.step(now, "to be ended: "+why)
+	if i.Holder == "" {
+		c.end(now, i, fx)
+		return
+	}
+	c.saveInstance(i, fx)
+}
+
+// end drops an instance that runs nowhere any more.
+func (c *Controller) end(now time.Time, i *Instance, fx *skerry.Effects) {
+	fx.Events = append(fx.Events, c.event(now, i, skerry.EventNormal, "Terminated", orNothing(i.Reason)))
+	c.dropInstance(i, fx)
+	c.dirty[i.Service.App] = true
+}
+
+func orNothing(s string) string {
+	if s == "" {
+		return "ended"
+	}
+	return s
+}
+
+func (c *Controller) event(now time.Time, i *Instance, t skerry.EventType, reason, text string) skerry.Event {
+	return skerry.Event{At: now, Type: t, Reason: reason, Text: text, App: i.Service.App, Service: i.Service.Service,
+		Instance: i.ID, Cluster: i.Cluster, Worker: i.Worker, Org: i.Org}
+}
+
+// step adds an entry to the timeline; the oldest but the first go when it grows long.
+func (i *Instance) step(now time.Time, text string) {
+	if n := len(i.Timeline); n > 0 && i.Timeline[n-1].State == i.State && i.Timeline[n-1].Phase == i.Phase && i.Timeline[n-1].Text == text {
+		return
+	}
+	i.Timeline = append(i.Timeline, skerry.Step{At: now, State: i.State, Phase: i.Phase, Text: text})
+	if len(i.Timeline) > maxTimeline {
+		i.Timeline = slices.Delete(i.Timeline, 1, 2)
+	}
+}

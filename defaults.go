@@ -1,0 +1,150 @@
+package skerry
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"time"
+)
+
+// DefaultNamespace is where an application goes that names none.
+const DefaultNamespace = "default"
+
+// SetDefaults fills in what the manifest left out, so that no later reader needs to know the defaults.
+func (a *Application) SetDefaults() {
+	if a.Metadata.Namespace == "" {
+		a.Metadata.Namespace = DefaultNamespace
+	}
+	for i := range a.Spec.Services {
+		a.Spec.Services[i].setDefaults()
+	}
+}
+
+func orDefault[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}
+
+func ptrDefault[T any](p **T, d T) {
+	if *p == nil {
+		*p = &d
+	}
+}
+
+func (s *ServiceSpec) setDefaults() {
+	orDefault(&s.Mode, ModeService)
+	orDefault(&s.Runtime, "auto")
+	orDefault(&s.Isolation, "shared")
+	orDefault(&s.OnDisconnect, "run")
+	orDefault(&s.OnReconnect, "keep-original")
+	if s.Mode == ModeService {
+		ptrDefault(&s.Replicas, 1)
+	}
+	if s.Mode == ModeJob || s.Mode == ModeCron {
+		if s.Job == nil {
+			s.Job = &JobSpec{}
+		}
+		ptrDefault(&s.Job.Completions, 1)
+		ptrDefault(&s.Job.Parallelism, 1)
+		ptrDefault(&s.Job.BackoffLimit, 6)
+		ptrDefault(&s.Job.TTL, Duration(time.Hour))
+		orDefault(&s.Restart.Policy, "never")
+	}
+	if s.Cron != nil {
+		orDefault(&s.Cron.Concurrency, "forbid")
+	}
+	orDefault(&s.Placement.Policy, "rom")
+	ptrDefault(&s.Placement.ConvergenceTime, Duration(30*time.Second))
+	orDefault(&s.Restart.Policy, "always")
+	ptrDefault(&s.Restart.MaxAttempts, 5)
+	orDefault(&s.Restart.Window, Duration(10*time.Minute))
+	orDefault(&s.Restart.Backoff, Duration(500*time.Millisecond))
+	orDefault(&s.Restart.MaxBackoff, Duration(time.Minute))
+	orDefault(&s.Update.Strategy, "rolling")
+	ptrDefault(&s.Update.MaxSurge, 1)
+	ptrDefault(&s.Update.MaxUnavailable, 0)
+	ptrDefault(&s.TerminationGrace, Duration(10*time.Second))
+	orDefault(&s.Resources.Pids, 512)
+	orDefault(&s.Logs.MaxSize, 10*MiB)
+	s.Probes.Startup.setDefaults(time.Second, 30)
+	s.Probes.Readiness.setDefaults(10*time.Second, 3)
+	s.Probes.Liveness.setDefaults(10*time.Second, 3)
+	for i := range s.Ports {
+		s.Ports[i].Name, s.Ports[i].Protocol = s.Ports[i].PortName(), s.Ports[i].Proto()
+	}
+	for i := range s.Volumes {
+		if e := s.Volumes[i].Empty; e != nil && e.Memory {
+			orDefault(&e.Size, 64*MiB)
+		}
+	}
+	if s.Metrics != nil {
+		orDefault(&s.Metrics.Path, "/metrics")
+	}
+}
+
+func (p *Probe) setDefaults(interval time.Duration, failures int) {
+	if p == nil {
+		return
+	}
+	orDefault(&p.Interval, Duration(interval))
+	orDefault(&p.Timeout, Duration(time.Second))
+	orDefault(&p.Failures, failures)
+	orDefault(&p.Successes, 1)
+	if p.HTTP != nil {
+		orDefault(&p.HTTP.Path, "/")
+	}
+}
+
+// Revision names what an instance runs: a change of anything but the number of instances and how they are replaced
+// makes a new one. It is twelve hexadecimal digits of a SHA-256.
+func (s *ServiceSpec) Revision() string {
+	t := *s
+	t.Replicas, t.Update, t.Job, t.Cron = nil, UpdateSpec{}, nil, nil
+	data, err := json.Marshal(t)
+	if err != nil {
+		panic("a service spec always marshals: " + err.Error())
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:6])
+}
+
+// Images lists the image references of a service, each once.
+func (s *ServiceSpec) Images() []string {
+	var out []string
+	seen := map[string]bool{"": true}
+	add := func(ref string) {
+		if !seen[ref] {
+			seen[ref] = true
+			out = append(out, ref)
+		}
+	}
+	add(s.Image)
+	for _, c := range s.Init {
+		add(c.Image)
+	}
+	for _, c := range s.Sidecars {
+		add(c.Image)
+	}
+	return out
+}
+
+// Warnings names the fields of a valid application that this version records without acting on them.
+func (a *Application) Warnings() []string {
+	var out []string
+	for _, s := range a.Spec.Services {
+		if s.Placement.MaxLatency != nil {
+			out = append(out, s.Name+": placement.maxLatency is recorded; it takes effect with the LDP policy")
+		}
+		if s.Placement.Rigidness != nil {
+			out = append(out, s.Name+": placement.rigidness is recorded; it takes effect with SLA monitoring")
+		}
+		for _, l := range s.Links {
+			if l.MaxLatency != nil || l.MaxDistance > 0 {
+				out = append(out, s.Name+": the limits of the link to "+l.Service+" are recorded; they take effect with the LDP policy")
+			}
+		}
+	}
+	return out
+}
