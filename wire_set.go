@@ -50,13 +50,14 @@ type SetAck struct {
 	Incarnation Incarnation `cbor:"2,keyasint,omitempty"` // empty: holds nothing
 	Gen         Generation  `cbor:"3,keyasint,omitempty"`
 	Digest      Digest      `cbor:"4,keyasint"`
-	// A transfer in parts under way: of Part, parts before Next have arrived.
+	// A transfer in parts under way to these: parts before Next have arrived.
 	PartIncarnation Incarnation `cbor:"5,keyasint,omitempty"`
 	PartGen         Generation  `cbor:"6,keyasint,omitempty"`
+	PartDigest      Digest      `cbor:"10,keyasint,omitzero"`
 	PartNext        uint32      `cbor:"7,keyasint,omitempty"`
 	// Orphans are items of earlier incarnations that the present one has neither named nor deleted.
 	Orphans      uint32 `cbor:"8,keyasint,omitempty"`
-	OrphanDigest Digest `cbor:"9,keyasint"`
+	OrphanDigest Digest `cbor:"9,keyasint,omitzero"`
 }
 
 // FrameType implements Message.

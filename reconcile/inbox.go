@@ -28,10 +28,6 @@ func (i *Inbox) Accept(m *skerry.Events) (events [][]byte, lost uint64, reply sk
 	}
 	if m.Stream != i.stream {
 		i.stream, i.seq, i.meta = m.Stream, 0, true
-		if m.Floor > 1 {
-			// What a new stream calls acknowledged was so by an inbox of before: a restored parent cannot know.
-			i.seq = m.Floor - 1
-		}
 	}
 	if m.Floor > i.seq+1 {
 		lost = m.Floor - i.seq - 1

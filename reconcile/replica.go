@@ -112,7 +112,7 @@ func (r *Replica) State() skerry.SetAck {
 		Orphans: uint32(len(r.orphans)), OrphanDigest: r.orphanSum.digest(),
 	}
 	if p := r.part; p != nil {
-		a.PartIncarnation, a.PartGen, a.PartNext = p.head.Incarnation, p.head.Gen, p.next
+		a.PartIncarnation, a.PartGen, a.PartDigest, a.PartNext = p.head.Incarnation, p.head.Gen, p.head.Digest, p.next
 	}
 	return a
 }
@@ -186,7 +186,9 @@ func (r *Replica) applyChunk(c *skerry.SetChunk) Outcome {
 	head := skerry.SetChunk{Incarnation: c.Incarnation, Base: c.Base, Gen: c.Gen, Digest: c.Digest, Delta: c.Delta}
 	p := r.part
 	if p == nil || !sameTransfer(&p.head, &head) {
-		if p != nil && p.head.Incarnation == head.Incarnation && p.head.Gen > head.Gen {
+		// A late first part of an older transfer may throw away a newer one, which then begins again; refusing it could
+		// wait for ever for the rest of a transfer whose source was rolled back.
+		if c.Index != 0 && p != nil && p.head.Incarnation == head.Incarnation && p.head.Gen > head.Gen {
 			return r.ack("stale")
 		}
 		if c.Index != 0 {

@@ -166,14 +166,24 @@ func (s *Source) Reincarnate(inc skerry.Incarnation) {
 	s.peer.restart()
 }
 
-// nextIncarnation names the life after inc that the source begins by itself: "x", "x~1", "x~2".
-func nextIncarnation(inc skerry.Incarnation) skerry.Incarnation {
-	base, n, ok := strings.Cut(string(inc), "~")
-	i, err := strconv.ParseUint(n, 10, 64)
-	if !ok || err != nil {
-		base, i = string(inc), 0
+// nextIncarnation names the life after inc that the source begins by itself: "x~N", N at least the time in seconds. A source
+// that was rolled back may have begun such a life before and forgotten it; the time keeps the names apart, and N
+// also goes past the one that the peer holds.
+func nextIncarnation(now time.Time, inc, peer skerry.Incarnation) skerry.Incarnation {
+	base, n := lives(inc)
+	if b, m := lives(peer); b == base {
+		n = max(n, m)
 	}
-	return skerry.Incarnation(base + "~" + strconv.FormatUint(i+1, 10))
+	return skerry.Incarnation(base + "~" + strconv.FormatInt(max(n+1, now.Unix()), 10))
+}
+
+func lives(inc skerry.Incarnation) (base string, n int64) {
+	base, digits, ok := strings.Cut(string(inc), "~")
+	n, err := strconv.ParseInt(digits, 10, 62)
+	if !ok || err != nil {
+		return string(inc), 0
+	}
+	return base, n
 }
 
 // Flush gives the records changed since the last Flush. A caller persists them in one commit before it sends what

@@ -88,8 +88,7 @@ func (s *Source) Connect(now time.Time, ack skerry.SetAck) {
 	p := &s.peer
 	part := p.part
 	*p = peerState{connected: true, orphans: p.orphans, orphanSum: p.orphanSum}
-	if part != nil && !part.delta && ack.PartIncarnation == s.inc && ack.PartGen == part.gen &&
-		ack.PartNext <= uint32(len(part.parts)) {
+	if part != nil && !part.delta && s.answers(part, &ack) {
 		part.next, part.acked = ack.PartNext, ack.PartNext
 		p.part, p.need = part, true
 	}
@@ -128,8 +127,7 @@ func (s *Source) Handle(now time.Time, m skerry.Message) {
 
 func (s *Source) handleAck(now time.Time, m *skerry.SetAck) {
 	p := &s.peer
-	if t := p.part; t != nil && m.PartIncarnation == s.inc && m.PartGen == t.gen && m.PartNext > t.acked &&
-		m.PartNext <= uint32(len(t.parts)) {
+	if t := p.part; t != nil && s.answers(t, m) && m.PartNext > t.acked {
 		t.acked, t.next = m.PartNext, max(t.next, m.PartNext)
 		p.progress(now)
 	}
@@ -146,11 +144,16 @@ func (s *Source) handleAck(now time.Time, m *skerry.SetAck) {
 	s.accept(now, m)
 }
 
+// answers reports whether m tells of progress with transfer t. The last part is answered by the generation reached.
+func (s *Source) answers(t *transfer, m *skerry.SetAck) bool {
+	return m.PartIncarnation == s.inc && m.PartGen == t.gen && m.PartDigest == t.digest && m.PartNext < uint32(len(t.parts))
+}
+
 // accept takes an answer of this incarnation that is not older than what is known.
 func (s *Source) accept(now time.Time, m *skerry.SetAck) {
 	p := &s.peer
 	if m.Gen > s.gen || s.contradicts(m) {
-		s.rolledBack(m.Gen)
+		s.rolledBack(now, m.Incarnation, m.Gen)
 		return
 	}
 	p.orphanWant = m.OrphanDigest
@@ -216,11 +219,11 @@ func (s *Source) bury(upTo skerry.Generation) {
 }
 
 // rolledBack begins a new incarnation above whatever the peer has seen.
-func (s *Source) rolledBack(peer skerry.Generation) {
+func (s *Source) rolledBack(now time.Time, inc skerry.Incarnation, peer skerry.Generation) {
 	if peer > s.gen && peer < 1<<62 { // a peer's absurd number must not exhaust ours
 		s.gen = peer
 	}
-	s.Reincarnate(nextIncarnation(s.inc))
+	s.Reincarnate(nextIncarnation(now, s.inc, inc))
 }
 
 func (p *peerState) progress(now time.Time) {
@@ -232,7 +235,7 @@ func (s *Source) handleWant(now time.Time, m *skerry.SetWant) {
 	switch m.Reason {
 	case skerry.WantRetired:
 		if m.Of == s.inc {
-			s.rolledBack(m.Gen)
+			s.rolledBack(now, m.Incarnation, m.Gen)
 		}
 	case skerry.WantGap:
 		if m.Of != s.inc || p.gapped {
@@ -256,7 +259,7 @@ func (s *Source) handleWant(now time.Time, m *skerry.SetWant) {
 		p.hold = now.Add(backoff(s.opt, p.fails) - s.opt.Resend)
 		p.fails++
 		if m.Incarnation == s.inc {
-			s.rolledBack(m.Gen) // the peer holds this incarnation, and yet the digest differed
+			s.rolledBack(now, m.Incarnation, m.Gen) // the peer holds this incarnation, and yet the digest differed
 		}
 	}
 }
