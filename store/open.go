@@ -1,0 +1,99 @@
+package store
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// Options for Open. The zero value is usable.
+type Options struct {
+	// KeepRevisions is about how many revisions of history remain for watchers; 0 means 10,000. In etcd, history belongs
+	// to the whole server: a negative number leaves it to the operator's --auto-compaction-retention.
+	KeepRevisions int64
+	// TLS is for etcd. Nil means plain text for etcd:// and the system's roots for etcds://.
+	TLS *tls.Config
+	// Timeout bounds the first contact with etcd; 0 means 5 seconds.
+	Timeout time.Duration
+	// CacheKiB is SQLite's page cache per connection (there are at most three) in KiB; 0 means 256.
+	CacheKiB int
+	// Now names damaged files; nil means time.Now.
+	Now func() time.Time
+}
+
+func (o Options) withDefaults() Options {
+	if o.KeepRevisions == 0 {
+		o.KeepRevisions = 10_000
+	}
+	if o.Timeout == 0 {
+		o.Timeout = 5 * time.Second
+	}
+	if o.CacheKiB == 0 {
+		o.CacheKiB = 256
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return o
+}
+
+// Open opens the store that a URL names:
+//
+//	memory:                                   in this process, gone when it ends
+//	sqlite:/var/lib/skerry/root.db            a file, created when missing (its folder is not)
+//	etcd://user:password@host:2379,host:2379/prefix   an etcd cluster; etcds:// for TLS
+//
+// A damaged file is moved aside and reported as *DamagedError; opening again then gives an empty store.
+func Open(ctx context.Context, rawURL string, o Options) (Store, error) {
+	o = o.withDefaults()
+	scheme, rest, _ := strings.Cut(rawURL, ":")
+	switch scheme {
+	case "memory":
+		if rest != "" {
+			return nil, fmt.Errorf("store %q: a memory store takes nothing after the colon", rawURL)
+		}
+		return newMemory(o), nil
+	case "sqlite":
+		path := rest
+		if strings.HasPrefix(rest, "//") { // sqlite:///abs/path, as some write it
+			path = rest[2:]
+		}
+		if path == "" || strings.HasSuffix(path, "/") {
+			return nil, fmt.Errorf("store %q: name a file, such as sqlite:/var/lib/skerry/root.db", rawURL)
+		}
+		s, err := openSQLite(ctx, path, o)
+		if err != nil {
+			return nil, err
+		}
+		return s, nil
+	case "etcd", "etcds":
+		u, err := url.Parse(rawURL)
+		if err != nil || u.Host == "" {
+			return nil, fmt.Errorf("store: an etcd store is named as etcd://host:2379/prefix")
+		}
+		s, err := openEtcd(ctx, u, o)
+		if err != nil {
+			return nil, err
+		}
+		return s, nil
+	}
+	return nil, fmt.Errorf("store %q: unknown kind %q; use sqlite:PATH, etcd://HOST:PORT/PREFIX or memory:", rawURL, scheme)
+}
+
+// DamagedError says that a store's file could not be trusted and has been moved aside. The next Open makes an empty
+// store, which the caller fills by resynchronising as a new incarnation.
+type DamagedError struct {
+	Path     string // the store's file
+	SetAside string // where it is now, with its -wal and -shm beside it
+	Cause    error
+}
+
+func (e *DamagedError) Error() string {
+	return fmt.Sprintf("store %s is damaged (%v); it was set aside as %s", e.Path, e.Cause, e.SetAside)
+}
+
+// Unwrap makes errors.Is(err, ErrDamaged) true.
+func (e *DamagedError) Unwrap() []error { return []error{ErrDamaged, e.Cause} }

@@ -1,0 +1,194 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+
+	driver "modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+func openDB(dsn string, conns int) (*sql.DB, error) {
+	c, err := driver.NewConnector(dsn)
+	if err != nil {
+		return nil, err
+	}
+	db := sql.OpenDB(c)
+	db.SetMaxOpenConns(conns)
+	db.SetMaxIdleConns(conns)
+	return db, nil
+}
+
+// sqliteError adds the error of this package that an SQLite error means.
+func sqliteError(err error) error {
+	var e *driver.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	switch e.Code() & 0xff {
+	case sqlite3.SQLITE_FULL:
+		return fmt.Errorf("%w; free some space on its disk: %w", ErrFull, err)
+	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
+		return fmt.Errorf("%w: %w", ErrDamaged, err)
+	case sqlite3.SQLITE_IOERR:
+		switch e.Code() {
+		case sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMMAP, sqlite3.SQLITE_IOERR_SHMOPEN:
+			// These files are only ever grown: what stops that is a full disk.
+			return fmt.Errorf("%w; free some space on its disk: %w", ErrFull, err)
+		}
+	}
+	return err
+}
+
+func isDamage(err error) bool { return errors.Is(err, ErrDamaged) }
+
+func ignoreDone(err error) error {
+	if errors.Is(err, sql.ErrTxDone) {
+		return nil
+	}
+	return err
+}
+
+// checkFile reads the whole file: its structure by SQLite, every record by its checksum. Stores are small (a hundred
+// thousand records take a fraction of a second), and acting on a wrong record costs more.
+func checkFile(ctx context.Context, conn *sql.Conn) error {
+	var verdict string
+	if err := conn.QueryRowContext(ctx, "PRAGMA quick_check(1)").Scan(&verdict); err != nil {
+		return sqliteError(err)
+	}
+	if verdict != "ok" {
+		return fmt.Errorf("%w: %s", ErrDamaged, verdict)
+	}
+	rows, err := conn.QueryContext(ctx, "SELECT key, revision, sum, value FROM record")
+	if err != nil {
+		return sqliteError(err)
+	}
+	defer rows.Close()
+	var key, value sql.RawBytes
+	for rows.Next() {
+		var r Record
+		var sum int64
+		if err := rows.Scan(&key, &r.Revision, &sum, &value); err != nil {
+			return sqliteError(err)
+		}
+		r.Key, r.Value = string(key), value
+		if err := checkSum(r, sum); err != nil {
+			return err
+		}
+	}
+	return sqliteError(rows.Err())
+}
+
+// checkHistory reads the change table. History that cannot be trusted is forgotten, no more: the records are whole, and
+// watchers list again.
+func checkHistory(ctx context.Context, conn *sql.Conn) error {
+	rows, err := conn.QueryContext(ctx, "SELECT data FROM change")
+	if err != nil {
+		return sqliteError(err)
+	}
+	defer rows.Close()
+	var data sql.RawBytes
+	for rows.Next() {
+		if err := rows.Scan(&data); err != nil {
+			return sqliteError(err)
+		}
+		if _, err := decodeChanges(data); err != nil {
+			rows.Close()
+			_, err := conn.ExecContext(ctx, `BEGIN IMMEDIATE; DELETE FROM change;
+				UPDATE meta SET value = (SELECT value FROM meta WHERE name = 'revision') WHERE name = 'compacted'; COMMIT`)
+			return sqliteError(err)
+		}
+	}
+	return sqliteError(rows.Err())
+}
+
+// sumOf covers what a bit flip on the medium could change without SQLite noticing.
+func sumOf(r Record) int64 {
+	t := crc32.MakeTable(crc32.Castagnoli)
+	var rev [8]byte
+	binary.LittleEndian.PutUint64(rev[:], uint64(r.Revision))
+	return int64(crc32.Update(crc32.Update(crc32.Checksum(rev[:], t), t, []byte(r.Key)), t, r.Value))
+}
+
+func checkSum(r Record, sum int64) error {
+	if sumOf(r) != sum {
+		return fmt.Errorf("record %q: %w: its checksum is wrong", r.Key, ErrDamaged)
+	}
+	return nil
+}
+
+// encodeChanges makes a row of the change table: per change its revision and number of events, per event a flag, the key
+// and the value; at the end a CRC-32C.
+func encodeChanges(cs []change) []byte {
+	n := 8
+	for _, c := range cs {
+		n += c.size()
+	}
+	b := make([]byte, 0, n)
+	b = binary.AppendUvarint(b, uint64(len(cs)))
+	for _, c := range cs {
+		b = binary.AppendUvarint(b, uint64(c.revision))
+		b = binary.AppendUvarint(b, uint64(len(c.events)))
+		for _, e := range c.events {
+			b = binary.AppendUvarint(b, uint64(len(e.Key)))
+			b = append(b, e.Key...)
+			if e.Deleted {
+				b = append(b, 1)
+				continue
+			}
+			b = append(b, 0)
+			b = binary.AppendUvarint(b, uint64(len(e.Value)))
+			b = append(b, e.Value...)
+		}
+	}
+	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
+}
+
+func decodeChanges(b []byte) ([]change, error) {
+	damaged := fmt.Errorf("history: %w", ErrDamaged)
+	if len(b) < 4 || crc32.Checksum(b[:len(b)-4], crc32.MakeTable(crc32.Castagnoli)) != binary.LittleEndian.Uint32(b[len(b)-4:]) {
+		return nil, damaged
+	}
+	b = b[:len(b)-4]
+	bad := false
+	num := func() uint64 {
+		n, w := binary.Uvarint(b)
+		if w <= 0 {
+			bad = true
+			return 0
+		}
+		b = b[w:]
+		return n
+	}
+	bytes := func(n uint64) []byte {
+		if bad || n > uint64(len(b)) {
+			bad = true
+			return nil
+		}
+		out := b[:n:n]
+		b = b[n:]
+		return out
+	}
+	var cs []change
+	for n := num(); n > 0 && !bad; n-- {
+		c := change{revision: int64(num())}
+		for m := num(); m > 0 && !bad; m-- {
+			e := Event{Record: Record{Key: string(bytes(num())), Revision: c.revision}}
+			if flag := bytes(1); !bad && flag[0] == 1 {
+				e.Deleted = true
+			} else {
+				e.Value = bytes(num())
+			}
+			c.events = append(c.events, e)
+		}
+		cs = append(cs, c)
+	}
+	if bad || len(b) > 0 {
+		return nil, damaged
+	}
+	return cs, nil
+}

@@ -1,0 +1,343 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+)
+
+const (
+	batchCommits = 256     // commits joined into one transaction
+	batchBytes   = 4 << 20 // of keys and values; one commit may exceed it
+)
+
+// request is a commit or a compaction on its way to the writer.
+type request struct {
+	ops     []Op
+	compact int64                              // if above 0, a compaction instead
+	load    func(put func(Record) error) error // if set, a restore instead
+	state   atomic.Int32                       // waiting, taken or abandoned
+	done    chan struct{}
+
+	revision int64 // set by the writer before done is closed
+	err      error
+}
+
+const (
+	waiting = iota
+	taken
+	abandoned
+)
+
+func (s *sqlite) Commit(ctx context.Context, ops []Op) (int64, error) {
+	if err := checkOps(ops); err != nil {
+		return 0, err
+	}
+	return s.submit(ctx, &request{ops: ops, done: make(chan struct{})})
+}
+
+func (s *sqlite) Compact(ctx context.Context, revision int64) error {
+	_, err := s.submit(ctx, &request{compact: max(revision, 1), done: make(chan struct{})})
+	return err
+}
+
+func (s *sqlite) submit(ctx context.Context, r *request) (int64, error) {
+	if s.isClosed() {
+		return 0, ErrClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	select {
+	case s.queue <- r:
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	case <-s.stop:
+		return 0, ErrClosed
+	}
+	select {
+	case <-r.done:
+	case <-ctx.Done():
+		if r.state.CompareAndSwap(waiting, abandoned) {
+			return 0, ctx.Err()
+		}
+		<-r.done // being written: the outcome is near, and worth knowing
+	case <-s.done:
+		// The writer ended. It has answered r, or r came too late.
+		select {
+		case <-r.done:
+		default:
+			return 0, ErrClosed
+		}
+	}
+	return r.revision, r.err
+}
+
+// writer owns the writing connection. Only its goroutine uses it.
+type writer struct {
+	conn                                   *sql.Conn
+	begin, commit, rollback                *sql.Stmt
+	have, put, del, log, setRevision, trim *sql.Stmt
+	setCompacted                           *sql.Stmt
+	all                                    []*sql.Stmt
+	revision                               int64
+	untilTrim                              int
+}
+
+func newWriter(ctx context.Context, conn *sql.Conn, rev int64) (*writer, error) {
+	w := &writer{conn: conn, revision: rev, untilTrim: 1}
+	for _, p := range []struct {
+		to  **sql.Stmt
+		sql string
+	}{
+		{&w.begin, "BEGIN IMMEDIATE"},
+		{&w.commit, "COMMIT"},
+		{&w.rollback, "ROLLBACK"},
+		{&w.have, "SELECT revision FROM record WHERE key = ?"},
+		{&w.put, "INSERT INTO record VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET revision = excluded.revision, sum = excluded.sum, value = excluded.value"},
+		{&w.del, "DELETE FROM record WHERE key = ?"},
+		{&w.log, "INSERT INTO change VALUES (?, ?)"},
+		{&w.setRevision, "UPDATE meta SET value = ? WHERE name = 'revision'"},
+		{&w.setCompacted, "UPDATE meta SET value = max(value, ?) WHERE name = 'compacted' RETURNING value"},
+		{&w.trim, "DELETE FROM change WHERE last <= ?"},
+	} {
+		var err error
+		if *p.to, err = conn.PrepareContext(ctx, p.sql); err != nil {
+			return nil, errors.Join(sqliteError(err), w.close())
+		}
+		w.all = append(w.all, *p.to)
+	}
+	return w, nil
+}
+
+// close closes the statements too: database/sql does not know those of a single connection, and SQLite keeps the file
+// open as long as one is left.
+func (w *writer) close() error {
+	var errs []error
+	for _, st := range w.all {
+		errs = append(errs, st.Close())
+	}
+	return errors.Join(append(errs, w.conn.Close())...)
+}
+
+// writer takes what waits, writes it, answers, and starts again.
+func (s *sqlite) writer(w *writer) {
+	defer close(s.done)
+	var next *request // taken from the queue, but not fitting into the batch before
+	for {
+		r := next
+		next = nil
+		if r == nil {
+			select {
+			case r = <-s.queue:
+			case <-s.stop:
+				select { // those in the queue came before Close
+				case r = <-s.queue:
+				default:
+					s.feed.close()
+					s.closeErr = errors.Join(w.close(), s.closeFiles(), s.lock.release())
+					return
+				}
+			}
+		}
+		if !r.state.CompareAndSwap(waiting, taken) {
+			continue
+		}
+		if r.special() {
+			if r.load != nil {
+				if r.err = w.load(r.load); r.err == nil {
+					s.compacted.Store(w.revision)
+					s.feed.reset(w.revision)
+				}
+			} else {
+				r.err = s.compact(w, min(r.compact, w.revision))
+			}
+			close(r.done)
+			continue
+		}
+		batch, size := []*request{r}, r.size()
+	fill:
+		for len(batch) < batchCommits && size < batchBytes {
+			select {
+			case r := <-s.queue:
+				if r.special() {
+					next = r
+					break fill
+				}
+				if r.state.CompareAndSwap(waiting, taken) {
+					batch, size = append(batch, r), size+r.size()
+				}
+			default:
+				break fill
+			}
+		}
+		s.apply(w, batch)
+	}
+}
+
+func (r *request) special() bool { return r.compact > 0 || r.load != nil }
+
+func (r *request) size() int {
+	n := 0
+	for _, op := range r.ops {
+		n += len(op.Key) + len(op.Value)
+	}
+	return n
+}
+
+// apply writes a batch and answers it. When the disk is full the commits are tried one by one: a large one must not
+// take its small neighbours with it.
+func (s *sqlite) apply(w *writer, batch []*request) {
+	changes, err := w.transact(batch)
+	if err != nil && len(batch) > 1 && errors.Is(err, ErrFull) {
+		for _, r := range batch {
+			s.apply(w, []*request{r})
+		}
+		return
+	}
+	if err == nil {
+		s.feed.add(changes...)
+	}
+	for _, r := range batch {
+		if err != nil {
+			r.revision, r.err = 0, fmt.Errorf("commit: %w", err)
+		}
+		close(r.done)
+	}
+	if err != nil || s.o.KeepRevisions < 0 {
+		return
+	}
+	// Trim in steps of a tenth, so that it costs one statement now and then.
+	if w.untilTrim -= len(changes); w.untilTrim <= 0 {
+		w.untilTrim = int(s.o.KeepRevisions/10) + 1
+		if upTo := w.revision - s.o.KeepRevisions; upTo > s.compacted.Load() {
+			_ = s.compact(w, upTo) // a failure shows at the next commit; history then stays a little longer
+		}
+	}
+}
+
+// transact does a batch in one transaction. Each commit is checked before its first write, so that one which conflicts
+// leaves nothing behind and harms no other. An error means that nothing of the batch was written.
+func (w *writer) transact(batch []*request) (changes []change, err error) {
+	ctx := context.Background()
+	if _, err := w.begin.ExecContext(ctx); err != nil {
+		return nil, sqliteError(err)
+	}
+	defer func() {
+		if err != nil {
+			// Fails when SQLite has rolled back by itself, as it does for a full disk.
+			_, _ = w.rollback.ExecContext(ctx)
+		}
+	}()
+	rev := w.revision
+	for _, r := range batch {
+		r.revision, r.err = rev, nil
+		ok, err := w.check(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			continue
+		}
+		c := change{revision: rev + 1}
+		if err := w.put1(ctx, r, &c); err != nil {
+			return nil, err
+		}
+		if len(c.events) > 0 {
+			rev++
+			changes = append(changes, c)
+		}
+		r.revision = rev
+	}
+	if rev == w.revision {
+		_, err := w.rollback.ExecContext(ctx)
+		return nil, sqliteError(err)
+	}
+	if _, err := w.log.ExecContext(ctx, rev, encodeChanges(changes)); err != nil {
+		return nil, sqliteError(err)
+	}
+	if _, err := w.setRevision.ExecContext(ctx, rev); err != nil {
+		return nil, sqliteError(err)
+	}
+	if _, err := w.commit.ExecContext(ctx); err != nil {
+		return nil, sqliteError(err)
+	}
+	w.revision = rev
+	return changes, nil
+}
+
+func (w *writer) check(ctx context.Context, r *request) (bool, error) {
+	for _, op := range r.ops {
+		if op.Expect == nil {
+			continue
+		}
+		var have int64
+		err := w.have.QueryRowContext(ctx, op.Key).Scan(&have)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return false, sqliteError(err)
+		}
+		if have != *op.Expect {
+			r.revision, r.err = 0, conflict(op, have)
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+func (w *writer) put1(ctx context.Context, r *request, c *change) error {
+	for _, op := range r.ops {
+		rec := Record{Key: op.Key, Revision: c.revision}
+		if op.Delete {
+			res, err := w.del.ExecContext(ctx, op.Key)
+			if err != nil {
+				return sqliteError(err)
+			}
+			if n, err := res.RowsAffected(); err != nil {
+				return err
+			} else if n > 0 {
+				c.events = append(c.events, Event{Record: rec, Deleted: true})
+			}
+			continue
+		}
+		rec.Value = slices.Clone(op.Value)
+		if rec.Value == nil {
+			rec.Value = []byte{} // nil would be NULL
+		}
+		if _, err := w.put.ExecContext(ctx, op.Key, rec.Revision, sumOf(rec), rec.Value); err != nil {
+			return sqliteError(err)
+		}
+		c.events = append(c.events, Event{Record: rec})
+	}
+	return nil
+}
+
+// compact forgets changes up to upTo. A transaction's row goes when all its changes may go; the rest of a row that
+// straddles the border stays on disk, but nobody is given it in part: the border is what counts.
+func (s *sqlite) compact(w *writer, upTo int64) (err error) {
+	ctx := context.Background()
+	if _, err := w.begin.ExecContext(ctx); err != nil {
+		return sqliteError(err)
+	}
+	defer func() {
+		if err != nil {
+			_, _ = w.rollback.ExecContext(ctx)
+		}
+	}()
+	var border int64
+	if err := w.setCompacted.QueryRowContext(ctx, upTo).Scan(&border); err != nil {
+		return sqliteError(err)
+	}
+	if _, err := w.trim.ExecContext(ctx, border); err != nil {
+		return sqliteError(err)
+	}
+	// Watchers must not find a hole, so the border moves before the rows go.
+	s.compacted.Store(border)
+	if _, err := w.commit.ExecContext(ctx); err != nil {
+		return sqliteError(err)
+	}
+	s.feed.compact(border)
+	return nil
+}
