@@ -1,0 +1,134 @@
+//go:build linux
+
+package monitor
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// Launch is how conmon is to be started. Conmon calls "<Runtime> <RuntimeArgs> create --bundle DIR --pid-file F ID".
+type Launch struct {
+	Runtime     string
+	RuntimeArgs []string
+	LogMax      skerry.Bytes
+	TTY         bool
+}
+
+// CreateError is what the runtime said when it refused.
+type CreateError struct{ Message string }
+
+func (e *CreateError) Error() string { return e.Message }
+
+// Start launches conmon, which creates the task, and returns when it has. It fills in Supervisor and Init. Conmon
+// leaves this process's session and becomes an orphan at once, so that it outlives the agent.
+func (t *Task) Start(ctx context.Context, l Launch) error {
+	id := string(t.Record().Handle.ID)
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	args := []string{
+		"--api-version", "1", "-c", id, "-u", id, "-n", id, "-b", t.dir,
+		"-r", l.Runtime,
+		"-l", "k8s-file:" + t.Path("log", "log"), "--log-size-max", strconv.FormatInt(int64(l.LogMax)/2, 10),
+		"--exit-dir", t.set.exitDir(), "-p", t.Path("pid"), "-P", t.Path("conmon.pid"),
+		"--full-attach", "--no-sync-log", "--log-level", "error",
+	}
+	for _, a := range l.RuntimeArgs {
+		args = append(args, "--runtime-arg", a)
+	}
+	if l.TTY {
+		args = append(args, "-t")
+	}
+	cmd := exec.Command(t.set.opts.Conmon, args...)
+	cmd.Dir = t.dir
+	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "_OCI_SYNCPIPE=3"}
+	cmd.ExtraFiles = []*os.File{w}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	err = cmd.Start()
+	w.Close()
+	if err != nil {
+		return fmt.Errorf("start %s: %w", t.set.opts.Conmon, err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = r.SetReadDeadline(time.Unix(1, 0)) })
+	pid, err := readSync(r)
+	stop()
+	// The first conmon process ended when it had forked; what it forked is not ours to wait for.
+	_ = cmd.Wait()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		return err
+	}
+	conmon, _ := readInt(t.Path("conmon.pid"))
+	t.Update(func(rec *Record) {
+		rec.Supervisor, rec.Init, rec.Handle.PID = Identify(conmon), Identify(pid), pid
+	})
+	return nil
+}
+
+// readSync reads conmon's answer: one JSON object {"data": pid, "message": text}.
+func readSync(r *os.File) (pid int, err error) {
+	line, err := bufio.NewReaderSize(r, 1<<16).ReadBytes('\n')
+	if len(line) == 0 {
+		return 0, fmt.Errorf("conmon ended without an answer: %w", errors.Join(err))
+	}
+	return parseSync(line)
+}
+
+func parseSync(line []byte) (pid int, err error) {
+	var answer struct {
+		Data    int    `json:"data"`
+		Message string `json:"message"`
+	}
+	if err := json.Unmarshal(bytes.TrimSpace(line), &answer); err != nil {
+		return 0, fmt.Errorf("conmon answered %q", line)
+	}
+	if answer.Data <= 0 {
+		msg := strings.TrimSpace(answer.Message)
+		if msg == "" {
+			msg = "the runtime refused without saying why"
+		}
+		return 0, &CreateError{msg}
+	}
+	return answer.Data, nil
+}
+
+func (s *Tasks) exitDir() string { return filepath.Join(s.opts.Dir, "exits") }
+
+func (t *Task) exitFile() string {
+	return filepath.Join(t.set.exitDir(), filepath.Base(t.dir))
+}
+
+// Watch begins keeping the rotated log of a task that was started.
+func (t *Task) Watch() { t.set.keep.add(t.Path("log")) }
+
+// AdoptLog links the log of a previous task into this one's directory, so that it outlives that task.
+func (t *Task) AdoptLog(prev *Task) error {
+	dir := t.Path("previous")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	for _, name := range []string{"old", "log"} {
+		if err := os.Link(prev.Path("log", name), filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("keep the log of %s: %w", prev.Record().Handle.ID, err)
+		}
+	}
+	return nil
+}

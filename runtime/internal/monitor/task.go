@@ -1,0 +1,263 @@
+//go:build linux
+
+package monitor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/runtime/internal/cgroup"
+)
+
+// Options open the tasks of one driver.
+type Options struct {
+	Driver string
+	Dir    string
+	Conmon string // path of the program
+	Log    *slog.Logger
+}
+
+// Tasks is the set of tasks of one driver. It is safe for concurrent use.
+type Tasks struct {
+	opts Options
+	boot string
+	tree *cgroup.Tree
+	keep *keeper
+
+	mu    sync.Mutex // protects tasks
+	tasks map[runtime.TaskID]*Task
+}
+
+// Record is what is kept of a task on disk.
+type Record struct {
+	Handle     runtime.Handle `json:"handle"`
+	Boot       string         `json:"boot"`
+	Runtime    string         `json:"runtime,omitempty"` // the program conmon calls
+	Cgroup     string         `json:"cgroup,omitempty"`
+	StopSignal int            `json:"stopSignal,omitempty"`
+	Supervisor Process        `json:"supervisor"`
+	Init       Process        `json:"init"`
+	// Ready is set when Start has succeeded. Without it, the agent died on the way.
+	Ready bool `json:"ready"`
+	// Extra is the driver's own.
+	Extra json.RawMessage `json:"extra,omitempty"`
+}
+
+// Task is one task. Its Record is changed only by who holds Lock.
+type Task struct {
+	set *Tasks
+	dir string
+	// busy holds one token while Start, Remove or an adoption works on the task.
+	busy chan struct{}
+
+	mu  sync.Mutex // protects rec
+	rec Record
+}
+
+// Open reads the state directory, making it when needed, and adopts the tasks found there.
+func Open(o Options) (*Tasks, error) {
+	if !filepath.IsAbs(o.Dir) {
+		return nil, fmt.Errorf("state directory %q of runtime %s must be an absolute path", o.Dir, o.Driver)
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	for _, d := range []string{"tasks", "exits"} {
+		if err := os.MkdirAll(filepath.Join(o.Dir, d), 0o711); err != nil {
+			return nil, fmt.Errorf("runtime %s: %w", o.Driver, err)
+		}
+	}
+	tree, err := cgroup.Open()
+	if err != nil {
+		return nil, fmt.Errorf("runtime %s: %w", o.Driver, err)
+	}
+	keep, err := newKeeper(o.Log)
+	if err != nil {
+		return nil, fmt.Errorf("runtime %s: watch logs: %w", o.Driver, err)
+	}
+	s := &Tasks{opts: o, boot: strings.TrimSpace(readString("/proc/sys/kernel/random/boot_id")), tree: tree, keep: keep, tasks: map[runtime.TaskID]*Task{}}
+	entries, err := os.ReadDir(filepath.Join(o.Dir, "tasks"))
+	if err != nil {
+		keep.close()
+		return nil, err
+	}
+	for _, e := range entries {
+		id := runtime.TaskID(e.Name())
+		if id.Check() != nil || !e.IsDir() {
+			continue
+		}
+		t := s.newTask(id)
+		// A record cut short by a power failure leaves its ID, which is enough to clean up.
+		_ = json.Unmarshal([]byte(readString(t.Path("task.json"))), &t.rec)
+		t.rec.Handle.ID, t.rec.Handle.Driver = id, o.Driver
+		s.tasks[id] = t
+		if t.rec.Ready {
+			keep.add(t.Path("log"))
+		}
+	}
+	return s, nil
+}
+
+// Close stops watching. Tasks run on.
+func (s *Tasks) Close() error { return s.keep.close() }
+
+// Tree is the machine's cgroup hierarchies.
+func (s *Tasks) Tree() *cgroup.Tree { return s.tree }
+
+func (s *Tasks) newTask(id runtime.TaskID) *Task {
+	return &Task{set: s, dir: filepath.Join(s.opts.Dir, "tasks", string(id)), busy: make(chan struct{}, 1)}
+}
+
+// Create makes the directory and the first record of a task, and returns it locked.
+func (s *Tasks) Create(rec Record) (*Task, error) {
+	id := rec.Handle.ID
+	t := s.newTask(id)
+	t.busy <- struct{}{}
+	s.mu.Lock()
+	if s.tasks[id] != nil {
+		s.mu.Unlock()
+		return nil, fmt.Errorf("task %s: %w", id, runtime.ErrExists)
+	}
+	s.tasks[id] = t
+	s.mu.Unlock()
+	rec.Boot, rec.Handle.Driver = s.boot, s.opts.Driver
+	t.rec = rec
+	err := os.Mkdir(t.dir, 0o711)
+	if err == nil {
+		err = os.Mkdir(t.Path("log"), 0o700)
+	}
+	if err == nil {
+		err = t.Save()
+	}
+	if err != nil {
+		s.forget(t)
+		t.Unlock()
+		if errors.Is(err, unix.ENOSPC) {
+			return nil, &runtime.StartError{Hint: "free space below " + s.opts.Dir, Err: err}
+		}
+		return nil, fmt.Errorf("task %s: %w", id, err)
+	}
+	return t, nil
+}
+
+// Get finds a task or gives runtime.ErrNotFound.
+func (s *Tasks) Get(h runtime.Handle) (*Task, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t := s.tasks[h.ID]; t != nil {
+		return t, nil
+	}
+	return nil, fmt.Errorf("task %s: %w", h.ID, runtime.ErrNotFound)
+}
+
+// List gives all handles in order.
+func (s *Tasks) List() []runtime.Handle {
+	s.mu.Lock()
+	tasks := slices.Collect(maps.Values(s.tasks))
+	s.mu.Unlock()
+	var hs []runtime.Handle
+	for _, t := range tasks {
+		hs = append(hs, t.Record().Handle)
+	}
+	slices.SortFunc(hs, func(a, b runtime.Handle) int { return strings.Compare(string(a.ID), string(b.ID)) })
+	return hs
+}
+
+func (s *Tasks) forget(t *Task) {
+	_ = os.RemoveAll(t.dir)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, other := range s.tasks {
+		if other == t {
+			delete(s.tasks, id)
+		}
+	}
+}
+
+// Lock waits until nobody else works on the task.
+func (t *Task) Lock(ctx context.Context) error {
+	select {
+	case t.busy <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Unlock lets others work on the task.
+func (t *Task) Unlock() { <-t.busy }
+
+// Path is a path in the task's directory, which is also the bundle.
+func (t *Task) Path(elem ...string) string {
+	return filepath.Join(append([]string{t.dir}, elem...)...)
+}
+
+// Record is a copy of what is known.
+func (t *Task) Record() Record {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.rec
+}
+
+// Update changes the record in memory.
+func (t *Task) Update(change func(*Record)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	change(&t.rec)
+}
+
+// Save writes the record. It is not synced: after a power failure no task is left to describe.
+func (t *Task) Save() error {
+	data, err := json.Marshal(t.Record())
+	if err != nil {
+		return err
+	}
+	tmp := t.Path("task.json.tmp")
+	if err := os.WriteFile(tmp, data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(tmp, t.Path("task.json"))
+}
+
+// Group is the task's cgroup.
+func (t *Task) Group() cgroup.Group { return t.set.tree.Group(t.Record().Cgroup) }
+
+// Discard forgets the task and deletes its files. Processes, cgroups and mounts must be gone: a directory in which
+// something is still mounted is left alone, with an error.
+func (t *Task) Discard() error {
+	t.set.keep.remove(t.Path("log"))
+	mounts := readString("/proc/self/mountinfo")
+	if strings.Contains(mounts, " "+t.dir+"/") {
+		return fmt.Errorf("task %s: something is still mounted below %s", t.Record().Handle.ID, t.dir)
+	}
+	if err := os.Remove(t.exitFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	// The record goes last, so that a crash on the way leaves a task that is listed.
+	entries, err := os.ReadDir(t.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, e := range entries {
+		if e.Name() != "task.json" {
+			if err := os.RemoveAll(t.Path(e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	t.set.forget(t)
+	return nil
+}

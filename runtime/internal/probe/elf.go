@@ -1,0 +1,90 @@
+// Package probe makes the smallest program that can prove a runtime works: it prints a line and exits with a known
+// status. It is written by hand, machine instruction by machine instruction, so that a self-test needs no compiler, no
+// image and no file of the host. Runtime drivers import it.
+package probe
+
+import "encoding/binary"
+
+// Line is what the program prints, Code its exit status.
+const (
+	Line = "skerry-probe"
+	Code = 7
+)
+
+// Program gives a static ELF executable for an architecture as Go names it; false when there is none.
+func Program(goarch string) ([]byte, bool) {
+	msg := Line + "\n"
+	n := uint32(len(msg))
+	var machine uint16
+	var flags uint32
+	var code []byte
+	words := func(ws ...uint32) {
+		for _, w := range ws {
+			code = binary.LittleEndian.AppendUint32(code, w)
+		}
+	}
+	switch goarch {
+	case "amd64":
+		machine = 62
+		code = []byte{
+			0xb8, 1, 0, 0, 0, // mov eax, 1 (write)
+			0xbf, 1, 0, 0, 0, // mov edi, 1
+			0x48, 0x8d, 0x35, 21, 0, 0, 0, // lea rsi, [rip+21]
+			0xba, byte(n), 0, 0, 0, // mov edx, n
+			0x0f, 0x05, // syscall
+			0xb8, 60, 0, 0, 0, // mov eax, 60 (exit)
+			0xbf, Code, 0, 0, 0, // mov edi, Code
+			0x0f, 0x05, // syscall
+			0x0f, 0x0b, // ud2
+		}
+	case "arm64":
+		machine = 183
+		words(
+			0xd2800000|1<<5|0,    // movz x0, #1
+			0x10000000|7<<5|1,    // adr x1, +28
+			0xd2800000|n<<5|2,    // movz x2, #n
+			0xd2800000|64<<5|8,   // movz x8, #64 (write)
+			0xd4000001,           // svc #0
+			0xd2800000|Code<<5|0, // movz x0, #Code
+			0xd2800000|93<<5|8,   // movz x8, #93 (exit)
+			0xd4000001,           // svc #0
+		)
+	case "riscv64":
+		machine, flags = 243, 0
+		words(
+			0x00000517,               // auipc a0, 0
+			0x00000593|36<<20|10<<15, // addi a1, a0, 36
+			0x00000513|1<<20,         // addi a0, zero, 1
+			0x00000613|n<<20,         // addi a2, zero, n
+			0x00000893|64<<20,        // addi a7, zero, 64 (write)
+			0x00000073,               // ecall
+			0x00000513|Code<<20,      // addi a0, zero, Code
+			0x00000893|93<<20,        // addi a7, zero, 93 (exit)
+			0x00000073,               // ecall
+		)
+	default:
+		return nil, false
+	}
+	code = append(code, msg...)
+
+	const base, header = 0x10000, 64 + 56
+	le := binary.LittleEndian
+	b := []byte{0x7f, 'E', 'L', 'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+	b = le.AppendUint16(b, 2) // executable
+	b = le.AppendUint16(b, machine)
+	b = le.AppendUint32(b, 1)
+	b = le.AppendUint64(b, base+header) // entry
+	b = le.AppendUint64(b, 64)          // program headers
+	b = le.AppendUint64(b, 0)           // no sections
+	b = le.AppendUint32(b, flags)
+	for _, v := range []uint16{64, 56, 1, 0, 0, 0} {
+		b = le.AppendUint16(b, v)
+	}
+	size := uint64(header + len(code))
+	b = le.AppendUint32(b, 1) // PT_LOAD
+	b = le.AppendUint32(b, 5) // read, execute
+	for _, v := range []uint64{0, base, base, size, size, 0x10000} {
+		b = le.AppendUint64(b, v)
+	}
+	return append(b, code...), true
+}

@@ -1,0 +1,164 @@
+//go:build linux
+
+// Package tty runs a command with the streams or the terminal of a runtime.ExecSpec and tells its exit code. Runtime
+// drivers import it.
+package tty
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry/runtime"
+)
+
+// Open makes a pseudo-terminal.
+func Open() (master, slave *os.File, err error) {
+	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open a terminal: %w", err)
+	}
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
+	}
+	master = os.NewFile(uintptr(fd), "/dev/ptmx")
+	if err == nil {
+		slave, err = os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
+	}
+	if err != nil {
+		master.Close()
+		return nil, nil, fmt.Errorf("open a terminal: %w", err)
+	}
+	return master, slave, nil
+}
+
+// resize is what IoctlSetWinsize does, on a descriptor that stays non-blocking.
+func resize(f *os.File, w runtime.WinSize) {
+	if conn, err := f.SyscallConn(); err == nil {
+		_ = conn.Control(func(fd uintptr) {
+			_ = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: w.Rows, Col: w.Cols})
+		})
+	}
+}
+
+// Run starts cmd and waits for it. When ctx ends, kill is called, then the command itself is killed.
+func Run(ctx context.Context, cmd *exec.Cmd, spec runtime.ExecSpec, kill func()) (int, error) {
+	if spec.TTY {
+		return runTTY(ctx, cmd, spec, kill)
+	}
+	cmd.Stdout, cmd.Stderr = spec.Stdout, spec.Stderr
+	// What the command left behind may keep the pipes open; its output is not waited for longer than this.
+	cmd.WaitDelay = time.Second
+	var stdin io.WriteCloser
+	if spec.Stdin != nil {
+		var err error
+		if stdin, err = cmd.StdinPipe(); err != nil {
+			return -1, err
+		}
+	}
+	if err := cmd.Start(); err != nil {
+		return -1, err
+	}
+	if stdin != nil {
+		// Not waited for: a reader such as a network stream ends when its owner closes it, after Exec returned.
+		go func() {
+			_, _ = io.Copy(stdin, spec.Stdin)
+			stdin.Close()
+		}()
+	}
+	return wait(ctx, cmd, kill)
+}
+
+func runTTY(ctx context.Context, cmd *exec.Cmd, spec runtime.ExecSpec, kill func()) (int, error) {
+	master, slave, err := Open()
+	if err != nil {
+		return -1, err
+	}
+	defer master.Close()
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setsid, cmd.SysProcAttr.Setctty = true, true
+	// The first size, when it is known already, must be there before the program asks for it.
+	select {
+	case w, ok := <-spec.Resize:
+		if ok {
+			resize(master, w)
+		}
+	default:
+	}
+	err = cmd.Start()
+	slave.Close()
+	if err != nil {
+		return -1, err
+	}
+	var wg sync.WaitGroup
+	done := make(chan struct{})
+	wg.Go(func() {
+		out := spec.Stdout
+		if out == nil {
+			out = io.Discard
+		}
+		// The end of a terminal is an error, EIO.
+		_, _ = io.Copy(out, master)
+	})
+	if spec.Resize != nil {
+		wg.Go(func() {
+			for {
+				select {
+				case w, ok := <-spec.Resize:
+					if !ok {
+						return
+					}
+					resize(master, w)
+				case <-done:
+					return
+				}
+			}
+		})
+	}
+	if spec.Stdin != nil {
+		go func() { _, _ = io.Copy(master, spec.Stdin) }()
+	}
+	code, err := wait(ctx, cmd, kill)
+	close(done)
+	// Background processes may hold the terminal open.
+	_ = master.SetReadDeadline(time.Now().Add(time.Second))
+	wg.Wait()
+	return code, err
+}
+
+func wait(ctx context.Context, cmd *exec.Cmd, kill func()) (int, error) {
+	stop := context.AfterFunc(ctx, func() {
+		if kill != nil {
+			kill()
+		}
+		_ = cmd.Process.Kill()
+	})
+	err := cmd.Wait()
+	if !stop() && ctx.Err() != nil {
+		return -1, ctx.Err()
+	}
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		ws := exit.Sys().(syscall.WaitStatus)
+		if ws.Signaled() {
+			return 128 + int(ws.Signal()), nil
+		}
+		return ws.ExitStatus(), nil
+	}
+	if err != nil && !errors.Is(err, exec.ErrWaitDelay) {
+		return -1, err
+	}
+	return cmd.ProcessState.ExitCode(), nil
+}

@@ -1,0 +1,35 @@
+package runtime
+
+import (
+	"fmt"
+	"strings"
+
+	"skerry.dev/skerry"
+)
+
+// ResolvConf is the resolv.conf of an instance on a network.
+func ResolvConf(a *skerry.Attachment) string {
+	var b strings.Builder
+	for _, s := range a.DNS {
+		fmt.Fprintf(&b, "nameserver %s\n", s)
+	}
+	if len(a.Search) > 0 {
+		fmt.Fprintf(&b, "search %s\n", strings.Join(a.Search, " "))
+	}
+	if b.Len() == 0 {
+		return "# no name server is known on this worker\n"
+	}
+	return b.String()
+}
+
+// Hosts is the hosts file of an instance on a network.
+func Hosts(a *skerry.Attachment, hostname string) string {
+	var b strings.Builder
+	b.WriteString("127.0.0.1 localhost\n::1 localhost ip6-localhost\n")
+	if hostname != "" {
+		for _, p := range a.Addresses {
+			fmt.Fprintf(&b, "%s %s\n", p.Addr(), hostname)
+		}
+	}
+	return b.String()
+}

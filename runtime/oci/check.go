@@ -1,0 +1,196 @@
+//go:build linux
+
+package oci
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	goruntime "runtime"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/runtime/internal/probe"
+)
+
+// checkPrefix begins the IDs of self-test tasks, which List does not show.
+const checkPrefix = "skerry-check."
+
+func isCheck(id runtime.TaskID) bool { return strings.HasPrefix(string(id), checkPrefix) }
+
+// Check tries the runtimes in order of preference with a real container and keeps the first that passes.
+func (d *Driver) Check(ctx context.Context) (r runtime.Report) {
+	began := time.Now()
+	r.Driver = "oci"
+	defer func() { r.Took = time.Since(began) }()
+	select {
+	case d.choosing <- struct{}{}:
+		defer func() { <-d.choosing }()
+	case <-ctx.Done():
+		r.Cause = ctx.Err().Error()
+		return r
+	}
+	d.check(ctx, &r)
+	return r
+}
+
+// choose gives the runtime that passed the self-test, running it first when nobody has.
+func (d *Driver) choose(ctx context.Context) (string, error) {
+	get := func() string {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return d.chosen
+	}
+	if p := get(); p != "" {
+		return p, nil
+	}
+	select {
+	case d.choosing <- struct{}{}:
+		defer func() { <-d.choosing }()
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+	if p := get(); p != "" {
+		return p, nil
+	}
+	var r runtime.Report
+	d.check(ctx, &r)
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	if !r.Passed {
+		return "", &runtime.StartError{Err: fmt.Errorf("runtime oci does not work on this worker: %s", r.Cause), Hint: r.Cure}
+	}
+	return get(), nil
+}
+
+func (d *Driver) check(ctx context.Context, r *runtime.Report) {
+	if os.Geteuid() != 0 {
+		r.Cause, r.Cure = "containers need root", "run the worker as root"
+		return
+	}
+	if lookPath(d.opts.Conmon) == "" {
+		r.Cause, r.Cure = d.opts.Conmon+" is not installed", "apt-get install conmon"
+		return
+	}
+	if missing := d.tasks.Tree().Missing(); len(missing) > 0 {
+		r.Cause = "cgroup controllers are missing: " + strings.Join(missing, ", ")
+		r.Cure = "enable them (on Raspberry Pi OS: cgroup_enable=memory on the kernel command line); without them limits cannot be enforced"
+		return
+	}
+	program, ok := probe.Program(goruntime.GOARCH)
+	if !ok {
+		r.Cause, r.Cure = "there is no self-test for "+goruntime.GOARCH, "use amd64, arm64 or riscv64"
+		return
+	}
+	layer := filepath.Join(d.opts.Dir, "check", "layer")
+	if err := os.MkdirAll(layer, 0o755); err != nil {
+		r.Cause, r.Cure = err.Error(), "make the state directory writable"
+		return
+	}
+	if err := os.WriteFile(filepath.Join(layer, "probe"), program, 0o755); err != nil {
+		r.Cause, r.Cure = err.Error(), "free space below "+d.opts.Dir
+		return
+	}
+	// What an interrupted self-test left.
+	for _, h := range d.tasks.List() {
+		if isCheck(h.ID) {
+			_ = d.Remove(ctx, h)
+		}
+	}
+	var causes, cures []string
+	for _, name := range d.opts.Runtimes {
+		path := lookPath(name)
+		if path == "" {
+			causes, cures = append(causes, name+" is not installed"), append(cures, "apt-get install "+filepath.Base(name))
+			continue
+		}
+		if err := d.try(ctx, path, layer); err != nil {
+			cause, cure := diagnose(name, err)
+			causes, cures = append(causes, cause), append(cures, cure)
+			continue
+		}
+		d.mu.Lock()
+		d.chosen = path
+		d.mu.Unlock()
+		r.Passed, r.Version = true, version(ctx, path)
+		r.Abilities = []runtime.Ability{
+			runtime.AbilityCapabilities, runtime.AbilityCPU, runtime.AbilityCPUSet, runtime.AbilityDevices, runtime.AbilityExec, runtime.AbilityImages,
+			runtime.AbilityLogs, runtime.AbilityMemory, runtime.AbilityMounts, runtime.AbilityNetNS, runtime.AbilityPause, runtime.AbilityPIDNS,
+			runtime.AbilityPids, runtime.AbilityPrivileged, runtime.AbilityReadOnlyRoot, runtime.AbilitySeccomp, runtime.AbilityStats,
+			runtime.AbilitySysctls, runtime.AbilityTTY,
+		}
+		if len(causes) > 0 {
+			causes = append(causes, "using "+name)
+		}
+		break
+	}
+	r.Cause, r.Cure = strings.Join(causes, "; "), strings.Join(cures, "; ")
+}
+
+// try runs the probe in a container of the runtime and looks at everything that a container relies on.
+func (d *Driver) try(ctx context.Context, path, layer string) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	const memory, pids = 64 * skerry.MiB, 16
+	h, err := d.start(ctx, runtime.Spec{
+		ID:        runtime.TaskID(fmt.Sprintf("%s%s.%d", checkPrefix, filepath.Base(path), time.Now().UnixNano())),
+		RootFS:    []runtime.Mount{{Type: "overlay", Options: []string{"lowerdir=" + layer}}},
+		Args:      []string{"/probe"},
+		Resources: runtime.Resources{CPU: 500, Memory: memory, Pids: pids},
+	}, path)
+	if err != nil {
+		return err
+	}
+	defer d.Remove(context.WithoutCancel(ctx), h)
+	exit, err := d.Wait(ctx, h)
+	if err != nil {
+		return err
+	}
+	log, err := d.OpenLog(ctx, h, runtime.LogOptions{})
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	entry, _ := log.Next()
+	if exit.Code != probe.Code || entry.Line != probe.Line {
+		return fmt.Errorf("the test program printed %q and ended with status %d instead of %q and %d", entry.Line, exit.Code, probe.Line, probe.Code)
+	}
+	stats, err := d.Stats(ctx, h)
+	if err != nil {
+		return fmt.Errorf("read the container's cgroup: %w", err)
+	}
+	if stats.MemoryLimit != memory {
+		return fmt.Errorf("a memory limit of %s was set, but the kernel says %s", memory, stats.MemoryLimit)
+	}
+	return nil
+}
+
+// diagnose adds what is known about a runtime's refusal.
+func diagnose(name string, err error) (cause, cure string) {
+	se, ok := errors.AsType[*runtime.StartError](err)
+	msg := err.Error()
+	if ok {
+		msg = se.Err.Error()
+	}
+	cause = name + ": " + msg
+	if strings.Contains(msg, "hybrid mode not supported") {
+		return cause, "for " + name + ", bind the controllers that cgroup2 still holds to version 1: mkdir -p /sys/fs/cgroup/hugetlb && " +
+			"mount -t cgroup -o hugetlb cgroup /sys/fs/cgroup/hugetlb"
+	}
+	if ok && se.Hint != "" {
+		return cause, se.Hint
+	}
+	return cause, fmt.Sprintf("run a container by hand with %s to see more", name)
+}
+
+func version(ctx context.Context, path string) string {
+	out, _ := exec.CommandContext(ctx, path, "--version").Output()
+	line, _, _ := strings.Cut(string(out), "\n")
+	return strings.TrimSpace(line)
+}

@@ -1,0 +1,83 @@
+//go:build linux
+
+package oci
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"strconv"
+	"strings"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/runtime/internal/monitor"
+	"skerry.dev/skerry/runtime/internal/tty"
+)
+
+// Exec runs a process inside a container, with the container's own restrictions. A program that is not there ends with
+// the runtime's exit code (crun 1, runc 255) and its message on Stderr.
+func (d *Driver) Exec(ctx context.Context, h runtime.Handle, spec runtime.ExecSpec) (int, error) {
+	t, err := d.tasks.Get(h)
+	if err != nil {
+		return -1, err
+	}
+	if st := t.Status(); st.State != runtime.StateRunning {
+		return -1, fmt.Errorf("exec in %s: the task is %s", h.ID, st.State)
+	}
+	if len(spec.Args) == 0 || spec.Args[0] == "" {
+		return -1, &runtime.InvalidSpec{Field: "args", Reason: "is empty; name the program to run"}
+	}
+	rec := t.Record()
+	var config specs.Spec
+	data, err := os.ReadFile(t.Path("config.json"))
+	if err != nil {
+		return -1, err
+	}
+	if err := json.Unmarshal(data, &config); err != nil {
+		return -1, fmt.Errorf("exec in %s: %w", h.ID, err)
+	}
+	p := config.Process
+	p.Args, p.Terminal, p.ConsoleSize = spec.Args, spec.TTY, nil
+	p.Env = append(p.Env, spec.Env...)
+	if spec.Dir != "" {
+		if !path.IsAbs(spec.Dir) {
+			return -1, &runtime.InvalidSpec{Field: "dir", Reason: fmt.Sprintf("%q is not absolute; begin it with /", spec.Dir)}
+		}
+		p.Cwd = spec.Dir
+	}
+	if spec.User != "" {
+		if p.User, err = lookupUser(t.Path("rootfs"), spec.User); err != nil {
+			return -1, err
+		}
+	}
+	process, err := os.CreateTemp(t.Path(), "exec-*")
+	if err != nil {
+		return -1, err
+	}
+	defer os.Remove(process.Name())
+	pidFile := process.Name() + ".pid"
+	defer os.Remove(pidFile)
+	err = json.NewEncoder(process).Encode(p)
+	if err2 := process.Close(); err == nil {
+		err = err2
+	}
+	if err != nil {
+		return -1, err
+	}
+	cmd := exec.Command(rec.Runtime, "--root", d.root(rec.Runtime), "exec", "--process", process.Name(), "--pid-file", pidFile, string(h.ID))
+	cmd.Dir = "/"
+	// The runtime waits for the process; killing the runtime alone would leave it.
+	kill := func() {
+		data, _ := os.ReadFile(pidFile)
+		if pid, err := strconv.Atoi(strings.TrimSpace(string(data))); err == nil {
+			_ = monitor.Identify(pid).Signal(unix.SIGKILL)
+		}
+	}
+	return tty.Run(ctx, cmd, spec, kill)
+}

@@ -1,0 +1,114 @@
+//go:build linux
+
+package oci
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/runtime/internal/monitor"
+)
+
+// mountRoot mounts the root file system on the bundle's rootfs directory.
+func mountRoot(t *monitor.Task, spec runtime.Spec) error {
+	target := t.Path("rootfs")
+	if err := os.Mkdir(target, 0o755); err != nil {
+		return err
+	}
+	m := spec.RootFS[0]
+	bad := func(format string, args ...any) error {
+		return &runtime.InvalidSpec{Field: "rootfs[0]", Reason: fmt.Sprintf(format, args...)}
+	}
+	switch m.Type {
+	case "bind":
+		if st, err := os.Stat(m.Source); err != nil || !st.IsDir() {
+			return bad("%s is not a directory", m.Source)
+		}
+		if err := unix.Mount(m.Source, target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+			return fmt.Errorf("mount %s as root: %w", m.Source, err)
+		}
+		return unix.Mount("", target, "", unix.MS_PRIVATE|unix.MS_REC, "")
+	case "overlay":
+		lower, rest, err := overlayOptions(m.Options)
+		if err != nil {
+			return err
+		}
+		for _, l := range lower {
+			if st, err := os.Stat(l); err != nil || !st.IsDir() {
+				return bad("layer %s is not a directory", l)
+			}
+		}
+		if !slices.ContainsFunc(rest, func(o string) bool { return strings.HasPrefix(o, "upperdir=") }) {
+			for _, dir := range []string{"upper", "work"} {
+				if err := os.Mkdir(t.Path(dir), 0o755); err != nil {
+					return err
+				}
+			}
+			// The writable layer ends with the task, so there is nothing that must survive a power failure: "volatile"
+			// spares the device all syncs, also the one at unmount.
+			rest = append(rest, "upperdir="+escape(t.Path("upper")), "workdir="+escape(t.Path("work")), "volatile")
+		}
+		return mountOverlay(target, lower, rest)
+	}
+	return bad("type %q is unknown; use overlay or bind", m.Type)
+}
+
+// overlayOptions takes the layers out of mount options.
+func overlayOptions(opts []string) (lower, rest []string, err error) {
+	for _, o := range opts {
+		if v, ok := strings.CutPrefix(o, "lowerdir="); ok {
+			lower = append(lower, strings.Split(v, ":")...)
+		} else {
+			rest = append(rest, o)
+		}
+	}
+	if len(lower) == 0 || slices.Contains(lower, "") {
+		return nil, nil, &runtime.InvalidSpec{Field: "rootfs[0].options", Reason: "an overlay needs lowerdir=DIR[:DIR...], the topmost layer first"}
+	}
+	return lower, rest, nil
+}
+
+// escape protects what overlayfs reads as a separator in its options.
+func escape(path string) string {
+	return strings.NewReplacer(`\`, `\\`, ",", `\,`, ":", `\:`).Replace(path)
+}
+
+// maxOptions is what mount(2) takes, less the terminating NUL: one page.
+const maxOptions = 4095
+
+// mountOverlay mounts; where the paths are too long together, it names the layers by descriptors.
+func mountOverlay(target string, lower, rest []string) error {
+	options := func(names []string) string {
+		return strings.Join(append([]string{"lowerdir=" + strings.Join(names, ":")}, rest...), ",")
+	}
+	data := options(lower)
+	if len(data) > maxOptions {
+		names := make([]string, len(lower))
+		for i, l := range lower {
+			fd, err := unix.Open(l, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+			if err != nil {
+				return fmt.Errorf("open layer %s: %w", l, err)
+			}
+			defer unix.Close(fd)
+			names[i] = fmt.Sprintf("/proc/self/fd/%d", fd)
+		}
+		if data = options(names); len(data) > maxOptions {
+			return &runtime.InvalidSpec{Field: "rootfs[0].options", Reason: fmt.Sprintf("%d layers are more than one mount takes; rebuild the image with fewer", len(lower))}
+		}
+	}
+	err := unix.Mount("overlay", target, "overlay", 0, data)
+	if err == unix.EINVAL && slices.Contains(rest, "volatile") {
+		// Before Linux 5.10.
+		err = unix.Mount("overlay", target, "overlay", 0, strings.TrimSuffix(strings.Replace(data, ",volatile", "", 1), ","))
+	}
+	if err != nil {
+		hint := "overlayfs must be in the kernel, and the state directory on a file system that it accepts (ext4, xfs, btrfs, tmpfs)"
+		return &runtime.StartError{Field: "rootfs", Hint: hint, Err: fmt.Errorf("mount overlay: %w", err)}
+	}
+	return nil
+}

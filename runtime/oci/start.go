@@ -1,0 +1,175 @@
+//go:build linux
+
+package oci
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/runtime/internal/monitor"
+)
+
+// Start makes and starts a container.
+func (d *Driver) Start(ctx context.Context, spec runtime.Spec) (runtime.Handle, error) {
+	program, err := d.choose(ctx)
+	if err != nil {
+		return runtime.Handle{}, err
+	}
+	return d.start(ctx, spec, program)
+}
+
+func (d *Driver) start(ctx context.Context, spec runtime.Spec, program string) (h runtime.Handle, err error) {
+	if err := check(spec); err != nil {
+		return h, err
+	}
+	t, err := d.tasks.Create(monitor.Record{
+		Handle: runtime.Handle{
+			ID: spec.ID, Instance: spec.Instance, Container: spec.Container, Labels: spec.Labels, Started: time.Now(),
+		},
+		Runtime: program, Cgroup: path.Join(d.opts.CgroupParent, string(spec.ID)), StopSignal: int(spec.Signal()),
+	})
+	if err != nil {
+		return h, err
+	}
+	defer t.Unlock()
+	if err := d.bring(ctx, t, spec, program); err != nil {
+		// The caller's context may be what ended; cleaning up must not end with it.
+		cleanCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+		defer cancel()
+		return h, errors.Join(err, d.remove(cleanCtx, t))
+	}
+	return t.Record().Handle, nil
+}
+
+// bring goes through the steps of a start.
+func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, program string) error {
+	if spec.Previous != "" {
+		if prev, err := d.tasks.Get(runtime.Handle{ID: spec.Previous}); err == nil {
+			if err := t.AdoptLog(prev); err != nil {
+				return err
+			}
+		}
+	}
+	if err := mountRoot(t, spec); err != nil {
+		return err
+	}
+	config, err := d.config(t, spec)
+	if err != nil {
+		return err
+	}
+	key, err := d.addSeccomp(config, spec, program)
+	if err != nil {
+		return fmt.Errorf("seccomp profile: %w", err)
+	}
+	data, err := json.Marshal(config)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(t.Path("config.json"), data, 0o600); err != nil {
+		return err
+	}
+	root := d.root(program)
+	if err := os.MkdirAll(root, 0o700); err != nil {
+		return err
+	}
+	err = t.Start(ctx, monitor.Launch{Runtime: program, RuntimeArgs: []string{"--root", root}, LogMax: spec.LogMax(), TTY: spec.TTY})
+	if err != nil {
+		return explain(spec, err)
+	}
+	d.keepFilter(key, t, root)
+	cmd := exec.CommandContext(ctx, program, "--root", root, "start", string(spec.ID))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return explain(spec, &monitor.CreateError{Message: strings.TrimSpace(string(out))})
+	}
+	t.Update(func(r *monitor.Record) { r.Ready, r.Handle.Started = true, time.Now() })
+	if err := t.Save(); err != nil {
+		return err
+	}
+	t.Watch()
+	return nil
+}
+
+// check refuses what this driver cannot run, before anything is touched.
+func check(spec runtime.Spec) error {
+	if err := spec.Check(); err != nil {
+		return err
+	}
+	if len(spec.RootFS) != 1 {
+		return &runtime.InvalidSpec{Field: "rootfs", Reason: fmt.Sprintf("has %d mounts; give one overlay or one bind mount", len(spec.RootFS))}
+	}
+	for i, m := range spec.Mounts {
+		if m.Type != "bind" {
+			continue
+		}
+		if _, err := os.Stat(m.Source); err != nil {
+			reason := fmt.Sprintf("%s cannot be mounted: %v", m.Source, err)
+			if errors.Is(err, fs.ErrNotExist) {
+				reason = m.Source + " does not exist on the host; create it first"
+			}
+			return &runtime.InvalidSpec{Field: fmt.Sprintf("mounts[%d].source", i), Reason: reason}
+		}
+	}
+	if n := spec.Network; n != nil && n.NetNS != "" {
+		if _, err := os.Stat(n.NetNS); err != nil {
+			return &runtime.InvalidSpec{Field: "network.netns", Reason: fmt.Sprintf("%s cannot be joined: %v", n.NetNS, err)}
+		}
+	}
+	return nil
+}
+
+// explain turns what crun or runc said into the field at fault and what to do.
+func explain(spec runtime.Spec, err error) error {
+	var refused *monitor.CreateError
+	if !errors.As(err, &refused) {
+		return err
+	}
+	msg := refused.Message
+	// conmon and the runtimes each put words in front.
+	for _, cut := range []string{"runtime create failed: ", "container_linux.go:"} {
+		if _, rest, ok := strings.Cut(msg, cut); ok {
+			msg = rest
+		}
+	}
+	se := &runtime.StartError{Err: errors.New(strings.TrimSpace(msg))}
+	low := strings.ToLower(msg)
+	has := func(words ...string) bool {
+		for _, w := range words {
+			if !strings.Contains(low, w) {
+				return false
+			}
+		}
+		return true
+	}
+	program := spec.Args[0]
+	switch {
+	case has("chdir") || has("cwd") || has("mkdir", "working directory"):
+		se.Field, se.Hint = "dir", fmt.Sprintf("make sure that %s is a directory that the user may enter", spec.Dir)
+	case has(strings.ToLower(program), "no such file") || has("executable file", "not found"):
+		se.Field, se.Hint = "args[0]", fmt.Sprintf("check that %s is in the image, and that its interpreter or dynamic loader is too", program)
+	case has("permission denied") && (has(strings.ToLower(program)) || has("exec")):
+		se.Field, se.Hint = "args[0]", fmt.Sprintf("make %s executable (chmod +x) for the user of the container", program)
+	case has("exec format error"):
+		se.Field, se.Hint = "args[0]", fmt.Sprintf("%s is not a program for this machine's architecture; build the image for it", program)
+	case has("cannot allocate memory") || has("memory.limit") || has("memory limit"):
+		se.Field, se.Hint = "resources.memory", "give the container more memory"
+	case has("cpuset"):
+		se.Field, se.Hint = "resources.cpuset", "name processors that this machine has"
+	case has("sysctl"):
+		se.Field, se.Hint = "sysctls", "only sysctls of the container's own namespaces can be set"
+	case has("mount"):
+		se.Hint = "check the mounts and their targets"
+	}
+	return se
+}
