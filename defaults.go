@@ -38,7 +38,7 @@ func (s *ServiceSpec) setDefaults() {
 	orDefault(&s.Runtime, "auto")
 	orDefault(&s.Isolation, "shared")
 	orDefault(&s.OnDisconnect, "run")
-	orDefault(&s.OnReconnect, "keep-original")
+	orDefault(&s.OnReconnect, "keep-replacement")
 	if s.Mode == ModeService {
 		ptrDefault(&s.Replicas, 1)
 	}

@@ -110,7 +110,7 @@ type ServiceSpec struct {
 	Update           UpdateSpec  `json:"update,omitempty" doc:"How a new version replaces the old one."`
 	TerminationGrace *Duration   `json:"terminationGrace,omitempty" doc:"Time between the stop signal and the kill. Default: 10s."`
 	OnDisconnect     string      `json:"onDisconnect,omitempty" doc:"What an instance does when its worker is cut off. This version offers run." enum:"run"`
-	OnReconnect      string      `json:"onReconnect,omitempty" doc:"Which copy stays when a cut-off worker returns. This version offers keep-original." enum:"keep-original"`
+	OnReconnect      string      `json:"onReconnect,omitempty" doc:"Which copy stays when a cut-off worker returns. This version offers keep-replacement." enum:"keep-replacement"`
 	Metrics          *Metrics    `json:"metrics,omitempty" doc:"Where the service offers Prometheus metrics."`
 	Logs             LogSpec     `json:"logs,omitempty" doc:"How much of the output is kept."`
 }

@@ -207,3 +207,9 @@ func (f *WorkerFacts) PassedRuntimes() []string {
 	}
 	return out
 }
+
+// Kinds of reports.
+const (
+	ReportCluster = "cluster" // ClusterReport
+	ReportWorker  = "worker"  // WorkerReport
+)

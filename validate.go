@@ -99,7 +99,7 @@ func (c *checker) service(p string, s *ServiceSpec, app *ApplicationSpec) {
 	c.oneOf(p+".runtime", s.Runtime, "auto", "oci", "native")
 	c.oneOf(p+".isolation", s.Isolation, "shared")
 	c.oneOf(p+".onDisconnect", s.OnDisconnect, "run")
-	c.oneOf(p+".onReconnect", s.OnReconnect, "keep-original")
+	c.oneOf(p+".onReconnect", s.OnReconnect, "keep-replacement")
 	c.mode(p, s)
 	c.container(p, &s.Container, s)
 	if s.Image == "" && s.Runtime != "native" {

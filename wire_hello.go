@@ -227,3 +227,13 @@ type Pong struct {
 
 // FrameType implements Message.
 func (*Pong) FrameType() FrameType { return FramePong }
+
+// PeerIdentity is what a verified certificate of a link says.
+type PeerIdentity struct {
+	Tier    Tier
+	Name    string
+	Site    string    // whose CA signed
+	Key     string    // SHA-256 of the public key, hexadecimal: what is enrolled
+	Counter uint64    // of the renewal that made the certificate
+	Expires time.Time // by the issuer's clock
+}

@@ -330,6 +330,9 @@ func (c *Controller) SetTargets(children []string) {
 	}
 }
 
+// Dirty reports whether Reconcile has something to do at once.
+func (c *Controller) Dirty() bool { return len(c.dirty) > 0 }
+
 // NextWake gives the time at which Reconcile has something to do by itself, or the zero time.
 func (c *Controller) NextWake() time.Time {
 	var next time.Time
@@ -337,6 +340,9 @@ func (c *Controller) NextWake() time.Time {
 		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
 			next = t
 		}
+	}
+	if c.Dirty() {
+		return time.Unix(1, 0) // long since due
 	}
 	for _, t := range c.wake {
 		earlier(t)

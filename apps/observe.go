@@ -46,8 +46,7 @@ func backoff(failures int) time.Duration {
 // Observe takes what a holder reports of an instance. It reports whether the holder must be told to let go of it.
 func (c *Controller) Observe(now time.Time, holder string, o skerry.Observation, fx *skerry.Effects) (release bool) {
 	i := c.inst[o.ID]
-	if i == nil || i.Holder != holder || o.Fence.RootEpoch < i.Fence.RootEpoch ||
-		o.Fence.RootEpoch == i.Fence.RootEpoch && o.Fence.Sequence < i.Fence.Sequence {
+	if i == nil || i.Holder != holder || o.Fence.RootEpoch < i.Fence.RootEpoch {
 		return i == nil || i.Holder != holder // a stranger or an old copy
 	}
 	if o.Rejected {

@@ -28,8 +28,8 @@ type Applied struct {
 	Warnings  []string          `json:"warnings,omitempty"`
 }
 
-// Apply stores an application that was validated and has its defaults set.
-func (c *Controller) Apply(now time.Time, r Apply) (Applied, skerry.Effects, error) {
+// apply stores an application that was validated and has its defaults set.
+func (c *Controller) apply(now time.Time, r Apply) (Applied, skerry.Effects, error) {
 	var fx skerry.Effects
 	if err := r.App.Validate(); err != nil {
 		return Applied{}, fx, err
@@ -94,8 +94,8 @@ func checkSchedules(a *skerry.Application) error {
 	return nil
 }
 
-// Deploy asks for the instances of a registered application.
-func (c *Controller) Deploy(now time.Time, key skerry.AppKey, actor string) (Applied, skerry.Effects, error) {
+// deploy asks for the instances of a registered application.
+func (c *Controller) deploy(now time.Time, key skerry.AppKey, actor string) (Applied, skerry.Effects, error) {
 	var fx skerry.Effects
 	a, err := c.usable(key)
 	if err != nil {
@@ -135,8 +135,8 @@ func (c *Controller) service(k skerry.ServiceKey) (*App, *skerry.ServiceSpec, er
 	return a, s, nil
 }
 
-// Scale changes the number of instances of a service.
-func (c *Controller) Scale(now time.Time, k skerry.ServiceKey, replicas int, actor string) (Applied, skerry.Effects, error) {
+// scale changes the number of instances of a service.
+func (c *Controller) scale(now time.Time, k skerry.ServiceKey, replicas int, actor string) (Applied, skerry.Effects, error) {
 	var fx skerry.Effects
 	a, s, err := c.service(k)
 	if err != nil {
@@ -171,8 +171,8 @@ func cloneManifest(m skerry.Application) skerry.Application {
 	return m
 }
 
-// Restart asks for a restart of every instance of a service, one after the other; an empty service name means all.
-func (c *Controller) Restart(now time.Time, k skerry.ServiceKey, actor string) (Applied, skerry.Effects, error) {
+// restart asks for a restart of every instance of a service, one after the other; an empty service name means all.
+func (c *Controller) restart(now time.Time, k skerry.ServiceKey, actor string) (Applied, skerry.Effects, error) {
 	var fx skerry.Effects
 	a, err := c.usable(k.App)
 	if err != nil {
@@ -198,8 +198,8 @@ func (c *Controller) Restart(now time.Time, k skerry.ServiceKey, actor string) (
 	return Applied{Key: k.App, Gen: a.Gen}, fx, nil
 }
 
-// Delete ends an application in whatever state it is. It is idempotent.
-func (c *Controller) Delete(now time.Time, key skerry.AppKey, actor string) (skerry.Effects, error) {
+// delete ends an application in whatever state it is. It is idempotent.
+func (c *Controller) delete(now time.Time, key skerry.AppKey, actor string) (skerry.Effects, error) {
 	var fx skerry.Effects
 	a := c.apps[key]
 	if a == nil {
@@ -215,8 +215,8 @@ func (c *Controller) Delete(now time.Time, key skerry.AppKey, actor string) (ske
 	return fx, nil
 }
 
-// DeleteInstance ends one instance; its service gets another.
-func (c *Controller) DeleteInstance(now time.Time, id skerry.InstanceID, actor string) (skerry.Effects, error) {
+// deleteInstance ends one instance; its service gets another.
+func (c *Controller) deleteInstance(now time.Time, id skerry.InstanceID, actor string) (skerry.Effects, error) {
 	var fx skerry.Effects
 	i := c.inst[id]
 	if i == nil {

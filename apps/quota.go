@@ -98,8 +98,8 @@ func (c *Controller) checkQuota(org string, m *skerry.Application) error {
 	return nil
 }
 
-// PutOrg creates or changes an organisation.
-func (c *Controller) PutOrg(o Org) (skerry.Effects, error) {
+// putOrg creates or changes an organisation.
+func (c *Controller) putOrg(o Org) (skerry.Effects, error) {
 	var fx skerry.Effects
 	if err := skerry.CheckName(o.Name); err != nil {
 		return fx, skerry.Errorf(skerry.CodeInvalid, "%s", err)
@@ -109,8 +109,8 @@ func (c *Controller) PutOrg(o Org) (skerry.Effects, error) {
 	return fx, nil
 }
 
-// DeleteOrg removes an organisation that owns no namespace.
-func (c *Controller) DeleteOrg(name string) (skerry.Effects, error) {
+// deleteOrg removes an organisation that owns no namespace.
+func (c *Controller) deleteOrg(name string) (skerry.Effects, error) {
 	var fx skerry.Effects
 	if c.orgs[name] == nil {
 		return fx, skerry.Errorf(skerry.CodeNotFound, "there is no organisation %q", name)
@@ -125,8 +125,8 @@ func (c *Controller) DeleteOrg(name string) (skerry.Effects, error) {
 	return fx, nil
 }
 
-// PutNamespace creates a namespace; an existing one keeps its organisation.
-func (c *Controller) PutNamespace(n Namespace) (skerry.Effects, error) {
+// putNamespace creates a namespace; an existing one keeps its organisation.
+func (c *Controller) putNamespace(n Namespace) (skerry.Effects, error) {
 	var fx skerry.Effects
 	if err := skerry.CheckName(n.Name); err != nil {
 		return fx, skerry.Errorf(skerry.CodeInvalid, "%s", err)
@@ -145,8 +145,8 @@ func (c *Controller) PutNamespace(n Namespace) (skerry.Effects, error) {
 	return fx, nil
 }
 
-// DeleteNamespace removes an empty namespace.
-func (c *Controller) DeleteNamespace(name string) (skerry.Effects, error) {
+// deleteNamespace removes an empty namespace.
+func (c *Controller) deleteNamespace(name string) (skerry.Effects, error) {
 	var fx skerry.Effects
 	if c.spaces[name] == nil {
 		return fx, skerry.Errorf(skerry.CodeNotFound, "there is no namespace %q", name)

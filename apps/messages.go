@@ -1,0 +1,70 @@
+package apps
+
+import (
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// Messages of users, beside Apply. Their results are Applied or nil.
+type (
+	Deploy struct {
+		Key   skerry.AppKey
+		Actor string
+	}
+	Scale struct {
+		Service  skerry.ServiceKey
+		Replicas int
+		Actor    string
+	}
+	// Restart with an empty service name restarts all services of the application.
+	Restart struct {
+		Service skerry.ServiceKey
+		Actor   string
+	}
+	Delete struct {
+		Key   skerry.AppKey
+		Actor string
+	}
+	DeleteInstance struct {
+		ID    skerry.InstanceID
+		Actor string
+	}
+	PutOrg          struct{ Org Org }
+	DeleteOrg       struct{ Name string }
+	PutNamespace    struct{ Namespace Namespace }
+	DeleteNamespace struct{ Name string }
+)
+
+// Handle carries out a user's message. It reports false for a message that is none.
+func (c *Controller) Handle(now time.Time, msg any) (skerry.Effects, bool) {
+	var res any
+	var fx skerry.Effects
+	var err error
+	switch m := msg.(type) {
+	case Apply:
+		res, fx, err = c.apply(now, m)
+	case Deploy:
+		res, fx, err = c.deploy(now, m.Key, m.Actor)
+	case Scale:
+		res, fx, err = c.scale(now, m.Service, m.Replicas, m.Actor)
+	case Restart:
+		res, fx, err = c.restart(now, m.Service, m.Actor)
+	case Delete:
+		fx, err = c.delete(now, m.Key, m.Actor)
+	case DeleteInstance:
+		fx, err = c.deleteInstance(now, m.ID, m.Actor)
+	case PutOrg:
+		fx, err = c.putOrg(m.Org)
+	case DeleteOrg:
+		fx, err = c.deleteOrg(m.Name)
+	case PutNamespace:
+		fx, err = c.putNamespace(m.Namespace)
+	case DeleteNamespace:
+		fx, err = c.deleteNamespace(m.Name)
+	default:
+		return fx, false
+	}
+	fx.Result, fx.Err = res, err
+	return fx, true
+}

@@ -1,0 +1,88 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"skerry.dev/skerry"
+)
+
+// Admission is what the operator of a site lets in, even against the root. The zero value trusts nobody with more than a
+// contained service: no native runtime, privilege, host path or fixed host port for any organisation (DESIGN 9).
+type Admission struct {
+	// Trusted organisations may use everything below without being asked.
+	Trusted []string `json:"trusted,omitempty"`
+	// Denied organisations get nothing. Allowed, if not empty, lists all that get anything.
+	Denied  []string `json:"denied,omitempty"`
+	Allowed []string `json:"allowed,omitempty"`
+	// What foreign organisations may use.
+	Native     bool     `json:"native,omitempty"`
+	Privileged bool     `json:"privileged,omitempty"`
+	HostPorts  bool     `json:"hostPorts,omitempty"`
+	HostPaths  []string `json:"hostPaths,omitempty"` // allowed prefixes
+	// Registries, if not empty, lists the registries that images of foreign organisations may come from.
+	Registries []string `json:"registries,omitempty"`
+	// MaxPerInstance bounds what one instance of a foreign organisation may ask for; zero entries do not.
+	MaxPerInstance skerry.Resources `json:"maxPerInstance,omitempty"`
+}
+
+// Check gives the reason to refuse an assignment, or nil.
+func (p *Admission) Check(a *skerry.Assignment) *skerry.Reason {
+	no := func(hint, format string, args ...any) *skerry.Reason {
+		return &skerry.Reason{What: "admission", Text: "the site does not admit it: " + fmt.Sprintf(format, args...), Hint: hint}
+	}
+	switch {
+	case slices.Contains(p.Denied, a.Org), len(p.Allowed) > 0 && !slices.Contains(p.Allowed, a.Org) && !slices.Contains(p.Trusted, a.Org):
+		return no("choose another site", "organisation %s is not served", a.Org)
+	case slices.Contains(p.Trusted, a.Org):
+		return nil
+	}
+	s := &a.Spec
+	if s.Runtime == "native" && !p.Native {
+		return no("use an image in runtime oci", "no native runtime for organisation %s", a.Org)
+	}
+	for _, q := range s.Ports {
+		if q.HostPort > 0 && !p.HostPorts {
+			return no("use hostPort: -1", "no fixed host ports for organisation %s", a.Org)
+		}
+	}
+	for _, v := range s.Volumes {
+		if v.Host != nil && !slices.ContainsFunc(p.HostPaths, func(prefix string) bool {
+			return v.Host.Path == prefix || strings.HasPrefix(v.Host.Path, strings.TrimSuffix(prefix, "/")+"/")
+		}) {
+			return no("use an empty volume", "no host path %s for organisation %s", v.Host.Path, a.Org)
+		}
+	}
+	need, most := s.Need().Vector(), p.MaxPerInstance.Vector()
+	for i := range need {
+		if most[i] > 0 && need[i] > most[i] {
+			return no("ask for less", "more %s than one instance may have here", skerry.ResourceNames[i])
+		}
+	}
+	containers := []*skerry.Container{&s.Container}
+	for i := range s.Init {
+		containers = append(containers, &s.Init[i].Container)
+	}
+	for i := range s.Sidecars {
+		containers = append(containers, &s.Sidecars[i].Container)
+	}
+	for _, k := range containers {
+		if k.Security.Privileged && !p.Privileged {
+			return no("take privileged away", "no privileged containers for organisation %s", a.Org)
+		}
+		if len(p.Registries) > 0 && k.Image != "" && !slices.Contains(p.Registries, registryOf(k.Image)) {
+			return no("push the image to an allowed registry", "no images from %s", registryOf(k.Image))
+		}
+	}
+	return nil
+}
+
+// registryOf gives the registry part of an image reference; the built-in registry is the empty one.
+func registryOf(ref string) string {
+	first, _, ok := strings.Cut(ref, "/")
+	if ok && (strings.ContainsAny(first, ".:") || first == "localhost") {
+		return first
+	}
+	return ""
+}

@@ -1,0 +1,129 @@
+package cluster
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/coord"
+)
+
+// fewest is the size from which a class is reported exactly; smaller ones are rounded, so that the root cannot read off
+// what a single worker has (DESIGN 5).
+const fewest = 3
+
+// buckets are the steps to which values of small classes are rounded, in the units of skerry.Resources.Vector.
+var buckets = [skerry.NumResources]float64{500, float64(256 * skerry.MiB), float64(skerry.GiB), 1, 1, 1e6, 1e6}
+
+// Aggregate gives what the root learns of the site. Only workers that are in touch count (a dead worker leaves the next
+// aggregate).
+func (c *Core) Aggregate() skerry.ClusterReport {
+	type class struct {
+		skerry.Class
+		values [skerry.NumResources][]float64
+	}
+	classes := map[string]*class{}
+	areas := map[string]bool{}
+	var points []skerry.Location
+	var r skerry.ClusterReport
+	for name, w := range c.workers {
+		k := c.Kids.Get(name)
+		if w.Facts == nil || w.lost || k == nil || !k.Connected || w.refusing() != "" {
+			continue
+		}
+		runtimes := w.Facts.PassedRuntimes()
+		slices.Sort(runtimes)
+		devices := slices.Sorted(slices.Values(w.Facts.Devices))
+		key := w.Facts.Arch + "|" + strings.Join(runtimes, ",") + "|" + strings.Join(devices, ",")
+		g := classes[key]
+		if g == nil {
+			g = &class{Class: skerry.Class{Arch: w.Facts.Arch, Runtimes: runtimes, Devices: devices}}
+			classes[key] = g
+		}
+		for i, v := range w.available().Vector() {
+			g.values[i] = append(g.values[i], float64(max(v, 0)))
+		}
+		if w.Facts.Area != "" {
+			areas[w.Facts.Area] = true
+		}
+		if w.Facts.Location != nil {
+			points = append(points, *w.Facts.Location)
+		}
+	}
+	keys := make([]string, 0, len(classes))
+	for k := range classes {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
+		g := classes[k]
+		a := skerry.ClassAggregate{Class: g.Class, Workers: len(g.values[0])}
+		for i := range g.values {
+			a.Available[i] = skerry.MomentsOf(g.values[i])
+		}
+		if a.Workers < fewest {
+			coarsen(&a)
+		}
+		r.Classes = append(r.Classes, a)
+	}
+	for a := range areas {
+		r.Areas = append(r.Areas, a)
+	}
+	slices.Sort(r.Areas)
+	if centre, radius, ok := coord.Centroid(points); ok {
+		// A site of few workers blurs where they are to about ten kilometres.
+		if len(points) < fewest {
+			centre.Lat, centre.Lon, radius = math.Round(centre.Lat*10)/10, math.Round(centre.Lon*10)/10, radius+10
+		}
+		r.Centroid, r.RadiusKm = &centre, radius
+	}
+	r.Instances = len(c.places)
+	r.Services = c.foldQoS()
+	return r
+}
+
+// coarsen rounds a small class: sums up, so that nothing possible is ruled out, means down, deviation away.
+func coarsen(a *skerry.ClassAggregate) {
+	a.Coarse = true
+	for i := range a.Available {
+		m := &a.Available[i]
+		m.Sum = math.Ceil(m.Sum/buckets[i]) * buckets[i]
+		m.Mean = math.Floor(m.Mean/buckets[i]) * buckets[i]
+		m.StdDev = 0
+	}
+}
+
+// foldQoS sums what the root's services use here.
+func (c *Core) foldQoS() []skerry.ServiceQoS {
+	by := map[skerry.ServiceKey]*skerry.ServiceQoS{}
+	for _, p := range c.places {
+		if p.Origin != "root" || p.qos == nil {
+			continue
+		}
+		q := by[p.A.Service]
+		if q == nil {
+			q = &skerry.ServiceQoS{Service: p.A.Service}
+			by[p.A.Service] = q
+		}
+		q.QoS = q.QoS.Add(*p.qos)
+		if p.Obs.Ready {
+			q.Ready++
+		}
+	}
+	out := make([]skerry.ServiceQoS, 0, len(by))
+	for _, q := range by {
+		out = append(out, *q)
+	}
+	slices.SortFunc(out, func(a, b skerry.ServiceQoS) int { return strings.Compare(a.Service.String(), b.Service.String()) })
+	return out
+}
+
+func (c *Core) sendReport(now time.Time, fx *skerry.Effects) {
+	r := c.Aggregate()
+	c.reportSeq++
+	r.Seq = c.reportSeq
+	c.reportAt, c.reportDue = now, false
+	fx.Sends = append(fx.Sends, skerry.Outgoing{Msg: &skerry.Report{Kind: skerry.ReportCluster, Payload: c.codec.Marshal(&r)}})
+}

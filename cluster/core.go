@@ -1,0 +1,426 @@
+// Package cluster owns one site: which worker runs an instance, host ports, endpoints, and what the root learns in
+// aggregate. Core is pure: it takes messages and gives effects; Server, beside it, puts goroutines, store and links around
+// it. Nothing imports this package but main and tests.
+package cluster
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/fleet"
+	"skerry.dev/skerry/internal/wire"
+	"skerry.dev/skerry/reconcile"
+	"skerry.dev/skerry/sched"
+)
+
+// Self is the holder's name of instances that the site's own applications want.
+const Self = "self"
+
+// Options set up a core.
+type Options struct {
+	Name        string
+	Incarnation skerry.Incarnation
+	Term        uint64 // second part of fencing tokens; grows with each take-over
+	Seed        [16]byte
+	LostAfter   time.Duration // a worker out of touch for so long is lost; default 3 s
+	ReportEvery time.Duration // at least this often the root gets an aggregate; default 10 s
+	Admission   Admission
+	Policies    map[string]sched.Policy
+	Sets        reconcile.Options
+	// Standalone says that there is no root.
+	Standalone bool
+}
+
+// Core is a cluster orchestrator as a state machine.
+type Core struct {
+	opt     Options
+	Apps    *apps.Controller // the site's own applications
+	Kids    *fleet.Children
+	Up      *fleet.Parent
+	codec   *wire.Codec
+	workers map[string]*worker
+	places  map[skerry.InstanceID]*placement
+	byApp   map[skerry.AppKey]map[skerry.InstanceID]*placement
+	groups  map[skerry.InstanceID]*group
+	waiting map[skerry.InstanceID]bool
+	linked  map[skerry.AppKey]bool // applications whose endpoints must be worked out again
+	seq     uint64
+	rounds  uint64
+	grew    bool // capacity may have appeared: try what waits
+
+	reportAt  time.Time
+	reportDue bool
+	reportSeq uint64
+}
+
+// worker is what the site knows of one worker.
+type worker struct {
+	Name     string              `json:"name"`
+	Facts    *skerry.WorkerFacts `json:"facts,omitempty"`
+	Hold     string              `json:"hold,omitempty"` // why it gets nothing new, by an operator
+	report   skerry.WorkerReport
+	reportAt time.Time
+	lost     bool
+	reserved skerry.Resources
+	ports    map[string]int // taken host ports, counted
+}
+
+// placement is an instance that the site holds.
+type placement struct {
+	A        skerry.Assignment  `json:"assignment"`
+	Origin   string             `json:"origin"` // "root" or "local"
+	Group    skerry.InstanceID  `json:"group,omitempty"`
+	Worker   string             `json:"worker,omitempty"`
+	Pinned   string             `json:"pinned,omitempty"`
+	Avoid    []string           `json:"avoid,omitempty"`
+	Moves    int                `json:"moves,omitempty"`
+	Removing bool               `json:"removing,omitempty"`
+	Refused  bool               `json:"refused,omitempty"`
+	Obs      skerry.Observation `json:"observation"`
+	Placed   time.Time          `json:"placed,omitzero"`
+	Created  time.Time          `json:"created"`
+	Timeline []skerry.Step      `json:"timeline,omitempty"`
+	Decision *skerry.Decision   `json:"decision,omitempty"`
+	qos      *skerry.QoS
+}
+
+// group is a perWorker assignment with one placement on each worker that fits.
+type group struct {
+	A        skerry.Assignment `json:"assignment"`
+	Origin   string            `json:"origin"`
+	Removing bool              `json:"removing,omitempty"`
+	Created  time.Time         `json:"created"`
+}
+
+// Record keys.
+const (
+	prefixPlace  = "place/"
+	prefixGroup  = "group/"
+	prefixWorker = "worker/"
+	keySeq       = "cluster/seq"
+)
+
+// New makes a core without state; Load adds the records of the store, and Start must follow.
+func New(opt Options) *Core {
+	if opt.LostAfter == 0 {
+		opt.LostAfter = 3 * time.Second
+	}
+	if opt.ReportEvery == 0 {
+		opt.ReportEvery = 10 * time.Second
+	}
+	life := opt.Incarnation + skerry.Incarnation(fmt.Sprintf(".%x", opt.Seed[:6]))
+	return &Core{opt: opt, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
+		Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), Up: fleet.NewParent(life, opt.Sets),
+		workers: map[string]*worker{}, places: map[skerry.InstanceID]*placement{}, groups: map[skerry.InstanceID]*group{},
+		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, waiting: map[skerry.InstanceID]bool{}, linked: map[skerry.AppKey]bool{}}
+}
+
+// Load takes one record of the store.
+func (c *Core) Load(key string, value []byte) error {
+	var err error
+	switch {
+	case key == keySeq:
+		err = json.Unmarshal(value, &c.seq)
+	case strings.HasPrefix(key, prefixPlace):
+		p := new(placement)
+		if err = json.Unmarshal(value, p); err == nil {
+			c.addPlacement(p)
+		}
+	case strings.HasPrefix(key, prefixGroup):
+		g := new(group)
+		if err = json.Unmarshal(value, g); err == nil {
+			c.groups[g.A.ID] = g
+		}
+	case strings.HasPrefix(key, prefixWorker):
+		w := new(worker)
+		if err = json.Unmarshal(value, w); err == nil {
+			w.ports = map[string]int{}
+			c.workers[w.Name] = w
+		}
+	case c.Kids.Load(key, value), c.Up.Load(key, value):
+	default:
+		_, err = c.Apps.Load(key, value)
+	}
+	if err != nil {
+		return fmt.Errorf("record %s: %w", key, err)
+	}
+	return nil
+}
+
+// Start ends loading. Workers count as just lost from sight, so each has LostAfter to come back.
+func (c *Core) Start(now time.Time) skerry.Effects {
+	var fx skerry.Effects
+	for _, name := range c.Kids.Finish() {
+		c.siteEvent(&fx, now, skerry.EventWarning, "DamagedRecords", "the set of worker "+name+" is resynchronised", name)
+	}
+	if err := c.Up.Finish(); err != nil {
+		c.siteEvent(&fx, now, skerry.EventWarning, "DamagedRecords", "what the root wants here is fetched again: "+err.Error(), "")
+	}
+	for name := range c.workers {
+		if k := c.Kids.Get(name); k != nil && k.Since.IsZero() {
+			k.Since = now
+		}
+	}
+	for _, p := range c.places {
+		c.reserve(p, 1)
+		c.linked[p.A.Service.App] = true
+		if p.Worker == "" && !p.Removing {
+			c.waiting[p.A.ID] = true
+		}
+		c.tellUp(now, p, &fx)
+	}
+	for _, g := range c.groups {
+		c.tellGroup(now, g, &fx)
+	}
+	c.Apps.SetTargets([]string{Self})
+	c.reconcileDesired(now, nil, nil, &fx)
+	c.grew = true
+	c.settle(now, &fx, nil)
+	return fx
+}
+
+func (c *Core) addPlacement(p *placement) {
+	c.places[p.A.ID] = p
+	m := c.byApp[p.A.Service.App]
+	if m == nil {
+		m = map[skerry.InstanceID]*placement{}
+		c.byApp[p.A.Service.App] = m
+	}
+	m[p.A.ID] = p
+}
+
+// Messages from links. ChildUp's result is a Welcome with the sets and events filled in.
+type (
+	ChildUp    struct{ Hello *skerry.Hello }
+	ChildDown  struct{ Name string }
+	ChildFrame struct {
+		Name string
+		Msg  skerry.Message
+	}
+	ParentUp    struct{ Welcome *skerry.Welcome }
+	ParentDown  struct{}
+	ParentFrame struct{ Msg skerry.Message }
+)
+
+// Messages of operators.
+type (
+	// RemoveWorker forgets a worker that is not connected; its instances are placed elsewhere.
+	RemoveWorker struct{ Name string }
+	// HoldWorker keeps a worker from getting anything new; an empty reason ends that.
+	HoldWorker struct{ Name, Reason string }
+)
+
+// Step takes a message and gives its effects.
+func (c *Core) Step(now time.Time, msg any) skerry.Effects {
+	var fx skerry.Effects
+	var replies []skerry.Message
+	switch m := msg.(type) {
+	case ChildUp:
+		c.childUp(now, m.Hello, &fx)
+	case ChildDown:
+		c.Kids.Down(now, m.Name)
+		c.siteEvent(&fx, now, skerry.EventWarning, "WorkerDisconnected", "worker "+m.Name+" is not connected", m.Name)
+		c.reportDue = true
+	case ChildFrame:
+		c.childFrame(now, m, &fx)
+	case ParentUp:
+		c.Up.Up(now, m.Welcome)
+		c.reportDue = true
+	case ParentDown:
+		c.Up.Down(now)
+	case ParentFrame:
+		changed, deleted, r := c.Up.Frame(now, m.Msg)
+		replies = r
+		c.reconcileDesired(now, changed, deleted, &fx)
+	case RemoveWorker:
+		c.removeWorker(now, m.Name, &fx)
+	case HoldWorker:
+		c.holdWorker(now, m, &fx)
+	case apps.DeleteInstance:
+		c.deleteInstance(now, m, &fx)
+	default:
+		if err := c.rootOwns(msg); err != nil {
+			fx.Err = err
+			return fx
+		}
+		more, ok := c.Apps.Handle(now, msg)
+		if !ok {
+			panic(fmt.Sprintf("cluster core does not know message %T", msg))
+		}
+		fx = more
+	}
+	c.settle(now, &fx, replies)
+	return fx
+}
+
+// rootOwns refuses a change of an application that the root placed here.
+func (c *Core) rootOwns(msg any) error {
+	var k skerry.AppKey
+	switch m := msg.(type) {
+	case apps.Apply:
+		k = m.App.Key()
+		if k.Namespace == "" {
+			k.Namespace = skerry.DefaultNamespace
+		}
+	case apps.Deploy:
+		k = m.Key
+	case apps.Scale:
+		k = m.Service.App
+	case apps.Restart:
+		k = m.Service.App
+	case apps.Delete:
+		k = m.Key
+	default:
+		return nil
+	}
+	if c.Apps.App(k) != nil {
+		return nil
+	}
+	for _, p := range c.byApp[k] {
+		if p.Origin == "root" {
+			return skerry.Errorf(skerry.CodeWrongTier, "application %s belongs to the root; this site only runs it", k).
+				WithHint("make the change at the root (`skerry context use`); changing it here while the root is away comes with site autonomy")
+		}
+	}
+	return nil
+}
+
+func (c *Core) deleteInstance(now time.Time, m apps.DeleteInstance, fx *skerry.Effects) {
+	if c.Apps.Instance(m.ID) != nil {
+		*fx, _ = c.Apps.Handle(now, m)
+		return
+	}
+	p := c.places[m.ID]
+	if p == nil {
+		fx.Err = skerry.Errorf(skerry.CodeNotFound, "there is no instance %q", m.ID).WithHint("`skerry get instances` lists them")
+		return
+	}
+	// A copy of a group or an instance of the root: the site gives it a new place.
+	c.move(now, p, "deleted by "+m.Actor, false, fx)
+}
+
+// Tick does what is due.
+func (c *Core) Tick(now time.Time) skerry.Effects {
+	var fx skerry.Effects
+	for name, w := range c.workers {
+		k := c.Kids.Get(name)
+		if !w.lost && k != nil && !k.Connected && now.Sub(k.Since) >= c.opt.LostAfter {
+			c.loseWorker(now, w, &fx)
+		}
+	}
+	c.settle(now, &fx, nil)
+	return fx
+}
+
+// NextWake gives the time at which Tick has something to do, or the zero time.
+func (c *Core) NextWake() time.Time {
+	next := c.Apps.NextWake()
+	consider := func(t time.Time) {
+		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	consider(c.Kids.Due())
+	consider(c.Up.Due())
+	for name, w := range c.workers {
+		if k := c.Kids.Get(name); !w.lost && k != nil && !k.Connected {
+			consider(k.Since.Add(c.opt.LostAfter))
+		}
+	}
+	if c.Up.Connected {
+		consider(c.reportAt.Add(c.opt.ReportEvery))
+	}
+	return next
+}
+
+// settle brings everything in line: what should be, who gets it, what must be told.
+func (c *Core) settle(now time.Time, fx *skerry.Effects, replies []skerry.Message) {
+	// What one part decides may give another something to do; a bound keeps a mistake from spinning.
+	for round := 0; round < 4; round++ {
+		c.settleApps(now, fx)
+		if c.grew {
+			c.grew = false
+			c.expandGroups(now, fx)
+		}
+		c.placeWaiting(now, fx)
+		if !c.Apps.Dirty() {
+			break
+		}
+	}
+	for k := range c.linked {
+		c.publishEndpoints(k)
+	}
+	clear(c.linked)
+	c.Kids.Flush(now, fx)
+	if c.Up.Connected && (c.reportDue || now.Sub(c.reportAt) >= c.opt.ReportEvery) {
+		c.sendReport(now, fx)
+	}
+	c.Up.Flush(now, fx, replies)
+}
+
+// settleApps accepts what the site's own applications want and ends what they no longer want.
+func (c *Core) settleApps(now time.Time, fx *skerry.Effects) {
+	fx.Merge(c.Apps.Reconcile(now))
+	for _, i := range c.Apps.Unplaced(now) {
+		// The site takes the root's part for its own applications, first number of the token included.
+		c.seq++
+		c.Apps.Place(now, i, Self, skerry.Fence{RootEpoch: c.seq}, nil, fx)
+		c.accept(now, *i.Assignment(c.digests(i)), "local", fx)
+	}
+	for _, i := range c.Apps.Stopping() {
+		c.removeID(now, i.ID, fx)
+	}
+	for _, ch := range fx.Changed {
+		if i := c.Apps.Instance(ch.Instance); ch.Instance != "" && i != nil && i.Holder == Self && !i.Stopping && !i.State.Final() {
+			c.accept(now, *i.Assignment(c.digests(i)), "local", fx)
+		}
+	}
+}
+
+func (c *Core) digests(i *apps.Instance) map[string]string {
+	if a := c.Apps.App(i.Service.App); a != nil {
+		return a.Digests
+	}
+	return nil
+}
+
+// siteEvent tells of something that is the site's own business; it does not go up.
+func (c *Core) siteEvent(fx *skerry.Effects, now time.Time, t skerry.EventType, reason, text, worker string) {
+	fx.Events = append(fx.Events, skerry.Event{At: now, Type: t, Reason: reason, Text: text, Worker: skerry.WorkerName(worker), Cluster: skerry.ClusterName(c.opt.Name)})
+}
+
+// event tells of something that happened to an instance; for one of the root it also goes up, without the worker's name.
+func (c *Core) event(fx *skerry.Effects, now time.Time, p *placement, t skerry.EventType, reason, text string) {
+	e := skerry.Event{At: now, Type: t, Reason: reason, Text: text, App: p.A.Service.App, Service: p.A.Service.Service,
+		Instance: p.A.ID, Worker: skerry.WorkerName(p.Worker), Cluster: skerry.ClusterName(c.opt.Name), Org: p.A.Org}
+	fx.Events = append(fx.Events, e)
+	if p.Origin == "root" && t == skerry.EventWarning {
+		e.Worker = ""
+		e.Text = strings.ReplaceAll(e.Text, p.Worker, "a worker")
+		if _, err := c.Up.Events.Append(c.codec.Marshal(e)); err == nil {
+			return // an event that is too large to travel stays here
+		}
+	}
+}
+
+func sortedIDs[V any](m map[skerry.InstanceID]V) []skerry.InstanceID {
+	out := make([]skerry.InstanceID, 0, len(m))
+	for id := range m {
+		out = append(out, id)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func mustJSON(v any) []byte {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic("records always marshal: " + err.Error())
+	}
+	return data
+}

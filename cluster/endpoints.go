@@ -1,0 +1,55 @@
+package cluster
+
+import (
+	"net"
+	"strconv"
+	"strings"
+
+	"skerry.dev/skerry"
+)
+
+// publishEndpoints gives every worker that runs something of an application the endpoints of the services that it is
+// linked to. It stands in for the routes of the overlay.
+func (c *Core) publishEndpoints(app skerry.AppKey) {
+	type want struct {
+		worker string
+		target string
+	}
+	wanted := map[want]bool{}
+	for _, p := range c.byApp[app] {
+		if p.Worker == "" || p.Removing {
+			continue
+		}
+		for _, l := range p.A.Spec.Links {
+			wanted[want{p.Worker, l.Service}] = true
+		}
+	}
+	ids := sortedIDs(c.byApp[app])
+	for w := range wanted {
+		e := skerry.Endpoints{Service: skerry.ServiceKey{App: app, Service: w.target}}
+		for _, id := range ids {
+			p := c.places[id]
+			if p.A.Service.Service != w.target || !p.Obs.Ready || p.Removing || p.Obs.Unreachable {
+				continue
+			}
+			for _, b := range p.Obs.Ports {
+				switch {
+				case p.Worker == w.worker && p.Obs.Address != "":
+					e.List = append(e.List, skerry.Endpoint{Instance: id, Port: b.Name, Protocol: b.Protocol, Address: net.JoinHostPort(p.Obs.Address, strconv.Itoa(b.Port))})
+				case b.Address != "":
+					e.List = append(e.List, skerry.Endpoint{Instance: id, Port: b.Name, Protocol: b.Protocol, Address: b.Address})
+				}
+			}
+		}
+		// Endpoints of one service are small; a set that is too large for one item keeps the old list.
+		_ = c.Kids.Put(w.worker, skerry.EndpointsKey(e.Service), c.codec.Marshal(&e))
+	}
+	prefix := "ep/" + app.String() + "/"
+	for _, name := range c.Kids.Names() {
+		for _, key := range c.Kids.Get(name).Desired.Keys() {
+			if target, ok := strings.CutPrefix(key, prefix); ok && !wanted[want{name, target}] {
+				c.Kids.Delete(name, key)
+			}
+		}
+	}
+}

@@ -1,0 +1,381 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/sched"
+)
+
+// maxMoves is on how many workers an instance that fails is tried before the failure goes up.
+const maxMoves = 2
+
+// reconcileDesired takes changes of what the root wants here. Nil lists mean: look at everything, as after a start.
+func (c *Core) reconcileDesired(now time.Time, changed, deleted []string, fx *skerry.Effects) {
+	if changed == nil && deleted == nil {
+		for key := range c.Up.Desired.All() {
+			changed = append(changed, key)
+		}
+		for _, id := range sortedIDs(c.places) {
+			p := c.places[id]
+			if p.Origin == "root" && p.Group == "" && !c.rootWants(id) {
+				deleted = append(deleted, skerry.AssignmentKey(id))
+			}
+		}
+		for _, id := range sortedIDs(c.groups) {
+			if c.groups[id].Origin == "root" && !c.rootWants(id) {
+				deleted = append(deleted, skerry.AssignmentKey(id))
+			}
+		}
+	}
+	for _, key := range changed {
+		id, ok := strings.CutPrefix(key, "inst/")
+		value, _, have := c.Up.Desired.Get(key)
+		if !ok || !have {
+			continue
+		}
+		var a skerry.Assignment
+		if err := c.codec.Unmarshal(value, &a); err != nil || string(a.ID) != id {
+			c.siteEvent(fx, now, skerry.EventWarning, "BadAssignment", "the root sent something for "+id+" that cannot be read", "")
+			continue
+		}
+		c.accept(now, a, "root", fx)
+	}
+	for _, key := range deleted {
+		if id, ok := strings.CutPrefix(key, "inst/"); ok {
+			c.removeID(now, skerry.InstanceID(id), fx)
+		}
+	}
+}
+
+func (c *Core) rootWants(id skerry.InstanceID) bool {
+	_, _, ok := c.Up.Desired.Get(skerry.AssignmentKey(id))
+	return ok
+}
+
+// accept takes an assignment, new or changed, from the root or from the site's own applications.
+func (c *Core) accept(now time.Time, a skerry.Assignment, origin string, fx *skerry.Effects) {
+	if a.Spec.Mode == skerry.ModePerWorker {
+		c.acceptGroup(now, a, origin, fx)
+		return
+	}
+	p := c.places[a.ID]
+	if p == nil || p.A.Fence.RootEpoch < a.Fence.RootEpoch {
+		if p != nil {
+			c.letGo(p)
+			c.reserve(p, -1)
+			c.dropQuietly(p, fx)
+		}
+		p = &placement{A: a, Origin: origin, Created: now}
+		p.Obs = skerry.Observation{ID: a.ID, Gen: a.Gen, State: skerry.ClusterScheduled}
+		p.Obs.Fence = a.Fence
+		c.addPlacement(p)
+		if why := c.opt.Admission.Check(&a); why != nil {
+			c.refuse(now, p, []skerry.Reason{*why}, nil, fx)
+			return
+		}
+		if !c.adopt(now, p, fx) {
+			c.waiting[a.ID] = true
+		}
+		c.changed(now, p, fx)
+		return
+	}
+	if p.A.Restart == a.Restart && p.A.Gen == a.Gen || p.Removing {
+		return
+	}
+	fence := p.A.Fence
+	p.A = a
+	p.A.Fence = fence
+	c.changed(now, p, fx)
+	if p.Worker != "" {
+		c.send(p)
+	}
+}
+
+// adopt takes over an instance that a worker runs already and this store has forgotten, as after a restored backup.
+func (c *Core) adopt(now time.Time, p *placement, fx *skerry.Effects) bool {
+	key := skerry.AssignmentKey(p.A.ID)
+	for _, name := range c.Kids.Names() {
+		value, orphaned, ok := c.Kids.Get(name).Observed.Get(key)
+		var o skerry.Observation
+		if !ok || orphaned || c.codec.Unmarshal(value, &o) != nil || o.Fence.RootEpoch != p.A.Fence.RootEpoch || o.Fence.ClusterTerm > c.opt.Term {
+			continue
+		}
+		p.Worker, p.Placed, p.A.Fence, p.Obs = name, now, o.Fence, o
+		c.seq = max(c.seq, o.Fence.Sequence)
+		c.reserve(p, 1)
+		c.send(p)
+		c.event(fx, now, p, skerry.EventNormal, "Adopted", "runs on worker "+name+" already")
+		return true
+	}
+	return false
+}
+
+// send puts the placement into its worker's desired set.
+func (c *Core) send(p *placement) {
+	a := p.A
+	if err := c.Kids.Put(p.Worker, skerry.AssignmentKey(a.ID), c.codec.Marshal(&a)); err != nil {
+		p.Obs.Reason = err.Error()
+	}
+}
+
+func (c *Core) letGo(p *placement) {
+	if p.Worker != "" {
+		c.Kids.Delete(p.Worker, skerry.AssignmentKey(p.A.ID))
+	}
+}
+
+// removeID ends an instance or a group that its owner no longer wants.
+func (c *Core) removeID(now time.Time, id skerry.InstanceID, fx *skerry.Effects) {
+	if g := c.groups[id]; g != nil {
+		c.removeGroup(now, g, fx)
+		return
+	}
+	p := c.places[id]
+	if p == nil {
+		c.ownerGone(now, id, fx)
+		return
+	}
+	c.remove(now, p, fx)
+}
+
+func (c *Core) remove(now time.Time, p *placement, fx *skerry.Effects) {
+	if p.Removing {
+		return
+	}
+	delete(c.waiting, p.A.ID)
+	w := c.workers[p.Worker]
+	if p.Worker == "" || w == nil || w.lost {
+		c.letGo(p)
+		c.drop(now, p, fx)
+		return
+	}
+	p.Removing = true
+	c.letGo(p)
+	c.changed(now, p, fx)
+}
+
+// drop forgets a placement and tells its owner.
+func (c *Core) drop(now time.Time, p *placement, fx *skerry.Effects) {
+	c.reserve(p, -1)
+	delete(c.places, p.A.ID)
+	delete(c.byApp[p.A.Service.App], p.A.ID)
+	if len(c.byApp[p.A.Service.App]) == 0 {
+		delete(c.byApp, p.A.Service.App)
+	}
+	delete(c.waiting, p.A.ID)
+	fx.Delete(prefixPlace + string(p.A.ID))
+	c.linked[p.A.Service.App] = true
+	c.grew, c.reportDue = true, true
+	if p.Group != "" {
+		if g := c.groups[p.Group]; g != nil {
+			c.tellGroup(now, g, fx)
+		}
+		return
+	}
+	c.ownerGone(now, p.A.ID, fx)
+}
+
+// ownerGone tells the owner that nothing of an instance is left here.
+func (c *Core) ownerGone(now time.Time, id skerry.InstanceID, fx *skerry.Effects) {
+	c.Up.Observed.Delete(skerry.AssignmentKey(id))
+	c.Apps.Gone(now, Self, id, fx)
+}
+
+// gone handles a worker that no longer has an instance.
+func (c *Core) gone(now time.Time, worker string, id skerry.InstanceID, fx *skerry.Effects) {
+	p := c.places[id]
+	if p == nil || p.Worker != worker {
+		return
+	}
+	if p.Removing {
+		c.drop(now, p, fx)
+		return
+	}
+	// It was wiped, or was not told yet. Its set is sent again, and it starts the instance anew.
+	if p.Obs.State == skerry.Running {
+		p.Obs.State, p.Obs.Phase, p.Obs.Ready, p.Obs.Reason = skerry.WorkerScheduled, skerry.PhaseNone, false, "its worker starts it again"
+		c.linked[p.A.Service.App] = true
+		c.changed(now, p, fx)
+	}
+}
+
+// observe takes what a worker reports of an instance.
+func (c *Core) observe(now time.Time, worker string, o skerry.Observation, fx *skerry.Effects) {
+	p := c.places[o.ID]
+	if p == nil {
+		c.stranger(now, worker, o.ID, fx)
+		return
+	}
+	if p.Worker != worker {
+		c.Kids.Delete(worker, skerry.AssignmentKey(o.ID)) // an old copy: end it
+		return
+	}
+	if o.Fence != p.A.Fence || !p.Obs.State.CanReach(o.State) {
+		return // the worker has not got the newest word yet
+	}
+	wasReady, before := p.Obs.Ready, p.Obs.State
+	ended := o.State == skerry.Terminated || o.State == skerry.Failed
+	if ended && before != o.State {
+		c.reserve(p, -1)
+		p.Obs = o
+		c.grew, c.reportDue = true, true
+	} else {
+		p.Obs = o
+	}
+	for i := range p.Obs.Ports {
+		if w := c.workers[worker]; w.Facts != nil && p.Obs.Ports[i].HostPort > 0 {
+			p.Obs.Ports[i].Address = fmt.Sprintf("%s:%d", w.Facts.Address, p.Obs.Ports[i].HostPort)
+		}
+	}
+	if wasReady != o.Ready || ended {
+		c.linked[p.A.Service.App] = true
+	}
+	job := p.A.Spec.Mode == skerry.ModeJob || p.A.Spec.Mode == skerry.ModeCron
+	if o.State == skerry.Failed && !job && !p.Removing && p.Group == "" {
+		if p.Moves++; p.Moves < maxMoves && c.othersFit(p) {
+			c.event(fx, now, p, skerry.EventWarning, "Failed", o.Reason)
+			c.move(now, p, o.Reason, true, fx)
+			return
+		}
+	}
+	c.changed(now, p, fx)
+}
+
+// stranger is an instance that a worker runs and this store does not know: it was restored from an older backup. It is
+// left alone until its owner names it or an operator ends it.
+func (c *Core) stranger(now time.Time, worker string, id skerry.InstanceID, fx *skerry.Effects) {
+	list, _ := c.Kids.Get(worker).Desired.Orphans()
+	for _, o := range list {
+		if o.Key == skerry.AssignmentKey(id) {
+			c.siteEvent(fx, now, skerry.EventWarning, "UnknownInstance", "worker "+worker+" runs "+string(id)+", which this site's store does not know; it is left running", worker)
+		}
+	}
+}
+
+func (c *Core) othersFit(p *placement) bool {
+	req := c.request(p)
+	req.Avoid = append(slices.Clone(p.Avoid), p.Worker)
+	return sched.Place(time.Time{}, c.policy(p), req, c.view(), 0).Chosen != ""
+}
+
+// move takes an instance from its worker and lets it wait for another. avoid keeps it from the same one in this round.
+func (c *Core) move(now time.Time, p *placement, why string, avoid bool, fx *skerry.Effects) {
+	c.letGo(p)
+	c.reserve(p, -1)
+	if avoid && p.Worker != "" {
+		p.Avoid = append(p.Avoid, p.Worker)
+	}
+	old := p.Obs
+	c.event(fx, now, p, skerry.EventWarning, "Moved", why)
+	p.Worker = ""
+	p.Obs = skerry.Observation{ID: p.A.ID, Gen: p.A.Gen, Fence: p.A.Fence, State: skerry.ClusterScheduled, Reason: why, Restarts: old.Restarts, Exit: old.Exit}
+	c.waiting[p.A.ID] = true
+	c.linked[p.A.Service.App] = true
+	c.reportDue = true
+	c.changed(now, p, fx)
+}
+
+// reserve adds a placement's needs to its worker (sign 1) or takes them off (-1). Ended instances hold nothing.
+func (c *Core) reserve(p *placement, sign int) {
+	w := c.workers[p.Worker]
+	if w == nil || p.Obs.State == skerry.Terminated || p.Obs.State == skerry.Failed {
+		return
+	}
+	need := p.A.Spec.Need()
+	if sign > 0 {
+		w.reserved = w.reserved.Add(need)
+	} else {
+		w.reserved = w.reserved.Sub(need)
+	}
+	for _, q := range p.A.Spec.Ports {
+		if q.HostPort > 0 {
+			k := sched.PortKey(q.Proto(), q.HostPort)
+			if w.ports[k] += sign; w.ports[k] <= 0 {
+				delete(w.ports, k)
+			}
+		}
+	}
+}
+
+// changed persists a placement and tells its owner.
+func (c *Core) changed(now time.Time, p *placement, fx *skerry.Effects) {
+	if n := len(p.Timeline); n == 0 || p.Timeline[n-1].State != p.Obs.State || p.Timeline[n-1].Phase != p.Obs.Phase {
+		p.Timeline = append(p.Timeline, skerry.Step{At: now, State: p.Obs.State, Phase: p.Obs.Phase, Text: p.Obs.Reason})
+		if len(p.Timeline) > 24 {
+			p.Timeline = slices.Delete(p.Timeline, 1, 2)
+		}
+	}
+	fx.Put(prefixPlace+string(p.A.ID), mustJSON(p))
+	fx.Changed = append(fx.Changed, skerry.Change{App: p.A.Service.App, Instance: p.A.ID})
+	if p.Group != "" {
+		if g := c.groups[p.Group]; g != nil {
+			c.tellGroup(now, g, fx)
+		}
+		return
+	}
+	c.tellUp(now, p, fx)
+}
+
+// tellUp gives the owner what it may know of an instance: the root learns no address and no worker.
+func (c *Core) tellUp(now time.Time, p *placement, fx *skerry.Effects) {
+	o := p.Obs
+	if p.Group != "" {
+		return
+	}
+	if p.Origin == "local" {
+		if i := c.Apps.Instance(p.A.ID); i != nil && i.Holder == Self {
+			i.Worker = skerry.WorkerName(p.Worker)
+			if c.Apps.Observe(now, Self, o, fx) {
+				c.remove(now, p, fx)
+			}
+		}
+		return
+	}
+	c.report(o, p.Worker)
+}
+
+func (c *Core) report(o skerry.Observation, worker string) {
+	o.Address = ""
+	o.Ports = slices.Clone(o.Ports)
+	for i := range o.Ports {
+		o.Ports[i].Address = ""
+	}
+	if worker != "" {
+		o.Reason = strings.ReplaceAll(o.Reason, worker, "a worker")
+	}
+	// An observation always fits: it has bounded texts and at most a few ports.
+	_, _ = c.Up.Observed.Put(skerry.AssignmentKey(o.ID), c.codec.Marshal(&o))
+}
+
+// refuse hands an instance back to its owner with the reasons.
+func (c *Core) refuse(now time.Time, p *placement, why []skerry.Reason, d *skerry.Decision, fx *skerry.Effects) {
+	delete(c.waiting, p.A.ID)
+	p.Decision = d
+	if p.Origin == "local" {
+		if i := c.Apps.Instance(p.A.ID); i != nil && i.Holder == Self {
+			i.Worker = ""
+			if d == nil {
+				d = &skerry.Decision{At: now, Instance: p.A.ID, Tier: "cluster", Policy: "admission", Why: why}
+			}
+			c.dropQuietly(p, fx)
+			o := p.Obs
+			o.Rejected, o.Why, o.State = true, why, skerry.Requested
+			c.Apps.Observe(now, Self, o, fx)
+			c.Apps.NoPlace(now, i, d, fx)
+		}
+		return
+	}
+	p.Refused = true
+	p.Obs.State, p.Obs.Rejected, p.Obs.Why = skerry.Requested, true, why
+	c.changed(now, p, fx)
+}
+
+func (c *Core) dropQuietly(p *placement, fx *skerry.Effects) {
+	delete(c.places, p.A.ID)
+	delete(c.byApp[p.A.Service.App], p.A.ID)
+	fx.Delete(prefixPlace + string(p.A.ID))
+}

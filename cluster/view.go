@@ -1,0 +1,162 @@
+package cluster
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// Worker is what the site's API shows of a worker.
+type Worker struct {
+	Name      skerry.WorkerName   `json:"name"`
+	Connected bool                `json:"connected"`
+	Lost      bool                `json:"lost,omitempty"`
+	Since     time.Time           `json:"since,omitzero"`
+	Hold      string              `json:"hold,omitempty"`
+	Refusing  string              `json:"refusing,omitempty"`
+	Facts     *skerry.WorkerFacts `json:"facts,omitempty"`
+	Reserved  skerry.Resources    `json:"reserved"`
+	Available skerry.Resources    `json:"available"`
+	Used      skerry.Resources    `json:"used"`
+	ReportAt  time.Time           `json:"reportAt,omitzero"`
+	Instances int                 `json:"instances"`
+	Version   string              `json:"version,omitempty"`
+	Machine   string              `json:"machine,omitempty"`
+}
+
+// Workers lists the site's workers by name.
+func (c *Core) Workers() []Worker {
+	count := map[string]int{}
+	for _, p := range c.places {
+		count[p.Worker]++
+	}
+	out := make([]Worker, 0, len(c.workers))
+	for name, w := range c.workers {
+		v := Worker{Name: skerry.WorkerName(name), Lost: w.lost, Hold: w.Hold, Refusing: w.refusing(), Facts: w.Facts, Reserved: w.reserved,
+			Available: w.available(), Used: w.report.Used, ReportAt: w.reportAt, Instances: count[name]}
+		if k := c.Kids.Get(name); k != nil {
+			v.Connected, v.Since, v.Version, v.Machine = k.Connected, k.Since, k.Version, k.Machine
+		}
+		out = append(out, v)
+	}
+	slices.SortFunc(out, func(a, b Worker) int { return strings.Compare(string(a.Name), string(b.Name)) })
+	return out
+}
+
+// Instances lists every instance at the site: those placed, whoever wants them, and those of the site's own
+// applications that have no place yet.
+func (c *Core) Instances() []skerry.Instance {
+	out := make([]skerry.Instance, 0, len(c.places))
+	for _, id := range sortedIDs(c.places) {
+		if p := c.places[id]; !p.Refused {
+			out = append(out, c.show(p))
+		}
+	}
+	for _, a := range c.Apps.Apps() {
+		for _, i := range c.Apps.InstancesOf(a.Key()) {
+			if c.places[i.ID] == nil && c.groups[i.ID] == nil {
+				out = append(out, i.Instance)
+			}
+		}
+	}
+	return out
+}
+
+// Instance finds one instance, or gives false.
+func (c *Core) Instance(id skerry.InstanceID) (skerry.Instance, *skerry.Decision, bool) {
+	if p := c.places[id]; p != nil {
+		return c.show(p), p.Decision, true
+	}
+	if i := c.Apps.Instance(id); i != nil {
+		return i.Instance, i.Decision, true
+	}
+	return skerry.Instance{}, nil, false
+}
+
+func (c *Core) show(p *placement) skerry.Instance {
+	o := p.Obs
+	v := skerry.Instance{ID: p.A.ID, Service: p.A.Service, Org: p.A.Org, Ordinal: p.A.Ordinal, Gen: p.A.Gen, Revision: p.A.Revision,
+		State: o.State, Phase: o.Phase, Reason: o.Reason, Why: o.Why, Cluster: skerry.ClusterName(c.opt.Name), Worker: skerry.WorkerName(p.Worker),
+		Runtime: o.Runtime, Restarts: o.Restarts, Exit: o.Exit, Address: o.Address, Ports: o.Ports, Fence: p.A.Fence, QoS: p.qos,
+		CreatedAt: p.Created, StartedAt: o.StartedAt, Stopping: p.Removing, Digest: o.Digest, Timeline: p.Timeline}
+	why := o.Reason
+	if !o.Ready && why == "" {
+		why = "not ready"
+	}
+	if o.Ready {
+		why = ""
+	}
+	since := p.Created
+	if n := len(p.Timeline); n > 0 {
+		since = p.Timeline[n-1].At
+	}
+	v.Conditions = []skerry.Condition{{Type: skerry.Ready, Status: o.Ready, Reason: why, Since: since}}
+	touch := ""
+	if o.Unreachable {
+		touch = "its worker is not in touch"
+	}
+	v.Conditions = append(v.Conditions, skerry.Condition{Type: skerry.Reachable, Status: !o.Unreachable, Reason: touch, Since: since})
+	return v
+}
+
+// RootApp is an application of the root of which something runs here.
+type RootApp struct {
+	Key      skerry.AppKey                 `json:"key"`
+	Org      string                        `json:"org"`
+	Gen      skerry.Generation             `json:"generation"`
+	Services map[string]skerry.ServiceSpec `json:"services"`
+}
+
+// RootApps lists the root's applications that the site holds, as far as it knows them.
+func (c *Core) RootApps() []RootApp {
+	by := map[skerry.AppKey]*RootApp{}
+	add := func(a *skerry.Assignment) {
+		r := by[a.Service.App]
+		if r == nil {
+			r = &RootApp{Key: a.Service.App, Org: a.Org, Services: map[string]skerry.ServiceSpec{}}
+			by[a.Service.App] = r
+		}
+		r.Gen = max(r.Gen, a.Gen)
+		r.Services[a.Service.Service] = a.Spec
+	}
+	for _, p := range c.places {
+		if p.Origin == "root" && !p.Refused {
+			add(&p.A)
+		}
+	}
+	for _, g := range c.groups {
+		if g.Origin == "root" {
+			add(&g.A)
+		}
+	}
+	out := make([]RootApp, 0, len(by))
+	for _, r := range by {
+		out = append(out, *r)
+	}
+	slices.SortFunc(out, func(a, b RootApp) int { return strings.Compare(a.Key.String(), b.Key.String()) })
+	return out
+}
+
+// WorkerOf names the worker that runs an instance, or "".
+func (c *Core) WorkerOf(id skerry.InstanceID) string {
+	if p := c.places[id]; p != nil {
+		return p.Worker
+	}
+	return ""
+}
+
+// Ports lists the taken host ports of a worker as "tcp/8080".
+func (c *Core) Ports(worker string) []string {
+	w := c.workers[worker]
+	if w == nil {
+		return nil
+	}
+	var out []string
+	for k := range w.ports {
+		out = append(out, k)
+	}
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,212 @@
+package cluster
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+func (c *Core) childUp(now time.Time, hello *skerry.Hello, fx *skerry.Effects) {
+	sets, events := c.Kids.Up(now, hello)
+	fx.Result = &skerry.Welcome{Sets: sets, Events: events, Incarnation: c.opt.Incarnation}
+	w := c.workers[hello.Name]
+	if w == nil {
+		w = &worker{Name: hello.Name, ports: map[string]int{}}
+		c.workers[hello.Name] = w
+		c.saveWorker(w, fx)
+	}
+	w.lost = false
+	c.grew, c.reportDue = true, true
+	c.siteEvent(fx, now, skerry.EventNormal, "WorkerConnected", "worker "+hello.Name+" is connected", hello.Name)
+	c.reach(now, hello.Name, fx)
+}
+
+func (c *Core) saveWorker(w *worker, fx *skerry.Effects) { fx.Put(prefixWorker+w.Name, mustJSON(w)) }
+
+// reach marks the instances of a worker that is back in touch.
+func (c *Core) reach(now time.Time, name string, fx *skerry.Effects) {
+	for _, p := range c.on(name) {
+		if p.Obs.Unreachable {
+			p.Obs.Unreachable = false
+			c.changed(now, p, fx)
+		}
+	}
+}
+
+// on lists the placements on a worker, by id.
+func (c *Core) on(name string) []*placement {
+	var out []*placement
+	for _, p := range c.places {
+		if p.Worker == name {
+			out = append(out, p)
+		}
+	}
+	slices.SortFunc(out, func(a, b *placement) int { return strings.Compare(string(a.A.ID), string(b.A.ID)) })
+	return out
+}
+
+func (c *Core) childFrame(now time.Time, m ChildFrame, fx *skerry.Effects) {
+	d := c.Kids.Frame(now, m.Name, m.Msg, fx)
+	child := c.Kids.Get(m.Name)
+	if child == nil {
+		return
+	}
+	for _, key := range d.Changed {
+		value, orphaned, have := child.Observed.Get(key)
+		id, ok := strings.CutPrefix(key, "inst/")
+		if !ok || !have || orphaned {
+			continue
+		}
+		var o skerry.Observation
+		if err := c.codec.Unmarshal(value, &o); err != nil || string(o.ID) != id {
+			continue // a hostile or broken worker harms only itself
+		}
+		c.observe(now, m.Name, o, fx)
+	}
+	for _, key := range d.Deleted {
+		if id, ok := strings.CutPrefix(key, "inst/"); ok {
+			c.gone(now, m.Name, skerry.InstanceID(id), fx)
+		}
+	}
+	for _, e := range d.Events {
+		c.workerEvent(now, m.Name, e, fx)
+	}
+	if d.Report != nil && d.Report.Kind == skerry.ReportWorker {
+		c.workerReport(now, m.Name, d.Report.Payload, fx)
+	}
+	if d.Settled && child.Settled() {
+		for _, p := range c.on(m.Name) {
+			key := skerry.AssignmentKey(p.A.ID)
+			_, wanted := child.Desired.Get(key)
+			_, orphaned, has := child.Observed.Get(key)
+			if !wanted && (!has || orphaned) {
+				c.gone(now, m.Name, p.A.ID, fx)
+			}
+		}
+	}
+}
+
+func (c *Core) workerReport(now time.Time, name string, payload []byte, fx *skerry.Effects) {
+	var r skerry.WorkerReport
+	w := c.workers[name]
+	if w == nil || c.codec.Unmarshal(payload, &r) != nil {
+		return
+	}
+	facts := r.Facts
+	r.Facts = nil
+	if w.report.Refusing != r.Refusing {
+		c.grew, c.reportDue = true, true
+	}
+	w.report, w.reportAt = r, now
+	for id, q := range r.Instances {
+		if p := c.places[id]; p != nil && p.Worker == name {
+			use := q
+			p.qos = &use
+			if i := c.Apps.Instance(id); i != nil {
+				i.QoS = &use
+			}
+		}
+	}
+	if facts == nil || reflect.DeepEqual(facts, w.Facts) {
+		return
+	}
+	if facts.Location != nil && !facts.Location.Valid() {
+		facts.Location = nil
+	}
+	w.Facts = facts
+	c.saveWorker(w, fx)
+	c.grew, c.reportDue = true, true
+	for _, p := range c.on(name) {
+		c.linked[p.A.Service.App] = true
+	}
+}
+
+// workerEvent takes what a worker tells of an instance of its own.
+func (c *Core) workerEvent(now time.Time, name string, data []byte, fx *skerry.Effects) {
+	var e skerry.Event
+	if c.codec.Unmarshal(data, &e) != nil {
+		return
+	}
+	p := c.places[e.Instance]
+	if p == nil || p.Worker != name {
+		return
+	}
+	c.event(fx, now, p, e.Type, e.Reason, e.Text)
+}
+
+// loseWorker gives the instances of a worker that is out of touch a new place. Its own copies, if it still lives, are
+// ended when it comes back, because their tombstones wait for it.
+func (c *Core) loseWorker(now time.Time, w *worker, fx *skerry.Effects) {
+	w.lost = true
+	c.reportDue = true
+	c.siteEvent(fx, now, skerry.EventWarning, "WorkerLost", "worker "+w.Name+" has been out of touch for "+c.opt.LostAfter.String()+"; its instances get a new place", w.Name)
+	for _, p := range c.on(w.Name) {
+		switch {
+		case p.Removing:
+			c.drop(now, p, fx)
+		case p.Group != "":
+			p.Obs.Unreachable, p.Obs.Ready = true, false
+			c.changed(now, p, fx)
+		case p.Obs.State == skerry.Terminated || p.Obs.State == skerry.Failed:
+			// ended: nothing to place anew
+		default:
+			p.Obs.Unreachable = true
+			c.move(now, p, "worker "+w.Name+" is out of touch", true, fx)
+		}
+	}
+}
+
+func (c *Core) removeWorker(now time.Time, name string, fx *skerry.Effects) {
+	w := c.workers[name]
+	if w == nil {
+		fx.Err = skerry.Errorf(skerry.CodeNotFound, "there is no worker %q", name).WithHint("`skerry get workers` lists them")
+		return
+	}
+	if k := c.Kids.Get(name); k != nil && k.Connected {
+		fx.Err = skerry.Errorf(skerry.CodeConflict, "worker %s is connected", name).WithHint("stop its agent first")
+		return
+	}
+	if !w.lost {
+		c.loseWorker(now, w, fx)
+	}
+	for _, p := range c.on(name) {
+		c.drop(now, p, fx)
+	}
+	delete(c.workers, name)
+	fx.Delete(prefixWorker + name)
+	c.Kids.Remove(name, fx)
+	c.reportDue = true
+}
+
+func (c *Core) holdWorker(now time.Time, m HoldWorker, fx *skerry.Effects) {
+	w := c.workers[m.Name]
+	if w == nil {
+		fx.Err = skerry.Errorf(skerry.CodeNotFound, "there is no worker %q", m.Name).WithHint("`skerry get workers` lists them")
+		return
+	}
+	w.Hold = m.Reason
+	c.saveWorker(w, fx)
+	c.grew, c.reportDue = true, true
+}
+
+// refusing says why a worker takes nothing new, or "".
+func (w *worker) refusing() string {
+	switch {
+	case w.Hold != "":
+		return "held: " + w.Hold
+	case w.Facts == nil:
+		return "it has not yet told what it has"
+	}
+	return w.report.Refusing
+}
+
+// available is what is left on a worker. It may be negative where the worker shrank.
+func (w *worker) available() skerry.Resources {
+	if w.Facts == nil {
+		return skerry.Resources{}
+	}
+	return w.Facts.Capacity.Sub(w.reserved)
+}

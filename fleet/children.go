@@ -1,0 +1,259 @@
+// Package fleet holds what one tier keeps about its neighbours on links: for each child the set it should have, the set
+// it reports and when it was last heard; towards the parent the same from the other side. It is pure, and shared by the
+// role cores.
+package fleet
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/reconcile"
+)
+
+// Names of the two sets on every link.
+const (
+	Desired  = "desired"  // parent to child
+	Observed = "observed" // child to parent
+)
+
+// Child is a neighbour below.
+type Child struct {
+	Name      string
+	Desired   *reconcile.Source
+	Observed  *reconcile.Replica
+	Events    *reconcile.Inbox
+	Connected bool
+	Synced    bool      // its observed set is complete as of this connection
+	Since     time.Time // of the connection, or of its end
+	Heard     time.Time
+	Version   string
+	Machine   string
+}
+
+// Settled reports whether the child has confirmed all that it should have, and has told all that it has.
+func (c *Child) Settled() bool { return c.Connected && c.Synced && c.Desired.Settled() }
+
+// Children holds all children of one parent.
+type Children struct {
+	inc   skerry.Incarnation
+	opt   reconcile.Options
+	m     map[string]*Child
+	dirty map[string]bool
+	// records seen while loading, by child
+	loading map[string]map[string][]byte
+}
+
+// NewChildren makes an empty set of children under the parent's incarnation.
+func NewChildren(inc skerry.Incarnation, opt reconcile.Options) *Children {
+	return &Children{inc: inc, opt: opt, m: map[string]*Child{}, dirty: map[string]bool{}, loading: map[string]map[string][]byte{}}
+}
+
+const prefixChild = "child/"
+
+func childPrefix(name, part string) string { return prefixChild + name + "/" + part + "/" }
+
+// Load takes a record of the store and reports whether it is one of ours. Finish must follow the last one.
+func (f *Children) Load(key string, value []byte) bool {
+	rest, ok := strings.CutPrefix(key, prefixChild)
+	if !ok {
+		return false
+	}
+	name, _, _ := strings.Cut(rest, "/")
+	if f.loading[name] == nil {
+		f.loading[name] = map[string][]byte{}
+	}
+	f.loading[name][key] = value
+	return true
+}
+
+// Finish builds the children from the records. A child whose records are damaged starts a set of a new incarnation, so
+// that nothing at it is deleted for being unknown here; its name is returned.
+func (f *Children) Finish() (damaged []string) {
+	for name, records := range f.loading {
+		c := f.make(name)
+		src, err := reconcile.LoadSource(Desired, childPrefix(name, Desired), f.inc, records, f.opt)
+		if err != nil {
+			damaged = append(damaged, name)
+			src = reconcile.NewSource(Desired, childPrefix(name, Desired), f.inc+".damaged", f.opt)
+		} else if src.Incarnation() != f.inc && !strings.HasPrefix(string(src.Incarnation()), string(f.inc)) {
+			src.Reincarnate(f.inc)
+		}
+		c.Desired = src
+		if in, err := reconcile.LoadInbox(childPrefix(name, "events"), records); err == nil {
+			c.Events = in
+		}
+	}
+	f.loading = map[string]map[string][]byte{}
+	slices.Sort(damaged)
+	return damaged
+}
+
+func (f *Children) make(name string) *Child {
+	c := &Child{Name: name,
+		Desired:  reconcile.NewSource(Desired, childPrefix(name, Desired), f.inc, f.opt),
+		Observed: reconcile.NewReplica(Observed, childPrefix(name, Observed), f.opt),
+		Events:   reconcile.NewInbox(childPrefix(name, "events"))}
+	f.m[name] = c
+	return c
+}
+
+// Get gives a child, or nil.
+func (f *Children) Get(name string) *Child { return f.m[name] }
+
+// Names lists all children.
+func (f *Children) Names() []string {
+	out := make([]string, 0, len(f.m))
+	for n := range f.m {
+		out = append(out, n)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Up begins a connection and gives what the Welcome must say.
+func (f *Children) Up(now time.Time, hello *skerry.Hello) (sets []skerry.SetAck, events skerry.EventsAck) {
+	c := f.m[hello.Name]
+	if c == nil {
+		c = f.make(hello.Name)
+	}
+	c.Connected, c.Synced, c.Since, c.Heard = true, false, now, now
+	c.Version, c.Machine = hello.Version, hello.Machine
+	held := skerry.SetAck{Set: Desired}
+	for _, s := range hello.Sets {
+		if s.Set == Desired {
+			held = s
+		}
+	}
+	c.Desired.Connect(now, held)
+	f.dirty[c.Name] = true
+	return []skerry.SetAck{c.Observed.State()}, c.Events.State()
+}
+
+// Down ends a connection.
+func (f *Children) Down(now time.Time, name string) {
+	if c := f.m[name]; c != nil && c.Connected {
+		c.Connected, c.Synced, c.Since = false, false, now
+		c.Desired.Disconnect()
+	}
+}
+
+// Put sets an item in a child's desired set; the child need not be known yet.
+func (f *Children) Put(name, key string, value []byte) error {
+	c := f.m[name]
+	if c == nil {
+		c = f.make(name)
+	}
+	changed, err := c.Desired.Put(key, value)
+	if changed {
+		f.dirty[name] = true
+	}
+	return err
+}
+
+// Delete removes an item from a child's desired set.
+func (f *Children) Delete(name, key string) {
+	if c := f.m[name]; c != nil && c.Desired.Delete(key) {
+		f.dirty[name] = true
+	}
+}
+
+// Remove forgets a child for good, with its records.
+func (f *Children) Remove(name string, fx *skerry.Effects) {
+	c := f.m[name]
+	if c == nil {
+		return
+	}
+	for _, k := range c.Desired.Keys() {
+		c.Desired.Delete(k)
+	}
+	fx.Writes = append(fx.Writes, c.Desired.Flush()...)
+	delete(f.m, name)
+	delete(f.dirty, name)
+}
+
+// Delivery is what a frame from a child brought.
+type Delivery struct {
+	Changed []string // keys of its observed set
+	Deleted []string
+	Events  [][]byte
+	Lost    uint64 // events dropped by the child before they could be sent
+	Report  *skerry.Report
+	Settled bool // something was acknowledged; look again at what waits for it
+}
+
+// Frame takes a message of a child.
+func (f *Children) Frame(now time.Time, name string, m skerry.Message, fx *skerry.Effects) Delivery {
+	c := f.m[name]
+	if c == nil {
+		return Delivery{}
+	}
+	c.Heard = now
+	var d Delivery
+	switch m := m.(type) {
+	case *skerry.SetAck, *skerry.SetWant, *skerry.SetHeld:
+		c.Desired.Handle(now, m)
+		f.dirty[name] = true
+		d.Settled = true
+	case *skerry.SetDelta, *skerry.SetChunk, *skerry.SetHeldWant:
+		out := c.Observed.Apply(m)
+		c.Observed.Flush() // reported state is not kept: the child tells it again after a restart
+		if out.Refused == "" && (len(out.Changed)+len(out.Deleted) > 0 || c.Observed.Gen() > 0) {
+			c.Synced = true
+		}
+		d.Changed, d.Deleted, d.Settled = out.Changed, out.Deleted, true
+		send(fx, name, out.Reply)
+		// A child that starts a new life reports all it has; what an earlier life reported is no longer true.
+		for _, k := range out.Orphaned {
+			d.Deleted = append(d.Deleted, k)
+		}
+	case *skerry.Events:
+		events, lost, reply := c.Events.Accept(m)
+		d.Events, d.Lost = events, lost
+		fx.Writes = append(fx.Writes, c.Events.Flush()...)
+		send(fx, name, []skerry.Message{reply})
+	case *skerry.Report:
+		d.Report = m
+	}
+	return d
+}
+
+func send(fx *skerry.Effects, to string, list []skerry.Message) {
+	for _, m := range list {
+		fx.Sends = append(fx.Sends, skerry.Outgoing{To: to, Msg: m})
+	}
+}
+
+// Flush adds what must be persisted and sent because of changes, acknowledgements and time.
+func (f *Children) Flush(now time.Time, fx *skerry.Effects) {
+	for name, c := range f.m {
+		if due := c.Desired.Due(); !due.IsZero() && !due.After(now) {
+			f.dirty[name] = true
+		}
+	}
+	names := make([]string, 0, len(f.dirty))
+	for n := range f.dirty {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	for _, n := range names {
+		c := f.m[n]
+		fx.Writes = append(fx.Writes, c.Desired.Flush()...)
+		if c.Connected {
+			send(fx, n, c.Desired.Next(now))
+		}
+	}
+	clear(f.dirty)
+}
+
+// Due gives the time of the next resend, or the zero time.
+func (f *Children) Due() time.Time {
+	var next time.Time
+	for _, c := range f.m {
+		if d := c.Desired.Due(); c.Connected && !d.IsZero() && (next.IsZero() || d.Before(next)) {
+			next = d
+		}
+	}
+	return next
+}

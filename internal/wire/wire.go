@@ -1,0 +1,46 @@
+// Package wire codes the items that travel inside sets, events and reports: CBOR with integer keys, strict on reading.
+// Cores use it; frames are the business of link.
+package wire
+
+import (
+	"fmt"
+
+	"github.com/fxamacker/cbor/v2"
+)
+
+// Codec codes values. It is safe for concurrent use.
+type Codec struct {
+	enc cbor.EncMode
+	dec cbor.DecMode
+}
+
+// New makes a codec. Its limits hold for one item: nesting 24, 64 Ki entries of a list or map.
+func New() *Codec {
+	enc, err := cbor.EncOptions{Sort: cbor.SortCoreDeterministic, Time: cbor.TimeRFC3339NanoUTC}.EncMode()
+	if err != nil {
+		panic("constant options: " + err.Error())
+	}
+	dec, err := cbor.DecOptions{MaxNestedLevels: 24, MaxArrayElements: 1 << 16, MaxMapPairs: 1 << 16,
+		DupMapKey: cbor.DupMapKeyEnforcedAPF}.DecMode()
+	if err != nil {
+		panic("constant options: " + err.Error())
+	}
+	return &Codec{enc, dec}
+}
+
+// Marshal gives the deterministic encoding of a value of ours, so that equal values are equal bytes.
+func (c *Codec) Marshal(v any) []byte {
+	data, err := c.enc.Marshal(v)
+	if err != nil {
+		panic("our own values always encode: " + err.Error())
+	}
+	return data
+}
+
+// Unmarshal reads a value that came from a peer. Unknown fields are skipped, so that an older reader survives.
+func (c *Codec) Unmarshal(data []byte, into any) error {
+	if err := c.dec.Unmarshal(data, into); err != nil {
+		return fmt.Errorf("decode %T: %w", into, err)
+	}
+	return nil
+}

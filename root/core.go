@@ -1,0 +1,455 @@
+// Package root owns applications, organisations and the question which cluster holds an instance. It knows sites only in
+// aggregate. Core is pure: it takes messages and gives effects; Server, beside it, puts goroutines, store and links around
+// it. Nothing imports this package but main and tests.
+package root
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/fleet"
+	"skerry.dev/skerry/internal/wire"
+	"skerry.dev/skerry/reconcile"
+	"skerry.dev/skerry/sched"
+)
+
+// Options set up a core.
+type Options struct {
+	Incarnation skerry.Incarnation
+	// Epoch grows with each incarnation; with a counter below it, it makes the first part of every fencing token.
+	Epoch uint64
+	// Seed must differ at each start of a process.
+	Seed [16]byte
+	// LostAfter is how long a cluster may be out of touch before its instances are placed elsewhere. 0 means never: a
+	// site lives on without the root. [4] builds the policies around it.
+	LostAfter time.Duration
+	Sets      reconcile.Options
+}
+
+// Core is the root as a state machine.
+type Core struct {
+	opt     Options
+	Apps    *apps.Controller
+	Kids    *fleet.Children
+	codec   *wire.Codec
+	reports map[string]*siteReport
+	seq     uint64
+	rounds  uint64
+}
+
+// siteReport is the newest aggregate of a site, and what was handed to it since.
+type siteReport struct {
+	report  skerry.ClusterReport
+	at      time.Time
+	pending skerry.Resources
+}
+
+// New makes a core without state; Load adds the records of the store, and Start must follow.
+func New(opt Options) *Core {
+	return &Core{opt: opt, Apps: apps.New(opt.Seed, "r"), Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), codec: wire.New(), reports: map[string]*siteReport{}}
+}
+
+const keySeq = "root/seq"
+
+// Load takes one record of the store.
+func (c *Core) Load(key string, value []byte) error {
+	if key == keySeq {
+		return json.Unmarshal(value, &c.seq)
+	}
+	if c.Kids.Load(key, value) {
+		return nil
+	}
+	_, err := c.Apps.Load(key, value)
+	return err
+}
+
+// Start ends loading. It gives events about what could not be read.
+func (c *Core) Start(now time.Time) skerry.Effects {
+	var fx skerry.Effects
+	for _, name := range c.Kids.Finish() {
+		fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "DamagedRecords", Text: "the set of cluster " + name + " is resynchronised", Cluster: skerry.ClusterName(name)})
+	}
+	c.Apps.SetTargets(c.Kids.Names())
+	c.settle(now, &fx)
+	return fx
+}
+
+// Messages from links. ChildUp's result is a Welcome with the sets and events filled in.
+type (
+	ChildUp    struct{ Hello *skerry.Hello }
+	ChildDown  struct{ Name string }
+	ChildFrame struct {
+		Name string
+		Msg  skerry.Message
+	}
+)
+
+// RemoveCluster forgets a cluster that is not connected; its instances are placed elsewhere.
+type RemoveCluster struct{ Name string }
+
+// Step takes a message and gives its effects.
+func (c *Core) Step(now time.Time, msg any) skerry.Effects {
+	var fx skerry.Effects
+	switch m := msg.(type) {
+	case ChildUp:
+		sets, events := c.Kids.Up(now, m.Hello)
+		fx.Result = &skerry.Welcome{Sets: sets, Events: events, Incarnation: c.opt.Incarnation}
+		c.Apps.SetTargets(c.Kids.Names())
+		fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventNormal, Reason: "ClusterConnected", Text: "cluster " + m.Hello.Name + " is connected", Cluster: skerry.ClusterName(m.Hello.Name)})
+		c.Apps.RetryNow()
+	case ChildDown:
+		c.Kids.Down(now, m.Name)
+		fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "ClusterDisconnected", Text: "cluster " + m.Name + " is not connected; its instances run on", Cluster: skerry.ClusterName(m.Name)})
+		c.reachable(now, m.Name, false, &fx)
+	case ChildFrame:
+		c.frame(now, m, &fx)
+	case RemoveCluster:
+		c.removeCluster(now, m.Name, &fx)
+	default:
+		more, ok := c.Apps.Handle(now, msg)
+		if !ok {
+			panic(fmt.Sprintf("root core does not know message %T", msg))
+		}
+		fx = more
+	}
+	c.settle(now, &fx)
+	return fx
+}
+
+// Tick does what is due.
+func (c *Core) Tick(now time.Time) skerry.Effects {
+	var fx skerry.Effects
+	if c.opt.LostAfter > 0 {
+		for _, name := range c.Kids.Names() {
+			k := c.Kids.Get(name)
+			if !k.Connected && !k.Since.IsZero() && now.Sub(k.Since) >= c.opt.LostAfter {
+				for _, i := range c.Apps.HeldBy(name) {
+					if i.Target == "" {
+						c.Kids.Delete(name, skerry.AssignmentKey(i.ID))
+						c.Apps.Lost(now, i.ID, "cluster "+name+" is lost", &fx)
+					}
+				}
+			}
+		}
+	}
+	c.settle(now, &fx)
+	return fx
+}
+
+// NextWake gives the time at which Tick has something to do, or the zero time.
+func (c *Core) NextWake() time.Time {
+	next := c.Apps.NextWake()
+	consider := func(t time.Time) {
+		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	consider(c.Kids.Due())
+	if c.opt.LostAfter > 0 {
+		for _, name := range c.Kids.Names() {
+			if k := c.Kids.Get(name); !k.Connected && !k.Since.IsZero() && len(c.Apps.HeldBy(name)) > 0 {
+				consider(k.Since.Add(c.opt.LostAfter))
+			}
+		}
+	}
+	return next
+}
+
+func (c *Core) frame(now time.Time, m ChildFrame, fx *skerry.Effects) {
+	d := c.Kids.Frame(now, m.Name, m.Msg, fx)
+	child := c.Kids.Get(m.Name)
+	if child == nil {
+		return
+	}
+	for _, key := range d.Changed {
+		id, ok := strings.CutPrefix(key, "inst/")
+		value, orphaned, have := child.Observed.Get(key)
+		if !ok || !have || orphaned {
+			continue
+		}
+		var o skerry.Observation
+		if err := c.codec.Unmarshal(value, &o); err != nil || string(o.ID) != id {
+			continue // a hostile or broken child harms only itself
+		}
+		o.Address, o.Ports = "", hideAddresses(o.Ports)
+		if c.Apps.Instance(o.ID) == nil {
+			// Restored from an older backup: left alone until somebody names it or an operator ends it.
+			fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "UnknownInstance", Cluster: skerry.ClusterName(m.Name),
+				Text: "cluster " + m.Name + " runs " + id + ", which this store does not know; it is left running"})
+			continue
+		}
+		if c.Apps.Observe(now, m.Name, o, fx) {
+			c.Kids.Delete(m.Name, key)
+		}
+	}
+	for _, key := range d.Deleted {
+		if id, ok := strings.CutPrefix(key, "inst/"); ok {
+			c.gone(now, m.Name, skerry.InstanceID(id), fx)
+		}
+	}
+	for _, e := range d.Events {
+		c.childEvent(now, m.Name, e, fx)
+	}
+	if d.Report != nil && d.Report.Kind == skerry.ReportCluster {
+		c.report(now, m.Name, d.Report.Payload)
+	}
+	if d.Settled && child.Settled() {
+		c.sweep(now, child, fx)
+	}
+}
+
+// hideAddresses keeps what the root must not know out of it, even from a cluster that tells too much.
+func hideAddresses(ports []skerry.PortBinding) []skerry.PortBinding {
+	out := slices.Clone(ports)
+	for i := range out {
+		out[i].Address = ""
+	}
+	return out
+}
+
+func (c *Core) gone(now time.Time, holder string, id skerry.InstanceID, fx *skerry.Effects) {
+	c.Kids.Delete(holder, skerry.AssignmentKey(id))
+	c.Apps.Gone(now, holder, id, fx)
+}
+
+// sweep looks, once a site has confirmed all and told all, for instances that it should have or be rid of.
+func (c *Core) sweep(now time.Time, child *fleet.Child, fx *skerry.Effects) {
+	for _, i := range c.Apps.HeldBy(child.Name) {
+		key := skerry.AssignmentKey(i.ID)
+		_, wanted := child.Desired.Get(key)
+		_, orphaned, has := child.Observed.Get(key)
+		if has && !orphaned {
+			continue
+		}
+		if !wanted {
+			c.gone(now, child.Name, i.ID, fx)
+		}
+	}
+	// What the child reports and nobody wants is ended; orphans of an earlier incarnation are ended only when the
+	// application that they belong to is known to be gone, which after a restore it never is by absence alone.
+	for key := range child.Observed.All() {
+		id, ok := strings.CutPrefix(key, "inst/")
+		if _, wanted := child.Desired.Get(key); !ok || wanted {
+			continue
+		}
+		if i := c.Apps.Instance(skerry.InstanceID(id)); i != nil && i.Holder == child.Name && !i.Stopping {
+			c.assign(now, i, fx)
+		}
+	}
+}
+
+func (c *Core) report(now time.Time, name string, payload []byte) {
+	var r skerry.ClusterReport
+	if c.codec.Unmarshal(payload, &r) != nil {
+		return
+	}
+	old := c.reports[name]
+	grew := old == nil || total(r) > total(old.report)
+	c.reports[name] = &siteReport{report: r, at: now}
+	for _, q := range r.Services {
+		share := q.QoS
+		for _, i := range c.Apps.Instances(q.Service) {
+			if i.Holder == name {
+				i.QoS = &share
+			}
+		}
+	}
+	if grew {
+		c.Apps.RetryNow()
+	}
+}
+
+// total is a rough measure of what a site can take; when it grows, waiting instances are tried again.
+func total(r skerry.ClusterReport) float64 {
+	sum := 0.0
+	for _, k := range r.Classes {
+		sum += k.Available[0].Sum + k.Available[1].Sum/float64(skerry.MiB) + float64(k.Workers)
+	}
+	return sum
+}
+
+func (c *Core) childEvent(now time.Time, name string, data []byte, fx *skerry.Effects) {
+	var e skerry.Event
+	if c.codec.Unmarshal(data, &e) != nil {
+		return
+	}
+	e.Cluster, e.Worker, e.Seq = skerry.ClusterName(name), "", 0
+	if a := c.Apps.App(e.App); a != nil {
+		e.Org = a.Org
+		fx.Events = append(fx.Events, e)
+	}
+}
+
+// reachable marks the instances at a site as in touch or not.
+func (c *Core) reachable(now time.Time, name string, ok bool, fx *skerry.Effects) {
+	for _, i := range c.Apps.HeldBy(name) {
+		why := ""
+		if !ok {
+			why = "cluster " + name + " is not connected"
+		}
+		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.Reachable, ok, why)
+		fx.Changed = append(fx.Changed, skerry.Change{App: i.Service.App, Instance: i.ID})
+	}
+}
+
+func (c *Core) removeCluster(now time.Time, name string, fx *skerry.Effects) {
+	k := c.Kids.Get(name)
+	if k == nil {
+		fx.Err = skerry.Errorf(skerry.CodeNotFound, "there is no cluster %q", name).WithHint("`skerry get clusters` lists them")
+		return
+	}
+	if k.Connected {
+		fx.Err = skerry.Errorf(skerry.CodeConflict, "cluster %s is connected", name).WithHint("stop it first; its services are then placed elsewhere")
+		return
+	}
+	for _, i := range c.Apps.HeldBy(name) {
+		c.Apps.Lost(now, i.ID, "cluster "+name+" was removed", fx)
+	}
+	c.Kids.Remove(name, fx)
+	delete(c.reports, name)
+	c.Apps.SetTargets(c.Kids.Names())
+}
+
+// settle brings everything in line: what should be, who gets it, what must be told.
+func (c *Core) settle(now time.Time, fx *skerry.Effects) {
+	for round := 0; round < 4; round++ {
+		fx.Merge(c.Apps.Reconcile(now))
+		for _, i := range c.Apps.Unplaced(now) {
+			c.place(now, i, fx)
+		}
+		if !c.Apps.Dirty() {
+			break
+		}
+	}
+	for _, i := range c.Apps.Stopping() {
+		c.Kids.Delete(i.Holder, skerry.AssignmentKey(i.ID))
+	}
+	for _, ch := range fx.Changed {
+		if i := c.Apps.Instance(ch.Instance); ch.Instance != "" && i != nil && i.Holder != "" && !i.Stopping && !i.State.Final() {
+			c.refresh(now, i, fx)
+		}
+	}
+	c.Kids.Flush(now, fx)
+}
+
+// place offers an instance to the best site that has not refused it yet. A refusal comes back as an observation, and the
+// next call asks the next site.
+func (c *Core) place(now time.Time, i *apps.Instance, fx *skerry.Effects) {
+	c.rounds++
+	if i.Target != "" {
+		k := c.Kids.Get(i.Target)
+		if k != nil && len(i.Rejected) == 0 {
+			c.give(now, i, i.Target, nil, fx)
+			return
+		}
+		c.Apps.NoPlace(now, i, &skerry.Decision{At: now, Instance: i.ID, Tier: "root", Policy: "perWorker", Why: orWhy(i.Why, "cluster "+i.Target+" has no worker for it")}, fx)
+		return
+	}
+	req := &sched.Request{Instance: i.ID, Spec: i.Spec, Need: i.Spec.Need(), Avoid: i.Rejected}
+	names, d := sched.RankClusters(now, req, c.sites(i.Service.App), c.rounds)
+	if len(names) == 0 {
+		d.Why = append(slices.Clone(i.Why), d.Why...)
+		c.Apps.NoPlace(now, i, &d, fx)
+		return
+	}
+	c.give(now, i, names[0], &d, fx)
+}
+
+func orWhy(why []skerry.Reason, text string) []skerry.Reason {
+	if len(why) > 0 {
+		return why
+	}
+	return []skerry.Reason{{What: "workers", Text: text}}
+}
+
+func (c *Core) give(now time.Time, i *apps.Instance, site string, d *skerry.Decision, fx *skerry.Effects) {
+	c.seq++
+	fx.Put(keySeq, []byte(fmt.Sprint(c.seq)))
+	fence := skerry.Fence{RootEpoch: c.opt.Epoch<<40 | c.seq}
+	i.Cluster = skerry.ClusterName(site)
+	c.Apps.Place(now, i, site, fence, d, fx)
+	c.assign(now, i, fx)
+	if r := c.reports[site]; r != nil {
+		r.pending = r.pending.Add(i.Spec.Need())
+	}
+}
+
+// assign puts the instance into its site's desired set.
+func (c *Core) assign(now time.Time, i *apps.Instance, fx *skerry.Effects) {
+	a := c.Apps.App(i.Service.App)
+	var digests map[string]string
+	if a != nil {
+		digests = a.Digests
+	}
+	as := i.Assignment(digests)
+	if err := c.Kids.Put(i.Holder, skerry.AssignmentKey(i.ID), c.codec.Marshal(as)); err != nil {
+		d := skerry.Decision{At: now, Instance: i.ID, Tier: "root", Why: []skerry.Reason{{What: "size", Text: err.Error(), Hint: "make the manifest smaller"}}}
+		c.Apps.NoPlace(now, i, &d, fx)
+	}
+}
+
+// refresh passes on what may change while an instance runs.
+func (c *Core) refresh(now time.Time, i *apps.Instance, fx *skerry.Effects) {
+	k := c.Kids.Get(i.Holder)
+	if k == nil {
+		return
+	}
+	old, ok := k.Desired.Get(skerry.AssignmentKey(i.ID))
+	if !ok {
+		return
+	}
+	var as skerry.Assignment
+	if c.codec.Unmarshal(old, &as) == nil && (as.Restart != i.Restart || as.Gen != i.Gen) {
+		c.assign(now, i, fx)
+	}
+}
+
+// sites is the scheduler's view. Sites that hold other services of the application are preferred, so that what talks to
+// each other stays together.
+func (c *Core) sites(app skerry.AppKey) []*sched.Cluster {
+	holds := map[string]bool{}
+	for _, i := range c.Apps.InstancesOf(app) {
+		if i.Holder != "" && i.Live() {
+			holds[i.Holder] = true
+		}
+	}
+	var out []*sched.Cluster
+	for _, name := range c.Kids.Names() {
+		s := &sched.Cluster{Name: name, Connected: c.Kids.Get(name).Connected, Preferred: holds[name]}
+		if r := c.reports[name]; r != nil {
+			s.Report, s.Pending = r.report, r.pending
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// Site is what the root shows of a cluster.
+type Site struct {
+	Name      skerry.ClusterName   `json:"name"`
+	Connected bool                 `json:"connected"`
+	Since     time.Time            `json:"since"`
+	Version   string               `json:"version,omitempty"`
+	Report    skerry.ClusterReport `json:"report"`
+	ReportAt  time.Time            `json:"reportAt,omitzero"`
+	Instances int                  `json:"instances"`
+}
+
+// Sites lists the clusters.
+func (c *Core) Sites() []Site {
+	var out []Site
+	for _, name := range c.Kids.Names() {
+		k := c.Kids.Get(name)
+		s := Site{Name: skerry.ClusterName(name), Connected: k.Connected, Since: k.Since, Version: k.Version, Instances: len(c.Apps.HeldBy(name))}
+		if r := c.reports[name]; r != nil {
+			s.Report, s.ReportAt = r.report, r.at
+		}
+		out = append(out, s)
+	}
+	return out
+}
