@@ -1,0 +1,330 @@
+package link
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/yamux"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/link/frame"
+)
+
+// ErrDown says that there is no connection to the parent at the moment.
+var ErrDown = errors.New("no connection to the parent")
+
+// ClientConfig says how a child connects. Addrs, TLS, Identify, Hello and Handler are needed.
+type ClientConfig struct {
+	// Addrs gives the parent's addresses, host:port, in order of preference. It is asked before each round.
+	Addrs func() []string
+	// Dial makes a connection; nil dials TCP.
+	Dial func(ctx context.Context, addr string) (net.Conn, error)
+	// TLS gives the present certificate and the verification of the parent. It is asked before each connection.
+	TLS func() (*tls.Config, error)
+	// Identify reads the parent's verified certificate.
+	Identify func(tls.ConnectionState) (skerry.PeerIdentity, error)
+	// Hello gives tier, name, version, boot, machine, features and what is held of each set. The client sets the
+	// protocol range and the time.
+	Hello   func() *skerry.Hello
+	Handler Handler
+	// Streams serves what the parent opens; nil refuses all.
+	Streams *StreamMux
+	// Refused is told of each refusal, before the wait: renew when expired, stop when revoked. It may take its time.
+	Refused func(ctx context.Context, r *skerry.Refuse)
+
+	DialTimeout time.Duration // default 10 s, for TCP, TLS and Hello together
+	// MinBackoff and MaxBackoff bound the wait between rounds; each wait is random up to twice the one before.
+	// Defaults 500 ms and 30 s.
+	MinBackoff, MaxBackoff time.Duration
+	StreamIdle             time.Duration // a stream connection without streams is closed after this long; default 1 min
+	MaxQueue, MaxStreams   int
+	FrameRate              int
+	Log                    *slog.Logger
+}
+
+// Client is the child's end of its link.
+type Client struct {
+	cfg   ClientConfig
+	codec *frame.Codec
+	stats Stats
+	peer  atomic.Pointer[Peer]
+	kick  chan struct{}
+	wg    sync.WaitGroup
+
+	mu      sync.Mutex
+	lastErr error
+}
+
+// NewClient makes a client; Run starts it.
+func NewClient(cfg ClientConfig) (*Client, error) {
+	if cfg.Addrs == nil || cfg.TLS == nil || cfg.Identify == nil || cfg.Hello == nil || cfg.Handler == nil {
+		return nil, errors.New("link client: Addrs, TLS, Identify, Hello and Handler are needed")
+	}
+	if cfg.Dial == nil {
+		d := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: false}} // our own pings do that
+		cfg.Dial = func(ctx context.Context, addr string) (net.Conn, error) { return d.DialContext(ctx, "tcp", addr) }
+	}
+	def(&cfg.DialTimeout, DefaultHandshakeTimeout)
+	def(&cfg.MinBackoff, 500*time.Millisecond)
+	def(&cfg.MaxBackoff, 30*time.Second)
+	def(&cfg.StreamIdle, DefaultStreamIdle)
+	def(&cfg.MaxQueue, DefaultMaxQueue)
+	def(&cfg.MaxStreams, DefaultMaxStreams)
+	def(&cfg.FrameRate, DefaultFrameRate)
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Client{cfg: cfg, codec: frame.NewCodec(), kick: make(chan struct{}, 1)}, nil
+}
+
+// Stats gives the client's counters.
+func (c *Client) Stats() *Stats { return &c.stats }
+
+// Peer gives the live connection to the parent, or nil.
+func (c *Client) Peer() *Peer { return c.peer.Load() }
+
+// Send puts a message in line for the parent, or gives ErrDown.
+func (c *Client) Send(m skerry.Message) error {
+	if p := c.peer.Load(); p != nil {
+		return p.Send(m)
+	}
+	return ErrDown
+}
+
+// OpenStream opens a stream to the parent, or gives ErrDown.
+func (c *Client) OpenStream(ctx context.Context, h *skerry.StreamHeader) (net.Conn, error) {
+	if p := c.peer.Load(); p != nil {
+		return p.OpenStream(ctx, h)
+	}
+	return nil, ErrDown
+}
+
+// LastError is why the parent could not be reached last; nil while connected.
+func (c *Client) LastError() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lastErr
+}
+
+func (c *Client) setErr(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lastErr = err
+}
+
+// Reconnect ends a wait between two rounds, for example when an address or certificate is new.
+func (c *Client) Reconnect() {
+	select {
+	case c.kick <- struct{}{}:
+	default:
+	}
+}
+
+// Run keeps the link up until ctx ends. It returns when everything it started has ended.
+func (c *Client) Run(ctx context.Context) error {
+	defer c.wg.Wait()
+	wait := c.cfg.MinBackoff
+	for ctx.Err() == nil {
+		var asked time.Duration
+		for _, addr := range c.cfg.Addrs() {
+			up, err := c.session(ctx, addr)
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if up {
+				wait = c.cfg.MinBackoff
+			}
+			c.setErr(fmt.Errorf("connect to the parent at %s: %w", addr, err))
+			c.cfg.Log.Info("link down", "addr", addr, "err", err)
+			var refuse *skerry.Refuse
+			if errors.As(err, &refuse) {
+				asked = max(asked, refuse.Wait())
+				if c.cfg.Refused != nil {
+					c.cfg.Refused(ctx, refuse)
+				}
+			}
+			if up {
+				break // begin with the preferred address again
+			}
+		}
+		// A random wait keeps thousands of children from coming back in the same instant.
+		t := time.NewTimer(max(asked, wait/2+rand.N(wait)))
+		select {
+		case <-t.C:
+		case <-c.kick:
+		case <-ctx.Done():
+		}
+		t.Stop()
+		wait = min(2*wait, c.cfg.MaxBackoff)
+	}
+	return ctx.Err()
+}
+
+// connect makes one authenticated connection for a protocol and greets.
+func (c *Client) connect(ctx context.Context, addr, proto string, greeting skerry.Message) (raw net.Conn, conn *tls.Conn, answer skerry.Message, err error) {
+	deadline := time.Now().Add(c.cfg.DialTimeout)
+	ctx, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	cfg, err := c.cfg.TLS()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if raw, err = c.cfg.Dial(ctx, addr); err != nil {
+		return nil, nil, nil, err
+	}
+	defer func() {
+		if err != nil {
+			raw.Close()
+		}
+	}()
+	stop := context.AfterFunc(ctx, func() { raw.Close() })
+	defer stop()
+	raw.SetDeadline(deadline)
+	cfg = cfg.Clone()
+	cfg.MinVersion, cfg.NextProtos = tls.VersionTLS13, []string{proto}
+	conn = tls.Client(raw, cfg)
+	if err = conn.HandshakeContext(ctx); err != nil {
+		return nil, nil, nil, err
+	}
+	if got := conn.ConnectionState().NegotiatedProtocol; got != proto {
+		return nil, nil, nil, fmt.Errorf("%s does not speak %s", addr, proto)
+	}
+	if err = frame.Write(conn, c.codec, greeting); err != nil {
+		return nil, nil, nil, err
+	}
+	answer, _, err = frame.NewReader(conn, c.codec, frame.MaxFrame).Next()
+	if err == nil {
+		if r, ok := answer.(*skerry.Refuse); ok {
+			err = r
+		}
+	}
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	raw.SetDeadline(time.Time{})
+	return raw, conn, answer, nil
+}
+
+// session is one connection from beginning to end; up says whether the parent welcomed us.
+func (c *Client) session(ctx context.Context, addr string) (up bool, err error) {
+	h := c.cfg.Hello()
+	h.ProtocolMin, h.ProtocolMax, h.Time = skerry.ProtocolMin, skerry.ProtocolMax, time.Now().UnixMilli()
+	raw, conn, answer, err := c.connect(ctx, addr, ProtoLink, h)
+	if err != nil {
+		e := classify(err)
+		c.stats.end(e.Reason)
+		return false, err
+	}
+	w, ok := answer.(*skerry.Welcome)
+	id, err := c.cfg.Identify(conn.ConnectionState())
+	if !ok || err != nil || w.Protocol < skerry.ProtocolMin || w.Protocol > skerry.ProtocolMax {
+		raw.Close()
+		c.stats.end(ReasonMalformed)
+		return false, errors.Join(err, fmt.Errorf("%s answered Hello with %T: %w", addr, answer, frame.ErrMalformed))
+	}
+	keep := time.Duration(w.KeepAlive) * time.Millisecond
+	if keep < time.Second/10 || keep > time.Hour {
+		keep = DefaultKeepAlive
+	}
+	p := &Peer{id: id, hello: h, welcome: w, conn: conn, raw: raw, codec: c.codec, stats: &c.stats, keepAlive: keep,
+		maxQueue: c.cfg.MaxQueue, down: make(chan struct{})}
+	p.ready.Store(true)
+	p.streams.init(p, func(ctx context.Context) error { return c.dialStreams(ctx, p, addr) })
+	now := time.Now().UnixNano()
+	p.lastRecv.Store(now)
+	p.lastSent.Store(now)
+	c.stats.Live.Add(1)
+	c.setErr(nil)
+	stop := context.AfterFunc(ctx, p.Close)
+	defer stop()
+	c.wg.Add(1)
+	go func() {
+		defer c.wg.Done()
+		p.keep()
+	}()
+	c.cfg.Log.Info("link up", "addr", addr, "parent", id.Name, "version", w.Version)
+	c.peer.Store(p)
+	c.cfg.Handler.Up(p)
+	e := p.read(c.cfg.Handler, c.cfg.FrameRate)
+	c.peer.Store(nil)
+	c.cfg.Handler.Down(p, e)
+	close(p.down)
+	c.stats.Live.Add(-1)
+	c.stats.end(e.Reason)
+	return true, e
+}
+
+// keep pings when one of the directions has been quiet for an interval.
+func (p *Peer) keep() {
+	t := time.NewTicker(p.keepAlive / 4)
+	defer t.Stop()
+	var last time.Time
+	for {
+		select {
+		case <-p.down:
+			return
+		case now := <-t.C:
+			quiet := now.UnixNano() - int64(p.keepAlive)
+			if (p.lastSent.Load() < quiet || p.lastRecv.Load() < quiet) && now.Sub(last) >= p.keepAlive {
+				last = now
+				p.ping()
+			}
+		}
+	}
+}
+
+// dialStreams makes the stream connection that belongs to p.
+func (c *Client) dialStreams(ctx context.Context, p *Peer, addr string) error {
+	raw, conn, answer, err := c.connect(ctx, addr, ProtoStream,
+		&skerry.StreamHello{Tier: p.hello.Tier, Name: p.hello.Name, Boot: p.hello.Boot})
+	if err != nil {
+		return err
+	}
+	if _, ok := answer.(*skerry.StreamOpened); !ok {
+		raw.Close()
+		return fmt.Errorf("%s answered StreamHello with %T: %w", addr, answer, frame.ErrMalformed)
+	}
+	sess, err := yamux.Client(conn, yamuxConfig(p.keepAlive))
+	if err != nil {
+		raw.Close()
+		return err
+	}
+	if err := p.streams.attach(sess, raw, c.cfg.Streams, c.cfg.MaxStreams, &c.wg, c.cfg.Log); err != nil {
+		return err
+	}
+	c.wg.Add(1)
+	go func() {
+		defer c.wg.Done()
+		closeIdle(sess, c.cfg.StreamIdle)
+	}()
+	return nil
+}
+
+// closeIdle ends a session that had no stream for a whole interval.
+func closeIdle(sess *yamux.Session, idle time.Duration) {
+	t := time.NewTicker(idle / 2)
+	defer t.Stop()
+	quiet := 0
+	for {
+		select {
+		case <-sess.CloseChan():
+			return
+		case <-t.C:
+			if quiet++; sess.NumStreams() > 0 {
+				quiet = 0
+			}
+			if quiet >= 2 {
+				sess.Close()
+				return
+			}
+		}
+	}
+}
