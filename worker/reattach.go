@@ -1,0 +1,102 @@
+package worker
+
+import (
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// reattach takes up what an earlier life of the agent left: what runs is watched on, what ended meanwhile has ended, what
+// is gone (the machine was switched off) starts anew, what nobody knows is removed.
+func (c *Core) reattach(now time.Time, tasks []Task, fx *skerry.Effects) {
+	c.ready = true
+	type key struct {
+		id   skerry.InstanceID
+		name string
+	}
+	found := map[key]Task{}
+	for _, t := range tasks {
+		k := key{t.ID, t.Name}
+		i := c.insts[t.ID]
+		if i == nil || i.Containers[t.Name] == nil || t.Attempt != i.Containers[t.Name].Attempt {
+			if i == nil || i.Containers[t.Name] == nil || t.Attempt != i.Containers[t.Name].Attempt-1 {
+				fx.Actions = append(fx.Actions, Discard{Handle: t.Handle})
+			}
+			continue
+		}
+		found[k] = t
+	}
+	for _, id := range c.ids() {
+		i := c.insts[id]
+		if i.Phase == skerry.PhaseExited && !i.Ending {
+			c.tell(i)
+			continue
+		}
+		lost, any := false, false
+		var ended []Exited
+		for _, name := range i.names() {
+			k := i.Containers[name]
+			t, ok := found[key{id, name}]
+			switch {
+			case k.Done:
+			case ok && t.Running:
+				any = true
+				k.Running, k.Handle = true, t.Handle
+				fx.Actions = append(fx.Actions, Watch{ID: id, Name: name, Attempt: k.Attempt, Handle: t.Handle})
+			case ok:
+				any = true
+				k.Running, k.Handle = true, t.Handle
+				ended = append(ended, Exited{ID: id, Name: name, Attempt: k.Attempt, Exit: t.Exit})
+			case k.Running || k.Attempt > 0:
+				lost = lost || k.Running
+				k.Running = false
+			}
+		}
+		switch {
+		case i.Ending:
+			c.stopNext(i, fx)
+		case !any:
+			// Nothing of it is left: the machine was restarted, or it had not begun. This is no fault of its own.
+			if lost {
+				i.Reason = "its machine was restarted"
+				for _, s := range i.A.Spec.Init {
+					i.container(s.Name).Done = false
+				}
+			}
+			i.Phase = skerry.PhaseFetching
+			c.prepare(i, fx)
+		default:
+			c.resume(now, i, fx)
+		}
+		c.save(i, fx)
+		for _, e := range ended {
+			c.exited(now, i, e, fx)
+		}
+	}
+	for k, v := range c.Up.Desired.All() {
+		if len(k) > 3 && k[:3] == "ep/" {
+			c.endpoints(v, fx)
+		}
+	}
+}
+
+// resume goes on with an instance of which something still runs. A running main container is not touched.
+func (c *Core) resume(now time.Time, i *inst, fx *skerry.Effects) {
+	if i.main().Running {
+		i.State, i.Phase = skerry.Running, skerry.PhaseRunning
+		if !i.Ready {
+			c.probe(i, fx)
+			return
+		}
+		// A restart of the agent is no reason to take an instance's traffic away; its probes go on from ready.
+		i.probes = probeState{good: map[ProbeKind]int{}, bad: map[ProbeKind]int{}}
+		c.isUp(i, fx)
+		i.Ready, i.Reason = true, ""
+		return
+	}
+	if i.Phase != skerry.PhaseBackOff {
+		c.proceed(now, i, fx)
+	} else {
+		i.retryAt = now
+	}
+}
