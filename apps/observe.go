@@ -72,9 +72,6 @@ func (c *Controller) Observe(now time.Time, holder string, o skerry.Observation,
 	if before.State != i.State || before.Phase != i.Phase {
 		i.step(now, o.Reason)
 	}
-	if i.State == skerry.Running && ready {
-		i.Failures = 0
-	}
 	c.tellTransition(now, &before, i, fx)
 	if i.State == skerry.Failed && i.Run == "" && !i.Stopping {
 		i.Rejected = nil
@@ -134,6 +131,9 @@ func (c *Controller) unplace(now time.Time, i *Instance, why string, fx *skerry.
 		return
 	}
 	if i.State == skerry.Failed || len(i.Rejected) == 0 {
+		if !i.StartedAt.IsZero() && now.Sub(i.StartedAt) > steady {
+			i.Failures = 0
+		}
 		i.Failures++
 		i.RetryAt = now.Add(backoff(i.Failures) - firstRetry)
 		i.Deadline, i.Told = now.Add(time.Duration(*i.Spec.Placement.ConvergenceTime)), false

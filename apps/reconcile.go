@@ -1,6 +1,7 @@
 package apps
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -11,6 +12,8 @@ const (
 	firstRetry  = time.Second
 	longestWait = time.Minute
 	maxTimeline = 24
+	// steady is how long an instance must have run for its earlier failures to be forgotten.
+	steady = 5 * time.Minute
 )
 
 // Reconcile brings the instances of every application that changed in line with what it asks for. It only decides: the
@@ -40,7 +43,8 @@ func (c *Controller) Reconcile(now time.Time) skerry.Effects {
 			c.reconcileApp(now, k, &fx)
 		}
 	}
-	for _, i := range c.Unplaced(now) {
+	for _, id := range slices.Sorted(maps.Keys(c.unplaced)) {
+		i := c.inst[id]
 		if !i.Told && !i.Deadline.IsZero() && !i.Deadline.After(now) {
 			i.Told = true
 			c.saveInstance(i, &fx)

@@ -1,0 +1,123 @@
+package sim
+
+import (
+	"encoding/json"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/worker"
+)
+
+// act plays a worker's machine: it carries out actions after the time that the Machine says.
+func (w *World) act(n *Node, action any) {
+	life := n.life
+	later := func(d time.Duration, fn func()) {
+		w.at(w.Now.Add(d), func() {
+			if n.Up && n.life == life {
+				fn()
+			}
+		})
+	}
+	switch a := action.(type) {
+	case worker.Prepare:
+		later(w.Machine.Prepare, func() {
+			p := worker.Prepared{ID: a.A.ID, Fence: a.A.Fence, Runtime: "oci", Address: "172.31.0.2"}
+			if w.Machine.PrepareErr != nil {
+				p.Err, p.Permanent = w.Machine.PrepareErr(n.Name, &a.A)
+			}
+			for _, q := range a.A.Spec.Ports {
+				b := skerry.PortBinding{Name: q.PortName(), Port: q.Port, Protocol: q.Proto(), HostPort: q.HostPort}
+				if b.HostPort < 0 {
+					b.HostPort = 30000 + int(w.order%10000)
+				}
+				p.Ports = append(p.Ports, b)
+			}
+			w.Do(n, p)
+		})
+	case worker.StartContainer:
+		later(w.Machine.Start, func() { w.startTask(n, a) })
+	case worker.StopContainer:
+		later(w.Machine.Stop, func() {
+			if t := n.tasks[key(a.ID, a.Name, a.Attempt)]; t != nil && t.running {
+				w.endTask(n, t, skerry.Exit{Code: 143, Signal: "SIGTERM", At: w.Now})
+			}
+		})
+	case worker.Watch:
+		t := n.tasks[key(a.ID, a.Name, a.Attempt)]
+		if t != nil && !t.running {
+			later(0, func() { w.Do(n, worker.Exited{ID: t.id, Name: t.name, Attempt: t.attempt, Exit: t.exit}) })
+		}
+	case worker.Cleanup:
+		later(0, func() {
+			for _, h := range a.Handles {
+				w.discard(n, h)
+			}
+			w.Do(n, worker.Cleaned{ID: a.ID})
+		})
+	case worker.Discard:
+		w.discard(n, a.Handle)
+	case worker.ProbeOn:
+		for _, k := range a.Kinds {
+			later(time.Millisecond, func() { w.Do(n, worker.Probed{ID: a.A.ID, Attempt: a.Attempt, Kind: k, OK: true}) })
+		}
+	case worker.Cancel:
+		later(0, func() {}) // the Prepare answers by itself
+	}
+}
+
+func (w *World) discard(n *Node, handle json.RawMessage) {
+	var k string
+	if json.Unmarshal(handle, &k) == nil {
+		delete(n.tasks, k)
+	}
+}
+
+func (w *World) startTask(n *Node, a worker.StartContainer) {
+	k := key(a.A.ID, a.Name, a.Attempt)
+	if t := n.tasks[k]; t != nil {
+		w.fault("%s: %s was started twice", n.Name, k)
+		return
+	}
+	t := &task{id: a.A.ID, name: a.Name, attempt: a.Attempt, running: true}
+	n.tasks[k] = t
+	handle, _ := json.Marshal(k)
+	isInit := false
+	for _, s := range a.A.Spec.Init {
+		isInit = isInit || s.Name == a.Name
+	}
+	d, exit := time.Duration(-1), skerry.Exit{}
+	switch {
+	case w.Machine.Exit != nil:
+		d, exit = w.Machine.Exit(&a.A, a.Name, a.Attempt)
+	case isInit:
+		d = time.Millisecond
+	}
+	w.Do(n, worker.Started{ID: a.A.ID, Name: a.Name, Attempt: a.Attempt, At: w.Now, Handle: handle})
+	if d >= 0 {
+		w.at(w.Now.Add(d), func() {
+			if t.running && n.tasks[k] == t {
+				exit.At = w.Now
+				w.endTask(n, t, exit)
+			}
+		})
+	}
+}
+
+// endTask ends a task; an agent that is not running learns of it when it comes back.
+func (w *World) endTask(n *Node, t *task, exit skerry.Exit) {
+	t.running, t.exit = false, exit
+	if n.Up {
+		w.Do(n, worker.Exited{ID: t.id, Name: t.name, Attempt: t.attempt, Exit: exit})
+	}
+}
+
+// Tasks counts what runs on a worker's machine.
+func (n *Node) Tasks() int {
+	count := 0
+	for _, t := range n.tasks {
+		if t.running {
+			count++
+		}
+	}
+	return count
+}

@@ -1,0 +1,422 @@
+// Package sim runs the real cores of all three tiers on a simulated clock, with simulated links and machines. It is for
+// tests, properties and benchmarks of decisions; nothing in it touches the machine. Tests and bench import it.
+package sim
+
+import (
+	"container/heap"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/root"
+	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/worker"
+)
+
+// World is a fleet with its clock. Errors that a core could not explain are collected in Faults.
+type World struct {
+	Now      time.Time
+	Root     *Node
+	Clusters map[string]*Node
+	Workers  map[string]*Node // "cluster/worker"
+	Events   []skerry.Event
+	Faults   []string
+	// Latency of every link in one direction; default 1 ms.
+	Latency time.Duration
+	// Machine says how a worker's machine behaves; zero values mean: at once and without fault.
+	Machine Machine
+
+	rng   *rand.Rand
+	queue events
+	order uint64
+	seed  uint64
+	cut   map[string]bool
+	epoch map[string]uint64 // of a link; frames of an older connection are lost
+}
+
+// Machine is the behaviour of the simulated machines.
+type Machine struct {
+	Prepare, Start, Stop time.Duration
+	// Exit, if not nil, decides how long a container runs and how it ends; a negative time means for ever.
+	Exit func(a *skerry.Assignment, name string, attempt int) (time.Duration, skerry.Exit)
+	// PrepareErr, if not nil, lets a Prepare fail.
+	PrepareErr func(worker string, a *skerry.Assignment) (text string, permanent bool)
+}
+
+// core is what the three cores have in common.
+type core interface {
+	Step(now time.Time, msg any) skerry.Effects
+	Tick(now time.Time) skerry.Effects
+	NextWake() time.Time
+}
+
+// Node is one role with its store.
+type Node struct {
+	Name  string // "root", "a", "a/w1"
+	Core  core
+	Store map[string][]byte
+	make  func() core
+	start func(c core, now time.Time) skerry.Effects
+	load  func(c core, key string, value []byte) error
+	Up    bool
+	wake  time.Time
+	life  uint64
+	tasks map[string]*task // on a worker's machine; they outlive the agent
+	sets  func(c core) []skerry.SetAck
+}
+
+type task struct {
+	id      skerry.InstanceID
+	name    string
+	attempt int
+	running bool
+	exit    skerry.Exit
+}
+
+type event struct {
+	at    time.Time
+	order uint64
+	fn    func()
+}
+
+type events []event
+
+func (e events) Len() int { return len(e) }
+func (e events) Less(i, j int) bool {
+	if !e[i].at.Equal(e[j].at) {
+		return e[i].at.Before(e[j].at)
+	}
+	return e[i].order < e[j].order
+}
+func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
+func (e *events) Push(x any)   { *e = append(*e, x.(event)) }
+func (e *events) Pop() any     { o := *e; n := len(o) - 1; x := o[n]; *e = o[:n]; return x }
+
+// New makes a world with a root and nothing else. The seed decides everything that is random.
+func New(seed uint64) *World {
+	w := &World{Now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), Clusters: map[string]*Node{}, Workers: map[string]*Node{},
+		Latency: time.Millisecond, rng: rand.New(rand.NewPCG(seed, 1)), seed: seed, cut: map[string]bool{}, epoch: map[string]uint64{}}
+	w.Root = w.node("root", func() core {
+		return root.New(root.Options{Incarnation: "r1", Epoch: 1, Seed: w.bytes()})
+	}, func(c core, now time.Time) skerry.Effects { return c.(*root.Core).Start(now) },
+		func(c core, k string, v []byte) error { return c.(*root.Core).Load(k, v) }, nil)
+	w.Boot(w.Root)
+	w.Do(w.Root, apps.PutOrg{Org: apps.Org{Name: "default"}})
+	w.Do(w.Root, apps.PutNamespace{Namespace: apps.Namespace{Name: "default", Org: "default"}})
+	return w
+}
+
+func (w *World) bytes() (b [16]byte) {
+	for i := range b {
+		b[i] = byte(w.rng.Uint32())
+	}
+	return b
+}
+
+func (w *World) node(name string, mk func() core, start func(core, time.Time) skerry.Effects, load func(core, string, []byte) error, sets func(core) []skerry.SetAck) *Node {
+	return &Node{Name: name, Store: map[string][]byte{}, make: mk, start: start, load: load, sets: sets, tasks: map[string]*task{}}
+}
+
+// AddCluster adds a site and connects it.
+func (w *World) AddCluster(name string) *Node {
+	n := w.node(name, func() core {
+		return cluster.New(cluster.Options{Name: name, Incarnation: skerry.Incarnation(name + "1"), Term: 1, Seed: w.bytes(),
+			Admission: cluster.Admission{Trusted: []string{"default"}}, Policies: sched.Policies()})
+	}, func(c core, now time.Time) skerry.Effects { return c.(*cluster.Core).Start(now) },
+		func(c core, k string, v []byte) error { return c.(*cluster.Core).Load(k, v) },
+		func(c core) []skerry.SetAck { return c.(*cluster.Core).Up.Hello() })
+	w.Clusters[name] = n
+	w.Boot(n)
+	w.Connect(n)
+	return n
+}
+
+// AddWorker adds a worker to a site and connects it.
+func (w *World) AddWorker(site, name string, facts skerry.WorkerFacts) *Node {
+	if facts.Runtimes == nil {
+		facts.Runtimes = []skerry.RuntimeReport{{Name: "oci", Passed: true}, {Name: "native", Passed: true}}
+	}
+	if facts.Arch == "" {
+		facts.Arch = "amd64"
+	}
+	if facts.Address == "" {
+		facts.Address = name + ".test"
+	}
+	full := site + "/" + name
+	n := w.node(full, func() core {
+		return worker.New(worker.Options{Name: name, Seed: w.bytes()})
+	}, func(c core, now time.Time) skerry.Effects { return c.(*worker.Core).Start(now) },
+		func(c core, k string, v []byte) error { return c.(*worker.Core).Load(k, v) },
+		func(c core) []skerry.SetAck { return c.(*worker.Core).Up.Hello() })
+	w.Workers[full] = n
+	w.Boot(n)
+	w.Do(n, worker.Facts{Facts: facts})
+	w.Connect(n)
+	return n
+}
+
+// Boot starts a node's process from its store.
+func (w *World) Boot(n *Node) {
+	n.life++
+	n.Core = n.make()
+	n.Up = true
+	keys := make([]string, 0, len(n.Store))
+	for k := range n.Store {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
+		if err := n.load(n.Core, k, n.Store[k]); err != nil {
+			w.fault("%s: load %s: %v", n.Name, k, err)
+		}
+	}
+	w.apply(n, n.start(n.Core, w.Now))
+	if _, ok := n.Core.(*worker.Core); ok {
+		var list []worker.Task
+		for _, t := range n.tasks {
+			list = append(list, worker.Task{ID: t.id, Name: t.name, Attempt: t.attempt, Handle: []byte(`"` + key(t.id, t.name, t.attempt) + `"`), Running: t.running, Exit: t.exit})
+		}
+		slices.SortFunc(list, func(a, b worker.Task) int { return strings.Compare(string(a.Handle), string(b.Handle)) })
+		w.Do(n, worker.Reattach{Tasks: list})
+	}
+}
+
+func key(id skerry.InstanceID, name string, attempt int) string {
+	return fmt.Sprintf("%s.%s.%d", id, name, attempt)
+}
+
+// Kill ends a node's process; what it had not persisted is lost, what it runs goes on.
+func (w *World) Kill(n *Node) {
+	n.Up = false
+	n.life++
+	w.disconnect(n)
+	for _, c := range w.childrenOf(n) {
+		w.disconnect(c)
+	}
+}
+
+// PowerOff ends a worker's process and everything on its machine.
+func (w *World) PowerOff(n *Node) {
+	w.Kill(n)
+	clear(n.tasks)
+}
+
+// Restart boots a killed node and connects it and its children again.
+func (w *World) Restart(n *Node, facts *skerry.WorkerFacts) {
+	w.Boot(n)
+	if facts != nil {
+		w.Do(n, worker.Facts{Facts: *facts})
+	}
+	w.Connect(n)
+	for _, c := range w.childrenOf(n) {
+		w.Connect(c)
+	}
+}
+
+// Cut breaks the link of a node to its parent; Heal mends it.
+func (w *World) Cut(n *Node) {
+	w.cut[n.Name] = true
+	w.disconnect(n)
+}
+
+// Heal mends a cut link.
+func (w *World) Heal(n *Node) {
+	delete(w.cut, n.Name)
+	w.Connect(n)
+}
+
+func (w *World) childrenOf(n *Node) []*Node {
+	var out []*Node
+	switch {
+	case n == w.Root:
+		for _, c := range w.Clusters {
+			out = append(out, c)
+		}
+	default:
+		for _, c := range w.Workers {
+			if w.parentOf(c) == n {
+				out = append(out, c)
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b *Node) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+func (w *World) parentOf(n *Node) *Node {
+	if site, _, ok := strings.Cut(n.Name, "/"); ok {
+		return w.Clusters[site]
+	}
+	if n == w.Root {
+		return nil
+	}
+	return w.Root
+}
+
+func short(n *Node) string { return n.Name[strings.LastIndex(n.Name, "/")+1:] }
+
+// Connect brings the link of a node to its parent up, if both live and it is not cut.
+func (w *World) Connect(n *Node) {
+	p := w.parentOf(n)
+	if p == nil || !p.Up || !n.Up || w.cut[n.Name] {
+		return
+	}
+	w.epoch[n.Name]++
+	hello := &skerry.Hello{Name: short(n), Sets: n.sets(n.Core)}
+	var up any = root.ChildUp{Hello: hello}
+	if p != w.Root {
+		up = cluster.ChildUp{Hello: hello}
+	}
+	welcome, _ := w.Do(p, up).(*skerry.Welcome)
+	if n.Name == short(n) {
+		w.Do(n, cluster.ParentUp{Welcome: welcome})
+	} else {
+		w.Do(n, worker.ParentUp{Welcome: welcome})
+	}
+}
+
+func (w *World) disconnect(n *Node) {
+	p := w.parentOf(n)
+	if p == nil {
+		return
+	}
+	w.epoch[n.Name]++
+	if p.Up {
+		if p == w.Root {
+			w.Do(p, root.ChildDown{Name: short(n)})
+		} else {
+			w.Do(p, cluster.ChildDown{Name: short(n)})
+		}
+	}
+	if n.Up {
+		if p == w.Root {
+			w.Do(n, cluster.ParentDown{})
+		} else {
+			w.Do(n, worker.ParentDown{})
+		}
+	}
+}
+
+// Do gives a node a message now and returns its result; an error becomes the result.
+func (w *World) Do(n *Node, msg any) any {
+	fx := n.Core.Step(w.Now, msg)
+	w.apply(n, fx)
+	if fx.Err != nil {
+		return fx.Err
+	}
+	return fx.Result
+}
+
+// apply carries out effects in their order: persist, send, announce, act.
+func (w *World) apply(n *Node, fx skerry.Effects) {
+	for _, x := range fx.Writes {
+		if x.Value == nil {
+			delete(n.Store, x.Key)
+		} else {
+			n.Store[x.Key] = x.Value
+		}
+	}
+	for _, s := range fx.Sends {
+		w.deliver(n, s)
+	}
+	w.Events = append(w.Events, fx.Events...)
+	for _, a := range fx.Actions {
+		w.act(n, a)
+	}
+	w.schedule(n)
+}
+
+func (w *World) schedule(n *Node) {
+	at := n.Core.NextWake()
+	if at.IsZero() || at.Equal(n.wake) && n.wake.After(w.Now) {
+		return
+	}
+	n.wake = at
+	life := n.life
+	w.at(maxTime(at, w.Now), func() {
+		if n.Up && n.life == life && n.wake.Equal(at) {
+			n.wake = time.Time{}
+			w.apply(n, n.Core.Tick(w.Now))
+		}
+	})
+}
+
+func maxTime(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+func (w *World) at(t time.Time, fn func()) {
+	w.order++
+	heap.Push(&w.queue, event{t, w.order, fn})
+}
+
+func (w *World) deliver(n *Node, s skerry.Outgoing) {
+	msg, ok := s.Msg.(skerry.Message)
+	if !ok {
+		w.fault("%s sends %T, which is no message", n.Name, s.Msg)
+		return
+	}
+	to, link := w.parentOf(n), n
+	if s.To != "" {
+		name := s.To
+		if n != w.Root {
+			name = n.Name + "/" + s.To
+		}
+		if to = w.Clusters[name]; to == nil {
+			to = w.Workers[name]
+		}
+		link = to
+	}
+	if to == nil {
+		return
+	}
+	epoch := w.epoch[link.Name]
+	w.at(w.Now.Add(w.Latency), func() {
+		if !to.Up || w.epoch[link.Name] != epoch || w.cut[link.Name] {
+			return
+		}
+		switch {
+		case to == w.Root:
+			w.Do(to, root.ChildFrame{Name: n.Name, Msg: msg})
+		case s.To == "":
+			w.Do(to, cluster.ChildFrame{Name: short(n), Msg: msg})
+		case to.Name == short(to):
+			w.Do(to, cluster.ParentFrame{Msg: msg})
+		default:
+			w.Do(to, worker.ParentFrame{Msg: msg})
+		}
+	})
+}
+
+// Run lets time pass until nothing is left to do before the limit, and ends at the limit.
+func (w *World) Run(d time.Duration) {
+	end := w.Now.Add(d)
+	for steps := 0; len(w.queue) > 0 && !w.queue[0].at.After(end); steps++ {
+		e := heap.Pop(&w.queue).(event)
+		w.Now = maxTime(e.at, w.Now)
+		e.fn()
+		if steps > 20_000_000 {
+			w.fault("the world does not come to rest")
+			break
+		}
+	}
+	w.Now = end
+}
+
+func (w *World) fault(format string, args ...any) {
+	w.Faults = append(w.Faults, fmt.Sprintf(format, args...))
+}
+
+// RootCore gives the root's core.
+func (w *World) RootCore() *root.Core { return w.Root.Core.(*root.Core) }
+
+// ClusterCore gives a site's core.
+func (w *World) ClusterCore(name string) *cluster.Core { return w.Clusters[name].Core.(*cluster.Core) }
