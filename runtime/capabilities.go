@@ -1,5 +1,11 @@
 package runtime
 
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
 // Capabilities are the Linux capabilities of capabilities(7), by number.
 func Capabilities() []string {
 	return []string{
@@ -10,4 +16,23 @@ func Capabilities() []string {
 		"CAP_LEASE", "CAP_AUDIT_WRITE", "CAP_AUDIT_CONTROL", "CAP_SETFCAP", "CAP_MAC_OVERRIDE", "CAP_MAC_ADMIN", "CAP_SYSLOG",
 		"CAP_WAKE_ALARM", "CAP_BLOCK_SUSPEND", "CAP_AUDIT_READ", "CAP_PERFMON", "CAP_BPF", "CAP_CHECKPOINT_RESTORE",
 	}
+}
+
+// CapabilityNames completes the names of a Spec's field and expands ALL.
+func CapabilityNames(field string, names []string) ([]string, error) {
+	var out []string
+	for i, n := range names {
+		name := strings.ToUpper(n)
+		if name == "ALL" {
+			return Capabilities(), nil
+		}
+		if !strings.HasPrefix(name, "CAP_") {
+			name = "CAP_" + name
+		}
+		if !slices.Contains(Capabilities(), name) {
+			return nil, &InvalidSpec{Field: fmt.Sprintf("%s[%d]", field, i), Reason: fmt.Sprintf("%q is not a capability; see capabilities(7), or use ALL", n)}
+		}
+		out = append(out, name)
+	}
+	return out, nil
 }

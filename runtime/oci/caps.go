@@ -3,9 +3,7 @@
 package oci
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
@@ -27,11 +25,11 @@ func capabilities(spec runtime.Spec) (*specs.LinuxCapabilities, error) {
 	if spec.Privileged {
 		set = runtime.Capabilities()
 	}
-	drop, err := capNames("capDrop", spec.CapDrop)
+	drop, err := runtime.CapabilityNames("capDrop", spec.CapDrop)
 	if err != nil {
 		return nil, err
 	}
-	add, err := capNames("capAdd", spec.CapAdd)
+	add, err := runtime.CapabilityNames("capAdd", spec.CapAdd)
 	if err != nil {
 		return nil, err
 	}
@@ -44,22 +42,4 @@ func capabilities(spec runtime.Spec) (*specs.LinuxCapabilities, error) {
 	slices.Sort(set)
 	// What was asked for by name reaches users other than root, too; it must be inheritable for that.
 	return &specs.LinuxCapabilities{Bounding: set, Effective: set, Permitted: set, Inheritable: add, Ambient: add}, nil
-}
-
-func capNames(field string, names []string) ([]string, error) {
-	var out []string
-	for i, n := range names {
-		name := strings.ToUpper(n)
-		if name == "ALL" {
-			return runtime.Capabilities(), nil
-		}
-		if !strings.HasPrefix(name, "CAP_") {
-			name = "CAP_" + name
-		}
-		if !slices.Contains(runtime.Capabilities(), name) {
-			return nil, &runtime.InvalidSpec{Field: fmt.Sprintf("%s[%d]", field, i), Reason: fmt.Sprintf("%q is not a capability; see capabilities(7), or use ALL", n)}
-		}
-		out = append(out, name)
-	}
-	return out, nil
 }

@@ -18,10 +18,11 @@ import (
 	"skerry.dev/skerry/runtime/internal/probe"
 )
 
-// checkPrefix begins the IDs of self-test tasks, which List does not show.
-const checkPrefix = "skerry-check."
+// checkPrefix begins the IDs of self-test tasks. List does not show those of this process; it shows what the self-test
+// of an agent that crashed left behind.
+func checkPrefix() string { return fmt.Sprintf("skerry-check.%d.", os.Getpid()) }
 
-func isCheck(id runtime.TaskID) bool { return strings.HasPrefix(string(id), checkPrefix) }
+func isCheck(id runtime.TaskID) bool { return strings.HasPrefix(string(id), checkPrefix()) }
 
 // Check tries the runtimes in order of preference with a real container and keeps the first that passes.
 func (d *Driver) Check(ctx context.Context) (r runtime.Report) {
@@ -97,12 +98,6 @@ func (d *Driver) check(ctx context.Context, r *runtime.Report) {
 		r.Cause, r.Cure = err.Error(), "free space below "+d.opts.Dir
 		return
 	}
-	// What an interrupted self-test left.
-	for _, h := range d.tasks.List() {
-		if isCheck(h.ID) {
-			_ = d.Remove(ctx, h)
-		}
-	}
 	var causes, cures []string
 	for _, name := range d.opts.Runtimes {
 		path := lookPath(name)
@@ -139,7 +134,7 @@ func (d *Driver) try(ctx context.Context, path, layer string) error {
 	defer cancel()
 	const memory, pids = 64 * skerry.MiB, 16
 	h, err := d.start(ctx, runtime.Spec{
-		ID:        runtime.TaskID(fmt.Sprintf("%s%s.%d", checkPrefix, filepath.Base(path), time.Now().UnixNano())),
+		ID:        runtime.TaskID(fmt.Sprintf("%s%s.%d", checkPrefix(), filepath.Base(path), time.Now().UnixNano())),
 		RootFS:    []runtime.Mount{{Type: "overlay", Options: []string{"lowerdir=" + layer}}},
 		Args:      []string{"/probe"},
 		Resources: runtime.Resources{CPU: 500, Memory: memory, Pids: pids},

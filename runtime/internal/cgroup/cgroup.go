@@ -429,3 +429,12 @@ func keyed(path string) map[string]uint64 {
 	}
 	return m
 }
+
+// File is the path of a controller's file; empty when the controller is not mounted.
+func (g Group) File(controller, name string) string {
+	d := g.dir(controller)
+	if d == "" {
+		return ""
+	}
+	return filepath.Join(d, name)
+}

@@ -60,6 +60,32 @@ func (t *Task) supervisor() Process {
 	return Process{}
 }
 
+// sweep kills whatever an agent that died left on its way through a start: conmon and the runtime it called, which may
+// be about to put a process into the cgroup. All of them have the bundle on their command line.
+func (t *Task) sweep() {
+	for clean := 0; clean < 2; {
+		found := false
+		cmdlines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+		for _, c := range cmdlines {
+			data, err := os.ReadFile(c)
+			if err != nil || !bytes.Contains(data, []byte("\x00"+t.dir+"\x00")) {
+				continue
+			}
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(c)))
+			if p := Identify(pid); p.PID > 0 {
+				found = true
+				_ = p.Signal(unix.SIGKILL)
+			}
+		}
+		// Twice nothing: a process may have been forked behind the back of the first look.
+		clean++
+		if found {
+			clean = 0
+			time.Sleep(time.Millisecond)
+		}
+	}
+}
+
 func (t *Task) isSupervisor(pid int) bool {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	return err == nil && bytes.Contains(data, []byte("\x00-b\x00"+t.dir+"\x00"))
@@ -152,6 +178,9 @@ func (t *Task) Kill(timeout time.Duration) {
 
 // End kills the task and sees its supervisor off. It is the first step of a removal.
 func (t *Task) End(ctx context.Context) error {
+	if !t.Record().Ready {
+		t.sweep()
+	}
 	t.Kill(10 * time.Second)
 	sup := t.supervisor()
 	waitCtx, cancel := context.WithTimeout(ctx, 2*time.Second)

@@ -1,0 +1,326 @@
+//go:build linux
+
+package native
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/runtime/internal/cgroup"
+	"skerry.dev/skerry/runtime/internal/monitor"
+	"skerry.dev/skerry/runtime/internal/passwd"
+	"skerry.dev/skerry/runtime/internal/tty"
+)
+
+// defaultPath is the PATH of a task that names none.
+const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// Start makes and starts a process.
+func (d *Driver) Start(ctx context.Context, spec runtime.Spec) (h runtime.Handle, err error) {
+	if err := check(spec); err != nil {
+		return h, err
+	}
+	s, err := d.setup(spec)
+	if err != nil {
+		return h, err
+	}
+	t, err := d.tasks.Create(monitor.Record{
+		Handle: runtime.Handle{
+			ID: spec.ID, Instance: spec.Instance, Container: spec.Container, Labels: spec.Labels, Started: time.Now(),
+		},
+		Runtime: d.opts.Shim[0], Cgroup: path.Join(d.opts.CgroupParent, string(spec.ID)), StopSignal: int(spec.Signal()),
+	})
+	if err != nil {
+		return h, err
+	}
+	defer t.Unlock()
+	if err := d.bring(ctx, t, spec, s); err != nil {
+		// The caller's context may be what ended; cleaning up must not end with it.
+		cleanCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+		defer cancel()
+		return h, errors.Join(err, d.remove(cleanCtx, t))
+	}
+	return t.Record().Handle, nil
+}
+
+func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, s *setup) error {
+	if spec.Previous != "" {
+		if prev, err := d.tasks.Get(runtime.Handle{ID: spec.Previous}); err == nil {
+			if err := t.AdoptLog(prev); err != nil {
+				return err
+			}
+		}
+	}
+	r, g := spec.Resources, t.Group()
+	// The pids limit is the shim's to set, when it is out of the way.
+	if err := g.Create(cgroup.Limits{CPU: r.CPU, CPURequest: r.CPURequest, Memory: r.Memory, CPUSet: r.CPUSet}); err != nil {
+		return &runtime.StartError{Field: "resources", Err: err}
+	}
+	s.CgroupDirs, s.Unified = g.Dirs(), d.tasks.Tree().Unified()
+	if r.Pids > 0 {
+		s.PidsFile, s.PidsMax = g.File("pids", "pids.max"), strconv.FormatInt(r.Pids, 10)
+	}
+	if n := spec.Network; n != nil && len(n.DNS) > 0 && !slices.ContainsFunc(s.Mounts, func(m bind) bool { return m.Target == "/etc/resolv.conf" }) {
+		file := t.Path("resolv.conf")
+		if err := os.WriteFile(file, []byte(runtime.ResolvConf(n)), 0o644); err != nil {
+			return err
+		}
+		s.Mounts = append(s.Mounts, bind{Source: file, Target: "/etc/resolv.conf", Type: "bind", ReadOnly: true})
+	}
+	data, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(t.Path(setupFile), data, 0o600); err != nil {
+		return err
+	}
+	if err := t.Start(ctx, monitor.Launch{Runtime: d.opts.Shim[0], RuntimeArgs: d.opts.Shim[1:], LogMax: spec.LogMax(), TTY: spec.TTY}); err != nil {
+		return explain(spec, err)
+	}
+	t.Update(func(r *monitor.Record) { r.Ready, r.Handle.Started = true, time.Now() })
+	if err := t.Save(); err != nil {
+		return err
+	}
+	t.Watch()
+	return nil
+}
+
+// check refuses what a native process cannot have, before anything is touched.
+func check(spec runtime.Spec) error {
+	if err := spec.Check(); err != nil {
+		return err
+	}
+	no := func(a runtime.Ability, reason string) error {
+		return &runtime.Unsupported{Ability: a, Driver: "native", Reason: reason}
+	}
+	switch {
+	case spec.ReadOnlyRoot:
+		return no(runtime.AbilityReadOnlyRoot, "a native task sees the host's own root; use the oci runtime")
+	case spec.Seccomp == runtime.SeccompDefault:
+		return no(runtime.AbilitySeccomp, "system calls of native tasks are not filtered; use the oci runtime")
+	case spec.SharePID != nil:
+		return no(runtime.AbilityPIDNS, "native tasks have no process namespace of their own; they see each other anyway")
+	case len(spec.Devices) > 0:
+		return no(runtime.AbilityDevices, "a native task sees the host's devices; give its user access to them instead")
+	case len(spec.Sysctls) > 0:
+		return no(runtime.AbilitySysctls, "they would change the host; use the oci runtime")
+	case len(spec.RootFS) > 1 || len(spec.RootFS) == 1 && spec.RootFS[0].Type != "bind":
+		return no(runtime.AbilityImages, "layers need a root of their own; use the oci runtime, or give a directory or a program as one bind mount")
+	}
+	for i, m := range spec.Mounts {
+		if m.Type == "bind" {
+			if _, err := os.Stat(m.Source); err != nil {
+				return &runtime.InvalidSpec{Field: fmt.Sprintf("mounts[%d].source", i), Reason: m.Source + " does not exist on the host; create it first"}
+			}
+		}
+	}
+	if n := spec.Network; n != nil && n.NetNS != "" {
+		if _, err := os.Stat(n.NetNS); err != nil {
+			return &runtime.InvalidSpec{Field: "network.netns", Reason: fmt.Sprintf("%s cannot be joined: %v", n.NetNS, err)}
+		}
+	}
+	return nil
+}
+
+// setup turns a checked spec into what the shim does.
+func (d *Driver) setup(spec runtime.Spec) (*setup, error) {
+	s := &setup{
+		Args: slices.Clone(spec.Args), Env: spec.Env, Dir: spec.Dir, Hostname: spec.Hostname, NewPrivs: spec.AllowNewPrivileges || spec.Privileged, TTY: spec.TTY,
+	}
+	if !slices.ContainsFunc(s.Env, func(e string) bool { return strings.HasPrefix(e, "PATH=") }) {
+		s.Env = append([]string{defaultPath}, s.Env...)
+	}
+	if spec.Network != nil {
+		s.NetNS = spec.Network.NetNS
+	}
+	if len(spec.RootFS) == 1 {
+		if err := s.artifact(spec.RootFS[0].Source); err != nil {
+			return nil, err
+		}
+	}
+	if s.Dir == "" {
+		s.Dir = "/"
+	} else if !dirExists(s.Dir) && len(spec.Mounts) == 0 {
+		return nil, &runtime.InvalidSpec{Field: "dir", Reason: s.Dir + " is not a directory on this host; create it first"}
+	}
+	for _, m := range spec.Mounts {
+		s.Mounts = append(s.Mounts, bind{Source: m.Source, Target: path.Clean(m.Target), Type: m.Type, Data: strings.Join(m.Options, ","), ReadOnly: m.ReadOnly})
+	}
+	if spec.User != "" {
+		u, err := lookupUser(spec.User)
+		if err != nil {
+			return nil, err
+		}
+		s.User = &credential{u.UID, u.GID, u.Groups}
+	}
+	add, err := runtime.CapabilityNames("capAdd", spec.CapAdd)
+	if err != nil {
+		return nil, err
+	}
+	drop, err := runtime.CapabilityNames("capDrop", spec.CapDrop)
+	if err != nil {
+		return nil, err
+	}
+	for i, name := range runtime.Capabilities() {
+		if slices.Contains(add, name) {
+			s.Ambient = append(s.Ambient, uintptr(i))
+		} else if slices.Contains(drop, name) {
+			s.Drop = append(s.Drop, uintptr(i))
+		}
+	}
+	for i, u := range spec.Ulimits {
+		n, ok := rlimits()[strings.ToLower(u.Name)]
+		if !ok || u.Soft > u.Hard {
+			return nil, &runtime.InvalidSpec{Field: fmt.Sprintf("ulimits[%d]", i), Reason: fmt.Sprintf("%q with %d and %d is not a resource limit; see getrlimit(2)", u.Name, u.Soft, u.Hard)}
+		}
+		s.Rlimits = append(s.Rlimits, rlimit{n, u.Soft, u.Hard})
+	}
+	return s, nil
+}
+
+// artifact finds Args[0] in the root: the root itself when it is a program, a file below it when it is a directory.
+func (s *setup) artifact(source string) error {
+	st, err := os.Stat(source)
+	if err != nil {
+		return &runtime.InvalidSpec{Field: "rootfs[0].source", Reason: source + " does not exist on the host"}
+	}
+	if st.Mode().IsRegular() {
+		s.Args[0] = source
+		return nil
+	}
+	for _, dir := range []string{"", "bin", "usr/bin", "usr/local/bin"} {
+		if dir != "" && strings.Contains(s.Args[0], "/") {
+			break
+		}
+		p := filepath.Join(source, dir, filepath.Join("/", s.Args[0]))
+		if st, err := os.Stat(p); err == nil && st.Mode().IsRegular() {
+			s.Args[0] = p
+			return nil
+		}
+	}
+	if strings.HasPrefix(s.Args[0], "/") || !strings.Contains(s.Args[0], "/") {
+		return nil // a program of the host
+	}
+	return &runtime.StartError{Field: "args[0]", Hint: "check the path within the artifact", Err: fmt.Errorf("%s: no such file in %s", s.Args[0], source)}
+}
+
+func lookupUser(user string) (passwd.User, error) {
+	var files [2]*os.File
+	for i, name := range []string{"/etc/passwd", "/etc/group"} {
+		f, err := os.Open(name)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return passwd.User{}, err
+		}
+		if f != nil {
+			defer f.Close()
+		}
+		files[i] = f
+	}
+	// A nil file reads as an error, which is what a name without its file is.
+	u, err := passwd.Resolve(user, files[0], files[1])
+	if err != nil {
+		return u, &runtime.InvalidSpec{Field: "user", Reason: err.Error()}
+	}
+	return u, nil
+}
+
+func rlimits() map[string]int {
+	return map[string]int{
+		"as": unix.RLIMIT_AS, "core": unix.RLIMIT_CORE, "cpu": unix.RLIMIT_CPU, "data": unix.RLIMIT_DATA, "fsize": unix.RLIMIT_FSIZE,
+		"locks": unix.RLIMIT_LOCKS, "memlock": unix.RLIMIT_MEMLOCK, "msgqueue": unix.RLIMIT_MSGQUEUE, "nice": unix.RLIMIT_NICE,
+		"nofile": unix.RLIMIT_NOFILE, "nproc": unix.RLIMIT_NPROC, "rss": unix.RLIMIT_RSS, "rtprio": unix.RLIMIT_RTPRIO,
+		"sigpending": unix.RLIMIT_SIGPENDING, "stack": unix.RLIMIT_STACK,
+	}
+}
+
+// explain names the field that the shim's message begins with.
+func explain(spec runtime.Spec, err error) error {
+	refused, ok := errors.AsType[*monitor.CreateError](err)
+	if !ok {
+		return err
+	}
+	msg := refused.Message
+	if _, rest, ok := strings.Cut(msg, "runtime create failed: "); ok {
+		msg = rest
+	}
+	msg = strings.TrimSpace(msg)
+	se := &runtime.StartError{}
+	if field, rest, ok := strings.Cut(msg, ": "); ok && !strings.Contains(field, " ") {
+		se.Field, msg = field, rest
+	}
+	se.Err = errors.New(msg)
+	if se.Field == "args[0]" {
+		switch {
+		case strings.Contains(msg, "no such file") || strings.Contains(msg, "not found"):
+			se.Hint = fmt.Sprintf("check that %s is on this host, and its interpreter too", spec.Args[0])
+		case strings.Contains(msg, "permission denied"):
+			se.Hint = fmt.Sprintf("make %s executable (chmod +x) and reachable for the task's user", spec.Args[0])
+		case strings.Contains(msg, "format error"):
+			se.Hint = fmt.Sprintf("%s is not a program for this machine's architecture", spec.Args[0])
+		}
+	}
+	return se
+}
+
+// Exec runs a process beside a task: in its cgroup, namespaces and mounts, with its restrictions.
+func (d *Driver) Exec(ctx context.Context, h runtime.Handle, spec runtime.ExecSpec) (int, error) {
+	t, err := d.tasks.Get(h)
+	if err != nil {
+		return -1, err
+	}
+	if st := t.Status(); st.State != runtime.StateRunning {
+		return -1, fmt.Errorf("exec in %s: the task is %s", h.ID, st.State)
+	}
+	if len(spec.Args) == 0 || spec.Args[0] == "" {
+		return -1, &runtime.InvalidSpec{Field: "args", Reason: "is empty; name the program to run"}
+	}
+	var s setup
+	data, err := os.ReadFile(t.Path(setupFile))
+	if err != nil {
+		return -1, err
+	}
+	if err := json.Unmarshal(data, &s); err != nil {
+		return -1, fmt.Errorf("exec in %s: %w", h.ID, err)
+	}
+	s.Args, s.Env, s.NSPid = spec.Args, append(s.Env, spec.Env...), t.Record().Init.PID
+	if spec.Dir != "" {
+		s.Dir = spec.Dir
+	}
+	if spec.User != "" {
+		u, err := lookupUser(spec.User)
+		if err != nil {
+			return -1, err
+		}
+		s.User = &credential{u.UID, u.GID, u.Groups}
+	}
+	if data, err = json.Marshal(s); err != nil {
+		return -1, err
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return -1, err
+	}
+	defer r.Close()
+	go func() {
+		_, _ = w.Write(data)
+		w.Close()
+	}()
+	cmd := exec.Command(d.opts.Shim[0], slices.Concat(d.opts.Shim[1:], []string{"exec"})...)
+	cmd.Env = []string{defaultPath}
+	cmd.ExtraFiles = []*os.File{r}
+	return tty.Run(ctx, cmd, spec, nil)
+}

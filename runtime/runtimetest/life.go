@@ -1,0 +1,283 @@
+//go:build linux
+
+package runtimetest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry/runtime"
+)
+
+func (s *suite) check(t *testing.T) {
+	r := s.d.Check(t.Context())
+	t.Logf("%+v", r)
+	if !r.Passed || r.Driver != s.d.Name() || r.Took <= 0 || len(r.Abilities) == 0 {
+		t.Fatalf("the driver does not work here: %+v", r)
+	}
+	if hs, _ := s.d.List(t.Context()); len(hs) != 0 {
+		t.Errorf("the self-test left %v", hs)
+	}
+}
+
+func (s *suite) life(t *testing.T) {
+	t.Run("exit status", func(t *testing.T) {
+		for _, code := range []int{0, 1, 42, 255} {
+			before := time.Now().Add(-time.Second)
+			e, _ := s.run(t, s.spec("exit", fmt.Sprint(code)))
+			if e.Code != code || e.OOMKilled || e.Lost || e.At.Before(before) || e.At.After(time.Now().Add(time.Second)) {
+				t.Errorf("exit %d is reported as %+v", code, e)
+			}
+		}
+	})
+	t.Run("stop by signal", func(t *testing.T) {
+		h := s.start(t, s.spec("sleep"))
+		next := s.ready(t, s.d, h)
+		st, err := s.d.Status(t.Context(), h)
+		if err != nil || st.State != runtime.StateRunning || st.PID != h.PID || h.PID == 0 {
+			t.Errorf("status %+v, %v of %+v", st, err, h)
+		}
+		if err := s.d.Stop(t.Context(), h, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		if e := s.wait(t, s.d, h); e.Code != 3 || e.Signal != 0 {
+			t.Errorf("it ended as %+v, not as after SIGTERM", e)
+		}
+		if line, err := next(); err != nil || line != "terminated" {
+			t.Errorf("it printed %q, %v", line, err)
+		}
+		st, err = s.d.Status(t.Context(), h)
+		if err != nil || st.State != runtime.StateExited || st.Exit == nil || st.Exit.Code != 3 {
+			t.Errorf("status %+v, %v", st, err)
+		}
+		if err := s.d.Stop(t.Context(), h, time.Minute); err != nil {
+			t.Errorf("stop of what has ended: %v", err)
+		}
+	})
+	t.Run("stop by another signal", func(t *testing.T) {
+		sp := s.spec("sleep")
+		sp.StopSignal = syscall.SIGUSR1
+		h := s.start(t, sp)
+		next := s.ready(t, s.d, h)
+		if err := s.d.Stop(t.Context(), h, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		if line, err := next(); err != nil || !strings.Contains(line, "user defined") {
+			t.Errorf("it printed %q, %v", line, err)
+		}
+	})
+	t.Run("kill after grace", func(t *testing.T) {
+		h := s.start(t, s.spec("stubborn"))
+		s.ready(t, s.d, h)
+		if err := s.d.Stop(t.Context(), h, 10*time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+		if e := s.wait(t, s.d, h); e.Code != 137 || e.Signal != 9 || e.OOMKilled {
+			t.Errorf("it ended as %+v, not as after SIGKILL", e)
+		}
+	})
+	t.Run("a wait that is given up", func(t *testing.T) {
+		h := s.start(t, s.spec("sleep"))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() {
+			_, err := s.d.Wait(ctx, h)
+			done <- err
+		}()
+		s.ready(t, s.d, h)
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("what a program leaves behind", func(t *testing.T) {
+		h := s.start(t, s.spec("orphan"))
+		if e := s.wait(t, s.d, h); e.Code != 0 {
+			t.Errorf("it ended as %+v", e)
+		}
+	})
+	t.Run("remove", func(t *testing.T) {
+		h := s.start(t, s.spec("stubborn"))
+		s.ready(t, s.d, h)
+		for range 2 {
+			if err := s.d.Remove(t.Context(), h); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if syscall.Kill(h.PID, 0) == nil {
+			if stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", h.PID)); !strings.Contains(string(stat), ") Z ") {
+				t.Errorf("process %d is still there: %s", h.PID, stat)
+			}
+		}
+		for name, err := range map[string]error{
+			"wait":   second(s.d.Wait(t.Context(), h)),
+			"status": second(s.d.Status(t.Context(), h)),
+			"stop":   s.d.Stop(t.Context(), h, 0),
+		} {
+			if !errors.Is(err, runtime.ErrNotFound) {
+				t.Errorf("%s after remove gives %v", name, err)
+			}
+		}
+	})
+	t.Run("handle", func(t *testing.T) {
+		h := s.start(t, s.spec("exit", "5"))
+		data, err := json.Marshal(h)
+		if err != nil || len(data) > 1024 {
+			t.Errorf("%d bytes, %v", len(data), err)
+		}
+		var back runtime.Handle
+		if err := json.Unmarshal(data, &back); err != nil {
+			t.Fatal(err)
+		}
+		if e := s.wait(t, s.d, back); e.Code != 5 {
+			t.Errorf("%+v", e)
+		}
+		if h.Driver != s.d.Name() || h.Instance != "suite-1" || h.Container != "main" || h.Labels["suite"] != "yes" || h.Started.IsZero() {
+			t.Errorf("%+v", h)
+		}
+	})
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func (s *suite) many(t *testing.T) {
+	const n = 20
+	var wg sync.WaitGroup
+	errs := make(chan error, n)
+	for i := range n {
+		sp := s.spec("exit", fmt.Sprint(i))
+		wg.Go(func() {
+			errs <- func() error {
+				h, err := s.d.Start(t.Context(), sp)
+				if err != nil {
+					return err
+				}
+				e, err := s.d.Wait(t.Context(), h)
+				if err != nil || e.Code != i {
+					return fmt.Errorf("task %d: %+v, %v", i, e, err)
+				}
+				return s.d.Remove(t.Context(), h)
+			}()
+		})
+	}
+	wg.Wait()
+	close(errs)
+	for err := range errs {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func (s *suite) reattach(t *testing.T) {
+	dir := t.TempDir()
+	a := s.spec("sleep")
+	child := startChild(t, childJob{Dir: dir, Spec: a})
+	h := child.handle(t)
+	child.kill(t)
+
+	d := s.open(t, dir)
+	hs, err := d.List(t.Context())
+	if err != nil || len(hs) != 1 || hs[0].ID != a.ID || hs[0].PID != h.PID || hs[0].Labels["suite"] != "yes" {
+		t.Fatalf("listed %+v, %v", hs, err)
+	}
+	s.ready(t, d, hs[0])
+	if st, err := d.Status(t.Context(), h); err != nil || st.State != runtime.StateRunning {
+		t.Errorf("status %+v, %v", st, err)
+	}
+	if _, err := d.Start(t.Context(), a); !errors.Is(err, runtime.ErrExists) {
+		t.Errorf("a second start gives %v", err)
+	}
+	// The end comes while no agent is there to see it.
+	d.Close()
+	if err := syscall.Kill(h.PID, syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	d = s.open(t, dir)
+	if e := s.wait(t, d, h); e.Code != 3 {
+		t.Errorf("it ended as %+v", e)
+	}
+	d.Close()
+	d = s.open(t, dir)
+	if e := s.wait(t, d, h); e.Code != 3 {
+		t.Errorf("asked again, it ended as %+v", e)
+	}
+	if err := d.Remove(t.Context(), h); err != nil {
+		t.Error(err)
+	}
+	s.nothingLeft(t, dir)
+}
+
+// lost kills the supervisor: the task must not go on unseen, and its end must be told.
+func (s *suite) lost(t *testing.T) {
+	h := s.start(t, s.spec("stubborn"))
+	s.ready(t, s.d, h)
+	parent := parentOf(t, h.PID)
+	if parent <= 1 || parent == os.Getpid() {
+		t.Skip(&runtime.Unsupported{Driver: s.d.Name(), Reason: "tasks have no supervisor"})
+	}
+	if err := syscall.Kill(parent, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if e := s.wait(t, s.d, h); !e.Lost || e.Code != -1 {
+		t.Errorf("it ended as %+v", e)
+	}
+}
+
+func parentOf(t *testing.T, pid int) int {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(data)) {
+		var n int
+		if _, err := fmt.Sscanf(line, "PPid: %d", &n); err == nil {
+			return n
+		}
+	}
+	return 0
+}
+
+// crash kills the agent at many moments of a start; whatever is left can be listed and removed.
+func (s *suite) crash(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 16 {
+		sp := s.spec("stubborn")
+		child := startChild(t, childJob{dir, sp, i%2 == 1})
+		child.killAfter(t, time.Duration(i)*3*time.Millisecond)
+		d := s.open(t, dir)
+		hs, err := d.List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, h := range hs {
+			st, err := d.Status(t.Context(), h)
+			if err != nil {
+				t.Error(err)
+			}
+			t.Logf("killed after %d ms: %s", i*3, st.State)
+			if err := d.Remove(t.Context(), h); err != nil {
+				t.Error(err)
+			}
+		}
+		if cleaner, ok := d.(interface{ CleanUp(context.Context) error }); ok && i == 15 {
+			if err := cleaner.CleanUp(t.Context()); err != nil && !errors.Is(err, syscall.EBUSY) {
+				t.Error(err)
+			}
+		}
+		d.Close()
+		s.nothingLeft(t, dir)
+		if left, _ := filepath.Glob(filepath.Join(dir, "tasks", "suite-*")); len(left) > 0 {
+			t.Errorf("left: %v", left)
+		}
+	}
+}

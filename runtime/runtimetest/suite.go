@@ -1,0 +1,268 @@
+//go:build linux
+
+// Package runtimetest is the conformance suite of runtime.Driver: every driver passes it, or says by *runtime.Unsupported
+// what it cannot do. Only tests import it.
+package runtimetest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry/runtime"
+)
+
+// Options tell the suite what it cannot know of a driver.
+type Options struct {
+	// New opens the driver on a state directory. TestMain must call ChildMain with the same function.
+	New func(dir string) (runtime.Driver, error)
+	// CgroupParent is where the driver makes its groups.
+	CgroupParent string
+	// HostRoot says that tasks see the host's root directory instead of an image.
+	HostRoot bool
+}
+
+// Run runs the suite.
+func Run(t *testing.T, o Options) {
+	if os.Geteuid() != 0 {
+		t.Fatal("the suite needs root: it makes cgroups and mounts")
+	}
+	s := &suite{o: o, bin: Workload(t)}
+	s.root = Image(t, s.bin)
+	dir := t.TempDir()
+	s.d = s.open(t, dir)
+	t.Run("check", s.check)
+	t.Run("life", s.life)
+	t.Run("refusals", s.refusals)
+	t.Run("environment", s.environment)
+	t.Run("isolation", s.isolation)
+	t.Run("limits", s.limits)
+	t.Run("logs", s.logs)
+	t.Run("exec", s.exec)
+	t.Run("pause", s.pause)
+	t.Run("many", s.many)
+	t.Run("reattach", s.reattach)
+	t.Run("lost", s.lost)
+	t.Run("crash", s.crash)
+	hs, err := s.d.List(t.Context())
+	if err != nil || len(hs) != 0 {
+		t.Errorf("left over: %v %v", hs, err)
+	}
+	s.nothingLeft(t, dir)
+}
+
+type suite struct {
+	o    Options
+	d    runtime.Driver
+	bin  string // the workload on the host
+	root string // an image that holds it
+	next atomic.Int64
+}
+
+func (s *suite) open(t *testing.T, dir string) runtime.Driver {
+	t.Helper()
+	d, err := s.o.New(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+// Workload builds the program of the suite.
+func Workload(t testing.TB) string {
+	t.Helper()
+	bin := filepath.Join(t.TempDir(), "workload")
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", bin, "skerry.dev/skerry/runtime/runtimetest/workload")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build the workload: %v\n%s", err, out)
+	}
+	return bin
+}
+
+// Image makes a root directory with the workload in /bin.
+func Image(t testing.TB, bin string) string {
+	t.Helper()
+	root := filepath.Join(t.TempDir(), "image")
+	for _, d := range []string{"bin", "etc", "tmp", "data"} {
+		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data, err := os.ReadFile(bin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string][]byte{
+		"bin/workload": data,
+		"bin/noexec":   []byte("no program"),
+		"etc/passwd":   []byte("root:x:0:0:root:/root:/bin/sh\nmule:x:1234:5678:Mule:/:/bin/workload\n"),
+		"etc/group":    []byte("root:x:0:\nstable:x:5678:\nherd:x:777:mule\n"),
+	} {
+		mode := os.FileMode(0o644)
+		if name == "bin/workload" {
+			mode = 0o755
+		}
+		if err := os.WriteFile(filepath.Join(root, name), content, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Test directories are for root alone; the tasks' users must be able to enter.
+	for d := root; len(d) > len(os.TempDir()); d = filepath.Dir(d) {
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+// spec is a task that runs the workload.
+func (s *suite) spec(args ...string) runtime.Spec {
+	sp := runtime.Spec{
+		ID:        runtime.TaskID(fmt.Sprintf("suite-%d-%d.main.1", os.Getpid(), s.next.Add(1))),
+		Instance:  "suite-1",
+		Container: "main",
+		Args:      append([]string{"workload"}, args...),
+		Labels:    map[string]string{"suite": "yes"},
+	}
+	if s.o.HostRoot {
+		sp.RootFS = []runtime.Mount{{Type: "bind", Source: s.root}}
+	} else {
+		sp.RootFS = []runtime.Mount{{Type: "overlay", Options: []string{"lowerdir=" + s.root}}}
+	}
+	return sp
+}
+
+// program is the path of the workload inside a task.
+func (s *suite) program() string {
+	if s.o.HostRoot {
+		return filepath.Join(s.root, "bin/workload")
+	}
+	return "/bin/workload"
+}
+
+// start starts a task that is removed when the test ends. A driver that cannot do it skips the test.
+func (s *suite) start(t *testing.T, sp runtime.Spec) runtime.Handle {
+	t.Helper()
+	h, err := s.d.Start(t.Context(), sp)
+	skipUnsupported(t, err)
+	if err != nil {
+		t.Fatalf("start: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := s.d.Remove(context.Background(), h); err != nil {
+			t.Errorf("remove: %v", err)
+		}
+	})
+	return h
+}
+
+func skipUnsupported(t *testing.T, err error) {
+	t.Helper()
+	if u, ok := errors.AsType[*runtime.Unsupported](err); ok {
+		t.Skip(u)
+	}
+}
+
+// run runs a task to its end and gives what it printed.
+func (s *suite) run(t *testing.T, sp runtime.Spec) (runtime.Exit, string) {
+	t.Helper()
+	h := s.start(t, sp)
+	e := s.wait(t, s.d, h)
+	return e, s.output(t, s.d, h)
+}
+
+func (s *suite) wait(t *testing.T, d runtime.Driver, h runtime.Handle) runtime.Exit {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	e, err := d.Wait(ctx, h)
+	if err != nil {
+		t.Fatalf("wait: %v", err)
+	}
+	return e
+}
+
+func (s *suite) output(t *testing.T, d runtime.Driver, h runtime.Handle) string {
+	t.Helper()
+	var b strings.Builder
+	for _, e := range s.entries(t, d, h, runtime.LogOptions{}) {
+		b.WriteString(strings.TrimSuffix(e.Line, "\r") + "\n")
+	}
+	return b.String()
+}
+
+func (s *suite) entries(t *testing.T, d runtime.Driver, h runtime.Handle, o runtime.LogOptions) []runtime.LogEntry {
+	t.Helper()
+	l, ok := d.(runtime.Logger)
+	if !ok {
+		t.Skip(&runtime.Unsupported{Ability: runtime.AbilityLogs, Driver: d.Name(), Reason: "no Logger"})
+	}
+	st, err := l.OpenLog(t.Context(), h, o)
+	if err != nil {
+		t.Fatalf("log: %v", err)
+	}
+	defer st.Close()
+	var es []runtime.LogEntry
+	for {
+		e, err := st.Next()
+		if err == io.EOF {
+			return es
+		}
+		if err != nil {
+			t.Fatalf("log: %v", err)
+		}
+		es = append(es, e)
+	}
+}
+
+// ready waits until the task has printed its first line, and gives a function for the next ones.
+func (s *suite) ready(t *testing.T, d runtime.Driver, h runtime.Handle) (next func() (string, error)) {
+	t.Helper()
+	st, err := d.(runtime.Logger).OpenLog(t.Context(), h, runtime.LogOptions{Follow: true})
+	if err != nil {
+		t.Fatalf("log: %v", err)
+	}
+	t.Cleanup(func() { st.Close() })
+	e, err := st.Next()
+	if err != nil || e.Line != "ready" {
+		t.Fatalf("waited for ready, got %q, %v; the task printed %q", e.Line, err, s.output(t, d, h))
+	}
+	return func() (string, error) {
+		e, err := st.Next()
+		return e.Line, err
+	}
+}
+
+// nothingLeft looks for processes, mounts and cgroups that belong to a state directory.
+func (s *suite) nothingLeft(t *testing.T, dir string) {
+	t.Helper()
+	mounts, _ := os.ReadFile("/proc/self/mountinfo")
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, " "+dir+"/") {
+			t.Errorf("a mount is left: %s", line)
+		}
+	}
+	cmdlines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, c := range cmdlines {
+		if data, _ := os.ReadFile(c); bytes.Contains(data, []byte(dir+"/")) {
+			t.Errorf("a process is left: %s %s", filepath.Dir(c), bytes.ReplaceAll(data, []byte{0}, []byte(" ")))
+		}
+	}
+	for _, pattern := range []string{"/sys/fs/cgroup/%s/suite-%d-*", "/sys/fs/cgroup/*/%s/suite-%d-*"} {
+		left, _ := filepath.Glob(fmt.Sprintf(pattern, s.o.CgroupParent, os.Getpid()))
+		for _, l := range left {
+			t.Errorf("a cgroup is left: %s", l)
+		}
+	}
+}

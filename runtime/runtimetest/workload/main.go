@@ -1,0 +1,144 @@
+//go:build linux
+
+// Workload is the program that the conformance suite runs in every runtime. Each command proves one thing.
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func main() {
+	if len(os.Args) < 2 {
+		fail("name a command")
+	}
+	args := os.Args[2:]
+	switch os.Args[1] {
+	case "print":
+		for _, a := range args {
+			fmt.Println(a)
+		}
+	case "err":
+		fmt.Fprintln(os.Stderr, args[0])
+	case "exit":
+		os.Exit(number(args))
+	case "env":
+		fmt.Println(strings.Join(os.Environ(), "\n"))
+	case "cwd":
+		dir, err := os.Getwd()
+		check(err)
+		fmt.Println(dir)
+	case "id":
+		groups, _ := os.Getgroups()
+		fmt.Println(os.Getuid(), os.Getgid(), groups)
+	case "status":
+		status(args[0])
+	case "sleep": // until asked to end
+		c := make(chan os.Signal, 1)
+		signal.Notify(c, syscall.SIGTERM, syscall.SIGUSR1)
+		fmt.Println("ready")
+		fmt.Println((<-c).String())
+		os.Exit(3)
+	case "stubborn":
+		signal.Ignore(syscall.SIGTERM)
+		fmt.Println("ready")
+		select {
+		case <-time.After(time.Hour):
+		}
+	case "spin": // until that many milliseconds of processor time are used
+		limit := int64(number(args)) * 1e6
+		for {
+			var ts unix.Timespec
+			check(unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &ts))
+			if ts.Nano() > limit {
+				return
+			}
+		}
+	case "alloc":
+		b := bytes.Repeat([]byte{1}, number(args)<<20)
+		fmt.Println("allocated", len(b))
+	case "fork":
+		for i := range number(args) {
+			cmd := exec.Command("/proc/self/exe", "sleep")
+			if err := cmd.Start(); err != nil {
+				fmt.Println("refused")
+				os.Exit(i % 100)
+			}
+		}
+		os.Exit(100)
+	case "orphan": // leave a child behind that holds the output open
+		cmd := exec.Command("/proc/self/exe", "stubborn")
+		cmd.Stdout = os.Stdout
+		check(cmd.Start())
+		fmt.Println("left")
+	case "spam":
+		for i := range number(args) {
+			fmt.Printf("line %07d of noise\n", i)
+		}
+	case "cat":
+		_, err := io.Copy(os.Stdout, os.Stdin)
+		check(err)
+	case "read":
+		b, err := os.ReadFile(args[0])
+		check(err)
+		os.Stdout.Write(b)
+	case "write":
+		check(os.WriteFile(args[0], []byte(args[1]), 0o644))
+		fmt.Println("written")
+	case "chroot": // needs CAP_SYS_CHROOT
+		check(unix.Chroot("/"))
+	case "mount": // needs CAP_SYS_ADMIN
+		check(unix.Mount("none", "/tmp", "tmpfs", 0, ""))
+	case "tty":
+		w, err := unix.IoctlGetWinsize(0, unix.TIOCGWINSZ)
+		check(err)
+		fmt.Println("tty", w.Row, w.Col)
+	case "hostname":
+		name, err := os.Hostname()
+		check(err)
+		fmt.Println(name)
+	case "links":
+		b, err := os.ReadFile("/proc/self/net/dev")
+		check(err)
+		fmt.Println(strings.Count(string(b), ":"))
+	default:
+		fail("unknown command " + os.Args[1])
+	}
+}
+
+func status(key string) {
+	b, err := os.ReadFile("/proc/self/status")
+	check(err)
+	for line := range strings.Lines(string(b)) {
+		if k, v, _ := strings.Cut(line, ":"); k == key {
+			fmt.Println(strings.TrimSpace(v))
+		}
+	}
+}
+
+func number(args []string) int {
+	n, err := strconv.Atoi(args[0])
+	check(err)
+	return n
+}
+
+func check(err error) {
+	if err != nil {
+		fail(err.Error())
+	}
+}
+
+func fail(msg string) {
+	fmt.Fprintln(os.Stderr, msg)
+	os.Exit(90)
+}
