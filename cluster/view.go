@@ -3,45 +3,26 @@ package cluster
 import (
 	"slices"
 	"strings"
-	"time"
 
 	"skerry.dev/skerry"
 )
 
-// Worker is what the site's API shows of a worker.
-type Worker struct {
-	Name      skerry.WorkerName   `json:"name"`
-	Connected bool                `json:"connected"`
-	Lost      bool                `json:"lost,omitempty"`
-	Since     time.Time           `json:"since,omitzero"`
-	Hold      string              `json:"hold,omitempty"`
-	Refusing  string              `json:"refusing,omitempty"`
-	Facts     *skerry.WorkerFacts `json:"facts,omitempty"`
-	Reserved  skerry.Resources    `json:"reserved"`
-	Available skerry.Resources    `json:"available"`
-	Used      skerry.Resources    `json:"used"`
-	ReportAt  time.Time           `json:"reportAt,omitzero"`
-	Instances int                 `json:"instances"`
-	Version   string              `json:"version,omitempty"`
-	Machine   string              `json:"machine,omitempty"`
-}
-
 // Workers lists the site's workers by name.
-func (c *Core) Workers() []Worker {
+func (c *Core) Workers() []skerry.WorkerView {
 	count := map[string]int{}
 	for _, p := range c.places {
 		count[p.Worker]++
 	}
-	out := make([]Worker, 0, len(c.workers))
+	out := make([]skerry.WorkerView, 0, len(c.workers))
 	for name, w := range c.workers {
-		v := Worker{Name: skerry.WorkerName(name), Lost: w.lost, Hold: w.Hold, Refusing: w.refusing(), Facts: w.Facts, Reserved: w.reserved,
+		v := skerry.WorkerView{Name: skerry.WorkerName(name), Lost: w.lost, Hold: w.Hold, Refusing: w.refusing(), Facts: w.Facts, Reserved: w.reserved,
 			Available: w.available(), Used: w.report.Used, ReportAt: w.reportAt, Instances: count[name]}
 		if k := c.Kids.Get(name); k != nil {
 			v.Connected, v.Since, v.Version, v.Machine = k.Connected, k.Since, k.Version, k.Machine
 		}
 		out = append(out, v)
 	}
-	slices.SortFunc(out, func(a, b Worker) int { return strings.Compare(string(a.Name), string(b.Name)) })
+	slices.SortFunc(out, func(a, b skerry.WorkerView) int { return strings.Compare(string(a.Name), string(b.Name)) })
 	return out
 }
 

@@ -429,23 +429,12 @@ func (c *Core) sites(app skerry.AppKey) []*sched.Cluster {
 	return out
 }
 
-// Site is what the root shows of a cluster.
-type Site struct {
-	Name      skerry.ClusterName   `json:"name"`
-	Connected bool                 `json:"connected"`
-	Since     time.Time            `json:"since"`
-	Version   string               `json:"version,omitempty"`
-	Report    skerry.ClusterReport `json:"report"`
-	ReportAt  time.Time            `json:"reportAt,omitzero"`
-	Instances int                  `json:"instances"`
-}
-
 // Sites lists the clusters.
-func (c *Core) Sites() []Site {
-	var out []Site
+func (c *Core) Sites() []skerry.ClusterView {
+	var out []skerry.ClusterView
 	for _, name := range c.Kids.Names() {
 		k := c.Kids.Get(name)
-		s := Site{Name: skerry.ClusterName(name), Connected: k.Connected, Since: k.Since, Version: k.Version, Instances: len(c.Apps.HeldBy(name))}
+		s := skerry.ClusterView{Name: skerry.ClusterName(name), Connected: k.Connected, Since: k.Since, Version: k.Version, Instances: len(c.Apps.HeldBy(name))}
 		if r := c.reports[name]; r != nil {
 			s.Report, s.ReportAt = r.report, r.at
 		}

@@ -1,0 +1,53 @@
+// Package api serves the REST interface of root and cluster and holds its client. It knows people, scopes and HTTP;
+// what is done is the business of the Backend. Main, ctl and tests import it.
+package api
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/journal"
+)
+
+// Backend is a role's server as the API sees it. Errors are *skerry.Error where a user can do something about them.
+type Backend interface {
+	Tier() skerry.Tier // root or cluster
+	Name() string      // the cluster's name; the federation's at the root
+	// Do carries out a user's message (package apps) once it is persisted. Images of an apps.Apply are resolved to
+	// digests on the way.
+	Do(ctx context.Context, msg any) (any, error)
+
+	Apps(ctx context.Context) ([]skerry.AppView, error)
+	App(ctx context.Context, key skerry.AppKey) (skerry.AppView, error) // with its manifest
+	Instances(ctx context.Context) ([]skerry.Instance, error)
+	Explain(ctx context.Context, id skerry.InstanceID) (skerry.Explanation, error)
+	Orgs(ctx context.Context) ([]apps.Org, error)
+	Namespaces(ctx context.Context) ([]apps.Namespace, error)
+	Usage(ctx context.Context, org string) (apps.Usage, error)
+
+	Journal() *journal.Journal
+	// Clusters answers at the root, Workers at a cluster; the other gives an error of code wrong-tier.
+	Clusters(ctx context.Context) ([]skerry.ClusterView, error)
+	Workers(ctx context.Context) ([]skerry.WorkerView, error)
+	// RemoveChild forgets a child that is not connected, and revokes it.
+	RemoveChild(ctx context.Context, name, actor string) error
+	// HoldWorker keeps new work from a worker; an empty reason ends that.
+	HoldWorker(ctx context.Context, name, reason string) error
+
+	// Authority makes tokens and lists and revokes children.
+	Authority() *auth.Authority
+	// ServeInstance passes a request on to the worker that runs an instance. rest is the path below the instance:
+	// "/logs", "/exec", "/portforward", "/stats". The caller has checked that the user may.
+	ServeInstance(w http.ResponseWriter, r *http.Request, id skerry.InstanceID, rest string)
+	// Registry serves the OCI distribution API of the built-in registry below /v2/.
+	Registry() http.Handler
+	// WriteMetrics writes Prometheus text.
+	WriteMetrics(w http.ResponseWriter)
+	// Ready gives nil, or why the role cannot do its work now.
+	Ready() error
+	Started() time.Time
+}

@@ -1,0 +1,98 @@
+package apps
+
+import "skerry.dev/skerry"
+
+// View shows an application; manifest says whether to include what was applied.
+func (c *Controller) View(a *App, origin string, manifest bool) skerry.AppView {
+	v := skerry.AppView{Key: a.Key(), Org: a.Org, Gen: a.Gen, Deployed: a.Deployed, Deleting: a.Deleting, Origin: origin,
+		CreatedAt: a.CreatedAt, UpdatedAt: a.UpdatedAt, Author: a.Author}
+	if manifest {
+		m := a.Manifest
+		v.Manifest = &m
+	}
+	for i := range a.Manifest.Spec.Services {
+		v.Services = append(v.Services, c.viewService(a, &a.Manifest.Spec.Services[i]))
+	}
+	v.Status = status(&v)
+	return v
+}
+
+func (c *Controller) viewService(a *App, s *skerry.ServiceSpec) skerry.ServiceView {
+	v := skerry.ServiceView{Name: s.Name, Mode: s.Mode, Image: s.Image, Digest: a.Digests[s.Image], Revision: a.revisions[s.Name]}
+	list := c.Instances(skerry.ServiceKey{App: a.Key(), Service: s.Name})
+	switch s.Mode {
+	case skerry.ModePerWorker:
+		for _, i := range list {
+			v.Want += i.Want
+		}
+	case skerry.ModeJob, skerry.ModeCron:
+		v.Want = *s.Job.Completions
+	default:
+		v.Want = *s.Replicas
+	}
+	byHolder := map[string]bool{}
+	for _, i := range list {
+		v.Restarts += i.Restarts
+		if !i.Live() {
+			continue
+		}
+		v.Instances++
+		ready := 0
+		if i.IsReady() {
+			ready = 1
+		}
+		if s.Mode == skerry.ModePerWorker {
+			ready = i.Have
+		}
+		v.Ready += ready
+		if i.Revision == v.Revision {
+			v.UpToDate++
+		}
+		// The root gets one sum per site; a site's own instances each have their own.
+		if i.QoS != nil && (i.Worker != "" || !byHolder[i.Holder]) {
+			byHolder[i.Holder] = true
+			sum := *i.QoS
+			if v.QoS != nil {
+				sum = v.QoS.Add(sum)
+			}
+			v.QoS = &sum
+		}
+	}
+	for _, r := range a.Runs[s.Name] {
+		v.Runs = append(v.Runs, skerry.RunView{ID: r.ID, StartedAt: r.StartedAt, EndedAt: r.EndedAt, Succeeded: r.Succeeded, Failed: r.Failed, Result: r.Result})
+	}
+	return v
+}
+
+func status(v *skerry.AppView) string {
+	switch {
+	case v.Deleting:
+		return "Deleting"
+	case !v.Deployed:
+		return "Registered"
+	}
+	ready, done, jobs := true, true, 0
+	some := false
+	for _, s := range v.Services {
+		if s.Mode == skerry.ModeJob || s.Mode == skerry.ModeCron {
+			jobs++
+			if n := len(s.Runs); n == 0 || s.Runs[n-1].Result == "" {
+				done = false
+			} else if s.Runs[n-1].Result == "Failed" {
+				return "Degraded"
+			}
+			continue
+		}
+		ready = ready && s.Ready >= s.Want && s.UpToDate == s.Instances
+		some = some || s.Ready > 0
+	}
+	switch {
+	case jobs == len(v.Services) && done:
+		return "Completed"
+	case ready && (jobs < len(v.Services) || done):
+		return "Ready"
+	case some:
+		return "Degraded"
+	}
+	return "Progressing"
+}

@@ -1,0 +1,269 @@
+// Package loop runs a pure core: it feeds it messages one at a time, persists what it wants persisted, then sends, then
+// announces, then acts, then answers. All three roles use it; it knows nothing of what a core decides.
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/store"
+)
+
+// Core is a role as a state machine.
+type Core interface {
+	Step(now time.Time, msg any) skerry.Effects
+	Tick(now time.Time) skerry.Effects
+	// NextWake is when Tick has something to do; the zero time means never.
+	NextWake() time.Time
+}
+
+// Host carries out effects. Its methods are called from the loop's goroutine, in this order for each batch, and must not
+// wait for the loop.
+type Host interface {
+	// Record gives the writes that keep events; they go into the same commit.
+	Record(now time.Time, events []skerry.Event) []skerry.Write
+	Send(to string, msg skerry.Message)
+	Announce(events []skerry.Event, changed []skerry.Change)
+	Act(action any)
+}
+
+// Limits of a loop.
+const (
+	queueLength = 1024 // inputs that wait; a full queue holds their senders up
+	batchLength = 256  // inputs that share one commit
+)
+
+// ErrStopped says that the loop has ended.
+var ErrStopped = errors.New("the role is stopping")
+
+// Loop owns a core. Only its goroutine touches the core.
+type Loop struct {
+	core  Core
+	store store.Store
+	host  Host
+	in    chan input
+	done  chan struct{}
+	clock func() time.Time
+	// readOnly is not nil for a loop that only answers View, because the store takes no writes.
+	readOnly error
+}
+
+type input struct {
+	msg   any
+	view  func()
+	reply chan reply
+}
+
+type reply struct {
+	result any
+	err    error
+}
+
+// New makes a loop; Run starts it. A readOnly error makes a loop that answers View and refuses all else with that error.
+func New(core Core, st store.Store, host Host, readOnly error) *Loop {
+	return &Loop{core: core, store: st, host: host, in: make(chan input, queueLength), done: make(chan struct{}), clock: time.Now, readOnly: readOnly}
+}
+
+// Do gives the core a message and returns its result once everything that follows from it is persisted.
+func (l *Loop) Do(ctx context.Context, msg any) (any, error) {
+	return l.ask(ctx, input{msg: msg, reply: make(chan reply, 1)})
+}
+
+// View runs fn while nothing changes the core. fn must copy what it wants to keep, and be quick.
+func (l *Loop) View(ctx context.Context, fn func()) error {
+	_, err := l.ask(ctx, input{view: fn, reply: make(chan reply, 1)})
+	return err
+}
+
+func (l *Loop) ask(ctx context.Context, in input) (any, error) {
+	select {
+	case l.in <- in:
+	case <-l.done:
+		return nil, ErrStopped
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	select {
+	case r := <-in.reply:
+		return r.result, r.err
+	case <-l.done:
+		select {
+		case r := <-in.reply:
+			return r.result, r.err
+		default:
+			return nil, ErrStopped
+		}
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Post gives the core a message that nobody waits for. It waits while the queue is full and reports whether the message
+// was taken.
+func (l *Loop) Post(msg any) bool {
+	select {
+	case l.in <- input{msg: msg}:
+		return true
+	case <-l.done:
+		return false
+	}
+}
+
+// Run works until ctx ends (nil) or the store refuses a commit (its error). first are effects from loading the core.
+func (l *Loop) Run(ctx context.Context, first skerry.Effects) error {
+	defer close(l.done)
+	if l.readOnly != nil {
+		return l.runReadOnly(ctx)
+	}
+	if err := l.carryOut(ctx, first, nil); err != nil {
+		return err
+	}
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		l.arm(timer)
+		var fx skerry.Effects
+		var waiting []pending
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+			fx = l.core.Tick(l.clock())
+		case in := <-l.in:
+			fx, waiting = l.batch(in)
+		}
+		if err := l.carryOut(ctx, fx, waiting); err != nil {
+			return err
+		}
+	}
+}
+
+func (l *Loop) arm(timer *time.Timer) {
+	at := l.core.NextWake()
+	if at.IsZero() {
+		timer.Reset(time.Hour)
+		return
+	}
+	timer.Reset(max(at.Sub(l.clock()), 0))
+}
+
+// pending is an answer that waits for the commit.
+type pending struct {
+	to    chan reply
+	reply reply
+}
+
+// batch steps through what has queued up, so that it shares one commit.
+func (l *Loop) batch(in input) (skerry.Effects, []pending) {
+	var all skerry.Effects
+	var waiting []pending
+	for n := 0; ; n++ {
+		if in.view != nil {
+			in.view()
+			in.reply <- reply{}
+		} else {
+			fx := l.core.Step(l.clock(), in.msg)
+			all.Merge(fx)
+			if in.reply != nil {
+				waiting = append(waiting, pending{in.reply, reply{fx.Result, fx.Err}})
+			}
+		}
+		if n+1 >= batchLength {
+			return all, waiting
+		}
+		select {
+		case in = <-l.in:
+		default:
+			return all, waiting
+		}
+	}
+}
+
+func (l *Loop) carryOut(ctx context.Context, fx skerry.Effects, waiting []pending) error {
+	now := l.clock()
+	writes := append(fx.Writes, l.host.Record(now, fx.Events)...)
+	if len(writes) > 0 {
+		if err := l.commit(ctx, writes); err != nil {
+			for _, p := range waiting {
+				p.to <- reply{nil, StoreError(err)}
+			}
+			return err
+		}
+	}
+	for _, s := range fx.Sends {
+		if m, ok := s.Msg.(skerry.Message); ok {
+			l.host.Send(s.To, m)
+		}
+	}
+	l.host.Announce(fx.Events, fx.Changed)
+	for _, a := range fx.Actions {
+		l.host.Act(a)
+	}
+	for _, p := range waiting {
+		p.to <- p.reply
+	}
+	return nil
+}
+
+// commit writes the last value of each key.
+func (l *Loop) commit(ctx context.Context, writes []skerry.Write) error {
+	last := make(map[string]int, len(writes))
+	for i, w := range writes {
+		last[w.Key] = i
+	}
+	ops := make([]store.Op, 0, len(last))
+	for i, w := range writes {
+		if last[w.Key] == i {
+			ops = append(ops, store.Op{Key: w.Key, Value: w.Value, Delete: w.Value == nil})
+		}
+	}
+	// A stopping role still finishes what it has begun.
+	_, err := l.store.Commit(context.WithoutCancel(ctx), ops)
+	return err
+}
+
+// StoreError gives the error that a user sees when the store refused a commit.
+func StoreError(err error) error {
+	if errors.Is(err, store.ErrFull) {
+		e := skerry.Errorf(skerry.CodeFull, "the disk is full; nothing was changed")
+		e.Cause = err
+		return e.WithHint("free some space; the role goes on by itself, and what runs is not touched")
+	}
+	e := skerry.Errorf(skerry.CodeUnavailable, "the store does not take writes; nothing was changed: %v", err)
+	e.Cause = err
+	return e
+}
+
+func (l *Loop) runReadOnly(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case in := <-l.in:
+			switch {
+			case in.view != nil:
+				in.view()
+				in.reply <- reply{}
+			case in.reply != nil:
+				in.reply <- reply{nil, StoreError(l.readOnly)}
+			}
+		}
+	}
+}
+
+// Load hands every record of a store to load, in key order.
+func Load(ctx context.Context, st store.Store, load func(key string, value []byte) error) error {
+	records, _, err := st.List(ctx, "")
+	if err != nil {
+		return fmt.Errorf("read the store: %w", err)
+	}
+	for _, r := range records {
+		if err := load(r.Key, r.Value); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,180 @@
+// Package journal keeps the newest events of a role and tells subscribers of events and changes as they happen. Role
+// servers own one each; it writes nothing itself but says what to write.
+package journal
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// Limits bound what is kept. Zero means the default.
+type Limits struct {
+	Events int           // default 2,000
+	Age    time.Duration // default 7 days
+}
+
+// subscriberBuffer is how many notices wait for a slow subscriber before it is told to look at everything again.
+const subscriberBuffer = 256
+
+const prefix = "event/"
+
+// Journal is safe for concurrent use.
+type Journal struct {
+	limits Limits
+
+	mu     sync.Mutex
+	events []skerry.Event // oldest first
+	seq    uint64
+	subs   map[*Subscription]bool
+}
+
+// New makes an empty journal.
+func New(l Limits) *Journal {
+	if l.Events <= 0 {
+		l.Events = 2000
+	}
+	if l.Age <= 0 {
+		l.Age = 7 * 24 * time.Hour
+	}
+	return &Journal{limits: l, subs: map[*Subscription]bool{}}
+}
+
+// Load takes a record of the store and reports whether it is one of ours. Records come in key order, oldest first.
+func (j *Journal) Load(key string, value []byte) (bool, error) {
+	rest, ok := strings.CutPrefix(key, prefix)
+	if !ok {
+		return false, nil
+	}
+	var e skerry.Event
+	seq, err := strconv.ParseUint(rest, 10, 64)
+	if err == nil {
+		err = json.Unmarshal(value, &e)
+	}
+	if err != nil {
+		return true, fmt.Errorf("record %s: %w", key, err)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	e.Seq = seq
+	j.events = append(j.events, e)
+	j.seq = max(j.seq, seq)
+	return true, nil
+}
+
+func key(seq uint64) string { return fmt.Sprintf("%s%020d", prefix, seq) }
+
+// Record numbers events, keeps them, and gives the writes that make that durable, those that delete old ones included.
+func (j *Journal) Record(now time.Time, events []skerry.Event) []skerry.Write {
+	if len(events) == 0 {
+		return nil
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var writes []skerry.Write
+	for i := range events {
+		j.seq++
+		events[i].Seq = j.seq
+		data, err := json.Marshal(events[i])
+		if err != nil {
+			panic("events always marshal: " + err.Error())
+		}
+		writes = append(writes, skerry.Write{Key: key(j.seq), Value: data})
+		j.events = append(j.events, events[i])
+	}
+	drop := max(len(j.events)-j.limits.Events, 0)
+	for drop < len(j.events) && now.Sub(j.events[drop].At) > j.limits.Age {
+		drop++
+	}
+	for _, e := range j.events[:drop] {
+		writes = append(writes, skerry.Write{Key: key(e.Seq)})
+	}
+	j.events = append(j.events[:0], j.events[drop:]...)
+	return writes
+}
+
+// List gives the kept events for which keep is true, oldest first; at most limit of the newest if limit > 0.
+func (j *Journal) List(limit int, keep func(*skerry.Event) bool) []skerry.Event {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	out := []skerry.Event{}
+	for i := range j.events {
+		if keep == nil || keep(&j.events[i]) {
+			out = append(out, j.events[i])
+		}
+	}
+	if limit > 0 && len(out) > limit {
+		out = out[len(out)-limit:]
+	}
+	return out
+}
+
+// Notice is what a subscriber receives: an event or a change, or that it missed some and must look at everything again.
+type Notice struct {
+	Event  *skerry.Event
+	Change *skerry.Change
+	Missed bool
+}
+
+// Subscription receives notices on C until Close.
+type Subscription struct {
+	C      chan Notice
+	j      *Journal
+	missed bool
+}
+
+// Subscribe begins to receive notices.
+func (j *Journal) Subscribe() *Subscription {
+	s := &Subscription{C: make(chan Notice, subscriberBuffer), j: j}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.subs[s] = true
+	return s
+}
+
+// Close ends a subscription. It is idempotent; C is not closed.
+func (s *Subscription) Close() {
+	s.j.mu.Lock()
+	defer s.j.mu.Unlock()
+	delete(s.j.subs, s)
+}
+
+// Announce tells the subscribers. It never waits: one that is too slow misses notices and is told so.
+func (j *Journal) Announce(events []skerry.Event, changed []skerry.Change) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if len(j.subs) == 0 {
+		return
+	}
+	for s := range j.subs {
+		for i := range events {
+			e := events[i]
+			s.offer(Notice{Event: &e})
+		}
+		for i := range changed {
+			c := changed[i]
+			s.offer(Notice{Change: &c})
+		}
+	}
+}
+
+func (s *Subscription) offer(n Notice) {
+	if s.missed {
+		select {
+		case s.C <- Notice{Missed: true}:
+			s.missed = false
+		default:
+			return
+		}
+	}
+	select {
+	case s.C <- n:
+	default:
+		s.missed = true
+	}
+}

@@ -1,0 +1,85 @@
+package skerry
+
+import "time"
+
+// What the API shows. Views are made for reading; nothing decides by them.
+
+// AppView is an application with how it fares.
+type AppView struct {
+	Key       AppKey        `json:"key"`
+	Org       string        `json:"org"`
+	Gen       Generation    `json:"generation"`
+	Deployed  bool          `json:"deployed"`
+	Deleting  bool          `json:"deleting,omitempty"`
+	Origin    string        `json:"origin" doc:"The tier that the application belongs to: root or cluster."`
+	CreatedAt time.Time     `json:"createdAt,omitzero"`
+	UpdatedAt time.Time     `json:"updatedAt,omitzero"`
+	Author    string        `json:"author,omitempty"`
+	Status    string        `json:"status" doc:"Registered, Progressing, Ready, Degraded, Deleting or Completed."`
+	Services  []ServiceView `json:"services"`
+	Manifest  *Application  `json:"manifest,omitempty"`
+}
+
+// ServiceView is a service with how many of its instances there are.
+type ServiceView struct {
+	Name      string    `json:"name"`
+	Mode      Mode      `json:"mode"`
+	Image     string    `json:"image,omitempty"`
+	Digest    string    `json:"digest,omitempty"`
+	Revision  string    `json:"revision,omitempty"`
+	Want      int       `json:"want"`
+	Ready     int       `json:"ready"`
+	UpToDate  int       `json:"upToDate"`
+	Instances int       `json:"instances"`
+	Restarts  int       `json:"restarts"`
+	QoS       *QoS      `json:"qos,omitempty"`
+	Runs      []RunView `json:"runs,omitempty"`
+}
+
+// RunView is one run of a job.
+type RunView struct {
+	ID        string    `json:"id"`
+	StartedAt time.Time `json:"startedAt"`
+	EndedAt   time.Time `json:"endedAt,omitzero"`
+	Succeeded int       `json:"succeeded"`
+	Failed    int       `json:"failed"`
+	Result    string    `json:"result,omitempty"`
+}
+
+// ClusterView is what the root shows of a site: aggregates only.
+type ClusterView struct {
+	Name      ClusterName   `json:"name"`
+	Connected bool          `json:"connected"`
+	Since     time.Time     `json:"since,omitzero"`
+	Version   string        `json:"version,omitempty"`
+	Report    ClusterReport `json:"report"`
+	ReportAt  time.Time     `json:"reportAt,omitzero"`
+	Instances int           `json:"instances"`
+}
+
+// WorkerView is what a site shows of a worker to its own operator.
+type WorkerView struct {
+	Name      WorkerName   `json:"name"`
+	Connected bool         `json:"connected"`
+	Lost      bool         `json:"lost,omitempty"`
+	Since     time.Time    `json:"since,omitzero"`
+	Hold      string       `json:"hold,omitempty" doc:"Why an operator keeps new work away."`
+	Refusing  string       `json:"refusing,omitempty" doc:"Why it takes nothing new."`
+	Facts     *WorkerFacts `json:"facts,omitempty"`
+	Reserved  Resources    `json:"reserved"`
+	Available Resources    `json:"available"`
+	Used      Resources    `json:"used"`
+	ReportAt  time.Time    `json:"reportAt,omitzero"`
+	Instances int          `json:"instances"`
+	Version   string       `json:"version,omitempty"`
+	Machine   string       `json:"machine,omitempty"`
+}
+
+// Explanation tells how an instance came to where it is, or why it is nowhere.
+type Explanation struct {
+	Instance Instance  `json:"instance"`
+	Decision *Decision `json:"decision,omitempty"`
+	Deadline time.Time `json:"deadline,omitzero"`
+	RetryAt  time.Time `json:"retryAt,omitzero"`
+	Tried    []string  `json:"tried,omitempty"`
+}
