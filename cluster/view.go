@@ -82,41 +82,65 @@ func (c *Core) show(p *placement) skerry.Instance {
 	return v
 }
 
-// RootApp is an application of the root of which something runs here.
-type RootApp struct {
-	Key      skerry.AppKey                 `json:"key"`
-	Org      string                        `json:"org"`
-	Gen      skerry.Generation             `json:"generation"`
-	Services map[string]skerry.ServiceSpec `json:"services"`
+// AppViews lists the site's own applications and what it holds of the root's, by key.
+func (c *Core) AppViews(manifest bool) []skerry.AppView {
+	out := []skerry.AppView{}
+	for _, a := range c.Apps.Apps() {
+		out = append(out, c.Apps.View(a, "cluster", manifest))
+	}
+	return append(out, c.rootApps()...)
 }
 
-// RootApps lists the root's applications that the site holds, as far as it knows them.
-func (c *Core) RootApps() []RootApp {
-	by := map[skerry.AppKey]*RootApp{}
-	add := func(a *skerry.Assignment) {
-		r := by[a.Service.App]
-		if r == nil {
-			r = &RootApp{Key: a.Service.App, Org: a.Org, Services: map[string]skerry.ServiceSpec{}}
-			by[a.Service.App] = r
+// rootApps shows the root's applications as far as this site knows them: the services and instances that it holds.
+func (c *Core) rootApps() []skerry.AppView {
+	by := map[skerry.AppKey]*skerry.AppView{}
+	services := map[skerry.ServiceKey]*skerry.ServiceView{}
+	see := func(a *skerry.Assignment) *skerry.ServiceView {
+		v := by[a.Service.App]
+		if v == nil {
+			v = &skerry.AppView{Key: a.Service.App, Org: a.Org, Deployed: true, Origin: "root", Status: "Ready"}
+			by[a.Service.App] = v
 		}
-		r.Gen = max(r.Gen, a.Gen)
-		r.Services[a.Service.Service] = a.Spec
+		v.Gen = max(v.Gen, a.Gen)
+		s := services[a.Service]
+		if s == nil {
+			s = &skerry.ServiceView{Name: a.Service.Service, Mode: a.Spec.Mode, Image: a.Spec.Image, Digest: a.Digest[a.Spec.Image], Revision: a.Revision}
+			services[a.Service] = s
+		}
+		return s
 	}
-	for _, p := range c.places {
-		if p.Origin == "root" && !p.Refused {
-			add(&p.A)
+	for _, id := range sortedIDs(c.places) {
+		p := c.places[id]
+		if p.Origin != "root" || p.Refused {
+			continue
+		}
+		s := see(&p.A)
+		s.Want++
+		s.Instances++
+		s.UpToDate++
+		s.Restarts += p.Obs.Restarts
+		if p.Obs.Ready {
+			s.Ready++
+		} else {
+			by[p.A.Service.App].Status = "Progressing"
+		}
+		if p.qos != nil {
+			sum := *p.qos
+			if s.QoS != nil {
+				sum = s.QoS.Add(sum)
+			}
+			s.QoS = &sum
 		}
 	}
-	for _, g := range c.groups {
-		if g.Origin == "root" {
-			add(&g.A)
-		}
+	for k, s := range services {
+		by[k.App].Services = append(by[k.App].Services, *s)
 	}
-	out := make([]RootApp, 0, len(by))
-	for _, r := range by {
-		out = append(out, *r)
+	out := make([]skerry.AppView, 0, len(by))
+	for _, v := range by {
+		slices.SortFunc(v.Services, func(a, b skerry.ServiceView) int { return strings.Compare(a.Name, b.Name) })
+		out = append(out, *v)
 	}
-	slices.SortFunc(out, func(a, b RootApp) int { return strings.Compare(a.Key.String(), b.Key.String()) })
+	slices.SortFunc(out, func(a, b skerry.AppView) int { return strings.Compare(a.Key.String(), b.Key.String()) })
 	return out
 }
 

@@ -178,3 +178,18 @@ func (s *Subscription) offer(n Notice) {
 		s.missed = true
 	}
 }
+
+// Replace takes over what another journal holds, as after reading the store again. Subscribers stay, and are told to look
+// at everything again.
+func (j *Journal) Replace(from *Journal) {
+	from.mu.Lock()
+	events, seq := from.events, from.seq
+	from.mu.Unlock()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.events, j.seq = events, seq
+	for s := range j.subs {
+		s.missed = true
+		s.offer(Notice{})
+	}
+}

@@ -1,0 +1,154 @@
+package cluster
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/internal/loop"
+	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/journal"
+)
+
+// view runs fn with the core and returns what it gives.
+func view[T any](ctx context.Context, s *Server, fn func(c *Core) (T, error)) (out T, err error) {
+	if e := s.Role.View(ctx, func(c loop.Core) { out, err = fn(c.(*Core)) }); e != nil {
+		return out, e
+	}
+	return out, err
+}
+
+// Tier and the methods below implement api.Backend.
+func (s *Server) Tier() skerry.Tier          { return skerry.TierCluster }
+func (s *Server) Name() string               { return s.opt.Name }
+func (s *Server) Journal() *journal.Journal  { return s.journal }
+func (s *Server) Authority() *auth.Authority { return s.authority }
+func (s *Server) Registry() http.Handler     { return s.opt.Images }
+func (s *Server) Started() time.Time         { return s.started }
+
+// Apps lists the site's own applications and what it holds of the root's.
+func (s *Server) Apps(ctx context.Context) ([]skerry.AppView, error) {
+	return view(ctx, s, func(c *Core) ([]skerry.AppView, error) { return c.AppViews(false), nil })
+}
+
+// App shows one application; the manifest is there for the site's own.
+func (s *Server) App(ctx context.Context, key skerry.AppKey) (skerry.AppView, error) {
+	return view(ctx, s, func(c *Core) (skerry.AppView, error) {
+		for _, v := range c.AppViews(true) {
+			if v.Key == key {
+				return v, nil
+			}
+		}
+		return skerry.AppView{}, skerry.Errorf(skerry.CodeNotFound, "there is no application %s at this site", key).WithHint("`skerry get apps` lists them")
+	})
+}
+
+// Instances lists the instances at the site.
+func (s *Server) Instances(ctx context.Context) ([]skerry.Instance, error) {
+	return view(ctx, s, func(c *Core) ([]skerry.Instance, error) { return c.Instances(), nil })
+}
+
+// Explain tells how an instance came to its worker.
+func (s *Server) Explain(ctx context.Context, id skerry.InstanceID) (skerry.Explanation, error) {
+	return view(ctx, s, func(c *Core) (skerry.Explanation, error) {
+		i, d, ok := c.Instance(id)
+		if !ok {
+			return skerry.Explanation{}, noInstance(id)
+		}
+		return skerry.Explanation{Instance: i, Decision: d}, nil
+	})
+}
+
+func noInstance(id skerry.InstanceID) error {
+	return skerry.Errorf(skerry.CodeNotFound, "there is no instance %q at this site", id).WithHint("`skerry get instances` lists them")
+}
+
+// Orgs lists the organisations known here.
+func (s *Server) Orgs(ctx context.Context) ([]apps.Org, error) {
+	return view(ctx, s, func(c *Core) ([]apps.Org, error) { return copied(c.Apps.Orgs()), nil })
+}
+
+// Namespaces lists the namespaces of the site's own applications.
+func (s *Server) Namespaces(ctx context.Context) ([]apps.Namespace, error) {
+	return view(ctx, s, func(c *Core) ([]apps.Namespace, error) { return copied(c.Apps.Namespaces()), nil })
+}
+
+func copied[T any](list []*T) []T {
+	out := make([]T, 0, len(list))
+	for _, x := range list {
+		out = append(out, *x)
+	}
+	return out
+}
+
+// Usage sums what an organisation asks for here.
+func (s *Server) Usage(ctx context.Context, org string) (apps.Usage, error) {
+	return view(ctx, s, func(c *Core) (apps.Usage, error) { return c.Apps.Usage(org, skerry.AppKey{}), nil })
+}
+
+// Clusters is answered by the root only.
+func (s *Server) Clusters(context.Context) ([]skerry.ClusterView, error) {
+	return nil, skerry.Errorf(skerry.CodeWrongTier, "a cluster does not know other clusters").
+		WithHint("log in at the root or choose its context (`skerry context use NAME`)")
+}
+
+// Workers lists the site's workers.
+func (s *Server) Workers(ctx context.Context) ([]skerry.WorkerView, error) {
+	return view(ctx, s, func(c *Core) ([]skerry.WorkerView, error) { return c.Workers(), nil })
+}
+
+// HoldWorker keeps new work from a worker; an empty reason ends that.
+func (s *Server) HoldWorker(ctx context.Context, name, reason string) error {
+	_, err := s.Role.Do(ctx, HoldWorker{Name: name, Reason: reason})
+	return err
+}
+
+// RemoveChild forgets a worker that is not connected, and revokes it.
+func (s *Server) RemoveChild(ctx context.Context, name, actor string) error {
+	if _, err := s.Role.Do(ctx, RemoveWorker{Name: name}); err != nil {
+		return err
+	}
+	return s.authority.Revoke(ctx, skerry.TierWorker, name, actor, "removed")
+}
+
+// ServeInstance passes a request on to the worker that runs the instance. The main instance of a perWorker service leads
+// to one of its copies, one that is ready if there is any.
+func (s *Server) ServeInstance(w http.ResponseWriter, r *http.Request, id skerry.InstanceID, rest string) {
+	type target struct {
+		worker string
+		id     skerry.InstanceID
+	}
+	t, err := view(r.Context(), s, func(c *Core) (target, error) {
+		if list := c.copies(id); len(list) > 0 {
+			slices.SortStableFunc(list, func(a, b *placement) int { return rank(b) - rank(a) })
+			return target{list[0].Worker, list[0].A.ID}, nil
+		}
+		if _, _, ok := c.Instance(id); !ok {
+			return target{}, noInstance(id)
+		}
+		return target{c.WorkerOf(id), id}, nil
+	})
+	if err == nil && t.worker == "" {
+		err = skerry.Errorf(skerry.CodeUnavailable, "instance %s has no worker yet", id).WithHint("`skerry explain %s` tells why", id)
+	}
+	down := s.down.Load()
+	if err == nil && down == nil {
+		err = skerry.Errorf(skerry.CodeUnavailable, "the role is starting")
+	}
+	if err != nil {
+		tier.WriteProblem(w, skerry.AsError(err))
+		return
+	}
+	down.Proxy(w, r, t.worker, "/instances/"+string(t.id)+rest)
+}
+
+func rank(p *placement) int {
+	if p.Obs.Ready {
+		return 1
+	}
+	return 0
+}

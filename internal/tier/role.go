@@ -1,0 +1,251 @@
+package tier
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/loop"
+	"skerry.dev/skerry/store"
+)
+
+// probeEvery is how often a store that took no writes is tried again.
+const probeEvery = time.Second
+
+const keyProbe = "meta/probe"
+
+// Role runs a core in lives. A life ends when the store refuses a commit: the core is then built anew from what is
+// stored, answers readers, refuses writers, and lives again as soon as the store takes a write. That is the same path as
+// a crash, so there is no second way in which state could come about.
+type Role struct {
+	Store store.Store
+	Log   *slog.Logger
+	// Load builds the core from the store.
+	Load func(ctx context.Context) (loop.Core, skerry.Effects, error)
+	Host loop.Host
+	// Serve does what a life needs beside the loop (links), until ctx ends.
+	Serve func(ctx context.Context, l *loop.Loop) error
+
+	cur     atomic.Pointer[life]
+	started chan struct{}
+	once    sync.Once
+}
+
+type life struct {
+	loop *loop.Loop
+	core loop.Core
+	err  error // why it takes no writes; nil: it does
+}
+
+// NewRole makes a role; Run starts it.
+func NewRole() *Role { return &Role{started: make(chan struct{})} }
+
+// Up is closed when the first life has begun.
+func (r *Role) Up() <-chan struct{} { return r.started }
+
+// Ready gives nil, or why the role cannot do its work now.
+func (r *Role) Ready() error {
+	l := r.cur.Load()
+	if l == nil {
+		return errors.New("starting")
+	}
+	return l.err
+}
+
+// Do gives the core a message.
+func (r *Role) Do(ctx context.Context, msg any) (any, error) {
+	for {
+		l := r.cur.Load()
+		if l == nil {
+			return nil, skerry.Errorf(skerry.CodeUnavailable, "the role is starting").WithHint("try again in a moment")
+		}
+		res, err := l.loop.Do(ctx, msg)
+		if errors.Is(err, loop.ErrStopped) {
+			if again := r.cur.Load(); again != l && ctx.Err() == nil {
+				continue // the message was not taken; the next life may
+			}
+			return nil, skerry.Errorf(skerry.CodeUnavailable, "the role is stopping").WithHint("try again in a moment")
+		}
+		return res, err
+	}
+}
+
+// View runs fn with the core while nothing changes it.
+func (r *Role) View(ctx context.Context, fn func(c loop.Core)) error {
+	for {
+		l := r.cur.Load()
+		if l == nil {
+			return skerry.Errorf(skerry.CodeUnavailable, "the role is starting").WithHint("try again in a moment")
+		}
+		err := l.loop.View(ctx, func() { fn(l.core) })
+		if errors.Is(err, loop.ErrStopped) && r.cur.Load() != l && ctx.Err() == nil {
+			continue
+		}
+		return err
+	}
+}
+
+// Post gives the core a message that nobody waits for; between lives it is lost, as it would be in a crash.
+func (r *Role) Post(msg any) {
+	if l := r.cur.Load(); l != nil {
+		l.loop.Post(msg)
+	}
+}
+
+// Run lives until ctx ends. An error is one that living again would not mend.
+func (r *Role) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		err := r.live(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		var refused *refusedError
+		if !errors.As(err, &refused) {
+			return err
+		}
+		r.Log.Error("the store takes no writes; what runs goes on, new work is refused", "err", refused.err)
+		if err := r.readOnly(ctx, refused.err); err != nil {
+			return err
+		}
+		r.Log.Info("the store takes writes again")
+	}
+	return nil
+}
+
+type refusedError struct{ err error }
+
+func (e *refusedError) Error() string { return "the store takes no writes: " + e.err.Error() }
+
+func (r *Role) live(ctx context.Context) error {
+	core, fx, err := r.Load(ctx)
+	if err != nil {
+		return err
+	}
+	l := loop.New(core, r.Store, r.Host, nil)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r.cur.Store(&life{loop: l, core: core})
+	loopDone := make(chan error, 1)
+	go func() { loopDone <- l.Run(ctx, fx) }()
+	r.once.Do(func() { close(r.started) })
+	serveDone := make(chan error, 1)
+	go func() { serveDone <- r.Serve(ctx, l) }()
+	select {
+	case err = <-loopDone:
+		cancel()
+		if e := <-serveDone; e != nil && err == nil {
+			err = e
+		} else if err != nil {
+			err = &refusedError{err}
+		}
+	case err = <-serveDone:
+		cancel()
+		if e := <-loopDone; e != nil && err == nil {
+			err = &refusedError{e}
+		}
+	}
+	return err
+}
+
+// readOnly answers readers until the store takes a write.
+func (r *Role) readOnly(ctx context.Context, why error) error {
+	core, _, err := r.Load(ctx)
+	if err != nil {
+		return err
+	}
+	l := loop.New(core, r.Store, r.Host, why)
+	ctx, cancel := context.WithCancel(ctx)
+	r.cur.Store(&life{loop: l, core: core, err: loop.StoreError(why)})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		l.Run(ctx, skerry.Effects{})
+	}()
+	defer func() {
+		cancel()
+		<-done
+	}()
+	t := time.NewTicker(probeEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+		}
+		// As large as a usual commit, so that a disk with a few free bytes does not count as mended.
+		if _, err := r.Store.Commit(ctx, []store.Op{{Key: keyProbe, Value: make([]byte, 64<<10)}}); err == nil {
+			_, err = r.Store.Commit(ctx, []store.Op{{Key: keyProbe, Delete: true}})
+			if err == nil {
+				return nil
+			}
+		}
+	}
+}
+
+// Life names one life of a store: it changes when a backup is restored, and Epoch grows.
+type Life struct {
+	Incarnation skerry.Incarnation `json:"incarnation"`
+	Epoch       uint64             `json:"epoch"`
+}
+
+// KeyLife is the record that holds it.
+const KeyLife = "meta/life"
+
+// OpenLife reads the store's life, or begins its first.
+func OpenLife(ctx context.Context, st store.Store) (Life, error) {
+	rec, err := st.Get(ctx, KeyLife)
+	if errors.Is(err, store.ErrNotFound) {
+		l := Life{Incarnation: newIncarnation(), Epoch: 1}
+		zero := int64(0)
+		_, err := st.Commit(ctx, []store.Op{{Key: KeyLife, Value: l.encode(), Expect: &zero}})
+		return l, err
+	}
+	if err != nil {
+		return Life{}, err
+	}
+	var l Life
+	if err := json.Unmarshal(rec.Value, &l); err != nil {
+		return Life{}, fmt.Errorf("record %s: %w", KeyLife, err)
+	}
+	return l, nil
+}
+
+func (l Life) encode() []byte {
+	data, _ := json.Marshal(l)
+	return data
+}
+
+// NewLife alters a restored record: the store begins a new life.
+func NewLife(r *store.Record) (keep bool, err error) {
+	if r.Key != KeyLife {
+		return true, nil
+	}
+	var l Life
+	if err := json.Unmarshal(r.Value, &l); err != nil {
+		return false, err
+	}
+	l.Incarnation, l.Epoch = newIncarnation(), l.Epoch+1
+	r.Value = l.encode()
+	return true, nil
+}
+
+func newIncarnation() skerry.Incarnation {
+	var b [8]byte
+	rand.Read(b[:])
+	return skerry.Incarnation(hex.EncodeToString(b[:]))
+}
+
+// Seed gives random bytes for a core.
+func Seed() (b [16]byte) {
+	rand.Read(b[:])
+	return b
+}

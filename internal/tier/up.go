@@ -1,0 +1,151 @@
+package tier
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/link"
+)
+
+// UpConfig sets up the connection to a parent. All but HTTP are needed.
+type UpConfig struct {
+	Member  *auth.Member
+	Addrs   func() []string
+	Boot    string // this run of the agent
+	Machine string
+	Version string
+	// Sets says what is held of the parent's sets.
+	Sets  func() []skerry.SetAck
+	Up    func(w *skerry.Welcome)
+	Frame func(m skerry.Message)
+	Down  func()
+	// HTTP serves what the parent asks over streams.
+	HTTP http.Handler
+	// Retired is told when the parent revoked this child or quarantined it as a clone.
+	Retired func(r *skerry.Refuse)
+	SiteCA  []byte // of a cluster, to be certified by the root
+	Log     *slog.Logger
+}
+
+// Up is the child's side of its link.
+type Up struct {
+	cfg       UpConfig
+	client    *link.Client
+	http      *link.HTTPStreams
+	Transport *http.Transport // to the parent, over streams
+	mu        sync.Mutex
+	refusal   *skerry.Refuse
+}
+
+// NewUp makes the client; Run starts it.
+func NewUp(cfg UpConfig) (*Up, error) {
+	u := &Up{cfg: cfg}
+	mux := &link.StreamMux{}
+	if cfg.HTTP != nil {
+		u.http = link.NewHTTPStreams(cfg.HTTP)
+		mux.Handle(link.StreamHTTP, u.http.Serve)
+	}
+	var err error
+	u.client, err = link.NewClient(link.ClientConfig{
+		Addrs: cfg.Addrs, TLS: cfg.Member.TLS, Identify: cfg.Member.Identify, Handler: (*upHandler)(u), Streams: mux,
+		Hello: func() *skerry.Hello {
+			return &skerry.Hello{Tier: cfg.Member.Tier(), Name: cfg.Member.Name(), Version: cfg.Version, Sets: cfg.Sets(), Boot: cfg.Boot, Machine: cfg.Machine}
+		},
+		Refused:    u.refused,
+		MinBackoff: 250 * time.Millisecond, MaxBackoff: 15 * time.Second,
+		Log: cfg.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	u.Transport = link.NewTransport(func() (link.Opener, error) { return u.client, nil })
+	return u, nil
+}
+
+type upHandler Up
+
+func (h *upHandler) Up(p *link.Peer) {
+	h.mu.Lock()
+	h.refusal = nil
+	h.mu.Unlock()
+	h.cfg.Up(p.Welcome())
+}
+func (h *upHandler) Frame(_ *link.Peer, m skerry.Message) { h.cfg.Frame(m) }
+func (h *upHandler) Down(_ *link.Peer, _ error)           { h.cfg.Down() }
+
+// refused renews an expired certificate at once, and tells of a refusal that waiting does not cure.
+func (u *Up) refused(ctx context.Context, r *skerry.Refuse) {
+	u.mu.Lock()
+	u.refusal = r
+	u.mu.Unlock()
+	u.cfg.Log.Warn("the parent refuses", "code", r.Code, "err", r.Reason, "hint", r.Hint)
+	switch r.Code {
+	case skerry.RefuseExpired:
+		if err := u.cfg.Member.Renew(ctx, u.dialing()); err != nil {
+			u.cfg.Log.Warn("renewal", "err", err)
+		}
+	case skerry.RefuseRevoked, skerry.RefuseClone, skerry.RefuseUnknown:
+		if u.cfg.Retired != nil {
+			u.cfg.Retired(r)
+		}
+	}
+}
+
+func (u *Up) dialing() auth.Dialing {
+	return auth.Dialing{Addrs: u.cfg.Addrs(), Machine: u.cfg.Machine, Boot: u.cfg.Boot, SiteCA: u.cfg.SiteCA}
+}
+
+// Run keeps the link and the certificate until ctx ends.
+func (u *Up) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		u.cfg.Member.Keep(ctx, u.dialing(), func(failures int, err error) {
+			if err != nil && !errors.Is(err, context.Canceled) {
+				u.cfg.Log.Warn("renewal", "err", err, "failures", failures)
+			}
+		})
+	})
+	err := u.client.Run(ctx)
+	wg.Wait()
+	if u.http != nil {
+		u.http.Close()
+	}
+	u.Transport.CloseIdleConnections()
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// Send puts a message in line for the parent, if it is connected.
+func (u *Up) Send(m skerry.Message) { u.client.Send(m) }
+
+// Connected reports whether the link is up, and if not, why.
+func (u *Up) Connected() (bool, string) {
+	if u.client.Peer() != nil {
+		return true, ""
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.refusal != nil {
+		return false, u.refusal.Reason + "; " + u.refusal.Hint
+	}
+	if err := u.client.LastError(); err != nil {
+		return false, err.Error()
+	}
+	return false, "not connected yet"
+}
+
+// RTT is the last round trip to the parent, or zero.
+func (u *Up) RTT() time.Duration {
+	if p := u.client.Peer(); p != nil {
+		return p.RTT()
+	}
+	return 0
+}
