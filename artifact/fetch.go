@@ -1,0 +1,455 @@
+package artifact
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/time/rate"
+)
+
+const (
+	fetchTries   = 5                // in a row without a new byte, per source
+	fetchBackoff = time.Second / 10 // doubled from try to try
+	stallTimeout = time.Minute      // without a byte, a connection is given up
+	copyChunk    = 32 << 10
+)
+
+// flight is one blob on its way, whoever waits for it. It writes into partial/HEX; readers may follow in the file. The
+// last byte is withheld until the digest is right, so that no reader takes a wrong blob for a whole one.
+type flight struct {
+	desc   ocispec.Descriptor
+	file   *os.File
+	cancel context.CancelFunc
+
+	mu      sync.Mutex // after Store.mu
+	have    int64
+	done    bool
+	err     error
+	wake    chan struct{} // closed and replaced on every change
+	waiters int           // guarded by Store.mu; the last one to leave stops the transfer
+}
+
+func (f *flight) state() (have int64, done bool, err error, wake <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.have, f.done, f.err, f.wake
+}
+
+func (f *flight) update(have int64, done bool, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.have, f.done, f.err = have, done, err
+	close(f.wake)
+	f.wake = make(chan struct{})
+}
+
+// join gives the flight of a blob, begun now or before, or nil when the blob is here.
+func (s *Store) join(r Ref, desc ocispec.Descriptor, sources []*Source) (*flight, error) {
+	if err := checkDescriptor(desc, 1<<40); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, errors.New("the image store is closed")
+	}
+	if n, ok := s.hasBlob(desc.Digest); ok {
+		if n == desc.Size {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("%s: %w: it has %d bytes and its manifest says %d", desc.Digest, ErrInvalid, n, desc.Size)
+	}
+	if f := s.flights[desc.Digest]; f != nil {
+		if f.desc.Size != desc.Size {
+			return nil, fmt.Errorf("%s: %w: two manifests say that it has %d and %d bytes", desc.Digest, ErrInvalid, f.desc.Size, desc.Size)
+		}
+		f.waiters++
+		return f, nil
+	}
+	file, err := os.OpenFile(filepath.Join(s.dir, "partial", desc.Digest.Encoded()), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, diskError(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	f := &flight{desc: desc, file: file, cancel: cancel, wake: make(chan struct{}), waiters: 1}
+	s.flights[desc.Digest] = f
+	s.running.Go(func() {
+		err := s.fly(ctx, f, r, sources)
+		cancel()
+		s.mu.Lock()
+		delete(s.flights, desc.Digest)
+		s.mu.Unlock()
+		f.update(f.have, true, diskError(err))
+	})
+	return f, nil
+}
+
+// leave is the counterpart of join.
+func (s *Store) leave(f *flight) {
+	s.mu.Lock()
+	f.waiters--
+	last := f.waiters == 0
+	if last && s.flights[f.desc.Digest] == f {
+		// Nobody joins one that is about to stop; the next gets its own, after this one has let go of the file.
+		f.cancel()
+	}
+	s.mu.Unlock()
+	if last {
+		for {
+			_, done, _, wake := f.state()
+			if done {
+				break
+			}
+			<-wake
+		}
+		f.file.Close()
+	}
+}
+
+// fetchBlob makes sure that a blob is here. progress, if not nil, gets the bytes that are.
+func (s *Store) fetchBlob(ctx context.Context, r Ref, desc ocispec.Descriptor, sources []*Source, progress func(int64)) error {
+	for {
+		f, err := s.join(r, desc, sources)
+		if err != nil {
+			return err
+		}
+		if f == nil {
+			if progress != nil {
+				progress(desc.Size)
+			}
+			return nil
+		}
+		err = f.wait(ctx, progress)
+		s.leave(f)
+		if errors.Is(err, context.Canceled) && ctx.Err() == nil && !s.isClosed() {
+			continue // joined one that its last waiter was just leaving
+		}
+		return err
+	}
+}
+
+func (s *Store) isClosed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
+}
+
+func (f *flight) wait(ctx context.Context, progress func(int64)) error {
+	for {
+		have, done, err, wake := f.state()
+		if progress != nil {
+			progress(have)
+		}
+		if done {
+			return err
+		}
+		select {
+		case <-wake:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// reader follows a flight from an offset.
+func (f *flight) reader(ctx context.Context, offset int64) io.Reader {
+	return readerFunc(func(b []byte) (int, error) {
+		for {
+			have, done, err, wake := f.state()
+			if done && err != nil {
+				return 0, err
+			}
+			limit := min(have, f.desc.Size-1)
+			if done {
+				limit = f.desc.Size
+			}
+			if offset < limit {
+				n, err := f.file.ReadAt(b[:min(int64(len(b)), limit-offset)], offset)
+				offset += int64(n)
+				if n > 0 {
+					return n, nil
+				}
+				return 0, err
+			}
+			if done {
+				return 0, io.EOF
+			}
+			select {
+			case <-wake:
+			case <-ctx.Done():
+				return 0, ctx.Err()
+			}
+		}
+	})
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
+
+// fly brings a blob: it continues what an earlier attempt left, survives broken connections, and goes from source to
+// source. What is there when it fails stays for the next attempt, unless it is wrong or the disk is full.
+func (s *Store) fly(ctx context.Context, f *flight, r Ref, sources []*Source) error {
+	h := digest.Canonical.Digester()
+	have, err := io.Copy(h.Hash(), f.file)
+	if err != nil {
+		return err
+	}
+	restart := func() error {
+		h, have = digest.Canonical.Digester(), 0
+		if err := f.file.Truncate(0); err != nil {
+			return err
+		}
+		_, err := f.file.Seek(0, io.SeekStart)
+		f.update(0, false, nil)
+		return err
+	}
+	if have > f.desc.Size {
+		if err := restart(); err != nil {
+			return err
+		}
+	}
+	f.update(have, false, nil)
+	resumed := have > 0
+	var failures []error
+	for i := 0; i < len(sources); i++ {
+		err := s.flyFrom(ctx, f, r, sources[i], h, &have)
+		if err == nil && h.Digest() != f.desc.Digest {
+			err = fmt.Errorf("%s from %s: %w", f.desc.Digest, sources[i].where(r), ErrDigest)
+			if rerr := restart(); rerr != nil {
+				return rerr
+			}
+			if resumed { // perhaps the earlier part was wrong: once more from the beginning
+				resumed = false
+				i--
+				continue
+			}
+		}
+		if err == nil {
+			return s.adopt(f.file, f.desc.Digest)
+		}
+		if errors.Is(diskError(err), ErrFull) {
+			// Room matters more now than a head start later.
+			_ = os.Remove(f.file.Name())
+			return err
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		failures = append(failures, err)
+	}
+	if have == 0 {
+		_ = os.Remove(f.file.Name())
+	}
+	if len(failures) == 0 {
+		return fmt.Errorf("layer or config %s is not in this store: %w", f.desc.Digest, ErrNotFound)
+	}
+	return errors.Join(failures...)
+}
+
+// flyFrom asks one source until the blob is whole or it is no use.
+func (s *Store) flyFrom(ctx context.Context, f *flight, r Ref, src *Source, h digest.Digester, have *int64) error {
+	for tries := 0; ; {
+		if *have == f.desc.Size {
+			return nil
+		}
+		before := *have
+		err := src.copyBlob(ctx, r, f.desc, *have, func(b []byte) error {
+			n, err := f.file.Write(b)
+			h.Hash().Write(b[:n])
+			*have += int64(n)
+			f.update(*have, false, nil)
+			return err
+		})
+		switch {
+		case err == nil && *have == f.desc.Size:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err == nil:
+			err = io.ErrUnexpectedEOF
+		}
+		if !temporary(diskError(err)) {
+			return err
+		}
+		if *have > before {
+			tries = 0
+		}
+		if tries++; tries >= fetchTries {
+			return fmt.Errorf("%s from %s, at byte %d of %d: %w", f.desc.Digest, src.where(r), *have, f.desc.Size, err)
+		}
+		wait := fetchBackoff << (tries - 1)
+		var st *statusError
+		if errors.As(err, &st) {
+			wait = max(wait, st.after)
+		}
+		if err := sleep(ctx, wait); err != nil {
+			return err
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// copyBlob hands the bytes from offset on to write. It never hands out more than the descriptor allows.
+func (s *Source) copyBlob(ctx context.Context, r Ref, desc ocispec.Descriptor, offset int64, write func([]byte) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stalled := time.AfterFunc(stallTimeout, func() {
+		cancel(fmt.Errorf("%s sent nothing for %v", s.where(r), stallTimeout))
+	})
+	defer stalled.Stop()
+	q := httpRequest{method: http.MethodGet, url: s.url(r, "blobs/"+desc.Digest.String(), nil), header: http.Header{"Accept-Encoding": {"identity"}}}
+	if offset > 0 {
+		q.header.Set("Range", "bytes="+strconv.FormatInt(offset, 10)+"-")
+	}
+	res, err := s.do(ctx, r, q)
+	if err != nil {
+		var st *statusError
+		if errors.As(err, &st) && st.status == http.StatusRequestedRangeNotSatisfiable && offset > 0 {
+			q.header.Del("Range")
+			res, err = s.do(ctx, r, q)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	defer res.Body.Close()
+	skip := offset
+	switch res.StatusCode {
+	case http.StatusPartialContent:
+		start, _, _ := strings.Cut(strings.TrimPrefix(res.Header.Get("Content-Range"), "bytes "), "-")
+		if start != strconv.FormatInt(offset, 10) {
+			return fmt.Errorf("%w: asked for bytes from %d, got %q", ErrInvalid, offset, res.Header.Get("Content-Range"))
+		}
+		skip = 0
+	case http.StatusOK: // knows no ranges: the part that is here is read over
+	default:
+		return &statusError{status: res.StatusCode, url: q.url}
+	}
+	body := io.LimitReader(res.Body, skip+desc.Size-offset+1)
+	buf := make([]byte, copyChunk)
+	left := desc.Size - offset
+	for {
+		n, rerr := body.Read(buf)
+		stalled.Reset(stallTimeout)
+		b := buf[:n]
+		if s.Limit != nil && n > 0 {
+			if err := waitN(ctx, s.Limit, n); err != nil {
+				return err
+			}
+			stalled.Reset(stallTimeout)
+		}
+		if d := min(skip, int64(len(b))); d > 0 {
+			skip -= d
+			b = b[d:]
+		}
+		if int64(len(b)) > left {
+			return fmt.Errorf("%w: %s sends more than the %d bytes of %s", ErrInvalid, s.where(r), desc.Size, desc.Digest)
+		}
+		if len(b) > 0 {
+			left -= int64(len(b))
+			if err := write(b); err != nil {
+				return err
+			}
+		}
+		if rerr == io.EOF {
+			return nil
+		}
+		if rerr != nil {
+			if cause := context.Cause(ctx); cause != nil {
+				return cause
+			}
+			return rerr
+		}
+	}
+}
+
+func waitN(ctx context.Context, l *rate.Limiter, n int) error {
+	for n > 0 {
+		part := min(n, max(l.Burst(), 1))
+		if err := l.WaitN(ctx, part); err != nil {
+			return err
+		}
+		n -= part
+	}
+	return nil
+}
+
+// manifest gets one by tag or digest. Its digest is verified when it was asked for by digest.
+func (s *Source) manifest(ctx context.Context, r Ref, identifier string) (*manifest, error) {
+	ctx, cancel := context.WithTimeout(ctx, stallTimeout)
+	defer cancel()
+	q := httpRequest{method: http.MethodGet, url: s.url(r, "manifests/"+url.PathEscape(identifier), nil), header: http.Header{"Accept": {acceptManifest}}}
+	var lastErr error
+	for try := range fetchTries {
+		if try > 0 {
+			if err := sleep(ctx, fetchBackoff<<(try-1)); err != nil {
+				return nil, errors.Join(lastErr, err)
+			}
+		}
+		m, err := s.manifestOnce(ctx, r, q, identifier)
+		if err == nil || !temporary(err) || ctx.Err() != nil || refused(err) {
+			return m, err
+		}
+		lastErr = err
+	}
+	return nil, lastErr
+}
+
+// refused tells that nobody listens, which another try in a moment will not change: the next source is better.
+func refused(err error) bool {
+	return strings.Contains(err.Error(), "connection refused") || strings.Contains(err.Error(), "no such host")
+}
+
+func (s *Source) manifestOnce(ctx context.Context, r Ref, q httpRequest, identifier string) (*manifest, error) {
+	res, err := s.do(ctx, r, q)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	raw, err := io.ReadAll(io.LimitReader(res.Body, maxManifest+1))
+	if err != nil {
+		return nil, err
+	}
+	if d, err := parseDigest(identifier); err == nil && digest.FromBytes(raw) != d {
+		return nil, fmt.Errorf("manifest %s from %s: %w", d, s.where(r), ErrDigest)
+	}
+	return parseManifest(raw)
+}
+
+// blobSize asks whether a source has a blob, and how large it is.
+func (s *Source) blobSize(ctx context.Context, r Ref, d digest.Digest) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, stallTimeout)
+	defer cancel()
+	res, err := s.do(ctx, r, httpRequest{method: http.MethodHead, url: s.url(r, "blobs/"+d.String(), nil)})
+	if err != nil {
+		return 0, err
+	}
+	res.Body.Close()
+	if res.ContentLength < 0 {
+		return 0, fmt.Errorf("%s does not tell the size of %s", s.where(r), d)
+	}
+	return res.ContentLength, nil
+}

@@ -1,0 +1,524 @@
+package artifact
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// Actions that Authorize is asked about.
+const (
+	ActionPull   = "pull"
+	ActionPush   = "push"
+	ActionDelete = "delete"
+)
+
+// ErrLogin is what Authorize gives to ask for credentials; any other error is a refusal.
+var ErrLogin = errors.New("log in first")
+
+// Handler serves a store over the OCI distribution protocol, below /v2/. It is a registry of its own under the name
+// Registry, and a pull-through cache of others when Upstream is set: a request with the query parameter ns=HOST means
+// the registry HOST, as containerd's mirrors have it.
+//
+// What is not here is fetched from upstream and passed on while it comes, once, however many ask. Tags of other
+// registries are asked for anew, and answered from the store when upstream cannot be reached.
+type Handler struct {
+	Store *Store
+	// Registry is the name of the built-in registry, and Aliases are others that mean it too, such as the host names it
+	// is reached by. Requests without ns mean it. Empty means the request's Host.
+	Registry string
+	Aliases  []string
+	// Upstream gives the sources of a registry that is not the built-in one, in order. Nil: only what is here is served.
+	Upstream func(registry string) []*Source
+	// UpstreamLocal gives the sources for the built-in registry's own misses: at a cluster, its root.
+	UpstreamLocal []*Source
+	// Authorize decides about a repository ("registry/name") and an action; nil allows pull and refuses the rest. For
+	// /v2/ itself and the catalog the repository is empty.
+	Authorize func(r *http.Request, repository, action string) error
+	// MaxBlob limits one uploaded blob; 0 means 10 GiB. MaxRepository limits the blobs of one repository together; 0
+	// means no limit. MaxUploads limits uploads at a time; 0 means 64.
+	MaxBlob, MaxRepository int64
+	MaxUploads             int
+
+	mu      sync.Mutex
+	uploads map[string]*upload
+}
+
+// apiError is an answer in the protocol's form.
+type apiError struct {
+	status  int
+	code    string
+	message string
+}
+
+func (e *apiError) Error() string { return e.message }
+
+func failf(status int, code, format string, args ...any) error {
+	return &apiError{status, code, fmt.Sprintf(format, args...)}
+}
+
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Docker-Distribution-Api-Version", "registry/2.0")
+	if err := h.serve(w, r); err != nil {
+		writeError(w, err)
+	}
+}
+
+func writeError(w http.ResponseWriter, err error) {
+	var a *apiError
+	if !errors.As(err, &a) {
+		a = &apiError{http.StatusInternalServerError, "UNKNOWN", err.Error()}
+		var tooLarge *http.MaxBytesError
+		switch {
+		case errors.Is(err, ErrFull):
+			a.status = http.StatusInsufficientStorage
+		case errors.Is(err, ErrNotFound):
+			a.status, a.code = http.StatusNotFound, "NOT_FOUND"
+		case errors.Is(err, ErrTooLarge), errors.As(err, &tooLarge):
+			a.status, a.code = http.StatusRequestEntityTooLarge, "SIZE_INVALID"
+		case errors.Is(err, ErrDigest):
+			a.status, a.code = http.StatusBadRequest, "DIGEST_INVALID"
+		case errors.Is(err, ErrInvalid):
+			a.status, a.code = http.StatusBadRequest, "MANIFEST_INVALID"
+		case errors.Is(err, ErrDenied):
+			a.status, a.code = http.StatusBadGateway, "DENIED"
+		case temporary(err):
+			a.status = http.StatusBadGateway
+		}
+	}
+	if a.status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", `Basic realm="skerry"`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(a.status)
+	_, _ = w.Write(mustJSON(map[string]any{"errors": []map[string]string{{"code": a.code, "message": a.message}}}))
+}
+
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request) error {
+	path, ok := strings.CutPrefix(r.URL.Path, "/v2")
+	if !ok {
+		return failf(http.StatusNotFound, "NOT_FOUND", "only /v2/ is served here")
+	}
+	read := r.Method == http.MethodGet || r.Method == http.MethodHead
+	switch path {
+	case "", "/":
+		if err := h.authorize(r, "", ActionPull); err != nil {
+			return err
+		}
+		return writeJSON(w, r, struct{}{})
+	case "/_catalog":
+		if !read {
+			return failf(http.StatusMethodNotAllowed, "UNSUPPORTED", "the catalog can only be read")
+		}
+		if err := h.authorize(r, "", ActionPull); err != nil {
+			return err
+		}
+		return writeJSON(w, r, map[string][]string{"repositories": page(w, r, h.catalog(r))})
+	}
+	name, kind, rest := splitPath(path[1:])
+	if !validRepository(name) {
+		return failf(http.StatusBadRequest, "NAME_INVALID", "%.300q is not a repository name", name)
+	}
+	repo := Ref{Registry: h.registry(r), Repository: name}
+	if !validHost(repo.Registry) {
+		return failf(http.StatusBadRequest, "NAME_INVALID", "%.300q is not a registry", repo.Registry)
+	}
+	action := ActionPull
+	switch {
+	case r.Method == http.MethodDelete && kind != "uploads":
+		action = ActionDelete
+	case !read || kind == "uploads":
+		action = ActionPush
+	}
+	if err := h.authorize(r, repo.Name(), action); err != nil {
+		return err
+	}
+	if action != ActionPull && !h.isLocal(repo.Registry) {
+		return failf(http.StatusForbidden, "DENIED", "%s is another registry: push to it, not to this cache", repo.Registry)
+	}
+	switch {
+	case kind == "manifests" && read:
+		return h.getManifest(w, r, repo, rest)
+	case kind == "manifests" && r.Method == http.MethodPut:
+		return h.putManifest(w, r, repo, rest)
+	case kind == "manifests" && r.Method == http.MethodDelete:
+		return h.deleteManifest(w, repo, rest)
+	case kind == "blobs" && read:
+		return h.getBlob(w, r, repo, rest)
+	case kind == "uploads":
+		return h.upload(w, r, repo, rest)
+	case kind == "tags" && rest == "list" && read:
+		tags := h.tags(repo)
+		if len(tags) == 0 && !h.known(repo) {
+			return failf(http.StatusNotFound, "NAME_UNKNOWN", "repository %s is not known here", repo.Name())
+		}
+		return writeJSON(w, r, map[string]any{"name": name, "tags": page(w, r, tags)})
+	case kind == "referrers" && read:
+		w.Header().Set("Content-Type", ocispec.MediaTypeImageIndex)
+		_, err := w.Write([]byte(`{"schemaVersion":2,"mediaType":"` + ocispec.MediaTypeImageIndex + `","manifests":[]}`))
+		return err
+	}
+	return failf(http.StatusMethodNotAllowed, "UNSUPPORTED", "%s of %s is not supported", r.Method, kind)
+}
+
+// splitPath divides NAME/KIND/REST, where NAME may have slashes and even the words for the kinds in it.
+func splitPath(p string) (name, kind, rest string) {
+	parts := strings.Split(p, "/")
+	n := len(parts)
+	switch {
+	case n >= 4 && parts[n-3] == "blobs" && parts[n-2] == "uploads":
+		return strings.Join(parts[:n-3], "/"), "uploads", parts[n-1]
+	case n >= 3 && parts[n-2] == "blobs" && parts[n-1] == "uploads":
+		return strings.Join(parts[:n-2], "/"), "uploads", ""
+	case n >= 3 && slices.Contains([]string{"manifests", "blobs", "tags", "referrers"}, parts[n-2]):
+		return strings.Join(parts[:n-2], "/"), parts[n-2], parts[n-1]
+	}
+	return "", "", ""
+}
+
+func (h *Handler) authorize(r *http.Request, repo, action string) error {
+	var err error
+	if h.Authorize != nil {
+		err = h.Authorize(r, repo, action)
+	} else if action != ActionPull {
+		err = errors.New("this registry is read-only")
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, ErrLogin):
+		return failf(http.StatusUnauthorized, "UNAUTHORIZED", "%v", err)
+	}
+	return failf(http.StatusForbidden, "DENIED", "%v", err)
+}
+
+func (h *Handler) registry(r *http.Request) string {
+	ns := r.URL.Query().Get("ns")
+	if ns == "" || slices.Contains(h.Aliases, ns) {
+		if h.Registry != "" {
+			return h.Registry
+		}
+		return r.Host
+	}
+	return ns
+}
+
+func (h *Handler) isLocal(registry string) bool {
+	return h.Upstream == nil || registry == h.Registry
+}
+
+func (h *Handler) sources(repo Ref) []*Source {
+	if repo.Registry == h.Registry {
+		return h.UpstreamLocal
+	}
+	if h.Upstream == nil {
+		return nil
+	}
+	return h.Upstream(repo.Registry)
+}
+
+func writeJSON(w http.ResponseWriter, r *http.Request, v any) error {
+	b := mustJSON(v)
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(b)))
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(b)
+	}
+	return nil
+}
+
+// page applies the parameters n and last.
+func page(w http.ResponseWriter, r *http.Request, all []string) []string {
+	q := r.URL.Query()
+	if last := q.Get("last"); last != "" {
+		i, found := slices.BinarySearch(all, last)
+		if found {
+			i++
+		}
+		all = all[i:]
+	}
+	if n, err := strconv.Atoi(q.Get("n")); err == nil && n >= 0 && n < len(all) {
+		all = all[:n]
+		if n > 0 {
+			q.Set("last", all[n-1])
+			w.Header().Set("Link", fmt.Sprintf(`<%s?%s>; rel="next"`, r.URL.Path, q.Encode()))
+		}
+	}
+	if all == nil {
+		all = []string{}
+	}
+	return all
+}
+
+func (h *Handler) getManifest(w http.ResponseWriter, r *http.Request, repo Ref, identifier string) error {
+	ref := repo
+	if d, err := parseDigest(identifier); err == nil {
+		ref.Digest = d
+	} else if ref.Tag = identifier; !validTag(identifier) {
+		return failf(http.StatusBadRequest, "MANIFEST_INVALID", "%.200q is neither a tag nor a digest", identifier)
+	}
+	sources := h.sources(repo)
+	if ref.Digest != "" && !h.linked(repo, ref.Digest) {
+		// It may be here for another repository; whoever asks must be able to get it from this one.
+		if len(sources) == 0 {
+			return failf(http.StatusNotFound, "MANIFEST_UNKNOWN", "%s has no manifest %s", repo.Name(), ref.Digest)
+		}
+		if err := askAny(r.Context(), repo, "manifests/"+ref.Digest.String(), sources); err != nil {
+			return unknown(err, "MANIFEST_UNKNOWN")
+		}
+	}
+	m, err := h.Store.manifest(r.Context(), ref, identifier, sources)
+	if err != nil {
+		return unknown(err, "MANIFEST_UNKNOWN")
+	}
+	if len(sources) > 0 {
+		// Named by digest too: what is below it may then be had from here, also when the tag has moved on.
+		for _, n := range []Ref{ref, repo.pinned(m.desc.Digest)} {
+			if err := h.Store.setName(n, m.desc.Digest); err != nil {
+				return err
+			}
+		}
+	} else {
+		h.Store.used(ref)
+	}
+	w.Header().Set("Content-Type", m.desc.MediaType)
+	w.Header().Set("Docker-Content-Digest", m.desc.Digest.String())
+	w.Header().Set("Content-Length", strconv.Itoa(len(m.raw)))
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(m.raw)
+	}
+	return nil
+}
+
+func unknown(err error, code string) error {
+	if errors.Is(err, ErrNotFound) {
+		return failf(http.StatusNotFound, code, "%v", err)
+	}
+	return err
+}
+
+// askAny tells whether one of the sources has something.
+func askAny(ctx context.Context, repo Ref, path string, sources []*Source) error {
+	var errs []error
+	for _, src := range sources {
+		q := httpRequest{method: http.MethodHead, url: src.url(repo, path, nil), header: http.Header{"Accept": {acceptManifest}}}
+		res, err := src.do(ctx, repo, q)
+		if err == nil {
+			res.Body.Close()
+			return nil
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func (h *Handler) getBlob(w http.ResponseWriter, r *http.Request, repo Ref, id string) error {
+	d, err := parseDigest(id)
+	if err != nil {
+		return failf(http.StatusBadRequest, "DIGEST_INVALID", "%v", err)
+	}
+	defer h.Store.pin(d)()
+	desc, linked := h.link(repo, d)
+	size, here := h.Store.hasBlob(d)
+	sources := h.sources(repo)
+	if !linked || !here && desc.Size == 0 {
+		if len(sources) == 0 {
+			return failf(http.StatusNotFound, "BLOB_UNKNOWN", "%s has no blob %s", repo.Name(), d)
+		}
+		var errs []error
+		desc = ocispec.Descriptor{Digest: d, Size: -1}
+		for _, src := range sources {
+			n, err := src.blobSize(r.Context(), repo, d)
+			if err == nil {
+				desc.Size = n
+				break
+			}
+			errs = append(errs, err)
+		}
+		if desc.Size < 0 {
+			return unknown(errors.Join(errs...), "BLOB_UNKNOWN")
+		}
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Docker-Content-Digest", d.String())
+	w.Header().Set("Etag", `"`+d.String()+`"`)
+	if here {
+		return h.serveFile(w, r, d, size)
+	}
+	if r.Method == http.MethodHead {
+		w.Header().Set("Content-Length", strconv.FormatInt(desc.Size, 10))
+		w.Header().Set("Accept-Ranges", "bytes")
+		return nil
+	}
+	f, err := h.Store.join(repo, desc, sources)
+	if err != nil {
+		return err
+	}
+	if f == nil { // arrived meanwhile
+		return h.serveFile(w, r, d, desc.Size)
+	}
+	defer h.Store.leave(f)
+	return serveFlight(w, r, f)
+}
+
+func (h *Handler) serveFile(w http.ResponseWriter, r *http.Request, d digest.Digest, _ int64) error {
+	f, err := os.Open(h.Store.blobPath(d))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	http.ServeContent(w, r, "", time.Time{}, f)
+	return nil
+}
+
+// serveFlight passes a blob on while it comes. It answers only once the first byte is there, so that an upstream error
+// is told as such; a later one breaks the connection, and the asker resumes.
+func serveFlight(w http.ResponseWriter, r *http.Request, f *flight) error {
+	start, size := int64(0), f.desc.Size
+	status := http.StatusOK
+	if rg := r.Header.Get("Range"); rg != "" {
+		from, ok := strings.CutPrefix(rg, "bytes=")
+		from, last, _ := strings.Cut(from, "-")
+		n, err := strconv.ParseInt(from, 10, 64)
+		if ok && err == nil && last == "" { // others get the whole, as a server may do
+			if n < 0 || n >= size {
+				w.Header().Set("Content-Range", fmt.Sprintf("bytes */%d", size))
+				return failf(http.StatusRequestedRangeNotSatisfiable, "SIZE_INVALID", "it has %d bytes", size)
+			}
+			start, status = n, http.StatusPartialContent
+		}
+	}
+	body := f.reader(r.Context(), start)
+	buf := make([]byte, copyChunk)
+	n, err := body.Read(buf)
+	if err != nil && err != io.EOF {
+		return err
+	}
+	if status == http.StatusPartialContent {
+		w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", start, size-1, size))
+	}
+	w.Header().Set("Accept-Ranges", "bytes")
+	w.Header().Set("Content-Length", strconv.FormatInt(size-start, 10))
+	w.WriteHeader(status)
+	for {
+		if _, err := w.Write(buf[:n]); err != nil {
+			return nil // the asker has gone
+		}
+		if n, err = body.Read(buf); err == io.EOF {
+			return nil
+		} else if err != nil {
+			panic(http.ErrAbortHandler) // the one way to tell the asker that the rest is missing
+		}
+	}
+}
+
+// link finds a blob among those that a repository's images, or its unfinished pushes, refer to.
+func (h *Handler) link(repo Ref, d digest.Digest) (ocispec.Descriptor, bool) {
+	s := h.Store
+	s.mu.Lock()
+	_, granted := s.grants[repo.Name()][d]
+	s.mu.Unlock()
+	if granted {
+		n, _ := s.hasBlob(d)
+		return ocispec.Descriptor{Digest: d, Size: n}, true
+	}
+	for desc := range h.content(repo) {
+		if desc.Digest == d {
+			return desc, true
+		}
+	}
+	return ocispec.Descriptor{}, false
+}
+
+func (h *Handler) linked(repo Ref, d digest.Digest) bool {
+	_, ok := h.link(repo, d)
+	return ok
+}
+
+// content gives everything that the names of a repository lead to, once each.
+func (h *Handler) content(repo Ref) func(yield func(ocispec.Descriptor) bool) {
+	return func(yield func(ocispec.Descriptor) bool) {
+		seen := map[digest.Digest]bool{}
+		var walk func(d ocispec.Descriptor, manifests bool) bool
+		walk = func(d ocispec.Descriptor, isManifest bool) bool {
+			if seen[d.Digest] {
+				return true
+			}
+			seen[d.Digest] = true
+			if !yield(d) {
+				return false
+			}
+			if !isManifest {
+				return true
+			}
+			m, err := h.Store.readManifest(d.Digest)
+			if err != nil {
+				return true
+			}
+			for _, c := range m.children() {
+				if !walk(c, m.index != nil) {
+					return false
+				}
+			}
+			return true
+		}
+		for _, d := range h.names(repo) {
+			n, _ := h.Store.hasBlob(d)
+			if !walk(ocispec.Descriptor{Digest: d, Size: n}, true) {
+				return
+			}
+		}
+	}
+}
+
+// names gives the digests that a repository's names mean, by tag or digest.
+func (h *Handler) names(repo Ref) map[string]digest.Digest {
+	out := map[string]digest.Digest{}
+	h.Store.mu.Lock()
+	defer h.Store.mu.Unlock()
+	for k, n := range h.Store.names {
+		rest, ok := strings.CutPrefix(k, repo.Name())
+		if ok && rest != "" && (rest[0] == ':' || rest[0] == '@') {
+			out[rest[1:]] = n.Digest
+		}
+	}
+	return out
+}
+
+func (h *Handler) known(repo Ref) bool { return len(h.names(repo)) > 0 }
+
+func (h *Handler) tags(repo Ref) []string {
+	var out []string
+	for k := range h.names(repo) {
+		if validTag(k) {
+			out = append(out, k)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (h *Handler) catalog(r *http.Request) []string {
+	registry := h.registry(r)
+	h.Store.mu.Lock()
+	defer h.Store.mu.Unlock()
+	var out []string
+	for k := range h.Store.names {
+		if ref, err := ParseRef(k); err == nil && ref.Registry == registry {
+			out = append(out, ref.Repository)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}

@@ -1,0 +1,325 @@
+package artifact
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+)
+
+// uploadIdle is how long an upload may rest before its room is given to another.
+const uploadIdle = time.Hour
+
+// upload is a blob that a client sends, in one piece or several.
+type upload struct {
+	repo string
+	mu   sync.Mutex // held while a piece comes: one at a time
+	w    *blobWriter
+	last time.Time // guarded by Handler.mu
+}
+
+func (h *Handler) maxBlob() int64 {
+	if h.MaxBlob > 0 {
+		return h.MaxBlob
+	}
+	return 10 << 30
+}
+
+func (h *Handler) upload(w http.ResponseWriter, r *http.Request, repo Ref, id string) error {
+	if id == "" {
+		if r.Method != http.MethodPost {
+			return failf(http.StatusMethodNotAllowed, "UNSUPPORTED", "an upload begins with POST")
+		}
+		return h.beginUpload(w, r, repo)
+	}
+	h.mu.Lock()
+	up := h.uploads[id]
+	if up != nil {
+		up.last = time.Now()
+	}
+	h.mu.Unlock()
+	if up == nil || up.repo != repo.Name() {
+		return failf(http.StatusNotFound, "BLOB_UPLOAD_UNKNOWN", "there is no such upload; begin again")
+	}
+	if !up.mu.TryLock() {
+		return failf(http.StatusConflict, "BLOB_UPLOAD_INVALID", "another piece of this upload is coming in")
+	}
+	defer up.mu.Unlock()
+	switch r.Method {
+	case http.MethodGet:
+		progressHeaders(w, repo, id, up.w.n)
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	case http.MethodDelete:
+		h.endUpload(id)
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	case http.MethodPatch:
+		if err := h.receive(r, repo, up); err != nil {
+			return err
+		}
+		progressHeaders(w, repo, id, up.w.n)
+		w.WriteHeader(http.StatusAccepted)
+		return nil
+	case http.MethodPut:
+		return h.finishUpload(w, r, repo, id, up)
+	}
+	return failf(http.StatusMethodNotAllowed, "UNSUPPORTED", "%s of an upload", r.Method)
+}
+
+func progressHeaders(w http.ResponseWriter, repo Ref, id string, n int64) {
+	w.Header().Set("Location", "/v2/"+repo.Repository+"/blobs/uploads/"+id)
+	w.Header().Set("Docker-Upload-Uuid", id)
+	w.Header().Set("Range", fmt.Sprintf("0-%d", max(n-1, 0)))
+}
+
+func (h *Handler) beginUpload(w http.ResponseWriter, r *http.Request, repo Ref) error {
+	q := r.URL.Query()
+	if mount := q.Get("mount"); mount != "" {
+		if ok, err := h.mount(w, r, repo, mount, q.Get("from")); ok || err != nil {
+			return err
+		}
+	}
+	up, id, err := h.newUpload(repo)
+	if err != nil {
+		return err
+	}
+	if q.Get("digest") != "" {
+		up.mu.Lock()
+		defer up.mu.Unlock()
+		return h.finishUpload(w, r, repo, id, up)
+	}
+	progressHeaders(w, repo, id, 0)
+	w.WriteHeader(http.StatusAccepted)
+	return nil
+}
+
+// mount takes a blob over from another repository that the client may read. Without success an upload begins, as the
+// protocol says.
+func (h *Handler) mount(w http.ResponseWriter, r *http.Request, repo Ref, id, from string) (bool, error) {
+	d, err := parseDigest(id)
+	if err != nil {
+		return false, failf(http.StatusBadRequest, "DIGEST_INVALID", "%v", err)
+	}
+	other := Ref{Registry: repo.Registry, Repository: from}
+	defer h.Store.pin(d)()
+	size, here := h.Store.hasBlob(d)
+	if !validRepository(from) || h.authorize(r, other.Name(), ActionPull) != nil || !here || !h.linked(other, d) {
+		return false, nil
+	}
+	if err := h.grant(repo, d, size); err != nil {
+		return false, err
+	}
+	created(w, "/v2/"+repo.Repository+"/blobs/"+d.String(), d)
+	return true, nil
+}
+
+func created(w http.ResponseWriter, location string, d digest.Digest) {
+	w.Header().Set("Location", location)
+	w.Header().Set("Docker-Content-Digest", d.String())
+	w.WriteHeader(http.StatusCreated)
+}
+
+func (h *Handler) newUpload(repo Ref) (*upload, string, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	limit := h.MaxUploads
+	if limit == 0 {
+		limit = 64
+	}
+	for id, up := range h.uploads {
+		if time.Since(up.last) > uploadIdle && up.mu.TryLock() {
+			up.w.discard()
+			up.mu.Unlock()
+			delete(h.uploads, id)
+		}
+	}
+	if len(h.uploads) >= limit {
+		return nil, "", failf(http.StatusTooManyRequests, "TOOMANYREQUESTS", "%d uploads are running, which is the limit; try again later", limit)
+	}
+	w, err := h.Store.newBlob()
+	if err != nil {
+		return nil, "", err
+	}
+	up, id := &upload{repo: repo.Name(), w: w, last: time.Now()}, strings.ToLower(rand.Text())
+	if h.uploads == nil {
+		h.uploads = map[string]*upload{}
+	}
+	h.uploads[id] = up
+	return up, id, nil
+}
+
+// endUpload forgets an upload and what was not committed. The caller holds its lock.
+func (h *Handler) endUpload(id string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if up := h.uploads[id]; up != nil {
+		up.w.discard()
+		delete(h.uploads, id)
+	}
+}
+
+// receive appends the request's body.
+func (h *Handler) receive(r *http.Request, repo Ref, up *upload) error {
+	if cr := r.Header.Get("Content-Range"); cr != "" {
+		from, _, _ := strings.Cut(strings.TrimPrefix(cr, "bytes "), "-")
+		if n, err := strconv.ParseInt(strings.TrimSpace(from), 10, 64); err != nil || n != up.w.n {
+			return failf(http.StatusRequestedRangeNotSatisfiable, "BLOB_UPLOAD_INVALID", "the next piece begins at %d, not at %q", up.w.n, cr)
+		}
+	}
+	limit, why := h.maxBlob(), "a blob may have"
+	if h.MaxRepository > 0 {
+		if left := h.MaxRepository - h.repositorySize(repo); left < limit {
+			limit, why = max(left, 0), "the repository has room for"
+		}
+	}
+	room := limit - up.w.n
+	if r.ContentLength > room {
+		return failf(http.StatusRequestEntityTooLarge, "SIZE_INVALID", "%s %d bytes", why, limit)
+	}
+	n, err := io.Copy(up.w, io.LimitReader(r.Body, room+1))
+	if err != nil {
+		return err
+	}
+	if n > room {
+		return failf(http.StatusRequestEntityTooLarge, "SIZE_INVALID", "%s %d bytes", why, limit)
+	}
+	return nil
+}
+
+func (h *Handler) finishUpload(w http.ResponseWriter, r *http.Request, repo Ref, id string, up *upload) error {
+	want, err := parseDigest(r.URL.Query().Get("digest"))
+	if err != nil {
+		return failf(http.StatusBadRequest, "DIGEST_INVALID", "%v", err)
+	}
+	if err := h.receive(r, repo, up); err != nil {
+		h.endUpload(id)
+		return err
+	}
+	defer h.Store.pin(want)()
+	_, err = up.w.commit(want)
+	size := up.w.n
+	h.endUpload(id)
+	if err != nil {
+		return err
+	}
+	if err := h.grant(repo, want, size); err != nil {
+		return err
+	}
+	created(w, "/v2/"+repo.Repository+"/blobs/"+want.String(), want)
+	return nil
+}
+
+// grant lets a repository use a blob before a manifest names it.
+func (h *Handler) grant(repo Ref, d digest.Digest, size int64) error {
+	if h.MaxRepository > 0 && !h.linked(repo, d) && h.repositorySize(repo)+size > h.MaxRepository {
+		return failf(http.StatusForbidden, "DENIED", "repository %s would be larger than %d bytes; delete some of its images", repo.Name(), h.MaxRepository)
+	}
+	s := h.Store
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.grants[repo.Name()] == nil {
+		s.grants[repo.Name()] = map[digest.Digest]time.Time{}
+	}
+	s.grants[repo.Name()][d] = s.o.Now()
+	return nil
+}
+
+func (h *Handler) repositorySize(repo Ref) int64 {
+	seen, sum := map[digest.Digest]bool{}, int64(0)
+	for d := range h.content(repo) {
+		seen[d.Digest] = true
+		sum += d.Size
+	}
+	h.Store.mu.Lock()
+	defer h.Store.mu.Unlock()
+	for d := range h.Store.grants[repo.Name()] {
+		if n, ok := h.Store.hasBlob(d); ok && !seen[d] {
+			sum += n
+		}
+	}
+	return sum
+}
+
+func (h *Handler) putManifest(w http.ResponseWriter, r *http.Request, repo Ref, identifier string) error {
+	raw, err := io.ReadAll(io.LimitReader(r.Body, maxManifest+1))
+	if err != nil {
+		return err
+	}
+	m, err := parseManifest(raw)
+	if err != nil {
+		return failf(http.StatusBadRequest, "MANIFEST_INVALID", "%v", err)
+	}
+	ref := repo
+	if d, err := parseDigest(identifier); err == nil {
+		if ref.Digest = d; d != m.desc.Digest {
+			return failf(http.StatusBadRequest, "DIGEST_INVALID", "the manifest is %s, not %s", m.desc.Digest, d)
+		}
+	} else if ref.Tag = identifier; !validTag(identifier) {
+		return failf(http.StatusBadRequest, "TAG_INVALID", "%.200q is not a tag", identifier)
+	}
+	var pins []digest.Digest
+	for _, c := range m.children() {
+		pins = append(pins, c.Digest)
+	}
+	defer h.Store.pin(append(pins, m.desc.Digest)...)()
+	for _, c := range m.children() {
+		size, here := h.Store.hasBlob(c.Digest)
+		if !here || !h.linked(repo, c.Digest) {
+			return failf(http.StatusBadRequest, "MANIFEST_BLOB_UNKNOWN", "it refers to %s, which was not pushed to %s", c.Digest, repo.Name())
+		}
+		if size != c.Size {
+			return failf(http.StatusBadRequest, "SIZE_INVALID", "it says that %s has %d bytes, and it has %d", c.Digest, c.Size, size)
+		}
+	}
+	if _, err := h.Store.putBlob(raw); err != nil {
+		return err
+	}
+	// By digest as well: it stays when the tag moves on, as clients that pin expect.
+	for _, n := range []Ref{repo.pinned(m.desc.Digest), ref} {
+		if err := h.Store.setName(n, m.desc.Digest); err != nil {
+			return err
+		}
+	}
+	h.Store.mu.Lock()
+	for _, d := range pins {
+		delete(h.Store.grants[repo.Name()], d)
+	}
+	h.Store.mu.Unlock()
+	created(w, "/v2/"+repo.Repository+"/manifests/"+url.PathEscape(m.desc.Digest.String()), m.desc.Digest)
+	return nil
+}
+
+// deleteManifest removes a tag, or by digest the image with all its tags. The content goes with the next Prune.
+func (h *Handler) deleteManifest(w http.ResponseWriter, repo Ref, identifier string) error {
+	d, err := parseDigest(identifier)
+	found := false
+	for k, have := range h.names(repo) {
+		if err == nil && have != d || err != nil && k != identifier {
+			continue
+		}
+		n := repo
+		if nd, err := parseDigest(k); err == nil {
+			n.Digest = nd
+		} else {
+			n.Tag = k
+		}
+		if err := h.Store.removeName(n); err != nil && !errors.Is(err, ErrNotFound) {
+			return err
+		}
+		found = true
+	}
+	if !found {
+		return failf(http.StatusNotFound, "MANIFEST_UNKNOWN", "%s has no %s", repo.Name(), identifier)
+	}
+	w.WriteHeader(http.StatusAccepted)
+	return nil
+}

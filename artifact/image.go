@@ -1,0 +1,135 @@
+package artifact
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+)
+
+// Image is what a runtime needs to know of an image for one platform.
+type Image struct {
+	Ref      Ref           // the name it was pulled by; zero from Image
+	Digest   digest.Digest // as asked for: index or manifest
+	Manifest digest.Digest
+	Platform Platform
+	Size     int64 // bytes of config and layers as transferred
+
+	Entrypoint   []string
+	Cmd          []string
+	Env          []string
+	User         string
+	WorkingDir   string
+	StopSignal   string
+	ExposedPorts []string // "8080/tcp", sorted
+	Volumes      []string // sorted
+	Labels       map[string]string
+
+	layers  []digest.Digest // compressed blobs, lowest first
+	diffIDs []digest.Digest
+}
+
+// Args is the command line that the image starts, unless overridden.
+func (i Image) Args() []string { return slices.Concat(i.Entrypoint, i.Cmd) }
+
+// Image reads an image that is in the store, by the digest of its index or manifest. It does not look whether its
+// layers are here.
+func (s *Store) Image(d digest.Digest, p Platform) (Image, error) {
+	m, err := s.readManifest(d)
+	if err != nil {
+		return Image{}, fmt.Errorf("image %s: %w", d, err)
+	}
+	which := d
+	if m.index != nil {
+		desc, offers, ok := m.choose(p)
+		if !ok {
+			return Image{}, &PlatformError{Ref: d.String(), Want: p, Offers: offers}
+		}
+		which = desc.Digest
+	}
+	img, err := s.image(which)
+	if err == nil && p.runs(img.Platform) == 0 {
+		return Image{}, &PlatformError{Ref: d.String(), Want: p, Offers: []Platform{img.Platform}}
+	}
+	img.Digest = d
+	return img, err
+}
+
+func (s *Store) image(d digest.Digest) (Image, error) {
+	m, err := s.readManifest(d)
+	if err != nil {
+		return Image{}, fmt.Errorf("image %s: %w", d, err)
+	}
+	if m.image == nil {
+		return Image{}, fmt.Errorf("image %s: %w: an index where a manifest was expected", d, ErrInvalid)
+	}
+	raw, err := s.readBlob(m.image.Config.Digest)
+	if err != nil {
+		return Image{}, fmt.Errorf("image %s: config: %w", d, err)
+	}
+	c, err := parseConfig(raw, len(m.image.Layers))
+	if err != nil {
+		return Image{}, fmt.Errorf("image %s: %w", d, err)
+	}
+	img := Image{Digest: d, Manifest: d, Platform: fromSpec(&c.Platform),
+		Entrypoint: c.Config.Entrypoint, Cmd: c.Config.Cmd, Env: c.Config.Env, User: c.Config.User,
+		WorkingDir: c.Config.WorkingDir, StopSignal: c.Config.StopSignal, Labels: c.Config.Labels,
+		ExposedPorts: slices.Sorted(maps.Keys(c.Config.ExposedPorts)), Volumes: slices.Sorted(maps.Keys(c.Config.Volumes)),
+		diffIDs: c.RootFS.DiffIDs}
+	for _, l := range m.image.Layers {
+		img.layers = append(img.layers, l.Digest)
+	}
+	for _, c := range m.children() {
+		img.Size += c.Size
+	}
+	return img, nil
+}
+
+// RootFS unpacks the layers of an image, as far as they are not, and gives their folders, topmost first, as overlayfs
+// takes them. The folders must only be read. They stay as long as the image has a name or is given to Prune.
+func (s *Store) RootFS(ctx context.Context, d digest.Digest, p Platform) ([]string, error) {
+	img, err := s.Image(d, p)
+	if err != nil {
+		return nil, err
+	}
+	var dirs []string
+	for i := range img.layers {
+		dir, err := s.unpackLayer(ctx, img.layers[i], img.diffIDs[i])
+		if err != nil {
+			return nil, fmt.Errorf("unpack layer %d of %s: %w", i, d, err)
+		}
+		dirs = append(dirs, dir)
+	}
+	slices.Reverse(dirs)
+	if n := s.o.Now(); len(dirs) > 0 {
+		s.touch(d, n)
+	}
+	return dirs, nil
+}
+
+// OverlayOptions gives the data of mount(2) for an overlay of lower, topmost first, with an upper and a work folder on
+// one file system; both empty mounts read-only. The kernel takes one page of it: more layers than fit are refused.
+func (s *Store) OverlayOptions(lower []string, upper, work string) (string, error) {
+	lower = slices.Clone(lower)
+	if upper == "" && len(lower) == 1 || len(lower) == 0 {
+		lower = append(lower, filepath.Join(s.dir, "empty")) // the kernel wants two without an upper one
+	}
+	escape := strings.NewReplacer(`\`, `\\`, ":", `\:`, ",", `\,`)
+	for i := range lower {
+		lower[i] = escape.Replace(lower[i])
+	}
+	o := "lowerdir=" + strings.Join(lower, ":")
+	if upper != "" {
+		// Not a list: here a colon is no separator.
+		one := strings.NewReplacer(`\`, `\\`, ",", `\,`)
+		o += ",upperdir=" + one.Replace(upper) + ",workdir=" + one.Replace(work)
+	}
+	if len(o) > 4095 {
+		return "", fmt.Errorf("%w: its %d layers do not fit into one mount (%d bytes of 4095); build it with fewer layers", ErrTooLarge, len(lower), len(o))
+	}
+	return o, nil
+}

@@ -1,0 +1,394 @@
+package artifact
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+type namesFile struct {
+	Version int             `json:"version"`
+	Names   map[string]name `json:"names"`
+}
+
+func (s *Store) loadNames(raw []byte) error {
+	var f namesFile
+	if err := json.Unmarshal(raw, &f); err != nil {
+		return fmt.Errorf("names.json is damaged (%w); move it away: images must then be pulled, or named, again", err)
+	}
+	if f.Version > 1 {
+		return fmt.Errorf("names.json has version %d and this program knows 1; use the newer program", f.Version)
+	}
+	for k, n := range f.Names {
+		if _, err := parseDigest(n.Digest.String()); err != nil {
+			return fmt.Errorf("names.json: %s: %w", k, err)
+		}
+		s.names[k] = n
+	}
+	return nil
+}
+
+func (s *Store) saveNamesLocked() error {
+	tmp := s.tmpName("names-")
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return diskError(err)
+	}
+	_, err = f.Write(mustJSON(namesFile{1, s.names}))
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(tmp, filepath.Join(s.dir, "names.json"))
+	}
+	if err != nil {
+		os.Remove(tmp)
+		return diskError(err)
+	}
+	s.dirty = false
+	return diskError(syncDir(s.dir))
+}
+
+// setName writes the index when something other than the time of use changes: that alone is not worth a write to flash.
+func (s *Store) setName(r Ref, d digest.Digest) error {
+	key := r.key()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.o.Now().UTC()
+	old, had := s.names[key]
+	if had && old.Digest == d {
+		old.LastUsed = now
+		s.names[key], s.dirty = old, true
+		return nil
+	}
+	s.names[key] = name{Digest: d, Added: now, LastUsed: now}
+	if err := s.saveNamesLocked(); err != nil {
+		if delete(s.names, key); had {
+			s.names[key] = old
+		}
+		return err
+	}
+	return nil
+}
+
+func (s *Store) used(r Ref) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n, ok := s.names[r.key()]; ok {
+		n.LastUsed = s.o.Now().UTC()
+		s.names[r.key()], s.dirty = n, true
+	}
+}
+
+// key is the name of r in the index: by digest if it has one, for then its tag means nothing.
+func (r Ref) key() string {
+	if r.Digest != "" {
+		return r.pinned(r.Digest).String()
+	}
+	return r.String()
+}
+
+// Lookup gives the digest that a name means in this store, without asking anybody.
+func (s *Store) Lookup(r Ref) (digest.Digest, bool) {
+	s.mu.Lock()
+	n, ok := s.names[r.key()]
+	s.mu.Unlock()
+	if !ok && r.Digest != "" {
+		_, ok = s.hasBlob(r.Digest)
+		return r.Digest, ok
+	}
+	return n.Digest, ok
+}
+
+// Tag gives an image that is in the store a further name.
+func (s *Store) Tag(from, to string) error {
+	a, err := ParseRef(from)
+	if err != nil {
+		return err
+	}
+	b, err := ParseRef(to)
+	if err != nil {
+		return err
+	}
+	if b.Digest != "" {
+		return fmt.Errorf("tag %s: a name cannot be given with a digest; use a tag", to)
+	}
+	d, ok := s.Lookup(a)
+	if !ok {
+		return &NotFoundError{Ref: a.Familiar(), Where: []string{"this store"}}
+	}
+	return s.setName(b, d)
+}
+
+// Entry is one line of List.
+type Entry struct {
+	Ref       string        `json:"ref"` // full form
+	Digest    digest.Digest `json:"digest"`
+	Platforms []Platform    `json:"platforms"` // those whose layers are here
+	Size      int64         `json:"size"`      // bytes of its blobs, once each, as transferred
+	Created   time.Time     `json:"created"`   // by the builder's word
+	Added     time.Time     `json:"added"`
+	LastUsed  time.Time     `json:"lastUsed"`
+	Broken    string        `json:"broken,omitempty"` // why it cannot be used, if so
+}
+
+// List gives every name, sorted.
+func (s *Store) List() []Entry {
+	s.mu.Lock()
+	out := make([]Entry, 0, len(s.names))
+	for k, n := range s.names {
+		out = append(out, Entry{Ref: k, Digest: n.Digest, Added: n.Added, LastUsed: n.LastUsed})
+	}
+	s.mu.Unlock()
+	for i := range out {
+		e := &out[i]
+		sizes := map[digest.Digest]int64{}
+		if err := s.inspect(e, e.Digest, sizes); err != nil {
+			e.Broken = err.Error()
+		}
+		for _, n := range sizes {
+			e.Size += n
+		}
+	}
+	slices.SortFunc(out, func(a, b Entry) int { return strings.Compare(a.Ref, b.Ref) })
+	return out
+}
+
+func (s *Store) inspect(e *Entry, d digest.Digest, sizes map[digest.Digest]int64) error {
+	m, err := s.readManifest(d)
+	if err != nil {
+		return err
+	}
+	sizes[d] = m.desc.Size
+	if m.index != nil {
+		for _, c := range m.index.Manifests {
+			if _, here := s.hasBlob(c.Digest); here && sizes[c.Digest] == 0 {
+				if err := s.inspect(e, c.Digest, sizes); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	whole := true
+	for _, c := range m.children() {
+		if n, ok := s.hasBlob(c.Digest); ok {
+			sizes[c.Digest] = n
+		} else {
+			whole = false
+		}
+	}
+	raw, err := s.readBlob(m.image.Config.Digest)
+	if err != nil {
+		if errors.Is(err, ErrNotFound) {
+			return nil // an index of which other platforms were fetched
+		}
+		return err
+	}
+	var c ocispec.Image
+	if err := json.Unmarshal(raw, &c); err != nil {
+		return err
+	}
+	if c.Created != nil && c.Created.After(e.Created) {
+		e.Created = *c.Created
+	}
+	if whole {
+		e.Platforms = append(e.Platforms, fromSpec(&c.Platform))
+	}
+	return nil
+}
+
+// Remove takes a name away. The content goes with the next Prune, unless another name needs it.
+func (s *Store) Remove(ref string) error {
+	r, err := ParseRef(ref)
+	if err != nil {
+		return err
+	}
+	return s.removeName(r)
+}
+
+func (s *Store) removeName(r Ref) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old, ok := s.names[r.key()]
+	if !ok {
+		return &NotFoundError{Ref: r.Familiar(), Where: []string{"this store"}}
+	}
+	delete(s.names, r.key())
+	if err := s.saveNamesLocked(); err != nil {
+		s.names[r.key()] = old
+		return err
+	}
+	return nil
+}
+
+// Pruned says what Prune removed.
+type Pruned struct {
+	Names  []string // full form
+	Blobs  int
+	Layers int
+	Bytes  int64 // freed
+}
+
+// Prune removes the names that keep refuses and that were not used since before, and then all content that no name, no
+// running call and nothing given in digests needs. The caller names in digests what desired services use now and would
+// roll back to. keep nil keeps every name.
+func (s *Store) Prune(digests []digest.Digest, before time.Time, keep func(Entry) bool) (Pruned, error) {
+	var out Pruned
+	var drop []string
+	kept := map[digest.Digest]bool{}
+	for _, d := range digests {
+		kept[d] = true
+	}
+	for _, e := range s.List() {
+		if keep != nil && !keep(e) && e.LastUsed.Before(before) && !kept[e.Digest] {
+			drop = append(drop, e.Ref)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, k := range drop {
+		if n, ok := s.names[k]; ok && n.LastUsed.Before(before) {
+			delete(s.names, k)
+			out.Names = append(out.Names, k)
+		}
+	}
+	if len(out.Names) > 0 {
+		// Fewer names need no more room than before, but a new file does: on a full disk, content goes first.
+		if err := s.saveNamesLocked(); err != nil && !errors.Is(err, ErrFull) {
+			return out, err
+		} else if err != nil {
+			s.dirty = true
+		}
+	}
+	live, layers := map[digest.Digest]bool{}, map[string]bool{}
+	var mark func(d digest.Digest)
+	mark = func(d digest.Digest) {
+		if live[d] {
+			return
+		}
+		live[d] = true
+		m, err := s.readManifest(d)
+		if err != nil {
+			return // a layer or config, or not here
+		}
+		for _, c := range m.children() {
+			if m.index != nil {
+				mark(c.Digest)
+			} else {
+				live[c.Digest] = true
+			}
+		}
+		if m.image != nil {
+			if raw, err := s.readBlob(m.image.Config.Digest); err == nil {
+				if c, err := parseConfig(raw, len(m.image.Layers)); err == nil {
+					for _, id := range c.RootFS.DiffIDs {
+						layers[layerID(id)] = true
+					}
+				}
+			}
+		}
+	}
+	for _, n := range s.names {
+		mark(n.Digest)
+	}
+	for d := range kept {
+		mark(d)
+	}
+	for d := range s.pins {
+		mark(d)
+		layers[layerID(d)] = true
+	}
+	for _, g := range s.grants { // uploaded, but not named yet
+		for d, since := range g {
+			if since.Before(before) {
+				delete(g, d) // an upload that nobody finished
+			} else {
+				live[d] = true
+			}
+		}
+	}
+	blobs, err := os.ReadDir(filepath.Join(s.dir, "blobs", "sha256"))
+	if err != nil {
+		return out, err
+	}
+	for _, e := range blobs {
+		st, err := e.Info()
+		if err != nil || live[digest.NewDigestFromEncoded(digest.SHA256, e.Name())] || !st.ModTime().Before(before) {
+			continue
+		}
+		if err := os.Remove(filepath.Join(s.dir, "blobs", "sha256", e.Name())); err != nil {
+			return out, err
+		}
+		out.Blobs++
+		out.Bytes += st.Size()
+	}
+	partial, err := os.ReadDir(filepath.Join(s.dir, "partial"))
+	if err != nil {
+		return out, err
+	}
+	for _, e := range partial {
+		st, err := e.Info()
+		if err != nil || s.flights[digest.NewDigestFromEncoded(digest.SHA256, e.Name())] != nil || !st.ModTime().Before(before) {
+			continue
+		}
+		if os.Remove(filepath.Join(s.dir, "partial", e.Name())) == nil {
+			out.Bytes += st.Size()
+		}
+	}
+	dirs, err := os.ReadDir(filepath.Join(s.dir, "layers"))
+	if err != nil {
+		return out, err
+	}
+	for _, e := range dirs {
+		st, err := e.Info()
+		if err != nil || layers[e.Name()] || !st.ModTime().Before(before) {
+			continue
+		}
+		// Renamed first: a crash must not leave half a layer that looks whole.
+		gone := s.tmpName("layer-")
+		if err := os.Rename(filepath.Join(s.dir, "layers", e.Name()), gone); err != nil {
+			return out, err
+		}
+		out.Bytes += treeSize(gone)
+		if err := os.RemoveAll(gone); err != nil {
+			return out, err
+		}
+		out.Layers++
+	}
+	if s.dirty {
+		return out, s.saveNamesLocked()
+	}
+	return out, nil
+}
+
+func treeSize(dir string) (n int64) {
+	_ = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+		if err == nil && e.Type().IsRegular() {
+			if st, err := e.Info(); err == nil {
+				n += st.Size()
+			}
+		}
+		return nil
+	})
+	return n
+}
+
+// touch notes the use of every name of a digest.
+func (s *Store) touch(d digest.Digest, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k, n := range s.names {
+		if n.Digest == d {
+			n.LastUsed = now.UTC()
+			s.names[k], s.dirty = n, true
+		}
+	}
+}

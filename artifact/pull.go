@@ -1,0 +1,216 @@
+package artifact
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sync/errgroup"
+)
+
+// pullParallel is how many blobs of one image are fetched at a time.
+const pullParallel = 3
+
+// Resolved is what a name means now.
+type Resolved struct {
+	Ref       Ref
+	Digest    digest.Digest // of the index, or of the manifest when there is no index: what a generation pins
+	Manifest  digest.Digest // of the manifest for the platform asked for
+	Platforms []Platform    // all that the image offers
+	Size      int64         // bytes of config and layers for the platform
+}
+
+// Resolve finds out what ref means. The sources are asked in order; when none can be reached, what the store knows
+// counts, so that a site goes on without its registry. Without sources, only the store is asked. An image that does not
+// offer the platform is a *PlatformError, one that does not exist a *NotFoundError. The zero platform takes the
+// first that is offered.
+func (s *Store) Resolve(ctx context.Context, ref string, p Platform, sources ...*Source) (Resolved, error) {
+	r, err := ParseRef(ref)
+	if err != nil {
+		return Resolved{}, err
+	}
+	res, _, err := s.resolve(ctx, r, p, sources)
+	return res, err
+}
+
+// resolve also gives the image's manifest. Manifests and config are in the store afterwards.
+func (s *Store) resolve(ctx context.Context, r Ref, p Platform, sources []*Source) (Resolved, *manifest, error) {
+	top, err := s.manifest(ctx, r, r.identifier(), sources)
+	if err != nil {
+		return Resolved{}, nil, err
+	}
+	out := Resolved{Ref: r, Digest: top.desc.Digest, Manifest: top.desc.Digest}
+	m := top
+	if top.index != nil {
+		desc, offers, ok := top.choose(p)
+		if !ok {
+			return Resolved{}, nil, &PlatformError{Ref: r.Familiar(), Want: p, Offers: offers}
+		}
+		out.Platforms, out.Manifest = offers, desc.Digest
+		if m, err = s.manifest(ctx, r, desc.Digest.String(), sources); err != nil {
+			return Resolved{}, nil, err
+		}
+		if m.image == nil {
+			return Resolved{}, nil, fmt.Errorf("image %s: %w: its index holds another index", r.Familiar(), ErrInvalid)
+		}
+	}
+	for _, c := range m.children() {
+		out.Size += c.Size
+	}
+	defer s.pin(m.image.Config.Digest)()
+	if err := s.fetchBlob(ctx, r, m.image.Config, sources, nil); err != nil {
+		return Resolved{}, nil, fmt.Errorf("image %s: config: %w", r.Familiar(), err)
+	}
+	raw, err := s.readBlob(m.image.Config.Digest)
+	if err != nil {
+		return Resolved{}, nil, fmt.Errorf("image %s: %w", r.Familiar(), err)
+	}
+	c, err := parseConfig(raw, len(m.image.Layers))
+	if err != nil {
+		return Resolved{}, nil, fmt.Errorf("image %s: %w", r.Familiar(), err)
+	}
+	if have := fromSpec(&c.Platform); p.runs(have) == 0 {
+		return Resolved{}, nil, &PlatformError{Ref: r.Familiar(), Want: p, Offers: []Platform{have}}
+	} else if top.index == nil || len(out.Platforms) == 1 && out.Platforms[0] == (Platform{}) {
+		out.Platforms = []Platform{have}
+	}
+	return out, m, nil
+}
+
+// manifest gets a manifest and keeps it. One asked for by digest comes from the store if it is there; a tag is asked
+// for anew each time, and falls back to the store.
+func (s *Store) manifest(ctx context.Context, r Ref, identifier string, sources []*Source) (*manifest, error) {
+	d, derr := parseDigest(identifier)
+	if derr == nil {
+		if m, err := s.readManifest(d); err == nil {
+			return m, nil
+		} else if !errors.Is(err, ErrNotFound) {
+			return nil, fmt.Errorf("image %s: %w", r.Familiar(), err)
+		}
+	}
+	var failures []error
+	var where []string
+	for _, src := range sources {
+		m, err := src.manifest(ctx, r, identifier)
+		if err == nil {
+			if _, err := s.putBlob(m.raw); err != nil {
+				return nil, fmt.Errorf("image %s: %w", r.Familiar(), err)
+			}
+			return m, nil
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if errors.Is(err, ErrNotFound) {
+			where = append(where, src.where(r))
+			continue
+		}
+		failures = append(failures, err)
+	}
+	// Not found everywhere is an answer; an unreachable registry is none, and what the store knows is better. A name that
+	// only lives here (built, imported) is found here too.
+	if derr != nil {
+		if local, ok := s.Lookup(r); ok {
+			if m, err := s.readManifest(local); err == nil {
+				return m, nil
+			}
+		}
+	}
+	if len(failures) > 0 {
+		return nil, fmt.Errorf("image %s: %w", r.Familiar(), errors.Join(failures...))
+	}
+	if len(where) == 0 {
+		where = []string{"this store"}
+	}
+	return nil, &NotFoundError{Ref: r.Familiar(), Where: where}
+}
+
+// Progress tells how far a pull is. Total is known from the first call on.
+type Progress struct {
+	Blob        digest.Digest // the one that moved, or empty
+	Done, Total int64         // bytes of all blobs
+}
+
+// Pull brings an image for one platform into the store, complete and verified, and names it. progress may be nil; its
+// calls are sequential. Layers that are here, or on their way for another caller, are not fetched again. After an error,
+// what arrived is kept and the next Pull continues.
+func (s *Store) Pull(ctx context.Context, ref string, p Platform, progress func(Progress), sources ...*Source) (Image, error) {
+	r, err := ParseRef(ref)
+	if err != nil {
+		return Image{}, err
+	}
+	res, m, err := s.resolve(ctx, r, p, sources)
+	if err != nil {
+		return Image{}, err
+	}
+	pins := []digest.Digest{res.Digest, res.Manifest, m.image.Config.Digest}
+	for _, l := range m.image.Layers {
+		pins = append(pins, l.Digest)
+	}
+	defer s.pin(pins...)()
+	// Pinned only now: what Prune took since it was resolved is put back.
+	if _, err := s.putBlob(m.raw); err != nil {
+		return Image{}, fmt.Errorf("image %s: %w", r.Familiar(), err)
+	}
+
+	type moved struct {
+		d digest.Digest
+		n int64
+	}
+	updates := make(chan moved) // from the fetchers to the loop below, which ends after them
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(pullParallel)
+	finished := make(chan error, 1)
+	go func() {
+		for _, desc := range unique(m.children()) {
+			g.Go(func() error {
+				err := s.fetchBlob(gctx, r, desc, sources, func(n int64) { updates <- moved{desc.Digest, n} })
+				if err != nil {
+					return fmt.Errorf("image %s: %w", r.Familiar(), err)
+				}
+				return nil
+			})
+		}
+		err := g.Wait()
+		close(updates)
+		finished <- err
+	}()
+	done, total := map[digest.Digest]int64{}, int64(0)
+	for _, desc := range unique(m.children()) {
+		total += desc.Size
+	}
+	sum := int64(0)
+	if progress != nil {
+		progress(Progress{Total: total})
+	}
+	for u := range updates {
+		if u.n != done[u.d] && progress != nil {
+			sum += u.n - done[u.d]
+			done[u.d] = u.n
+			progress(Progress{Blob: u.d, Done: sum, Total: total})
+		}
+	}
+	if err := <-finished; err != nil {
+		return Image{}, err
+	}
+	if err := s.setName(r, res.Digest); err != nil {
+		return Image{}, fmt.Errorf("image %s: %w", r.Familiar(), err)
+	}
+	img, err := s.image(res.Manifest)
+	img.Ref, img.Digest = r, res.Digest
+	return img, err
+}
+
+func unique(ds []ocispec.Descriptor) []ocispec.Descriptor {
+	seen := map[digest.Digest]bool{}
+	var out []ocispec.Descriptor
+	for _, d := range ds {
+		if !seen[d.Digest] {
+			seen[d.Digest] = true
+			out = append(out, d)
+		}
+	}
+	return out
+}

@@ -1,0 +1,272 @@
+package artifact
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+)
+
+// Options for Open. The zero value is usable.
+type Options struct {
+	// MaxLayer is how many bytes one layer may have when unpacked; 0 means 32 GiB. MaxEntries is its number of files; 0
+	// means a million.
+	MaxLayer   int64
+	MaxEntries int
+	// AllowDevices lets layers bring device nodes. Without it such an image is refused.
+	AllowDevices bool
+	// Now is the clock for last use and age; nil means time.Now.
+	Now func() time.Time
+}
+
+// Store is a folder of images:
+//
+//	blobs/sha256/HEX   manifests, configs, layers as they came; complete and verified
+//	partial/HEX        blobs on their way, continued after a break
+//	layers/ID/fs       unpacked layers, in the form overlayfs wants
+//	names.json         which name means which digest
+//	tmp/               what must not survive a crash; emptied by Open
+//
+// One process uses it at a time. All methods may be called concurrently.
+type Store struct {
+	dir  string
+	o    Options
+	lock *os.File
+
+	mu      sync.Mutex
+	names   map[string]name                        // key: Ref.String() with a tag or a digest
+	dirty   bool                                   // names.json lags behind in lastUsed only
+	pins    map[digest.Digest]int                  // blobs that running calls rely on; Prune leaves them
+	flights map[digest.Digest]*flight              // blobs on their way
+	unpacks map[digest.Digest]*unpack              // layers being unpacked, by diff ID
+	grants  map[string]map[digest.Digest]time.Time // uploaded to a repository and not named yet, since
+	closed  bool
+	running sync.WaitGroup // flights
+}
+
+// name is what the index keeps of one name.
+type name struct {
+	Digest   digest.Digest `json:"digest"`
+	Added    time.Time     `json:"added"`
+	LastUsed time.Time     `json:"lastUsed"`
+}
+
+// Open opens or makes the store in dir and clears away what a crash left.
+func Open(dir string, o Options) (*Store, error) {
+	if o.MaxLayer == 0 {
+		o.MaxLayer = 32 << 30
+	}
+	if o.MaxEntries == 0 {
+		o.MaxEntries = 1_000_000
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{dir: dir, o: o, names: map[string]name{}, pins: map[digest.Digest]int{}, flights: map[digest.Digest]*flight{},
+		unpacks: map[digest.Digest]*unpack{}, grants: map[string]map[digest.Digest]time.Time{}}
+	for _, d := range []string{".", "blobs/sha256", "partial", "layers", "empty"} {
+		// Readable for the image's own user in a container; the files inside decide further. blobs stay private.
+		mode := fs.FileMode(0o711)
+		if d == "blobs/sha256" || d == "partial" {
+			mode = 0o700
+		}
+		if err := os.MkdirAll(filepath.Join(dir, d), mode); err != nil {
+			return nil, fmt.Errorf("image store %s: %w", dir, diskError(err))
+		}
+	}
+	if s.lock, err = lockDir(filepath.Join(dir, "lock")); err != nil {
+		return nil, fmt.Errorf("image store %s: %w", dir, err)
+	}
+	if err := s.recover(); err != nil {
+		s.lock.Close()
+		return nil, fmt.Errorf("image store %s: %w", dir, diskError(err))
+	}
+	return s, nil
+}
+
+func (s *Store) recover() error {
+	if err := os.RemoveAll(filepath.Join(s.dir, "tmp")); err != nil {
+		return err
+	}
+	if err := os.Mkdir(filepath.Join(s.dir, "tmp"), 0o711); err != nil {
+		return err
+	}
+	raw, err := os.ReadFile(filepath.Join(s.dir, "names.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return s.loadNames(raw)
+}
+
+// Close stops transfers, which stay to be resumed, and releases the folder. It is idempotent.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	for _, f := range s.flights {
+		f.cancel()
+	}
+	dirty := s.dirty
+	s.mu.Unlock()
+	s.running.Wait()
+	var err error
+	if dirty {
+		s.mu.Lock()
+		err = s.saveNamesLocked()
+		s.mu.Unlock()
+	}
+	return errors.Join(err, s.lock.Close())
+}
+
+func (s *Store) blobPath(d digest.Digest) string {
+	return filepath.Join(s.dir, "blobs", "sha256", d.Encoded())
+}
+
+func (s *Store) hasBlob(d digest.Digest) (size int64, ok bool) {
+	st, err := os.Stat(s.blobPath(d))
+	if err != nil {
+		return 0, false
+	}
+	return st.Size(), true
+}
+
+// pin keeps blobs from Prune until the function it gives is called.
+func (s *Store) pin(ds ...digest.Digest) func() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, d := range ds {
+		s.pins[d]++
+	}
+	var once sync.Once
+	return func() {
+		once.Do(func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			for _, d := range ds {
+				if s.pins[d]--; s.pins[d] <= 0 {
+					delete(s.pins, d)
+				}
+			}
+		})
+	}
+}
+
+// readBlob gives a small blob, verified again.
+func (s *Store) readBlob(d digest.Digest) ([]byte, error) {
+	if _, err := parseDigest(d.String()); err != nil {
+		return nil, err
+	}
+	f, err := os.Open(s.blobPath(d))
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("%s: %w", d, ErrNotFound)
+		}
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxManifest+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(b) > maxManifest {
+		return nil, fmt.Errorf("%s: %w", d, ErrTooLarge)
+	}
+	if digest.FromBytes(b) != d {
+		// The medium has changed it: better to fetch it again than to fail for ever.
+		os.Remove(s.blobPath(d))
+		return nil, fmt.Errorf("%s: %w: it was damaged on disk and is removed", d, ErrNotFound)
+	}
+	return b, nil
+}
+
+func (s *Store) readManifest(d digest.Digest) (*manifest, error) {
+	b, err := s.readBlob(d)
+	if err != nil {
+		return nil, err
+	}
+	return parseManifest(b)
+}
+
+// putBlob stores bytes that are in memory.
+func (s *Store) putBlob(b []byte) (digest.Digest, error) {
+	w, err := s.newBlob()
+	if err != nil {
+		return "", err
+	}
+	defer w.discard()
+	if _, err := w.Write(b); err != nil {
+		return "", err
+	}
+	return w.commit("")
+}
+
+// blobWriter writes a blob whose digest is known at its end.
+type blobWriter struct {
+	s *Store
+	f *os.File
+	h digest.Digester
+	n int64
+}
+
+func (s *Store) newBlob() (*blobWriter, error) {
+	f, err := os.OpenFile(s.tmpName("blob-"), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, diskError(err)
+	}
+	return &blobWriter{s: s, f: f, h: digest.Canonical.Digester()}, nil
+}
+
+func (w *blobWriter) Write(b []byte) (int, error) {
+	n, err := w.f.Write(b)
+	w.h.Hash().Write(b[:n])
+	w.n += int64(n)
+	return n, diskError(err)
+}
+
+// commit makes the blob durable under its digest, which must be want unless that is empty.
+func (w *blobWriter) commit(want digest.Digest) (digest.Digest, error) {
+	d := w.h.Digest()
+	if want != "" && d != want {
+		return "", fmt.Errorf("%s: %w: it is %s", want, ErrDigest, d)
+	}
+	return d, w.s.adopt(w.f, d)
+}
+
+// discard removes what was not committed.
+func (w *blobWriter) discard() {
+	w.f.Close()
+	os.Remove(w.f.Name())
+}
+
+// adopt moves a verified file to its place.
+func (s *Store) adopt(f *os.File, d digest.Digest) error {
+	if err := f.Sync(); err != nil {
+		return diskError(err)
+	}
+	if err := os.Rename(f.Name(), s.blobPath(d)); err != nil {
+		return diskError(err)
+	}
+	return diskError(syncDir(filepath.Join(s.dir, "blobs", "sha256")))
+}
+
+func (s *Store) tmpName(prefix string) string {
+	return filepath.Join(s.dir, "tmp", prefix+strings.ToLower(rand.Text()))
+}

@@ -1,0 +1,170 @@
+package artifact
+
+import (
+	"bufio"
+	"compress/bzip2"
+	"context"
+	"encoding/base32"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+	"github.com/opencontainers/go-digest"
+)
+
+// unpack is one layer being unpacked, whoever waits for it.
+type unpack struct {
+	done chan struct{}
+	err  error
+}
+
+// layerID is the folder name of an unpacked layer: 130 bits of its diff ID, short because a mount takes only a page of
+// names.
+func layerID(diffID digest.Digest) string {
+	raw, err := hex.DecodeString(diffID.Encoded())
+	if err != nil {
+		return ""
+	}
+	return strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(raw))[:26]
+}
+
+// unpackLayer gives the folder of a layer, unpacking it if need be. The same layer is unpacked once at a time.
+func (s *Store) unpackLayer(ctx context.Context, blob, diffID digest.Digest) (string, error) {
+	dir := filepath.Join(s.dir, "layers", layerID(diffID))
+	defer s.pin(blob, diffID)()
+	for {
+		s.mu.Lock()
+		if _, err := os.Lstat(dir); err == nil {
+			s.mu.Unlock()
+			return filepath.Join(dir, "fs"), nil
+		}
+		if u := s.unpacks[diffID]; u != nil {
+			s.mu.Unlock()
+			select {
+			case <-u.done:
+			case <-ctx.Done():
+				return "", ctx.Err()
+			}
+			if u.err != nil && !errors.Is(u.err, context.Canceled) && !errors.Is(u.err, context.DeadlineExceeded) {
+				return "", u.err
+			}
+			continue
+		}
+		u := &unpack{done: make(chan struct{})}
+		s.unpacks[diffID] = u
+		s.mu.Unlock()
+		u.err = diskError(s.unpackTo(ctx, blob, diffID, dir))
+		s.mu.Lock()
+		delete(s.unpacks, diffID)
+		s.mu.Unlock()
+		close(u.done)
+		if u.err != nil {
+			return "", u.err
+		}
+	}
+}
+
+func (s *Store) unpackTo(ctx context.Context, blob, diffID digest.Digest, dir string) error {
+	f, err := os.Open(s.blobPath(blob))
+	if err != nil {
+		if errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("%s: %w: pull the image again", blob, ErrNotFound)
+		}
+		return err
+	}
+	defer f.Close()
+	tmp := s.tmpName("unpack-")
+	defer func() { _ = os.RemoveAll(tmp) }() // gone already when all went well
+	fsDir := filepath.Join(tmp, "fs")
+	for _, d := range []string{tmp, fsDir} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			return err
+		}
+		if err := os.Chmod(d, 0o755); err != nil { // whatever the umask
+			return err
+		}
+	}
+	plain, err := decompress(&ctxReader{ctx, f})
+	if err != nil {
+		return err
+	}
+	defer plain.Close()
+	h := digest.Canonical.Digester()
+	limited := &capReader{r: plain, left: s.o.MaxLayer}
+	if err := unpackTar(io.TeeReader(limited, h.Hash()), fsDir, s.o); err != nil {
+		return err
+	}
+	if h.Digest() != diffID {
+		return fmt.Errorf("layer %s: %w: unpacked it is %s and the config says %s", blob, ErrDigest, h.Digest(), diffID)
+	}
+	if err := syncTree(fsDir); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, dir); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(dir))
+}
+
+// decompress knows gzip, zstd and bzip2 by their first bytes and takes everything else for plain: media types are often
+// wrong.
+func decompress(r io.Reader) (io.ReadCloser, error) {
+	b := bufio.NewReaderSize(r, 64<<10)
+	head, err := b.Peek(4)
+	if err != nil && err != io.EOF {
+		return nil, err
+	}
+	switch {
+	case len(head) >= 2 && head[0] == 0x1f && head[1] == 0x8b:
+		z, err := gzip.NewReader(b)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+		}
+		return z, nil
+	case string(head) == "\x28\xb5\x2f\xfd":
+		// One goroutine and a bounded window: small machines unpack too.
+		z, err := zstd.NewReader(b, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(64<<20))
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+		}
+		return z.IOReadCloser(), nil
+	case len(head) >= 3 && string(head[:3]) == "BZh":
+		return io.NopCloser(bzip2.NewReader(b)), nil
+	}
+	return io.NopCloser(b), nil
+}
+
+// capReader gives an error instead of more than left bytes: a few kilobytes can unpack to a full disk.
+type capReader struct {
+	r    io.Reader
+	left int64
+}
+
+func (c *capReader) Read(b []byte) (int, error) {
+	if c.left < 0 {
+		return 0, fmt.Errorf("layer: %w when unpacked", ErrTooLarge)
+	}
+	n, err := c.r.Read(b[:min(int64(len(b)), c.left+1)])
+	if c.left -= int64(n); c.left < 0 {
+		return n - 1, fmt.Errorf("layer: %w when unpacked", ErrTooLarge)
+	}
+	return n, err
+}
+
+type ctxReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (c *ctxReader) Read(b []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.r.Read(b)
+}
