@@ -1,0 +1,221 @@
+package hostnet
+
+import (
+	"fmt"
+	"hash/fnv"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"skerry.dev/skerry"
+)
+
+// Options configure the network of one worker. Name, StateDir and RunDir are required.
+type Options struct {
+	// Name is the worker's; interfaces and the table are named after it, so that workers on one kernel do not collide.
+	Name string
+	// Subnet is an IPv4 prefix of 16 to 29 bits for the instances; its first address is the bridge's. The zero value
+	// takes the first /24 of 10.31.0.0/16 that no route of the host overlaps, and keeps it.
+	Subnet netip.Prefix
+	// StateDir keeps the addresses over restarts. RunDir holds the namespaces, which end with the machine's uptime; it
+	// is best below /run.
+	StateDir string
+	RunDir   string
+	// NetNS is the path of the namespace that counts as the host; empty means the one that New is called in.
+	NetNS string
+	// ResolvConf is the file whose name servers are handed on; /etc/resolv.conf when empty.
+	ResolvConf string
+}
+
+// Config is all that the network is to be.
+type Config struct {
+	Attachments []Want
+}
+
+// Want is one instance's attachment. ID is of letters, digits and "._-", at most 200 bytes.
+type Want struct {
+	ID        string
+	HostPorts []HostPort
+}
+
+// HostPort hands connections to a port of the host on to a port of the instance.
+type HostPort struct {
+	// HostIP is one of the host's addresses; the zero value means all of them.
+	HostIP   netip.Addr
+	HostPort uint16
+	Port     uint16
+	Proto    Proto
+}
+
+// Proto is a transport protocol; empty means TCP.
+type Proto string
+
+// The protocols of host ports.
+const (
+	TCP Proto = "tcp"
+	UDP Proto = "udp"
+)
+
+func (p Proto) orTCP() Proto {
+	if p == "" {
+		return TCP
+	}
+	return p
+}
+
+func (p HostPort) String() string {
+	host := "*"
+	if p.HostIP.IsValid() {
+		host = p.HostIP.String()
+	}
+	return fmt.Sprintf("%s:%d/%s", host, p.HostPort, p.Proto.orTCP())
+}
+
+// Stats are an attachment's counters as the instance sees them: Rx is what it received.
+type Stats struct {
+	RxBytes, TxBytes     skerry.Bytes
+	RxPackets, TxPackets uint64
+}
+
+// Unsupported says that this machine, or the agent's privileges, do not allow networking of this kind.
+type Unsupported struct {
+	Reason, Cure string
+}
+
+func (u *Unsupported) Error() string { return u.Reason + "; " + u.Cure }
+
+// AttachError says which attachment is not as it should be, and why. Others are not affected by it.
+type AttachError struct {
+	ID  string
+	Err error
+}
+
+func (e *AttachError) Error() string { return fmt.Sprintf("attach %s: %v", e.ID, e.Err) }
+func (e *AttachError) Unwrap() error { return e.Err }
+
+func (o *Options) check() error {
+	if o.Name == "" {
+		return fmt.Errorf("hostnet: option Name is missing; give the worker's name")
+	}
+	for name, dir := range map[string]string{"StateDir": o.StateDir, "RunDir": o.RunDir} {
+		if !filepath.IsAbs(dir) {
+			return fmt.Errorf("hostnet: option %s %q must be an absolute path", name, dir)
+		}
+	}
+	if o.Subnet.IsValid() {
+		if !o.Subnet.Addr().Is4() || o.Subnet.Bits() < 16 || o.Subnet.Bits() > 29 {
+			return fmt.Errorf("hostnet: option Subnet %s must be an IPv4 prefix of 16 to 29 bits", o.Subnet)
+		}
+		o.Subnet = o.Subnet.Masked()
+	}
+	if o.ResolvConf == "" {
+		o.ResolvConf = "/etc/resolv.conf"
+	}
+	return nil
+}
+
+// prefix begins the names of all interfaces of the worker. 13 more bits than "sk" and a digit fit; 24 are enough for
+// the workers of one kernel.
+func (o *Options) prefix() string {
+	h := fnv.New32a()
+	h.Write([]byte(o.Name))
+	return fmt.Sprintf("sk%06x", h.Sum32()&0xffffff)
+}
+
+func (o *Options) bridge() string { return o.prefix() }
+
+// mac is the bridge's hardware address. A bridge without one takes the lowest of its ports and changes it when ports
+// come and go, and instances would send to where nobody is until their neighbour entries expire.
+func (o *Options) mac() net.HardwareAddr {
+	h := fnv.New64a()
+	h.Write([]byte(o.Name))
+	b := h.Sum(nil)
+	return net.HardwareAddr{0x02, b[0], b[1], b[2], b[3], b[4]}
+}
+
+// table is the name of the nftables table.
+func (o *Options) table() string {
+	clean := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '_'
+	}, o.Name)
+	return "skerry_" + clean[:min(len(clean), 60)]
+}
+
+// check finds what is wrong with a configuration as a whole. Host ports that clash are an error of the later want.
+func (c Config) check() error {
+	ids := map[string]bool{}
+	for _, w := range c.Attachments {
+		if !validID(w.ID) {
+			return fmt.Errorf("attachment ID %q is not valid; use letters, digits, and inner '.', '_', '-', at most 200", w.ID)
+		}
+		if ids[w.ID] {
+			return fmt.Errorf("attachment %s is there twice", w.ID)
+		}
+		ids[w.ID] = true
+	}
+	return nil
+}
+
+func validID(id string) bool {
+	if id == "" || len(id) > 200 {
+		return false
+	}
+	for i, c := range []byte(id) {
+		alnum := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		if !alnum && (i == 0 || !strings.ContainsRune("._-", rune(c))) {
+			return false
+		}
+	}
+	return true
+}
+
+// mapping is a host port with where it leads.
+type mapping struct {
+	HostPort
+	id string
+	to netip.Addr
+}
+
+// claims decides which want gets which host port: the first one. The others get an error.
+func claims(wants []Want, addr func(id string) netip.Addr) (ms []mapping, errs map[string]error) {
+	errs = map[string]error{}
+	for _, w := range wants {
+		for _, p := range w.HostPorts {
+			p.Proto = p.Proto.orTCP()
+			if p.HostIP.IsUnspecified() {
+				p.HostIP = netip.Addr{}
+			}
+			err := func() error {
+				switch {
+				case p.Proto != TCP && p.Proto != UDP:
+					return fmt.Errorf("protocol %q of host port %d is unknown; use tcp or udp", p.Proto, p.HostPort)
+				case p.HostPort == 0 || p.Port == 0:
+					return fmt.Errorf("host port %d to %d: a port is 1 to 65535", p.HostPort, p.Port)
+				case p.HostIP.IsValid() && !p.HostIP.Is4():
+					return fmt.Errorf("host port %s: only IPv4 addresses are supported", p)
+				}
+				i := slices.IndexFunc(ms, func(m mapping) bool {
+					same := m.HostIP == p.HostIP || !m.HostIP.IsValid() || !p.HostIP.IsValid()
+					return same && m.HostPort.HostPort == p.HostPort && m.Proto == p.Proto
+				})
+				if i >= 0 {
+					return fmt.Errorf("host port %s is taken by %s; choose another one", p, ms[i].id)
+				}
+				return nil
+			}()
+			if err != nil {
+				if errs[w.ID] == nil {
+					errs[w.ID] = err
+				}
+				continue
+			}
+			ms = append(ms, mapping{p, w.ID, addr(w.ID)})
+		}
+	}
+	return ms, errs
+}

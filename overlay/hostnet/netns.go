@@ -1,0 +1,94 @@
+//go:build linux
+
+package hostnet
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// nsfsMagic is the file system of namespace files.
+const nsfsMagic = 0x6e736673
+
+// onThread runs f on a thread of its own, which ends afterwards: f may change the thread's namespaces.
+func onThread(f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		// Never unlocked, so that the thread ends with the goroutine.
+		runtime.LockOSThread()
+		done <- f()
+	}()
+	return <-done
+}
+
+// in runs f on a thread in a network namespace.
+func in(ns *os.File, f func() error) error {
+	return onThread(func() error {
+		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("join network namespace: %w", err)
+		}
+		return f()
+	})
+}
+
+// newNS makes a namespace with a name in the file system and runs f in it.
+func newNS(path string, f func(ns *os.File) error) error {
+	file, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE|os.O_EXCL, 0o444)
+	if err != nil {
+		return err
+	}
+	file.Close()
+	err = onThread(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("make a network namespace: %w", err)
+		}
+		if err := unix.Mount("/proc/thread-self/ns/net", path, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("name the network namespace %s: %w", path, err)
+		}
+		ns, err := os.Open("/proc/thread-self/ns/net")
+		if err != nil {
+			return err
+		}
+		defer ns.Close()
+		return f(ns)
+	})
+	if err != nil {
+		return errors.Join(err, removeNS(path))
+	}
+	return nil
+}
+
+// removeNS takes the name away; the namespace ends with its last process. Half-made ones are removed too.
+func removeNS(path string) error {
+	for {
+		if err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+			break // EINVAL when nothing is mounted there
+		}
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// isNS says whether a namespace has this name.
+func isNS(path string) bool {
+	var st unix.Statfs_t
+	return unix.Statfs(path, &st) == nil && st.Type == nsfsMagic
+}
+
+func sysctl(name, value string) error {
+	path := "/proc/sys/net/" + name
+	if data, err := os.ReadFile(path); err == nil && string(data) == value+"\n" {
+		return nil
+	}
+	if err := os.WriteFile(path, []byte(value), 0o644); err != nil {
+		return fmt.Errorf("set net.%s to %s: %w", name, value, err)
+	}
+	return nil
+}

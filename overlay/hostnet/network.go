@@ -1,0 +1,288 @@
+//go:build linux
+
+package hostnet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry"
+)
+
+// Network is the network of one worker. Its methods may be called at the same time.
+type Network struct {
+	opts Options
+	host *os.File // the namespace that counts as the host
+	nl   *netlink.Handle
+
+	// busy holds a token while Set, CleanUp or Close works; it guards what follows.
+	busy   chan struct{}
+	closed bool
+	state  *state
+	base   bool // the bridge is there
+	table  bool // the table holds ports
+	index  int  // of the bridge
+	mtu    int
+	dns    []netip.Addr
+	search []string
+	up     map[string]bool // attachments seen complete by this process
+	ports  []mapping
+}
+
+// New opens a worker's network. It changes nothing on the machine but making its directories.
+func New(o Options) (*Network, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	for _, dir := range []string{o.StateDir, o.RunDir} {
+		if err := os.MkdirAll(dir, 0o711); err != nil {
+			return nil, fmt.Errorf("hostnet: %w", err)
+		}
+	}
+	st, err := loadState(&o)
+	if err != nil {
+		return nil, fmt.Errorf("hostnet: %w", err)
+	}
+	path := o.NetNS
+	if path == "" {
+		path = "/proc/thread-self/ns/net"
+	}
+	host, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("hostnet: %w", err)
+	}
+	nl, err := netlink.NewHandleAt(netns.NsHandle(host.Fd()), unix.NETLINK_ROUTE, unix.NETLINK_NETFILTER)
+	if err != nil {
+		host.Close()
+		return nil, unsupported(fmt.Errorf("hostnet: open netlink: %w", err))
+	}
+	return &Network{opts: o, host: host, nl: nl, state: st, busy: make(chan struct{}, 1), up: map[string]bool{}}, nil
+}
+
+func (n *Network) lock(ctx context.Context) error {
+	select {
+	case n.busy <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if n.closed {
+		<-n.busy
+		return errors.New("hostnet: the network is closed")
+	}
+	return nil
+}
+
+// Close lets go of the machine and leaves everything up.
+func (n *Network) Close() error {
+	n.busy <- struct{}{}
+	defer func() { <-n.busy }()
+	if !n.closed {
+		n.closed = true
+		n.nl.Close()
+		n.host.Close()
+	}
+	return nil
+}
+
+// Set makes the network what the configuration says, and nothing more, and returns all attachments that are complete.
+// It is idempotent; what is right already is not touched. Errors of single attachments are *AttachError, joined; the
+// others are made all the same. *Unsupported means that nothing can work here.
+func (n *Network) Set(ctx context.Context, c Config) (map[string]skerry.Attachment, error) {
+	if err := c.check(); err != nil {
+		return nil, fmt.Errorf("hostnet: %w", err)
+	}
+	if err := n.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer func() { <-n.busy }()
+	if err := n.ensureBase(); err != nil {
+		return nil, unsupported(err)
+	}
+	var errs []error
+	wanted := map[string]bool{}
+	for _, w := range c.Attachments {
+		wanted[w.ID] = true
+	}
+	changed := false
+	for _, id := range n.known() {
+		if !wanted[id] {
+			changed = true
+			if err := n.detach(id); err != nil {
+				errs = append(errs, &AttachError{id, err})
+			}
+		}
+	}
+	failed := map[string]bool{}
+	fail := func(id string, err error) {
+		failed[id] = true
+		errs = append(errs, &AttachError{id, err})
+	}
+	for _, w := range c.Attachments {
+		if _, ok := n.state.Addrs[w.ID]; !ok {
+			changed = true
+			if _, err := n.state.allocate(w.ID); err != nil {
+				fail(w.ID, err)
+			}
+		}
+	}
+	// Addresses are written down before they are used, so that after a crash nobody gets one that is in use.
+	if changed {
+		if err := n.state.save(&n.opts); err != nil {
+			return nil, fmt.Errorf("hostnet: %w", err)
+		}
+	}
+	for _, w := range c.Attachments {
+		if failed[w.ID] || n.up[w.ID] {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if err := n.attach(w.ID); err != nil {
+			fail(w.ID, unsupported(err))
+			continue
+		}
+		n.up[w.ID] = true
+	}
+	ms, portErrs := claims(c.Attachments, func(id string) netip.Addr { return n.state.Addrs[id] })
+	for _, id := range slices.Sorted(maps.Keys(portErrs)) {
+		if !failed[id] {
+			fail(id, portErrs[id])
+		}
+	}
+	for id, err := range n.setPorts(ms) {
+		if id == "" {
+			return nil, unsupported(err)
+		}
+		if !failed[id] {
+			fail(id, err)
+		}
+	}
+	out := map[string]skerry.Attachment{}
+	for _, w := range c.Attachments {
+		if !failed[w.ID] {
+			out[w.ID] = n.attachment(w.ID)
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+func (n *Network) attachment(id string) skerry.Attachment {
+	return skerry.Attachment{
+		NetNS:     n.path(id),
+		Addresses: []netip.Prefix{netip.PrefixFrom(n.state.Addrs[id], n.state.Subnet.Bits())},
+		MTU:       n.mtu, DNS: n.dns, Search: n.search,
+	}
+}
+
+func (n *Network) path(id string) string { return filepath.Join(n.opts.RunDir, id) }
+
+// link is the host's end of an instance's cable.
+func (n *Network) link(id string) string {
+	return fmt.Sprintf("%s.%d", n.opts.prefix(), n.state.number(n.state.Addrs[id]))
+}
+
+// known are the attachments of which anything may be there.
+func (n *Network) known() []string {
+	ids := map[string]bool{}
+	for id := range n.state.Addrs {
+		ids[id] = true
+	}
+	if len(n.up) == 0 {
+		entries, _ := os.ReadDir(n.opts.RunDir)
+		for _, e := range entries {
+			if validID(e.Name()) {
+				ids[e.Name()] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(ids))
+}
+
+// Stats reads an attachment's counters.
+func (n *Network) Stats(id string) (Stats, error) {
+	if err := n.lock(context.Background()); err != nil {
+		return Stats{}, err
+	}
+	defer func() { <-n.busy }()
+	if _, ok := n.state.Addrs[id]; !ok {
+		return Stats{}, fmt.Errorf("attachment %s does not exist", id)
+	}
+	l, err := n.nl.LinkByName(n.link(id))
+	if err != nil {
+		return Stats{}, fmt.Errorf("attachment %s: %w", id, err)
+	}
+	s := l.Attrs().Statistics
+	if s == nil {
+		return Stats{}, fmt.Errorf("attachment %s: the kernel gives no counters", id)
+	}
+	// What the host's end sends is what the instance receives.
+	return Stats{RxBytes: skerry.Bytes(s.TxBytes), TxBytes: skerry.Bytes(s.RxBytes), RxPackets: s.TxPackets, TxPackets: s.RxPackets}, nil
+}
+
+// CleanUp takes down everything of the worker, also what a crashed agent left, and forgets the addresses.
+func (n *Network) CleanUp(ctx context.Context) error {
+	if err := n.lock(ctx); err != nil {
+		return err
+	}
+	defer func() { <-n.busy }()
+	var errs []error
+	links, err := n.nl.LinkList()
+	if err != nil {
+		errs = append(errs, fmt.Errorf("list interfaces: %w", err))
+	}
+	for _, l := range links {
+		name := l.Attrs().Name
+		if name == n.opts.bridge() || strings.HasPrefix(name, n.opts.prefix()+".") {
+			if err := n.nl.LinkDel(l); err != nil && !gone(err) {
+				errs = append(errs, fmt.Errorf("delete interface %s: %w", name, err))
+			}
+		}
+	}
+	errs = append(errs, n.dropTable())
+	entries, _ := os.ReadDir(n.opts.RunDir)
+	for _, e := range entries {
+		if validID(e.Name()) {
+			errs = append(errs, removeNS(n.path(e.Name())))
+		}
+	}
+	if err := os.Remove(stateFile(&n.opts)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		errs = append(errs, err)
+	}
+	// Directories that somebody else uses too are not empty and stay.
+	_ = os.Remove(n.opts.RunDir)
+	n.state, n.base, n.table = &state{Subnet: n.opts.Subnet, Addrs: map[string]netip.Addr{}}, false, false
+	n.up, n.ports = map[string]bool{}, nil
+	return errors.Join(errs...)
+}
+
+// unsupported recognises a lack of privileges or of the kernel.
+func unsupported(err error) error {
+	switch {
+	case errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES):
+		return &Unsupported{Reason: "own networks need privileges: " + err.Error(), Cure: "run the worker as root, with CAP_NET_ADMIN and CAP_SYS_ADMIN, or use the host's network"}
+	case errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EAFNOSUPPORT):
+		return &Unsupported{Reason: "the kernel lacks a part: " + err.Error(), Cure: "it needs veth, bridge, nftables and NAT; use the host's network without them"}
+	}
+	return err
+}
+
+func gone(err error) bool {
+	return errors.Is(err, unix.ENODEV) || errors.As(err, &netlink.LinkNotFoundError{})
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}

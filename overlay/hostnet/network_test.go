@@ -1,0 +1,621 @@
+//go:build linux
+
+package hostnet
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// site is a host with an address on a wire, and another machine at its other end. Both are namespaces.
+//
+//	remote 198.51.100.2 ── wire, MTU 1400 ── 198.51.100.1 host
+type site struct {
+	dir          string
+	host, remote *os.File
+}
+
+const hostIP, remoteIP = "198.51.100.1", "198.51.100.2"
+
+func newSite(t testing.TB) *site {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("these tests need root: they make network namespaces")
+	}
+	s := &site{dir: t.TempDir()}
+	for name, f := range map[string]**os.File{"host": &s.host, "remote": &s.remote} {
+		path := filepath.Join(s.dir, name)
+		must(t, newNS(path, func(*os.File) error {
+			return netlink.LinkSetUp(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: 1}})
+		}))
+		t.Cleanup(func() { must(t, removeNS(path)) })
+		var err error
+		*f, err = os.Open(path)
+		must(t, err)
+		t.Cleanup(func() { (*f).Close() })
+	}
+	must(t, in(s.host, func() error {
+		return netlink.LinkAdd(&netlink.Veth{
+			LinkAttrs: netlink.LinkAttrs{Name: "wan", MTU: 1400, TxQLen: -1}, PeerName: "wan", PeerMTU: 1400, PeerNamespace: netlink.NsFd(int(s.remote.Fd())),
+		})
+	}))
+	for ip, ns := range map[string]*os.File{hostIP: s.host, remoteIP: s.remote} {
+		must(t, in(ns, func() error {
+			l, err := netlink.LinkByName("wan")
+			if err != nil {
+				return err
+			}
+			a, _ := netlink.ParseAddr(ip + "/24")
+			if err := netlink.AddrAdd(l, a); err != nil {
+				return err
+			}
+			if err := netlink.LinkSetUp(l); err != nil {
+				return err
+			}
+			if ns == s.host {
+				return netlink.RouteAdd(&netlink.Route{LinkIndex: l.Attrs().Index, Gw: net.ParseIP(remoteIP)})
+			}
+			return nil
+		}))
+	}
+	return s
+}
+
+func (s *site) options(name string) Options {
+	resolv := filepath.Join(s.dir, "resolv.conf")
+	_ = os.WriteFile(resolv, []byte("nameserver 198.51.100.53\nnameserver 127.0.0.53\nsearch island.example\n"), 0o644)
+	return Options{
+		Name: name, StateDir: filepath.Join(s.dir, "state-"+name), RunDir: filepath.Join(s.dir, "run-"+name),
+		NetNS: filepath.Join(s.dir, "host"), ResolvConf: resolv,
+	}
+}
+
+func (s *site) open(t testing.TB, o Options) *Network {
+	t.Helper()
+	n, err := New(o)
+	must(t, err)
+	t.Cleanup(func() {
+		n.Close()
+		// Whatever the test did with n: nothing may stay mounted.
+		if c, err := New(o); err == nil {
+			must(t, c.CleanUp(context.Background()))
+			c.Close()
+		}
+	})
+	return n
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wants(ids ...string) Config {
+	var c Config
+	for _, id := range ids {
+		c.Attachments = append(c.Attachments, Want{ID: id})
+	}
+	return c
+}
+
+// serve answers every TCP connection and every datagram in a namespace with the client's address.
+func serve(t testing.TB, ns *os.File, addr string) {
+	t.Helper()
+	must(t, in(ns, func() error {
+		l, err := net.Listen("tcp4", addr)
+		if err != nil {
+			return err
+		}
+		p, err := net.ListenPacket("udp4", addr)
+		if err != nil {
+			return err
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				fmt.Fprint(c, c.RemoteAddr())
+				c.Close()
+			}
+		})
+		wg.Go(func() {
+			var b [64]byte
+			for {
+				_, from, err := p.ReadFrom(b[:])
+				if err != nil {
+					return
+				}
+				_, _ = p.WriteTo([]byte(from.String()), from)
+			}
+		})
+		t.Cleanup(func() {
+			l.Close()
+			p.Close()
+			wg.Wait()
+		})
+		return nil
+	}))
+}
+
+// dial connects from a namespace and gives the client address that the server saw.
+func dial(ns *os.File, network, addr string) (client netip.Addr, err error) {
+	err = in(ns, func() error {
+		c, err := net.DialTimeout(network, addr, 5*time.Second)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+		var b []byte
+		if network == "udp4" {
+			if _, err := c.Write([]byte("?")); err != nil {
+				return err
+			}
+			b = make([]byte, 64)
+			n, err := c.Read(b)
+			if err != nil {
+				return err
+			}
+			b = b[:n]
+		} else if b, err = io.ReadAll(c); err != nil {
+			return err
+		}
+		ap, err := netip.ParseAddrPort(string(b))
+		client = ap.Addr()
+		return err
+	})
+	return client, err
+}
+
+func open(t testing.TB, path string) *os.File {
+	t.Helper()
+	f, err := os.Open(path)
+	must(t, err)
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+func TestInstancesReachEachOther(t *testing.T) {
+	s := newSite(t)
+	n := s.open(t, s.options("w1"))
+	as, err := n.Set(t.Context(), wants("a", "b"))
+	must(t, err)
+	a, b := as["a"], as["b"]
+	if a.MTU != 1400 || len(a.DNS) != 1 || a.DNS[0].String() != "198.51.100.53" || len(a.Search) != 1 || a.Addresses[0].Bits() != 24 {
+		t.Errorf("%+v", a)
+	}
+	nsA, nsB := open(t, a.NetNS), open(t, b.NetNS)
+	serve(t, nsB, ":80") // a low port, which needs no privilege there
+	for _, network := range []string{"tcp4", "udp4"} {
+		from, err := dial(nsA, network, b.Addresses[0].Addr().String()+":80")
+		if err != nil || from != a.Addresses[0].Addr() {
+			t.Errorf("%s: seen as %s, %v", network, from, err)
+		}
+	}
+	must(t, ping(nsA, b.Addresses[0].Addr()))
+	must(t, ping(nsA, netip.MustParseAddr(remoteIP)))
+
+	// The way out is masqueraded: the other machine knows no route back to the instances.
+	serve(t, s.remote, ":9000")
+	if from, err := dial(nsA, "tcp4", remoteIP+":9000"); err != nil || from.String() != hostIP {
+		t.Errorf("seen outside as %s, %v", from, err)
+	}
+	st, err := n.Stats("a")
+	if err != nil || st.RxBytes <= 0 || st.TxBytes <= 0 || st.RxPackets == 0 || st.TxPackets == 0 {
+		t.Errorf("%+v, %v", st, err)
+	}
+	if _, err := n.Stats("z"); err == nil {
+		t.Error("counters of nobody")
+	}
+}
+
+// ping sends one echo request through an ICMP socket, which needs no privilege in an instance.
+func ping(ns *os.File, to netip.Addr) error {
+	return in(ns, func() error {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_ICMP)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 5})
+		if err := unix.Sendto(fd, []byte{8, 0, 0, 0, 0, 0, 0, 1}, 0, &unix.SockaddrInet4{Addr: to.As4()}); err != nil {
+			return err
+		}
+		var b [64]byte
+		n, err := unix.Read(fd, b[:])
+		if err != nil || n < 1 || b[0] != 0 {
+			return fmt.Errorf("ping %s: %v, %v", to, b[:max(n, 0)], err)
+		}
+		return nil
+	})
+}
+
+func TestHostPorts(t *testing.T) {
+	s := newSite(t)
+	n := s.open(t, s.options("w1"))
+	cfg := wants("web", "client")
+	cfg.Attachments[0].HostPorts = []HostPort{
+		{HostPort: 8080, Port: 80},
+		{HostPort: 8080, Port: 80, Proto: UDP},
+		{HostIP: netip.MustParseAddr(hostIP), HostPort: 8081, Port: 80},
+	}
+	as, err := n.Set(t.Context(), cfg)
+	must(t, err)
+	web, client := open(t, as["web"].NetNS), open(t, as["client"].NetNS)
+	serve(t, web, ":80")
+	gateway := n.state.gateway()
+	for _, c := range []struct {
+		name, network string
+		from          *os.File
+		to            string
+		seen          string
+	}{
+		{"from another machine", "tcp4", s.remote, hostIP + ":8080", remoteIP},
+		{"from another machine by UDP", "udp4", s.remote, hostIP + ":8080", remoteIP},
+		{"from another machine to one address", "tcp4", s.remote, hostIP + ":8081", remoteIP},
+		{"from the host", "tcp4", s.host, hostIP + ":8080", hostIP},
+		{"from the host by UDP", "udp4", s.host, hostIP + ":8080", hostIP},
+		{"from the host's loopback", "tcp4", s.host, "127.0.0.1:8080", gateway.String()},
+		{"from the host's loopback by UDP", "udp4", s.host, "127.0.0.1:8080", gateway.String()},
+		{"from an instance", "tcp4", client, hostIP + ":8080", gateway.String()},
+		{"from the instance itself", "tcp4", web, hostIP + ":8080", gateway.String()},
+	} {
+		if from, err := dial(c.from, c.network, c.to); err != nil || from.String() != c.seen {
+			t.Errorf("%s: seen as %s, not %s; %v", c.name, from, c.seen, err)
+		}
+	}
+	if _, err := dial(s.host, "tcp4", "127.0.0.1:8081"); !errors.Is(err, unix.ECONNREFUSED) {
+		t.Errorf("a port of one address answers on another: %v", err)
+	}
+	// route_localnet must not open the host's loopback to instances.
+	serve(t, s.host, "127.0.0.1:7000")
+	must(t, in(client, func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetDown(lo)
+	}))
+	must(t, in(client, func() error {
+		eth, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		_ = sysctl("ipv4/conf/eth0/route_localnet", "1")
+		_, table, _ := net.ParseCIDR("127.0.0.0/8")
+		return netlink.RouteReplace(&netlink.Route{LinkIndex: eth.Attrs().Index, Dst: table, Gw: gateway.AsSlice()})
+	}))
+	err = in(client, func() error {
+		c, err := net.DialTimeout("tcp4", "127.0.0.1:7000", 300*time.Millisecond)
+		if err == nil {
+			c.Close()
+		}
+		return err
+	})
+	if err == nil {
+		t.Error("an instance reaches a loopback service of the host")
+	}
+
+	// The ports go with the configuration.
+	cfg.Attachments[0].HostPorts = cfg.Attachments[0].HostPorts[2:]
+	_, err = n.Set(t.Context(), cfg)
+	must(t, err)
+	if _, err := dial(s.remote, "tcp4", hostIP+":8080"); !errors.Is(err, unix.ECONNREFUSED) {
+		t.Errorf("a port that was taken away: %v", err)
+	}
+	if _, err := dial(s.remote, "tcp4", hostIP+":8081"); err != nil {
+		t.Errorf("a port that stayed: %v", err)
+	}
+}
+
+func TestPortConflicts(t *testing.T) {
+	s := newSite(t)
+	serve(t, s.host, ":5000")
+	n := s.open(t, s.options("w1"))
+	cfg := wants("a", "b", "c", "d")
+	cfg.Attachments[0].HostPorts = []HostPort{{HostPort: 80, Port: 80}}
+	cfg.Attachments[1].HostPorts = []HostPort{{HostPort: 80, Port: 8080}}
+	cfg.Attachments[2].HostPorts = []HostPort{{HostPort: 5000, Port: 80}}
+	cfg.Attachments[3].HostPorts = []HostPort{{HostIP: netip.MustParseAddr("203.0.113.9"), HostPort: 80, Port: 80}}
+	as, err := n.Set(t.Context(), cfg)
+	if len(as) != 1 || as["a"].NetNS == "" || err == nil {
+		t.Fatalf("%v, %v", as, err)
+	}
+	for id, want := range map[string]string{
+		"b": "host port *:80/tcp is taken by a",
+		"c": "host port *:5000/tcp is used by a process of the host",
+		"d": "203.0.113.9:80/tcp is taken by a",
+	} {
+		if !strings.Contains(err.Error(), "attach "+id+": ") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q lacks %q", err, want)
+		}
+	}
+	if ae, ok := errors.AsType[*AttachError](err); !ok || ae.ID == "" {
+		t.Errorf("no AttachError in %v", err)
+	}
+}
+
+// picture is all there is to see of the network on a host, without what changes by itself.
+func (s *site) picture(t *testing.T) string {
+	t.Helper()
+	var b strings.Builder
+	must(t, in(s.host, func() error {
+		links, err := netlink.LinkList()
+		for _, l := range links {
+			a := l.Attrs()
+			fmt.Fprintln(&b, a.Name, l.Type(), a.MTU, a.MasterIndex != 0, a.Flags&net.FlagUp)
+			if l.Type() == "bridge" {
+				fmt.Fprintln(&b, a.HardwareAddr)
+			}
+		}
+		return err
+	}))
+	for _, args := range [][]string{{"ip", "-4", "-o", "addr"}, {"nft", "list", "ruleset"}} {
+		var out []byte
+		must(t, in(s.host, func() error {
+			var err error
+			out, err = exec.Command(args[0], args[1:]...).CombinedOutput()
+			return err
+		}))
+		b.Write(out)
+	}
+	return b.String()
+}
+
+func TestSetIsIdempotentAndForgets(t *testing.T) {
+	s := newSite(t)
+	before := s.picture(t)
+	n := s.open(t, s.options("w1"))
+	cfg := wants("a", "b", "c")
+	cfg.Attachments[1].HostPorts = []HostPort{{HostPort: 80, Port: 80}}
+	first, err := n.Set(t.Context(), cfg)
+	must(t, err)
+	full := s.picture(t)
+	again, err := n.Set(t.Context(), cfg)
+	must(t, err)
+	if fmt.Sprint(again) != fmt.Sprint(first) || s.picture(t) != full {
+		t.Error("the second Set changed something")
+	}
+	less, err := n.Set(t.Context(), wants("b"))
+	must(t, err)
+	if len(less) != 1 || less["b"].Addresses[0] != first["b"].Addresses[0] {
+		t.Errorf("%v", less)
+	}
+	p := s.picture(t)
+	if strings.Count(p, "\n"+n.opts.prefix()+".") != 1 || strings.Contains(p, "dnat to") {
+		t.Errorf("more than one cable, or a port, is left:\n%s", p)
+	}
+	if isNS(first["a"].NetNS) {
+		t.Error("a namespace is left")
+	}
+	// An address rests before somebody else gets it.
+	more, err := n.Set(t.Context(), wants("b", "d"))
+	must(t, err)
+	for _, a := range first {
+		if a.Addresses[0] == more["d"].Addresses[0] {
+			t.Errorf("%s was given to the next one at once", a.Addresses[0])
+		}
+	}
+	must(t, n.CleanUp(t.Context()))
+	if after := s.picture(t); after != before {
+		t.Errorf("left over:\n%s", after)
+	}
+	s.nothingLeft(t, n.opts)
+	// It can begin anew.
+	_, err = n.Set(t.Context(), wants("a"))
+	must(t, err)
+}
+
+func (s *site) nothingLeft(t *testing.T, o Options) {
+	t.Helper()
+	if mounts, _ := os.ReadFile("/proc/self/mountinfo"); bytes.Contains(mounts, []byte(o.RunDir)) {
+		t.Error("namespaces are still mounted")
+	}
+	for _, dir := range []string{o.RunDir, o.StateDir} {
+		if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) > 0 {
+			t.Errorf("files are left: %v", left)
+		}
+	}
+}
+
+func TestRestartKeepsAddressesAndTraffic(t *testing.T) {
+	s := newSite(t)
+	o := s.options("w1")
+	cfg := wants("a", "b")
+	cfg.Attachments[0].HostPorts = []HostPort{{HostPort: 80, Port: 80}}
+	n := s.open(t, o)
+	first, err := n.Set(t.Context(), cfg)
+	must(t, err)
+	n.Close()
+	if _, err := n.Set(t.Context(), cfg); err == nil {
+		t.Error("Set after Close")
+	}
+	before := s.picture(t)
+	serve(t, open(t, first["a"].NetNS), ":80")
+	if _, err := dial(s.remote, "tcp4", hostIP+":80"); err != nil {
+		t.Errorf("without an agent: %v", err)
+	}
+	n = s.open(t, o)
+	again, err := n.Set(t.Context(), cfg)
+	must(t, err)
+	if fmt.Sprint(again) != fmt.Sprint(first) {
+		t.Errorf("%v became %v", first, again)
+	}
+	if after := s.picture(t); after != before {
+		t.Errorf("a restart changed\n%s\ninto\n%s", before, after)
+	}
+	if _, err := dial(s.remote, "tcp4", hostIP+":80"); err != nil {
+		t.Errorf("after a restart: %v", err)
+	}
+}
+
+// TestRepair lets a crash happen at each step of an attachment.
+func TestRepair(t *testing.T) {
+	s := newSite(t)
+	o := s.options("w1")
+	n := s.open(t, o)
+	as, err := n.Set(t.Context(), wants("a", "b"))
+	must(t, err)
+	link, path := n.link("a"), as["a"].NetNS
+	for name, damage := range map[string]func() error{
+		"no cable": func() error {
+			return in(s.host, func() error {
+				l, err := netlink.LinkByName(link)
+				if err != nil {
+					return err
+				}
+				return netlink.LinkDel(l)
+			})
+		},
+		"no namespace":    func() error { return removeNS(path) },
+		"name of nothing": func() error { return errors.Join(removeNS(path), os.WriteFile(path, nil, 0o444)) },
+		"no address": func() error {
+			return in(open(t, path), func() error {
+				eth, err := netlink.LinkByName("eth0")
+				if err != nil {
+					return err
+				}
+				return netlink.LinkSetDown(eth)
+			})
+		},
+		"a stranger": func() error { return newNS(filepath.Join(o.RunDir, "ghost"), func(*os.File) error { return nil }) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			must(t, damage())
+			n, err := New(o)
+			must(t, err)
+			defer n.Close()
+			again, err := n.Set(t.Context(), wants("a", "b"))
+			must(t, err)
+			if fmt.Sprint(again) != fmt.Sprint(as) {
+				t.Errorf("%v became %v", as, again)
+			}
+			must(t, ping(open(t, again["a"].NetNS), again["b"].Addresses[0].Addr()))
+			if isNS(filepath.Join(o.RunDir, "ghost")) {
+				t.Error("what nobody wants is still there")
+			}
+		})
+	}
+}
+
+func TestCrashThenCleanUp(t *testing.T) {
+	s := newSite(t)
+	before := s.picture(t)
+	o := s.options("w1")
+	n := s.open(t, o)
+	cfg := wants("a", "b")
+	cfg.Attachments[0].HostPorts = []HostPort{{HostPort: 80, Port: 80}}
+	_, err := n.Set(t.Context(), cfg)
+	must(t, err)
+	n.Close()
+	must(t, os.Remove(stateFile(&o))) // worse than a crash
+	c := s.open(t, o)
+	must(t, c.CleanUp(t.Context()))
+	must(t, c.CleanUp(t.Context()))
+	if after := s.picture(t); after != before {
+		t.Errorf("left over:\n%s", after)
+	}
+	s.nothingLeft(t, o)
+}
+
+func TestWorkersOnOneHost(t *testing.T) {
+	s := newSite(t)
+	n1, n2 := s.open(t, s.options("w1")), s.open(t, s.options("w2"))
+	a1, err := n1.Set(t.Context(), wants("a"))
+	must(t, err)
+	a2, err := n2.Set(t.Context(), wants("a"))
+	must(t, err)
+	if a1["a"].Addresses[0].Overlaps(a2["a"].Addresses[0]) {
+		t.Errorf("%v and %v overlap", a1, a2)
+	}
+	must(t, ping(open(t, a1["a"].NetNS), a2["a"].Addresses[0].Addr()))
+	must(t, n1.CleanUp(t.Context()))
+	must(t, ping(open(t, a2["a"].NetNS), netip.MustParseAddr(remoteIP)))
+	if p := s.picture(t); strings.Contains(p, n1.opts.prefix()) || !strings.Contains(p, "skerry_w2") {
+		t.Errorf("the wrong one is gone:\n%s", p)
+	}
+}
+
+func TestSubnetOverlap(t *testing.T) {
+	s := newSite(t)
+	o := s.options("w1")
+	o.Subnet = netip.MustParsePrefix("198.51.100.0/25")
+	n := s.open(t, o)
+	if _, err := n.Set(t.Context(), wants("a")); err == nil || !strings.Contains(err.Error(), "overlaps the host's route to 198.51.100.0/24") {
+		t.Errorf("got %v", err)
+	}
+	o.Name, o.Subnet = "w2", netip.MustParsePrefix("10.99.0.0/29")
+	n = s.open(t, o)
+	as, err := n.Set(t.Context(), wants("a", "b", "c", "d", "e", "f"))
+	if len(as) != 5 || err == nil || !strings.Contains(err.Error(), "larger subnet") {
+		t.Errorf("%v, %v", as, err)
+	}
+	n.Close()
+	// Another subnet means other addresses, also for what is up.
+	o.Subnet = netip.MustParsePrefix("10.98.0.0/24")
+	n = s.open(t, o)
+	as, err = n.Set(t.Context(), wants("a", "b"))
+	must(t, err)
+	if got := as["a"].Addresses[0].String(); got != "10.98.0.2/24" {
+		t.Errorf("got %s", got)
+	}
+	must(t, ping(open(t, as["a"].NetNS), as["b"].Addresses[0].Addr()))
+}
+
+func TestUnprivileged(t *testing.T) {
+	s := newSite(t)
+	n := s.open(t, s.options("w1"))
+	for _, err := range []error{unix.EPERM, fmt.Errorf("x: %w", unix.EACCES), unix.EOPNOTSUPP} {
+		if u, ok := errors.AsType[*Unsupported](unsupported(err)); !ok || u.Cure == "" {
+			t.Errorf("%v is %v", err, unsupported(err))
+		}
+	}
+	// For real: a thread without capabilities.
+	err := onThread(func() error {
+		hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var data [2]unix.CapUserData
+		if err := unix.Capset(&hdr, &data[0]); err != nil {
+			return err
+		}
+		_, err := n.Set(t.Context(), wants("a"))
+		return err
+	})
+	if _, ok := errors.AsType[*Unsupported](err); !ok {
+		t.Errorf("without capabilities: %v", err)
+	}
+}
+
+func BenchmarkAttach(b *testing.B) {
+	s := newSite(b)
+	n := s.open(b, s.options("w1"))
+	_, err := n.Set(b.Context(), Config{})
+	must(b, err)
+	for b.Loop() {
+		_, err := n.Set(b.Context(), wants("a"))
+		must(b, err)
+		b.StopTimer()
+		_, err = n.Set(b.Context(), Config{})
+		must(b, err)
+		b.StartTimer()
+	}
+}

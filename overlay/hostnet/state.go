@@ -1,0 +1,115 @@
+package hostnet
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+)
+
+// state is what outlives the agent: who has which address.
+type state struct {
+	Subnet netip.Prefix          `json:"subnet"`
+	Addrs  map[string]netip.Addr `json:"addrs"`
+	// Last is the address given out most recently. The next one is above it, so that an address rests for a while
+	// before somebody else gets it, with the connections meant for its former owner.
+	Last netip.Addr `json:"last"`
+}
+
+func stateFile(o *Options) string { return filepath.Join(o.StateDir, "hostnet.json") }
+
+// loadState reads the state; a file that makes no sense counts as none, because addresses can be given anew.
+func loadState(o *Options) (*state, error) {
+	s := &state{}
+	data, err := os.ReadFile(stateFile(o))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if err == nil {
+		s = parseState(data)
+	}
+	if o.Subnet.IsValid() && s.Subnet != o.Subnet {
+		s = &state{Subnet: o.Subnet}
+	}
+	if s.Addrs == nil {
+		s.Addrs = map[string]netip.Addr{}
+	}
+	return s, nil
+}
+
+// parseState reads a state file and drops what contradicts itself.
+func parseState(data []byte) *state {
+	s := &state{}
+	if json.Unmarshal(data, s) != nil || !s.Subnet.IsValid() || !s.Subnet.Addr().Is4() || s.Subnet.Bits() < 16 || s.Subnet.Bits() > 29 || s.Subnet != s.Subnet.Masked() {
+		return &state{}
+	}
+	used := map[netip.Addr]bool{s.gateway(): true, s.broadcast(): true, s.Subnet.Addr(): true}
+	for id, a := range s.Addrs {
+		if !validID(id) || !s.Subnet.Contains(a) || used[a] {
+			delete(s.Addrs, id)
+		}
+		used[a] = true
+	}
+	return s
+}
+
+// save writes the state. It is not synced: after a power failure no instance is left that has an address.
+func (s *state) save(o *Options) error {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	tmp := stateFile(o) + ".tmp"
+	if err := os.WriteFile(tmp, data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(tmp, stateFile(o))
+}
+
+func (s *state) gateway() netip.Addr { return s.Subnet.Addr().Next() }
+
+func (s *state) broadcast() netip.Addr {
+	b := s.Subnet.Addr().As4()
+	host := uint32(1)<<(32-s.Subnet.Bits()) - 1
+	for i := range b {
+		b[i] |= byte(host >> (24 - 8*i))
+	}
+	return netip.AddrFrom4(b)
+}
+
+// number is the position of an address in the subnet; it names the instance's interface.
+func (s *state) number(a netip.Addr) uint32 {
+	x, y := s.Subnet.Addr().As4(), a.As4()
+	n := func(b [4]byte) uint32 { return uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3]) }
+	return n(y) - n(x)
+}
+
+// allocate gives an ID its address.
+func (s *state) allocate(id string) (netip.Addr, error) {
+	if a, ok := s.Addrs[id]; ok {
+		return a, nil
+	}
+	used := map[netip.Addr]bool{}
+	for _, a := range s.Addrs {
+		used[a] = true
+	}
+	first, end := s.gateway().Next(), s.broadcast()
+	a := s.Last.Next()
+	if !s.Last.IsValid() || !s.Subnet.Contains(a) || a.Less(first) {
+		a = first
+	}
+	for range uint32(1) << (32 - s.Subnet.Bits()) {
+		if a == end {
+			a = first
+		}
+		if !used[a] {
+			s.Addrs[id], s.Last = a, a
+			return a, nil
+		}
+		a = a.Next()
+	}
+	return netip.Addr{}, fmt.Errorf("all %d addresses of %s are taken; give the worker a larger subnet", len(used), s.Subnet)
+}
