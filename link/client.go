@@ -177,15 +177,17 @@ func (c *Client) connect(ctx context.Context, addr, proto string, greeting skerr
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	if raw, err = c.cfg.Dial(ctx, addr); err != nil {
+	dialled, err := c.cfg.Dial(ctx, addr)
+	if err != nil {
 		return nil, nil, nil, err
 	}
+	raw = dialled
 	defer func() {
 		if err != nil {
-			raw.Close()
+			dialled.Close()
 		}
 	}()
-	stop := context.AfterFunc(ctx, func() { raw.Close() })
+	stop := context.AfterFunc(ctx, func() { dialled.Close() })
 	defer stop()
 	raw.SetDeadline(deadline)
 	cfg = cfg.Clone()

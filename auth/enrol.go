@@ -1,0 +1,242 @@
+package auth
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/store"
+)
+
+// Join enrols the key of a request by a token and answers with its first certificate. The token is used up and the
+// enrolment kept in one commit. Errors for the peer are *skerry.Refuse. addr is for the log.
+func (a *Authority) Join(ctx context.Context, req *skerry.Join, addr string) (*skerry.Joined, error) {
+	text, err := parseToken(req.Token)
+	if err != nil {
+		return nil, err
+	}
+	pub, key, err := checkCSR(req.CSR)
+	if err != nil {
+		return nil, err
+	}
+	spki, err := x509.MarshalPKIXPublicKey(pub)
+	if err != nil {
+		return nil, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	rec, err := a.cfg.Store.Get(ctx, a.cfg.Prefix+recToken+text.id)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return nil, err
+	}
+	var t JoinToken
+	if err == nil {
+		if err := json.Unmarshal(rec.Value, &t); err != nil {
+			return nil, fmt.Errorf("record %s is damaged: %w", rec.Key, err)
+		}
+	}
+	if err != nil || !t.matches(text.secret) {
+		return nil, &skerry.Refuse{Code: skerry.RefuseTokenUnknown, Reason: fmt.Sprintf("site %q does not know this token", a.cfg.Site),
+			Hint: "create one there with `skerry token create --role " + string(req.Tier) + "`"}
+	}
+	now := a.cfg.Now()
+	name, err := t.check(now, req.Tier, req.Name, key)
+	if err != nil {
+		return nil, err
+	}
+	if r, ok := a.revoked[key]; ok {
+		return nil, refuseRevoked(r)
+	}
+	e := Enrolled{Tier: t.Tier, Name: name, Key: key, Public: spki, Joined: now}
+	var rev int64
+	var ops []store.Op
+	if old := a.enrolled[peerName(t.Tier, name)]; old != nil {
+		rev = old.rev
+		switch {
+		case old.value.Key == key:
+			e = old.value
+			e.Quarantine = nil
+		case t.Replace && t.Name == name:
+			op, err := a.op(recRevoked+old.value.Key, Revoked{Key: old.value.Key, Tier: t.Tier, Name: name, At: now, By: t.By,
+				Why: "replaced by a new installation on " + req.Machine}, nil)
+			if err != nil {
+				return nil, err
+			}
+			ops = append(ops, op)
+		default:
+			return nil, &skerry.Refuse{Code: skerry.RefuseNameTaken,
+				Reason: fmt.Sprintf("a %s %q is enrolled already, on machine %q since %s, with another key", t.Tier, name, old.value.Machine,
+					old.value.Joined.UTC().Format(time.RFC3339)),
+				Hint: fmt.Sprintf("choose another name with --name; if this is the same device installed anew, create a token with `skerry token create --role %s --name %s --replace`",
+					t.Tier, name)}
+		}
+	}
+	t.Used = &TokenUse{now, name, key, req.Machine}
+	op, err := a.op(recToken+t.ID, t, &rec.Revision)
+	if err != nil {
+		return nil, err
+	}
+	e.Counter++
+	e.Machine, e.Boot, e.Attempt = req.Machine, req.Boot, ""
+	answer, err := a.certify(&e, now, req.SiteCA)
+	if err != nil {
+		return nil, err
+	}
+	replaced := a.enrolled[peerName(t.Tier, name)]
+	if err := a.putLocked(ctx, e, rev, append(ops, op)...); err != nil {
+		return nil, err
+	}
+	if replaced != nil && replaced.value.Key != key {
+		a.revoked[replaced.value.Key] = Revoked{Key: replaced.value.Key, Tier: t.Tier, Name: name, At: now, By: t.By}
+	}
+	a.cfg.Log.Info("joined", "role", e.Tier, "name", e.Name, "machine", e.Machine, "addr", addr, "token", t.ID)
+	return answer, nil
+}
+
+// certify issues the certificate for the enrolment's present counter.
+func (a *Authority) certify(e *Enrolled, now time.Time, siteCA []byte) (*skerry.Joined, error) {
+	pub, err := x509.ParsePKIXPublicKey(e.Public)
+	if err != nil {
+		return nil, fmt.Errorf("enrolled key of %s %q: %w", e.Tier, e.Name, err)
+	}
+	cert, err := a.ca.issue(pub, e.Tier, e.Name, e.Counter, now, a.cfg.CertLife, x509.ExtKeyUsageClientAuth)
+	if err != nil {
+		return nil, err
+	}
+	e.Issued, e.Expires = now, now.Add(a.cfg.CertLife)
+	j := &skerry.Joined{Tier: e.Tier, Name: e.Name, Site: a.cfg.Site, Certificate: cert, CA: a.ca.cert.Raw, Counter: e.Counter,
+		Life: uint32(a.cfg.CertLife / time.Second)}
+	if len(siteCA) > 0 && e.Tier == skerry.TierCluster {
+		if j.SiteCert, err = a.ca.certifySite(siteCA, e.Name); err != nil {
+			return nil, err
+		}
+	}
+	return j, nil
+}
+
+func refuseRevoked(r Revoked) error {
+	return &skerry.Refuse{Code: skerry.RefuseRevoked,
+		Reason: fmt.Sprintf("the key of %s %q was revoked at %s", r.Tier, r.Name, r.At.UTC().Format(time.RFC3339)),
+		Hint:   "to bring this device back, delete its data directory and join it with a new token"}
+}
+
+// lookupLocked finds the enrolment behind a verified certificate.
+func (a *Authority) lookupLocked(id skerry.PeerIdentity) (*stored[Enrolled], error) {
+	if r, ok := a.revoked[id.Key]; ok {
+		return nil, refuseRevoked(r)
+	}
+	e := a.enrolled[peerName(id.Tier, id.Name)]
+	if e == nil || e.value.Key != id.Key || id.Site != a.cfg.Site || id.Tier.Parent() != a.cfg.Tier {
+		return nil, &skerry.Refuse{Code: skerry.RefuseUnknown,
+			Reason: fmt.Sprintf("%s %q is not enrolled at site %q with this key", id.Tier, id.Name, a.cfg.Site),
+			Hint:   "the site may have been restored from a backup made before this device joined: join again with a new token, what runs stays"}
+	}
+	return e, nil
+}
+
+// Admit decides whether a verified identity may connect now. hello is nil for a stream connection.
+func (a *Authority) Admit(_ context.Context, id skerry.PeerIdentity, hello *skerry.Hello) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e, err := a.lookupLocked(id)
+	if err != nil {
+		return err
+	}
+	if q := e.value.Quarantine; q != nil && (id.Counter < e.value.Counter || hello != nil && hello.Machine == q.Later && q.Later != q.First) {
+		return refuseClone(&e.value, q)
+	}
+	if a.cfg.Now().After(id.Expires) {
+		return &skerry.Refuse{Code: skerry.RefuseExpired,
+			Reason: fmt.Sprintf("the certificate of %s %q expired at %s", id.Tier, id.Name, id.Expires.UTC().Format(time.RFC3339)),
+			Hint:   "the agent renews it by itself; if this stays, compare the clocks", RetryAfter: 1}
+	}
+	return nil
+}
+
+func refuseClone(e *Enrolled, q *Quarantine) error {
+	return &skerry.Refuse{Code: skerry.RefuseClone,
+		Reason: fmt.Sprintf("%s %q lives on two machines: %q keeps the name, %q (%s) is kept out since %s: %s", e.Tier, e.Name, q.First, q.Later, q.Addr,
+			q.At.UTC().Format(time.RFC3339), q.How),
+		Hint: fmt.Sprintf("a data directory was copied: on the copy, delete it and join under another name with a new token; then `skerry token release %s %s`", e.Tier, e.Name)}
+}
+
+// Renew gives the next certificate to an enrolled key, also after the last one expired. A counter that was used up
+// before is proof of a copied data directory: the copy that comes later is kept out.
+func (a *Authority) Renew(ctx context.Context, id skerry.PeerIdentity, req *skerry.Renew, addr string) (*skerry.Joined, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	old, err := a.lookupLocked(id)
+	if err != nil {
+		return nil, err
+	}
+	e := old.value
+	switch again := req.Counter+1 == e.Counter && req.Attempt != "" && req.Attempt == e.Attempt && req.Machine == e.Machine; {
+	case again: // the answer was lost: the same one once more
+	case req.Counter >= e.Counter:
+		// Ahead of us is only who outlived a restored backup.
+		e.Counter = req.Counter + 1
+		e.Attempt = req.Attempt
+	default:
+		q := e.Quarantine
+		if q == nil || q.Later != req.Machine {
+			q = &Quarantine{At: a.cfg.Now(), First: e.Machine, Later: req.Machine, Addr: addr,
+				How: fmt.Sprintf("it renewed with counter %d, which was used up", req.Counter)}
+			if err := a.quarantineLocked(ctx, old, *q); err != nil {
+				return nil, err
+			}
+		}
+		return nil, refuseClone(&e, q)
+	}
+	if q := e.Quarantine; q != nil && req.Machine == q.Later && q.Later != q.First {
+		return nil, refuseClone(&e, q)
+	}
+	if req.Counter > 1<<62 {
+		return nil, &skerry.Refuse{Code: skerry.RefuseMalformed, Reason: "the counter of the renewal is absurd"}
+	}
+	e.Machine, e.Boot = req.Machine, req.Boot
+	answer, err := a.certify(&e, a.cfg.Now(), req.SiteCA)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.putLocked(ctx, e, old.rev); err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
+// Identify reads the verified certificate of a child.
+func (a *Authority) Identify(cs tls.ConnectionState) (skerry.PeerIdentity, error) {
+	id, err := verifyLeaf(a.ca.cert, cs, x509.ExtKeyUsageClientAuth)
+	if err == nil && id.Tier.Parent() != a.cfg.Tier {
+		err = fmt.Errorf("a %s does not connect to a %s", id.Tier, a.cfg.Tier)
+	}
+	return id, err
+}
+
+const (
+	joinProto    = "skerry-join/1"
+	serverUsage  = x509.ExtKeyUsageServerAuth
+	serverLife   = 30 * 24 * time.Hour
+	maxMachine   = 256
+	joinDeadline = 20 * time.Second
+)
+
+// cutText bounds and cleans what a device says about itself before it reaches logs and records.
+func cutText(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return -1
+		}
+		return r
+	}, s)
+	if len(s) > maxMachine {
+		s = strings.ToValidUTF8(s[:maxMachine], "")
+	}
+	return s
+}

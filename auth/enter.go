@@ -1,0 +1,209 @@
+package auth
+
+import (
+	"context"
+	"crypto"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/link/frame"
+)
+
+// Dialing says how a child reaches its parent to join or to renew.
+type Dialing struct {
+	Addrs   []string                                                 // host:port, tried in order
+	Dial    func(ctx context.Context, addr string) (net.Conn, error) // nil: TCP
+	Timeout time.Duration                                            // for each address; default 15 s
+	Machine string                                                   // names the device for people
+	Boot    string                                                   // this run of the agent
+	SiteCA  []byte                                                   // a cluster's own CA certificate (DER), to be certified by the root
+}
+
+// Entry says who wants to join, with what.
+type Entry struct {
+	Dialing
+	Dir     string // where key and identity are kept
+	Token   string
+	Name    string // may be empty if the token is bound to a name
+	Version string
+}
+
+// Enter joins a site: it makes the device's key in Dir, proves the site's CA by the token's pin, and keeps the identity
+// received. A refusal is a *skerry.Refuse. Trying again after a lost answer is safe with the same directory.
+func Enter(ctx context.Context, e Entry) (*Member, error) {
+	text, err := parseToken(e.Token)
+	if err != nil {
+		return nil, err
+	}
+	if m, err := OpenMember(e.Dir); err == nil {
+		return nil, fmt.Errorf("%s: this device has joined site %q as %s %q already (to join anew, stop it and delete the directory)",
+			e.Dir, m.Site(), m.Tier(), m.Name())
+	} else if !errors.Is(err, ErrNotJoined) {
+		return nil, err
+	}
+	key, err := ensureKey(e.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("join: %w", err)
+	}
+	csr, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: e.Name}}, key)
+	if err != nil {
+		return nil, fmt.Errorf("join: %w", err)
+	}
+	cfg := &tls.Config{
+		MinVersion: tls.VersionTLS13, NextProtos: []string{joinProto},
+		InsecureSkipVerify: true, // the CA is proven by the pin below
+		VerifyConnection: func(cs tls.ConnectionState) error {
+			_, err := verifyPinned(cs, text)
+			return err
+		},
+	}
+	req := &skerry.Join{Token: text.String(), Tier: text.tier, Name: e.Name, CSR: csr, Machine: e.Machine, Boot: e.Boot,
+		Version: e.Version, SiteCA: e.SiteCA}
+	answer, err := e.ask(ctx, cfg, req)
+	if err != nil {
+		return nil, fmt.Errorf("join: %w", err)
+	}
+	if ca, err := x509.ParseCertificate(answer.CA); err != nil || pinOf(ca) != text.pin || answer.Tier != text.tier {
+		return nil, errors.New("join: the answer is for another site or role")
+	}
+	m := &Member{dir: e.Dir, key: key}
+	if err := m.keep(answer); err != nil {
+		return nil, fmt.Errorf("join: %w", err)
+	}
+	return m, nil
+}
+
+func verifyPinned(cs tls.ConnectionState, text tokenText) (skerry.PeerIdentity, error) {
+	if len(cs.PeerCertificates) < 2 || !cs.PeerCertificates[1].IsCA || pinOf(cs.PeerCertificates[1]) != text.pin {
+		return skerry.PeerIdentity{}, errors.New("this is not the site that the token is for (its CA differs from the token's pin); check the address")
+	}
+	return verifyParent(cs.PeerCertificates[1], cs, text.tier.Parent(), "")
+}
+
+// keep checks an answer, writes it down and takes it into use.
+func (m *Member) keep(j *skerry.Joined) error {
+	id := identity{Tier: j.Tier, Name: j.Name, Site: j.Site, Cert: toPEM("CERTIFICATE", j.Certificate), CA: toPEM("CERTIFICATE", j.CA),
+		Counter: j.Counter, Received: time.Now().UTC(), Life: int64(j.Life)}
+	if len(j.SiteCert) > 0 {
+		id.SiteCert = toPEM("CERTIFICATE", j.SiteCert)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	old := m.id
+	oldCA, oldCert := m.ca, m.cert
+	if err := m.use(id); err != nil {
+		return err
+	}
+	if err := m.save(id); err != nil {
+		m.id, m.ca, m.cert = old, oldCA, oldCert
+		return err
+	}
+	return nil
+}
+
+// Renew gets the next certificate from the first address that answers. It works with an expired certificate too.
+func (m *Member) Renew(ctx context.Context, d Dialing) error {
+	m.renewing.Lock()
+	defer m.renewing.Unlock()
+	id := m.now()
+	if id.Attempt == "" {
+		// Kept before it is sent: should the answer be lost, the next try is known to be the same one.
+		id.Attempt = randomText(10)
+		if err := m.save(id); err != nil {
+			return fmt.Errorf("renew: %w", err)
+		}
+		m.mu.Lock()
+		m.id.Attempt = id.Attempt
+		m.mu.Unlock()
+	}
+	cfg, err := m.TLS()
+	if err != nil {
+		return err
+	}
+	cfg.NextProtos = []string{joinProto}
+	answer, err := d.ask(ctx, cfg, &skerry.Renew{Counter: id.Counter, Attempt: id.Attempt, Machine: d.Machine, Boot: d.Boot, SiteCA: d.SiteCA})
+	if err != nil {
+		return fmt.Errorf("renew: %w", err)
+	}
+	if answer.Name != id.Name || answer.Tier != id.Tier || answer.Site != id.Site || answer.Counter <= id.Counter {
+		return errors.New("renew: the answer is for another identity")
+	}
+	m.mu.Lock()
+	answer.CA = m.ca.Raw // the CA stays the one that the token named
+	m.mu.Unlock()
+	if err := m.keep(answer); err != nil {
+		return fmt.Errorf("renew: %w", err)
+	}
+	return nil
+}
+
+// PublicKey is the device's public key.
+func (m *Member) PublicKey() crypto.PublicKey { return m.key.Public() }
+
+// ask puts one request to the first address that answers. A refusal ends the search: the site has spoken.
+func (d Dialing) ask(ctx context.Context, cfg *tls.Config, req skerry.Message) (*skerry.Joined, error) {
+	var errs []error
+	for _, addr := range d.Addrs {
+		j, err := d.askOne(ctx, addr, cfg, req)
+		if err == nil {
+			return j, nil
+		}
+		var refuse *skerry.Refuse
+		if errors.As(err, &refuse) && refuse.Code != skerry.RefuseInternal && refuse.Code != skerry.RefuseBusy {
+			return nil, err
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", addr, err))
+	}
+	if len(errs) == 0 {
+		return nil, errors.New("no address of the parent is known")
+	}
+	return nil, errors.Join(errs...)
+}
+
+func (d Dialing) askOne(ctx context.Context, addr string, cfg *tls.Config, req skerry.Message) (*skerry.Joined, error) {
+	timeout := d.Timeout
+	if timeout <= 0 {
+		timeout = 15 * time.Second
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	dial := d.Dial
+	if dial == nil {
+		dial = func(ctx context.Context, addr string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", addr)
+		}
+	}
+	raw, err := dial(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	defer raw.Close()
+	stop := context.AfterFunc(ctx, func() { raw.Close() })
+	defer stop()
+	conn := tls.Client(raw, cfg)
+	if err := conn.HandshakeContext(ctx); err != nil {
+		return nil, err
+	}
+	codec := frame.NewCodec()
+	if err := frame.Write(conn, codec, req); err != nil {
+		return nil, err
+	}
+	m, _, err := frame.NewReader(conn, codec, frame.MaxGreeting).Next()
+	if err != nil {
+		return nil, err
+	}
+	switch m := m.(type) {
+	case *skerry.Joined:
+		return m, nil
+	case *skerry.Refuse:
+		return nil, m
+	}
+	return nil, fmt.Errorf("%w: the parent answered with %T", frame.ErrMalformed, m)
+}

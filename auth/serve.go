@@ -1,0 +1,107 @@
+package auth
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/link/frame"
+)
+
+// serverCert is the parent's own certificate. Its key lives in memory only and is made anew at each start.
+type serverCert struct {
+	mu      sync.Mutex
+	short   *tls.Certificate // the leaf alone
+	full    *tls.Certificate // with the CA, for those who join and know only its pin
+	renewAt time.Time
+}
+
+func (a *Authority) serverCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	s := &a.server
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := a.cfg.Now(); s.short == nil || now.After(s.renewAt) {
+		pub, key, err := ed25519.GenerateKey(rand.Reader)
+		if err != nil {
+			return nil, err
+		}
+		der, err := a.ca.issue(pub, a.cfg.Tier, a.cfg.Site, 0, now, serverLife, serverUsage)
+		if err != nil {
+			return nil, err
+		}
+		s.short = &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+		s.full = &tls.Certificate{Certificate: [][]byte{der, a.ca.cert.Raw}, PrivateKey: key}
+		s.renewAt = now.Add(serverLife * 2 / 3)
+	}
+	if slices.Contains(hello.SupportedProtos, joinProto) {
+		return s.full, nil
+	}
+	return s.short, nil
+}
+
+// ServerTLS is the configuration of the parent's listener. Without a certificate of this site's CA nobody gets past the
+// handshake, but on the join protocol.
+func (a *Authority) ServerTLS() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, GetCertificate: a.serverCertificate, ClientAuth: tls.RequestClientCert,
+		SessionTicketsDisabled: true,
+		VerifyConnection: func(cs tls.ConnectionState) error {
+			if cs.NegotiatedProtocol == "" {
+				return errors.New("no protocol of Skerry was named")
+			}
+			if cs.NegotiatedProtocol == joinProto && len(cs.PeerCertificates) == 0 {
+				return nil
+			}
+			_, err := a.Identify(cs)
+			return err
+		},
+	}
+}
+
+// ServeJoin answers the one request of a join connection.
+func (a *Authority) ServeJoin(ctx context.Context, conn *tls.Conn) {
+	conn.SetDeadline(time.Now().Add(joinDeadline))
+	codec := a.codec
+	m, _, err := frame.NewReader(conn, codec, frame.MaxGreeting).Next()
+	if err != nil {
+		if !errors.Is(err, frame.ErrMalformed) && !errors.Is(err, frame.ErrTooLarge) {
+			return
+		}
+		m = nil
+	}
+	addr := conn.RemoteAddr().String()
+	var answer *skerry.Joined
+	switch m := m.(type) {
+	case *skerry.Join:
+		m.Machine, m.Boot = cutText(m.Machine), cutText(m.Boot)
+		answer, err = a.Join(ctx, m, addr)
+	case *skerry.Renew:
+		m.Machine, m.Boot, m.Attempt = cutText(m.Machine), cutText(m.Boot), cutText(m.Attempt)
+		var id skerry.PeerIdentity
+		if id, err = a.Identify(conn.ConnectionState()); err != nil {
+			err = &skerry.Refuse{Code: skerry.RefuseUnknown, Reason: "a renewal needs the enrolled key", Hint: "join with a token first"}
+		} else {
+			answer, err = a.Renew(ctx, id, m, addr)
+		}
+	default:
+		err = &skerry.Refuse{Code: skerry.RefuseMalformed, Reason: "a join connection begins with Join or Renew"}
+	}
+	if err == nil {
+		frame.Write(conn, codec, answer)
+		return
+	}
+	var refuse *skerry.Refuse
+	if !errors.As(err, &refuse) {
+		a.cfg.Log.Error("join", "addr", addr, "err", err)
+		refuse = &skerry.Refuse{Code: skerry.RefuseInternal, Reason: "the parent cannot answer now", Hint: "its log says why; try again", RetryAfter: 5000}
+	} else {
+		a.cfg.Log.Info("join refused", "addr", addr, "code", refuse.Code, "err", refuse.Reason)
+	}
+	frame.Write(conn, codec, refuse)
+}
