@@ -322,7 +322,8 @@ func (s *Source) copyBlob(ctx context.Context, r Ref, desc ocispec.Descriptor, o
 	defer stalled.Stop()
 	q := httpRequest{method: http.MethodGet, url: s.url(r, "blobs/"+desc.Digest.String(), nil), header: http.Header{"Accept-Encoding": {"identity"}}}
 	if offset > 0 {
-		q.header.Set("Range", "bytes="+strconv.FormatInt(offset, 10)+"-")
+		// With its end, for some registries refuse an open one.
+		q.header.Set("Range", fmt.Sprintf("bytes=%d-%d", offset, desc.Size-1))
 	}
 	res, err := s.do(ctx, r, q)
 	if err != nil {

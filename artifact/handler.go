@@ -391,7 +391,8 @@ func serveFlight(w http.ResponseWriter, r *http.Request, f *flight) error {
 		from, ok := strings.CutPrefix(rg, "bytes=")
 		from, last, _ := strings.Cut(from, "-")
 		n, err := strconv.ParseInt(from, 10, 64)
-		if ok && err == nil && last == "" { // others get the whole, as a server may do
+		// To the end, as those ask who resume; others get the whole, as a server may do.
+		if end, lerr := strconv.ParseInt(last, 10, 64); ok && err == nil && (last == "" || lerr == nil && end >= size-1) {
 			if n < 0 || n >= size {
 				w.Header().Set("Content-Range", fmt.Sprintf("bytes */%d", size))
 				return failf(http.StatusRequestedRangeNotSatisfiable, "SIZE_INVALID", "it has %d bytes", size)

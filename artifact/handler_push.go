@@ -95,6 +95,7 @@ func (h *Handler) beginUpload(w http.ResponseWriter, r *http.Request, repo Ref) 
 	if q.Get("digest") != "" {
 		up.mu.Lock()
 		defer up.mu.Unlock()
+		defer h.endUpload(id) // the client was not told of it, and cannot come back
 		return h.finishUpload(w, r, repo, id, up)
 	}
 	progressHeaders(w, repo, id, 0)

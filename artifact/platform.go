@@ -36,7 +36,7 @@ func ParsePlatform(s string) (Platform, error) {
 		p.Variant = parts[2]
 	}
 	for _, part := range parts {
-		if part == "" || strings.Trim(part, "abcdefghijklmnopqrstuvwxyz0123456789") != "" || len(parts) > 3 {
+		if part == "" || strings.Trim(part, "abcdefghijklmnopqrstuvwxyz0123456789_") != "" || len(parts) > 3 {
 			return Platform{}, fmt.Errorf("platform %q is not valid; write it as linux/arm64 or linux/arm/v7", s)
 		}
 	}
