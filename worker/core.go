@@ -159,7 +159,10 @@ type Task struct {
 // Actions for the server. Each is carried out at its own pace and answered by the message named.
 type (
 	// Prepare fetches images, makes volumes and joins the network -> Prepared. It is idempotent.
-	Prepare struct{ A skerry.Assignment }
+	Prepare struct {
+		A    skerry.Assignment
+		Keep []skerry.PortBinding // ports that it had before
+	}
 	// Cancel ends a Prepare that goes on; it is then answered with an error.
 	Cancel struct{ ID skerry.InstanceID }
 	// StartContainer -> Started, and later Exited.

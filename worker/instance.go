@@ -155,7 +155,7 @@ func (c *Core) begin(now time.Time, a skerry.Assignment, fx *skerry.Effects) {
 func (c *Core) prepare(i *inst, fx *skerry.Effects) {
 	i.preparing = true
 	i.tries++
-	fx.Actions = append(fx.Actions, Prepare{A: i.A})
+	fx.Actions = append(fx.Actions, Prepare{A: i.A, Keep: i.Ports})
 }
 
 func (c *Core) prepared(now time.Time, i *inst, m Prepared, fx *skerry.Effects) {

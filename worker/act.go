@@ -1,0 +1,210 @@
+//go:build linux
+
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/runtime"
+)
+
+// cleanupTimeout bounds one try to remove an instance.
+const cleanupTimeout = time.Minute
+
+func (s *Server) act(action any) {
+	ctx := s.ctx
+	switch a := action.(type) {
+	case Prepare:
+		pctx, cancel := context.WithCancel(ctx)
+		s.activity(a.A.ID, func(x *activity) { x.prepare = cancel })
+		s.work.Go(func() {
+			defer cancel()
+			s.Post(s.prepare(pctx, a))
+		})
+	case Cancel:
+		s.activity(a.ID, func(x *activity) {
+			if x.prepare != nil {
+				x.prepare()
+			}
+		})
+	case StartContainer:
+		s.work.Go(func() { s.startContainer(ctx, a) })
+	case StopContainer:
+		s.work.Go(func() { s.stopContainer(ctx, a) })
+	case Watch:
+		s.work.Go(func() { s.watch(ctx, a.ID, a.Name, a.Attempt, a.Handle) })
+	case Discard:
+		s.work.Go(func() { s.discard(ctx, a.Handle) })
+	case Release:
+		s.work.Go(func() {
+			if err := s.net.remove(ctx, a.ID); err != nil && ctx.Err() == nil {
+				s.opt.Log.Warn("release the network", "instance", string(a.ID), "err", err)
+			}
+		})
+	case Cleanup:
+		s.activity(a.ID, func(x *activity) {
+			if x.probes != nil {
+				x.probes()
+			}
+		})
+		s.work.Go(func() {
+			c := Cleaned{ID: a.ID}
+			if err := s.cleanup(ctx, a); err != nil {
+				c.Err = err.Error()
+			} else {
+				s.mu.Lock()
+				delete(s.active, a.ID)
+				s.mu.Unlock()
+				s.endpoints.forget(a.ID)
+			}
+			s.Post(c)
+		})
+	case ProbeOn:
+		pctx, cancel := context.WithCancel(ctx)
+		s.activity(a.A.ID, func(x *activity) {
+			if x.probes != nil {
+				x.probes()
+			}
+			x.probes = cancel
+		})
+		for _, k := range a.Kinds {
+			s.work.Go(func() { s.probe(pctx, a, k) })
+		}
+	case ProbeOff:
+		s.activity(a.ID, func(x *activity) {
+			if x.probes != nil {
+				x.probes()
+				x.probes = nil
+			}
+		})
+	case Endpoints:
+		for _, err := range s.endpoints.set(a, s.instanceDir) {
+			s.opt.Log.Warn("write endpoints", "err", err)
+		}
+	default:
+		panic(fmt.Sprintf("the worker has no action %T", action))
+	}
+}
+
+func (s *Server) activity(id skerry.InstanceID, fn func(*activity)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x := s.active[id]
+	if x == nil {
+		x = &activity{}
+		s.active[id] = x
+	}
+	fn(x)
+}
+
+func (s *Server) startContainer(ctx context.Context, a StartContainer) {
+	m := Started{ID: a.A.ID, Name: a.Name, Attempt: a.Attempt}
+	spec, d, err := s.spec(ctx, a)
+	if err == nil {
+		var h runtime.Handle
+		h, err = d.Start(ctx, spec)
+		if errors.Is(err, runtime.ErrExists) {
+			// An earlier life of the agent started it and did not live to write that down.
+			err = d.Remove(ctx, runtime.Handle{ID: spec.ID, Driver: d.Name(), Instance: spec.Instance, Container: spec.Container})
+			if err == nil {
+				h, err = d.Start(ctx, spec)
+			}
+		}
+		if err == nil {
+			m.Handle, m.At = encode(h), h.Started
+		}
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			return // the agent is going away; the next life looks what is there
+		}
+		m.Err = err.Error()
+		var invalid *runtime.InvalidSpec
+		var unsupported *runtime.Unsupported
+		m.Permanent = errors.As(err, &invalid) || errors.As(err, &unsupported)
+		s.Post(m)
+		return
+	}
+	s.Post(m)
+	s.watch(ctx, a.A.ID, a.Name, a.Attempt, m.Handle)
+}
+
+// watch waits for the end of a container.
+func (s *Server) watch(ctx context.Context, id skerry.InstanceID, name string, attempt int, handle json.RawMessage) {
+	d, h, err := s.driverOf(handle)
+	if err == nil {
+		var e runtime.Exit
+		if e, err = d.Wait(ctx, h); err == nil {
+			s.Post(Exited{ID: id, Name: name, Attempt: attempt, Exit: exitOf(e)})
+			return
+		}
+	}
+	if ctx.Err() == nil {
+		s.Post(Exited{ID: id, Name: name, Attempt: attempt, Exit: skerry.Exit{Code: 255, At: time.Now(), Message: "lost sight of it: " + err.Error()}})
+	}
+}
+
+func (s *Server) stopContainer(ctx context.Context, a StopContainer) {
+	d, h, err := s.driverOf(a.Handle)
+	if err == nil {
+		err = d.Stop(ctx, h, a.Grace)
+	}
+	if err != nil && ctx.Err() == nil && !errors.Is(err, runtime.ErrNotFound) {
+		s.opt.Log.Warn("stop", "instance", string(a.ID), "container", a.Name, "err", err)
+		// What cannot be stopped is removed by force; its end is then told by watch.
+		if d != nil {
+			d.Remove(ctx, h)
+		}
+	}
+}
+
+func (s *Server) discard(ctx context.Context, handle json.RawMessage) {
+	d, h, err := s.driverOf(handle)
+	if err == nil {
+		err = d.Remove(ctx, h)
+	}
+	if err != nil && ctx.Err() == nil {
+		s.opt.Log.Warn("remove a task", "task", string(h.ID), "err", err)
+	}
+}
+
+// cleanup removes all there is of an instance: tasks, network, volumes, files.
+func (s *Server) cleanup(ctx context.Context, a Cleanup) error {
+	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
+	defer cancel()
+	var errs []error
+	for _, data := range a.Handles {
+		d, h, err := s.driverOf(data)
+		if err == nil {
+			err = d.Remove(ctx, h)
+		}
+		errs = append(errs, err)
+	}
+	for _, d := range s.opt.Drivers {
+		list, err := d.List(ctx)
+		errs = append(errs, err)
+		for _, h := range list {
+			if h.Instance == a.ID {
+				errs = append(errs, d.Remove(ctx, h))
+			}
+		}
+	}
+	errs = append(errs, s.net.remove(ctx, a.ID), s.removeFiles(a.ID))
+	return errors.Join(errs...)
+}
+
+// permanent reports whether an image error will be the same at the next try here.
+func permanent(err error) bool {
+	for _, e := range []error{artifact.ErrNotFound, artifact.ErrPlatform, artifact.ErrDenied, artifact.ErrInvalid, artifact.ErrTooLarge} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,288 @@
+//go:build linux
+
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/execstream"
+	"skerry.dev/skerry/internal/loop"
+	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/runtime"
+)
+
+// ServeHTTP answers what the cluster asks about an instance: /instances/ID/logs, exec, portforward and stats.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	rest, ok := strings.CutPrefix(r.URL.Path, "/instances/")
+	id, what, _ := strings.Cut(rest, "/")
+	var err error
+	switch {
+	case !ok || id == "":
+		err = skerry.Errorf(skerry.CodeNotFound, "a worker does not answer %s", r.URL.Path)
+	case what == "logs":
+		err = s.serveLogs(w, r, skerry.InstanceID(id))
+	case what == "exec":
+		err = s.serveExec(w, r, skerry.InstanceID(id))
+	case what == "portforward":
+		err = s.serveForward(w, r, skerry.InstanceID(id))
+	case what == "stats":
+		err = s.serveStats(w, r, skerry.InstanceID(id))
+	default:
+		err = skerry.Errorf(skerry.CodeNotFound, "a worker does not answer %s", r.URL.Path)
+	}
+	if err != nil {
+		tier.WriteProblem(w, skerry.AsError(err))
+	}
+}
+
+// find gives the driver and handle of a container of an instance.
+func (s *Server) find(ctx context.Context, id skerry.InstanceID, name string) (runtime.Driver, runtime.Handle, error) {
+	if name == "" {
+		name = skerry.MainContainer
+	}
+	var handle json.RawMessage
+	var a skerry.Assignment
+	var ok bool
+	if err := s.Role.View(ctx, func(c loop.Core) { a, handle, _, ok = c.(*Core).Assignment(id, name) }); err != nil {
+		return nil, runtime.Handle{}, err
+	}
+	if !ok {
+		return nil, runtime.Handle{}, skerry.Errorf(skerry.CodeNotFound, "instance %q is not on this worker", id)
+	}
+	if k, _ := containerOf(&a.Spec, name); k == nil {
+		return nil, runtime.Handle{}, skerry.Errorf(skerry.CodeNotFound, "instance %s has no container %q", id, name).
+			WithHint("it has: %s", strings.Join(containerNames(&a.Spec), ", "))
+	}
+	if len(handle) == 0 {
+		return nil, runtime.Handle{}, skerry.Errorf(skerry.CodeUnavailable, "container %s of %s has not started yet", name, id).
+			WithHint("`skerry describe instance %s` shows how far it is", id)
+	}
+	return s.driver(handle)
+}
+
+func (s *Server) driver(handle json.RawMessage) (runtime.Driver, runtime.Handle, error) {
+	return s.driverOf(handle)
+}
+
+func containerNames(s *skerry.ServiceSpec) []string {
+	out := []string{skerry.MainContainer}
+	for _, list := range [][]skerry.SideContainer{s.Init, s.Sidecars} {
+		for _, c := range list {
+			out = append(out, c.Name)
+		}
+	}
+	return out
+}
+
+// serveLogs answers with one JSON object a line: time, stream, line.
+func (s *Server) serveLogs(w http.ResponseWriter, r *http.Request, id skerry.InstanceID) error {
+	q := r.URL.Query()
+	d, h, err := s.find(r.Context(), id, q.Get("container"))
+	if err != nil {
+		return err
+	}
+	l, ok := d.(runtime.Logger)
+	if !ok {
+		return skerry.Errorf(skerry.CodeUnsupported, "runtime %s keeps no logs", d.Name())
+	}
+	o := runtime.LogOptions{Follow: q.Get("follow") == "true", Previous: q.Get("previous") == "true"}
+	if t := q.Get("tail"); t != "" {
+		n, err := strconv.Atoi(t)
+		if err != nil {
+			return skerry.Errorf(skerry.CodeInvalid, "tail %q is not a number", t)
+		}
+		if o.Tail = n; n == 0 {
+			o.Tail = -1
+		}
+	}
+	if t := q.Get("since"); t != "" {
+		if o.Since, err = time.Parse(time.RFC3339Nano, t); err != nil {
+			return skerry.Errorf(skerry.CodeInvalid, "since %q is not a time as in RFC 3339", t)
+		}
+	}
+	st, err := l.OpenLog(r.Context(), h, o)
+	if err != nil {
+		if errors.Is(err, runtime.ErrNotFound) {
+			return skerry.Errorf(skerry.CodeNotFound, "there is no such log of %s", id)
+		}
+		return err
+	}
+	defer st.Close()
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.WriteHeader(http.StatusOK)
+	flush := http.NewResponseController(w)
+	if o.Follow {
+		flush.Flush()
+	}
+	enc := json.NewEncoder(w)
+	for {
+		e, err := st.Next()
+		if err != nil {
+			return nil // the end, or the reader has gone
+		}
+		if enc.Encode(e) != nil {
+			return nil
+		}
+		if o.Follow {
+			flush.Flush()
+		}
+	}
+}
+
+// serveExec runs a command over an upgraded connection; see package execstream.
+func (s *Server) serveExec(w http.ResponseWriter, r *http.Request, id skerry.InstanceID) error {
+	q := r.URL.Query()
+	d, h, err := s.find(r.Context(), id, q.Get("container"))
+	if err != nil {
+		return err
+	}
+	e, ok := d.(runtime.Execer)
+	if !ok {
+		return skerry.Errorf(skerry.CodeUnsupported, "runtime %s cannot run commands inside an instance", d.Name())
+	}
+	if len(q["command"]) == 0 {
+		return skerry.Errorf(skerry.CodeInvalid, "a command is missing")
+	}
+	conn, buf, err := execstream.Accept(w, r, execstream.ProtoExec)
+	if err != nil {
+		return nil // it was answered
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithCancel(s.lifetime())
+	defer cancel()
+	ec := execstream.New(execstream.Joined{Conn: conn, R: buf})
+	spec := runtime.ExecSpec{Args: q["command"], User: q.Get("user"), TTY: q.Get("tty") == "true", Stdout: ec.Writer(execstream.Stdout), Stderr: ec.Writer(execstream.Stderr)}
+	for _, v := range q["env"] {
+		spec.Env = append(spec.Env, v)
+	}
+	in, feed := io.Pipe()
+	defer in.Close()
+	resize := make(chan runtime.WinSize, 4)
+	spec.Resize = resize
+	if q.Get("stdin") == "true" {
+		spec.Stdin = in
+	}
+	go readExec(ec, feed, resize, cancel)
+	code, err := e.Exec(ctx, h, spec)
+	res := execstream.Result{Code: code}
+	if err != nil {
+		res.Code, res.Error = 126, err.Error()
+	}
+	ec.WriteJSON(execstream.Exit, res)
+	return nil
+}
+
+// readExec hands on what the user types until the connection ends, which ends the command.
+func readExec(ec *execstream.Conn, feed *io.PipeWriter, resize chan<- runtime.WinSize, cancel context.CancelFunc) {
+	defer cancel()
+	defer feed.Close()
+	for {
+		t, p, err := ec.Read()
+		if err != nil {
+			return
+		}
+		switch t {
+		case execstream.Stdin:
+			if _, err := feed.Write(p); err != nil {
+				feed.CloseWithError(err) // the command no longer reads; go on for resizes and the end
+			}
+		case execstream.StdinEOF:
+			feed.Close()
+		case execstream.Resize:
+			var size execstream.Size
+			if json.Unmarshal(p, &size) == nil {
+				select {
+				case resize <- runtime.WinSize{Rows: size.Rows, Cols: size.Cols}:
+				default: // a newer size will come
+				}
+			}
+		}
+	}
+}
+
+// lifetime ends with this life of the server.
+func (s *Server) lifetime() context.Context {
+	if s.ctx != nil {
+		return s.ctx
+	}
+	return context.Background()
+}
+
+// serveForward joins an upgraded connection to a port of the instance.
+func (s *Server) serveForward(w http.ResponseWriter, r *http.Request, id skerry.InstanceID) error {
+	port, err := strconv.Atoi(r.URL.Query().Get("port"))
+	if err != nil || port < 1 || port > 65535 {
+		return skerry.Errorf(skerry.CodeInvalid, "port %q is not a port", r.URL.Query().Get("port"))
+	}
+	var addr string
+	found := false
+	err = s.Role.View(r.Context(), func(c loop.Core) {
+		if i := c.(*Core).insts[id]; i != nil {
+			addr, found = i.Address, true
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if !found {
+		return skerry.Errorf(skerry.CodeNotFound, "instance %q is not on this worker", id)
+	}
+	target := net.JoinHostPort(address(addr), strconv.Itoa(port))
+	d := net.Dialer{Timeout: 5 * time.Second}
+	to, err := d.DialContext(r.Context(), "tcp", target)
+	if err != nil {
+		return skerry.Errorf(skerry.CodeUnavailable, "port %d of %s does not answer: %v", port, id, err).WithHint("does the service listen on it, on all addresses?")
+	}
+	defer to.Close()
+	conn, buf, err := execstream.Accept(w, r, execstream.ProtoForward)
+	if err != nil {
+		return nil
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(s.lifetime(), func() { conn.Close(); to.Close() })
+	defer stop()
+	done := make(chan struct{}, 2)
+	go func() {
+		io.Copy(to, buf)
+		if t, ok := to.(*net.TCPConn); ok {
+			t.CloseWrite()
+		}
+		done <- struct{}{}
+	}()
+	go func() {
+		io.Copy(conn, to)
+		conn.Close() // there is no half-close on a stream
+		done <- struct{}{}
+	}()
+	<-done
+	<-done
+	return nil
+}
+
+func (s *Server) serveStats(w http.ResponseWriter, r *http.Request, id skerry.InstanceID) error {
+	all, err := s.Stats(r.Context())
+	if err != nil {
+		return err
+	}
+	out := []InstanceStats{}
+	for _, x := range all {
+		if x.Instance == id {
+			out = append(out, x)
+		}
+	}
+	if len(out) == 0 {
+		return fmt.Errorf("instance %s: %w", id, skerry.Errorf(skerry.CodeNotFound, "no container of it runs here"))
+	}
+	w.Header().Set("Content-Type", "application/json")
+	return json.NewEncoder(w).Encode(out)
+}

@@ -1,0 +1,315 @@
+//go:build linux
+
+package worker
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/loop"
+	"skerry.dev/skerry/runtime"
+)
+
+// FactOptions say what an operator knows better than the machine. Zero entries are found out.
+type FactOptions struct {
+	Capacity skerry.Resources // what instances may use; default: the machine less a share for itself
+	Labels   map[string]string
+	Area     string
+	Location *skerry.Location
+	Address  string // at which other machines reach host ports
+}
+
+// measureEvery is how often use is measured.
+const measureEvery = 5 * time.Second
+
+// facts describes the machine.
+func (s *Server) facts() skerry.WorkerFacts {
+	f := skerry.WorkerFacts{Arch: goruntime.GOARCH, OS: goruntime.GOOS, Labels: s.opt.Facts.Labels, Area: s.opt.Facts.Area,
+		Location: s.opt.Facts.Location, Address: s.opt.Facts.Address, Version: s.opt.Version}
+	s.mu.Lock()
+	f.Runtimes = slices.Clone(s.reports)
+	s.mu.Unlock()
+	var u unix.Utsname
+	if unix.Uname(&u) == nil {
+		f.Kernel = unix.ByteSliceToString(u.Release[:])
+	}
+	f.Capacity = capacity(s.opt.Dir)
+	if v, given := f.Capacity.Vector(), s.opt.Facts.Capacity.Vector(); true {
+		for i := range v {
+			if given[i] > 0 {
+				v[i] = given[i]
+			}
+		}
+		f.Capacity = skerry.FromVector(v)
+	}
+	if f.Address == "" {
+		f.Address = outboundAddress(s.opt.Addrs)
+	}
+	return f
+}
+
+// capacity is what the machine has, less 5 % of memory and 64 MiB for the system itself.
+func capacity(dir string) skerry.Resources {
+	r := skerry.Resources{CPU: skerry.MilliCPU(1000 * goruntime.NumCPU())}
+	if total, _ := memory(); total > 0 {
+		r.Memory = max(total-total/20-64*skerry.MiB, 0)
+	}
+	var st unix.Statfs_t
+	if unix.Statfs(dir, &st) == nil {
+		r.Storage = skerry.Bytes(st.Bavail) * skerry.Bytes(st.Bsize)
+	}
+	return r
+}
+
+// memory reads total and available memory.
+func memory() (total, available skerry.Bytes) {
+	f, err := os.Open("/proc/meminfo")
+	if err != nil {
+		return 0, 0
+	}
+	defer f.Close()
+	for sc := bufio.NewScanner(f); sc.Scan(); {
+		var n int64
+		if _, err := fmt.Sscanf(sc.Text(), "MemTotal: %d kB", &n); err == nil {
+			total = skerry.Bytes(n) * skerry.KiB
+		} else if _, err := fmt.Sscanf(sc.Text(), "MemAvailable: %d kB", &n); err == nil {
+			available = skerry.Bytes(n) * skerry.KiB
+			break
+		}
+	}
+	return total, available
+}
+
+// outboundAddress is the address that this machine has towards its cluster. Nothing is sent to find out.
+func outboundAddress(addrs func() []string) string {
+	if addrs == nil {
+		return ""
+	}
+	for _, a := range addrs() {
+		c, err := net.Dial("udp", a)
+		if err != nil {
+			continue
+		}
+		defer c.Close()
+		if u, ok := c.LocalAddr().(*net.UDPAddr); ok {
+			return u.IP.String()
+		}
+	}
+	return ""
+}
+
+// usage keeps what is needed to turn counters into rates. Only measure touches it.
+type usage struct {
+	at    time.Time
+	cpu   map[skerry.InstanceID]time.Duration
+	busy  float64
+	total float64
+}
+
+// measure tells the core what is used, until ctx ends.
+func (s *Server) measure(ctx context.Context, l *loop.Loop) {
+	t := time.NewTicker(measureEvery)
+	defer t.Stop()
+	refused := ""
+	for {
+		l.Post(s.usageNow(ctx, l))
+		text := ""
+		var st unix.Statfs_t
+		if unix.Statfs(s.opt.Dir, &st) == nil && skerry.Bytes(st.Bavail)*skerry.Bytes(st.Bsize) < s.opt.MinFree {
+			text = fmt.Sprintf("its disk is nearly full (less than %s free at %s)", s.opt.MinFree, filepath.Dir(s.opt.Dir))
+		}
+		if text != refused {
+			refused = text
+			l.Post(Refuse{Text: text})
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+	}
+}
+
+// InstanceStats is the use of one container.
+type InstanceStats struct {
+	App       skerry.ServiceKey `json:"service"`
+	Instance  skerry.InstanceID `json:"instance"`
+	Container string            `json:"container"`
+	CPULimit  skerry.MilliCPU   `json:"cpuLimit,omitempty"`
+	Stats     runtime.Stats     `json:"stats"`
+	RxBytes   int64             `json:"rxBytes"`
+	TxBytes   int64             `json:"txBytes"`
+}
+
+// Stats reads the counters of every running container.
+func (s *Server) Stats(ctx context.Context) ([]InstanceStats, error) {
+	type running struct {
+		InstanceStats
+		handle json.RawMessage
+	}
+	var list []running
+	err := s.Role.View(ctx, func(c loop.Core) {
+		c.(*Core).Running(func(a *skerry.Assignment, name string, handle json.RawMessage) {
+			_, res := containerOf(&a.Spec, name)
+			list = append(list, running{InstanceStats{App: a.Service, Instance: a.ID, Container: name, CPULimit: res.CPU}, handle})
+		})
+	})
+	out := make([]InstanceStats, 0, len(list))
+	for _, r := range list {
+		d, h, err := s.driverOf(r.handle)
+		if err != nil {
+			continue
+		}
+		if st, ok := d.(runtime.Statser); ok {
+			if r.Stats, err = st.Stats(ctx, h); err != nil {
+				continue // it has just ended
+			}
+		}
+		if r.Container == skerry.MainContainer {
+			r.RxBytes, r.TxBytes = s.net.stats(r.Instance)
+		}
+		out = append(out, r.InstanceStats)
+	}
+	return out, err
+}
+
+func (s *Server) usageNow(ctx context.Context, l *loop.Loop) Usage {
+	u := Usage{Instances: map[skerry.InstanceID]skerry.QoS{}}
+	now := time.Now()
+	span := now.Sub(s.usage.at)
+	first := s.usage.at.IsZero()
+	cpu := map[skerry.InstanceID]time.Duration{}
+	list, err := s.Stats(ctx)
+	if err != nil {
+		return u
+	}
+	for _, x := range list {
+		q := u.Instances[x.Instance]
+		cpu[x.Instance] += x.Stats.CPU
+		q.Memory += x.Stats.MemoryWorkingSet
+		q.OOMKills += int64(x.Stats.OOMKills)
+		q.RxBytes, q.TxBytes = q.RxBytes+x.RxBytes, q.TxBytes+x.TxBytes
+		q.ReadBytes, q.WriteBytes = q.ReadBytes+int64(x.Stats.DiskRead), q.WriteBytes+int64(x.Stats.DiskWrite)
+		if x.Stats.Periods > 0 {
+			q.Throttled = max(q.Throttled, float64(x.Stats.ThrottledPeriods)/float64(x.Stats.Periods))
+		}
+		u.Instances[x.Instance] = q
+	}
+	for id, total := range cpu {
+		if before, ok := s.usage.cpu[id]; ok && total >= before && span > 0 {
+			q := u.Instances[id]
+			q.CPU = skerry.MilliCPU(1000 * (total - before) / span)
+			u.Instances[id] = q
+		}
+	}
+	busy, total := cpuTimes()
+	if !first && total > s.usage.total {
+		share := (busy - s.usage.busy) / (total - s.usage.total)
+		u.Used.CPU = skerry.MilliCPU(share * 1000 * float64(goruntime.NumCPU()))
+	}
+	if all, free := memory(); all > 0 {
+		u.Used.Memory = all - free
+	}
+	s.usage = usage{at: now, cpu: cpu, busy: busy, total: total}
+	return u
+}
+
+// cpuTimes reads busy and total processor time of the machine, in ticks.
+func cpuTimes() (busy, total float64) {
+	data, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, 0
+	}
+	line, _, _ := strings.Cut(string(data), "\n")
+	for i, f := range strings.Fields(line)[1:] {
+		n, _ := strconv.ParseFloat(f, 64)
+		total += n
+		if i != 3 && i != 4 { // idle, iowait
+			busy += n
+		}
+	}
+	return busy, total
+}
+
+// mountMemory mounts a tmpfs, unless it is there.
+func mountMemory(path string, size skerry.Bytes) error {
+	if err := os.MkdirAll(path, 0o777); err != nil {
+		return err
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil {
+		return err
+	}
+	if st.Type == unix.TMPFS_MAGIC {
+		if here, err := isMountPoint(path); err == nil && here {
+			return nil
+		}
+	}
+	return unix.Mount("tmpfs", path, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, fmt.Sprintf("size=%d,mode=1777", int64(size)))
+}
+
+func isMountPoint(path string) (bool, error) {
+	var a, b unix.Stat_t
+	if err := unix.Stat(path, &a); err != nil {
+		return false, err
+	}
+	err := unix.Stat(filepath.Dir(path), &b)
+	return a.Dev != b.Dev, err
+}
+
+// unmountBelow takes away every mount below a directory.
+func unmountBelow(dir string) error {
+	data, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	var points []string
+	for _, line := range strings.Split(string(data), "\n") {
+		if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[4], dir+"/") {
+			points = append(points, f[4])
+		}
+	}
+	slices.Sort(points)
+	slices.Reverse(points)
+	for _, p := range points {
+		if err := unix.Unmount(p, unix.MNT_DETACH); err != nil {
+			return fmt.Errorf("unmount %s: %w", p, err)
+		}
+	}
+	return nil
+}
+
+func parseSignal(s string) (syscall.Signal, error) {
+	if n, err := strconv.Atoi(s); err == nil && n > 0 && n < 65 {
+		return syscall.Signal(n), nil
+	}
+	name := strings.ToUpper(s)
+	if !strings.HasPrefix(name, "SIG") {
+		name = "SIG" + name
+	}
+	if n := unix.SignalNum(name); n != 0 {
+		return n, nil
+	}
+	return 0, fmt.Errorf("%q is not a signal; write a name such as SIGTERM or a number", s)
+}
+
+func signalName(n int) string {
+	if name := unix.SignalName(syscall.Signal(n)); name != "" {
+		return name
+	}
+	return "signal " + strconv.Itoa(n)
+}

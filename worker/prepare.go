@@ -1,0 +1,357 @@
+//go:build linux
+
+package worker
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/runtime"
+)
+
+// runtimeOf chooses the runtime of an instance; auto means containers until profiles are measured.
+func runtimeOf(s *skerry.ServiceSpec) string {
+	if s.Runtime == "" || s.Runtime == "auto" {
+		return "oci"
+	}
+	return s.Runtime
+}
+
+// prepare fetches images, makes volumes and joins the network. It may be repeated at any time.
+func (s *Server) prepare(ctx context.Context, p Prepare) Prepared {
+	a := &p.A
+	m := Prepared{ID: a.ID, Fence: a.Fence, Runtime: runtimeOf(&a.Spec)}
+	fail := func(err error, permanent bool) Prepared {
+		m.Err, m.Permanent = err.Error(), permanent
+		return m
+	}
+	if s.drivers[m.Runtime] == nil {
+		return fail(fmt.Errorf("this worker has no runtime %s", m.Runtime), true)
+	}
+	for _, ref := range a.Spec.Images() {
+		img, err := s.image(ctx, a, ref)
+		if err != nil {
+			return fail(fmt.Errorf("image %s: %w", ref, err), permanent(err))
+		}
+		if ref == a.Spec.Image {
+			m.Digest = string(img.Digest)
+		}
+	}
+	if err := s.makeFiles(a); err != nil {
+		return fail(err, false)
+	}
+	ports, att, err := s.net.add(ctx, a, p.Keep)
+	if err != nil {
+		return fail(fmt.Errorf("network: %w", err), false)
+	}
+	m.Ports = ports
+	if len(att.Addresses) > 0 {
+		m.Address = att.Addresses[0].Addr().String()
+	}
+	return m
+}
+
+// image brings an image onto this machine, whole and unpacked. One that is here already needs no link.
+func (s *Server) image(ctx context.Context, a *skerry.Assignment, ref string) (artifact.Image, error) {
+	pinned := a.Digest[ref]
+	platform := artifact.HostPlatform()
+	if pinned != "" {
+		r, err := artifact.ParseRef(pinned)
+		if err != nil {
+			return artifact.Image{}, err
+		}
+		if img, err := s.opt.Images.Image(r.Digest, platform); err == nil {
+			if _, err := s.opt.Images.RootFS(ctx, r.Digest, platform); err == nil {
+				return img, nil
+			}
+		}
+	} else {
+		pinned = ref
+	}
+	src := s.source.Load()
+	if src == nil {
+		src = &artifact.Source{}
+	}
+	img, err := s.opt.Images.Pull(ctx, pinned, platform, nil, src)
+	if err != nil {
+		return img, err
+	}
+	_, err = s.opt.Images.RootFS(ctx, img.Digest, platform)
+	return img, err
+}
+
+// Places of an instance's files.
+func (s *Server) instanceDir(id skerry.InstanceID) string {
+	return filepath.Join(s.opt.Dir, "instances", string(id))
+}
+
+func (s *Server) volumeDir(id skerry.InstanceID, name string) string {
+	return filepath.Join(s.instanceDir(id), "volumes", name)
+}
+
+const (
+	runDir        = "/run/skerry" // inside
+	endpointsFile = "endpoints.json"
+)
+
+// makeFiles makes volumes, config files and the directory of endpoints.
+func (s *Server) makeFiles(a *skerry.Assignment) error {
+	dir := s.instanceDir(a.ID)
+	if err := os.MkdirAll(filepath.Join(dir, "run"), 0o755); err != nil {
+		return fmt.Errorf("files: %w", err)
+	}
+	for _, v := range a.Spec.Volumes {
+		switch {
+		case v.Host != nil:
+			if _, err := os.Stat(v.Host.Path); err != nil {
+				return fmt.Errorf("volume %s: %w", v.Name, err)
+			}
+		case v.Empty.Memory:
+			if err := mountMemory(s.volumeDir(a.ID, v.Name), v.Empty.Size); err != nil {
+				return fmt.Errorf("volume %s: %w", v.Name, err)
+			}
+		default:
+			path := s.volumeDir(a.ID, v.Name)
+			if err := os.MkdirAll(path, 0o777); err != nil {
+				return fmt.Errorf("volume %s: %w", v.Name, err)
+			}
+			if err := os.Chmod(path, 0o777); err != nil { // whatever user the container has
+				return fmt.Errorf("volume %s: %w", v.Name, err)
+			}
+		}
+	}
+	for n, f := range a.Spec.Config {
+		if err := writeConfig(s.configFile(a.ID, n), f); err != nil {
+			return fmt.Errorf("config %s: %w", f.Path, err)
+		}
+	}
+	s.endpoints.know(a.ID, a.Service.App)
+	if err := s.endpoints.write(filepath.Join(dir, "run", endpointsFile), a.Service.App); err != nil {
+		return fmt.Errorf("endpoints: %w", err)
+	}
+	return nil
+}
+
+func (s *Server) configFile(id skerry.InstanceID, n int) string {
+	return filepath.Join(s.instanceDir(id), "config", strconv.Itoa(n))
+}
+
+func writeConfig(path string, f skerry.ConfigFile) error {
+	mode := os.FileMode(0o444)
+	if f.Mode != "" {
+		m, err := strconv.ParseUint(f.Mode, 8, 32)
+		if err != nil {
+			return err
+		}
+		mode = os.FileMode(m)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, []byte(f.Content), 0o600); err != nil {
+		return err
+	}
+	return os.Chmod(path, mode)
+}
+
+// replaceFile lets readers see the old content or the new one.
+func replaceFile(path string, data []byte) error {
+	tmp := path + ".new"
+	if err := os.WriteFile(tmp, data, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(tmp, path)
+}
+
+// removeFiles removes an instance's directory and what is mounted in it.
+func (s *Server) removeFiles(id skerry.InstanceID) error {
+	dir := s.instanceDir(id)
+	if err := unmountBelow(dir); err != nil {
+		return err
+	}
+	return os.RemoveAll(dir)
+}
+
+// spec says how to start a container.
+func (s *Server) spec(ctx context.Context, a StartContainer) (runtime.Spec, runtime.Driver, error) {
+	svc := &a.A.Spec
+	name := runtimeOf(svc)
+	d := s.drivers[name]
+	if d == nil {
+		return runtime.Spec{}, nil, &runtime.Unsupported{Driver: name, Reason: "this worker has no such runtime"}
+	}
+	k, res := containerOf(svc, a.Name)
+	if k == nil {
+		return runtime.Spec{}, nil, fmt.Errorf("the service has no container %q", a.Name)
+	}
+	task := func(attempt int) runtime.TaskID {
+		return runtime.TaskID(fmt.Sprintf("%s.%s.%d", a.A.ID, a.Name, attempt))
+	}
+	spec := runtime.Spec{
+		ID: task(a.Attempt), Instance: a.A.ID, Container: a.Name, Dir: k.WorkingDir, User: k.User, Hostname: hostname(a.A.ID),
+		Resources:    runtime.Resources{CPU: res.CPU, CPURequest: res.CPU, Memory: res.Memory, Pids: int64(res.Pids)},
+		ReadOnlyRoot: k.Security.ReadOnlyRoot, Privileged: k.Security.Privileged, CapAdd: k.Security.AddCaps, CapDrop: k.Security.DropCaps,
+		AllowNewPrivileges: k.Security.NewPrivs, LogMaxBytes: svc.Logs.MaxSize, TTY: k.TTY,
+	}
+	if a.Attempt > 1 {
+		spec.Previous = task(a.Attempt - 1)
+	}
+	if k.Security.Seccomp == "unconfined" {
+		spec.Seccomp = runtime.SeccompUnconfined
+	}
+	var img artifact.Image
+	if k.Image != "" {
+		var err error
+		if img, err = s.image(ctx, &a.A, k.Image); err != nil {
+			return spec, nil, fmt.Errorf("image %s: %w", k.Image, err)
+		}
+		lower, err := s.opt.Images.RootFS(ctx, img.Digest, artifact.HostPlatform())
+		if err != nil {
+			return spec, nil, fmt.Errorf("image %s: %w", k.Image, err)
+		}
+		if spec.RootFS, err = rootFS(name, lower); err != nil {
+			return spec, nil, fmt.Errorf("image %s: %w", k.Image, err)
+		}
+	}
+	if err := fromImage(&spec, k, img); err != nil {
+		return spec, nil, err
+	}
+	spec.Env = s.env(&a.A, k, img, name)
+	spec.Mounts = s.mounts(&a.A, k, name)
+	spec.Network = s.net.get(a.A.ID)
+	return spec, d, nil
+}
+
+func containerOf(svc *skerry.ServiceSpec, name string) (*skerry.Container, skerry.Resources) {
+	if name == skerry.MainContainer {
+		return &svc.Container, svc.Resources
+	}
+	for _, list := range [][]skerry.SideContainer{svc.Init, svc.Sidecars} {
+		for i := range list {
+			if list[i].Name == name {
+				r := list[i].Resources
+				if r.Pids == 0 {
+					r.Pids = svc.Resources.Pids
+				}
+				return &list[i].Container, r
+			}
+		}
+	}
+	return nil, skerry.Resources{}
+}
+
+// hostname is the instance's id, cut to what the kernel and DNS take.
+func hostname(id skerry.InstanceID) string {
+	if len(id) > 63 {
+		return string(id[len(id)-63:])
+	}
+	return string(id)
+}
+
+// rootFS is the root for a driver: an overlay for containers, the one layer of the image for a native process.
+func rootFS(driver string, lower []string) ([]runtime.Mount, error) {
+	if driver != "native" {
+		return []runtime.Mount{{Type: "overlay", Source: "overlay", Options: []string{"lowerdir=" + strings.Join(lower, ":")}}}, nil
+	}
+	if len(lower) != 1 {
+		return nil, &runtime.Unsupported{Ability: runtime.AbilityImages, Driver: driver,
+			Reason: fmt.Sprintf("the image has %d layers; a native process needs an image of one, as `skerry image build` makes", len(lower))}
+	}
+	return []runtime.Mount{{Type: "bind", Source: lower[0]}}, nil
+}
+
+// fromImage fills in what the manifest left to the image.
+func fromImage(spec *runtime.Spec, k *skerry.Container, img artifact.Image) error {
+	switch {
+	case len(k.Command) > 0:
+		spec.Args = append(slices.Clone(k.Command), k.Args...)
+	case len(k.Args) > 0:
+		spec.Args = append(slices.Clone(img.Entrypoint), k.Args...)
+	default:
+		spec.Args = img.Args()
+	}
+	if len(spec.Args) == 0 {
+		return &runtime.InvalidSpec{Field: "command", Reason: "neither the manifest nor the image names a program"}
+	}
+	if spec.Dir == "" {
+		spec.Dir = img.WorkingDir
+	}
+	if spec.User == "" {
+		spec.User = img.User
+	}
+	sig := k.StopSignal
+	if sig == "" {
+		sig = img.StopSignal
+	}
+	if sig != "" {
+		n, err := parseSignal(sig)
+		if err != nil {
+			return &runtime.InvalidSpec{Field: "stopSignal", Reason: err.Error()}
+		}
+		spec.StopSignal = n
+	}
+	return nil
+}
+
+// env is the image's environment, then what Skerry says, then the manifest's; a later one wins.
+func (s *Server) env(a *skerry.Assignment, k *skerry.Container, img artifact.Image, driver string) []string {
+	endpoints := runDir + "/" + endpointsFile
+	if driver == "native" {
+		endpoints = filepath.Join(s.instanceDir(a.ID), "run", endpointsFile)
+	}
+	vars := map[string]string{}
+	for _, e := range img.Env {
+		if n, v, ok := strings.Cut(e, "="); ok {
+			vars[n] = v
+		}
+	}
+	for n, v := range map[string]string{
+		"SKERRY_INSTANCE": string(a.ID), "SKERRY_SERVICE": a.Service.Service, "SKERRY_APP": a.Service.App.Name,
+		"SKERRY_NAMESPACE": a.Service.App.Namespace, "SKERRY_ORDINAL": strconv.Itoa(a.Ordinal), "SKERRY_WORKER": s.opt.Name,
+		skerry.EnvEndpoints: endpoints, "HOSTNAME": hostname(a.ID),
+	} {
+		vars[n] = v
+	}
+	for n, v := range k.Env {
+		vars[n] = v
+	}
+	if vars["PATH"] == "" {
+		vars["PATH"] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	}
+	out := make([]string, 0, len(vars))
+	for n, v := range vars {
+		out = append(out, n+"="+v)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (s *Server) mounts(a *skerry.Assignment, k *skerry.Container, driver string) []runtime.Mount {
+	var out []runtime.Mount
+	if driver != "native" {
+		out = append(out, runtime.Mount{Type: "bind", Source: filepath.Join(s.instanceDir(a.ID), "run"), Target: runDir, ReadOnly: true})
+	}
+	for _, m := range k.Mounts {
+		for _, v := range a.Spec.Volumes {
+			if v.Name != m.Volume {
+				continue
+			}
+			src := s.volumeDir(a.ID, v.Name)
+			if v.Host != nil {
+				src = v.Host.Path
+			}
+			out = append(out, runtime.Mount{Type: "bind", Source: src, Target: m.Path, ReadOnly: m.ReadOnly})
+		}
+	}
+	for n, f := range a.Spec.Config {
+		out = append(out, runtime.Mount{Type: "bind", Source: s.configFile(a.ID, n), Target: f.Path, ReadOnly: true})
+	}
+	return out
+}

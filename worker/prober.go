@@ -1,0 +1,137 @@
+//go:build linux
+
+package worker
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/runtime"
+)
+
+// probe tries one kind of probe of an instance again and again and tells the core each result, until ctx ends.
+func (s *Server) probe(ctx context.Context, a ProbeOn, kind ProbeKind) {
+	p := (&inst{A: a.A}).spec(kind)
+	if p == nil {
+		return
+	}
+	wait := time.Duration(p.InitialDelay)
+	for {
+		t := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return
+		case <-t.C:
+		}
+		tctx, cancel := context.WithTimeout(ctx, time.Duration(p.Timeout))
+		err := s.try(tctx, p, a)
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		m := Probed{ID: a.A.ID, Attempt: a.Attempt, Kind: kind, OK: err == nil}
+		if err != nil {
+			m.Text = err.Error()
+		}
+		s.Post(m)
+		wait = time.Duration(p.Interval)
+		if err != nil && kind == Readiness {
+			// What is not ready yet is asked more often, so that it gets its traffic without waiting for a long interval.
+			wait = min(wait, time.Second)
+		}
+	}
+}
+
+func (s *Server) try(ctx context.Context, p *skerry.Probe, a ProbeOn) error {
+	switch {
+	case p.HTTP != nil:
+		return probeHTTP(ctx, p.HTTP, a.Address)
+	case p.TCP != nil:
+		var d net.Dialer
+		c, err := d.DialContext(ctx, "tcp", net.JoinHostPort(address(a.Address), strconv.Itoa(p.TCP.Port)))
+		if err == nil {
+			c.Close()
+		}
+		return err
+	case p.Exec != nil:
+		return s.probeExec(ctx, p.Exec, a)
+	}
+	return fmt.Errorf("the probe has no check")
+}
+
+// address is the instance's, or loopback for one that shares the host's network.
+func address(a string) string {
+	if a == "" {
+		return "127.0.0.1"
+	}
+	return a
+}
+
+func probeHTTP(ctx context.Context, p *skerry.HTTPProbe, addr string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(address(addr), strconv.Itoa(p.Port))+p.Path, nil)
+	if err != nil {
+		return err
+	}
+	for k, v := range p.Headers {
+		req.Header.Set(k, v)
+		if strings.EqualFold(k, "host") {
+			req.Host = v
+		}
+	}
+	client := http.Client{
+		Transport:     &http.Transport{DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	io.CopyN(io.Discard, res.Body, 64<<10)
+	if res.StatusCode < 200 || res.StatusCode > 399 {
+		return fmt.Errorf("GET %s answered %s", p.Path, res.Status)
+	}
+	return nil
+}
+
+func (s *Server) probeExec(ctx context.Context, p *skerry.ExecProbe, a ProbeOn) error {
+	d, h, err := s.driverOf(a.Handle)
+	if err != nil {
+		return err
+	}
+	e, ok := d.(runtime.Execer)
+	if !ok {
+		return &runtime.Unsupported{Ability: runtime.AbilityExec, Driver: d.Name(), Reason: "use an http or tcp probe"}
+	}
+	var out bytes.Buffer
+	code, err := e.Exec(ctx, h, runtime.ExecSpec{Args: p.Command, Stdout: &limited{&out, 256}, Stderr: &limited{&out, 256}})
+	if err != nil {
+		return err
+	}
+	if code != 0 {
+		return fmt.Errorf("status %d: %s", code, strings.TrimSpace(out.String()))
+	}
+	return nil
+}
+
+// limited keeps the first bytes and drops the rest.
+type limited struct {
+	w    *bytes.Buffer
+	left int
+}
+
+func (l *limited) Write(p []byte) (int, error) {
+	n := min(len(p), l.left)
+	l.w.Write(p[:n])
+	l.left -= n
+	return len(p), nil
+}

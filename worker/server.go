@@ -1,0 +1,294 @@
+//go:build linux
+
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/internal/loop"
+	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/journal"
+	"skerry.dev/skerry/overlay/hostnet"
+	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/store"
+)
+
+// Network joins instances to the host's network. *hostnet.Network is one; nil means that instances get none.
+type Network interface {
+	Set(ctx context.Context, c hostnet.Config) (map[string]skerry.Attachment, error)
+	Stats(id string) (hostnet.Stats, error)
+}
+
+// ServerOptions set up a worker server.
+type ServerOptions struct {
+	Name      string
+	Version   string
+	Store     store.Store
+	Dir       string // where volumes and files of instances are kept
+	Member    *auth.Member
+	Addrs     func() []string // of the cluster
+	Boot      string
+	Machine   string
+	Drivers   []runtime.Driver
+	Network   Network
+	Images    *artifact.Store
+	PullLimit *rate.Limiter // bytes per second of pulls; nil means no limit
+	Facts     FactOptions
+	Journal   journal.Limits
+	// MinFree is the free space below which the worker takes no new work. Default 64 MiB.
+	MinFree skerry.Bytes
+	Log     *slog.Logger
+}
+
+// Server is a worker with its machine.
+type Server struct {
+	*tier.Role
+	opt       ServerOptions
+	drivers   map[string]runtime.Driver
+	reports   []skerry.RuntimeReport
+	journal   *journal.Journal
+	net       *attachments
+	endpoints *endpoints
+	up        atomic.Pointer[tier.Up]
+	source    atomic.Pointer[artifact.Source]
+	started   time.Time
+	usage     usage
+
+	mu     sync.Mutex
+	active map[skerry.InstanceID]*activity
+	work   sync.WaitGroup // every goroutine that acts on the machine
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+// activity is what goes on for one instance outside the core.
+type activity struct {
+	prepare context.CancelFunc
+	probes  context.CancelFunc
+}
+
+// NewServer makes a worker; Run starts it.
+func NewServer(opt ServerOptions) (*Server, error) {
+	if opt.MinFree == 0 {
+		opt.MinFree = 64 * skerry.MiB
+	}
+	s := &Server{Role: tier.NewRole(), opt: opt, drivers: map[string]runtime.Driver{}, journal: journal.New(opt.Journal), started: time.Now(),
+		active: map[skerry.InstanceID]*activity{}, net: newAttachments(opt.Network), endpoints: newEndpoints()}
+	for _, d := range opt.Drivers {
+		s.drivers[d.Name()] = d
+	}
+	s.Role.Store, s.Role.Log, s.Role.Load, s.Role.Host, s.Role.Serve = opt.Store, opt.Log, s.load, (*host)(s), s.serve
+	return s, nil
+}
+
+// Run checks the runtimes and lives until ctx ends. What runs on the machine runs on.
+func (s *Server) Run(ctx context.Context) error {
+	s.Check(ctx)
+	return s.Role.Run(ctx)
+}
+
+// Check runs every runtime's self-test, and keeps and returns the verdicts.
+func (s *Server) Check(ctx context.Context) []skerry.RuntimeReport {
+	var wg sync.WaitGroup
+	out := make([]skerry.RuntimeReport, len(s.opt.Drivers))
+	for n, d := range s.opt.Drivers {
+		wg.Go(func() {
+			r := d.Check(ctx)
+			out[n] = skerry.RuntimeReport{Name: d.Name(), Passed: r.Passed, Cause: r.Cause, Cure: r.Cure, Version: r.Version}
+			for _, a := range r.Abilities {
+				out[n].Abilities = append(out[n].Abilities, string(a))
+			}
+			if !r.Passed {
+				s.opt.Log.Warn("runtime does not work", "runtime", d.Name(), "err", r.Cause, "hint", r.Cure)
+			}
+		})
+	}
+	wg.Wait()
+	s.mu.Lock()
+	s.reports = out
+	s.mu.Unlock()
+	return out
+}
+
+func (s *Server) load(ctx context.Context) (loop.Core, skerry.Effects, error) {
+	c := New(Options{Name: s.opt.Name, Seed: tier.Seed()})
+	j := journal.New(s.opt.Journal)
+	err := loop.Load(ctx, s.opt.Store, func(key string, value []byte) error {
+		if strings.HasPrefix(key, "meta/") {
+			return nil
+		}
+		if ours, err := j.Load(key, value); ours {
+			return err
+		}
+		return c.Load(key, value)
+	})
+	if err != nil {
+		return nil, skerry.Effects{}, err
+	}
+	s.journal.Replace(j)
+	for _, i := range c.insts {
+		if i.Phase != skerry.PhaseExited && i.Address != "" {
+			s.net.want(i.A.ID, i.Ports)
+		}
+		s.endpoints.know(i.A.ID, i.A.Service.App)
+	}
+	return c, c.Start(time.Now()), nil
+}
+
+// serve runs one life: it takes up what is on the machine, then keeps the link to the cluster.
+func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
+	s.ctx, s.cancel = context.WithCancel(ctx)
+	defer func() {
+		s.cancel()
+		s.work.Wait() // nothing of this life may act in the next
+	}()
+	if err := s.net.restore(ctx); err != nil {
+		s.opt.Log.Error("restore the network", "err", err)
+	}
+	l.Post(Reattach{Tasks: s.tasks(ctx)})
+	l.Post(Facts{Facts: s.facts()})
+	s.work.Go(func() { s.measure(s.ctx, l) })
+	if s.opt.Member == nil {
+		<-ctx.Done()
+		return nil
+	}
+	up, err := tier.NewUp(tier.UpConfig{
+		Member: s.opt.Member, Addrs: s.opt.Addrs, Boot: s.opt.Boot, Machine: s.opt.Machine, Version: s.opt.Version, Log: s.opt.Log,
+		Sets: func() (sets []skerry.SetAck) {
+			s.Role.View(context.Background(), func(c loop.Core) { sets = c.(*Core).Up.Hello() })
+			return sets
+		},
+		Up:    func(w *skerry.Welcome) { l.Post(ParentUp{Welcome: w}) },
+		Frame: func(m skerry.Message) { l.Post(ParentFrame{Msg: m}) },
+		Down:  func() { l.Post(ParentDown{}) },
+		HTTP:  http.HandlerFunc(s.ServeHTTP),
+	})
+	if err != nil {
+		return err
+	}
+	src := &artifact.Source{BaseURL: "http://cluster", Transport: up.Transport, Limit: s.opt.PullLimit}
+	s.source.Store(src)
+	s.up.Store(up)
+	return up.Run(ctx)
+}
+
+// Parent tells whether the cluster is connected, and if not, why.
+func (s *Server) Parent() (connected bool, why string) {
+	up := s.up.Load()
+	if up == nil {
+		return false, "not started"
+	}
+	return up.Connected()
+}
+
+// tasks lists what the drivers find on the machine.
+func (s *Server) tasks(ctx context.Context) []Task {
+	var out []Task
+	for _, d := range s.opt.Drivers {
+		list, err := d.List(ctx)
+		if err != nil {
+			s.opt.Log.Error("list tasks", "runtime", d.Name(), "err", err)
+			continue
+		}
+		for _, h := range list {
+			st, err := d.Status(ctx, h)
+			attempt, ok := attemptOf(h)
+			if err != nil || !ok || st.State == runtime.StateBroken {
+				if err := d.Remove(ctx, h); err != nil {
+					s.opt.Log.Warn("remove a half-made task", "task", string(h.ID), "err", err)
+				}
+				continue
+			}
+			t := Task{ID: h.Instance, Name: h.Container, Attempt: attempt, Handle: encode(h), Running: st.State != runtime.StateExited}
+			if st.Exit != nil {
+				t.Exit = exitOf(*st.Exit)
+			}
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+func attemptOf(h runtime.Handle) (int, bool) {
+	id := string(h.ID)
+	n, err := strconv.Atoi(id[strings.LastIndexByte(id, '.')+1:])
+	return n, err == nil
+}
+
+func encode(h runtime.Handle) json.RawMessage {
+	data, err := json.Marshal(h)
+	if err != nil {
+		panic("handles always marshal: " + err.Error())
+	}
+	return data
+}
+
+// driverOf gives the driver of a stored handle.
+func (s *Server) driverOf(data json.RawMessage) (runtime.Driver, runtime.Handle, error) {
+	var h runtime.Handle
+	if err := json.Unmarshal(data, &h); err != nil {
+		return nil, h, fmt.Errorf("task handle: %w", err)
+	}
+	d := s.drivers[h.Driver]
+	if d == nil {
+		return nil, h, fmt.Errorf("runtime %q is not part of this build", h.Driver)
+	}
+	return d, h, nil
+}
+
+func exitOf(e runtime.Exit) skerry.Exit {
+	out := skerry.Exit{Code: e.Code, OOMKilled: e.OOMKilled, At: e.At}
+	if e.Signal != 0 {
+		out.Signal = signalName(e.Signal)
+	}
+	if e.Lost {
+		out.Code, out.Message = 255, "nobody saw how it ended"
+	}
+	return out
+}
+
+// host carries out the core's effects.
+type host Server
+
+func (h *host) Record(now time.Time, events []skerry.Event) []skerry.Write {
+	return h.journal.Record(now, events)
+}
+
+func (h *host) Send(_ string, m skerry.Message) {
+	if u := h.up.Load(); u != nil {
+		u.Send(m)
+	}
+}
+
+func (h *host) Announce(events []skerry.Event, changed []skerry.Change) {
+	for _, e := range events {
+		h.opt.Log.Info(e.Reason, "instance", string(e.Instance), "text", e.Text)
+	}
+	h.journal.Announce(events, changed)
+}
+
+// Act starts an action; it never waits for it.
+func (h *host) Act(action any) { (*Server)(h).act(action) }
+
+// Instances lists what the worker holds.
+func (s *Server) Instances(ctx context.Context) (out []skerry.Observation, err error) {
+	err = s.Role.View(ctx, func(c loop.Core) { out = c.(*Core).Instances() })
+	return out, err
+}
+
+// Journal gives the worker's own events.
+func (s *Server) Journal() *journal.Journal { return s.journal }
