@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -96,6 +97,7 @@ func TestNegotiation(t *testing.T) {
 type hole struct {
 	net.Conn
 	mu   sync.Mutex
+	by   time.Time // read deadline
 	shut chan struct{}
 	gone chan struct{}
 	once sync.Once
@@ -109,11 +111,30 @@ func (h *hole) Read(b []byte) (int, error) {
 	n, err := h.Conn.Read(b)
 	select {
 	case <-h.shut:
-		<-h.gone
-		return 0, net.ErrClosed
+		h.mu.Lock()
+		by := h.by
+		h.mu.Unlock()
+		select {
+		case <-h.gone:
+			return 0, net.ErrClosed
+		case <-time.After(time.Until(by)):
+			return 0, os.ErrDeadlineExceeded
+		}
 	default:
 		return n, err
 	}
+}
+
+func (h *hole) SetDeadline(t time.Time) error {
+	h.SetReadDeadline(t)
+	return h.Conn.SetWriteDeadline(t)
+}
+
+func (h *hole) SetReadDeadline(t time.Time) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.by = t
+	return h.Conn.SetReadDeadline(t)
 }
 
 func (h *hole) Write(b []byte) (int, error) {
@@ -206,11 +227,10 @@ func TestSecondConnection(t *testing.T) {
 func TestSendNeverBlocks(t *testing.T) {
 	s := newSite(t, "harbour", skerry.TierCluster, func(c *link.ServerConfig, _ *auth.AuthorityConfig) { c.KeepAlive = time.Minute })
 	block := make(chan struct{})
-	t.Cleanup(func() { close(block) })
-	c := s.child(s.join(skerry.TierWorker, "w1"), func(cfg *link.ClientConfig, _ *skerry.Hello) {
+	s.child(s.join(skerry.TierWorker, "w1"), func(cfg *link.ClientConfig, _ *skerry.Hello) {
 		cfg.Handler = stuck{block}
 	})
-	_ = c
+	t.Cleanup(func() { close(block) })
 	p := s.rec.next("up").peer
 	var err error
 	for i := 0; err == nil && i < 10_000; i++ {
