@@ -3,17 +3,17 @@
 package runtimetest
 
 import (
-	"bytes"
-	"context"
 	"errors"
-	"fmt"
-	"io"
+	"net/netip"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/runtime"
@@ -141,6 +141,38 @@ func (s *suite) environment(t *testing.T) {
 			t.Error("what was written to a tmpfs is on the host")
 		}
 	})
+	t.Run("ulimits", func(t *testing.T) {
+		sp := s.spec("nofile")
+		// Go raises the soft limit to the hard one.
+		sp.Ulimits = []runtime.Ulimit{{Name: "nofile", Soft: 99, Hard: 99}}
+		if _, out := s.run(t, sp); out != "99 99\n" {
+			t.Errorf("got %q", out)
+		}
+	})
+	t.Run("sysctls", func(t *testing.T) {
+		sp := s.spec("read", "/proc/sys/net/ipv4/ip_default_ttl")
+		sp.Sysctls = map[string]string{"net.ipv4.ip_default_ttl": "77"}
+		if _, out := s.run(t, sp); out != "77\n" {
+			t.Errorf("got %q", out)
+		}
+	})
+	t.Run("devices", func(t *testing.T) {
+		sp := s.spec("write", "/dev/kmsg", "")
+		sp.Devices = []runtime.Device{{Path: "/dev/kmsg"}}
+		if e, out := s.run(t, sp); out != "written\n" {
+			t.Errorf("got %q, %+v", out, e)
+		}
+	})
+	t.Run("network", s.network)
+	t.Run("shared processes", func(t *testing.T) {
+		first := s.start(t, s.spec("sleep"))
+		s.ready(t, s.d, first)
+		sp := s.spec("read", "/proc/1/cmdline")
+		sp.SharePID = &first
+		if _, out := s.run(t, sp); !strings.HasSuffix(out, "sleep\x00\n") {
+			t.Errorf("got %q", out)
+		}
+	})
 	t.Run("terminal", func(t *testing.T) {
 		sp := s.spec("tty")
 		sp.TTY = true
@@ -148,6 +180,56 @@ func (s *suite) environment(t *testing.T) {
 			t.Errorf("got %q, %+v", out, e)
 		}
 	})
+}
+
+// network runs a task in a namespace that somebody else made.
+func (s *suite) network(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "netns")
+	if err := os.WriteFile(path, nil, 0o444); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error)
+	go func() {
+		goruntime.LockOSThread() // the thread ends with the goroutine
+		done <- errors.Join(
+			unix.Unshare(unix.CLONE_NEWNET),
+			unix.Mount("/proc/thread-self/ns/net", path, "", unix.MS_BIND, ""),
+			os.WriteFile("/proc/sys/net/ipv4/ip_default_ttl", []byte("78"), 0o644),
+		)
+	}()
+	err := <-done
+	t.Cleanup(func() { _ = unix.Unmount(path, unix.MNT_DETACH) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := &skerry.Attachment{
+		NetNS: path, DNS: []netip.Addr{netip.MustParseAddr("192.0.2.53")}, Search: []string{"island.example"},
+		Addresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.7/24")},
+	}
+	for file, want := range map[string]string{
+		"/proc/sys/net/ipv4/ip_default_ttl": "78\n",
+		"/etc/resolv.conf":                  "nameserver 192.0.2.53\nsearch island.example\n",
+	} {
+		sp := s.spec("read", file)
+		sp.Network = at
+		if e, out := s.run(t, sp); out != want {
+			t.Errorf("%s: got %q, %+v", file, out, e)
+		}
+	}
+	sp := s.spec("read", "/etc/hosts")
+	sp.Network, sp.Hostname = at, "islet"
+	if _, out := s.run(t, sp); !s.o.HostRoot && !strings.Contains(out, "192.0.2.7 islet\n") {
+		t.Errorf("hosts: got %q", out)
+	}
+	host, err := os.ReadFile("/proc/sys/net/ipv4/ip_default_ttl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sp = s.spec("read", "/proc/sys/net/ipv4/ip_default_ttl")
+	sp.HostNetwork = true
+	if _, out := s.run(t, sp); out != string(host) {
+		t.Errorf("the host's network: got %q, not %q", out, host)
+	}
 }
 
 func (s *suite) isolation(t *testing.T) {
@@ -267,231 +349,6 @@ func (s *suite) limits(t *testing.T) {
 		stats, err := st.Stats(t.Context(), h)
 		if err != nil || stats.Pids < 1 || stats.Memory <= 0 || stats.MemoryPeak < stats.Memory || stats.CPU <= 0 || stats.At.IsZero() || stats.MemoryLimit != 0 {
 			t.Errorf("%+v, %v", stats, err)
-		}
-	})
-}
-
-func (s *suite) exec(t *testing.T) {
-	x, ok := s.d.(runtime.Execer)
-	if !ok {
-		t.Skip(&runtime.Unsupported{Ability: runtime.AbilityExec, Driver: s.d.Name(), Reason: "no Execer"})
-	}
-	sp := s.spec("sleep")
-	sp.Env = []string{"A=task"}
-	sp.User = "1234:5678"
-	h := s.start(t, sp)
-	s.ready(t, s.d, h)
-	run := func(t *testing.T, es runtime.ExecSpec) (int, string, error) {
-		var out bytes.Buffer
-		es.Args = append([]string{s.program()}, es.Args...)
-		es.Stdout, es.Stderr = &out, &out
-		code, err := x.Exec(t.Context(), h, es)
-		return code, strings.ReplaceAll(out.String(), "\r\n", "\n"), err
-	}
-	for _, c := range []struct {
-		name string
-		spec runtime.ExecSpec
-		code int
-		out  string
-	}{
-		{"exit code", runtime.ExecSpec{Args: []string{"exit", "42"}}, 42, ""},
-		{"user", runtime.ExecSpec{Args: []string{"id"}}, 0, "1234 5678 []\n"},
-		{"other user", runtime.ExecSpec{Args: []string{"id"}, User: "0:0"}, 0, "0 0 []\n"},
-		{"dir", runtime.ExecSpec{Args: []string{"cwd"}, Dir: "/tmp"}, 0, "/tmp\n"},
-		{"stdin", runtime.ExecSpec{Args: []string{"cat"}, Stdin: strings.NewReader("hello")}, 0, "hello"},
-		{"no new privileges", runtime.ExecSpec{Args: []string{"status", "NoNewPrivs"}}, 0, "1\n"},
-		{"terminal", runtime.ExecSpec{Args: []string{"tty"}, TTY: true, Resize: size(24, 80)}, 0, "tty 24 80\n"},
-		{"terminal exit code", runtime.ExecSpec{Args: []string{"exit", "7"}, TTY: true}, 7, ""},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			code, out, err := run(t, c.spec)
-			if err != nil || code != c.code || out != c.out {
-				t.Errorf("%d, %q, %v", code, out, err)
-			}
-		})
-	}
-	t.Run("env", func(t *testing.T) {
-		_, out, err := run(t, runtime.ExecSpec{Args: []string{"env"}, Env: []string{"B=exec"}})
-		if err != nil || !strings.Contains(out, "A=task\n") || !strings.Contains(out, "B=exec\n") {
-			t.Errorf("%q, %v", out, err)
-		}
-	})
-	t.Run("missing program", func(t *testing.T) {
-		var out bytes.Buffer
-		code, err := x.Exec(t.Context(), h, runtime.ExecSpec{Args: []string{"/no/such"}, Stderr: &out})
-		if err == nil && (code == 0 || out.Len() == 0) {
-			t.Errorf("%d, %q, %v", code, out.String(), err)
-		}
-	})
-	t.Run("given up", func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		r, w := io.Pipe()
-		go func() {
-			var b [5]byte
-			_, _ = io.ReadFull(r, b[:])
-			cancel()
-			_, _ = io.Copy(io.Discard, r)
-		}()
-		_, err := x.Exec(ctx, h, runtime.ExecSpec{Args: []string{s.program(), "stubborn"}, Stdout: w})
-		w.Close()
-		if !errors.Is(err, context.Canceled) {
-			t.Errorf("got %v", err)
-		}
-	})
-	t.Run("limits", func(t *testing.T) {
-		st, ok := s.d.(runtime.Statser)
-		if !ok {
-			t.Skip("no Statser")
-		}
-		before, err := st.Stats(t.Context(), h)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if code, out, err := run(t, runtime.ExecSpec{Args: []string{"spin", "50"}}); code != 0 || err != nil {
-			t.Fatal(code, out, err)
-		}
-		after, err := st.Stats(t.Context(), h)
-		if err != nil || after.CPU-before.CPU < 40*time.Millisecond {
-			t.Errorf("an exec is not counted with its task: %v, %v", after.CPU-before.CPU, err)
-		}
-	})
-}
-
-func size(rows, cols uint16) <-chan runtime.WinSize {
-	c := make(chan runtime.WinSize, 1)
-	c <- runtime.WinSize{Rows: rows, Cols: cols}
-	return c
-}
-
-func (s *suite) pause(t *testing.T) {
-	p, ok := s.d.(runtime.Pauser)
-	if !ok {
-		t.Skip(&runtime.Unsupported{Ability: runtime.AbilityPause, Driver: s.d.Name(), Reason: "no Pauser"})
-	}
-	h := s.start(t, s.spec("sleep"))
-	s.ready(t, s.d, h)
-	err := p.Pause(t.Context(), h)
-	skipUnsupported(t, err)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if st, err := s.d.Status(t.Context(), h); err != nil || st.State != runtime.StatePaused {
-		t.Errorf("%+v, %v", st, err)
-	}
-	if err := p.Resume(t.Context(), h); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Pause(t.Context(), h); err != nil {
-		t.Fatal(err)
-	}
-	// A paused task can be stopped.
-	if err := s.d.Stop(t.Context(), h, time.Minute); err != nil {
-		t.Fatal(err)
-	}
-	if e := s.wait(t, s.d, h); e.Code != 3 {
-		t.Errorf("%+v", e)
-	}
-}
-
-func (s *suite) logs(t *testing.T) {
-	t.Run("streams", func(t *testing.T) {
-		h := s.start(t, s.spec("err", "oops"))
-		s.wait(t, s.d, h)
-		es := s.entries(t, s.d, h, runtime.LogOptions{})
-		if len(es) != 1 || es[0].Stream != "stderr" || es[0].Line != "oops" || time.Since(es[0].Time).Abs() > time.Hour {
-			t.Errorf("%+v", es)
-		}
-	})
-	t.Run("long line", func(t *testing.T) {
-		long := strings.Repeat("x", 100_000)
-		if _, out := s.run(t, s.spec("print", long, "end")); out != long+"\nend\n" {
-			t.Errorf("%d bytes came back", len(out))
-		}
-	})
-	t.Run("since and tail", func(t *testing.T) {
-		h := s.start(t, s.spec("print", "1", "2", "3", "4", "5"))
-		s.wait(t, s.d, h)
-		all := s.entries(t, s.d, h, runtime.LogOptions{})
-		if len(all) != 5 {
-			t.Fatalf("%+v", all)
-		}
-		if es := s.entries(t, s.d, h, runtime.LogOptions{Tail: 2}); len(es) != 2 || es[0].Line != "4" {
-			t.Errorf("tail: %+v", es)
-		}
-		if es := s.entries(t, s.d, h, runtime.LogOptions{Tail: -1}); len(es) != 0 {
-			t.Errorf("tail none: %+v", es)
-		}
-		if es := s.entries(t, s.d, h, runtime.LogOptions{Tail: 2, Follow: true}); len(es) != 2 {
-			t.Errorf("tail and follow: %+v", es)
-		}
-		if es := s.entries(t, s.d, h, runtime.LogOptions{Since: all[2].Time}); len(es) < 3 || es[len(es)-1].Line != "5" {
-			t.Errorf("since: %+v", es)
-		}
-		if es := s.entries(t, s.d, h, runtime.LogOptions{Since: all[4].Time.Add(1)}); len(es) != 0 {
-			t.Errorf("since the end: %+v", es)
-		}
-	})
-	t.Run("follow", func(t *testing.T) {
-		h := s.start(t, s.spec("sleep"))
-		next := s.ready(t, s.d, h)
-		go s.d.Stop(context.Background(), h, time.Minute)
-		if line, err := next(); line != "terminated" || err != nil {
-			t.Errorf("%q, %v", line, err)
-		}
-		if line, err := next(); err != io.EOF {
-			t.Errorf("%q, %v", line, err)
-		}
-	})
-	t.Run("follow given up", func(t *testing.T) {
-		h := s.start(t, s.spec("sleep"))
-		s.ready(t, s.d, h)
-		ctx, cancel := context.WithCancel(t.Context())
-		st, err := s.d.(runtime.Logger).OpenLog(ctx, h, runtime.LogOptions{Follow: true, Tail: -1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		go cancel()
-		if _, err := st.Next(); !errors.Is(err, context.Canceled) {
-			t.Errorf("got %v", err)
-		}
-		st.Close()
-		st.Close()
-	})
-	t.Run("size cap", func(t *testing.T) {
-		const lines = 30_000
-		sp := s.spec("spam", fmt.Sprint(lines))
-		sp.LogMaxBytes = 256 * skerry.KiB
-		h := s.start(t, sp)
-		s.wait(t, s.d, h)
-		es := s.entries(t, s.d, h, runtime.LogOptions{})
-		total, last := 0, -1
-		for _, e := range es {
-			total += len(e.Line)
-			var n int
-			if _, err := fmt.Sscanf(e.Line, "line %07d", &n); err != nil || n <= last {
-				t.Fatalf("%q after %d", e.Line, last)
-			}
-			last = n
-		}
-		if last != lines-1 || total > int(sp.LogMaxBytes) || total == 0 {
-			t.Errorf("%d bytes kept, up to line %d", total, last)
-		}
-	})
-	t.Run("previous", func(t *testing.T) {
-		first := s.start(t, s.spec("print", "first"))
-		s.wait(t, s.d, first)
-		sp := s.spec("print", "second")
-		sp.Previous = first.ID
-		h := s.start(t, sp)
-		s.wait(t, s.d, h)
-		if err := s.d.Remove(t.Context(), first); err != nil {
-			t.Fatal(err)
-		}
-		if es := s.entries(t, s.d, h, runtime.LogOptions{Previous: true}); len(es) != 1 || es[0].Line != "first" {
-			t.Errorf("%+v", es)
-		}
-		if out := s.output(t, s.d, h); out != "second\n" {
-			t.Errorf("%q", out)
 		}
 	})
 }

@@ -28,6 +28,8 @@ type Tree struct {
 	mounts map[string]string
 	// others are further hierarchies in which runtimes make groups: systemd's own, hugetlb, an empty version 2.
 	others []string
+	// systemd is its own version 1 hierarchy, which tells services apart and limits nothing.
+	systemd string
 }
 
 // Open finds the hierarchies from /proc/self/mountinfo.
@@ -65,7 +67,10 @@ func parseMounts(mountinfo string) *Tree {
 					if t.mounts[opt] == "" {
 						t.mounts[opt] = l[4]
 					}
-				case "name=systemd", "hugetlb", "net_cls", "net_prio", "perf_event", "rdma", "misc":
+				case "name=systemd":
+					t.systemd = l[4]
+					t.others = append(t.others, l[4])
+				case "hugetlb", "net_cls", "net_prio", "perf_event", "rdma", "misc":
 					t.others = append(t.others, l[4])
 				}
 			}
@@ -428,6 +433,27 @@ func keyed(path string) map[string]uint64 {
 		}
 	}
 	return m
+}
+
+// Shelter moves a process out of the service that its parent belongs to, so that the service manager takes it for none of
+// the service's. The group is made when needed. Without a service manager's hierarchy it does nothing.
+func (g Group) Shelter(pid int) error {
+	dir := ""
+	switch {
+	case g.t.unified:
+		dir = g.dir("")
+	case g.t.systemd != "":
+		dir = filepath.Join(g.t.systemd, g.path)
+	default:
+		return nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("cgroup %s: %w", g.Path(), err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o644); err != nil {
+		return fmt.Errorf("cgroup %s: %w", g.Path(), err)
+	}
+	return nil
 }
 
 // File is the path of a controller's file; empty when the controller is not mounted.

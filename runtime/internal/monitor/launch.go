@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -42,6 +43,12 @@ func (t *Task) Start(ctx context.Context, l Launch) error {
 		return err
 	}
 	defer r.Close()
+	startR, startW, err := os.Pipe()
+	if err != nil {
+		w.Close()
+		return err
+	}
+	defer startW.Close()
 	args := []string{
 		"--api-version", "1", "-c", id, "-u", id, "-n", id, "-b", t.dir,
 		"-r", l.Runtime,
@@ -57,12 +64,25 @@ func (t *Task) Start(ctx context.Context, l Launch) error {
 	}
 	cmd := exec.Command(t.set.opts.Conmon, args...)
 	cmd.Dir = t.dir
-	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "_OCI_SYNCPIPE=3"}
-	cmd.ExtraFiles = []*os.File{w}
+	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "_OCI_SYNCPIPE=3", "_OCI_STARTPIPE=4"}
+	cmd.ExtraFiles = []*os.File{w, startR}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = cmd.Start()
 	w.Close()
+	startR.Close()
 	if err != nil {
+		return fmt.Errorf("start %s: %w", t.set.opts.Conmon, err)
+	}
+	// Conmon waits for the start pipe before it forks: whatever it forks stays in the shelter.
+	shelter := t.set.tree.Group(path.Join(path.Dir(t.Record().Cgroup), "conmon"))
+	if err := shelter.Shelter(cmd.Process.Pid); err != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		return err
+	}
+	if _, err := startW.Write([]byte{0}); err != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
 		return fmt.Errorf("start %s: %w", t.set.opts.Conmon, err)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = r.SetReadDeadline(time.Unix(1, 0)) })

@@ -107,6 +107,10 @@ func main() {
 		name, err := os.Hostname()
 		check(err)
 		fmt.Println(name)
+	case "nofile":
+		var r unix.Rlimit
+		check(unix.Getrlimit(unix.RLIMIT_NOFILE, &r))
+		fmt.Println(r.Cur, r.Max)
 	case "links":
 		b, err := os.ReadFile("/proc/self/net/dev")
 		check(err)

@@ -1,0 +1,148 @@
+//go:build linux
+
+package cgroup
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+func TestParseMounts(t *testing.T) {
+	const v1 = `30 25 0:26 / /sys/fs/cgroup/cpu,cpuacct rw,nosuid shared:9 - cgroup cgroup rw,cpu,cpuacct
+31 25 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
+32 25 0:28 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,name=systemd
+33 25 0:29 /docker/x /elsewhere/pids rw - cgroup cgroup rw,pids
+`
+	const v2 = "29 23 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n"
+	const hybrid = "34 25 0:30 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
+	tree := parseMounts(v1 + hybrid)
+	if tree.Unified() || tree.mounts["cpu"] != "/sys/fs/cgroup/cpu,cpuacct" || tree.mounts["cpuacct"] != tree.mounts["cpu"] || tree.has("pids") {
+		t.Errorf("%+v", tree)
+	}
+	if tree.systemd != "/sys/fs/cgroup/systemd" || len(tree.others) != 2 {
+		t.Errorf("%+v", tree)
+	}
+	if m := tree.Missing(); len(m) != 1 || m[0] != "pids" {
+		t.Errorf("missing: %v", m)
+	}
+	if dirs := tree.Group("skerry/a").Dirs(); len(dirs) != 2 {
+		t.Errorf("cpu and cpuacct are one hierarchy: %v", dirs)
+	}
+	tree = parseMounts(v2)
+	if !tree.Unified() || tree.Group("/a/../b").Dirs()[0] != "/sys/fs/cgroup/b" || tree.Group("../../x").Path() != "/x" {
+		t.Errorf("%+v", tree)
+	}
+	if tree = parseMounts("nonsense\n1 2 - cgroup\n"); tree.Unified() || len(tree.mounts) != 0 {
+		t.Errorf("%+v", tree)
+	}
+}
+
+// TestUnified reads and writes version 2's files in a plain directory; what the kernel makes of them is tested where
+// there is one that has it.
+func TestUnified(t *testing.T) {
+	root := t.TempDir()
+	tree := &Tree{unified: true, mounts: map[string]string{"": root}}
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("cgroup.controllers", "cpuset cpu io memory\n")
+	if m := tree.Missing(); len(m) != 1 || m[0] != "pids" {
+		t.Errorf("missing: %v", m)
+	}
+	g := tree.Group("skerry/a")
+	if _, err := g.Stats(time.Now()); !os.IsNotExist(err) {
+		t.Errorf("stats of nothing: %v", err)
+	}
+	if err := g.Create(Limits{CPU: 250, CPURequest: 1000, Memory: 64 * skerry.MiB, Pids: 9, CPUSet: "0-1"}); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]string{
+		"cpu.max": "25000 100000", "cpu.weight": "39", "memory.max": "67108864", "memory.swap.max": "0", "pids.max": "9", "cpuset.cpus": "0-1",
+	} {
+		if got := readFile(filepath.Join(root, "skerry/a", file)); got != want {
+			t.Errorf("%s is %q, not %q", file, got, want)
+		}
+	}
+	if got := readFile(filepath.Join(root, "skerry/cgroup.subtree_control")); got == "" {
+		t.Error("controllers are not handed down")
+	}
+	for file, text := range map[string]string{
+		"cpu.stat":       "usage_usec 1500\nnr_periods 10\nnr_throttled 4\nthrottled_usec 7\n",
+		"memory.current": "1000000\n", "memory.peak": "2000000\n", "memory.stat": "anon 5\ninactive_file 400000\n",
+		"memory.events": "low 0\noom 1\noom_kill 2\n", "pids.current": "3\n",
+		"io.stat":       "8:0 rbytes=4096 wbytes=100 rios=1\n8:16 rbytes=4 wbytes=1\n",
+		"cgroup.freeze": "1\n",
+	} {
+		write(filepath.Join("skerry/a", file), text)
+	}
+	s, err := g.Stats(time.Unix(5, 0))
+	if err != nil || s.CPU != 1500*time.Microsecond || s.Periods != 10 || s.ThrottledPeriods != 4 || s.Throttled != 7*time.Microsecond ||
+		s.Memory != 1000000 || s.MemoryPeak != 2000000 || s.MemoryLimit != 64*skerry.MiB || s.MemoryWorkingSet != 600000 ||
+		s.OOMKills != 2 || s.Pids != 3 || s.DiskRead != 4100 || s.DiskWrite != 101 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if !g.Frozen() {
+		t.Error("not frozen")
+	}
+	write("skerry/a/memory.max", "max\n")
+	if s, _ := g.Stats(time.Now()); s.MemoryLimit != 0 {
+		t.Errorf("no limit is %s", s.MemoryLimit)
+	}
+}
+
+func TestReal(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("this test needs root: it makes a cgroup")
+	}
+	tree, err := Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := tree.Group("skerry-test-cgroup-" + filepath.Base(t.TempDir()) + strings.ReplaceAll(time.Now().Format("150405.000000"), ".", ""))
+	for range 2 {
+		if err := g.Create(Limits{CPU: 100, CPURequest: 100, Memory: 16 * skerry.MiB, Pids: 5}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := g.Stats(time.Now())
+	if err != nil || s.MemoryLimit != 16*skerry.MiB || len(g.Procs()) != 0 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if err := g.Kill(time.Second); err != nil {
+		t.Error(err)
+	}
+	for range 2 {
+		if err := g.Remove(); err != nil {
+			t.Error(err)
+		}
+	}
+	if g.Exists() {
+		t.Error("it is still there")
+	}
+}
+
+func TestBlkio(t *testing.T) {
+	r, w := parseBlkio("8:0 Read 4096\n8:0 Write 10\n8:0 Sync 5\n8:16 Read 4\nTotal 99\n8:0 Read -1\n8:0 Read x\n")
+	if r != 4100 || w != 10 {
+		t.Errorf("%d, %d", r, w)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add("30 25 0:26 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n")
+	f.Add("8:0 rbytes=1 wbytes=2\n")
+	f.Add("8:0 Read 4096\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		parseMounts(text)
+		parseIOStat(text)
+		parseBlkio(text)
+	})
+}
