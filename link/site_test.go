@@ -58,9 +58,11 @@ func (r *recorder) put(h happening) {
 		r.ch <- h
 	}
 }
-func (r *recorder) Up(p *link.Peer)                      { r.put(happening{what: "up", peer: p}) }
-func (r *recorder) Frame(p *link.Peer, m skerry.Message) { r.put(happening{what: "frame", peer: p, msg: m}) }
-func (r *recorder) Down(p *link.Peer, err error)         { r.put(happening{what: "down", peer: p, err: err}) }
+func (r *recorder) Up(p *link.Peer) { r.put(happening{what: "up", peer: p}) }
+func (r *recorder) Frame(p *link.Peer, m skerry.Message) {
+	r.put(happening{what: "frame", peer: p, msg: m})
+}
+func (r *recorder) Down(p *link.Peer, err error) { r.put(happening{what: "down", peer: p, err: err}) }
 
 // next waits for the next happening, which must be what.
 func (r *recorder) next(what string) happening {

@@ -1,0 +1,433 @@
+package auth_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/store"
+)
+
+// clock is a wall clock that tests move.
+type clock struct {
+	mu sync.Mutex
+	t  time.Time
+}
+
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.t
+}
+
+func (c *clock) add(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.t = c.t.Add(d)
+}
+
+// office is an authority behind a real TLS listener that serves joins only.
+type office struct {
+	*auth.Authority
+	t     *testing.T
+	store store.Store
+	clock *clock
+	addr  string
+	mu    sync.Mutex // guards Authority against the listener while it is reopened
+}
+
+func newOffice(t *testing.T, tier skerry.Tier) *office {
+	t.Helper()
+	st, err := store.Open(t.Context(), "memory:", store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { st.Close() })
+	o := &office{t: t, store: st, clock: &clock{t: time.Now()}}
+	o.reopen(tier)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.addr = l.Addr().String()
+	var wg sync.WaitGroup
+	wg.Add(1)
+	go func() {
+		defer wg.Done()
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			o.mu.Lock()
+			a := o.Authority
+			o.mu.Unlock()
+			cfg := a.ServerTLS()
+			cfg.NextProtos = []string{"skerry-join/1"}
+			tc := tls.Server(conn, cfg)
+			if tc.HandshakeContext(context.Background()) == nil {
+				a.ServeJoin(context.Background(), tc)
+			}
+			tc.Close()
+		}
+	}()
+	t.Cleanup(func() { l.Close(); wg.Wait() })
+	return o
+}
+
+func (o *office) reopen(tier skerry.Tier) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var err error
+	o.Authority, err = auth.OpenAuthority(o.t.Context(), auth.AuthorityConfig{Site: "harbour", Tier: tier, Store: o.store, Now: o.clock.now})
+	if err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+func (o *office) token(opt auth.TokenOptions) string {
+	o.t.Helper()
+	text, _, err := o.CreateToken(o.t.Context(), opt)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return text
+}
+
+func (o *office) dialing(machine string) auth.Dialing {
+	return auth.Dialing{Addrs: []string{o.addr}, Machine: machine, Boot: "b"}
+}
+
+func (o *office) enter(dir, token, name string) (*auth.Member, error) {
+	return auth.Enter(o.t.Context(), auth.Entry{Dialing: o.dialing("machine-" + filepath.Base(dir)), Dir: dir, Token: token, Name: name})
+}
+
+func refused(t *testing.T, err error, code skerry.RefuseCode, words ...string) {
+	t.Helper()
+	var r *skerry.Refuse
+	if !errors.As(err, &r) || r.Code != code {
+		t.Fatalf("got %v, want a refusal %q", err, code)
+	}
+	if r.Hint == "" {
+		t.Errorf("%q has no hint", r.Reason)
+	}
+	for _, w := range words {
+		if !strings.Contains(r.Error(), w) {
+			t.Errorf("%q does not mention %q", r.Error(), w)
+		}
+	}
+}
+
+func TestJoinKeepsIdentity(t *testing.T) {
+	o := newOffice(t, skerry.TierCluster)
+	dir := filepath.Join(t.TempDir(), "w1")
+	if _, err := auth.OpenMember(dir); !errors.Is(err, auth.ErrNotJoined) {
+		t.Fatalf("an empty directory: %v", err)
+	}
+	m, err := o.enter(dir, o.token(auth.TokenOptions{Tier: skerry.TierWorker}), "w1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := auth.OpenMember(dir)
+	if err != nil || again.Name() != "w1" || again.Tier() != skerry.TierWorker || again.Site() != "harbour" || again.Counter() != 1 {
+		t.Fatalf("%+v, %v", again, err)
+	}
+	for _, f := range []string{"key.pem", "identity.json"} {
+		if st, err := os.Stat(filepath.Join(dir, f)); err != nil || st.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", f, st.Mode(), err)
+		}
+	}
+	if l := o.List(); len(l) != 1 || l[0].Machine != "machine-w1" || l[0].Counter != 1 {
+		t.Errorf("enrolled: %+v", l)
+	}
+	recs, _, _ := o.store.List(t.Context(), "")
+	for _, r := range recs {
+		if strings.Contains(r.Key, "token/") && strings.Contains(string(r.Value), "skt1") {
+			t.Error("the store holds a token's text")
+		}
+	}
+	if _, err := o.enter(dir, o.token(auth.TokenOptions{Tier: skerry.TierWorker}), "w2"); err == nil || !strings.Contains(err.Error(), "joined site") {
+		t.Errorf("joining twice: %v", err)
+	}
+	for range 3 {
+		if err := m.Renew(t.Context(), o.dialing("machine-w1")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.reopen(skerry.TierCluster) // enrolments and CA outlive the process
+	if err := m.Renew(t.Context(), o.dialing("machine-w1")); err != nil || m.Counter() != 5 {
+		t.Errorf("counter %d, %v", m.Counter(), err)
+	}
+}
+
+func TestTokenRefusals(t *testing.T) {
+	o := newOffice(t, skerry.TierCluster)
+	dirs := t.TempDir()
+	worker := auth.TokenOptions{Tier: skerry.TierWorker}
+
+	used := o.token(worker)
+	if _, err := o.enter(filepath.Join(dirs, "w1"), used, "w1"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := o.enter(filepath.Join(dirs, "w2"), used, "w2")
+	refused(t, err, skerry.RefuseTokenUsed, `"w1"`, `"machine-w1"`, "skerry token create")
+
+	late := o.token(auth.TokenOptions{Tier: skerry.TierWorker, TTL: time.Minute})
+	o.clock.add(2 * time.Minute)
+	_, err = o.enter(filepath.Join(dirs, "w3"), late, "w3")
+	refused(t, err, skerry.RefuseTokenExpired, "skerry token create")
+
+	// Somebody rewrites the role in the text; what the site has written down counts.
+	fake := o.token(worker)
+	_, err = o.Join(t.Context(), &skerry.Join{Token: strings.Replace(fake, "worker", "cluster", 1), Tier: skerry.TierCluster, Name: "c",
+		CSR: csr(t)}, "")
+	refused(t, err, skerry.RefuseTokenRole, "worker", "cluster")
+
+	wrong := o.token(worker)
+	parts := strings.Split(wrong, ".")
+	parts[3] = strings.Split(fake, ".")[3]
+	_, err = o.enter(filepath.Join(dirs, "w4"), strings.Join(parts, "."), "w4")
+	refused(t, err, skerry.RefuseTokenUnknown)
+
+	bound := o.token(auth.TokenOptions{Tier: skerry.TierWorker, Name: "w5"})
+	_, err = o.enter(filepath.Join(dirs, "w5"), bound, "other")
+	refused(t, err, skerry.RefuseTokenName, `"w5"`, `"other"`)
+	if m, err := o.enter(filepath.Join(dirs, "w5"), bound, ""); err != nil || m.Name() != "w5" {
+		t.Errorf("bound name: %v", err)
+	}
+
+	_, err = o.enter(filepath.Join(dirs, "second"), o.token(worker), "w1")
+	refused(t, err, skerry.RefuseNameTaken, `"w1"`, `"machine-w1"`, "--replace")
+
+	for _, bad := range []string{"", "x", "skt1.worker.a.b", wrong[:len(wrong)-3], strings.Replace(wrong, "worker", "king", 1), strings.Repeat("x", 10000)} {
+		_, err = o.enter(filepath.Join(dirs, "w6"), bad, "w6")
+		refused(t, err, skerry.RefuseMalformed)
+	}
+
+	other := newOffice(t, skerry.TierCluster)
+	if _, err = other.enter(filepath.Join(dirs, "w7"), wrong, "w7"); err == nil || !strings.Contains(err.Error(), "not the site") {
+		t.Errorf("a token of another site: %v", err)
+	}
+	for _, opt := range []auth.TokenOptions{{Tier: skerry.TierCluster}, {Tier: "king"}, {Tier: skerry.TierWorker, TTL: -1}, {Tier: skerry.TierWorker, Replace: true},
+		{Tier: skerry.TierWorker, Name: "Not Valid"}, {Tier: skerry.TierWorker, TTL: 1000 * time.Hour}} {
+		if _, _, err := o.CreateToken(t.Context(), opt); err == nil {
+			t.Errorf("token %+v was made", opt)
+		}
+	}
+}
+
+func TestReplaceAndRevoke(t *testing.T) {
+	o := newOffice(t, skerry.TierCluster)
+	dirs := t.TempDir()
+	old, err := o.enter(filepath.Join(dirs, "old"), o.token(auth.TokenOptions{Tier: skerry.TierWorker}), "w1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fresh, err := o.enter(filepath.Join(dirs, "new"), o.token(auth.TokenOptions{Tier: skerry.TierWorker, Name: "w1", Replace: true}), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused(t, old.Renew(t.Context(), o.dialing("x")), skerry.RefuseRevoked)
+	if err := fresh.Renew(t.Context(), o.dialing("x")); err != nil {
+		t.Error(err)
+	}
+	if err := o.Revoke(t.Context(), skerry.TierWorker, "w1", "ada", "stolen"); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, fresh.Renew(t.Context(), o.dialing("x")), skerry.RefuseRevoked, "new token")
+	o.reopen(skerry.TierCluster)
+	refused(t, fresh.Renew(t.Context(), o.dialing("x")), skerry.RefuseRevoked)
+	if _, err := o.enter(filepath.Join(dirs, "third"), o.token(auth.TokenOptions{Tier: skerry.TierWorker}), "w1"); err != nil {
+		t.Errorf("the name is free: %v", err)
+	}
+	if len(o.Revocations()) != 2 || len(o.List()) != 1 {
+		t.Errorf("%d revoked, %d enrolled", len(o.Revocations()), len(o.List()))
+	}
+}
+
+func TestExpiredMayOnlyRenew(t *testing.T) {
+	o := newOffice(t, skerry.TierCluster)
+	m, err := o.enter(filepath.Join(t.TempDir(), "w1"), o.token(auth.TokenOptions{Tier: skerry.TierWorker}), "w1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := o.identity(t, m)
+	if err := o.Admit(t.Context(), id, nil); err != nil {
+		t.Fatal(err)
+	}
+	o.clock.add(400 * 24 * time.Hour) // a year in a cupboard
+	refused(t, o.Admit(t.Context(), id, nil), skerry.RefuseExpired)
+	if err := m.Renew(t.Context(), o.dialing("m")); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.Admit(t.Context(), o.identity(t, m), nil); err != nil {
+		t.Error(err)
+	}
+	o.clock.add(-50 * 365 * 24 * time.Hour) // the parent wakes up in the seventies
+	if err := o.Admit(t.Context(), o.identity(t, m), nil); err != nil {
+		t.Errorf("a certificate of the future: %v", err)
+	}
+	if err := m.Renew(t.Context(), o.dialing("m")); err != nil {
+		t.Errorf("renewal in the seventies: %v", err)
+	}
+}
+
+// identity reads a member's certificate as the office does.
+func (o *office) identity(t *testing.T, m *auth.Member) skerry.PeerIdentity {
+	t.Helper()
+	cfg, err := m.TLS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf := cfg.Certificates[0].Leaf
+	id, err := o.Identify(tls.ConnectionState{PeerCertificates: append(nilCerts(), leaf)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func TestClonedDirectory(t *testing.T) {
+	o := newOffice(t, skerry.TierCluster)
+	dirs := t.TempDir()
+	orig, copied := filepath.Join(dirs, "orig"), filepath.Join(dirs, "copy")
+	m, err := o.enter(orig, o.token(auth.TokenOptions{Tier: skerry.TierWorker}), "w1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(copied, os.DirFS(orig)); err != nil {
+		t.Fatal(err)
+	}
+	c, err := auth.OpenMember(copied)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cloneID := o.identity(t, c)
+	if err := m.Renew(t.Context(), o.dialing("board-a")); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		refused(t, c.Renew(t.Context(), o.dialing("board-b")), skerry.RefuseClone, `"board-a"`, `"board-b"`, "token release")
+	}
+	refused(t, o.Admit(t.Context(), cloneID, nil), skerry.RefuseClone)
+	refused(t, o.Admit(t.Context(), o.identity(t, m), &skerry.Hello{Machine: "board-b"}), skerry.RefuseClone)
+	if err := o.Admit(t.Context(), o.identity(t, m), &skerry.Hello{Machine: "board-a"}); err != nil {
+		t.Errorf("the original is out: %v", err)
+	}
+	if err := m.Renew(t.Context(), o.dialing("board-a")); err != nil {
+		t.Errorf("the original cannot renew: %v", err)
+	}
+	if q := o.List()[0].Quarantine; q == nil || q.First != "board-a" || q.Later != "board-b" {
+		t.Errorf("quarantine %+v", q)
+	}
+	if err := o.Release(t.Context(), skerry.TierWorker, "w1"); err != nil || o.List()[0].Quarantine != nil {
+		t.Errorf("release: %v", err)
+	}
+}
+
+func TestLostAnswers(t *testing.T) {
+	o := newOffice(t, skerry.TierCluster)
+	dir := filepath.Join(t.TempDir(), "w1")
+	token := o.token(auth.TokenOptions{Tier: skerry.TierWorker})
+	lossy := func(n int) auth.Dialing { // the request arrives, the answer does not
+		d := o.dialing("board")
+		d.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
+			c, err := net.Dial("tcp", addr)
+			return &deaf{Conn: c, left: n}, err
+		}
+		return d
+	}
+	for n := 200; ; n += 60 { // cut after more and more bytes of answers
+		m, err := auth.Enter(t.Context(), auth.Entry{Dialing: lossy(n), Dir: dir, Token: token, Name: "w1"})
+		if err != nil {
+			continue
+		}
+		for k := 200; ; k += 20 {
+			if err := m.Renew(t.Context(), lossy(k)); err == nil {
+				break
+			}
+			if k%100 == 0 { // and the agent restarts in between
+				if m, err = auth.OpenMember(dir); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		break
+	}
+	if e := o.List()[0]; e.Quarantine != nil {
+		t.Errorf("taken for a clone: %+v", e.Quarantine)
+	}
+}
+
+// deaf hears only the first bytes.
+type deaf struct {
+	net.Conn
+	left int
+}
+
+func (d *deaf) Read(b []byte) (int, error) {
+	if d.left <= 0 {
+		d.Conn.Close()
+		return 0, errors.New("cut off")
+	}
+	n, err := d.Conn.Read(b[:min(len(b), d.left)])
+	d.left -= n
+	return n, err
+}
+
+func TestNextRenewal(t *testing.T) {
+	o := newOffice(t, skerry.TierCluster)
+	m, err := o.enter(filepath.Join(t.TempDir(), "w1"), o.token(auth.TokenOptions{Tier: skerry.TierWorker}), "w1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	at := m.NextRenewal(now, 0).Sub(now)
+	if at < 14*time.Hour || at > 18*time.Hour {
+		t.Errorf("renews after %s of 24 h", at)
+	}
+	if d := m.NextRenewal(now, 3).Sub(now); d != 4*time.Second {
+		t.Errorf("third failure waits %s", d)
+	}
+	if d := m.NextRenewal(now, 99).Sub(now); d != 5*time.Minute {
+		t.Errorf("many failures wait %s", d)
+	}
+	past := now.Add(-30 * 365 * 24 * time.Hour)
+	if got := m.NextRenewal(past, 0); !got.Equal(past) {
+		t.Errorf("in the past: %s", got)
+	}
+}
+
+func TestRootCertifiesSiteCA(t *testing.T) {
+	root, cluster := newOffice(t, skerry.TierRoot), newOffice(t, skerry.TierCluster)
+	d := root.dialing("m")
+	d.SiteCA = cluster.CA()
+	m, err := auth.Enter(t.Context(), auth.Entry{Dialing: d, Dir: filepath.Join(t.TempDir(), "c"),
+		Token: root.token(auth.TokenOptions{Tier: skerry.TierCluster}), Name: "harbour"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cross := parse(t, m.SiteCertificate())
+	if err := cross.CheckSignatureFrom(parseDER(t, root.CA())); err != nil || !cross.IsCA {
+		t.Errorf("cross certificate: %v", err)
+	}
+	if !bytes.Equal(cross.RawSubjectPublicKeyInfo, parseDER(t, cluster.CA()).RawSubjectPublicKeyInfo) {
+		t.Error("another key was certified")
+	}
+	d.SiteCA = []byte("nonsense")
+	refuseMalformed := m.Renew(t.Context(), d)
+	var r *skerry.Refuse
+	if !errors.As(refuseMalformed, &r) || r.Code != skerry.RefuseMalformed {
+		t.Errorf("nonsense as CA: %v", refuseMalformed)
+	}
+}
