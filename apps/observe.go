@@ -96,7 +96,7 @@ func (c *Controller) tellTransition(now time.Time, before, i *Instance, fx *sker
 	switch {
 	case i.State == skerry.Running && i.IsReady() && !before.IsReady():
 		fx.Events = append(fx.Events, c.event(now, i, skerry.EventNormal, "Ready", "runs and is ready"))
-	case i.State == skerry.Running && before.IsReady() && !i.IsReady():
+	case i.State == skerry.Running && before.IsReady() && !i.IsReady() && !i.Stopping:
 		fx.Events = append(fx.Events, c.event(now, i, skerry.EventWarning, "NotReady", orNothing(i.Reason)))
 	case before.State != i.State && i.State == skerry.Failed:
 		fx.Events = append(fx.Events, c.event(now, i, skerry.EventWarning, "Failed", orNothing(i.Reason)))

@@ -23,7 +23,7 @@ func (s *Server) probe(ctx context.Context, a ProbeOn, kind ProbeKind) {
 	if p == nil {
 		return
 	}
-	wait := time.Duration(p.InitialDelay)
+	wait, early := time.Duration(p.InitialDelay), 10*time.Millisecond
 	for {
 		t := time.NewTimer(wait)
 		select {
@@ -44,9 +44,12 @@ func (s *Server) probe(ctx context.Context, a ProbeOn, kind ProbeKind) {
 		}
 		s.Post(m)
 		wait = time.Duration(p.Interval)
-		if err != nil && kind == Readiness {
-			// What is not ready yet is asked more often, so that it gets its traffic without waiting for a long interval.
-			wait = min(wait, time.Second)
+		if err != nil && kind != Liveness {
+			// What is not ready yet is asked sooner at first, so that it gets its traffic without waiting for an interval.
+			wait = min(wait, early)
+			early = min(2*early, time.Second)
+		} else {
+			early = time.Second
 		}
 	}
 }

@@ -1,0 +1,216 @@
+//go:build linux
+
+// Package e2e runs all roles for real: real stores, links, containers and networks, in one process and in several.
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/internal/testenv"
+	"skerry.dev/skerry/runtime/native"
+	"skerry.dev/skerry/worker"
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == node.ShimCommand {
+		os.Exit(native.ShimMain(os.Args[2:]))
+	}
+	os.Exit(testenv.InNetNS(m))
+}
+
+// site is a root, a cluster and a worker in this process.
+type site struct {
+	t       *testing.T
+	dir     string
+	Root    *node.Root
+	Cluster *node.Cluster
+	Worker  *node.Worker
+	log     *slog.Logger
+}
+
+func logger(t *testing.T) *slog.Logger {
+	level := slog.LevelWarn
+	if testing.Verbose() {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: level}))
+}
+
+// run starts something and stops it, with its Close, at the end of the test.
+func (s *site) run(name string, run func(context.Context) error, close func() error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- run(ctx) }()
+	s.t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			s.t.Errorf("%s: %v", name, err)
+		}
+		if err := close(); err != nil {
+			s.t.Errorf("close %s: %v", name, err)
+		}
+	})
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	ctx := t.Context()
+	s := &site{t: t, dir: t.TempDir(), log: logger(t)}
+	common := func(name string) node.Common {
+		return node.Common{Dir: filepath.Join(s.dir, name), Log: s.log.With("role", name)}
+	}
+	var err error
+	if s.Root, err = node.OpenRoot(ctx, node.RootConfig{Common: common("root"), Link: "127.0.0.1:0"}); err != nil {
+		t.Fatal(err)
+	}
+	s.run("root", s.Root.Run, s.Root.Close)
+	if err := node.Seed(ctx, s.Root); err != nil {
+		t.Fatal(err)
+	}
+	s.await("the root listens", func() bool { return s.Root.LinkAddr() != nil })
+	token, _, err := s.Root.Authority().CreateToken(ctx, auth.TokenOptions{Tier: skerry.TierCluster})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Cluster, err = node.OpenCluster(ctx, node.ClusterConfig{Common: common("cluster"), Link: "127.0.0.1:0",
+		Join:      node.Join{Name: "harbour", Token: token, Parent: []string{s.Root.LinkAddr().String()}},
+		Admission: cluster.Admission{Trusted: []string{node.DefaultOrg}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.run("cluster", s.Cluster.Run, s.Cluster.Close)
+	s.await("the cluster listens", func() bool { return s.Cluster.LinkAddr() != nil })
+	token, _, err = s.Cluster.Authority().CreateToken(ctx, auth.TokenOptions{Tier: skerry.TierWorker})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Worker, err = node.OpenWorker(ctx, node.WorkerConfig{Common: common("worker"), RunDir: filepath.Join(s.dir, "run"), CgroupParent: "skerry-e2e-" + filepath.Base(s.dir),
+		Join:  node.Join{Name: "w1", Token: token, Parent: []string{s.Cluster.LinkAddr().String()}},
+		Facts: worker.FactOptions{Address: "127.0.0.1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := s.Worker
+	s.run("worker", w.Run, func() error {
+		if err := w.CleanUp(context.Background()); err != nil {
+			t.Error("clean up:", err)
+		}
+		return w.Close()
+	})
+	return s
+}
+
+func (s *site) await(what string, ok func() bool) {
+	s.t.Helper()
+	deadline := time.Now().Add(60 * time.Second)
+	for !ok() {
+		if time.Now().After(deadline) {
+			s.dump()
+			s.t.Fatalf("waited in vain: %s", what)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func (s *site) dump() {
+	ctx := context.Background()
+	if s.Root != nil {
+		list, _ := s.Root.Instances(ctx)
+		for _, i := range list {
+			s.t.Logf("root: %s %s %s %q %v %v", i.ID, i.State, i.Phase, i.Reason, i.Why, i.Conditions)
+		}
+	}
+	if s.Cluster != nil {
+		list, _ := s.Cluster.Instances(ctx)
+		for _, i := range list {
+			s.t.Logf("cluster: %s %s %s %q %v", i.ID, i.State, i.Phase, i.Reason, i.Why)
+		}
+		ws, _ := s.Cluster.Workers(ctx)
+		for _, w := range ws {
+			s.t.Logf("worker: %s connected=%v refusing=%q %+v", w.Name, w.Connected, w.Refusing, w.Facts)
+		}
+	}
+}
+
+// program builds a small static program once and puts it into the root's store as an image.
+func (s *site) image(tag, pkg string) {
+	s.t.Helper()
+	bin := filepath.Join(s.t.TempDir(), "program")
+	cmd := exec.Command("go", "build", "-trimpath", "-o", bin, pkg)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		s.t.Fatalf("build %s: %v\n%s", pkg, err, out)
+	}
+	if _, err := s.Root.Images.Store.Build(s.t.Context(), artifact.BuildOptions{Source: bin, Tag: "skerry.local/" + tag}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func app(name string, services ...skerry.ServiceSpec) apps.Apply {
+	return apps.Apply{Actor: "test", App: skerry.Application{APIVersion: skerry.APIVersion, Kind: skerry.KindApplication,
+		Metadata: skerry.Metadata{Name: name}, Spec: skerry.ApplicationSpec{Services: services}}}
+}
+
+func (s *site) ready(n int) func() bool {
+	return func() bool {
+		list, err := s.Root.Instances(context.Background())
+		if err != nil {
+			return false
+		}
+		ready := 0
+		for _, i := range list {
+			if i.State == skerry.Running && skerry.HasCondition(i.Conditions, skerry.Ready) && !i.Stopping {
+				ready++
+			}
+		}
+		return ready == n && len(list) == n
+	}
+}
+
+func TestContainerThroughAllTiers(t *testing.T) {
+	s := newSite(t)
+	s.image("test/web:1", "skerry.dev/skerry/examples/shop/catalog")
+	web := skerry.ServiceSpec{Name: "web", Ports: []skerry.Port{{Name: "http", Port: 8080, HostPort: -1}},
+		Resources: skerry.Resources{CPU: 200, Memory: 64 * skerry.MiB},
+		Probes:    skerry.Probes{Readiness: &skerry.Probe{HTTP: &skerry.HTTPProbe{Port: 8080, Path: "/healthz"}}}}
+	web.Image = "test/web:1"
+	begin := time.Now()
+	if _, err := s.Root.Do(t.Context(), app("shop", web)); err != nil {
+		t.Fatal(err)
+	}
+	s.await("one instance is ready at the root", s.ready(1))
+	t.Log("ready after", time.Since(begin))
+
+	if _, err := s.Root.Do(t.Context(), apps.Scale{Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "shop"}, Service: "web"}, Replicas: 3}); err != nil {
+		t.Fatal(err)
+	}
+	s.await("three instances are ready", s.ready(3))
+	list, err := s.Cluster.Instances(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range list {
+		out, err := exec.Command("curl", "-sS", "-m", "5", "http://"+i.Ports[0].Address+"/healthz").CombinedOutput()
+		if err != nil {
+			t.Errorf("%s at %s: %v %s", i.ID, i.Ports[0].Address, err, out)
+		}
+	}
+	if _, err := s.Root.Do(t.Context(), apps.Delete{Key: skerry.AppKey{Namespace: "default", Name: "shop"}}); err != nil {
+		t.Fatal(err)
+	}
+	s.await("nothing is left", s.ready(0))
+	fmt.Fprintln(t.Output(), "done")
+}

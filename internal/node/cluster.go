@@ -1,0 +1,76 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/journal"
+	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/store"
+)
+
+// ClusterConfig sets up a cluster orchestrator.
+type ClusterConfig struct {
+	Common
+	Join
+	Link       string // default 0.0.0.0:7444
+	Standalone bool   // there is no root
+	Admission  cluster.Admission
+	LostAfter  time.Duration
+	CertLife   time.Duration
+	Journal    journal.Limits
+	Registry   *artifact.Source
+}
+
+// Cluster is a cluster orchestrator with its store and images.
+type Cluster struct {
+	*cluster.Server
+	Store  store.Store
+	Images *tier.Images
+}
+
+// OpenCluster opens a cluster orchestrator, joining its root first if it has not; Run starts it.
+func OpenCluster(ctx context.Context, c ClusterConfig) (*Cluster, error) {
+	if err := c.fill(); err != nil {
+		return nil, err
+	}
+	if err := skerry.CheckName(c.Join.Name); err != nil {
+		return nil, err
+	}
+	if c.Link == "" {
+		c.Link = "0.0.0.0:7444"
+	}
+	st, err := c.openStore(ctx)
+	if err != nil {
+		return nil, err
+	}
+	images, err := c.openImages(!c.Standalone, c.Registry)
+	if err != nil {
+		st.Close()
+		return nil, err
+	}
+	opt := cluster.ServerOptions{Name: c.Join.Name, Version: c.Version, Store: st, Link: c.Link, Images: images, Admission: c.Admission,
+		Policies: sched.Policies(), Journal: c.Journal, LostAfter: c.LostAfter, CertLife: c.CertLife, Log: c.Log}
+	fail := func(err error) (*Cluster, error) { return nil, errors.Join(err, images.Store.Close(), st.Close()) }
+	if !c.Standalone {
+		opt.Root = &cluster.RootLink{Boot: boot(), Machine: machine(), Addrs: func() []string { return c.Parent }, OnUp: images.SetParent}
+	}
+	s, err := cluster.NewServer(ctx, opt)
+	if err != nil {
+		return fail(err)
+	}
+	if opt.Root != nil {
+		if opt.Root.Member, err = c.member(ctx, c.Join, s.Authority().CA(), opt.Root.Boot); err != nil {
+			return fail(err)
+		}
+	}
+	return &Cluster{s, st, images}, nil
+}
+
+// Close closes store and images. Run must have ended.
+func (c *Cluster) Close() error { return errors.Join(c.Images.Store.Close(), c.Store.Close()) }

@@ -1,0 +1,128 @@
+// Package node puts a role together from its parts: directories, store, identity, images, drivers, server. The commands
+// and the end-to-end tests use it; it is the only place that knows all parts.
+package node
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/store"
+)
+
+// Common is what every role is given.
+type Common struct {
+	Dir      string // data directory
+	StoreURL string // default: SQLite in Dir
+	Version  string
+	Log      *slog.Logger
+}
+
+func (c *Common) fill() error {
+	if c.Dir == "" {
+		return errors.New("a data directory is needed (--data)")
+	}
+	var err error
+	if c.Dir, err = filepath.Abs(c.Dir); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
+		return fmt.Errorf("data directory: %w", err)
+	}
+	if c.StoreURL == "" {
+		c.StoreURL = "sqlite:" + filepath.Join(c.Dir, "state.db")
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}
+
+// openStore opens the role's store. A damaged file is set aside and named; the role then begins with what others tell it.
+func (c *Common) openStore(ctx context.Context) (store.Store, error) {
+	st, err := store.Open(ctx, c.StoreURL, store.Options{})
+	var damaged *store.DamagedError
+	if errors.As(err, &damaged) {
+		c.Log.Error("the store was damaged and set aside; the role begins anew and is told again what it should have", "err", damaged)
+		st, err = store.Open(ctx, c.StoreURL, store.Options{})
+	}
+	return st, err
+}
+
+// openImages opens the image store below the data directory.
+func (c *Common) openImages(hasParent bool, src *artifact.Source) (*tier.Images, error) {
+	st, err := artifact.Open(filepath.Join(c.Dir, "images"), artifact.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return tier.NewImages(st, hasParent, src), nil
+}
+
+// boot names this run of the agent, machine the device for people.
+func boot() string {
+	var b [8]byte
+	rand.Read(b[:])
+	return hex.EncodeToString(b[:])
+}
+
+func machine() string {
+	name, _ := os.Hostname()
+	if id, err := os.ReadFile("/etc/machine-id"); err == nil && len(id) >= 8 {
+		name += "/" + strings.TrimSpace(string(id))[:8]
+	}
+	return name
+}
+
+// Join is how a child gets into its site: with a token the first time, with what it kept from then on.
+type Join struct {
+	Name   string
+	Token  string
+	Parent []string // addresses, host:port
+	Wait   time.Duration
+}
+
+// member opens the identity kept in the data directory, or joins with the token. Joining is tried again while the parent
+// cannot be reached; a refusal is final.
+func (c *Common) member(ctx context.Context, j Join, siteCA []byte, bootID string) (*auth.Member, error) {
+	dir := filepath.Join(c.Dir, "identity")
+	m, err := auth.OpenMember(dir)
+	if err == nil || !errors.Is(err, auth.ErrNotJoined) {
+		return m, err
+	}
+	if j.Token == "" {
+		return nil, errors.New("this device has not joined a site yet; get a token with `skerry token create` there, and start with --join TOKEN")
+	}
+	deadline := time.Now().Add(j.Wait)
+	for {
+		m, err = auth.Enter(ctx, auth.Entry{Dialing: auth.Dialing{Addrs: j.Parent, Machine: machine(), Boot: bootID, SiteCA: siteCA},
+			Dir: dir, Token: j.Token, Name: j.Name, Version: c.Version})
+		if err == nil || !unreachable(err) || time.Now().After(deadline) || ctx.Err() != nil {
+			return m, err
+		}
+		c.Log.Warn("join: the parent cannot be reached; trying again", "err", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// unreachable reports whether joining failed before the parent said anything.
+func unreachable(err error) bool {
+	var refused *skerry.Refuse
+	var op *net.OpError
+	return !errors.As(err, &refused) && (errors.As(err, &op) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, io.EOF))
+}

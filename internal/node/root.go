@@ -1,0 +1,94 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/journal"
+	"skerry.dev/skerry/root"
+	"skerry.dev/skerry/store"
+)
+
+// RootConfig sets up a root.
+type RootConfig struct {
+	Common
+	Name      string // of the federation; default "root"
+	Link      string // default 0.0.0.0:7443
+	LostAfter time.Duration
+	CertLife  time.Duration
+	Journal   journal.Limits
+	Registry  *artifact.Source // credentials for registries
+}
+
+// Root is a root with its store and images.
+type Root struct {
+	*root.Server
+	Store  store.Store
+	Images *tier.Images
+}
+
+// OpenRoot opens a root; Run starts it, Close closes what it keeps.
+func OpenRoot(ctx context.Context, c RootConfig) (*Root, error) {
+	if err := c.fill(); err != nil {
+		return nil, err
+	}
+	if c.Name == "" {
+		c.Name = "root"
+	}
+	if c.Link == "" {
+		c.Link = "0.0.0.0:7443"
+	}
+	st, err := c.openStore(ctx)
+	if err != nil {
+		return nil, err
+	}
+	images, err := c.openImages(false, c.Registry)
+	if err != nil {
+		st.Close()
+		return nil, err
+	}
+	s, err := root.NewServer(ctx, root.ServerOptions{Name: c.Name, Version: c.Version, Store: st, Link: c.Link, Images: images,
+		Journal: c.Journal, LostAfter: c.LostAfter, CertLife: c.CertLife, Log: c.Log})
+	if err != nil {
+		return nil, errors.Join(err, images.Store.Close(), st.Close())
+	}
+	return &Root{s, st, images}, nil
+}
+
+// Close closes store and images. Run must have ended.
+func (r *Root) Close() error { return errors.Join(r.Images.Store.Close(), r.Store.Close()) }
+
+// DefaultOrg is the organisation that every store begins with; it owns the namespace default.
+const DefaultOrg = "default"
+
+// doer is a role that takes users' messages.
+type doer interface {
+	Up() <-chan struct{}
+	Do(ctx context.Context, msg any) (any, error)
+	Orgs(ctx context.Context) ([]apps.Org, error)
+}
+
+// Seed makes the default organisation and namespace in a new store. The role must be running.
+func Seed(ctx context.Context, s doer) error {
+	select {
+	case <-s.Up():
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	orgs, err := s.Orgs(ctx)
+	if err != nil || len(orgs) > 0 {
+		return err
+	}
+	for _, m := range []any{apps.PutOrg{Org: apps.Org{Name: DefaultOrg}}, apps.PutNamespace{Namespace: apps.Namespace{Name: skerry.DefaultNamespace, Org: DefaultOrg}}} {
+		if _, err := s.Do(ctx, m); err != nil {
+			return fmt.Errorf("default organisation: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,138 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/time/rate"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/overlay/hostnet"
+	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/runtime/native"
+	"skerry.dev/skerry/runtime/oci"
+	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/worker"
+)
+
+// ShimCommand is the hidden command of this program that runs native.ShimMain.
+const ShimCommand = "shim"
+
+// WorkerConfig sets up a worker.
+type WorkerConfig struct {
+	Common
+	Join
+	Facts        worker.FactOptions
+	Subnet       netip.Prefix // of instances; the zero value chooses one
+	NoNetwork    bool         // instances get no network of their own
+	RunDir       string       // default /run/skerry/NAME
+	CgroupParent string       // default skerry/NAME
+	PullLimit    skerry.Bytes // per second; 0 means none
+	MinFree      skerry.Bytes
+}
+
+// Worker is a worker with its store, images, drivers and network.
+type Worker struct {
+	*worker.Server
+	Store   store.Store
+	Images  *artifact.Store
+	Drivers []runtime.Driver
+	Network *hostnet.Network
+}
+
+// OpenWorker opens a worker, joining its cluster first if it has not; Run starts it.
+func OpenWorker(ctx context.Context, c WorkerConfig) (w *Worker, err error) {
+	if err := c.fill(); err != nil {
+		return nil, err
+	}
+	if err := skerry.CheckName(c.Join.Name); err != nil {
+		return nil, err
+	}
+	if c.RunDir == "" {
+		c.RunDir = filepath.Join("/run/skerry", c.Join.Name)
+	}
+	if c.CgroupParent == "" {
+		c.CgroupParent = "skerry/" + c.Join.Name
+	}
+	w = &Worker{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, w.Close())
+			w = nil
+		}
+	}()
+	if w.Store, err = c.openStore(ctx); err != nil {
+		return w, err
+	}
+	if w.Images, err = artifact.Open(filepath.Join(c.Dir, "images"), artifact.Options{}); err != nil {
+		return w, err
+	}
+	containers, err := oci.New(oci.Options{Dir: filepath.Join(c.Dir, "oci"), CgroupParent: c.CgroupParent, Log: c.Log})
+	if err != nil {
+		return w, err
+	}
+	w.Drivers = append(w.Drivers, containers)
+	self, err := os.Executable()
+	if err != nil {
+		return w, err
+	}
+	processes, err := native.New(native.Options{Dir: filepath.Join(c.Dir, "native"), CgroupParent: c.CgroupParent, Shim: []string{self, ShimCommand}, Log: c.Log})
+	if err != nil {
+		return w, err
+	}
+	w.Drivers = append(w.Drivers, processes)
+	bootID := boot()
+	member, err := c.member(ctx, c.Join, nil, bootID)
+	if err != nil {
+		return w, err
+	}
+	opt := worker.ServerOptions{Name: member.Name(), Version: c.Version, Store: w.Store, Dir: c.Dir, Member: member, Boot: bootID, Machine: machine(),
+		Addrs: func() []string { return c.Parent }, Drivers: w.Drivers, Images: w.Images, Facts: c.Facts, MinFree: c.MinFree, Log: c.Log}
+	if c.PullLimit > 0 {
+		opt.PullLimit = rate.NewLimiter(rate.Limit(c.PullLimit), int(max(c.PullLimit, 256*skerry.KiB)))
+	}
+	if !c.NoNetwork {
+		if w.Network, err = hostnet.New(hostnet.Options{Name: member.Name(), Subnet: c.Subnet, StateDir: filepath.Join(c.Dir, "net"), RunDir: c.RunDir}); err != nil {
+			return w, err
+		}
+		opt.Network = w.Network
+	}
+	w.Server, err = worker.NewServer(opt)
+	return w, err
+}
+
+// Close closes what the worker keeps; what runs runs on. Run must have ended.
+func (w *Worker) Close() error {
+	var errs []error
+	for _, d := range w.Drivers {
+		errs = append(errs, d.Close())
+	}
+	if w.Network != nil {
+		errs = append(errs, w.Network.Close())
+	}
+	if w.Images != nil {
+		errs = append(errs, w.Images.Close())
+	}
+	if w.Store != nil {
+		errs = append(errs, w.Store.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// CleanUp removes everything that runs on the machine for this worker. It is for a worker that leaves.
+func (w *Worker) CleanUp(ctx context.Context) error {
+	var errs []error
+	for _, d := range w.Drivers {
+		if x, ok := d.(interface{ CleanUp(context.Context) error }); ok {
+			errs = append(errs, x.CleanUp(ctx))
+		}
+	}
+	if w.Network != nil {
+		errs = append(errs, w.Network.CleanUp(ctx))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,138 @@
+package tier
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/link"
+)
+
+// BuiltInRegistry is the name of the registry that every federation has. An image without a registry is looked for there
+// first, then at docker.io.
+const BuiltInRegistry = "skerry.local"
+
+// resolveTimeout bounds how long an apply waits for registries.
+const resolveTimeout = 15 * time.Second
+
+// Images is a tier's image store with its distribution API.
+type Images struct {
+	Store   *artifact.Store
+	handler *artifact.Handler
+	parent  *artifact.Source
+	direct  *artifact.Source
+	up      atomic.Pointer[Up]
+}
+
+// NewImages serves a store. hasParent says whether misses are asked of the tier above once SetParent was called. direct
+// holds credentials and limits for registries.
+func NewImages(st *artifact.Store, hasParent bool, direct *artifact.Source) *Images {
+	m := &Images{Store: st, direct: direct}
+	if direct == nil {
+		m.direct = &artifact.Source{}
+	}
+	m.handler = &artifact.Handler{Store: st, Registry: BuiltInRegistry, Upstream: m.upstream, Authorize: authorizeRegistry}
+	if hasParent {
+		m.parent = &artifact.Source{BaseURL: "http://parent", Transport: parentTransport{m}}
+		m.handler.UpstreamLocal = []*artifact.Source{m.parent}
+	}
+	return m
+}
+
+// SetParent gives the link over which the tier above is asked.
+func (m *Images) SetParent(u *Up) { m.up.Store(u) }
+
+// parentTransport uses whatever link there is at the moment.
+type parentTransport struct{ m *Images }
+
+func (t parentTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	u := t.m.up.Load()
+	if u == nil {
+		return nil, link.ErrDown
+	}
+	return u.Transport.RoundTrip(r)
+}
+
+func (m *Images) upstream(string) []*artifact.Source {
+	if m.parent != nil {
+		return []*artifact.Source{m.parent, m.direct}
+	}
+	return []*artifact.Source{m.direct}
+}
+
+func (m *Images) ServeHTTP(w http.ResponseWriter, r *http.Request) { m.handler.ServeHTTP(w, r) }
+
+// Resolve pins an image reference: REGISTRY/REPOSITORY@DIGEST. An image that certainly does not exist is an error; one
+// whose registry cannot be reached from here is not known, and left to the site.
+func (m *Images) Resolve(ctx context.Context, ref string) (pinned string, known bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
+	defer cancel()
+	r, err := artifact.ParseRef(ref)
+	if err != nil {
+		return "", false, skerry.Errorf(skerry.CodeInvalid, "image %q: %v", ref, err).WithHint("write repository:tag or registry/repository:tag")
+	}
+	named := strings.HasPrefix(ref, r.Registry+"/")
+	if !named || r.Registry == BuiltInRegistry {
+		local := r
+		local.Registry = BuiltInRegistry
+		if !named {
+			local.Repository = strings.TrimPrefix(r.Repository, "library/")
+		}
+		res, err := m.Store.Resolve(ctx, local.String(), artifact.Platform{}, m.handler.UpstreamLocal...)
+		switch {
+		case err == nil:
+			return local.Name() + "@" + string(res.Digest), true, nil
+		case named && errors.Is(err, artifact.ErrNotFound):
+			return "", false, notFound(ref, "the built-in registry")
+		case named:
+			return "", false, nil
+		}
+	}
+	res, err := m.Store.Resolve(ctx, r.String(), artifact.Platform{}, m.upstream(r.Registry)...)
+	switch {
+	case err == nil:
+		return r.Name() + "@" + string(res.Digest), true, nil
+	case errors.Is(err, artifact.ErrNotFound), errors.Is(err, artifact.ErrDenied):
+		e := notFound(ref, r.Registry)
+		e.Cause = err
+		return "", false, e
+	case !named:
+		return "", false, skerry.Errorf(skerry.CodeInvalid, "image %s is not in the built-in registry, and %s cannot be reached: %v", ref, r.Registry, err).
+			WithHint("push it with `skerry image push %s`, or name the registry that has it", ref)
+	}
+	return "", false, nil
+}
+
+func notFound(ref, where string) *skerry.Error {
+	return skerry.Errorf(skerry.CodeInvalid, "image %s does not exist at %s, or may not be read", ref, where).
+		WithHint("check the name and tag; `skerry image ls` lists what the built-in registry has, `skerry image push` adds to it")
+}
+
+type registryAuthKey struct{}
+
+// RegistryAuth decides whether a user may do something with a repository of the built-in registry.
+type RegistryAuth func(repository, action string) error
+
+// WithRegistryAuth gives a request what the API found out about its user.
+func WithRegistryAuth(ctx context.Context, f RegistryAuth) context.Context {
+	return context.WithValue(ctx, registryAuthKey{}, f)
+}
+
+// authorizeRegistry lets children of this tier pull, users do what the API allows, and nobody else anything.
+func authorizeRegistry(r *http.Request, repository, action string) error {
+	if link.PeerFrom(r.Context()) != nil {
+		if action == artifact.ActionPull {
+			return nil
+		}
+		return errors.New("a child may only pull")
+	}
+	if f, ok := r.Context().Value(registryAuthKey{}).(RegistryAuth); ok {
+		return f(repository, action)
+	}
+	return artifact.ErrLogin
+}
