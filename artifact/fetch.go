@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -281,7 +283,7 @@ func (s *Store) flyFrom(ctx context.Context, f *flight, r Ref, src *Source, h di
 		case err == nil:
 			err = io.ErrUnexpectedEOF
 		}
-		if !temporary(diskError(err)) {
+		if !src.retry(diskError(err)) {
 			return err
 		}
 		if *have > before {
@@ -411,7 +413,7 @@ func (s *Source) manifest(ctx context.Context, r Ref, identifier string) (*manif
 			}
 		}
 		m, err := s.manifestOnce(ctx, r, q, identifier)
-		if err == nil || !temporary(err) || ctx.Err() != nil || refused(err) {
+		if err == nil || ctx.Err() != nil || !s.retry(err) {
 			return m, err
 		}
 		lastErr = err
@@ -419,9 +421,15 @@ func (s *Source) manifest(ctx context.Context, r Ref, identifier string) (*manif
 	return nil, lastErr
 }
 
-// refused tells that nobody listens, which another try in a moment will not change: the next source is better.
-func refused(err error) bool {
-	return strings.Contains(err.Error(), "connection refused") || strings.Contains(err.Error(), "no such host")
+// retry tells whether another try in a moment may help. Where nobody listens it will not: the next source is better. And
+// a mirror that cannot reach what is above it has tried often enough itself; tries would multiply from tier to tier.
+func (s *Source) retry(err error) bool {
+	var st *statusError
+	if s.BaseURL != "" && errors.As(err, &st) && (st.status == http.StatusBadGateway || st.status == http.StatusGatewayTimeout) {
+		return false
+	}
+	var dns *net.DNSError
+	return temporary(err) && !errors.Is(err, syscall.ECONNREFUSED) && !(errors.As(err, &dns) && dns.IsNotFound)
 }
 
 func (s *Source) manifestOnce(ctx context.Context, r Ref, q httpRequest, identifier string) (*manifest, error) {

@@ -92,7 +92,7 @@ func writeError(w http.ResponseWriter, err error) {
 		case errors.Is(err, ErrInvalid):
 			a.status, a.code = http.StatusBadRequest, "MANIFEST_INVALID"
 		case errors.Is(err, ErrDenied):
-			a.status, a.code = http.StatusBadGateway, "DENIED"
+			a.status, a.code = http.StatusForbidden, "DENIED"
 		case temporary(err):
 			a.status = http.StatusBadGateway
 		}

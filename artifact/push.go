@@ -138,7 +138,7 @@ func (p *pusher) blob(ctx context.Context, desc ocispec.Descriptor) error {
 			return nil
 		}
 		p.done = before
-		if !temporary(err) || refused(err) {
+		if !p.to.retry(err) {
 			return err
 		}
 	}
