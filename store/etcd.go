@@ -5,17 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 )
 
 // closeGrace is how long Close waits for running calls before it cuts them off.
@@ -29,7 +22,7 @@ const etcdPage = 1000
 //
 // Revisions are etcd's own and count for the whole server, so they have gaps when others use it too.
 type etcd struct {
-	cli    *clientv3.Client
+	cli    *etcdClient
 	prefix string
 	keep   int64
 
@@ -45,31 +38,7 @@ type etcd struct {
 }
 
 func openEtcd(ctx context.Context, u *url.URL, o Options) (*etcd, error) {
-	cfg := clientv3.Config{
-		DialTimeout:          o.Timeout,
-		DialKeepAliveTime:    10 * time.Second,
-		DialKeepAliveTimeout: 5 * time.Second,
-		MaxCallSendMsgSize:   16 << 20,
-		TLS:                  o.TLS,
-		Logger:               zap.NewNop(),
-		Context:              context.WithoutCancel(ctx),
-	}
-	scheme := "http"
-	if u.Scheme == "etcds" || o.TLS != nil {
-		scheme = "https"
-	}
-	for _, h := range strings.Split(u.Host, ",") {
-		cfg.Endpoints = append(cfg.Endpoints, scheme+"://"+h)
-	}
-	if u.User != nil {
-		cfg.Username = u.User.Username()
-		cfg.Password, _ = u.User.Password()
-	}
-	cli, err := clientv3.New(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("store at etcd %s: %w", u.Host, err)
-	}
-	e := &etcd{cli: cli, keep: o.KeepRevisions}
+	e := &etcd{cli: newEtcdClient(u, o), keep: o.KeepRevisions}
 	if p := strings.Trim(u.Path, "/"); p != "" {
 		e.prefix = "/" + p + "/"
 	}
@@ -77,13 +46,26 @@ func openEtcd(ctx context.Context, u *url.URL, o Options) (*etcd, error) {
 	e.calls, e.cutCalls = context.WithCancel(context.WithoutCancel(ctx))
 	first, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
-	if _, err := cli.Get(first, e.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly()); err != nil {
-		e.cancel()
-		e.cutCalls()
-		cli.Close()
-		return nil, fmt.Errorf("store at etcd %s: no answer that helps within %v; check that a majority of its members runs and that address and credentials are right: %w", u.Host, o.Timeout, etcdError(err))
+	for {
+		_, err := e.revision(first)
+		if err == nil {
+			return e, nil
+		}
+		var f *etcdFailure
+		if errors.As(err, &f) && f.Code != codeUnavailable || pause(first, 50*time.Millisecond) != nil {
+			e.cancel()
+			e.cutCalls()
+			e.cli.close()
+			return nil, fmt.Errorf("store at etcd %s: no answer that helps within %v; check that a majority of its members runs and that address and credentials are right: %w", u.Host, o.Timeout, etcdError(err))
+		}
 	}
-	return e, nil
+}
+
+// revision asks for the present one.
+func (e *etcd) revision(ctx context.Context) (int64, error) {
+	var res etcdRangeResult
+	err := e.cli.call(ctx, "/v3/kv/range", false, etcdRange{Key: []byte(e.prefix + "x"), CountOnly: true}, &res)
+	return res.Header.Revision, err
 }
 
 // enter begins a call; the context it gives ends with the store, after a grace.
@@ -107,17 +89,17 @@ func (e *etcd) Get(ctx context.Context, key string) (Record, error) {
 	if key == "" {
 		return Record{}, fmt.Errorf("%q: %w", key, ErrNotFound)
 	}
-	res, err := e.cli.Get(ctx, e.prefix+key)
-	if err != nil {
+	var res etcdRangeResult
+	if err := e.cli.call(ctx, "/v3/kv/range", false, etcdRange{Key: []byte(e.prefix + key)}, &res); err != nil {
 		return Record{}, e.error(ctx, "read "+key, err)
 	}
-	if len(res.Kvs) == 0 {
+	if len(res.KVs) == 0 {
 		return Record{}, fmt.Errorf("%s: %w", key, ErrNotFound)
 	}
-	return e.record(res.Kvs[0]), nil
+	return e.record(res.KVs[0]), nil
 }
 
-func (e *etcd) record(kv *mvccpb.KeyValue) Record {
+func (e *etcd) record(kv etcdKV) Record {
 	return Record{Key: string(kv.Key[len(e.prefix):]), Value: kv.Value, Revision: kv.ModRevision}
 }
 
@@ -136,6 +118,18 @@ func (e *etcd) snapshot(ctx context.Context, begin func(int64) error, each func(
 	return e.scan(ctx, "", begin, each)
 }
 
+// bounds gives the range of a prefix in etcd's words: no key may be empty, and "\0" is no end.
+func (e *etcd) bounds(prefix string) (from, end []byte) {
+	from, end = []byte(e.prefix+prefix), []byte(prefixEnd(e.prefix+prefix))
+	if len(from) == 0 {
+		from = []byte{0}
+	}
+	if len(end) == 0 {
+		end = []byte{0}
+	}
+	return from, end
+}
+
 // scan reads page after page at the revision of the first one.
 func (e *etcd) scan(ctx context.Context, prefix string, begin func(int64) error, each func(Record) error) error {
 	ctx, leave, err := e.enter(ctx)
@@ -143,17 +137,11 @@ func (e *etcd) scan(ctx context.Context, prefix string, begin func(int64) error,
 		return err
 	}
 	defer leave()
-	from, end := e.prefix+prefix, prefixEnd(e.prefix+prefix)
-	if from == "" {
-		from = "\x00"
-	}
-	if end == "" {
-		end = "\x00" // etcd's word for no end
-	}
+	from, end := e.bounds(prefix)
 	var rev int64
 	for {
-		res, err := e.cli.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(etcdPage), clientv3.WithRev(rev))
-		if err != nil {
+		var res etcdRangeResult
+		if err := e.cli.call(ctx, "/v3/kv/range", false, etcdRange{Key: from, RangeEnd: end, Limit: etcdPage, Revision: rev}, &res); err != nil {
 			return e.error(ctx, "list", err)
 		}
 		if rev == 0 {
@@ -162,15 +150,15 @@ func (e *etcd) scan(ctx context.Context, prefix string, begin func(int64) error,
 				return err
 			}
 		}
-		for _, kv := range res.Kvs {
+		for _, kv := range res.KVs {
 			if err := each(e.record(kv)); err != nil {
 				return err
 			}
 		}
-		if !res.More {
+		if !res.More || len(res.KVs) == 0 {
 			return nil
 		}
-		from = string(res.Kvs[len(res.Kvs)-1].Key) + "\x00"
+		from = append(res.KVs[len(res.KVs)-1].Key, 0)
 	}
 }
 
@@ -183,41 +171,41 @@ func (e *etcd) Commit(ctx context.Context, ops []Op) (int64, error) {
 		return 0, err
 	}
 	defer leave()
-	var conds []clientv3.Cmp
-	var then, otherwise []clientv3.Op
+	var txn etcdTxn
 	for _, op := range ops {
-		key := e.prefix + op.Key
+		key := []byte(e.prefix + op.Key)
 		if op.Expect != nil {
-			conds = append(conds, clientv3.Compare(clientv3.ModRevision(key), "=", *op.Expect))
-			otherwise = append(otherwise, clientv3.OpGet(key, clientv3.WithKeysOnly()))
+			txn.Compare = append(txn.Compare, etcdCompare{Target: "MOD", Result: "EQUAL", Key: key, ModRevision: *op.Expect})
+			txn.Failure = append(txn.Failure, etcdOp{Range: &etcdRange{Key: key, KeysOnly: true}})
 		}
 		if op.Delete {
-			then = append(then, clientv3.OpDelete(key))
+			txn.Success = append(txn.Success, etcdOp{Delete: &etcdDelete{key}})
 		} else {
-			then = append(then, clientv3.OpPut(key, string(op.Value)))
+			txn.Success = append(txn.Success, etcdOp{Put: &etcdPut{key, op.Value}})
 		}
 	}
-	res, err := e.cli.Txn(ctx).If(conds...).Then(then...).Else(otherwise...).Commit()
-	if err != nil {
+	var res etcdTxnResult
+	if err := e.cli.call(ctx, "/v3/kv/txn", true, txn, &res); err != nil {
 		return 0, e.error(ctx, "commit", err)
 	}
 	if !res.Succeeded {
-		return 0, e.conflict(ops, res.Responses)
+		return 0, e.conflict(ops, res)
 	}
 	e.afterCommit(res.Header.Revision)
 	return res.Header.Revision, nil
 }
 
-func (e *etcd) conflict(ops []Op, found []*etcdserverpb.ResponseOp) error {
+func (e *etcd) conflict(ops []Op, res etcdTxnResult) error {
+	i := 0
 	for _, op := range ops {
-		if op.Expect == nil {
+		if op.Expect == nil || i >= len(res.Responses) {
 			continue
 		}
 		var have int64
-		if kvs := found[0].GetResponseRange().GetKvs(); len(kvs) > 0 {
+		if kvs := res.Responses[i].Range.KVs; len(kvs) > 0 {
 			have = kvs[0].ModRevision
 		}
-		found = found[1:]
+		i++
 		if have != *op.Expect {
 			return conflict(op, have)
 		}
@@ -233,8 +221,15 @@ func (e *etcd) afterCommit(rev int64) {
 	e.compacter.Go(func() {
 		defer e.busy.Store(false)
 		// Another writer may have been quicker; a failure is made good by the next one.
-		_, _ = e.cli.Compact(e.ctx, rev-e.keep)
+		_ = e.compact(e.ctx, rev-e.keep)
 	})
+}
+
+func (e *etcd) compact(ctx context.Context, rev int64) error {
+	in := struct {
+		Revision int64 `json:"revision,string"`
+	}{rev}
+	return e.cli.call(ctx, "/v3/kv/compaction", false, in, &struct{}{})
 }
 
 func (e *etcd) Compact(ctx context.Context, revision int64) error {
@@ -243,12 +238,11 @@ func (e *etcd) Compact(ctx context.Context, revision int64) error {
 		return err
 	}
 	defer leave()
-	res, err := e.cli.Get(ctx, e.prefix+"x", clientv3.WithCountOnly())
-	if err != nil {
-		return e.error(ctx, "compact", err)
+	now, err := e.revision(ctx)
+	if err == nil {
+		err = etcdError(e.compact(ctx, min(revision, now)))
 	}
-	_, err = e.cli.Compact(ctx, min(revision, res.Header.Revision))
-	if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
+	if err != nil && !errors.Is(err, ErrCompacted) {
 		return e.error(ctx, "compact", err)
 	}
 	return nil
@@ -261,56 +255,54 @@ func (e *etcd) Watch(ctx context.Context, prefix string, from int64, fn func([]E
 	if e.ctx.Err() != nil {
 		return ErrClosed
 	}
-	res, err := e.cli.Get(ctx, e.prefix+prefix+"x", clientv3.WithCountOnly())
+	now, err := e.revision(ctx)
 	if err != nil {
 		return e.error(ctx, "watch", err)
 	}
-	if from > res.Header.Revision {
+	if from > now {
 		return ErrCompacted
 	}
+	start, end := e.bounds(prefix)
 	for {
-		if from, err = e.watchOnce(ctx, prefix, from, fn); err != nil {
-			return err
-		}
-	}
-}
-
-// watchOnce watches until something ends it; without an error it is to be begun again after the revision it gives.
-func (e *etcd) watchOnce(ctx context.Context, prefix string, from int64, fn func([]Event) error) (int64, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	opts := []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithRev(from + 1)}
-	// A member cut off from the others would be silent forever: better that it ends the watch.
-	for res := range e.cli.Watch(clientv3.WithRequireLeader(ctx), e.prefix+prefix, opts...) {
-		if res.CompactRevision > 0 {
-			return from, ErrCompacted
-		}
-		if err := res.Err(); err != nil {
-			if errors.Is(err, rpctypes.ErrNoLeader) {
-				return from, pause(ctx, time.Second)
+		// What fn says ends the watch; what etcd or the wire says begins it anew, unless it is the last word.
+		var last error
+		err := e.cli.watch(ctx, etcdWatch{Key: start, RangeEnd: end, StartRevision: from + 1}, func(m etcdWatchResult) error {
+			if m.CompactRevision > 0 {
+				last = ErrCompacted
+				return last
 			}
-			return from, e.error(ctx, "watch", err)
-		}
-		var evs []Event
-		for _, ev := range res.Events {
-			r := e.record(ev.Kv)
-			if ev.Type == clientv3.EventTypeDelete {
-				r.Value = nil
+			if m.Canceled {
+				return errors.New(m.CancelReason)
 			}
-			evs = append(evs, Event{Record: r, Deleted: ev.Type == clientv3.EventTypeDelete})
-			from = max(from, r.Revision)
+			var evs []Event
+			for _, ev := range m.Events {
+				r := e.record(ev.KV)
+				deleted := ev.Type == "DELETE"
+				if deleted {
+					r.Value = nil
+				}
+				evs = append(evs, Event{Record: r, Deleted: deleted})
+				from = max(from, r.Revision)
+			}
+			if len(evs) > 0 {
+				last = fn(evs)
+			}
+			return last
+		})
+		if last != nil {
+			return last
 		}
-		if len(evs) == 0 {
-			continue
+		if ctx.Err() != nil {
+			return e.error(ctx, "watch", err)
 		}
-		if err := fn(slices.Clip(evs)); err != nil {
-			return from, err
+		var f *etcdFailure
+		if errors.As(err, &f) && f.Code != codeUnavailable && f.Code != 0 {
+			return e.error(ctx, "watch", err)
+		}
+		if pause(ctx, 200*time.Millisecond) != nil {
+			return e.error(ctx, "watch", ctx.Err())
 		}
 	}
-	if ctx.Err() != nil {
-		return from, e.error(ctx, "watch", ctx.Err())
-	}
-	return from, pause(ctx, 100*time.Millisecond)
 }
 
 func pause(ctx context.Context, d time.Duration) error {
@@ -334,18 +326,24 @@ func (e *etcd) error(ctx context.Context, what string, err error) error {
 	return fmt.Errorf("%s: %w", what, etcdError(err))
 }
 
+// etcdError adds the error of this package that one of etcd's means. Their texts are part of its protocol.
 func etcdError(err error) error {
-	switch {
-	case errors.Is(err, rpctypes.ErrNoSpace):
+	var f *etcdFailure
+	if !errors.As(err, &f) {
+		return err
+	}
+	switch text := f.Error(); {
+	case strings.Contains(text, "database space exceeded"):
 		return fmt.Errorf("%w: etcd's quota is used up; run etcdctl compact, defrag and alarm disarm, or raise --quota-backend-bytes: %w", ErrFull, err)
-	case errors.Is(err, rpctypes.ErrCompacted), errors.Is(err, rpctypes.ErrFutureRev):
+	case strings.Contains(text, "revision has been compacted"), strings.Contains(text, "is a future revision"):
 		return fmt.Errorf("%w: %w", ErrCompacted, err)
-	case errors.Is(err, rpctypes.ErrRequestTooLarge), errors.Is(err, rpctypes.ErrTooManyOps):
+	case strings.Contains(text, "request is too large"), strings.Contains(text, "too many operations"), strings.Contains(text, "larger than max"):
 		return fmt.Errorf("%w: start etcd with --max-txn-ops=4096 --max-request-bytes=10485760: %w", ErrTooLarge, err)
 	}
 	return err
 }
 
+// Close ends watches at once and gives running calls a grace.
 func (e *etcd) Close() error {
 	e.cancel()
 	grace := time.AfterFunc(closeGrace, e.cutCalls)
@@ -358,8 +356,6 @@ func (e *etcd) Close() error {
 	}
 	e.closed = true
 	e.compacter.Wait()
-	if err := e.cli.Close(); err != nil && !errors.Is(err, context.Canceled) {
-		return err
-	}
+	e.cli.close()
 	return nil
 }

@@ -5,9 +5,14 @@ package store_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,6 +28,11 @@ import (
 
 // startEtcd starts a server of one member on loopback and gives its URL without a prefix.
 func startEtcd(t testing.TB, more ...string) string {
+	t.Helper()
+	return startEtcdTLS(t, store.Options{Timeout: time.Minute}, more...)
+}
+
+func startEtcdTLS(t testing.TB, o store.Options, more ...string) string {
 	t.Helper()
 	bin, err := exec.LookPath("etcd")
 	if err != nil {
@@ -45,7 +55,10 @@ func startEtcd(t testing.TB, more ...string) string {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	client, peer := "http://"+ports[0], "http://"+ports[1]
+	client, peer, scheme := "http://"+ports[0], "http://"+ports[1], "etcd://"
+	if o.TLS != nil {
+		client, scheme = "https://"+ports[0], "etcds://"
+	}
 	cmd := exec.Command(bin, append([]string{"--name=t", "--data-dir=" + filepath.Join(dir, "data"),
 		"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
 		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=t=" + peer,
@@ -63,8 +76,8 @@ func startEtcd(t testing.TB, more ...string) string {
 			t.Logf("etcd's log:\n%s", b[max(0, len(b)-4000):])
 		}
 	})
-	url := "etcd://" + ports[0]
-	s, err := store.Open(context.Background(), url, store.Options{Timeout: time.Minute})
+	url := scheme + ports[0]
+	s, err := store.Open(context.Background(), url, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,5 +154,83 @@ func TestEtcdAbsent(t *testing.T) {
 	_, err = store.Open(context.Background(), "etcd://user:secretpw@"+l.Addr().String(), store.Options{Timeout: 200 * time.Millisecond})
 	if err == nil || strings.Contains(err.Error(), "secretpw") {
 		t.Errorf("an absent etcd gives %v", err)
+	}
+}
+
+// TestEtcdLogin goes through a first member that is down, logs in, and is told when the password is wrong.
+func TestEtcdLogin(t *testing.T) {
+	ctx := context.Background()
+	url := startEtcd(t)
+	host := strings.TrimPrefix(url, "etcd://")
+	for _, c := range []struct{ path, body string }{
+		{"auth/user/add", `{"name":"root","password":"secretpw"}`},
+		{"auth/role/add", `{"name":"root"}`},
+		{"auth/user/grant", `{"user":"root","role":"root"}`},
+		{"auth/enable", `{}`},
+	} {
+		res, err := http.Post("http://"+host+"/v3/"+c.path, "application/json", strings.NewReader(c.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if res.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %s", c.path, res.Status)
+		}
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	s := mustOpen(t, "etcd://root:secretpw@"+l.Addr().String()+","+host+"/x")
+	defer s.Close()
+	rev, err := s.Commit(ctx, []store.Op{{Key: "a", Value: []byte("v")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	enough := errors.New("enough")
+	if err := s.Watch(ctx, "", rev-1, func([]store.Event) error { return enough }); !errors.Is(err, enough) {
+		t.Error(err)
+	}
+	for _, user := range []string{"", "root:wrong@"} {
+		s, err := store.Open(ctx, "etcd://"+user+host+"/x", store.Options{})
+		if err == nil {
+			s.Close()
+			t.Errorf("%q was let in", user)
+		}
+	}
+}
+
+func TestEtcdTLS(t *testing.T) {
+	ctx := context.Background()
+	srv := httptest.NewUnstartedServer(nil)
+	srv.StartTLS() // for its certificate, which is for 127.0.0.1
+	defer srv.Close()
+	dir := t.TempDir()
+	pair := srv.TLS.Certificates[0]
+	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, b := range map[string]*pem.Block{"cert": {Type: "CERTIFICATE", Bytes: pair.Certificate[0]}, "key": {Type: "PRIVATE KEY", Bytes: key}} {
+		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(b), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(srv.Certificate())
+	o := store.Options{TLS: &tls.Config{RootCAs: pool}, Timeout: time.Minute}
+	url := startEtcdTLS(t, o, "--cert-file="+filepath.Join(dir, "cert"), "--key-file="+filepath.Join(dir, "key"))
+	s, err := store.Open(ctx, url+"/x", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Commit(ctx, []store.Op{{Key: "a", Value: []byte("v")}}); err != nil {
+		t.Error(err)
+	}
+	if s, err := store.Open(ctx, url+"/x", store.Options{Timeout: 200 * time.Millisecond}); err == nil {
+		s.Close()
+		t.Error("an unknown certificate was trusted")
 	}
 }
