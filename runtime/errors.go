@@ -39,7 +39,7 @@ type StartError struct {
 }
 
 func (e *StartError) Error() string {
-	s := "start: "
+	s := ""
 	if e.Field != "" {
 		s += e.Field + ": "
 	}

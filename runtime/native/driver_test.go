@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"skerry.dev/skerry/runtime"
@@ -14,23 +16,37 @@ import (
 
 func cgroupParent() string { return fmt.Sprintf("skerry-test-native-%d", os.Getuid()) }
 
+const shimEnv = "SKERRY_NATIVE_TEST_SHIM"
+
 func open(dir string) (runtime.Driver, error) {
-	exe, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
 	return New(Options{
-		Dir: dir, Shim: []string{exe, "shim"}, CgroupParent: cgroupParent(),
+		Dir: dir, Shim: []string{os.Getenv(shimEnv)}, CgroupParent: cgroupParent(),
 		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 }
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "shim" {
-		os.Exit(ShimMain(os.Args[2:]))
-	}
 	runtimetest.ChildMain(open)
-	os.Exit(m.Run())
+	os.Exit(run(m))
+}
+
+// run builds the shim apart: as the test program itself, with the race detector in it, it would take most of the time.
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "shim")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	shim := filepath.Join(dir, "shim")
+	cmd := exec.Command("go", "build", "-o", shim, "./testdata/shim")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build the shim: %v\n%s", err, out)
+		return 1
+	}
+	os.Setenv(shimEnv, shim)
+	return m.Run()
 }
 
 func TestConformance(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,6 +21,9 @@ import (
 
 // Start makes and starts a container.
 func (d *Driver) Start(ctx context.Context, spec runtime.Spec) (runtime.Handle, error) {
+	if err := check(spec); err != nil {
+		return runtime.Handle{}, err
+	}
 	program, err := d.choose(ctx)
 	if err != nil {
 		return runtime.Handle{}, err
@@ -27,10 +31,8 @@ func (d *Driver) Start(ctx context.Context, spec runtime.Spec) (runtime.Handle, 
 	return d.start(ctx, spec, program)
 }
 
+// start starts a checked spec.
 func (d *Driver) start(ctx context.Context, spec runtime.Spec, program string) (h runtime.Handle, err error) {
-	if err := check(spec); err != nil {
-		return h, err
-	}
 	t, err := d.tasks.Create(monitor.Record{
 		Handle: runtime.Handle{
 			ID: spec.ID, Instance: spec.Instance, Container: spec.Container, Labels: spec.Labels, Started: time.Now(),
@@ -136,8 +138,14 @@ func explain(spec runtime.Spec, err error) error {
 		return err
 	}
 	msg := refused.Message
-	// conmon and the runtimes each put words in front.
-	for _, cut := range []string{"runtime create failed: ", "container_linux.go:"} {
+	// Runc speaks in log lines, of which the last error is the reason.
+	if _, rest, ok := strings.Cut(msg, "level=error msg="); ok {
+		if quoted, err := strconv.QuotedPrefix(rest); err == nil {
+			msg, _ = strconv.Unquote(quoted)
+		}
+	}
+	// Conmon and the runtimes each put words in front.
+	for _, cut := range []string{"runtime create failed: ", "runc create failed: ", "unable to start container process: "} {
 		if _, rest, ok := strings.Cut(msg, cut); ok {
 			msg = rest
 		}

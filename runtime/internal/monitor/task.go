@@ -135,6 +135,8 @@ func (s *Tasks) Create(rec Record) (*Task, error) {
 	s.mu.Unlock()
 	rec.Boot, rec.Handle.Driver = s.boot, s.opts.Driver
 	t.rec = rec
+	// An exit status that a power failure kept longer than its task.
+	_ = os.Remove(t.exitFile())
 	err := os.Mkdir(t.dir, 0o711)
 	if err == nil {
 		err = os.Mkdir(t.Path("log"), 0o700)

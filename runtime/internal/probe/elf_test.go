@@ -24,6 +24,9 @@ func TestProgram(t *testing.T) {
 			cmd := exec.Command(file)
 			if arch != runtime.GOARCH {
 				path, err := exec.LookPath(emulator)
+				if err != nil {
+					path, err = exec.LookPath(emulator + "-static")
+				}
 				if errors.Is(err, exec.ErrNotFound) {
 					t.Skip(err)
 				}

@@ -1,0 +1,190 @@
+//go:build linux
+
+package oci
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/runtime/runtimetest"
+)
+
+// BenchmarkStart measures from Start to the first line read from the log, beside a bare "run" of the same bundle by the
+// same runtime from its execution to its first line on a pipe. The two take turns.
+func BenchmarkStart(b *testing.B) {
+	for _, program := range []string{"crun", "runc"} {
+		b.Run(program, func(b *testing.B) {
+			d, image := benchDriver(b, program)
+			spec := benchSpec(image, "print", "up")
+			bundle := filepath.Join(b.TempDir(), "bundle")
+			var ours, started, bare []time.Duration
+			i := 0
+			for b.Loop() {
+				i++
+				spec.ID = runtime.TaskID(fmt.Sprintf("bench.main.%d", i))
+				began := time.Now()
+				h, err := d.Start(b.Context(), spec)
+				if err != nil {
+					b.Fatal(err)
+				}
+				started = append(started, time.Since(began))
+				log, err := d.OpenLog(b.Context(), h, runtime.LogOptions{Follow: true})
+				if err != nil {
+					b.Fatal(err)
+				}
+				if _, err := log.Next(); err != nil {
+					b.Fatal(err)
+				}
+				ours = append(ours, time.Since(began))
+				b.StopTimer()
+				log.Close()
+				if _, err := d.Wait(b.Context(), h); err != nil {
+					b.Fatal(err)
+				}
+				if i == 1 {
+					copyBundle(b, filepath.Join(d.opts.Dir, "tasks", string(h.ID)), bundle, image)
+				}
+				if err := d.Remove(b.Context(), h); err != nil {
+					b.Fatal(err)
+				}
+				bare = append(bare, runBare(b, program, bundle, fmt.Sprintf("bare%d", i)))
+				b.StartTimer()
+			}
+			o, r := p50(ours), p50(bare)
+			b.ReportMetric(o, "first-line-p50-ms")
+			b.ReportMetric(p50(started), "start-p50-ms")
+			b.ReportMetric(r, "bare-p50-ms")
+			b.ReportMetric(o/r, "ratio")
+		})
+	}
+}
+
+// BenchmarkMemory reports what one idle container costs beside its workload: the supervisor's PSS.
+func BenchmarkMemory(b *testing.B) {
+	d, image := benchDriver(b, "crun")
+	const n = 10
+	pss := 0
+	for i := range n {
+		spec := benchSpec(image, "sleep")
+		spec.ID = runtime.TaskID(fmt.Sprintf("bench-mem.main.%d", i))
+		h, err := d.Start(b.Context(), spec)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer d.Remove(b.Context(), h)
+	}
+	for _, h := range d.tasks.List() {
+		t, err := d.tasks.Get(h)
+		if err != nil {
+			b.Fatal(err)
+		}
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", t.Record().Supervisor.PID))
+		if err != nil {
+			b.Fatal(err)
+		}
+		for line := range strings.Lines(string(data)) {
+			var kb int
+			if _, err := fmt.Sscanf(line, "Pss: %d kB", &kb); err == nil {
+				pss += kb
+			}
+		}
+	}
+	for b.Loop() {
+		// The measure is not one of time.
+	}
+	b.ReportMetric(float64(pss)/n, "KiB/container")
+}
+
+func benchDriver(b *testing.B, program string) (*Driver, string) {
+	b.Helper()
+	if lookPath(program) == "" {
+		b.Skip(&runtime.Unsupported{Driver: "oci", Reason: program + " is not installed"})
+	}
+	d, err := New(Options{Dir: b.TempDir(), CgroupParent: cgroupParent() + "-bench", Runtimes: []string{program}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := d.CleanUp(context.Background()); err != nil {
+			b.Error(err)
+		}
+		d.Close()
+	})
+	if r := d.Check(b.Context()); !r.Passed {
+		b.Fatal(r.Cause)
+	}
+	return d, runtimetest.Image(b, runtimetest.Workload(b))
+}
+
+func benchSpec(image string, args ...string) runtime.Spec {
+	return runtime.Spec{
+		RootFS:    []runtime.Mount{{Type: "overlay", Options: []string{"lowerdir=" + image}}},
+		Args:      append([]string{"/bin/workload"}, args...),
+		Resources: runtime.Resources{CPU: 2000, Memory: 64 << 20, Pids: 64},
+	}
+}
+
+// copyBundle takes a task's configuration for use without a driver.
+func copyBundle(b *testing.B, from, to, image string) {
+	b.Helper()
+	data, err := os.ReadFile(filepath.Join(from, "config.json"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	var c specs.Spec
+	if err := json.Unmarshal(data, &c); err != nil {
+		b.Fatal(err)
+	}
+	c.Root.Path, c.Linux.CgroupsPath = image, "/"+cgroupParent()+"-bench/bare"
+	if data, err = json.Marshal(c); err != nil {
+		b.Fatal(err)
+	}
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		b.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(to, "config.json"), data, 0o644); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func runBare(b *testing.B, program, bundle, id string) time.Duration {
+	b.Helper()
+	cmd := exec.Command(program, "--root", filepath.Join(bundle, "state"), "run", "--bundle", bundle, id)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	began := time.Now()
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	var first [1]byte
+	if _, err := io.ReadFull(out, first[:]); err != nil {
+		b.Fatal(err)
+	}
+	took := time.Since(began)
+	_, _ = io.Copy(io.Discard, out)
+	if err := cmd.Wait(); err != nil {
+		b.Fatal(err)
+	}
+	return took
+}
+
+// p50 is the median in milliseconds.
+func p50(ds []time.Duration) float64 {
+	s := slices.Sorted(slices.Values(ds))
+	return float64(s[len(s)/2].Microseconds()) / 1000
+}
