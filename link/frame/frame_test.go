@@ -1,0 +1,217 @@
+package frame_test
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/link/frame"
+)
+
+var update = flag.Bool("update", false, "write golden frames that do not exist yet; those of a release are never changed")
+
+// samples has every message with every field set, so that a golden frame pins every key.
+func samples() []skerry.Message {
+	d := skerry.Digest{1, 2, 3, 15: 16}
+	items := []skerry.SetItem{{Key: "a", Value: []byte("one"), Gen: 6}, {Key: "b", Gen: 7, Deleted: true}}
+	ack := skerry.SetAck{Set: "desired", Incarnation: "i1", Gen: 7, Digest: d, PartIncarnation: "i2", PartGen: 9, PartDigest: d, PartNext: 3,
+		Orphans: 2, OrphanDigest: d}
+	return []skerry.Message{
+		&skerry.Hello{Tier: skerry.TierWorker, Name: "w1", Version: "0.1.0", ProtocolMin: 1, ProtocolMax: 2, Features: []string{"streams"},
+			Required: []string{"sets"}, Sets: []skerry.SetAck{ack}, Boot: "b1", Machine: "m1", Time: 1234567890123},
+		&skerry.Welcome{Protocol: 1, Features: []string{"streams"}, Tier: skerry.TierCluster, Name: "harbour", Version: "0.1.0", Incarnation: "i1",
+			Sets: []skerry.SetAck{ack}, Events: skerry.EventsAck{Stream: "s", Seq: 5}, KeepAlive: 15000, Time: 1234567890123},
+		&skerry.Refuse{Code: skerry.RefuseClone, Reason: "why", Hint: "what to do", RetryAfter: 1000},
+		&skerry.Ping{Nonce: 7, RTT: 1500},
+		&skerry.Pong{Nonce: 7},
+		&skerry.SetDelta{Set: "desired", Incarnation: "i1", Base: 5, Gen: 7, Digest: d, Items: items},
+		&skerry.SetChunk{Set: "desired", Incarnation: "i1", Base: 5, Gen: 7, Digest: d, Items: items, Index: 1, Last: true, Delta: true},
+		&ack,
+		&skerry.SetWant{Set: "desired", Incarnation: "i1", Gen: 7, Reason: skerry.WantGap, Of: "i2"},
+		&skerry.SetHeldWant{Set: "desired", Next: 2, Digest: d},
+		&skerry.SetHeld{Set: "desired", Digest: d, Items: []skerry.HeldItem{{Key: "k", Value: []byte("v"), Gen: 3, Incarnation: "i0"}}, Index: 1, Last: true},
+		&skerry.Events{Stream: "s", First: 4, Floor: 3, Items: [][]byte{[]byte("e4"), []byte("e5")}},
+		&skerry.EventsAck{Stream: "s", Seq: 5},
+		&skerry.Report{Kind: "beat", Payload: []byte{1, 2, 3}},
+		&skerry.OpenStreams{Reason: "logs"},
+		&skerry.StreamHello{Tier: skerry.TierWorker, Name: "w1", Boot: "b1"},
+		&skerry.StreamHeader{Kind: "http", Meta: map[string]string{"a": "b"}},
+		&skerry.StreamOpened{},
+		&skerry.Join{Token: "skt1", Tier: skerry.TierWorker, Name: "w1", CSR: []byte{1}, Machine: "m1", Boot: "b1", Version: "0.1.0", SiteCA: []byte{2}},
+		&skerry.Renew{Counter: 3, Attempt: "a1", Machine: "m1", Boot: "b1", SiteCA: []byte{2}},
+		&skerry.Joined{Tier: skerry.TierWorker, Name: "w1", Site: "harbour", Certificate: []byte{1}, CA: []byte{2}, Counter: 3, Life: 86400, SiteCert: []byte{4}},
+	}
+}
+
+func goldenName(m skerry.Message) string {
+	return filepath.Join("testdata", "golden", "v1", strings.ToLower(reflect.TypeOf(m).Elem().Name())+".hex")
+}
+
+// TestGoldenFrames holds protocol 1 to what its first release put on the wire: we write the same bytes and read them back.
+func TestGoldenFrames(t *testing.T) {
+	c := frame.NewCodec()
+	for _, m := range samples() {
+		v := reflect.ValueOf(m).Elem()
+		for i := range v.NumField() {
+			if v.Field(i).IsZero() {
+				t.Errorf("%T: sample has no %s", m, v.Type().Field(i).Name)
+			}
+		}
+		got, err := c.Encode(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(goldenName(m))
+		if errors.Is(err, os.ErrNotExist) && *update {
+			text = []byte(dump(got))
+			err = os.WriteFile(goldenName(m), text, 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := undump(t, string(text))
+		if !bytes.Equal(got, want) {
+			t.Errorf("%T is written as\n%swant\n%s", m, dump(got), text)
+		}
+		back, n, err := frame.NewReader(bytes.NewReader(want), c, frame.MaxFrame).Next()
+		if err != nil || n != len(want) || !reflect.DeepEqual(back, m) {
+			t.Errorf("%T is read as %+v, %v", m, back, err)
+		}
+	}
+}
+
+// dump writes 16 bytes a line with their text beside them.
+func dump(b []byte) string { return hex.Dump(b) }
+
+func undump(t *testing.T, s string) []byte {
+	t.Helper()
+	var out []byte
+	for line := range strings.Lines(s) {
+		if len(line) < 60 {
+			continue
+		}
+		b, err := hex.DecodeString(strings.ReplaceAll(line[10:58], " ", ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, b...)
+	}
+	return out
+}
+
+// TestEveryTypeHasASample fails when a message is added without a golden frame.
+func TestEveryTypeHasASample(t *testing.T) {
+	seen := map[skerry.FrameType]bool{}
+	for _, m := range samples() {
+		seen[m.FrameType()] = true
+	}
+	for i := range 256 {
+		if m := skerry.NewMessage(skerry.FrameType(i)); m != nil {
+			if m.FrameType() != skerry.FrameType(i) || !seen[m.FrameType()] {
+				t.Errorf("type %d (%T) has no sample, or another number", i, m)
+			}
+		}
+	}
+}
+
+func TestUnknownFieldsAreIgnored(t *testing.T) {
+	c := frame.NewCodec()
+	m, err := c.Decode(skerry.FramePing, []byte{0xa2, 0x01, 0x07, 0x18, 0x63, 0x82, 0x01, 0x61, 'x'})
+	if err != nil || m.(*skerry.Ping).Nonce != 7 {
+		t.Errorf("%+v, %v", m, err)
+	}
+	if m, err := c.Decode(250, []byte("anything")); m != nil || err != nil {
+		t.Errorf("unknown type: %v, %v", m, err)
+	}
+}
+
+func TestLimits(t *testing.T) {
+	c := frame.NewCodec()
+	if _, err := c.Encode(&skerry.Report{Payload: make([]byte, frame.MaxFrame)}); !errors.Is(err, frame.ErrTooLarge) {
+		t.Errorf("a frame too large is written: %v", err)
+	}
+	many := []byte{0xa1, 0x04, 0x9a, 0, 1, 0, 1} // 65,537 empty events
+	many = append(many, bytes.Repeat([]byte{0x40}, 65537)...)
+	for name, p := range map[string][]byte{
+		"too many elements":  many,
+		"indefinite length":  {0xbf, 0x01, 0x07, 0xff},
+		"a tag":              {0xa1, 0x01, 0xc1, 0x07},
+		"duplicate key":      {0xa2, 0x01, 0x07, 0x01, 0x08},
+		"invalid UTF-8":      {0xa1, 0x01, 0x61, 0xff},
+		"empty":              {},
+		"negative as counts": {0xa1, 0x02, 0x20},
+	} {
+		if m, err := c.Decode(skerry.FrameEvents, p); !errors.Is(err, frame.ErrMalformed) {
+			t.Errorf("%s: %+v, %v", name, m, err)
+		}
+	}
+	// Nothing is allocated on the word of a header alone.
+	r := frame.NewReader(bytes.NewReader([]byte{16, 0x0f, 0xff, 0xff, 1, 2}), c, frame.MaxFrame)
+	if _, _, err := r.Next(); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("cut off: %v", err)
+	}
+}
+
+func TestReaderStopsAtTheFrame(t *testing.T) {
+	c := frame.NewCodec()
+	var b bytes.Buffer
+	for i := range 3 {
+		if err := frame.Write(&b, c, &skerry.Report{Kind: fmt.Sprint(i), Payload: make([]byte, i*40_000)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.WriteString("rest")
+	in := iotest.OneByteReader(&b)
+	r := frame.NewReader(in, c, frame.MaxFrame)
+	for i := range 3 {
+		m, _, err := r.Next()
+		if err != nil || m.(*skerry.Report).Kind != fmt.Sprint(i) || len(m.(*skerry.Report).Payload) != i*40_000 {
+			t.Fatalf("%v, %v", m, err)
+		}
+	}
+	if rest, _ := io.ReadAll(in); string(rest) != "rest" {
+		t.Errorf("left: %q", rest)
+	}
+}
+
+// FuzzReader reads a whole stream of frames: no panic, and what was read is written back and read as the same.
+func FuzzReader(f *testing.F) {
+	c := frame.NewCodec()
+	for _, m := range samples() {
+		b, _ := c.Encode(m)
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r := frame.NewReader(bytes.NewReader(b), c, frame.MaxGreeting)
+		for {
+			m, _, err := r.Next()
+			if err != nil {
+				return
+			}
+			if m == nil {
+				continue
+			}
+			again, err := c.Encode(m)
+			if err != nil {
+				t.Fatalf("%+v: %v", m, err)
+			}
+			back, _, err := frame.NewReader(bytes.NewReader(again), c, frame.MaxFrame).Next()
+			if err != nil {
+				t.Fatalf("%+v: %v", m, err)
+			}
+			if twice, _ := c.Encode(back); !bytes.Equal(again, twice) {
+				t.Fatalf("%x is written as %x", again, twice)
+			}
+		}
+	})
+}
