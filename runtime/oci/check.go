@@ -105,7 +105,15 @@ func (d *Driver) check(ctx context.Context, r *runtime.Report) {
 			causes, cures = append(causes, name+" is not installed"), append(cures, "apt-get install "+filepath.Base(name))
 			continue
 		}
-		if err := d.try(ctx, path, layer); err != nil {
+		err := d.try(ctx, path, layer)
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			// See release.
+			d.mu.Lock()
+			d.byCommand = true
+			d.mu.Unlock()
+			err = d.try(ctx, path, layer)
+		}
+		if err != nil {
 			cause, cure := diagnose(name, err)
 			causes, cures = append(causes, cause), append(cures, cure)
 			continue
@@ -130,7 +138,7 @@ func (d *Driver) check(ctx context.Context, r *runtime.Report) {
 
 // try runs the probe in a container of the runtime and looks at everything that a container relies on.
 func (d *Driver) try(ctx context.Context, path, layer string) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
 	const memory, pids = 64 * skerry.MiB, 16
 	h, err := d.start(ctx, runtime.Spec{

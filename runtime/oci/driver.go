@@ -42,9 +42,11 @@ type Driver struct {
 
 	// choosing holds a token while the self-test that chooses the runtime is on its way.
 	choosing chan struct{}
-	mu       sync.Mutex           // protects what follows
-	chosen   string               // path of the runtime that passed
-	filters  map[filterKey]string // compiled seccomp filters, in base64
+	mu       sync.Mutex // protects what follows
+	chosen   string     // path of the runtime that passed
+	// byCommand says that writing to crun's pipe did not start a container.
+	byCommand bool
+	filters   map[filterKey]string // compiled seccomp filters, in base64
 }
 
 // New opens the state directory and adopts the tasks in it.

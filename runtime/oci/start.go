@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path"
 	"strconv"
 	"strings"
@@ -88,12 +87,8 @@ func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, 
 		return explain(spec, err)
 	}
 	d.keepFilter(key, t, root)
-	cmd := exec.CommandContext(ctx, program, "--root", root, "start", string(spec.ID))
-	if out, err := cmd.CombinedOutput(); err != nil {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		return explain(spec, &monitor.CreateError{Message: strings.TrimSpace(string(out))})
+	if err := d.release(ctx, t, program, root); err != nil {
+		return explain(spec, err)
 	}
 	t.Update(func(r *monitor.Record) { r.Ready, r.Handle.Started = true, time.Now() })
 	if err := t.Save(); err != nil {
