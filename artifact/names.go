@@ -241,7 +241,16 @@ type Pruned struct {
 // running call and nothing given in digests needs. The caller names in digests what desired services use now and would
 // roll back to. keep nil keeps every name.
 func (s *Store) Prune(digests []digest.Digest, before time.Time, keep func(Entry) bool) (Pruned, error) {
-	var out Pruned
+	out, gone, err := s.prune(digests, before, keep)
+	// Trees are large: they were renamed away under the lock, and go without it.
+	for _, dir := range gone {
+		out.Bytes += treeSize(dir)
+		err = errors.Join(err, os.RemoveAll(dir))
+	}
+	return out, err
+}
+
+func (s *Store) prune(digests []digest.Digest, before time.Time, keep func(Entry) bool) (out Pruned, gone []string, err error) {
 	var drop []string
 	kept := map[digest.Digest]bool{}
 	for _, d := range digests {
@@ -263,7 +272,7 @@ func (s *Store) Prune(digests []digest.Digest, before time.Time, keep func(Entry
 	if len(out.Names) > 0 {
 		// Fewer names need no more room than before, but a new file does: on a full disk, content goes first.
 		if err := s.saveNamesLocked(); err != nil && !errors.Is(err, ErrFull) {
-			return out, err
+			return out, gone, err
 		} else if err != nil {
 			s.dirty = true
 		}
@@ -317,7 +326,7 @@ func (s *Store) Prune(digests []digest.Digest, before time.Time, keep func(Entry
 	}
 	blobs, err := os.ReadDir(filepath.Join(s.dir, "blobs", "sha256"))
 	if err != nil {
-		return out, err
+		return out, gone, err
 	}
 	for _, e := range blobs {
 		st, err := e.Info()
@@ -325,14 +334,14 @@ func (s *Store) Prune(digests []digest.Digest, before time.Time, keep func(Entry
 			continue
 		}
 		if err := os.Remove(filepath.Join(s.dir, "blobs", "sha256", e.Name())); err != nil {
-			return out, err
+			return out, gone, err
 		}
 		out.Blobs++
 		out.Bytes += st.Size()
 	}
 	partial, err := os.ReadDir(filepath.Join(s.dir, "partial"))
 	if err != nil {
-		return out, err
+		return out, gone, err
 	}
 	for _, e := range partial {
 		st, err := e.Info()
@@ -345,7 +354,7 @@ func (s *Store) Prune(digests []digest.Digest, before time.Time, keep func(Entry
 	}
 	dirs, err := os.ReadDir(filepath.Join(s.dir, "layers"))
 	if err != nil {
-		return out, err
+		return out, gone, err
 	}
 	for _, e := range dirs {
 		st, err := e.Info()
@@ -353,20 +362,17 @@ func (s *Store) Prune(digests []digest.Digest, before time.Time, keep func(Entry
 			continue
 		}
 		// Renamed first: a crash must not leave half a layer that looks whole.
-		gone := s.tmpName("layer-")
-		if err := os.Rename(filepath.Join(s.dir, "layers", e.Name()), gone); err != nil {
-			return out, err
+		to := s.tmpName("layer-")
+		if err := os.Rename(filepath.Join(s.dir, "layers", e.Name()), to); err != nil {
+			return out, gone, err
 		}
-		out.Bytes += treeSize(gone)
-		if err := os.RemoveAll(gone); err != nil {
-			return out, err
-		}
+		gone = append(gone, to)
 		out.Layers++
 	}
 	if s.dirty {
-		return out, s.saveNamesLocked()
+		return out, gone, s.saveNamesLocked()
 	}
-	return out, nil
+	return out, gone, nil
 }
 
 func treeSize(dir string) (n int64) {

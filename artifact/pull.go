@@ -154,6 +154,11 @@ func (s *Store) Pull(ctx context.Context, ref string, p Platform, progress func(
 	if _, err := s.putBlob(m.raw); err != nil {
 		return Image{}, fmt.Errorf("image %s: %w", r.Familiar(), err)
 	}
+	if _, here := s.hasBlob(res.Digest); !here {
+		if _, err := s.manifest(ctx, r, res.Digest.String(), sources); err != nil {
+			return Image{}, err
+		}
+	}
 
 	type moved struct {
 		d digest.Digest
