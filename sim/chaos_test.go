@@ -1,0 +1,145 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/apps"
+)
+
+// TestChaosComesToRest kills roles, cuts links, switches machines off and lets users change their minds, at random, and
+// then checks that the fleet comes to exactly what was asked for last: no instance too few, none too many, and none that
+// nobody knows.
+func TestChaosComesToRest(t *testing.T) {
+	seeds := 100
+	if testing.Short() {
+		seeds = 10
+	}
+	for seed := range seeds {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			chaos(t, uint64(seed))
+		})
+	}
+}
+
+func chaos(t *testing.T, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 99))
+	w := New(seed)
+	var nodes []*Node
+	f := facts(4000)
+	f.Runtimes, f.Arch, f.Address = []skerry.RuntimeReport{{Name: "oci", Passed: true}}, "amd64", "x"
+	for c := range 2 {
+		name := string(rune('a' + c))
+		nodes = append(nodes, w.AddCluster(name))
+		for i := range 3 {
+			nodes = append(nodes, w.AddWorker(name, fmt.Sprintf("w%d", i+1), f))
+		}
+	}
+	nodes = append(nodes, w.Root)
+	w.Machine = Machine{Prepare: 20 * time.Millisecond, Start: 10 * time.Millisecond, Stop: 30 * time.Millisecond}
+	w.Run(time.Second)
+	want := map[string]int{}
+	down, cut := map[*Node]bool{}, map[*Node]bool{}
+	up := func(n *Node) {
+		if w.Workers[n.Name] != nil {
+			w.Restart(n, &f)
+		} else {
+			w.Restart(n, nil)
+		}
+		delete(down, n)
+	}
+	for range 60 {
+		n := nodes[rng.IntN(len(nodes))]
+		name := fmt.Sprintf("app%d", rng.IntN(3))
+		switch rng.IntN(9) {
+		case 0, 1:
+			if down[w.Root] {
+				break
+			}
+			k := rng.IntN(5)
+			if _, bad := w.Do(w.Root, app(name, k, func(s *skerry.ServiceSpec) { s.Image = fmt.Sprintf("web:%d", rng.IntN(3)) })).(error); !bad {
+				want[name] = k
+			}
+		case 2:
+			if _, there := want[name]; there && !down[w.Root] {
+				w.Do(w.Root, apps.Delete{Key: web(name).App})
+				delete(want, name)
+			}
+		case 3:
+			if !down[n] {
+				w.Kill(n)
+				down[n] = true
+			}
+		case 4:
+			if !down[n] && w.Workers[n.Name] != nil {
+				w.PowerOff(n)
+				down[n] = true
+			}
+		case 5:
+			if down[n] {
+				up(n)
+			}
+		case 6:
+			if n != w.Root && !cut[n] {
+				w.Cut(n)
+				cut[n] = true
+			}
+		case 7:
+			if cut[n] {
+				w.Heal(n)
+				delete(cut, n)
+			}
+		case 8:
+			if _, there := want[name]; there && !down[w.Root] {
+				w.Do(w.Root, apps.Restart{Service: web(name)})
+			}
+		}
+		w.Run(time.Duration(rng.IntN(6000)) * time.Millisecond)
+	}
+	for _, n := range nodes {
+		if cut[n] {
+			delete(cut, n)
+			w.Heal(n)
+		}
+	}
+	for _, n := range nodes {
+		if down[n] {
+			up(n)
+		}
+	}
+	w.Run(5 * time.Minute)
+	total := 0
+	for a := range 3 {
+		name := fmt.Sprintf("app%d", a)
+		total += want[name]
+		if g := w.ready(name); g != want[name] {
+			t.Errorf("%s: %d ready, want %d", name, g, want[name])
+			for _, i := range w.RootCore().Apps.Instances(web(name)) {
+				t.Logf("  %s %s %s holder=%s stopping=%v failures=%d %q %v", i.ID, i.State, i.Phase, i.Holder, i.Stopping, i.Failures, i.Reason, i.Why)
+			}
+		}
+	}
+	if g := w.tasks(); g != total {
+		t.Errorf("%d tasks run, want %d", g, total)
+	}
+	for _, name := range []string{"a", "b"} {
+		for _, x := range w.ClusterCore(name).Workers() {
+			need := skerry.Resources{}
+			for _, i := range w.ClusterCore(name).Instances() {
+				if i.Worker == x.Name && i.State != skerry.Failed {
+					need = need.Add(skerry.Resources{CPU: 500, Memory: 64 * skerry.MiB})
+				}
+			}
+			if x.Reserved.CPU != need.CPU || x.Reserved.Memory != need.Memory {
+				t.Errorf("%s/%s: reserved %v, its instances need %v", name, x.Name, x.Reserved, need)
+			}
+		}
+	}
+	for _, x := range w.Faults {
+		t.Error(x)
+	}
+}
