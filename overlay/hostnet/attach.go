@@ -8,8 +8,11 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
+	"time"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
 
@@ -235,29 +238,63 @@ func (n *Network) wire(id string, ns *os.File) error {
 	)
 }
 
-// detach takes an attachment down and frees its address.
-func (n *Network) detach(id string) error {
+// detach takes an attachment down and frees its address. The cable goes with the namespace; see reap.
+func (n *Network) detach(id string) (cable int, err error) {
 	delete(n.up, id)
-	if addr, ok := n.state.Addrs[id]; ok {
+	if _, ok := n.state.Addrs[id]; ok {
 		if l, err := n.nl.LinkByName(n.link(id)); err == nil {
-			if err := n.nl.LinkDel(l); err != nil && !gone(err) {
-				return fmt.Errorf("delete interface: %w", err)
-			}
+			cable = l.Attrs().Index
 		}
-		n.forgetFlows(addr)
 	}
 	if err := removeNS(n.path(id)); err != nil {
-		return err
+		return 0, err
 	}
 	delete(n.state.Addrs, id)
-	return nil
+	return cable, nil
 }
 
-// forgetFlows ends translations to an address that is gone: a client that goes on sending datagrams would keep its
-// entry alive for ever. Without conntrack over netlink they time out.
-func (n *Network) forgetFlows(addr netip.Addr) {
-	f := &netlink.ConntrackFilter{}
-	if f.AddIP(netlink.ConntrackReplySrcIP, addr.AsSlice()) == nil {
-		_, _ = n.nl.ConntrackDeleteFilters(netlink.ConntrackTable, unix.AF_INET, f)
+// reap sees to it that cables go. Deleting one takes the kernel some 25 ms, in which it does nothing else to the
+// network; left alone, it deletes those of all namespaces that ended at once, together. So it is given a while, and
+// only what a process holds on to by staying in its namespace is deleted one by one.
+func (n *Network) reap(cables []int) {
+	nl, err := netlink.NewHandleAt(netns.NsHandle(n.host.Fd()), unix.NETLINK_ROUTE)
+	if err != nil {
+		return // the next one to get the address deletes it, or CleanUp
 	}
+	defer nl.Close()
+	// By index: a name may belong to somebody new by now, an index does not.
+	there := func() []int {
+		return slices.DeleteFunc(cables, func(i int) bool {
+			_, err := nl.LinkByIndex(i)
+			return err != nil
+		})
+	}
+	for range 20 {
+		if cables = there(); len(cables) == 0 {
+			return
+		}
+		select {
+		case <-time.After(25 * time.Millisecond):
+		case <-n.closing:
+		}
+	}
+	for _, i := range cables {
+		_ = nl.LinkDel(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: i}})
+	}
+}
+
+// forgetFlows ends translations to addresses that are gone: a client that goes on sending datagrams would keep its
+// entry alive for ever. Without conntrack over netlink they time out.
+func (n *Network) forgetFlows(addrs []netip.Addr) {
+	if len(addrs) == 0 {
+		return
+	}
+	var filters []netlink.CustomConntrackFilter
+	for _, a := range addrs {
+		f := &netlink.ConntrackFilter{}
+		if f.AddIP(netlink.ConntrackReplySrcIP, a.AsSlice()) == nil {
+			filters = append(filters, f)
+		}
+	}
+	_, _ = n.nl.ConntrackDeleteFilters(netlink.ConntrackTable, unix.AF_INET, filters...)
 }

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -39,6 +40,9 @@ type Network struct {
 	search []string
 	up     map[string]bool // attachments seen complete by this process
 	ports  []mapping
+
+	closing chan struct{} // closed by Close
+	reapers sync.WaitGroup
 }
 
 // New opens a worker's network. It changes nothing on the machine but making its directories.
@@ -68,7 +72,7 @@ func New(o Options) (*Network, error) {
 		host.Close()
 		return nil, unsupported(fmt.Errorf("hostnet: open netlink: %w", err))
 	}
-	return &Network{opts: o, host: host, nl: nl, state: st, busy: make(chan struct{}, 1), up: map[string]bool{}}, nil
+	return &Network{opts: o, host: host, nl: nl, state: st, busy: make(chan struct{}, 1), up: map[string]bool{}, closing: make(chan struct{})}, nil
 }
 
 func (n *Network) lock(ctx context.Context) error {
@@ -90,6 +94,8 @@ func (n *Network) Close() error {
 	defer func() { <-n.busy }()
 	if !n.closed {
 		n.closed = true
+		close(n.closing)
+		n.reapers.Wait()
 		n.nl.Close()
 		n.host.Close()
 	}
@@ -116,13 +122,25 @@ func (n *Network) Set(ctx context.Context, c Config) (map[string]skerry.Attachme
 		wanted[w.ID] = true
 	}
 	changed := false
+	var cables []int
+	var stale []netip.Addr
 	for _, id := range n.known() {
-		if !wanted[id] {
-			changed = true
-			if err := n.detach(id); err != nil {
-				errs = append(errs, &AttachError{id, err})
-			}
+		if wanted[id] {
+			continue
 		}
+		changed = true
+		if slices.ContainsFunc(n.ports, func(m mapping) bool { return m.id == id && m.Proto == UDP }) {
+			stale = append(stale, n.state.Addrs[id])
+		}
+		cable, err := n.detach(id)
+		if err != nil {
+			errs = append(errs, &AttachError{id, err})
+		} else if cable != 0 {
+			cables = append(cables, cable)
+		}
+	}
+	if len(cables) > 0 {
+		n.reapers.Go(func() { n.reap(cables) })
 	}
 	failed := map[string]bool{}
 	fail := func(id string, err error) {
@@ -170,6 +188,7 @@ func (n *Network) Set(ctx context.Context, c Config) (map[string]skerry.Attachme
 			fail(id, err)
 		}
 	}
+	n.forgetFlows(stale)
 	out := map[string]skerry.Attachment{}
 	for _, w := range c.Attachments {
 		if !failed[w.ID] {
@@ -238,24 +257,29 @@ func (n *Network) CleanUp(ctx context.Context) error {
 		return err
 	}
 	defer func() { <-n.busy }()
-	var errs []error
-	links, err := n.nl.LinkList()
-	if err != nil {
-		errs = append(errs, fmt.Errorf("list interfaces: %w", err))
-	}
-	for _, l := range links {
-		name := l.Attrs().Name
-		if name == n.opts.bridge() || strings.HasPrefix(name, n.opts.prefix()+".") {
-			if err := n.nl.LinkDel(l); err != nil && !gone(err) {
-				errs = append(errs, fmt.Errorf("delete interface %s: %w", name, err))
-			}
-		}
-	}
-	errs = append(errs, n.dropTable())
+	n.reapers.Wait()
+	errs := []error{n.dropTable()}
 	entries, _ := os.ReadDir(n.opts.RunDir)
 	for _, e := range entries {
 		if validID(e.Name()) {
 			errs = append(errs, removeNS(n.path(e.Name())))
+		}
+	}
+	links, err := n.nl.LinkList()
+	if err != nil {
+		errs = append(errs, fmt.Errorf("list interfaces: %w", err))
+	}
+	var cables []int
+	for _, l := range links {
+		if strings.HasPrefix(l.Attrs().Name, n.opts.prefix()+".") {
+			cables = append(cables, l.Attrs().Index)
+		}
+	}
+	n.reap(cables)
+	if l, err := n.nl.LinkByName(n.opts.bridge()); err == nil {
+		err = n.nl.LinkDel(l)
+		if err != nil && !gone(err) {
+			errs = append(errs, fmt.Errorf("delete bridge %s: %w", n.opts.bridge(), err))
 		}
 	}
 	if err := os.Remove(stateFile(&n.opts)); err != nil && !errors.Is(err, os.ErrNotExist) {

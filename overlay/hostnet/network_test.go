@@ -401,6 +401,7 @@ func TestSetIsIdempotentAndForgets(t *testing.T) {
 	if len(less) != 1 || less["b"].Addresses[0] != first["b"].Addresses[0] {
 		t.Errorf("%v", less)
 	}
+	n.reapers.Wait()
 	p := s.picture(t)
 	if strings.Count(p, "\n"+n.opts.prefix()+".") != 1 || strings.Contains(p, "dnat to") {
 		t.Errorf("more than one cable, or a port, is left:\n%s", p)
@@ -536,6 +537,21 @@ func TestCrashThenCleanUp(t *testing.T) {
 		t.Errorf("left over:\n%s", after)
 	}
 	s.nothingLeft(t, o)
+}
+
+// TestHeldNamespace removes an instance of which a process is still there.
+func TestHeldNamespace(t *testing.T) {
+	s := newSite(t)
+	n := s.open(t, s.options("w1"))
+	as, err := n.Set(t.Context(), wants("a"))
+	must(t, err)
+	open(t, as["a"].NetNS) // as good as a process
+	_, err = n.Set(t.Context(), Config{})
+	must(t, err)
+	n.reapers.Wait()
+	if p := s.picture(t); strings.Contains(p, n.opts.prefix()+".") {
+		t.Errorf("the cable is still there:\n%s", p)
+	}
 }
 
 func TestWorkersOnOneHost(t *testing.T) {
