@@ -11,10 +11,14 @@ import (
 	"testing"
 
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/runtime/internal/cgroup"
 	"skerry.dev/skerry/runtime/runtimetest"
 )
 
-func cgroupParent() string { return fmt.Sprintf("skerry-test-native-%d", os.Getuid()) }
+const parentEnv = "SKERRY_NATIVE_TEST_CGROUP"
+
+// cgroupParent is this run's own; the agents that the suite kills inherit it.
+func cgroupParent() string { return os.Getenv(parentEnv) }
 
 const shimEnv = "SKERRY_NATIVE_TEST_SHIM"
 
@@ -46,7 +50,17 @@ func run(m *testing.M) int {
 		return 1
 	}
 	os.Setenv(shimEnv, shim)
-	return m.Run()
+	os.Setenv(parentEnv, fmt.Sprintf("skerry-test-native-%d", os.Getpid()))
+	code := m.Run()
+	tree, err := cgroup.Open()
+	if err == nil {
+		err = tree.Group(cgroupParent()).Remove()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	return code
 }
 
 func TestConformance(t *testing.T) {

@@ -112,7 +112,7 @@ func benchDriver(b *testing.B, program string) (*Driver, string) {
 	if lookPath(program) == "" {
 		b.Skip(&runtime.Unsupported{Driver: "oci", Reason: program + " is not installed"})
 	}
-	d, err := New(Options{Dir: b.TempDir(), CgroupParent: cgroupParent() + "-bench", Runtimes: []string{program}})
+	d, err := New(Options{Dir: b.TempDir(), CgroupParent: cgroupParent() + "/bench", Runtimes: []string{program}})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func copyBundle(b *testing.B, from, to, image string) {
 	if err := json.Unmarshal(data, &c); err != nil {
 		b.Fatal(err)
 	}
-	c.Root.Path, c.Linux.CgroupsPath = image, "/"+cgroupParent()+"-bench/bare"
+	c.Root.Path, c.Linux.CgroupsPath = image, "/"+cgroupParent()+"/bench/bare"
 	if data, err = json.Marshal(c); err != nil {
 		b.Fatal(err)
 	}

@@ -13,12 +13,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/runtime/internal/cgroup"
 	"skerry.dev/skerry/runtime/runtimetest"
 )
 
 const runtimeEnv = "SKERRY_OCI_TEST_RUNTIME"
 
-func cgroupParent() string { return fmt.Sprintf("skerry-test-oci-%d", os.Getuid()) }
+const parentEnv = "SKERRY_OCI_TEST_CGROUP"
+
+// cgroupParent is this run's own; the agents that the suite kills inherit it.
+func cgroupParent() string { return os.Getenv(parentEnv) }
 
 func open(dir string) (runtime.Driver, error) {
 	var rts []string
@@ -38,7 +42,22 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	os.Exit(m.Run())
+	os.Setenv(parentEnv, fmt.Sprintf("skerry-test-oci-%d", os.Getpid()))
+	code := m.Run()
+	if err := removeParent(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// removeParent fails when a test has left something running.
+func removeParent() error {
+	tree, err := cgroup.Open()
+	if err != nil {
+		return err
+	}
+	return tree.Group(cgroupParent()).Remove()
 }
 
 // inner runs the tests in a mount namespace, so that crun's missing hierarchy can be mounted for them alone, and nothing
