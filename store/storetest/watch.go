@@ -161,9 +161,14 @@ func testCompactLive(t *testing.T, e *env) {
 	c := e.s.(store.Compacter)
 	rev := e.put(t, "a", "0")
 	enough, n := errors.New("enough"), 0
-	started := make(chan struct{}, 1)
+	started, written := make(chan struct{}, 1), make(chan struct{})
 	go func() {
-		<-started
+		defer close(written)
+		select {
+		case <-started:
+		case <-e.ctx.Done():
+			return
+		}
 		for i := 1; i < 30; i++ {
 			r, err := e.s.Commit(e.ctx, []store.Op{{Key: "a", Value: []byte(fmt.Sprint(i))}})
 			if err == nil && i%10 == 0 {
@@ -190,6 +195,7 @@ func testCompactLive(t *testing.T, e *env) {
 		}
 		return nil
 	})
+	<-written
 	// A watcher that keeps up sees all; one that does not is told so. It never sees a hole.
 	if !errors.Is(err, enough) && !errors.Is(err, store.ErrCompacted) {
 		t.Error(err)
