@@ -239,7 +239,7 @@ func (c *Client) session(ctx context.Context, addr string) (up bool, err error) 
 	p := &Peer{id: id, hello: h, welcome: w, conn: conn, raw: raw, codec: c.codec, stats: &c.stats, keepAlive: keep,
 		maxQueue: c.cfg.MaxQueue, down: make(chan struct{})}
 	p.ready.Store(true)
-	p.streams.init(p, func(ctx context.Context) error { return c.dialStreams(ctx, p, addr) })
+	p.streams.init(p, &c.wg, func(ctx context.Context) error { return c.dialStreams(ctx, p, addr) })
 	now := time.Now().UnixNano()
 	p.lastRecv.Store(now)
 	p.lastSent.Store(now)
@@ -299,7 +299,7 @@ func (c *Client) dialStreams(ctx context.Context, p *Peer, addr string) error {
 		raw.Close()
 		return err
 	}
-	if err := p.streams.attach(sess, raw, c.cfg.Streams, c.cfg.MaxStreams, &c.wg, c.cfg.Log); err != nil {
+	if err := p.streams.attach(sess, raw, c.cfg.Streams, c.cfg.MaxStreams, c.cfg.Log); err != nil {
 		return err
 	}
 	c.wg.Add(1)

@@ -238,10 +238,10 @@ func (p *Peer) pong(nonce uint64, now time.Time) {
 		return
 	}
 	delete(p.pings, nonce)
-	close(done)
 	if nonce == p.nonce {
 		p.rtt.Store(int64(now.Sub(p.pingAt)))
 	}
+	close(done)
 }
 
 // Ping measures the round trip. The error is that of ctx or says that the connection is closed.

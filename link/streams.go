@@ -45,6 +45,7 @@ type streamSide struct {
 	peer   *Peer
 	dial   func(ctx context.Context) error // child only: connects and attaches
 	dialMu sync.Mutex                      // one dial at a time; taken before mu
+	wg     *sync.WaitGroup                 // of the Server or Client, which waits for every goroutine here
 
 	mu      sync.Mutex
 	session *yamux.Session
@@ -53,8 +54,8 @@ type streamSide struct {
 	closed  bool
 }
 
-func (s *streamSide) init(p *Peer, dial func(context.Context) error) {
-	s.peer, s.dial, s.arrived = p, dial, make(chan struct{})
+func (s *streamSide) init(p *Peer, wg *sync.WaitGroup, dial func(context.Context) error) {
+	s.peer, s.wg, s.dial, s.arrived = p, wg, dial, make(chan struct{})
 }
 
 func (s *streamSide) close() {
@@ -69,7 +70,12 @@ func (s *streamSide) dropLocked() {
 		return
 	}
 	s.raw.Close() // first, so that nobody waits for a farewell
-	go s.session.Close()
+	sess := s.session
+	s.wg.Add(1)
+	go func() {
+		defer s.wg.Done()
+		sess.Close()
+	}()
 	s.session, s.raw = nil, nil
 	s.arrived = make(chan struct{})
 }
@@ -88,7 +94,8 @@ func (s *streamSide) live() (*yamux.Session, <-chan struct{}, error) {
 }
 
 // attach takes a new session into use and serves the streams that the other side opens.
-func (s *streamSide) attach(sess *yamux.Session, raw net.Conn, mux *StreamMux, maxStreams int, wg *sync.WaitGroup, log *slog.Logger) error {
+func (s *streamSide) attach(sess *yamux.Session, raw net.Conn, mux *StreamMux, maxStreams int, log *slog.Logger) error {
+	wg := s.wg
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
@@ -161,10 +168,20 @@ func (s *streamSide) asked(p *Peer) {
 		p.fail(&Error{Reason: ReasonMalformed, Err: errOutOfPlace})
 		return
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), DefaultHandshakeTimeout)
+	s.wg.Add(2)
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), DefaultHandshakeTimeout)
+		defer s.wg.Done()
 		defer cancel()
 		s.get(ctx) // a failure shows at the parent, which asks again
+	}()
+	go func() {
+		defer s.wg.Done()
+		select {
+		case <-p.down:
+			cancel()
+		case <-ctx.Done():
+		}
 	}()
 }
 
@@ -291,5 +308,5 @@ func (s *Server) streamHello(ctx context.Context, raw, conn net.Conn, id skerry.
 	if err != nil {
 		return err
 	}
-	return p.streams.attach(sess, raw, s.cfg.Streams, s.cfg.MaxStreams, &s.wg, s.cfg.Log)
+	return p.streams.attach(sess, raw, s.cfg.Streams, s.cfg.MaxStreams, s.cfg.Log)
 }
