@@ -3,10 +3,12 @@
 package oci
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"syscall"
 	"testing"
 
@@ -76,23 +78,45 @@ func inner() int {
 	return cmd.ProcessState.ExitCode()
 }
 
-// prepare binds the one controller that crun 1.8 misses on a hybrid machine, as Check advises an operator to do.
+// prepare binds the one controller that crun 1.8 misses on a hybrid machine, as Check advises an operator to do. It does
+// so in a copy of the directory of hierarchies, so that the machine's own stays as it is.
 func prepare() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return err
 	}
+	const root = "/sys/fs/cgroup"
 	var fs unix.Statfs_t
-	if err := unix.Statfs("/sys/fs/cgroup/unified", &fs); err != nil {
+	if err := unix.Statfs(root+"/unified", &fs); err != nil || fs.Type != unix.CGROUP2_SUPER_MAGIC {
 		return nil // not hybrid
 	}
-	const dir = "/sys/fs/cgroup/hugetlb"
-	if _, err := os.Stat(dir + "/tasks"); err == nil {
+	if unix.Statfs(root+"/hugetlb", &fs) == nil && fs.Type == unix.CGROUP_SUPER_MAGIC {
 		return nil
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	copied, err := os.MkdirTemp("", "cgroup")
+	if err != nil {
 		return err
 	}
-	return unix.Mount("cgroup", dir, "cgroup", 0, "hugetlb")
+	defer os.Remove(copied)
+	if err := unix.Mount("tmpfs", copied, "tmpfs", 0, "mode=755"); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		from, to := filepath.Join(root, e.Name()), filepath.Join(copied, e.Name())
+		if !e.IsDir() || e.Name() == "hugetlb" {
+			continue
+		}
+		if err := errors.Join(os.Mkdir(to, 0o755), unix.Mount(from, to, "", unix.MS_BIND, "")); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(os.Mkdir(copied+"/hugetlb", 0o755), unix.Mount("cgroup", copied+"/hugetlb", "cgroup", 0, "hugetlb")); err != nil {
+		return err
+	}
+	return unix.Mount(copied, root, "", unix.MS_MOVE, "")
 }
 
 func TestConformance(t *testing.T) {

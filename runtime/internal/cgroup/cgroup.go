@@ -391,7 +391,34 @@ func (g Group) Remove() error {
 			}
 		}
 	}
+	for _, d := range g.shams() {
+		if err := os.RemoveAll(d); err != nil {
+			errs = append(errs, err)
+		}
+	}
 	return errors.Join(errs...)
+}
+
+// shams are directories that look like the group and are none: crun makes its groups below the mount point of every
+// hierarchy the kernel names, also where that is an ordinary directory because the hierarchy is mounted elsewhere.
+func (g Group) shams() []string {
+	var out []string
+	if g.t.unified || g.path == "" {
+		return nil
+	}
+	for _, m := range g.t.mounts {
+		entries, _ := os.ReadDir(filepath.Dir(m))
+		for _, e := range entries {
+			d := filepath.Join(filepath.Dir(m), e.Name(), g.path)
+			var st unix.Statfs_t
+			// Exactly the file system on which the hierarchies' mount points stand.
+			if e.IsDir() && unix.Statfs(d, &st) == nil && st.Type == unix.TMPFS_MAGIC && !slices.Contains(out, d) {
+				out = append(out, d)
+			}
+		}
+		break
+	}
+	return out
 }
 
 // rmdir retries for a moment: the kernel lets go of a group shortly after its last process is gone.

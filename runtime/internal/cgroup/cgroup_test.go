@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"skerry.dev/skerry"
 )
 
@@ -145,4 +147,30 @@ func FuzzParse(f *testing.F) {
 		parseIOStat(text)
 		parseBlkio(text)
 	})
+}
+
+// TestShams has a directory beside the hierarchies in which a runtime took an ordinary directory for a group.
+func TestShams(t *testing.T) {
+	root := t.TempDir()
+	if err := unix.Mount("tmpfs", root, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount(root, unix.MNT_DETACH)
+	for _, d := range []string{"memory", "hugetlb/skerry/a/b", "hugetlb/skerry/c"} {
+		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(root, "hugetlb/skerry/a/cgroup.procs"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	tree := &Tree{mounts: map[string]string{"memory": filepath.Join(root, "memory")}}
+	if err := tree.Group("skerry/a").Remove(); err != nil {
+		t.Error(err)
+	}
+	for d, want := range map[string]bool{"hugetlb/skerry/a": false, "hugetlb/skerry/c": true, "memory": true} {
+		if _, err := os.Stat(filepath.Join(root, d)); (err == nil) != want {
+			t.Errorf("%s: %v", d, err)
+		}
+	}
 }
