@@ -103,7 +103,7 @@ func newSite(t testing.TB, name string, tier skerry.Tier, tweak func(*link.Serve
 	s := &site{t: t, rec: newRecorder(t), mux: &link.StreamMux{}, clones: make(chan string, 16)}
 	acfg := auth.AuthorityConfig{Site: name, Tier: tier, Store: st}
 	cfg := link.ServerConfig{
-		Handler: s.rec, Streams: s.mux, KeepAlive: time.Second, Features: []string{"a", "b"},
+		Handler: s.rec, Streams: s.mux, KeepAlive: 10 * time.Second, Features: []string{"a", "b"},
 		Welcome: func(p *link.Peer) (*skerry.Welcome, error) {
 			return &skerry.Welcome{Tier: tier, Name: name, Version: "test", Incarnation: "i1"}, nil
 		},

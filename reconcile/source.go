@@ -150,11 +150,17 @@ func (s *Source) since(base skerry.Generation) []skerry.SetItem {
 }
 
 // Reincarnate begins a new life of the set, as after a restored backup or a take-over: same items, no memory of
-// deletions. The peer will keep what the set does not know as orphans until they are named or deleted.
+// deletions. The peer will keep what the set does not know as orphans until they are named or deleted. It may be called
+// at every start with the incarnation of the store: a set that lives in it already, or in a life that it began by
+// itself within it ("x~1700000000" in "x"), stays as it is.
 func (s *Source) Reincarnate(inc skerry.Incarnation) {
-	if inc == s.inc {
+	if base, _ := lives(s.inc); inc == s.inc || string(inc) == base {
 		return
 	}
+	s.begin(inc)
+}
+
+func (s *Source) begin(inc skerry.Incarnation) {
 	s.inc = inc
 	s.gen++
 	s.floor = s.gen

@@ -223,7 +223,7 @@ func (s *Source) rolledBack(now time.Time, inc skerry.Incarnation, peer skerry.G
 	if peer > s.gen && peer < 1<<62 { // a peer's absurd number must not exhaust ours
 		s.gen = peer
 	}
-	s.Reincarnate(nextIncarnation(now, s.inc, inc))
+	s.begin(nextIncarnation(now, s.inc, inc))
 }
 
 func (p *peerState) progress(now time.Time) {

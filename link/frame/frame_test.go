@@ -124,6 +124,27 @@ func TestEveryTypeHasASample(t *testing.T) {
 	}
 }
 
+// TestProtocolIsDocumented fails when docs/PROTOCOL.md does not name a message or a refusal that peers may see.
+func TestProtocolIsDocumented(t *testing.T) {
+	b, err := os.ReadFile("../../docs/PROTOCOL.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range samples() {
+		if name := reflect.TypeOf(m).Elem().Name(); !strings.Contains(string(b), name) {
+			t.Errorf("docs/PROTOCOL.md does not mention %s", name)
+		}
+	}
+	for _, c := range []skerry.RefuseCode{skerry.RefuseProtocol, skerry.RefuseFeature, skerry.RefuseIdentity, skerry.RefuseExpired, skerry.RefuseRevoked,
+		skerry.RefuseUnknown, skerry.RefuseClone, skerry.RefuseTokenUsed, skerry.RefuseTokenExpired, skerry.RefuseTokenUnknown, skerry.RefuseTokenRole,
+		skerry.RefuseTokenName, skerry.RefuseNameTaken, skerry.RefuseMalformed, skerry.RefuseBusy, skerry.RefuseStreamKind, skerry.RefuseNotAuthorised,
+		skerry.RefuseInternal} {
+		if !strings.Contains(string(b), "`"+string(c)+"`") {
+			t.Errorf("docs/PROTOCOL.md does not explain the refusal %s", c)
+		}
+	}
+}
+
 func TestUnknownFieldsAreIgnored(t *testing.T) {
 	c := frame.NewCodec()
 	m, err := c.Decode(skerry.FramePing, []byte{0xa2, 0x01, 0x07, 0x18, 0x63, 0x82, 0x01, 0x61, 'x'})

@@ -1,0 +1,92 @@
+package reconcile
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+func TestReincarnateAtEveryStart(t *testing.T) {
+	s := NewSource("s", "p/", "x", Options{})
+	s.Connect(time.Unix(1000, 0), skerry.SetAck{Set: "s", Incarnation: "x", Gen: 9}) // the peer is ahead: rolled back
+	if s.Incarnation() != "x~1000" || s.Gen() <= 9 {
+		t.Fatalf("%s/%d", s.Incarnation(), s.Gen())
+	}
+	gen := s.Gen()
+	if s.Reincarnate("x"); s.Incarnation() != "x~1000" || s.Gen() != gen {
+		t.Errorf("an ordinary start made it %s/%d", s.Incarnation(), s.Gen())
+	}
+	if s.Reincarnate("y"); s.Incarnation() != "y" || s.Gen() <= gen {
+		t.Errorf("a restore made it %s/%d", s.Incarnation(), s.Gen())
+	}
+}
+
+func TestTooLarge(t *testing.T) {
+	s := NewSource("s", "p/", "x", Options{MaxItem: 10})
+	var e *TooLargeError
+	if _, err := s.Put("key", make([]byte, 8)); !errors.As(err, &e) || s.Len() != 0 || e.Size != 11 {
+		t.Errorf("%v", err)
+	}
+	o := NewOutbox("x", "o/", OutboxLimits{}, Options{MaxItem: 10})
+	if _, err := o.Append(make([]byte, 11)); !errors.As(err, &e) || o.Len() != 0 {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestDueSaysWhenToComeBack(t *testing.T) {
+	now := time.Unix(1000, 0)
+	s := NewSource("s", "p/", "x", Options{Resend: 5 * time.Second, MaxResend: 20 * time.Second})
+	s.Put("a", []byte("1"))
+	if !s.Due().IsZero() {
+		t.Error("due without a peer")
+	}
+	s.Connect(now, skerry.SetAck{})
+	for _, wait := range []time.Duration{5, 10, 20, 20} {
+		if n := len(s.Next(now)); n != 1 {
+			t.Fatalf("%d frames", n)
+		}
+		due := s.Due()
+		if due.Sub(now) != wait*time.Second {
+			t.Fatalf("due after %s, want %d s", due.Sub(now), wait)
+		}
+		if n := len(s.Next(due.Add(-1))); n != 0 {
+			t.Fatal("sent again too early")
+		}
+		now = due
+	}
+}
+
+// BenchmarkChange is one change of a set of 1,000 items, with its delta and acknowledgement.
+func BenchmarkChange(b *testing.B) {
+	now := time.Unix(0, 0)
+	s, r := NewSource("s", "s/", "x", Options{}), NewReplica("s", "r/", Options{})
+	value := make([]byte, 500)
+	for i := range 1000 {
+		s.Put(string(rune('a'+i)), value)
+	}
+	s.Connect(now, r.State())
+	turn := func() {
+		s.Flush()
+		for _, m := range s.Next(now) {
+			for _, reply := range r.Apply(m).Reply {
+				s.Handle(now, reply)
+			}
+		}
+		r.Flush()
+	}
+	for !s.Settled() {
+		turn()
+	}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		value := make([]byte, 500)
+		value[0], value[1], value[2] = byte(i), byte(i>>8), byte(i>>16)|1
+		s.Put(string(rune('a'+i%1000)), value)
+		turn()
+	}
+	if !s.Settled() {
+		b.Fatal("not settled")
+	}
+}
