@@ -257,10 +257,10 @@ func (c *Client) session(ctx context.Context, addr string) (up bool, err error) 
 	c.cfg.Handler.Up(p)
 	e := p.read(c.cfg.Handler, c.cfg.FrameRate)
 	c.peer.Store(nil)
-	c.cfg.Handler.Down(p, e)
-	close(p.down)
 	c.stats.Live.Add(-1)
 	c.stats.end(e.Reason)
+	c.cfg.Handler.Down(p, e)
+	close(p.down)
 	return true, e
 }
 

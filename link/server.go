@@ -336,9 +336,9 @@ func (s *Server) run(p *Peer) {
 	s.stats.Live.Add(1)
 	s.cfg.Handler.Up(p)
 	err := p.read(s.cfg.Handler, s.cfg.FrameRate)
-	s.cfg.Handler.Down(p, err)
 	s.stats.Live.Add(-1)
 	s.stats.end(err.Reason)
+	s.cfg.Handler.Down(p, err)
 	s.release(p)
 }
 
