@@ -179,7 +179,10 @@ func (d *Driver) CleanUp(ctx context.Context) error {
 	for _, h := range d.tasks.List() {
 		errs = append(errs, d.Remove(ctx, h))
 	}
-	errs = append(errs, d.tasks.Tree().Group(d.opts.CgroupParent).Remove())
+	// Another driver may have tasks below the same parent; the last one to clean up removes it.
+	if err := d.tasks.Tree().Group(d.opts.CgroupParent).Remove(); !errors.Is(err, unix.EBUSY) {
+		errs = append(errs, err)
+	}
 	return errors.Join(errs...)
 }
 
