@@ -227,6 +227,9 @@ func suggest(name string, known []string) string {
 		if strings.EqualFold(k, name) {
 			return fmt.Sprintf("did you mean %q?", k)
 		}
+		if len(name) >= 3 && (strings.HasPrefix(k, name) || strings.HasPrefix(name, k) && len(k) >= 3) {
+			return fmt.Sprintf("did you mean %q?", k)
+		}
 		if n := editDistance(strings.ToLower(name), strings.ToLower(k)); n < dist {
 			best, dist = k, n
 		}

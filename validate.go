@@ -38,7 +38,23 @@ func (c *checker) oneOf(path, s string, allowed ...string) {
 	}
 }
 
+// laterValues are values that a field will take and this version refuses by name.
+var laterValues = map[string]string{
+	"vm": "virtual machines come with the other runtimes", "microvm": "virtual machines come with the other runtimes",
+	"unikernel": "unikernels come with the other runtimes", "wasm": "WebAssembly comes with the other runtimes",
+	"containerd": "containerd comes with the other runtimes", "gvisor": "gVisor comes with the other runtimes",
+	"sandboxed": "it comes with the other runtimes", "hardware": "it comes with the other runtimes",
+	"ldp": "LDP comes with the placement policies", "spread": "it comes with the placement policies", "pack": "it comes with the placement policies",
+	"keep-original": "it comes with failure handling", "keep-best": "it comes with failure handling",
+}
+
 func suggestValue(s string, allowed []string) string {
+	if why, later := laterValues[s]; later {
+		return "not supported by this version: " + why
+	}
+	if strings.HasPrefix(s, "stopAfter") {
+		return "not supported by this version: it comes with failure handling"
+	}
 	for _, a := range allowed {
 		if editDistance(strings.ToLower(s), strings.ToLower(a)) <= 2 {
 			return fmt.Sprintf("did you mean %q?", a)

@@ -1,0 +1,132 @@
+package skerry
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "rewrite golden files")
+
+// Each file of testdata/manifests holds a manifest, a line of dashes and what a user is told of it.
+func TestManifests(t *testing.T) {
+	files, err := filepath.Glob("testdata/manifests/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no manifests", err)
+	}
+	for _, f := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(f), ".txt"), func(t *testing.T) {
+			data, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			in, want, _ := strings.Cut(string(data), "\n----\n")
+			got := tell(in)
+			if *update {
+				if err := os.WriteFile(f, []byte(in+"\n----\n"+got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if got != want {
+				t.Errorf("got:\n%s\nwant:\n%s", got, want)
+			}
+		})
+	}
+}
+
+func tell(in string) string {
+	app, err := DecodeApplication([]byte(in))
+	if err == nil {
+		err = app.Validate()
+	}
+	if err == nil {
+		app.SetDefaults()
+		err2 := app.Validate()
+		if err2 != nil {
+			return "defaults break it: " + err2.Error() + "\n"
+		}
+		return "ok\n"
+	}
+	var e *Error
+	if !errors.As(err, &e) {
+		return "not an *Error: " + err.Error() + "\n"
+	}
+	return string(e.Code) + ": " + e.Error() + "\n"
+}
+
+func TestTooLargeAndNotUTF8(t *testing.T) {
+	_, err := DecodeApplication(bytes.Repeat([]byte(" "), MaxManifest+1))
+	if AsError(err).Code != CodeTooLarge {
+		t.Error(err)
+	}
+	_, err = DecodeApplication([]byte("{\"kind\": \"\xff\"}"))
+	if AsError(err).Code != CodeInvalid || AsError(err).Hint == "" {
+		t.Error(err)
+	}
+}
+
+func TestRevision(t *testing.T) {
+	two, three := 2, 3
+	a := ServiceSpec{Name: "web", Replicas: &two}
+	b := ServiceSpec{Name: "web", Replicas: &three, Update: UpdateSpec{Strategy: "recreate"}}
+	if a.Revision() != b.Revision() {
+		t.Error("the number of instances makes a new revision")
+	}
+	b.Image = "web:2"
+	if a.Revision() == b.Revision() {
+		t.Error("another image is the same revision")
+	}
+}
+
+func TestNeedCountsContainers(t *testing.T) {
+	s := ServiceSpec{Resources: Resources{CPU: 500, Memory: 64 * MiB}}
+	s.Sidecars = []SideContainer{{Resources: Resources{CPU: 100, Memory: 16 * MiB}}}
+	s.Init = []SideContainer{{Resources: Resources{CPU: 2000, Memory: 8 * MiB}}}
+	if n := s.Need(); n.CPU != 2000 || n.Memory != 80*MiB {
+		t.Errorf("%+v", n)
+	}
+}
+
+func FuzzDecodeApplication(f *testing.F) {
+	files, _ := filepath.Glob("testdata/manifests/*.txt")
+	for _, name := range files {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		in, _, _ := strings.Cut(string(data), "\n----\n")
+		f.Add([]byte(in))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		app, err := DecodeApplication(data)
+		if err != nil {
+			return
+		}
+		if app.Validate() != nil {
+			return
+		}
+		app.SetDefaults()
+		if err := app.Validate(); err != nil {
+			t.Fatalf("defaults break a valid manifest: %v", err)
+		}
+		// What is stored must read back the same.
+		out, err := json.Marshal(app)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := DecodeApplication(out)
+		if err != nil {
+			t.Fatalf("does not read back: %v\n%s", err, out)
+		}
+		out2, err := json.Marshal(again)
+		if err != nil || !bytes.Equal(out, out2) {
+			t.Fatalf("changes when read back:\n%s\n%s", out, out2)
+		}
+	})
+}
