@@ -322,5 +322,5 @@ func (d *Driver) Exec(ctx context.Context, h runtime.Handle, spec runtime.ExecSp
 	cmd := exec.Command(d.opts.Shim[0], slices.Concat(d.opts.Shim[1:], []string{"exec"})...)
 	cmd.Env = []string{defaultPath}
 	cmd.ExtraFiles = []*os.File{r}
-	return tty.Run(ctx, cmd, spec, nil)
+	return tty.Run(ctx, cmd, spec, tty.First(spec), nil)
 }

@@ -45,6 +45,10 @@ func (d *Driver) Exec(ctx context.Context, h runtime.Handle, spec runtime.ExecSp
 	p := config.Process
 	p.Args, p.Terminal, p.ConsoleSize = spec.Args, spec.TTY, nil
 	p.Env = append(p.Env, spec.Env...)
+	first := tty.First(spec)
+	if first != nil {
+		p.ConsoleSize = &specs.Box{Height: uint(first.Rows), Width: uint(first.Cols)}
+	}
 	if spec.Dir != "" {
 		if !path.IsAbs(spec.Dir) {
 			return -1, &runtime.InvalidSpec{Field: "dir", Reason: fmt.Sprintf("%q is not absolute; begin it with /", spec.Dir)}
@@ -79,5 +83,5 @@ func (d *Driver) Exec(ctx context.Context, h runtime.Handle, spec runtime.ExecSp
 			_ = monitor.Identify(pid).Signal(unix.SIGKILL)
 		}
 	}
-	return tty.Run(ctx, cmd, spec, kill)
+	return tty.Run(ctx, cmd, spec, first, kill)
 }

@@ -51,10 +51,26 @@ func resize(f *os.File, w runtime.WinSize) {
 	}
 }
 
-// Run starts cmd and waits for it. When ctx ends, kill is called, then the command itself is killed.
-func Run(ctx context.Context, cmd *exec.Cmd, spec runtime.ExecSpec, kill func()) (int, error) {
+// First takes the terminal's first size from an exec's channel, when it is there already; the program is to find it
+// when it begins.
+func First(spec runtime.ExecSpec) *runtime.WinSize {
+	if !spec.TTY {
+		return nil
+	}
+	select {
+	case w, ok := <-spec.Resize:
+		if ok {
+			return &w
+		}
+	default:
+	}
+	return nil
+}
+
+// Run starts cmd and waits for it; first is what First gave. When ctx ends, kill is called, then the command itself is killed.
+func Run(ctx context.Context, cmd *exec.Cmd, spec runtime.ExecSpec, first *runtime.WinSize, kill func()) (int, error) {
 	if spec.TTY {
-		return runTTY(ctx, cmd, spec, kill)
+		return runTTY(ctx, cmd, spec, first, kill)
 	}
 	cmd.Stdout, cmd.Stderr = spec.Stdout, spec.Stderr
 	// What the command left behind may keep the pipes open; its output is not waited for longer than this.
@@ -79,7 +95,7 @@ func Run(ctx context.Context, cmd *exec.Cmd, spec runtime.ExecSpec, kill func())
 	return wait(ctx, cmd, kill)
 }
 
-func runTTY(ctx context.Context, cmd *exec.Cmd, spec runtime.ExecSpec, kill func()) (int, error) {
+func runTTY(ctx context.Context, cmd *exec.Cmd, spec runtime.ExecSpec, first *runtime.WinSize, kill func()) (int, error) {
 	master, slave, err := Open()
 	if err != nil {
 		return -1, err
@@ -90,13 +106,8 @@ func runTTY(ctx context.Context, cmd *exec.Cmd, spec runtime.ExecSpec, kill func
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
 	cmd.SysProcAttr.Setsid, cmd.SysProcAttr.Setctty = true, true
-	// The first size, when it is known already, must be there before the program asks for it.
-	select {
-	case w, ok := <-spec.Resize:
-		if ok {
-			resize(master, w)
-		}
-	default:
+	if first != nil {
+		resize(master, *first)
 	}
 	err = cmd.Start()
 	slave.Close()
