@@ -39,6 +39,8 @@ type site struct {
 	Cluster *node.Cluster
 	Worker  *node.Worker
 	log     *slog.Logger
+
+	stopAgent func()
 }
 
 func logger(t *testing.T) *slog.Logger {
@@ -97,20 +99,42 @@ func newSite(t *testing.T) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Worker, err = node.OpenWorker(ctx, node.WorkerConfig{Common: common("worker"), RunDir: filepath.Join(s.dir, "run"), CgroupParent: "skerry-e2e-" + filepath.Base(s.dir),
+	s.startWorker(token)
+	t.Cleanup(s.stopWorker)
+	return s
+}
+
+// startWorker starts the worker's agent; it may be stopped and started again over the same directory.
+func (s *site) startWorker(token string) {
+	s.t.Helper()
+	w, err := node.OpenWorker(s.t.Context(), node.WorkerConfig{Common: node.Common{Dir: filepath.Join(s.dir, "worker"), Log: s.log.With("role", "worker")},
+		RunDir: filepath.Join(s.dir, "run"), CgroupParent: "skerry-e2e-" + filepath.Base(filepath.Dir(s.dir)),
 		Join:  node.Join{Name: "w1", Token: token, Parent: []string{s.Cluster.LinkAddr().String()}},
 		Facts: worker.FactOptions{Address: "127.0.0.1"}})
 	if err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
-	w := s.Worker
-	s.run("worker", w.Run, func() error {
-		if err := w.CleanUp(context.Background()); err != nil {
-			t.Error("clean up:", err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	s.Worker = w
+	s.stopAgent = func() {
+		cancel()
+		if err := <-done; err != nil {
+			s.t.Error("worker:", err)
 		}
-		return w.Close()
-	})
-	return s
+	}
+}
+
+// stopWorker ends the agent and everything that it has on the machine.
+func (s *site) stopWorker() {
+	s.stopAgent()
+	if err := s.Worker.CleanUp(context.Background()); err != nil {
+		s.t.Error("clean up:", err)
+	}
+	if err := s.Worker.Close(); err != nil {
+		s.t.Error("close worker:", err)
+	}
 }
 
 func (s *site) await(what string, ok func() bool) {
