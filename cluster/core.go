@@ -400,12 +400,22 @@ func (c *Core) event(fx *skerry.Effects, now time.Time, p *placement, t skerry.E
 		Instance: p.A.ID, Worker: skerry.WorkerName(p.Worker), Cluster: skerry.ClusterName(c.opt.Name), Org: p.A.Org}
 	fx.Events = append(fx.Events, e)
 	if p.Origin == "root" && t == skerry.EventWarning {
-		e.Worker = ""
-		e.Text = strings.ReplaceAll(e.Text, p.Worker, "a worker")
+		e.Worker, e.Text = "", anonymous(e.Text, p.Worker)
+		if p.Group != "" {
+			e.Instance = p.Group // a copy's id names its worker
+		}
 		if _, err := c.Up.Events.Append(c.codec.Marshal(e)); err == nil {
 			return // an event that is too large to travel stays here
 		}
 	}
+}
+
+// anonymous takes a worker's name out of a text that leaves the site.
+func anonymous(text, worker string) string {
+	if worker == "" {
+		return text
+	}
+	return strings.ReplaceAll(text, worker, "a worker")
 }
 
 func sortedIDs[V any](m map[skerry.InstanceID]V) []skerry.InstanceID {

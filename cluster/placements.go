@@ -335,17 +335,15 @@ func (c *Core) tellUp(now time.Time, p *placement, fx *skerry.Effects) {
 		}
 		return
 	}
-	c.report(o, p.Worker)
+	o.Reason = anonymous(o.Reason, p.Worker)
+	c.report(o)
 }
 
-func (c *Core) report(o skerry.Observation, worker string) {
+func (c *Core) report(o skerry.Observation) {
 	o.Address = ""
 	o.Ports = slices.Clone(o.Ports)
 	for i := range o.Ports {
 		o.Ports[i].Address = ""
-	}
-	if worker != "" {
-		o.Reason = strings.ReplaceAll(o.Reason, worker, "a worker")
 	}
 	// An observation always fits: it has bounded texts and at most a few ports.
 	_, _ = c.Up.Observed.Put(skerry.AssignmentKey(o.ID), c.codec.Marshal(&o))

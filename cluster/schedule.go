@@ -209,7 +209,7 @@ func (c *Core) tellGroup(now time.Time, g *group, fx *skerry.Effects) {
 		case p.Obs.Ready:
 			o.Have++
 		case p.Obs.Reason != "" && o.Reason == "":
-			o.Reason = p.Obs.Reason
+			o.Reason = anonymous(p.Obs.Reason, p.Worker)
 		}
 		if p.Obs.State == skerry.Running {
 			o.State = skerry.Running
@@ -231,6 +231,5 @@ func (c *Core) tellGroupAs(now time.Time, g *group, o skerry.Observation, fx *sk
 		c.Apps.Observe(now, Self, o, fx)
 		return
 	}
-	names := ""
-	c.report(o, names)
+	c.report(o)
 }

@@ -13,6 +13,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/link/frame"
 	"skerry.dev/skerry/root"
 	"skerry.dev/skerry/sched"
 	"skerry.dev/skerry/worker"
@@ -37,6 +38,7 @@ type World struct {
 	seed  uint64
 	cut   map[string]bool
 	epoch map[string]uint64 // of a link; frames of an older connection are lost
+	tap   func(from, to *Node, msg skerry.Message)
 }
 
 // Machine is the behaviour of the simulated machines.
@@ -383,6 +385,9 @@ func (w *World) deliver(n *Node, s skerry.Outgoing) {
 		if !to.Up || w.epoch[link.Name] != epoch || w.cut[link.Name] {
 			return
 		}
+		if w.tap != nil {
+			w.tap(n, to, msg)
+		}
 		switch {
 		case to == w.Root:
 			w.Do(to, root.ChildFrame{Name: n.Name, Msg: msg})
@@ -394,6 +399,15 @@ func (w *World) deliver(n *Node, s skerry.Outgoing) {
 			w.Do(to, worker.ParentFrame{Msg: msg})
 		}
 	})
+}
+
+// dump gives all bytes that a message carries, for tests that look for what must not be in it.
+func dump(m skerry.Message) string {
+	data, err := frame.NewCodec().Encode(m)
+	if err != nil {
+		return ""
+	}
+	return string(data)
 }
 
 // Run lets time pass until nothing is left to do before the limit, and ends at the limit.

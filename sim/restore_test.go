@@ -1,0 +1,145 @@
+package sim
+
+import (
+	"bytes"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/root"
+)
+
+// restore puts an old copy of a store back under a new incarnation, as `skerry restore` does.
+func (w *World) restore(n *Node, old map[string][]byte, mk func() core) {
+	w.Kill(n)
+	n.Store = maps.Clone(old)
+	n.make = mk
+}
+
+func TestRestoredRootDeletesNothingItDoesNotKnow(t *testing.T) {
+	w := small(t)
+	w.must(t, w.Root, app("old", 2))
+	w.Run(time.Second)
+	backup := maps.Clone(w.Root.Store)
+	w.must(t, w.Root, app("new", 2))
+	w.Run(time.Second)
+	w.check(t, "new", 2, 4)
+	w.restore(w.Root, backup, func() core {
+		return root.New(root.Options{Incarnation: "r2", Epoch: 2, Seed: w.bytes()})
+	})
+	w.Restart(w.Root, nil)
+	w.Run(time.Minute)
+	if w.RootCore().Apps.App(web("new").App) != nil {
+		t.Fatal("the restored root knows what it cannot know")
+	}
+	w.check(t, "old", 2, 4) // the two of "new" run on
+	warned := false
+	for _, e := range w.Events {
+		warned = warned || e.Reason == "UnknownInstance"
+	}
+	if !warned {
+		t.Error("nobody was told of what runs unknown")
+	}
+	// What the restored root does know it still governs.
+	w.must(t, w.Root, apps.Delete{Key: web("old").App})
+	w.Run(10 * time.Second)
+	w.check(t, "old", 0, 2)
+}
+
+func TestRestoredClusterAdoptsWhatRuns(t *testing.T) {
+	w := small(t)
+	w.Cut(w.Clusters["b"])
+	w.must(t, w.Root, app("old", 1))
+	w.Run(time.Second)
+	a := w.Clusters["a"]
+	backup := maps.Clone(a.Store)
+	w.must(t, w.Root, app("new", 2))
+	w.Run(time.Second)
+	w.check(t, "new", 2, 3)
+	w.restore(a, backup, func() core {
+		return cluster.New(cluster.Options{Name: "a", Incarnation: "a2", Term: 2, Seed: w.bytes(), Admission: cluster.Admission{Trusted: []string{"default"}}})
+	})
+	w.Restart(a, nil)
+	w.Run(time.Minute)
+	w.check(t, "new", 2, 3)
+	for _, i := range w.RootCore().Apps.Instances(web("new")) {
+		if i.Restarts != 0 {
+			t.Errorf("%s was restarted by the restore", i.ID)
+		}
+	}
+}
+
+func TestDeadWorkerLeavesTheNextAggregate(t *testing.T) {
+	w := small(t)
+	workers := func() (n int) {
+		for _, s := range w.RootCore().Sites() {
+			for _, k := range s.Report.Classes {
+				n += k.Workers
+			}
+		}
+		return n
+	}
+	if workers() != 4 {
+		t.Fatalf("%d workers in the aggregates, want 4", workers())
+	}
+	w.PowerOff(w.Workers["a/w1"])
+	w.Run(20 * time.Second)
+	if workers() != 3 {
+		t.Errorf("%d workers in the aggregates after one died, want 3", workers())
+	}
+}
+
+// The root learns nothing of a single worker: neither names nor addresses stand anywhere in what reaches it or in what
+// it stores.
+func TestNoWorkerIsReadableAtTheRoot(t *testing.T) {
+	w := New(7)
+	w.AddCluster("harbour")
+	secret := []string{"worker-zanzibar", "worker-quito", "198.51.100.77", "198.51.100.78"}
+	for i, name := range secret[:2] {
+		f := facts(2000)
+		f.Address = secret[2+i]
+		w.AddWorker("harbour", name, f)
+	}
+	seen := &bytes.Buffer{}
+	w.tap = func(from *Node, to *Node, msg skerry.Message) {
+		if to == w.Root {
+			seen.WriteString(dump(msg))
+		}
+	}
+	w.Machine.PrepareErr = func(worker string, a *skerry.Assignment) (string, bool) {
+		if a.Service.App.Name == "bad" {
+			return "pull at " + worker[strings.Index(worker, "/")+1:] + ": no such image", true
+		}
+		return "", false
+	}
+	w.Machine.Exit = func(a *skerry.Assignment, name string, attempt int) (time.Duration, skerry.Exit) {
+		if attempt == 1 {
+			return time.Second, skerry.Exit{Code: 137, OOMKilled: true}
+		}
+		return -1, skerry.Exit{}
+	}
+	w.Run(time.Second)
+	w.must(t, w.Root, app("shop", 3, func(s *skerry.ServiceSpec) { s.Ports = []skerry.Port{{Port: 80, HostPort: -1}} }))
+	w.must(t, w.Root, app("bad", 1))
+	w.must(t, w.Root, app("probe", 1, func(s *skerry.ServiceSpec) { s.Mode, s.Replicas = skerry.ModePerWorker, nil }))
+	w.Run(time.Minute)
+	w.check(t, "shop", 3, 5)
+	w.PowerOff(w.Workers["harbour/worker-quito"])
+	w.Run(time.Minute)
+	if seen.Len() == 0 {
+		t.Fatal("nothing was seen on the link")
+	}
+	for k, v := range w.Root.Store {
+		seen.WriteString(k)
+		seen.Write(v)
+	}
+	for _, s := range secret {
+		if i := bytes.Index(seen.Bytes(), []byte(s)); i >= 0 {
+			t.Errorf("%q is readable at the root: ...%q...", s, seen.Bytes()[max(0, i-60):min(seen.Len(), i+60)])
+		}
+	}
+}
