@@ -1,0 +1,76 @@
+package cluster
+
+import (
+	"strings"
+	"testing"
+
+	"skerry.dev/skerry"
+)
+
+func TestAdmission(t *testing.T) {
+	as := func(org string, edit func(*skerry.ServiceSpec)) *skerry.Assignment {
+		a := &skerry.Assignment{Org: org}
+		a.Spec.Image = "shop/web:1"
+		if edit != nil {
+			edit(&a.Spec)
+		}
+		return a
+	}
+	native := func(s *skerry.ServiceSpec) { s.Runtime = "native" }
+	port := func(s *skerry.ServiceSpec) { s.Ports = []skerry.Port{{Port: 80, HostPort: 80}} }
+	autoPort := func(s *skerry.ServiceSpec) { s.Ports = []skerry.Port{{Port: 80, HostPort: -1}} }
+	path := func(p string) func(*skerry.ServiceSpec) {
+		return func(s *skerry.ServiceSpec) {
+			s.Volumes = []skerry.Volume{{Name: "v", Host: &skerry.HostVolume{Path: p}}}
+		}
+	}
+	privileged := func(s *skerry.ServiceSpec) {
+		s.Sidecars = []skerry.SideContainer{{Container: skerry.Container{Security: skerry.Security{Privileged: true}}}}
+	}
+	foreign := func(s *skerry.ServiceSpec) { s.Image = "evil.example/x:1" }
+	large := func(s *skerry.ServiceSpec) { s.Resources.Memory = 8 * skerry.GiB }
+	for _, c := range []struct {
+		name   string
+		policy Admission
+		a      *skerry.Assignment
+		want   string // part of the reason; empty: admitted
+	}{
+		{"a plain service of anybody", Admission{}, as("guest", nil), ""},
+		{"native", Admission{}, as("guest", native), "no native runtime"},
+		{"native of one's own", Admission{Trusted: []string{"home"}}, as("home", native), ""},
+		{"native allowed", Admission{Native: true}, as("guest", native), ""},
+		{"fixed host port", Admission{}, as("guest", port), "no fixed host ports"},
+		{"chosen host port", Admission{}, as("guest", autoPort), ""},
+		{"host path", Admission{}, as("guest", path("/srv/x")), "no host path /srv/x"},
+		{"host path allowed", Admission{HostPaths: []string{"/srv"}}, as("guest", path("/srv/x")), ""},
+		{"a path that only begins alike", Admission{HostPaths: []string{"/srv"}}, as("guest", path("/srvx")), "no host path"},
+		{"privileged side container", Admission{}, as("guest", privileged), "no privileged containers"},
+		{"registry", Admission{Registries: []string{""}}, as("guest", foreign), "no images from evil.example"},
+		{"registry allowed", Admission{Registries: []string{""}}, as("guest", nil), ""},
+		{"denied", Admission{Denied: []string{"guest"}}, as("guest", nil), "organisation guest is not served"},
+		{"not among the allowed", Admission{Allowed: []string{"friends"}}, as("guest", nil), "organisation guest is not served"},
+		{"too large", Admission{MaxPerInstance: skerry.Resources{Memory: skerry.GiB}}, as("guest", large), "more memory"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := c.policy.Check(c.a)
+			switch {
+			case c.want == "" && r != nil:
+				t.Error(r.Text)
+			case c.want != "" && (r == nil || !strings.Contains(r.Text, c.want)):
+				t.Errorf("%+v, want %q", r, c.want)
+			case r != nil && r.Hint == "":
+				t.Error("no hint")
+			}
+		})
+	}
+}
+
+func TestSmallClassesAreCoarse(t *testing.T) {
+	a := skerry.ClassAggregate{Workers: 1}
+	a.Available[0] = skerry.MomentsOf([]float64{1730})
+	a.Available[1] = skerry.MomentsOf([]float64{float64(700 * skerry.MiB)})
+	coarsen(&a)
+	if !a.Coarse || a.Available[0] != (skerry.Moments{Sum: 2000, Mean: 1500}) || a.Available[1] != (skerry.Moments{Sum: float64(768 * skerry.MiB), Mean: float64(512 * skerry.MiB)}) {
+		t.Errorf("%+v", a.Available[:2])
+	}
+}
