@@ -1,0 +1,149 @@
+package apps
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+var now = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func controller(t *testing.T, q Quota) *Controller {
+	t.Helper()
+	c := New([16]byte{1}, "t")
+	do(t, c, PutOrg{Org: Org{Name: "harbour", Quota: q}})
+	do(t, c, PutNamespace{Namespace: Namespace{Name: "default", Org: "harbour"}})
+	return c
+}
+
+func do(t *testing.T, c *Controller, msg any) skerry.Effects {
+	t.Helper()
+	fx, ok := c.Handle(now, msg)
+	if !ok || fx.Err != nil {
+		t.Fatalf("%T: %v %v", msg, ok, fx.Err)
+	}
+	fx.Merge(c.Reconcile(now))
+	return fx
+}
+
+func refused(t *testing.T, c *Controller, msg any, code skerry.Code, part string) {
+	t.Helper()
+	fx, _ := c.Handle(now, msg)
+	e := skerry.AsError(fx.Err)
+	if e == nil || e.Code != code || !strings.Contains(e.Error(), part) {
+		t.Errorf("%T: %v, want %s with %q", msg, e, code, part)
+	} else if e.Hint == "" && len(e.Problems) == 0 {
+		t.Errorf("%T: no hint: %v", msg, e)
+	}
+	if len(fx.Writes) > 0 {
+		t.Errorf("%T was refused and half written", msg)
+	}
+}
+
+func apply(replicas int, edit ...func(*Apply)) Apply {
+	s := skerry.ServiceSpec{Name: "web", Replicas: &replicas, Resources: skerry.Resources{CPU: 500, Memory: 64 * skerry.MiB}}
+	s.Image = "web:1"
+	a := Apply{App: skerry.Application{APIVersion: skerry.APIVersion, Kind: skerry.KindApplication, Metadata: skerry.Metadata{Name: "shop"},
+		Spec: skerry.ApplicationSpec{Services: []skerry.ServiceSpec{s}}}}
+	for _, f := range edit {
+		f(&a)
+	}
+	return a
+}
+
+var shop = skerry.AppKey{Namespace: "default", Name: "shop"}
+
+func TestRegisterThenDeploy(t *testing.T) {
+	c := controller(t, Quota{})
+	do(t, c, apply(2, func(a *Apply) { a.Register = true }))
+	if n := len(c.InstancesOf(shop)); n != 0 || c.View(c.App(shop), "root", false).Status != "Registered" {
+		t.Fatalf("%d instances of a registered application", n)
+	}
+	do(t, c, Deploy{Key: shop})
+	if n := len(c.Unplaced(now)); n != 2 {
+		t.Fatalf("%d instances wait for a place, want 2", n)
+	}
+	// Registering a change of a deployed application does not take it down.
+	do(t, c, apply(3, func(a *Apply) { a.Register = true }))
+	if n := len(c.InstancesOf(shop)); n != 3 {
+		t.Errorf("%d instances", n)
+	}
+}
+
+func TestApplyTwiceIsUnchanged(t *testing.T) {
+	c := controller(t, Quota{})
+	do(t, c, apply(2))
+	fx := do(t, c, apply(2))
+	if r := fx.Result.(Applied); !r.Unchanged || r.Gen != 1 {
+		t.Errorf("%+v", r)
+	}
+	fx = do(t, c, apply(3))
+	if r := fx.Result.(Applied); r.Unchanged || r.Gen != 2 || r.Created {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestQuota(t *testing.T) {
+	c := controller(t, Quota{CPU: 2000, Instances: 5})
+	do(t, c, apply(4))
+	refused(t, c, Scale{Service: skerry.ServiceKey{App: shop, Service: "web"}, Replicas: 5}, skerry.CodeQuota, "harbour may use 2 cores")
+	refused(t, c, apply(1, func(a *Apply) { a.App.Metadata.Name = "other" }), skerry.CodeQuota, "2 are used and the application asks for 0.5")
+	do(t, c, Scale{Service: skerry.ServiceKey{App: shop, Service: "web"}, Replicas: 2})
+	do(t, c, apply(1, func(a *Apply) { a.App.Metadata.Name = "other" }))
+	refused(t, c, apply(5, func(a *Apply) { a.App.Spec.Services[0].Resources.CPU = 0 }), skerry.CodeQuota, "instances")
+}
+
+func TestRefusals(t *testing.T) {
+	c := controller(t, Quota{})
+	refused(t, c, apply(1, func(a *Apply) { a.App.Metadata.Namespace = "nowhere" }), skerry.CodeNotFound, `no namespace "nowhere"`)
+	refused(t, c, apply(1, func(a *Apply) { a.Expect = 3 }), skerry.CodeConflict, "not at generation 3")
+	refused(t, c, Scale{Service: skerry.ServiceKey{App: shop, Service: "web"}}, skerry.CodeNotFound, "no application")
+	refused(t, c, DeleteInstance{ID: "web-x"}, skerry.CodeNotFound, "no instance")
+	refused(t, c, PutNamespace{Namespace: Namespace{Name: "x", Org: "nobody"}}, skerry.CodeNotFound, "no organisation")
+	do(t, c, PutOrg{Org: Org{Name: "other"}})
+	refused(t, c, PutNamespace{Namespace: Namespace{Name: "default", Org: "other"}}, skerry.CodeConflict, "exists already")
+	refused(t, c, DeleteOrg{Name: "harbour"}, skerry.CodeConflict, "still owns namespace default")
+	do(t, c, apply(1))
+	refused(t, c, DeleteNamespace{Name: "default"}, skerry.CodeConflict, "still holds application shop")
+	do(t, c, apply(1, func(a *Apply) {
+		a.App.Metadata.Name = "batch"
+		a.App.Spec.Services[0].Replicas, a.App.Spec.Services[0].Mode = nil, skerry.ModeJob
+	}))
+	refused(t, c, Scale{Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "batch"}, Service: "web"}, Replicas: 2}, skerry.CodeInvalid, "has no replicas")
+	refused(t, c, apply(1, func(a *Apply) {
+		s := &a.App.Spec.Services[0]
+		s.Replicas, s.Mode, s.Cron = nil, skerry.ModeCron, &skerry.CronSpec{Schedule: "every day"}
+	}), skerry.CodeInvalid, "cron.schedule")
+}
+
+func TestStateSurvivesLoading(t *testing.T) {
+	c := controller(t, Quota{CPU: 9000})
+	store := map[string][]byte{}
+	keep := func(fx skerry.Effects) {
+		for _, w := range fx.Writes {
+			if w.Value == nil {
+				delete(store, w.Key)
+			} else {
+				store[w.Key] = w.Value
+			}
+		}
+	}
+	keep(do(t, c, PutOrg{Org: Org{Name: "harbour", Quota: Quota{CPU: 9000}}}))
+	store["ns/default"] = mustJSON(Namespace{Name: "default", Org: "harbour"})
+	keep(do(t, c, apply(3)))
+	d := New([16]byte{2}, "t")
+	for k, v := range store {
+		if ours, err := d.Load(k, v); !ours || err != nil {
+			t.Fatalf("%s: %v %v", k, ours, err)
+		}
+	}
+	d.Reconcile(now)
+	if len(d.InstancesOf(shop)) != 3 || len(d.Unplaced(now)) != 3 || d.App(shop).Gen != 1 {
+		t.Errorf("%d instances, %d unplaced", len(d.InstancesOf(shop)), len(d.Unplaced(now)))
+	}
+	if _, err := d.Load("app/default/x", []byte("{")); err == nil {
+		t.Error("a damaged record is taken")
+	}
+}
