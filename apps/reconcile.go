@@ -121,6 +121,10 @@ func (c *Controller) reconcileService(now time.Time, a *App, s *skerry.ServiceSp
 	var current, old []*Instance
 	for _, i := range c.Instances(sk) {
 		switch {
+		case i.State == skerry.Terminated && !i.Stopping && i.Revision == rev && want > 0:
+			want-- // it has done its work, and its restart policy says that this was all
+		case i.State == skerry.Terminated && !i.Stopping:
+			c.discard(now, i, fx)
 		case !i.Live():
 		case i.Revision == rev:
 			current = append(current, i)

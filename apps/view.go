@@ -33,6 +33,9 @@ func (c *Controller) viewService(a *App, s *skerry.ServiceSpec) skerry.ServiceVi
 	byHolder := map[string]bool{}
 	for _, i := range list {
 		v.Restarts += i.Restarts
+		if i.State == skerry.Terminated && !i.Stopping && i.Run == "" && i.Revision == v.Revision {
+			v.Want-- // it has done its work
+		}
 		if !i.Live() {
 			continue
 		}

@@ -57,12 +57,37 @@ func (w *World) act(n *Node, action any) {
 	case worker.Discard:
 		w.discard(n, a.Handle)
 	case worker.ProbeOn:
+		n.probing[a.A.ID]++
 		for _, k := range a.Kinds {
-			later(time.Millisecond, func() { w.Do(n, worker.Probed{ID: a.A.ID, Attempt: a.Attempt, Kind: k, OK: true}) })
+			w.probe(n, a, k, n.probing[a.A.ID])
 		}
+	case worker.ProbeOff:
+		n.probing[a.ID]++
 	case worker.Cancel:
 		later(0, func() {}) // the Prepare answers by itself
 	}
+}
+
+// probe tries again and again until the probes of the instance are replaced or end.
+func (w *World) probe(n *Node, a worker.ProbeOn, kind worker.ProbeKind, round int) {
+	p := a.A.Spec.Probes.Readiness
+	switch kind {
+	case worker.Startup:
+		p = a.A.Spec.Probes.Startup
+	case worker.Liveness:
+		p = a.A.Spec.Probes.Liveness
+	}
+	life := n.life
+	var try func()
+	try = func() {
+		if !n.Up || n.life != life || n.probing[a.A.ID] != round {
+			return
+		}
+		ok := w.Machine.Probe == nil || w.Machine.Probe(&a.A, kind, a.Attempt)
+		w.Do(n, worker.Probed{ID: a.A.ID, Attempt: a.Attempt, Kind: kind, OK: ok, Text: "as the test wants"})
+		w.at(w.Now.Add(time.Duration(p.Interval)), try)
+	}
+	w.at(w.Now.Add(time.Duration(p.InitialDelay)+time.Millisecond), try)
 }
 
 func (w *World) discard(n *Node, handle json.RawMessage) {
@@ -80,6 +105,9 @@ func (w *World) startTask(n *Node, a worker.StartContainer) {
 	}
 	t := &task{id: a.A.ID, name: a.Name, attempt: a.Attempt, running: true}
 	n.tasks[k] = t
+	if w.Machine.Started != nil {
+		w.Machine.Started(&a.A, a.Name, a.Attempt)
+	}
 	handle, _ := json.Marshal(k)
 	isInit := false
 	for _, s := range a.A.Spec.Init {

@@ -48,6 +48,10 @@ type Machine struct {
 	Exit func(a *skerry.Assignment, name string, attempt int) (time.Duration, skerry.Exit)
 	// PrepareErr, if not nil, lets a Prepare fail.
 	PrepareErr func(worker string, a *skerry.Assignment) (text string, permanent bool)
+	// Probe, if not nil, decides whether a try of a probe passes.
+	Probe func(a *skerry.Assignment, kind worker.ProbeKind, attempt int) bool
+	// Started, if not nil, is told of every start of a container.
+	Started func(a *skerry.Assignment, name string, attempt int)
 }
 
 // core is what the three cores have in common.
@@ -70,6 +74,8 @@ type Node struct {
 	life  uint64
 	tasks map[string]*task // on a worker's machine; they outlive the agent
 	sets  func(c core) []skerry.SetAck
+	// probing counts, for each instance, how often its probes were replaced.
+	probing map[skerry.InstanceID]int
 }
 
 type task struct {
@@ -121,7 +127,7 @@ func (w *World) bytes() (b [16]byte) {
 }
 
 func (w *World) node(name string, mk func() core, start func(core, time.Time) skerry.Effects, load func(core, string, []byte) error, sets func(core) []skerry.SetAck) *Node {
-	return &Node{Name: name, Store: map[string][]byte{}, make: mk, start: start, load: load, sets: sets, tasks: map[string]*task{}}
+	return &Node{Name: name, Store: map[string][]byte{}, make: mk, start: start, load: load, sets: sets, tasks: map[string]*task{}, probing: map[skerry.InstanceID]int{}}
 }
 
 // AddCluster adds a site and connects it.

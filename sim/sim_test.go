@@ -43,6 +43,8 @@ func (w *World) must(t *testing.T, n *Node, msg any) {
 	}
 }
 
+func deleteApp(name string) apps.Delete { return apps.Delete{Key: web(name).App} }
+
 func web(name string) skerry.ServiceKey {
 	return skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: name}, Service: "web"}
 }

@@ -1,0 +1,197 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/worker"
+)
+
+// one is a world with one worker, and a log of what its machine was asked to start, with the seconds since the apply.
+func one(t *testing.T) (w *World, log func() string) {
+	t.Helper()
+	w = New(11)
+	w.AddCluster("a")
+	w.AddWorker("a", "w1", facts(8000))
+	w.Run(time.Second)
+	begin := w.Now
+	var lines []string
+	w.Machine.Started = func(a *skerry.Assignment, name string, attempt int) {
+		lines = append(lines, fmt.Sprintf("%.1fs %s/%d", w.Now.Sub(begin).Seconds(), name, attempt))
+	}
+	return w, func() string { return strings.Join(lines, ", ") }
+}
+
+func probe(interval time.Duration, failures int) *skerry.Probe {
+	return &skerry.Probe{TCP: &skerry.TCPProbe{Port: 1}, Interval: skerry.Duration(interval), Failures: failures}
+}
+
+func (w *World) only(t *testing.T, name string) *skerry.Instance {
+	t.Helper()
+	list := w.RootCore().Apps.Instances(web(name))
+	if len(list) != 1 {
+		t.Fatalf("%d instances", len(list))
+	}
+	return &list[0].Instance
+}
+
+func side(name string) skerry.SideContainer {
+	return skerry.SideContainer{Name: name, Container: skerry.Container{Image: "x"}}
+}
+
+func TestPodOrder(t *testing.T) {
+	w, log := one(t)
+	w.Machine.Exit = func(a *skerry.Assignment, name string, attempt int) (time.Duration, skerry.Exit) {
+		switch {
+		case name == "migrate" && attempt == 1:
+			return time.Second, skerry.Exit{Code: 1}
+		case name == "migrate", name == "seed":
+			return time.Second, skerry.Exit{}
+		}
+		return -1, skerry.Exit{}
+	}
+	w.must(t, w.Root, app("shop", 1, func(s *skerry.ServiceSpec) {
+		s.Init = []skerry.SideContainer{side("migrate"), side("seed")}
+		s.Sidecars = []skerry.SideContainer{side("log"), side("proxy")}
+	}))
+	w.Run(10 * time.Second)
+	if got, want := log(), "0.0s migrate/1, 1.5s migrate/2, 2.5s seed/1, 3.5s log/1, 3.5s proxy/1, 3.5s main/1"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	w.check(t, "shop", 1, 3)
+}
+
+func TestBackOffDoublesAndEnds(t *testing.T) {
+	w, log := one(t)
+	w.Machine.Exit = func(*skerry.Assignment, string, int) (time.Duration, skerry.Exit) {
+		return 100 * time.Millisecond, skerry.Exit{Code: 1}
+	}
+	three := 3
+	w.must(t, w.Root, app("shop", 1, func(s *skerry.ServiceSpec) {
+		s.Restart = skerry.RestartSpec{MaxAttempts: &three, Backoff: skerry.Duration(time.Second)}
+	}))
+	w.Run(8 * time.Second)
+	// One worker only, so the failure goes up at once and the root tries again there.
+	if got, want := log(), "0.0s main/1, 1.1s main/2, 3.2s main/3, 7.3s main/4, 7.4s main/1"; !strings.HasPrefix(got, want) {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestNeverRestarted(t *testing.T) {
+	w, log := one(t)
+	w.Machine.Exit = func(*skerry.Assignment, string, int) (time.Duration, skerry.Exit) {
+		return time.Second, skerry.Exit{}
+	}
+	w.must(t, w.Root, app("shop", 1, func(s *skerry.ServiceSpec) { s.Restart.Policy = "onFailure" }))
+	w.Run(time.Minute)
+	if got, want := log(), "0.0s main/1"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if i := w.only(t, "shop"); i.State != skerry.Terminated {
+		t.Errorf("it is %s", i.State)
+	}
+	// A new version runs once more, and what ended goes with the application.
+	w.must(t, w.Root, app("shop", 1, func(s *skerry.ServiceSpec) { s.Restart.Policy, s.Image = "onFailure", "web:2" }))
+	w.Run(time.Minute)
+	if got := log(); strings.Count(got, "main/") != 2 {
+		t.Errorf("starts: %s", got)
+	}
+	w.only(t, "shop")
+	w.Do(w.Root, deleteApp("shop"))
+	w.Run(time.Minute)
+	w.check(t, "shop", 0, 0)
+	if w.RootCore().Apps.App(web("shop").App) != nil {
+		t.Error("the application is still there")
+	}
+}
+
+func TestProbes(t *testing.T) {
+	w, log := one(t)
+	pass := map[worker.ProbeKind]bool{}
+	tries := map[worker.ProbeKind]int{}
+	w.Machine.Probe = func(_ *skerry.Assignment, k worker.ProbeKind, _ int) bool {
+		tries[k]++
+		return pass[k]
+	}
+	w.must(t, w.Root, app("shop", 1, func(s *skerry.ServiceSpec) {
+		s.Probes = skerry.Probes{Startup: probe(time.Second, 30), Readiness: probe(time.Second, 2), Liveness: probe(time.Second, 3)}
+	}))
+	w.Run(5 * time.Second)
+	if tries[worker.Readiness]+tries[worker.Liveness] != 0 {
+		t.Error("the others did not wait for startup")
+	}
+	if i := w.only(t, "shop"); skerry.HasCondition(i.Conditions, skerry.Ready) || i.State != skerry.Running {
+		t.Errorf("%s %v", i.State, i.Conditions)
+	}
+	pass[worker.Startup], pass[worker.Readiness], pass[worker.Liveness] = true, true, true
+	w.Run(3 * time.Second)
+	w.check(t, "shop", 1, 1)
+	pass[worker.Readiness] = false
+	w.Run(900 * time.Millisecond) // one failure is not enough
+	w.check(t, "shop", 1, 1)
+	w.Run(2 * time.Second)
+	w.check(t, "shop", 0, 1)
+	pass[worker.Readiness] = true
+	w.Run(3 * time.Second)
+	w.check(t, "shop", 1, 1)
+	pass[worker.Liveness] = false
+	w.Run(4 * time.Second)
+	pass[worker.Liveness] = true
+	w.Run(5 * time.Second)
+	w.check(t, "shop", 1, 1)
+	if got := log(); strings.Count(got, "main/") != 2 {
+		t.Errorf("liveness led to: %s", got)
+	}
+	if i := w.only(t, "shop"); i.Restarts != 1 {
+		t.Errorf("%d restarts", i.Restarts)
+	}
+}
+
+func TestSidecarComesBackAlone(t *testing.T) {
+	w, log := one(t)
+	w.Machine.Exit = func(_ *skerry.Assignment, name string, attempt int) (time.Duration, skerry.Exit) {
+		if name == "log" && attempt < 3 {
+			return time.Second, skerry.Exit{Code: 1}
+		}
+		return -1, skerry.Exit{}
+	}
+	w.must(t, w.Root, app("shop", 1, func(s *skerry.ServiceSpec) { s.Sidecars = []skerry.SideContainer{side("log")} }))
+	w.Run(10 * time.Second)
+	if got, want := log(), "0.0s log/1, 0.0s main/1, 1.5s log/2, 3.5s log/3"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	w.check(t, "shop", 1, 2)
+}
+
+func TestPowerLossStartsFromLocalState(t *testing.T) {
+	w, log := one(t)
+	w.must(t, w.Root, app("shop", 1, func(s *skerry.ServiceSpec) { s.Init = []skerry.SideContainer{side("migrate")} }))
+	w.Run(time.Second)
+	n := w.Workers["a/w1"]
+	w.Kill(w.Clusters["a"]) // nobody above is there to ask
+	w.PowerOff(n)
+	w.Run(time.Second)
+	w.Boot(n)
+	w.Run(5 * time.Second)
+	if n.Tasks() != 1 {
+		t.Fatalf("%d tasks run after the reboot; starts: %s", n.Tasks(), log())
+	}
+	if got := log(); !strings.Contains(got, "migrate/2, ") || !strings.HasSuffix(got, "main/2") {
+		t.Errorf("starts: %s", got)
+	}
+}
+
+func TestDeleteWhileFetching(t *testing.T) {
+	w, log := one(t)
+	w.Machine.Prepare = time.Minute
+	w.must(t, w.Root, app("shop", 1))
+	w.Run(5 * time.Second)
+	w.Do(w.Root, deleteApp("shop"))
+	w.Run(2 * time.Minute)
+	if w.RootCore().Apps.App(web("shop").App) != nil || log() != "" {
+		t.Errorf("the application is still there, or was started: %q", log())
+	}
+}
