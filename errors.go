@@ -26,6 +26,7 @@ const (
 	CodeInternal     Code = "internal" // a bug of ours
 )
 
+// codeStatus is the table of HTTP statuses.
 var codeStatus = map[Code]int{
 	CodeInvalid: 422, CodeUnauthorized: 401, CodeForbidden: 403, CodeNotFound: 404, CodeConflict: 409, CodeQuota: 403,
 	CodeWrongTier: 421, CodeUnsupported: 501, CodeUnavailable: 503, CodeFull: 507, CodeTooLarge: 413, CodeRateLimited: 429,

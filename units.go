@@ -21,6 +21,7 @@ const (
 	TiB Bytes = 1 << 40
 )
 
+// byteUnits are the suffixes of sizes; the first that fits counts.
 var byteUnits = []struct {
 	suffix string
 	size   float64

@@ -119,6 +119,7 @@ func hashSPKI(spki []byte) string {
 	return hex.EncodeToString(h[:])
 }
 
+// base32Lower is the alphabet of what people copy: one case, no padding.
 var base32Lower = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 
 // pinOf is how a token names a CA: 160 bits of the hash of its key.

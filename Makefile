@@ -1,0 +1,50 @@
+# Skerry's entry points. On a fresh Debian 12 machine with Go, as root: make demo, make test.
+SHELL := /bin/sh
+export PATH := $(PATH):/usr/local/go/bin:/usr/sbin:/sbin
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+PREFIX ?= /usr/local
+FUZZTIME ?= 20s
+LDFLAGS := -s -w -X main.version=$(VERSION)
+GOBUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
+
+.DEFAULT_GOAL := build
+.PHONY: help deps build install test lint demo bench soak fuzz generate clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+deps: ## install the Debian packages that are missing
+	@scripts/deps
+
+build: ## bin/skerry: one static binary
+	@mkdir -p bin
+	$(GOBUILD) -o bin/skerry ./cmd/skerry
+
+install: build ## put the binary and the systemd units below PREFIX
+	install -D -m 0755 bin/skerry $(DESTDIR)$(PREFIX)/bin/skerry
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	install -m 0644 packaging/systemd/*.service packaging/systemd/*.slice $(DESTDIR)$(PREFIX)/lib/systemd/system
+
+test: deps ## every check and every test
+	@scripts/test
+
+lint: deps ## the checks alone
+	@scripts/check
+
+demo: deps build ## three tiers on this machine, an application, a failure
+	@scripts/demo
+
+bench: deps build ## measure; results on the terminal and in bin/bench.json
+	@scripts/bench
+
+soak: deps build ## hours of load and failures (SOAK=1h)
+	@scripts/soak
+
+fuzz: deps ## each fuzz target for FUZZTIME
+	@scripts/fuzz $(FUZZTIME)
+
+generate: ## rewrite generated files and goldens
+	@scripts/generate
+
+clean: ## remove what was built
+	rm -rf bin

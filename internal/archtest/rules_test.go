@@ -1,0 +1,90 @@
+package archtest
+
+// module is the import path of the root package.
+const module = "skerry.dev/skerry"
+
+// maxLines is the size at which a file is split.
+const maxLines = 600
+
+// imports says which packages of the module each package may import, outside tests. A name that ends in /... covers a
+// package and everything below it. "std" in place of a list means the standard library alone; "any" means no limit, for
+// the places where things are put together. A new package needs a line here: think about who may know it.
+var imports = map[string]string{
+	".": "std",
+
+	// pure: decisions, differences, addresses, distances
+	"sched":     ". coord",
+	"reconcile": ".",
+	"ipam":      ".",
+	"coord":     ".",
+	"apps":      ". sched reconcile",
+	"fleet":     ". reconcile",
+
+	// state, identity, transport
+	"store":           "",
+	"store/storetest": "store",
+	"journal":         ".",
+	"auth":            ". link/frame store journal",
+	"link":            ". link/frame",
+	"link/frame":      ".",
+	"artifact":        ".",
+
+	// roles: Core and Server each
+	"root":    ". api apps auth fleet internal/loop internal/tier internal/wire internal/execstream journal link reconcile sched store",
+	"cluster": ". api apps auth coord fleet internal/loop internal/tier internal/wire internal/execstream journal link reconcile sched store",
+	"worker":  ". artifact auth fleet internal/loop internal/tier internal/wire internal/execstream journal link overlay/hostnet reconcile runtime store",
+
+	// how code runs; drivers never see the overlay
+	"runtime":              ".",
+	"runtime/internal/...": ". runtime runtime/internal/...",
+	"runtime/native":       ". artifact runtime runtime/internal/...",
+	"runtime/oci":          ". artifact runtime runtime/internal/...",
+	"runtime/runtimetest":  ". runtime",
+
+	"runtime/runtimetest/workload": "",
+
+	"overlay/hostnet": ".",
+
+	// API, client, commands
+	"api":        ". apps artifact auth internal/execstream internal/tier journal store runtime",
+	"api/client": ". api apps artifact auth internal/execstream journal runtime",
+	"ctl":        ". api api/client apps artifact auth internal/execstream journal runtime",
+	"ctl/...":    ". api api/client apps artifact auth ctl internal/execstream journal runtime",
+
+	// places that know all parts
+	"cmd/...":       "any",
+	"internal/node": "any",
+	"lab/...":       "any",
+	"bench/...":     "any",
+	"e2e/...":       "any",
+	"sim/...":       "any",
+
+	"internal/loop":       ". store",
+	"internal/tier":       ". artifact auth internal/execstream internal/loop link store",
+	"internal/wire":       ".",
+	"internal/execstream": "",
+	"internal/life":       "",
+	"internal/debugz":     "",
+	"internal/testenv":    "",
+	"internal/archtest":   "",
+
+	// programs of their own
+	"examples/...": "",
+	"scripts/...":  "",
+}
+
+// roles may be imported only by the places where things are put together, and never by each other.
+var roles = []string{"root", "cluster", "worker"}
+
+// pure packages take the time as an argument: no clock, no disk, no socket, no goroutine.
+var pure = []string{"sched", "reconcile", "ipam", "coord", "apps", "fleet"}
+
+// impureImports may not be imported by pure packages.
+var impureImports = []string{"os", "os/...", "net", "net/http/...", "io/ioutil", "io/fs", "log", "log/slog", "syscall", "math/rand", "crypto/rand", "runtime/...",
+	"sync/...", "testing/...", "golang.org/x/sys/..."}
+
+// impureCalls of package time.
+var impureCalls = []string{"Now", "Since", "Until", "After", "AfterFunc", "Sleep", "Tick", "NewTimer", "NewTicker"}
+
+// badNames say nothing about what a package holds.
+var badNames = []string{"util", "utils", "common", "types", "helpers", "misc", "shared", "base", "lib"}

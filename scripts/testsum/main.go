@@ -1,0 +1,185 @@
+// Testsum reads the output of `go test -json` and prints one line per package, the output of what failed, and a summary
+// as its last line: "N passed, N failed, N skipped". It exits with 1 when something failed.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+)
+
+// event is a line of `go test -json`.
+type event struct {
+	Action     string
+	Package    string
+	ImportPath string // of build output, in place of Package
+	Test       string
+	Output     string
+	Elapsed    float64
+}
+
+type testID struct{ pkg, test string }
+
+// summary counts tests that have no subtests, and packages that fail without a failing test.
+type summary struct {
+	passed, failed, skipped int
+
+	output  map[testID][]string
+	parents map[testID]bool
+	results map[testID]string
+	reasons []string
+	slow    []string
+}
+
+func newSummary() *summary {
+	return &summary{output: map[testID][]string{}, parents: map[testID]bool{}, results: map[testID]string{}}
+}
+
+// maxOutput is how many lines of one test are kept; the end of the output tells most.
+const maxOutput = 400
+
+func (s *summary) add(e event, w io.Writer) {
+	id := testID{e.Package, e.Test}
+	switch e.Action {
+	case "build-output":
+		fmt.Fprint(w, e.Output)
+	case "output":
+		lines := append(s.output[id], e.Output)
+		if len(lines) > maxOutput {
+			lines = lines[len(lines)-maxOutput:]
+		}
+		s.output[id] = lines
+	case "run":
+		if i := strings.LastIndexByte(e.Test, '/'); i > 0 {
+			s.parents[testID{e.Package, e.Test[:i]}] = true
+		}
+	case "pass", "fail", "skip":
+		if e.Test != "" {
+			s.results[id] = e.Action
+			if e.Action == "fail" {
+				fmt.Fprintf(w, "--- FAIL %s %s (%.1fs)\n%s", e.Package, e.Test, e.Elapsed, strings.Join(s.output[id], ""))
+			}
+			if e.Action == "skip" {
+				s.reasons = append(s.reasons, fmt.Sprintf("%s %s: %s", e.Package, e.Test, reason(s.output[id])))
+			}
+			delete(s.output, id)
+			return
+		}
+		s.endPackage(e, w)
+	}
+}
+
+func (s *summary) endPackage(e event, w io.Writer) {
+	passed, failed, skipped := 0, 0, 0
+	for id, result := range s.results {
+		if id.pkg != e.Package {
+			continue
+		}
+		switch {
+		case s.parents[id] && result != "fail":
+		case result == "pass":
+			passed++
+		case result == "skip":
+			skipped++
+		case !s.parents[id] || !s.childFailed(id):
+			failed++
+		}
+	}
+	for id := range s.results {
+		if id.pkg == e.Package {
+			delete(s.results, id)
+		}
+	}
+	id := testID{e.Package, ""}
+	if e.Action == "fail" && failed == 0 {
+		failed++ // it did not compile, TestMain failed, or it timed out
+		fmt.Fprint(w, strings.Join(s.output[id], ""))
+		for other, lines := range s.output { // tests that were cut off
+			if other.pkg == e.Package && other.test != "" {
+				fmt.Fprintf(w, "--- unfinished %s %s\n%s", other.pkg, other.test, strings.Join(lines, ""))
+			}
+		}
+	}
+	for other := range s.output {
+		if other.pkg == e.Package {
+			delete(s.output, other)
+		}
+	}
+	s.passed, s.failed, s.skipped = s.passed+passed, s.failed+failed, s.skipped+skipped
+	if passed+failed+skipped == 0 {
+		return
+	}
+	word := "ok  "
+	if failed > 0 {
+		word = "FAIL"
+	}
+	fmt.Fprintf(w, "%s  %-50s %4d passed %3d failed %3d skipped %7.1fs\n", word, e.Package, passed, failed, skipped, e.Elapsed)
+}
+
+// childFailed reports whether a failed test failed through a subtest, which is counted in its place.
+func (s *summary) childFailed(id testID) bool {
+	for other, result := range s.results {
+		if result == "fail" && other.pkg == id.pkg && strings.HasPrefix(other.test, id.test+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// reason finds why a test was skipped.
+func reason(lines []string) string {
+	for _, l := range slices.Backward(lines) {
+		l = strings.TrimSpace(l)
+		if l != "" && !strings.HasPrefix(l, "---") && !strings.HasPrefix(l, "===") {
+			return l
+		}
+	}
+	return "no reason given"
+}
+
+func run(r io.Reader, w io.Writer, alsoFailed int) (failed bool, err error) {
+	s := newSummary()
+	in := bufio.NewScanner(r)
+	in.Buffer(nil, 16<<20)
+	for in.Scan() {
+		var e event
+		if json.Unmarshal(in.Bytes(), &e) != nil || e.Action == "" {
+			fmt.Fprintln(w, in.Text()) // go's own messages
+			if strings.HasPrefix(in.Text(), "FAIL") || strings.HasPrefix(in.Text(), "go: ") && strings.Contains(in.Text(), "error") {
+				s.failed++
+			}
+			continue
+		}
+		s.add(e, w)
+	}
+	if len(s.reasons) > 0 {
+		fmt.Fprintln(w, "== skipped")
+		slices.Sort(s.reasons)
+		for _, l := range s.reasons {
+			fmt.Fprintln(w, l)
+		}
+	}
+	s.failed += alsoFailed
+	if s.passed == 0 && s.failed == 0 {
+		s.failed++ // no tests at all is no success
+	}
+	fmt.Fprintf(w, "%d passed, %d failed, %d skipped\n", s.passed, s.failed, s.skipped)
+	return s.failed > 0, in.Err()
+}
+
+func main() {
+	also := flag.Int("also-failed", 0, "failures of other checks to count")
+	flag.Parse()
+	failed, err := run(os.Stdin, os.Stdout, *also)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "testsum:", err)
+	}
+	if failed || err != nil {
+		os.Exit(1)
+	}
+}
