@@ -43,10 +43,10 @@ type flight struct {
 	waiters int           // guarded by Store.mu; the last one to leave stops the transfer
 }
 
-func (f *flight) state() (have int64, done bool, err error, wake <-chan struct{}) {
+func (f *flight) state() (have int64, done bool, wake <-chan struct{}, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.have, f.done, f.err, f.wake
+	return f.have, f.done, f.wake, f.err
 }
 
 func (f *flight) update(have int64, done bool, err error) {
@@ -110,7 +110,7 @@ func (s *Store) leave(f *flight) {
 	s.mu.Unlock()
 	if last {
 		for {
-			_, done, _, wake := f.state()
+			_, done, wake, _ := f.state()
 			if done {
 				break
 			}
@@ -150,7 +150,7 @@ func (s *Store) isClosed() bool {
 
 func (f *flight) wait(ctx context.Context, progress func(int64)) error {
 	for {
-		have, done, err, wake := f.state()
+		have, done, wake, err := f.state()
 		if progress != nil {
 			progress(have)
 		}
@@ -169,7 +169,7 @@ func (f *flight) wait(ctx context.Context, progress func(int64)) error {
 func (f *flight) reader(ctx context.Context, offset int64) io.Reader {
 	return readerFunc(func(b []byte) (int, error) {
 		for {
-			have, done, err, wake := f.state()
+			have, done, wake, err := f.state()
 			if done && err != nil {
 				return 0, err
 			}

@@ -23,7 +23,7 @@ type Ref struct {
 // else it is docker.io, where a single-part repository is in library/.
 func ParseRef(s string) (Ref, error) {
 	bad := func(why string) (Ref, error) {
-		return Ref{}, fmt.Errorf("image name %.300q is not valid: %s; write it as registry.example/team/app:1.0 or with @sha256:", s, why)
+		return Ref{}, fmt.Errorf("image name %.300q is not valid: %s; write it as registry.example/team/app:1.0 or with @sha256:DIGEST", s, why)
 	}
 	var r Ref
 	if len(s) > 1024 {

@@ -155,7 +155,7 @@ func (u *unpacker) entry(h *tar.Header, content io.Reader) error {
 			err = opaque(int(self.Fd()))
 		}
 		u.times = append(u.times, dirTime{name, h.ModTime})
-	case tar.TypeReg, tar.TypeRegA: //nolint:staticcheck // old archives have it
+	case tar.TypeReg:
 		if self, err = openAt(at, base, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY, 0o600); err != nil {
 			return err
 		}

@@ -205,9 +205,7 @@ func (f *Children) Frame(now time.Time, name string, m skerry.Message, fx *skerr
 		d.Changed, d.Deleted, d.Settled = out.Changed, out.Deleted, true
 		send(fx, name, out.Reply)
 		// A child that starts a new life reports all it has; what an earlier life reported is no longer true.
-		for _, k := range out.Orphaned {
-			d.Deleted = append(d.Deleted, k)
-		}
+		d.Deleted = append(d.Deleted, out.Orphaned...)
 	case *skerry.Events:
 		events, lost, reply := c.Events.Accept(m)
 		d.Events, d.Lost = events, lost

@@ -20,8 +20,7 @@ func TestExpiredRenewsAndReturns(t *testing.T) {
 	})
 	m := s.join(skerry.TierWorker, "w1")
 	later.Store(int64(1000 * time.Hour))
-	var c *child
-	c = s.child(m, func(cfg *link.ClientConfig, _ *skerry.Hello) {
+	c := s.child(m, func(cfg *link.ClientConfig, _ *skerry.Hello) {
 		told := cfg.Refused
 		cfg.Refused = func(ctx context.Context, r *skerry.Refuse) {
 			told(ctx, r)

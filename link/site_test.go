@@ -7,7 +7,6 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -88,9 +87,6 @@ type site struct {
 	addr   string
 	mux    *link.StreamMux
 	clones chan string
-
-	mu      sync.Mutex
-	welcome func(p *link.Peer) (*skerry.Welcome, error)
 }
 
 func newSite(t testing.TB, name string, tier skerry.Tier, tweak func(*link.ServerConfig, *auth.AuthorityConfig)) *site {

@@ -80,7 +80,7 @@ func Open(ctx context.Context, rawURL string, o Options) (Store, error) {
 		}
 		return s, nil
 	}
-	return nil, fmt.Errorf("store %q: unknown kind %q; use sqlite:PATH, etcd://HOST:PORT/PREFIX or memory:", rawURL, scheme)
+	return nil, fmt.Errorf("store %q: unknown kind %q; use sqlite:PATH, etcd://HOST:PORT/PREFIX or memory: (nothing is kept)", rawURL, scheme)
 }
 
 // DamagedError says that a store's file could not be trusted and has been moved aside. The next Open makes an empty

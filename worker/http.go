@@ -162,9 +162,7 @@ func (s *Server) serveExec(w http.ResponseWriter, r *http.Request, id skerry.Ins
 	defer cancel()
 	ec := execstream.New(execstream.Joined{Conn: conn, R: buf})
 	spec := runtime.ExecSpec{Args: q["command"], User: q.Get("user"), TTY: q.Get("tty") == "true", Stdout: ec.Writer(execstream.Stdout), Stderr: ec.Writer(execstream.Stderr)}
-	for _, v := range q["env"] {
-		spec.Env = append(spec.Env, v)
-	}
+	spec.Env = append(spec.Env, q["env"]...)
 	in, feed := io.Pipe()
 	defer in.Close()
 	resize := make(chan runtime.WinSize, 4)

@@ -18,9 +18,8 @@ const (
 
 // probeState counts results in a row.
 type probeState struct {
-	up           bool // the startup probe has passed, or there is none
-	good, bad    map[ProbeKind]int
-	readyByProbe bool
+	up        bool // the startup probe has passed, or there is none
+	good, bad map[ProbeKind]int
 }
 
 func (i *inst) spec(k ProbeKind) *skerry.Probe {

@@ -33,7 +33,6 @@ type summary struct {
 	parents map[testID]bool
 	results map[testID]string
 	reasons []string
-	slow    []string
 }
 
 func newSummary() *summary {

@@ -40,14 +40,14 @@ func Program(goarch string) ([]byte, bool) {
 	case "arm64":
 		machine = 183
 		words(
-			0xd2800000|1<<5|0,    // movz x0, #1
-			0x10000000|7<<5|1,    // adr x1, +28
-			0xd2800000|n<<5|2,    // movz x2, #n
-			0xd2800000|64<<5|8,   // movz x8, #64 (write)
-			0xd4000001,           // svc #0
-			0xd2800000|Code<<5|0, // movz x0, #Code
-			0xd2800000|93<<5|8,   // movz x8, #93 (exit)
-			0xd4000001,           // svc #0
+			0xd2800000|1<<5,    // movz x0, #1
+			0x10000000|7<<5|1,  // adr x1, +28
+			0xd2800000|n<<5|2,  // movz x2, #n
+			0xd2800000|64<<5|8, // movz x8, #64 (write)
+			0xd4000001,         // svc #0
+			0xd2800000|Code<<5, // movz x0, #Code
+			0xd2800000|93<<5|8, // movz x8, #93 (exit)
+			0xd4000001,         // svc #0
 		)
 	case "riscv64":
 		machine, flags = 243, 0

@@ -52,9 +52,7 @@ func main() {
 	case "stubborn":
 		signal.Ignore(syscall.SIGTERM)
 		fmt.Println("ready")
-		select {
-		case <-time.After(time.Hour):
-		}
+		time.Sleep(time.Hour)
 	case "spin": // until that many milliseconds of processor time are used
 		limit := int64(number(args)) * 1e6
 		for {
