@@ -25,6 +25,24 @@ type Admission struct {
 	Registries []string `json:"registries,omitempty"`
 	// MaxPerInstance bounds what one instance of a foreign organisation may ask for; zero entries do not.
 	MaxPerInstance skerry.Resources `json:"maxPerInstance,omitempty"`
+	// Quotas bound what the instances of an organisation may ask for together at this site, trusted or not.
+	Quotas map[string]skerry.Resources `json:"quotas,omitempty"`
+}
+
+// CheckQuota gives the reason for which an organisation that uses so much already may not have another instance, or nil.
+func (p *Admission) CheckQuota(org string, used, need skerry.Resources) *skerry.Reason {
+	q, ok := p.Quotas[org]
+	if !ok {
+		return nil
+	}
+	limit, have, ask := q.Vector(), used.Vector(), need.Vector()
+	for i := range limit {
+		if limit[i] > 0 && ask[i] > 0 && have[i]+ask[i] > limit[i] {
+			return &skerry.Reason{What: "quota", Text: fmt.Sprintf("the site's quota of %s for organisation %s is used up", skerry.ResourceNames[i], org),
+				Hint: "delete something there, choose another site, or ask its operator"}
+		}
+	}
+	return nil
 }
 
 // Check gives the reason to refuse an assignment, or nil.

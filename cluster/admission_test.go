@@ -74,3 +74,17 @@ func TestSmallClassesAreCoarse(t *testing.T) {
 		t.Errorf("%+v", a.Available[:2])
 	}
 }
+
+func TestSiteQuota(t *testing.T) {
+	p := Admission{Quotas: map[string]skerry.Resources{"guest": {CPU: 1000}}}
+	half := skerry.Resources{CPU: 500, Memory: skerry.GiB}
+	if r := p.CheckQuota("guest", half, half); r != nil {
+		t.Error(r.Text)
+	}
+	if r := p.CheckQuota("guest", half.Add(half), half); r == nil || r.Hint == "" {
+		t.Errorf("%+v", r)
+	}
+	if r := p.CheckQuota("other", half.Add(half), half); r != nil {
+		t.Error(r.Text)
+	}
+}

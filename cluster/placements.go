@@ -73,7 +73,11 @@ func (c *Core) accept(now time.Time, a skerry.Assignment, origin string, fx *ske
 		p.Obs = skerry.Observation{ID: a.ID, Gen: a.Gen, State: skerry.ClusterScheduled}
 		p.Obs.Fence = a.Fence
 		c.addPlacement(p)
-		if why := c.opt.Admission.Check(&a); why != nil {
+		why := c.opt.Admission.Check(&a)
+		if why == nil {
+			why = c.opt.Admission.CheckQuota(a.Org, c.usedBy(a.Org, a.ID), a.Spec.Need())
+		}
+		if why != nil {
 			c.refuse(now, p, []skerry.Reason{*why}, nil, fx)
 			return
 		}
@@ -93,6 +97,20 @@ func (c *Core) accept(now time.Time, a skerry.Assignment, origin string, fx *ske
 	if p.Worker != "" {
 		c.send(p)
 	}
+}
+
+// usedBy sums what an organisation's instances at the site ask for, leaving one out.
+func (c *Core) usedBy(org string, without skerry.InstanceID) skerry.Resources {
+	var sum skerry.Resources
+	if len(c.opt.Admission.Quotas) == 0 {
+		return sum // nobody asks
+	}
+	for id, p := range c.places {
+		if p.A.Org == org && id != without && !p.Refused && !p.Removing {
+			sum = sum.Add(p.A.Spec.Need())
+		}
+	}
+	return sum
 }
 
 // adopt takes over an instance that a worker runs already and this store has forgotten, as after a restored backup.

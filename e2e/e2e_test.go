@@ -69,10 +69,20 @@ func (s *site) run(name string, run func(context.Context) error, close func() er
 
 func newSite(t *testing.T) *site {
 	t.Helper()
+	return newSiteAt(t, nil)
+}
+
+// newSiteAt puts the data of some roles elsewhere.
+func newSiteAt(t *testing.T, dirs map[string]string) *site {
+	t.Helper()
 	ctx := t.Context()
 	s := &site{t: t, dir: t.TempDir(), log: logger(t)}
 	common := func(name string) node.Common {
-		return node.Common{Dir: filepath.Join(s.dir, name), Log: s.log.With("role", name)}
+		dir := dirs[name]
+		if dir == "" {
+			dir = filepath.Join(s.dir, name)
+		}
+		return node.Common{Dir: dir, Log: s.log.With("role", name)}
 	}
 	var err error
 	if s.Root, err = node.OpenRoot(ctx, node.RootConfig{Common: common("root"), Link: "127.0.0.1:0"}); err != nil {

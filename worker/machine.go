@@ -17,9 +17,11 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/opencontainers/go-digest"
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/runtime"
 )
@@ -125,8 +127,13 @@ func (s *Server) measure(ctx context.Context, l *loop.Loop) {
 	t := time.NewTicker(measureEvery)
 	defer t.Stop()
 	refused := ""
+	pruned := time.Now()
 	for {
 		l.Post(s.usageNow(ctx, l))
+		if now := time.Now(); now.Sub(pruned) > pruneEvery || refused != "" && now.Sub(pruned) > time.Minute {
+			pruned = now
+			s.prune(ctx, now)
+		}
 		text := ""
 		var st unix.Statfs_t
 		if unix.Statfs(s.opt.Dir, &st) == nil && skerry.Bytes(st.Bavail)*skerry.Bytes(st.Bsize) < s.opt.MinFree {
@@ -141,6 +148,44 @@ func (s *Server) measure(ctx context.Context, l *loop.Loop) {
 			return
 		case <-t.C:
 		}
+	}
+}
+
+// Images that nothing here refers to are kept for a while, because what was taken away often comes back.
+const (
+	pruneEvery = time.Hour
+	keepImages = 24 * time.Hour
+)
+
+// prune removes images that no instance here uses and that were not used for a day, or, when the disk is nearly full, an
+// hour.
+func (s *Server) prune(ctx context.Context, now time.Time) {
+	var used []digest.Digest
+	err := s.Role.View(ctx, func(c loop.Core) {
+		for d := range c.(*Core).Images() {
+			if _, after, ok := strings.Cut(d, "@"); ok {
+				d = after
+			}
+			used = append(used, digest.Digest(d))
+		}
+	})
+	if err != nil || s.opt.Images == nil {
+		return
+	}
+	keep := keepImages
+	var st unix.Statfs_t
+	if unix.Statfs(s.opt.Dir, &st) == nil && skerry.Bytes(st.Bavail)*skerry.Bytes(st.Bsize) < 2*s.opt.MinFree {
+		keep = time.Hour
+	}
+	inUse := map[digest.Digest]bool{}
+	for _, d := range used {
+		inUse[d] = true
+	}
+	p, err := s.opt.Images.Prune(used, now.Add(-keep), func(e artifact.Entry) bool { return inUse[e.Digest] })
+	if err != nil {
+		s.opt.Log.Warn("prune images", "err", err)
+	} else if p.Bytes > 0 {
+		s.opt.Log.Info("images pruned", "names", len(p.Names), "bytes", p.Bytes)
 	}
 }
 

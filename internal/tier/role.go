@@ -36,17 +36,39 @@ type Role struct {
 
 	cur     atomic.Pointer[life]
 	started chan struct{}
+	stopped chan struct{}
 	once    sync.Once
 }
 
 type life struct {
 	loop *loop.Loop
 	core loop.Core
-	err  error // why it takes no writes; nil: it does
+	err  error         // why it takes no writes; nil: it does
+	over chan struct{} // closed when the next life has begun
+}
+
+// begin makes a life the present one.
+func (r *Role) begin(l *life) {
+	l.over = make(chan struct{})
+	if old := r.cur.Swap(l); old != nil {
+		close(old.over)
+	}
+}
+
+// next waits for the life after l. It reports false when there will be none.
+func (r *Role) next(ctx context.Context, l *life) bool {
+	select {
+	case <-l.over:
+		return true
+	case <-r.stopped:
+		return false
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // NewRole makes a role; Run starts it.
-func NewRole() *Role { return &Role{started: make(chan struct{})} }
+func NewRole() *Role { return &Role{started: make(chan struct{}), stopped: make(chan struct{})} }
 
 // Up is closed when the first life has begun.
 func (r *Role) Up() <-chan struct{} { return r.started }
@@ -69,7 +91,7 @@ func (r *Role) Do(ctx context.Context, msg any) (any, error) {
 		}
 		res, err := l.loop.Do(ctx, msg)
 		if errors.Is(err, loop.ErrStopped) {
-			if again := r.cur.Load(); again != l && ctx.Err() == nil {
+			if r.next(ctx, l) {
 				continue // the message was not taken; the next life may
 			}
 			return nil, skerry.Errorf(skerry.CodeUnavailable, "the role is stopping").WithHint("try again in a moment")
@@ -86,8 +108,11 @@ func (r *Role) View(ctx context.Context, fn func(c loop.Core)) error {
 			return skerry.Errorf(skerry.CodeUnavailable, "the role is starting").WithHint("try again in a moment")
 		}
 		err := l.loop.View(ctx, func() { fn(l.core) })
-		if errors.Is(err, loop.ErrStopped) && r.cur.Load() != l && ctx.Err() == nil {
-			continue
+		if errors.Is(err, loop.ErrStopped) {
+			if r.next(ctx, l) {
+				continue
+			}
+			return skerry.Errorf(skerry.CodeUnavailable, "the role is stopping").WithHint("try again in a moment")
 		}
 		return err
 	}
@@ -102,6 +127,7 @@ func (r *Role) Post(msg any) {
 
 // Run lives until ctx ends. An error is one that living again would not mend.
 func (r *Role) Run(ctx context.Context) error {
+	defer close(r.stopped)
 	for ctx.Err() == nil {
 		err := r.live(ctx)
 		if ctx.Err() != nil {
@@ -132,7 +158,7 @@ func (r *Role) live(ctx context.Context) error {
 	l := loop.New(core, r.Store, r.Host, nil)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r.cur.Store(&life{loop: l, core: core})
+	r.begin(&life{loop: l, core: core})
 	loopDone := make(chan error, 1)
 	go func() { loopDone <- l.Run(ctx, fx) }()
 	r.once.Do(func() { close(r.started) })
@@ -163,7 +189,7 @@ func (r *Role) readOnly(ctx context.Context, why error) error {
 	}
 	l := loop.New(core, r.Store, r.Host, why)
 	ctx, cancel := context.WithCancel(ctx)
-	r.cur.Store(&life{loop: l, core: core, err: loop.StoreError(why)})
+	r.begin(&life{loop: l, core: core, err: loop.StoreError(why)})
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
