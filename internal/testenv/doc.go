@@ -1,0 +1,3 @@
+// Package testenv gives tests what they need of the machine: an own network namespace, and checks that nothing is left
+// behind. Only tests import it.
+package testenv
