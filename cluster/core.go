@@ -48,10 +48,12 @@ type Core struct {
 	byApp   map[skerry.AppKey]map[skerry.InstanceID]*placement
 	groups  map[skerry.InstanceID]*group
 	waiting map[skerry.InstanceID]bool
-	linked  map[skerry.AppKey]bool // applications whose endpoints must be worked out again
-	seq     uint64
-	rounds  uint64
-	grew    bool // capacity may have appeared: try what waits
+	// removing holds the placements whose worker has not yet said that they are gone.
+	removing map[skerry.InstanceID]bool
+	linked   map[skerry.AppKey]bool // applications whose endpoints must be worked out again
+	seq      uint64
+	rounds   uint64
+	grew     bool // capacity may have appeared: try what waits
 
 	reportAt  time.Time
 	reportDue bool
@@ -117,7 +119,7 @@ func New(opt Options) *Core {
 	return &Core{opt: opt, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
 		Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), Up: fleet.NewParent(life, opt.Sets),
 		workers: map[string]*worker{}, places: map[skerry.InstanceID]*placement{}, groups: map[skerry.InstanceID]*group{},
-		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, waiting: map[skerry.InstanceID]bool{}, linked: map[skerry.AppKey]bool{}}
+		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, waiting: map[skerry.InstanceID]bool{}, removing: map[skerry.InstanceID]bool{}, linked: map[skerry.AppKey]bool{}}
 }
 
 // Load takes one record of the store.
@@ -178,7 +180,7 @@ func (c *Core) Start(now time.Time) skerry.Effects {
 		c.tellGroup(now, g, &fx)
 	}
 	c.Apps.SetTargets([]string{Self})
-	c.reconcileDesired(now, nil, nil, &fx)
+	c.reviewDesired(now, &fx)
 	c.grew = true
 	c.settle(now, &fx, nil)
 	return fx
@@ -186,6 +188,9 @@ func (c *Core) Start(now time.Time) skerry.Effects {
 
 func (c *Core) addPlacement(p *placement) {
 	c.places[p.A.ID] = p
+	if p.Removing {
+		c.removing[p.A.ID] = true
+	}
 	m := c.byApp[p.A.Service.App]
 	if m == nil {
 		m = map[skerry.InstanceID]*placement{}

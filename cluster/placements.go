@@ -13,24 +13,28 @@ import (
 // maxMoves is on how many workers an instance that fails is tried before the failure goes up.
 const maxMoves = 2
 
-// reconcileDesired takes changes of what the root wants here. Nil lists mean: look at everything, as after a start.
-func (c *Core) reconcileDesired(now time.Time, changed, deleted []string, fx *skerry.Effects) {
-	if changed == nil && deleted == nil {
-		for key := range c.Up.Desired.All() {
-			changed = append(changed, key)
-		}
-		for _, id := range sortedIDs(c.places) {
-			p := c.places[id]
-			if p.Origin == "root" && p.Group == "" && !c.rootWants(id) {
-				deleted = append(deleted, skerry.AssignmentKey(id))
-			}
-		}
-		for _, id := range sortedIDs(c.groups) {
-			if c.groups[id].Origin == "root" && !c.rootWants(id) {
-				deleted = append(deleted, skerry.AssignmentKey(id))
-			}
+// reviewDesired looks at everything that the root wants here, as after a start.
+func (c *Core) reviewDesired(now time.Time, fx *skerry.Effects) {
+	var changed, deleted []string
+	for key := range c.Up.Desired.All() {
+		changed = append(changed, key)
+	}
+	for _, id := range sortedIDs(c.places) {
+		p := c.places[id]
+		if p.Origin == "root" && p.Group == "" && !c.rootWants(id) {
+			deleted = append(deleted, skerry.AssignmentKey(id))
 		}
 	}
+	for _, id := range sortedIDs(c.groups) {
+		if c.groups[id].Origin == "root" && !c.rootWants(id) {
+			deleted = append(deleted, skerry.AssignmentKey(id))
+		}
+	}
+	c.reconcileDesired(now, changed, deleted, fx)
+}
+
+// reconcileDesired takes changes of what the root wants here.
+func (c *Core) reconcileDesired(now time.Time, changed, deleted []string, fx *skerry.Effects) {
 	for _, key := range changed {
 		id, ok := strings.CutPrefix(key, "inst/")
 		value, _, have := c.Up.Desired.Get(key)
@@ -172,6 +176,7 @@ func (c *Core) remove(now time.Time, p *placement, fx *skerry.Effects) {
 		return
 	}
 	p.Removing = true
+	c.removing[p.A.ID] = true
 	c.letGo(p)
 	c.changed(now, p, fx)
 }
@@ -185,6 +190,7 @@ func (c *Core) drop(now time.Time, p *placement, fx *skerry.Effects) {
 		delete(c.byApp, p.A.Service.App)
 	}
 	delete(c.waiting, p.A.ID)
+	delete(c.removing, p.A.ID)
 	fx.Delete(prefixPlace + string(p.A.ID))
 	c.linked[p.A.Service.App] = true
 	c.grew, c.reportDue = true, true
@@ -392,6 +398,7 @@ func (c *Core) refuse(now time.Time, p *placement, why []skerry.Reason, d *skerr
 
 func (c *Core) dropQuietly(p *placement, fx *skerry.Effects) {
 	delete(c.places, p.A.ID)
+	delete(c.removing, p.A.ID)
 	delete(c.byApp[p.A.Service.App], p.A.ID)
 	fx.Delete(prefixPlace + string(p.A.ID))
 }

@@ -77,13 +77,11 @@ func (c *Core) childFrame(now time.Time, m ChildFrame, fx *skerry.Effects) {
 	if d.Report != nil && d.Report.Kind == skerry.ReportWorker {
 		c.workerReport(now, m.Name, d.Report.Payload, fx)
 	}
-	if d.Settled && child.Settled() {
-		for _, p := range c.on(m.Name) {
-			key := skerry.AssignmentKey(p.A.ID)
-			_, wanted := child.Desired.Get(key)
-			_, orphaned, has := child.Observed.Get(key)
-			if !wanted && (!has || orphaned) {
-				c.gone(now, m.Name, p.A.ID, fx)
+	if d.Settled && len(c.removing) > 0 && child.Settled() {
+		for _, id := range sortedIDs(c.removing) {
+			key := skerry.AssignmentKey(id)
+			if _, orphaned, has := child.Observed.Get(key); c.places[id].Worker == m.Name && (!has || orphaned) {
+				c.gone(now, m.Name, id, fx)
 			}
 		}
 	}

@@ -26,6 +26,7 @@ type Child struct {
 	Events    *reconcile.Inbox
 	Connected bool
 	Synced    bool      // its observed set is complete as of this connection
+	Reviewed  bool      // for the owner: what it holds was compared with what it should hold on this connection
 	Since     time.Time // of the connection, or of its end
 	Heard     time.Time
 	Version   string
@@ -118,7 +119,7 @@ func (f *Children) Up(now time.Time, hello *skerry.Hello) (sets []skerry.SetAck,
 	if c == nil {
 		c = f.make(hello.Name)
 	}
-	c.Connected, c.Synced, c.Since, c.Heard = true, false, now, now
+	c.Connected, c.Synced, c.Reviewed, c.Since, c.Heard = true, false, false, now, now
 	c.Version, c.Machine = hello.Version, hello.Machine
 	held := skerry.SetAck{Set: Desired}
 	for _, s := range hello.Sets {

@@ -199,7 +199,15 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *skerry.Effects) {
 		c.report(now, m.Name, d.Report.Payload)
 	}
 	if d.Settled && child.Settled() {
-		c.sweep(now, child, fx)
+		if !child.Reviewed {
+			child.Reviewed = true
+			c.review(now, child, fx)
+		}
+		for _, i := range c.Apps.Stopping() {
+			if _, orphaned, has := child.Observed.Get(skerry.AssignmentKey(i.ID)); i.Holder == m.Name && (!has || orphaned) {
+				c.gone(now, m.Name, i.ID, fx)
+			}
+		}
 	}
 }
 
@@ -217,8 +225,9 @@ func (c *Core) gone(now time.Time, holder string, id skerry.InstanceID, fx *sker
 	c.Apps.Gone(now, holder, id, fx)
 }
 
-// sweep looks, once a site has confirmed all and told all, for instances that it should have or be rid of.
-func (c *Core) sweep(now time.Time, child *fleet.Child, fx *skerry.Effects) {
+// review looks, once a site has confirmed all and told all after it connected, for instances that it should have or be
+// rid of.
+func (c *Core) review(now time.Time, child *fleet.Child, fx *skerry.Effects) {
 	for _, i := range c.Apps.HeldBy(child.Name) {
 		key := skerry.AssignmentKey(i.ID)
 		_, wanted := child.Desired.Get(key)

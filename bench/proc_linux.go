@@ -1,0 +1,110 @@
+package bench
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ticksPerSecond is USER_HZ, which is 100 on every Linux that Go runs on.
+const ticksPerSecond = 100
+
+// memory gives proportional and resident set size of a process, in bytes.
+func memory(pid int) (pss, rss float64, err error) {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		return 0, 0, err
+	}
+	defer f.Close()
+	for sc := bufio.NewScanner(f); sc.Scan(); {
+		var kb float64
+		if _, err := fmt.Sscanf(sc.Text(), "Pss: %f kB", &kb); err == nil {
+			pss = kb * 1024
+		} else if _, err := fmt.Sscanf(sc.Text(), "Rss: %f kB", &kb); err == nil {
+			rss = kb * 1024
+		}
+	}
+	return pss, rss, nil
+}
+
+// cpuTime gives the processor time that a process has used.
+func cpuTime(pid int) (time.Duration, error) {
+	// schedstat counts nanoseconds on the processor, where stat counts ticks; it has one file for each thread.
+	dir := fmt.Sprintf("/proc/%d/task", pid)
+	threads, err := os.ReadDir(dir)
+	if err != nil {
+		return 0, err
+	}
+	var sum time.Duration
+	for _, t := range threads {
+		data, err := os.ReadFile(dir + "/" + t.Name() + "/schedstat")
+		if err != nil {
+			continue // the thread has just ended
+		}
+		if f := strings.Fields(string(data)); len(f) > 0 {
+			n, _ := strconv.ParseInt(f[0], 10, 64)
+			sum += time.Duration(n)
+		}
+	}
+	if sum > 0 {
+		return sum, nil
+	}
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	f := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
+	if len(f) < 13 {
+		return 0, fmt.Errorf("process %d: unreadable stat", pid)
+	}
+	user, _ := strconv.ParseInt(f[11], 10, 64)
+	system, _ := strconv.ParseInt(f[12], 10, 64)
+	return time.Duration(user+system) * time.Second / ticksPerSecond, nil
+}
+
+// written gives the bytes that a process has caused to be written to storage.
+func written(pid int) (float64, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
+	if err != nil {
+		return 0, err
+	}
+	for _, line := range strings.Split(string(data), "\n") {
+		var n float64
+		if _, err := fmt.Sscanf(line, "write_bytes: %f", &n); err == nil {
+			return n, nil
+		}
+	}
+	return 0, fmt.Errorf("process %d: no write_bytes", pid)
+}
+
+// MachineFacts describes the machine for a report.
+func MachineFacts() map[string]string {
+	out := map[string]string{}
+	if data, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		n := 0
+		for _, line := range strings.Split(string(data), "\n") {
+			k, v, _ := strings.Cut(line, ":")
+			switch strings.TrimSpace(k) {
+			case "processor":
+				n++
+			case "model name":
+				out["cpu"] = strings.TrimSpace(v)
+			}
+		}
+		out["cores"] = strconv.Itoa(n)
+	}
+	if data, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
+		out["kernel"] = strings.TrimSpace(string(data))
+	}
+	if data, err := os.ReadFile("/proc/meminfo"); err == nil {
+		line, _, _ := strings.Cut(string(data), "\n")
+		out["memory"] = strings.TrimSpace(strings.TrimPrefix(line, "MemTotal:"))
+	}
+	if data, err := os.ReadFile("/proc/loadavg"); err == nil {
+		out["load"] = strings.Join(strings.Fields(string(data))[:3], " ")
+	}
+	return out
+}
