@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -122,6 +123,13 @@ func (s *Server) Check(ctx context.Context) []skerry.RuntimeReport {
 	s.reports = out
 	s.mu.Unlock()
 	return out
+}
+
+// Runtimes gives the last verdicts of Check.
+func (s *Server) Runtimes() []skerry.RuntimeReport {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.reports)
 }
 
 func (s *Server) load(ctx context.Context) (loop.Core, skerry.Effects, error) {

@@ -23,6 +23,9 @@ import (
 	"skerry.dev/skerry/store"
 )
 
+// StateFile is the SQLite store in a data directory, unless another store is named.
+const StateFile = "state.db"
+
 // Common is what every role is given.
 type Common struct {
 	Dir      string // data directory
@@ -43,7 +46,7 @@ func (c *Common) fill() error {
 		return fmt.Errorf("data directory: %w", err)
 	}
 	if c.StoreURL == "" {
-		c.StoreURL = "sqlite:" + filepath.Join(c.Dir, "state.db")
+		c.StoreURL = "sqlite:" + filepath.Join(c.Dir, StateFile)
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

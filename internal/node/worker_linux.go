@@ -11,6 +11,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/overlay/hostnet"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/native"
@@ -52,12 +53,7 @@ func OpenWorker(ctx context.Context, c WorkerConfig) (w *Worker, err error) {
 	if err := skerry.CheckName(c.Join.Name); err != nil {
 		return nil, err
 	}
-	if c.RunDir == "" {
-		c.RunDir = filepath.Join("/run/skerry", c.Join.Name)
-	}
-	if c.CgroupParent == "" {
-		c.CgroupParent = "skerry/" + c.Join.Name
-	}
+	c.fillMachine()
 	w = &Worker{}
 	defer func() {
 		if err != nil {
@@ -71,20 +67,9 @@ func OpenWorker(ctx context.Context, c WorkerConfig) (w *Worker, err error) {
 	if w.Images, err = artifact.Open(filepath.Join(c.Dir, "images"), artifact.Options{}); err != nil {
 		return w, err
 	}
-	containers, err := oci.New(oci.Options{Dir: filepath.Join(c.Dir, "oci"), CgroupParent: c.CgroupParent, Log: c.Log})
-	if err != nil {
+	if w.Drivers, err = c.drivers(); err != nil {
 		return w, err
 	}
-	w.Drivers = append(w.Drivers, containers)
-	self, err := os.Executable()
-	if err != nil {
-		return w, err
-	}
-	processes, err := native.New(native.Options{Dir: filepath.Join(c.Dir, "native"), CgroupParent: c.CgroupParent, Shim: []string{self, ShimCommand}, Log: c.Log})
-	if err != nil {
-		return w, err
-	}
-	w.Drivers = append(w.Drivers, processes)
 	bootID := boot()
 	member, err := c.member(ctx, c.Join, nil, bootID)
 	if err != nil {
@@ -96,7 +81,7 @@ func OpenWorker(ctx context.Context, c WorkerConfig) (w *Worker, err error) {
 		opt.PullLimit = rate.NewLimiter(rate.Limit(c.PullLimit), int(max(c.PullLimit, 256*skerry.KiB)))
 	}
 	if !c.NoNetwork {
-		if w.Network, err = hostnet.New(hostnet.Options{Name: member.Name(), Subnet: c.Subnet, StateDir: filepath.Join(c.Dir, "net"), RunDir: c.RunDir}); err != nil {
+		if w.Network, err = c.network(member.Name()); err != nil {
 			return w, err
 		}
 		opt.Network = w.Network
@@ -135,4 +120,82 @@ func (w *Worker) CleanUp(ctx context.Context) error {
 		errs = append(errs, w.Network.CleanUp(ctx))
 	}
 	return errors.Join(errs...)
+}
+
+func (c *WorkerConfig) fillMachine() {
+	if c.RunDir == "" {
+		c.RunDir = filepath.Join("/run/skerry", c.Join.Name)
+	}
+	if c.CgroupParent == "" {
+		c.CgroupParent = "skerry/" + c.Join.Name
+	}
+}
+
+// drivers makes every driver of this build.
+func (c *WorkerConfig) drivers() ([]runtime.Driver, error) {
+	containers, err := oci.New(oci.Options{Dir: filepath.Join(c.Dir, "oci"), CgroupParent: c.CgroupParent, Log: c.Log})
+	if err != nil {
+		return nil, err
+	}
+	out := []runtime.Driver{containers}
+	self, err := os.Executable()
+	if err != nil {
+		return out, err
+	}
+	processes, err := native.New(native.Options{Dir: filepath.Join(c.Dir, "native"), CgroupParent: c.CgroupParent, Shim: []string{self, ShimCommand}, Log: c.Log})
+	if err != nil {
+		return out, err
+	}
+	return append(out, processes), nil
+}
+
+func (c *WorkerConfig) network(name string) (*hostnet.Network, error) {
+	return hostnet.New(hostnet.Options{Name: name, Subnet: c.Subnet, StateDir: filepath.Join(c.Dir, "net"), RunDir: c.RunDir})
+}
+
+// CheckMachine runs every driver's self-test without being a worker.
+func CheckMachine(ctx context.Context, c WorkerConfig) (out []skerry.RuntimeReport, err error) {
+	if err := c.fill(); err != nil {
+		return nil, err
+	}
+	c.fillMachine()
+	w := &Worker{}
+	w.Drivers, err = c.drivers()
+	defer func() { err = errors.Join(err, w.Close()) }()
+	if err != nil {
+		return nil, err
+	}
+	w.Server, err = worker.NewServer(worker.ServerOptions{Name: "check", Drivers: w.Drivers, Log: c.Log})
+	if err != nil {
+		return nil, err
+	}
+	out = w.Check(ctx)
+	return out, w.CleanUp(ctx)
+}
+
+// CleanMachine removes everything that runs on the machine for a worker whose agent has ended. The name is needed only
+// where the data directory holds no identity.
+func CleanMachine(ctx context.Context, c WorkerConfig) (err error) {
+	if err := c.fill(); err != nil {
+		return err
+	}
+	if m, err := auth.OpenMember(filepath.Join(c.Dir, "identity")); err == nil {
+		c.Join.Name = m.Name()
+	}
+	if err := skerry.CheckName(c.Join.Name); err != nil {
+		return err
+	}
+	c.fillMachine()
+	w := &Worker{}
+	if w.Store, err = c.openStore(ctx); err != nil { // its lock makes sure that no agent runs
+		return err
+	}
+	defer func() { err = errors.Join(err, w.Close()) }()
+	if w.Drivers, err = c.drivers(); err != nil {
+		return err
+	}
+	if w.Network, err = c.network(c.Join.Name); err != nil {
+		return err
+	}
+	return w.CleanUp(ctx)
 }

@@ -1,0 +1,277 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"filippo.io/age"
+	"github.com/spf13/cobra"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/ctl"
+	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/store"
+)
+
+// completeTrailer ends a backup that went well; without it the connection broke.
+const completeTrailer = "Skerry-Backup"
+
+type backupRequest struct {
+	Passphrase string   `json:"passphrase,omitempty"`
+	Recipients []string `json:"recipients,omitempty"`
+}
+
+func (q *backupRequest) recipients() ([]age.Recipient, error) {
+	if q.Passphrase != "" {
+		r, err := store.PassphraseRecipient(q.Passphrase)
+		if err != nil {
+			return nil, skerry.Errorf(skerry.CodeInvalid, "%w", err)
+		}
+		return []age.Recipient{r}, nil
+	}
+	var out []age.Recipient
+	for _, s := range q.Recipients {
+		r, err := age.ParseX25519Recipient(s)
+		if err != nil {
+			return nil, skerry.Errorf(skerry.CodeInvalid, "recipient %q: %w", s, err).WithHint("write a public key of age, which begins with age1")
+		}
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+func (p *parentLocal) backup(w http.ResponseWriter, r *http.Request) {
+	var q backupRequest
+	if err := json.NewDecoder(io.LimitReader(r.Body, 1<<16)).Decode(&q); err != nil {
+		answer(w, nil, skerry.Errorf(skerry.CodeInvalid, "%w", err))
+		return
+	}
+	to, err := q.recipients()
+	if err != nil {
+		answer(w, nil, err)
+		return
+	}
+	w.Header().Set("Trailer", completeTrailer)
+	w.Header().Set("Content-Type", "application/octet-stream")
+	result := "complete"
+	if err := store.Backup(r.Context(), p.store, w, to...); err != nil {
+		result = err.Error()
+	}
+	w.Header().Set(completeTrailer, result)
+}
+
+// secretFlags say where a passphrase comes from.
+type secretFlags struct{ passFile string }
+
+func (f *secretFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.passFile, "passphrase-file", "", "file with the passphrase (default $SKERRY_PASSPHRASE, else asked for)")
+}
+
+func (f *secretFlags) get(cmd *cobra.Command, twice bool) (string, error) {
+	if f.passFile != "" {
+		b, err := os.ReadFile(f.passFile)
+		return strings.TrimRight(string(b), "\r\n"), err
+	}
+	if v := os.Getenv("SKERRY_PASSPHRASE"); v != "" {
+		return v, nil
+	}
+	pass, err := ctl.AskSecret(cmd, "Passphrase of the backup: ")
+	if err != nil || !twice {
+		return pass, err
+	}
+	again, err := ctl.AskSecret(cmd, "Once more: ")
+	if err == nil && again != pass {
+		err = errors.New("the two passphrases differ")
+	}
+	return pass, err
+}
+
+func backupCommand() *cobra.Command {
+	var data, storeURL string
+	var to []string
+	var sec secretFlags
+	cmd := &cobra.Command{Use: "backup FILE", Short: "Save the store of a role, encrypted", Args: cobra.ExactArgs(1),
+		Long: `Save the store of a role into FILE ("-" is standard output), encrypted to a passphrase or to public keys of age.
+A role that runs is saved as it is at one moment, without being stopped. Images and what runs are not part of it.`,
+		Example: "  skerry backup --data /var/lib/skerry/root root.backup\n  skerry backup --store etcd://127.0.0.1:2379/skerry --to age1… root.backup",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q := backupRequest{Recipients: to}
+			if len(to) == 0 {
+				var err error
+				if q.Passphrase, err = sec.get(cmd, true); err != nil {
+					return err
+				}
+			}
+			if _, err := q.recipients(); err != nil {
+				return err
+			}
+			n, err := writeFile(args[0], cmd.OutOrStdout(), func(w io.Writer) error { return backup(cmd.Context(), data, storeURL, q, w) })
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "saved %d bytes; keep the passphrase or key apart from the file\n", n)
+			return nil
+		}}
+	storeFlags(cmd, &data, &storeURL)
+	cmd.Flags().StringSliceVar(&to, "to", nil, "public key of age to encrypt to, in place of a passphrase; may be repeated")
+	sec.add(cmd)
+	return cmd
+}
+
+func storeFlags(cmd *cobra.Command, data, url *string) {
+	cmd.Flags().StringVar(data, "data", filepath.Join(defaultData(), "root"), "data directory of the role")
+	cmd.Flags().StringVar(url, "store", "", "store, if it is not in the data directory, as given to the role")
+}
+
+func openStore(ctx context.Context, data, url string) (store.Store, error) {
+	if url == "" {
+		url = "sqlite:" + filepath.Join(data, node.StateFile)
+	}
+	return store.Open(ctx, url, store.Options{})
+}
+
+func backup(ctx context.Context, data, url string, q backupRequest, w io.Writer) error {
+	if url == "" {
+		resp, err := dialLocal(ctx, data, "POST", "/backup", q)
+		if err == nil {
+			defer resp.Body.Close()
+			if _, err := io.Copy(w, resp.Body); err != nil {
+				return fmt.Errorf("backup: %w", err)
+			}
+			if t := resp.Trailer.Get(completeTrailer); t != "complete" {
+				return fmt.Errorf("backup is not complete: %s", orDash(t))
+			}
+			return nil
+		}
+		if !errors.Is(err, errNotRunning) {
+			return err
+		}
+		if _, err := os.Stat(filepath.Join(data, node.StateFile)); err != nil {
+			return skerry.Errorf(skerry.CodeNotFound, "there is no store in %s", data).WithHint("name the role's data directory with --data, or its store with --store")
+		}
+	}
+	st, err := openStore(ctx, data, url)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	to, err := q.recipients()
+	if err != nil {
+		return err
+	}
+	return store.Backup(ctx, st, w, to...)
+}
+
+// writeFile writes a file that is there only when it is whole; "-" is the standard output.
+func writeFile(name string, stdout io.Writer, write func(io.Writer) error) (int64, error) {
+	var n counter
+	if name == "-" {
+		err := write(io.MultiWriter(stdout, &n))
+		return int64(n), err
+	}
+	f, err := os.CreateTemp(filepath.Dir(name), ".skerry-backup-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.Remove(f.Name())
+	err = write(io.MultiWriter(f, &n))
+	if err == nil {
+		err = f.Sync()
+	}
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), name)
+	}
+	return int64(n), err
+}
+
+type counter int64
+
+func (c *counter) Write(p []byte) (int, error) { *c += counter(len(p)); return len(p), nil }
+
+func restoreCommand() *cobra.Command {
+	var data, storeURL, keyFile string
+	var sec secretFlags
+	cmd := &cobra.Command{Use: "restore FILE", Short: "Fill an empty store from a backup", Args: cobra.ExactArgs(1),
+		Long: `Fill the empty store of a role from a backup; "-" reads standard input. A store that has records is refused. The backup is
+verified to its end before anything is written.
+
+A restored store begins a new life: the role first learns what its children hold, and deletes nothing until it has.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			in := cmd.InOrStdin()
+			if args[0] != "-" {
+				f, err := os.Open(args[0])
+				if err != nil {
+					return skerry.Errorf(skerry.CodeNotFound, "%w", err)
+				}
+				defer f.Close()
+				in = f
+			}
+			var ids []age.Identity
+			if keyFile != "" {
+				f, err := os.Open(keyFile)
+				if err != nil {
+					return err
+				}
+				ids, err = age.ParseIdentities(f)
+				f.Close()
+				if err != nil {
+					return fmt.Errorf("--identity %s: %w", keyFile, err)
+				}
+			} else {
+				pass, err := sec.get(cmd, false)
+				if err != nil {
+					return err
+				}
+				id, err := store.PassphraseIdentity(pass)
+				if err != nil {
+					return err
+				}
+				ids = append(ids, id)
+			}
+			if storeURL == "" {
+				if err := mustDir(data); err != nil {
+					return err
+				}
+			}
+			st, err := openStore(ctx, data, storeURL)
+			if errors.Is(err, store.ErrInUse) {
+				return skerry.Errorf(skerry.CodeConflict, "%w", err).WithHint("stop the role first")
+			}
+			if err != nil {
+				return err
+			}
+			defer st.Close()
+			err = store.Restore(ctx, st, in, tier.NewLife, ids...)
+			switch {
+			case errors.Is(err, store.ErrNotEmpty):
+				return skerry.Errorf(skerry.CodeConflict, "%w", err).WithHint("move the data directory away, or name another with --data")
+			case err != nil:
+				return err
+			}
+			fmt.Fprint(cmd.OutOrStdout(), `The store is restored and begins a new life.
+
+What happens next:
+  1. Start the role with this data directory, at the address it had before.
+  2. Its children connect and tell what they hold. Until each has, nothing of its is deleted or placed anew.
+  3. What was applied after the backup, and still runs, appears as not asked for; apply it again to keep it.
+  4. Images are not part of a backup; push those again that no child has.
+`)
+			return nil
+		}}
+	storeFlags(cmd, &data, &storeURL)
+	cmd.Flags().StringVar(&keyFile, "identity", "", "file with the private key of age that opens the backup, in place of a passphrase")
+	sec.add(cmd)
+	return cmd
+}

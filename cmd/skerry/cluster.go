@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/node"
+)
+
+func clusterCommand() *cobra.Command {
+	var c commonFlags
+	var p parentFlags
+	var j joinFlags
+	var standalone bool
+	var admission string
+	cmd := &cobra.Command{
+		Use: "cluster", Short: "Run a cluster orchestrator: it owns one site and its workers", Args: cobra.NoArgs,
+		Long: `Run a cluster orchestrator: it owns one site, lets in what its operator admits, and places instances on its workers.
+
+Every flag may also be given as an environment variable: --root is SKERRY_ROOT. The site goes on without its root; with
+--standalone it has none. The admission policy is a YAML file:
+
+  trusted: [default]        # organisations that may use everything
+  denied: []                # organisations that get nothing
+  allowed: []               # if not empty: only these get anything
+  native: false             # what the others may use
+  privileged: false
+  hostPorts: false
+  hostPaths: [/srv/shared]
+  registries: [registry.example.com]
+  maxPerInstance: {cpu: 2, memory: 1Gi}
+
+Without a file no organisation is trusted: containers only, no privileges, no host paths, no fixed host ports.`,
+		Example: "  skerry cluster --name harbour --root root.example.com --join skt1.cluster.…\n  skerry cluster --name island --standalone",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := fromEnv(cmd); err != nil {
+				return err
+			}
+			cfg, err := clusterConfig(&c, &p, admission)
+			if err != nil {
+				return err
+			}
+			cfg.Standalone = standalone
+			if standalone {
+				if len(j.parents) > 0 || j.token != "" {
+					return skerry.Errorf(skerry.CodeInvalid, "--standalone means that there is no root").WithHint("leave --root and --join away, or --standalone")
+				}
+				if cfg.Join.Name = j.name; j.name == "" {
+					cfg.Join.Name, err = hostName()
+				}
+			} else {
+				cfg.Join, err = j.join(c.data, "root")
+			}
+			if err != nil {
+				return err
+			}
+			frugal(50, 0)
+			s := newService(cfg.Log)
+			k, err := startCluster(cmd.Context(), s, cfg, &p.api)
+			if err != nil {
+				return errors.Join(err, s.stop())
+			}
+			return s.run(cmd.Context(), "cluster "+k.Name()+" takes workers on "+k.LinkAddr().String())
+		},
+	}
+	c.add(cmd.Flags(), "cluster")
+	p.add(cmd.Flags(), clusterLink, clusterAPI)
+	j.add(cmd.Flags(), "root", "root", "7443")
+	cmd.Flags().BoolVar(&standalone, "standalone", false, "this site has no root")
+	cmd.Flags().StringVar(&admission, "admission", "", "file with the site's admission policy")
+	return cmd
+}
+
+func clusterConfig(c *commonFlags, p *parentFlags, admission string) (node.ClusterConfig, error) {
+	cfg := node.ClusterConfig{Link: p.link, LostAfter: p.lostAfter, CertLife: p.certLife, Journal: p.journal()}
+	var err error
+	if cfg.Common, err = c.common(); err != nil {
+		return cfg, err
+	}
+	if cfg.Admission, err = readAdmission(admission); err != nil {
+		return cfg, err
+	}
+	cfg.Registry, err = p.registry()
+	return cfg, err
+}
+
+// startCluster starts a cluster orchestrator and waits until it takes workers and users.
+func startCluster(ctx context.Context, s *service, cfg node.ClusterConfig, api *apiFlags) (*node.Cluster, error) {
+	if err := mustDir(cfg.Dir); err != nil {
+		return nil, err
+	}
+	k, err := node.OpenCluster(ctx, cfg)
+	if err != nil {
+		return nil, joinError(err)
+	}
+	s.closer(k.Close)
+	s.start(part{"cluster", k.Run})
+	if err := s.wait(ctx, "the cluster", k.Up()); err != nil {
+		return nil, err
+	}
+	if err := node.Seed(ctx, k); err != nil {
+		return nil, err
+	}
+	if err := s.listening(ctx, "cluster", func() bool { return k.LinkAddr() != nil }); err != nil {
+		return nil, err
+	}
+	if err := startAPI(ctx, s, k, k.Store, cfg.Common, api); err != nil {
+		return nil, err
+	}
+	return k, startLocal(s, cfg.Dir, cfg.Log, &parentLocal{role: "cluster", name: k.Name(), authority: k.Authority(), store: k.Store, ready: k.Ready, parent: k.Parent, api: api})
+}
+
+// joinError gives a refusal the form that users get.
+func joinError(err error) error {
+	var r *skerry.Refuse
+	if errors.As(err, &r) {
+		return skerry.Errorf(skerry.CodeForbidden, "the parent refuses: %s", r.Reason).WithHint("%s", r.Hint)
+	}
+	return err
+}
+
+// listening waits until a role listens; the address is known a moment after the role is up.
+func (s *service) listening(ctx context.Context, name string, ok func() bool) error {
+	t := time.NewTicker(time.Millisecond)
+	defer t.Stop()
+	for !ok() {
+		select {
+		case <-t.C:
+		case e := <-s.done:
+			return s.early(e)
+		case <-ctx.Done():
+			return errors.New("stopped while the " + name + " was starting")
+		}
+	}
+	return nil
+}

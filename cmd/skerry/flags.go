@@ -1,0 +1,261 @@
+package main
+
+import (
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"sigs.k8s.io/yaml"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/journal"
+)
+
+// envPrefix begins the environment variables that stand in for flags of role commands: --log-level is SKERRY_LOG_LEVEL.
+const envPrefix = "SKERRY_"
+
+// fromEnv fills flags that were not given from the environment. Flags that mean something else to client commands of the
+// same process do not exist on role commands.
+func fromEnv(cmd *cobra.Command) error {
+	var first error
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Changed || first != nil || f.Name == "help" {
+			return
+		}
+		key := envPrefix + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		v, ok := os.LookupEnv(key)
+		if !ok || v == "" {
+			return
+		}
+		if err := f.Value.Set(v); err != nil {
+			first = skerry.Errorf(skerry.CodeInvalid, "environment variable %s: %w", key, err)
+			return
+		}
+		f.Changed = true
+	})
+	return first
+}
+
+// commonFlags are those of every role.
+type commonFlags struct {
+	data, store, logFormat, logLevel, name string
+}
+
+func (f *commonFlags) add(fs *pflag.FlagSet, role string) {
+	fs.StringVar(&f.data, "data", filepath.Join(defaultData(), role), "data directory")
+	fs.StringVar(&f.store, "store", "", "store: sqlite:FILE, memory: or etcd://HOST:PORT/PREFIX (default a SQLite file in the data directory)")
+	f.addLog(fs)
+}
+
+func (f *commonFlags) addLog(fs *pflag.FlagSet) {
+	fs.StringVar(&f.logFormat, "log-format", "text", "text or json")
+	fs.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+}
+
+func (f *commonFlags) logger() (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(f.logLevel)); err != nil {
+		return nil, skerry.Errorf(skerry.CodeInvalid, "--log-level %q is not a level", f.logLevel).WithHint("use debug, info, warn or error")
+	}
+	opt := &slog.HandlerOptions{Level: level}
+	switch f.logFormat {
+	case "text":
+		return slog.New(slog.NewTextHandler(os.Stderr, opt)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(os.Stderr, opt)), nil
+	}
+	return nil, skerry.Errorf(skerry.CodeInvalid, "--log-format %q is not known", f.logFormat).WithHint("use text or json")
+}
+
+func (f *commonFlags) common() (node.Common, error) {
+	log, err := f.logger()
+	return node.Common{Dir: f.data, StoreURL: f.store, Version: version, Log: log}, err
+}
+
+// parentFlags are those of roles that have children.
+type parentFlags struct {
+	link, registryConfig string
+	plainHTTP            []string
+	lostAfter, certLife  time.Duration
+	events               int
+	eventAge             time.Duration
+	api                  apiFlags
+}
+
+func (f *parentFlags) add(fs *pflag.FlagSet, link, api string) {
+	fs.StringVar(&f.link, "link", link, "address on which children connect")
+	fs.DurationVar(&f.lostAfter, "lost-after", 0, "silence after which a child counts as lost (0: the default)")
+	fs.DurationVar(&f.certLife, "cert-life", 0, "life of children's certificates (0: the default)")
+	f.api.add(fs, api)
+	f.addShared(fs)
+}
+
+func (f *parentFlags) addShared(fs *pflag.FlagSet) {
+	fs.StringVar(&f.registryConfig, "registry-config", "", "credentials for image registries, in the form of ~/.docker/config.json")
+	fs.StringSliceVar(&f.plainHTTP, "plain-http", nil, "image registry (host:port) to speak to without TLS; may be repeated")
+	fs.IntVar(&f.events, "keep-events", 0, "number of events to keep (default 2000)")
+	fs.DurationVar(&f.eventAge, "keep-events-for", 0, "age at which events are dropped (default 168h)")
+}
+
+func (f *parentFlags) journal() journal.Limits {
+	return journal.Limits{Events: f.events, Age: f.eventAge}
+}
+
+func (f *parentFlags) registry() (*artifact.Source, error) {
+	src := &artifact.Source{PlainHTTP: f.plainHTTP}
+	if f.registryConfig != "" {
+		cred, err := artifact.DockerConfig(f.registryConfig)
+		if err != nil {
+			return nil, skerry.Errorf(skerry.CodeInvalid, "--registry-config: %w", err)
+		}
+		src.Credentials = cred
+	}
+	return src, nil
+}
+
+// joinFlags are those of roles that have a parent.
+type joinFlags struct {
+	name, token string
+	parents     []string
+	wait        time.Duration
+	port        string
+}
+
+func (f *joinFlags) add(fs *pflag.FlagSet, parentFlag, parent, port string) {
+	f.port = port
+	fs.StringVar(&f.name, "name", "", "name within the site, a DNS label (default the name it joined with, else the host name)")
+	fs.StringVar(&f.token, "join", "", "token from `skerry token create`, or @FILE that holds it; needed the first time only")
+	fs.StringSliceVar(&f.parents, parentFlag, nil, "address of the "+parent+", HOST or HOST:PORT (port "+port+" unless given); may be repeated")
+	fs.DurationVar(&f.wait, "join-wait", time.Minute, "how long to wait for a parent that cannot be reached when joining")
+}
+
+func (f *joinFlags) join(data, parentFlag string) (node.Join, error) {
+	j := node.Join{Name: f.name, Token: f.token, Wait: f.wait}
+	for _, p := range f.parents {
+		if _, _, err := net.SplitHostPort(p); err != nil {
+			p = net.JoinHostPort(strings.Trim(p, "[]"), f.port)
+		}
+		j.Parent = append(j.Parent, p)
+	}
+	if file, ok := strings.CutPrefix(j.Token, "@"); ok {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return j, skerry.Errorf(skerry.CodeInvalid, "--join: %w", err)
+		}
+		j.Token = strings.TrimSpace(string(b))
+	}
+	if m, err := auth.OpenMember(filepath.Join(data, "identity")); err == nil {
+		if j.Name != "" && j.Name != m.Name() {
+			return j, skerry.Errorf(skerry.CodeConflict, "this data directory belongs to %s %q, not to %q", m.Tier(), m.Name(), j.Name).
+				WithHint("leave --name away, or use another --data directory")
+		}
+		j.Name = m.Name()
+	}
+	if j.Name == "" {
+		name, err := hostName()
+		if err != nil {
+			return j, err
+		}
+		j.Name = name
+	}
+	if len(j.Parent) == 0 {
+		return j, skerry.Errorf(skerry.CodeInvalid, "--%s is missing", parentFlag).WithHint("name the address of the parent, such as --%s 192.0.2.1:%s", parentFlag, f.port)
+	}
+	return j, nil
+}
+
+// hostName makes a valid name of the machine's.
+func hostName() (string, error) {
+	h, _ := os.Hostname()
+	h, _, _ = strings.Cut(strings.ToLower(h), ".")
+	if err := skerry.CheckName(h); err != nil {
+		return "", skerry.Errorf(skerry.CodeInvalid, "the host name %q cannot serve as a name", h).WithHint("give one with --name")
+	}
+	return h, nil
+}
+
+// readAdmission reads a site's admission policy from YAML; unknown fields are refused.
+func readAdmission(file string) (cluster.Admission, error) {
+	var a cluster.Admission
+	if file == "" {
+		return a, nil
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return a, skerry.Errorf(skerry.CodeInvalid, "--admission: %w", err)
+	}
+	j, err := yaml.YAMLToJSONStrict(data)
+	if err != nil {
+		return a, skerry.Errorf(skerry.CodeInvalid, "--admission %s: %w", file, err)
+	}
+	if p := skerry.DecodeStrict(j, &a); len(p) > 0 {
+		return a, &skerry.Error{Code: skerry.CodeInvalid, Message: "the admission policy " + file + " is not valid", Problems: p}
+	}
+	return a, nil
+}
+
+func parseLocation(s string) (*skerry.Location, error) {
+	if s == "" {
+		return nil, nil
+	}
+	lat, lon, ok := strings.Cut(s, ",")
+	a, err1 := strconv.ParseFloat(strings.TrimSpace(lat), 64)
+	b, err2 := strconv.ParseFloat(strings.TrimSpace(lon), 64)
+	if !ok || err1 != nil || err2 != nil || a < -90 || a > 90 || b < -180 || b > 180 {
+		return nil, skerry.Errorf(skerry.CodeInvalid, "--location %q is not a place", s).WithHint("write latitude,longitude in degrees, such as 53.87,10.69")
+	}
+	return &skerry.Location{Lat: a, Lon: b}, nil
+}
+
+func parseLabels(list []string) (map[string]string, error) {
+	m := map[string]string{}
+	for _, l := range list {
+		k, v, ok := strings.Cut(l, "=")
+		if !ok || k == "" {
+			return nil, skerry.Errorf(skerry.CodeInvalid, "--label %q is not KEY=VALUE", l)
+		}
+		m[k] = v
+	}
+	return m, nil
+}
+
+// amount is a flag whose value is an amount of bytes or of CPU.
+type amount[T ~int64] struct {
+	v     *T
+	parse func(string) (T, error)
+	show  func(T) string
+}
+
+func (a amount[T]) String() string {
+	if a.v == nil || *a.v == 0 {
+		return ""
+	}
+	return a.show(*a.v)
+}
+func (a amount[T]) Set(s string) (err error) { *a.v, err = a.parse(s); return err }
+func (a amount[T]) Type() string             { return "amount" }
+
+func bytesFlag(v *skerry.Bytes) pflag.Value {
+	return amount[skerry.Bytes]{v, skerry.ParseBytes, skerry.Bytes.String}
+}
+
+func cpuFlag(v *skerry.MilliCPU) pflag.Value {
+	return amount[skerry.MilliCPU]{v, skerry.ParseMilliCPU, skerry.MilliCPU.String}
+}
+
+func mustDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return skerry.Errorf(skerry.CodeInvalid, "data directory: %w", err).WithHint("choose one that you may write to with --data")
+	}
+	return nil
+}

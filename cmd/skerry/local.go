@@ -1,0 +1,222 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/ctl"
+	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/store"
+)
+
+// A running role answers whoever may write to its data directory over a socket there: how it fares, join tokens, backups.
+// That is how a site gets its first tokens without a login, and how a store in use is saved.
+
+// status is what a role says of itself.
+type status struct {
+	Role      string                 `json:"role"`
+	Name      string                 `json:"name"`
+	Version   string                 `json:"version"`
+	Pid       int                    `json:"pid"`
+	Ready     bool                   `json:"ready"`
+	Why       string                 `json:"why,omitempty"` // it is not ready
+	Parent    *parentStatus          `json:"parent,omitempty"`
+	API       string                 `json:"api,omitempty"`
+	Pin       string                 `json:"caPin,omitempty"`
+	Runtimes  []skerry.RuntimeReport `json:"runtimes,omitempty"`
+	Instances []skerry.Observation   `json:"instances,omitempty"`
+}
+
+type parentStatus struct {
+	Connected bool   `json:"connected"`
+	Why       string `json:"why,omitempty"`
+}
+
+// socketPath gives the socket of a data directory. The kernel takes 107 bytes; a longer path is replaced by one in a
+// private folder of the temporary directory.
+func socketPath(dir string) (string, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	if p := filepath.Join(dir, "control.sock"); len(p) < 100 {
+		return p, nil
+	}
+	h := sha256.Sum256([]byte(dir))
+	private := filepath.Join(os.TempDir(), fmt.Sprintf("skerry-%d", os.Getuid()))
+	if err := os.MkdirAll(private, 0o700); err != nil {
+		return "", err
+	}
+	if err := owned(private); err != nil {
+		return "", err
+	}
+	return filepath.Join(private, hex.EncodeToString(h[:8])+".sock"), nil
+}
+
+// startLocal serves the socket of a role. The store's lock makes sure that nobody else does.
+func startLocal(s *service, dir string, log *slog.Logger, h http.Handler) error {
+	path, err := socketPath(dir)
+	if err != nil {
+		return fmt.Errorf("control socket: %w", err)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("control socket: %w", err)
+	}
+	ln, err := net.Listen("unix", path)
+	if err != nil {
+		return fmt.Errorf("control socket: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		ln.Close()
+		return fmt.Errorf("control socket: %w", err)
+	}
+	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	s.start(part{"control socket", func(ctx context.Context) error {
+		stop := context.AfterFunc(ctx, func() { srv.Close() })
+		defer stop()
+		if err := srv.Serve(ln); ctx.Err() == nil {
+			return err
+		}
+		return nil
+	}})
+	return nil
+}
+
+// errNotRunning says that no role runs on a data directory.
+var errNotRunning = errors.New("the role is not running")
+
+// dialLocal sends a request to the role that runs on dir.
+func dialLocal(ctx context.Context, dir, method, path string, body any) (*http.Response, error) {
+	sock, err := socketPath(dir)
+	if err != nil {
+		return nil, err
+	}
+	t := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", sock)
+	}}
+	data, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	r, err := http.NewRequestWithContext(ctx, method, "http://local"+path, bytes.NewReader(data))
+	if err != nil {
+		return nil, err
+	}
+	resp, err := t.RoundTrip(r)
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
+		if errors.Is(err, os.ErrPermission) {
+			return nil, skerry.Errorf(skerry.CodeForbidden, "%w", err).WithHint("run it as the user that the role runs as, for example with sudo")
+		}
+		return nil, fmt.Errorf("%w (no answer at %s)", errNotRunning, sock)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode/100 != 2 {
+		defer resp.Body.Close()
+		var e struct {
+			skerry.Error
+			Detail string `json:"detail"`
+		}
+		if json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&e) != nil {
+			return nil, fmt.Errorf("the role answers %s", resp.Status)
+		}
+		e.Message = e.Detail
+		return nil, &e.Error
+	}
+	return resp, nil
+}
+
+// callLocal sends a request and decodes the answer.
+func callLocal(ctx context.Context, dir, method, path string, body, into any) error {
+	resp, err := dialLocal(ctx, dir, method, path, body)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	return json.NewDecoder(resp.Body).Decode(into)
+}
+
+func answer(w http.ResponseWriter, v any, err error) {
+	if err != nil {
+		tier.WriteProblem(w, skerry.AsError(err))
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	json.NewEncoder(w).Encode(v)
+}
+
+// parentLocal answers for a root or a cluster.
+type parentLocal struct {
+	role, name string
+	authority  *auth.Authority
+	store      store.Store
+	ready      func() error
+	parent     func() (bool, string, bool) // nil at the root
+	api        *apiFlags
+}
+
+func (p *parentLocal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch r.Method + " " + r.URL.Path {
+	case "GET /status":
+		answer(w, p.status(), nil)
+	case "POST /token":
+		v, err := p.token(r)
+		answer(w, v, err)
+	case "POST /backup":
+		p.backup(w, r)
+	default:
+		answer(w, nil, skerry.Errorf(skerry.CodeNotFound, "a %s does not answer %s", p.role, r.URL.Path))
+	}
+}
+
+func (p *parentLocal) status() status {
+	st := status{Role: p.role, Name: p.name, Version: version, Pid: os.Getpid(), Ready: true, API: p.api.url()}
+	if err := p.ready(); err != nil {
+		st.Ready, st.Why = false, err.Error()
+	}
+	if p.parent != nil {
+		if up, why, ok := p.parent(); ok {
+			st.Parent = &parentStatus{up, why}
+		}
+	}
+	return st
+}
+
+func (p *parentLocal) token(r *http.Request) (ctl.Token, error) {
+	var q ctl.TokenRequest
+	if err := json.NewDecoder(io.LimitReader(r.Body, 1<<16)).Decode(&q); err != nil {
+		return ctl.Token{}, skerry.Errorf(skerry.CodeInvalid, "%w", err)
+	}
+	want := skerry.TierCluster
+	if p.role == "cluster" {
+		want = skerry.TierWorker
+	}
+	if q.Role != want {
+		return ctl.Token{}, skerry.Errorf(skerry.CodeWrongTier, "a %s gives tokens to a %s, not to a %s", p.role, want, q.Role).
+			WithHint("ask a cluster for tokens of workers, and the root for tokens of clusters")
+	}
+	text, t, err := p.authority.CreateToken(r.Context(), auth.TokenOptions{Tier: q.Role, Name: q.Name, TTL: time.Duration(q.TTL), Replace: q.Replace, By: "local"})
+	return ctl.Token{Token: text, ID: t.ID, Expires: t.Expires}, err
+}
+
+// localToken asks the role that runs on a data directory for a join token.
+func localToken(ctx context.Context, data string, q ctl.TokenRequest) (t ctl.Token, err error) {
+	err = callLocal(ctx, data, "POST", "/token", q, &t)
+	return t, notRunning(err)
+}

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"net/http"
+	"os"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/node"
+)
+
+// workerLocal answers for a worker.
+type workerLocal struct {
+	name string
+	w    *node.Worker
+}
+
+func (l *workerLocal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch r.Method + " " + r.URL.Path {
+	case "GET /status":
+		st := status{Role: "worker", Name: l.name, Version: version, Pid: os.Getpid(), Ready: true}
+		if err := l.w.Ready(); err != nil {
+			st.Ready, st.Why = false, err.Error()
+		}
+		up, why := l.w.Parent()
+		st.Parent = &parentStatus{up, why}
+		st.Runtimes = l.w.Runtimes()
+		var err error
+		st.Instances, err = l.w.Instances(r.Context())
+		answer(w, st, err)
+	case "POST /check":
+		answer(w, status{Role: "worker", Name: l.name, Runtimes: l.w.Check(r.Context())}, nil)
+	default:
+		answer(w, nil, skerry.Errorf(skerry.CodeNotFound, "a worker does not answer %s", r.URL.Path))
+	}
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/node"
+)
+
+// Ports of the roles, one range for all.
+const (
+	rootLink    = "0.0.0.0:7443"
+	clusterLink = "0.0.0.0:7444"
+	rootAPI     = "0.0.0.0:7480"
+	clusterAPI  = "0.0.0.0:7481"
+	workerHTTP  = "127.0.0.1:7482"
+)
+
+func rootCommand() *cobra.Command {
+	var c commonFlags
+	var p parentFlags
+	cmd := &cobra.Command{
+		Use: "root", Short: "Run the root: it takes applications and hands them to clusters", Args: cobra.NoArgs,
+		Long: `Run the root: it takes applications from developers and knows sites only in aggregate.
+
+Every flag may also be given as an environment variable: --log-level is SKERRY_LOG_LEVEL. At the first start the user
+admin is made; its password is in the file admin-password in the data directory. SIGTERM ends the role; what runs at the
+sites runs on.`,
+		Example: "  skerry root --data /var/lib/skerry/root\n  skerry token create --role cluster --data /var/lib/skerry/root",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := fromEnv(cmd); err != nil {
+				return err
+			}
+			cfg, err := rootConfig(&c, &p)
+			if err != nil {
+				return err
+			}
+			frugal(50, 0)
+			s := newService(cfg.Log)
+			r, err := startRoot(cmd.Context(), s, cfg, &p.api)
+			if err != nil {
+				return errors.Join(err, s.stop())
+			}
+			return s.run(cmd.Context(), "root "+r.Name()+" takes clusters on "+r.LinkAddr().String())
+		},
+	}
+	c.add(cmd.Flags(), "root")
+	cmd.Flags().StringVar(&c.name, "name", "root", "name of the federation")
+	p.add(cmd.Flags(), rootLink, rootAPI)
+	return cmd
+}
+
+func rootConfig(c *commonFlags, p *parentFlags) (node.RootConfig, error) {
+	common, err := c.common()
+	if err != nil {
+		return node.RootConfig{}, err
+	}
+	reg, err := p.registry()
+	return node.RootConfig{Common: common, Name: c.name, Link: p.link, LostAfter: p.lostAfter, CertLife: p.certLife, Journal: p.journal(), Registry: reg}, err
+}
+
+// startRoot starts a root and waits until it takes clusters and users.
+func startRoot(ctx context.Context, s *service, cfg node.RootConfig, api *apiFlags) (*node.Root, error) {
+	if err := skerry.CheckName(cfg.Name); err != nil {
+		return nil, skerry.Errorf(skerry.CodeInvalid, "--name: %w", err)
+	}
+	if err := mustDir(cfg.Dir); err != nil {
+		return nil, err
+	}
+	r, err := node.OpenRoot(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	s.closer(r.Close)
+	s.start(part{"root", r.Run})
+	if err := s.wait(ctx, "the root", r.Up()); err != nil {
+		return nil, err
+	}
+	if err := node.Seed(ctx, r); err != nil {
+		return nil, err
+	}
+	if err := s.listening(ctx, "root", func() bool { return r.LinkAddr() != nil }); err != nil {
+		return nil, err
+	}
+	if err := startAPI(ctx, s, r, r.Store, cfg.Common, api); err != nil {
+		return nil, err
+	}
+	return r, startLocal(s, cfg.Dir, cfg.Log, &parentLocal{role: "root", name: r.Name(), authority: r.Authority(), store: r.Store, ready: r.Ready, api: api})
+}

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/internal/node"
+)
+
+// upFlags are those of all roles in one process.
+type upFlags struct {
+	data, admission, contextName      string
+	rootLink, clusterLink, clusterAPI string
+	logs                              commonFlags
+	worker                            workerFlags
+	shared                            parentFlags
+}
+
+func upCommand() *cobra.Command {
+	var f upFlags
+	cmd := &cobra.Command{
+		Use: "up", Short: "Run root, cluster and worker in one process", Args: cobra.NoArgs,
+		Long: `Run root, a cluster named local and a worker in one process: all of Skerry on one machine. The roles join by themselves
+and listen on loopback, unless told otherwise. A context named local is added to the client's configuration.
+
+Every flag may also be given as an environment variable: --data is SKERRY_DATA.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := fromEnv(cmd); err != nil {
+				return err
+			}
+			if err := needRoot("skerry up"); err != nil {
+				return err
+			}
+			log, err := f.logs.logger()
+			if err != nil {
+				return err
+			}
+			frugal(40, 0)
+			s := newService(log)
+			if err := f.start(cmd, s); err != nil {
+				return errors.Join(err, s.stop())
+			}
+			return s.run(cmd.Context(), "all roles work")
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&f.data, "data", defaultData(), "data directory; each role has its own below")
+	fs.StringVar(&f.rootLink, "root-link", "127.0.0.1:7443", "address on which further clusters connect")
+	fs.StringVar(&f.clusterLink, "cluster-link", "127.0.0.1:7444", "address on which further workers connect")
+	fs.StringVar(&f.clusterAPI, "cluster-api", "127.0.0.1:7481", "address on which the site's operator is served; empty for none")
+	fs.StringVar(&f.admission, "admission", "", "file with the site's admission policy (default: the organisation default is trusted)")
+	fs.StringVar(&f.contextName, "context", "local", "name of the client's context; empty adds none")
+	fs.StringVar(&f.worker.join.name, "name", "", "name of the worker (default the host name)")
+	f.shared.api.add(fs, "127.0.0.1:7480")
+	f.shared.addShared(fs)
+	f.worker.add(fs)
+	f.logs.addLog(fs)
+	return cmd
+}
+
+// start starts the roles one after the other, each joined to the one before.
+func (f *upFlags) start(cmd *cobra.Command, s *service) error {
+	ctx := cmd.Context()
+	flags := func(role string) commonFlags {
+		return commonFlags{data: filepath.Join(f.data, role), logFormat: f.logs.logFormat, logLevel: f.logs.logLevel, name: "root"}
+	}
+	rf := flags("root")
+	shared := f.shared
+	shared.link = f.rootLink
+	rootCfg, err := rootConfig(&rf, &shared)
+	if err != nil {
+		return err
+	}
+	r, err := startRoot(ctx, s, rootCfg, &shared.api)
+	if err != nil {
+		return err
+	}
+
+	cf := flags("cluster")
+	below := f.shared
+	below.link = f.clusterLink
+	below.api.listen = f.clusterAPI
+	clusterCfg, err := clusterConfig(&cf, &below, f.admission)
+	if err != nil {
+		return err
+	}
+	if f.admission == "" {
+		clusterCfg.Admission.Trusted = []string{node.DefaultOrg}
+	}
+	clusterCfg.Join = node.Join{Name: "local", Parent: []string{reachable(r.LinkAddr())}}
+	if clusterCfg.Join.Token, err = tokenIfNeeded(ctx, cf.data, r.Authority(), skerry.TierCluster, "local"); err != nil {
+		return err
+	}
+	k, err := startCluster(ctx, s, clusterCfg, &below.api)
+	if err != nil {
+		return err
+	}
+
+	w := f.worker
+	w.common = flags("worker")
+	workerCfg, err := w.config()
+	if err != nil {
+		return err
+	}
+	w.join.parents = []string{reachable(k.LinkAddr())}
+	if workerCfg.Join, err = w.join.join(w.common.data, "cluster"); err != nil {
+		return err
+	}
+	if workerCfg.Join.Token, err = tokenIfNeeded(ctx, w.common.data, k.Authority(), skerry.TierWorker, workerCfg.Join.Name); err != nil {
+		return err
+	}
+	if _, err := startWorker(ctx, s, workerCfg, w.http); err != nil {
+		return err
+	}
+	return f.welcome(cmd, r, k, &shared.api, &below.api)
+}
+
+// tokenIfNeeded makes a token for a role that has no identity yet.
+func tokenIfNeeded(ctx context.Context, data string, a *auth.Authority, tier skerry.Tier, name string) (string, error) {
+	if _, err := auth.OpenMember(filepath.Join(data, "identity")); err == nil {
+		return "", nil
+	}
+	text, _, err := a.CreateToken(ctx, auth.TokenOptions{Tier: tier, Name: name, By: "skerry up", Replace: true})
+	return text, err
+}
+
+// welcome tells how to go on.
+func (f *upFlags) welcome(cmd *cobra.Command, r *node.Root, k *node.Cluster, root, site *apiFlags) error {
+	return nil
+}

@@ -1,0 +1,28 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+)
+
+func workerCommand() *cobra.Command {
+	var w workerFlags
+	cmd := &cobra.Command{
+		Use: "worker", Short: "Run a worker: it runs the instances that its cluster gives it", Args: cobra.NoArgs,
+		Long: `Run a worker: it runs the instances that its cluster gives it, in containers or as processes.
+
+Every flag may also be given as an environment variable: --cluster is SKERRY_CLUSTER. SIGTERM ends the agent; what runs
+runs on, and the next start takes it up again.`,
+		Example: "  skerry worker --cluster harbour.example.com --join skt1.worker.…\n  skerry worker check\n  skerry worker status",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := fromEnv(cmd); err != nil {
+				return err
+			}
+			return runWorker(cmd.Context(), &w)
+		},
+	}
+	w.common.add(cmd.Flags(), "worker")
+	w.join.add(cmd.Flags(), "cluster", "cluster orchestrator", "7444")
+	w.add(cmd.Flags())
+	cmd.AddCommand(workerCheck(), workerStatus(), workerCleanup())
+	return cmd
+}

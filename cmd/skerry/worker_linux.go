@@ -1,0 +1,199 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/worker"
+)
+
+// config makes the worker's configuration of the flags.
+func (w *workerFlags) config() (node.WorkerConfig, error) {
+	cfg := node.WorkerConfig{NoNetwork: w.noNetwork, RunDir: w.runDir, CgroupParent: w.cgroup, PullLimit: w.pull, MinFree: w.minFree}
+	var err error
+	if cfg.Common, err = w.common.common(); err != nil {
+		return cfg, err
+	}
+	cfg.Facts = worker.FactOptions{Capacity: w.capacity, Area: w.area, Address: w.address}
+	if cfg.Facts.Labels, err = parseLabels(w.labels); err != nil {
+		return cfg, err
+	}
+	if cfg.Facts.Location, err = parseLocation(w.location); err != nil {
+		return cfg, err
+	}
+	if w.subnet != "" {
+		if cfg.Subnet, err = netip.ParsePrefix(w.subnet); err != nil || !cfg.Subnet.Addr().Is4() {
+			return cfg, skerry.Errorf(skerry.CodeInvalid, "--subnet %q is not an IPv4 subnet", w.subnet).WithHint("write it as 10.31.5.0/24")
+		}
+	}
+	return cfg, nil
+}
+
+func needRoot(what string) error {
+	if os.Geteuid() != 0 {
+		return skerry.Errorf(skerry.CodeForbidden, "%s needs root: it makes cgroups, mounts and network namespaces", what).WithHint("run it with sudo, or as a systemd service")
+	}
+	return nil
+}
+
+func runWorker(ctx context.Context, f *workerFlags) error {
+	if err := needRoot("a worker"); err != nil {
+		return err
+	}
+	cfg, err := f.config()
+	if err != nil {
+		return err
+	}
+	if cfg.Join, err = f.join.join(f.common.data, "cluster"); err != nil {
+		return err
+	}
+	frugal(40, 0)
+	s := newService(cfg.Log)
+	w, err := startWorker(ctx, s, cfg, f.http)
+	if err != nil {
+		return errors.Join(err, s.stop())
+	}
+	return s.run(ctx, "worker "+w.name+" works")
+}
+
+// startedWorker is a running worker with the name that it has at its site.
+type startedWorker struct {
+	*node.Worker
+	name string
+}
+
+func startWorker(ctx context.Context, s *service, cfg node.WorkerConfig, http string) (*startedWorker, error) {
+	if err := mustDir(cfg.Dir); err != nil {
+		return nil, err
+	}
+	w, err := node.OpenWorker(ctx, cfg)
+	if err != nil {
+		return nil, joinError(err)
+	}
+	s.closer(w.Close)
+	s.start(part{"worker", w.Run})
+	if err := s.wait(ctx, "the worker", w.Up()); err != nil {
+		return nil, err
+	}
+	if http != "" {
+		if err := startWorkerHTTP(s, w, cfg.Log, http); err != nil {
+			return nil, err
+		}
+	}
+	return &startedWorker{w, cfg.Join.Name}, startLocal(s, cfg.Dir, cfg.Log, &workerLocal{name: cfg.Join.Name, w: w})
+}
+
+func workerCheck() *cobra.Command {
+	var w workerFlags
+	cmd := &cobra.Command{Use: "check", Short: "Test every runtime on this machine, with cause and cure", Args: cobra.NoArgs,
+		Long: "Test every runtime on this machine, and tell for each that does not work why, and what would help. Exits with 1 when none works.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := needRoot("worker check"); err != nil {
+				return err
+			}
+			if err := fromEnv(cmd); err != nil {
+				return err
+			}
+			var st status
+			err := callLocal(cmd.Context(), w.common.data, "POST", "/check", nil, &st)
+			if errors.Is(err, errNotRunning) {
+				var cfg node.WorkerConfig
+				if cfg, err = w.config(); err != nil {
+					return err
+				}
+				dir, err := os.MkdirTemp("", "skerry-check-")
+				if err != nil {
+					return err
+				}
+				defer os.RemoveAll(dir)
+				cfg.Dir, cfg.CgroupParent, cfg.NoNetwork = dir, "skerry-check-"+fmt.Sprint(os.Getpid()), true
+				if st.Runtimes, err = node.CheckMachine(cmd.Context(), cfg); err != nil {
+					return err
+				}
+			} else if err != nil {
+				return err
+			}
+			printRuntimes(cmd.OutOrStdout(), st.Runtimes)
+			for _, r := range st.Runtimes {
+				if r.Passed {
+					return nil
+				}
+			}
+			return skerry.Errorf(skerry.CodeUnsupported, "no runtime works on this machine").WithHint("the cures above name what is missing; on Debian: apt install crun conmon")
+		}}
+	cmd.Flags().StringVar(&w.common.data, "data", defaultData()+"/worker", "data directory of the worker, to ask it if it runs")
+	w.common.addLog(cmd.Flags())
+	return cmd
+}
+
+func printRuntimes(out io.Writer, list []skerry.RuntimeReport) {
+	tw := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
+	fmt.Fprintln(tw, "RUNTIME\tWORKS\tVERSION\tABILITIES")
+	for _, r := range list {
+		works := "yes"
+		if !r.Passed {
+			works = "no"
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\n", r.Name, works, orDash(r.Version), orDash(joined(r.Abilities)))
+	}
+	tw.Flush()
+	for _, r := range list {
+		if !r.Passed {
+			fmt.Fprintf(out, "\n%s does not work: %s\n  cure: %s\n", r.Name, r.Cause, orDash(r.Cure))
+		}
+	}
+}
+
+func workerCleanup() *cobra.Command {
+	var w workerFlags
+	var yes, purge bool
+	cmd := &cobra.Command{Use: "cleanup", Short: "End and remove everything that a worker has on this machine", Args: cobra.NoArgs,
+		Long: `End every instance of a worker on this machine and remove its containers, cgroups, mounts, network namespaces and rules.
+The agent must be stopped. With --purge its data directory goes too: the worker has then left its site, and needs a new
+token to join again.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := needRoot("worker cleanup"); err != nil {
+				return err
+			}
+			if err := fromEnv(cmd); err != nil {
+				return err
+			}
+			if !yes {
+				return skerry.Errorf(skerry.CodeInvalid, "this ends every instance on the machine").WithHint("give --yes if that is meant")
+			}
+			if callLocal(cmd.Context(), w.common.data, "GET", "/status", nil, &status{}) == nil {
+				return skerry.Errorf(skerry.CodeConflict, "the agent runs").WithHint("stop it first, for example with systemctl stop skerry-worker")
+			}
+			cfg, err := w.config()
+			if err != nil {
+				return err
+			}
+			cfg.Join.Name = w.join.name
+			if err := node.CleanMachine(cmd.Context(), cfg); err != nil {
+				return err
+			}
+			if purge {
+				if err := os.RemoveAll(cfg.Dir); err != nil {
+					return err
+				}
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), "nothing of the worker is left on this machine"+map[bool]string{false: " but its data in " + cfg.Dir}[purge])
+			return nil
+		}}
+	w.common.add(cmd.Flags(), "worker")
+	cmd.Flags().StringVar(&w.join.name, "name", "", "name of the worker (default the name it joined with)")
+	cmd.Flags().StringVar(&w.runDir, "run-dir", "", "as given to the worker")
+	cmd.Flags().StringVar(&w.cgroup, "cgroup-parent", "", "as given to the worker")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
+	cmd.Flags().BoolVar(&purge, "purge", false, "remove the data directory, too")
+	return cmd
+}

@@ -1,0 +1,70 @@
+package ctl
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"skerry.dev/skerry"
+)
+
+// TokenRequest asks for a join token.
+type TokenRequest struct {
+	Role    skerry.Tier     `json:"role"`
+	Name    string          `json:"name,omitempty"`
+	TTL     skerry.Duration `json:"ttl,omitempty"`
+	Replace bool            `json:"replace,omitempty"`
+}
+
+// Token is a join token with its text, which is shown once.
+type Token struct {
+	Token   string    `json:"token"`
+	ID      string    `json:"id"`
+	Expires time.Time `json:"expires"`
+}
+
+func (a *app) tokenCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "token", Short: "Make and withdraw tokens with which clusters and workers join"}
+	cmd.AddCommand(a.tokenCreate())
+	return cmd
+}
+
+func (a *app) tokenCreate() *cobra.Command {
+	var q TokenRequest
+	var role, data string
+	var ttl time.Duration
+	cmd := &cobra.Command{Use: "create", Short: "Make a one-time token with which a cluster or a worker joins", Args: cobra.NoArgs,
+		Long: `Make a one-time token with which a cluster joins the root, or a worker its cluster. The text goes to standard output and is
+not shown again.
+
+With --data the role that runs on this machine is asked directly, which needs no login but the right to its data
+directory. Else the server of the context is asked.`,
+		Example: "  skerry token create --role cluster --name harbour\n  skerry token create --role worker --data /var/lib/skerry/cluster",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch q.Role = skerry.Tier(role); q.Role {
+			case skerry.TierCluster, skerry.TierWorker:
+			case "":
+				return skerry.Errorf(skerry.CodeInvalid, "--role is missing").WithHint("use --role cluster at the root, --role worker at a cluster")
+			default:
+				return skerry.Errorf(skerry.CodeInvalid, "--role %q is not a role that joins", role).WithHint("use cluster or worker")
+			}
+			q.TTL = skerry.Duration(ttl)
+			if data == "" {
+				return skerry.Errorf(skerry.CodeUnsupported, "name the data directory of the role with --data")
+			}
+			t, err := a.opt.LocalToken(cmd.Context(), data, q)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), t.Token)
+			fmt.Fprintf(cmd.ErrOrStderr(), "good for one %s until %s\n", q.Role, t.Expires.Local().Format(time.DateTime))
+			return nil
+		}}
+	cmd.Flags().StringVar(&role, "role", "", "cluster or worker")
+	cmd.Flags().StringVar(&q.Name, "name", "", "bind the token to this name")
+	cmd.Flags().DurationVar(&ttl, "ttl", 0, "time in which it must be used (default 1h)")
+	cmd.Flags().BoolVar(&q.Replace, "replace", false, "let it take the name from a device that has it, for one that was installed anew")
+	cmd.Flags().StringVar(&data, "data", "", "data directory of a role that runs on this machine")
+	return cmd
+}
