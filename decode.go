@@ -81,6 +81,7 @@ func (d *decoder) add(path, hint, format string, args ...any) {
 	}
 }
 
+// unmarshaler is what types implement that read themselves.
 var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
 
 func (d *decoder) value(path string, raw json.RawMessage, v reflect.Value, depth int) {
@@ -258,4 +259,14 @@ func editDistance(a, b string) int {
 		}
 	}
 	return row[len(b)]
+}
+
+// Suggest names the known name that an unknown one was probably meant to be, or lists them.
+func Suggest(name string, known []string) string {
+	if len(known) == 0 {
+		return ""
+	}
+	known = slices.Clone(known)
+	slices.Sort(known)
+	return suggest(name, known)
 }

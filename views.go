@@ -83,3 +83,18 @@ type Explanation struct {
 	RetryAt  time.Time `json:"retryAt,omitzero"`
 	Tried    []string  `json:"tried,omitempty"`
 }
+
+// ImageView is an image of the built-in registry.
+type ImageView struct {
+	Name      string    `json:"name" doc:"Repository and tag."`
+	Digest    string    `json:"digest"`
+	Size      Bytes     `json:"size" doc:"Of what is kept here, layers that are shared counted once."`
+	Platforms []string  `json:"platforms,omitempty"`
+	Added     time.Time `json:"added,omitzero"`
+}
+
+// Scrape is an instance that offers Prometheus metrics.
+type Scrape struct {
+	Instance Instance `json:"instance"`
+	Metrics  Metrics  `json:"metrics"`
+}

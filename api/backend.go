@@ -25,6 +25,8 @@ type Backend interface {
 	App(ctx context.Context, key skerry.AppKey) (skerry.AppView, error) // with its manifest
 	Instances(ctx context.Context) ([]skerry.Instance, error)
 	Explain(ctx context.Context, id skerry.InstanceID) (skerry.Explanation, error)
+	// Scrapes lists the instances whose service declares metrics.
+	Scrapes(ctx context.Context) ([]skerry.Scrape, error)
 	Orgs(ctx context.Context) ([]apps.Org, error)
 	Namespaces(ctx context.Context) ([]apps.Namespace, error)
 	Usage(ctx context.Context, org string) (apps.Usage, error)
@@ -35,19 +37,26 @@ type Backend interface {
 	Workers(ctx context.Context) ([]skerry.WorkerView, error)
 	// RemoveChild forgets a child that is not connected, and revokes it.
 	RemoveChild(ctx context.Context, name, actor string) error
+	// Disconnect ends a child's connection; one that is still enrolled may come back.
+	Disconnect(name string)
 	// HoldWorker keeps new work from a worker; an empty reason ends that.
 	HoldWorker(ctx context.Context, name, reason string) error
 
 	// Authority makes tokens and lists and revokes children.
 	Authority() *auth.Authority
 	// ServeInstance passes a request on to the worker that runs an instance. rest is the path below the instance:
-	// "/logs", "/exec", "/portforward", "/stats". The caller has checked that the user may.
+	// "/logs", "/exec", "/portforward", "/stats", "/metrics". The caller has checked that the user may.
 	ServeInstance(w http.ResponseWriter, r *http.Request, id skerry.InstanceID, rest string)
 	// Registry serves the OCI distribution API of the built-in registry below /v2/.
 	Registry() http.Handler
-	// WriteMetrics writes Prometheus text.
-	WriteMetrics(w http.ResponseWriter)
+	// WriteMetrics writes the role's Prometheus text.
+	WriteMetrics(ctx context.Context, w http.ResponseWriter)
 	// Ready gives nil, or why the role cannot do its work now.
 	Ready() error
 	Started() time.Time
+}
+
+// ImageLister is what a Backend's Registry may be able to do beside.
+type ImageLister interface {
+	ListImages() []skerry.ImageView
 }

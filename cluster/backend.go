@@ -152,3 +152,23 @@ func rank(p *placement) int {
 	}
 	return 0
 }
+
+// Disconnect ends a worker's connection; one that is still enrolled may come back.
+func (s *Server) Disconnect(name string) {
+	if d := s.down.Load(); d != nil {
+		d.Disconnect(name)
+	}
+}
+
+// Scrapes lists the instances whose service declares metrics.
+func (s *Server) Scrapes(ctx context.Context) ([]skerry.Scrape, error) {
+	return view(ctx, s, func(c *Core) ([]skerry.Scrape, error) { return c.Scrapes(), nil })
+}
+
+// WriteMetrics writes the cluster's Prometheus text.
+func (s *Server) WriteMetrics(ctx context.Context, w http.ResponseWriter) {
+	m := tier.RoleMetrics{Role: s.Role, Down: s.down.Load(), Up: s.up.Load(), Ready: s.Ready()}
+	m.Apps, _ = s.Apps(ctx)
+	m.Instances, _ = s.Instances(ctx)
+	m.Write(w)
+}

@@ -165,3 +165,14 @@ func (c *Core) Ports(worker string) []string {
 	slices.Sort(out)
 	return out
 }
+
+// Scrapes lists the instances that run and whose service declares metrics.
+func (c *Core) Scrapes() []skerry.Scrape {
+	out := []skerry.Scrape{}
+	for _, id := range sortedIDs(c.places) {
+		if p := c.places[id]; !p.Refused && p.A.Spec.Metrics != nil && p.Obs.State == skerry.Running {
+			out = append(out, skerry.Scrape{Instance: c.show(p), Metrics: *p.A.Spec.Metrics})
+		}
+	}
+	return out
+}

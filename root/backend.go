@@ -150,3 +150,33 @@ func (s *Server) ServeInstance(w http.ResponseWriter, r *http.Request, id skerry
 	}
 	down.Proxy(w, r, holder, "/instances/"+string(id)+rest)
 }
+
+// Disconnect ends a cluster's connection; one that is still enrolled may come back.
+func (s *Server) Disconnect(name string) {
+	if d := s.down.Load(); d != nil {
+		d.Disconnect(name)
+	}
+}
+
+// Scrapes lists the instances whose service declares metrics.
+func (s *Server) Scrapes(ctx context.Context) ([]skerry.Scrape, error) {
+	return view(ctx, s, func(c *Core) ([]skerry.Scrape, error) {
+		out := []skerry.Scrape{}
+		for _, a := range c.Apps.Apps() {
+			for _, i := range c.Apps.InstancesOf(a.Key()) {
+				if i.Spec != nil && i.Spec.Metrics != nil && i.State == skerry.Running {
+					out = append(out, skerry.Scrape{Instance: i.Instance, Metrics: *i.Spec.Metrics})
+				}
+			}
+		}
+		return out, nil
+	})
+}
+
+// WriteMetrics writes the root's Prometheus text.
+func (s *Server) WriteMetrics(ctx context.Context, w http.ResponseWriter) {
+	m := tier.RoleMetrics{Role: s.Role, Down: s.down.Load(), Ready: s.Ready()}
+	m.Apps, _ = s.Apps(ctx)
+	m.Instances, _ = s.Instances(ctx)
+	m.Write(w)
+}

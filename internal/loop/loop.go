@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"skerry.dev/skerry"
@@ -49,7 +50,19 @@ type Loop struct {
 	clock func() time.Time
 	// readOnly is not nil for a loop that only answers View, because the store takes no writes.
 	readOnly error
+	messages atomic.Int64
+	commits  atomic.Int64
 }
+
+// Stats counts what a loop has done.
+type Stats struct {
+	Messages int64 // steps of the core
+	Commits  int64
+	Queue    int // inputs that wait now
+}
+
+// Stats gives the counters.
+func (l *Loop) Stats() Stats { return Stats{l.messages.Load(), l.commits.Load(), len(l.in)} }
 
 type input struct {
 	msg   any
@@ -165,6 +178,7 @@ func (l *Loop) batch(in input) (skerry.Effects, []pending) {
 			in.view()
 			in.reply <- reply{}
 		} else {
+			l.messages.Add(1)
 			fx := l.core.Step(l.clock(), in.msg)
 			all.Merge(fx)
 			if in.reply != nil {
@@ -220,6 +234,7 @@ func (l *Loop) commit(ctx context.Context, writes []skerry.Write) error {
 			ops = append(ops, store.Op{Key: w.Key, Value: w.Value, Delete: w.Value == nil})
 		}
 	}
+	l.commits.Add(1)
 	// A stopping role still finishes what it has begun.
 	_, err := l.store.Commit(context.WithoutCancel(ctx), ops)
 	return err

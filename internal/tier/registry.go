@@ -65,6 +65,23 @@ func (m *Images) upstream(string) []*artifact.Source {
 	return []*artifact.Source{m.direct}
 }
 
+// ListImages lists the images of the built-in registry.
+func (m *Images) ListImages() []skerry.ImageView {
+	var out []skerry.ImageView
+	for _, e := range m.Store.List() {
+		name, ok := strings.CutPrefix(e.Ref, BuiltInRegistry+"/")
+		if !ok {
+			continue
+		}
+		v := skerry.ImageView{Name: name, Digest: string(e.Digest), Size: skerry.Bytes(e.Size), Added: e.Added}
+		for _, p := range e.Platforms {
+			v.Platforms = append(v.Platforms, p.String())
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
 func (m *Images) ServeHTTP(w http.ResponseWriter, r *http.Request) { m.handler.ServeHTTP(w, r) }
 
 // Resolve pins an image reference: REGISTRY/REPOSITORY@DIGEST. An image that certainly does not exist is an error; one

@@ -1,0 +1,139 @@
+package api_test
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/internal/node"
+)
+
+// site is a root or a standalone cluster with its API.
+type site struct {
+	t    *testing.T
+	API  *node.API
+	URL  string
+	Dir  string
+	Root *node.Root
+}
+
+func logger(t *testing.T) *slog.Logger {
+	level := slog.LevelWarn
+	if testing.Verbose() {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: level}))
+}
+
+// background runs something until the end of the test.
+func background(t *testing.T, run func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func newRoot(t *testing.T) *site {
+	t.Helper()
+	s := &site{t: t, Dir: t.TempDir()}
+	var err error
+	s.Root, err = node.OpenRoot(t.Context(), node.RootConfig{Common: node.Common{Dir: s.Dir, StoreURL: "memory:", Log: logger(t)}, Link: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Root.Close() })
+	background(t, s.Root.Run)
+	ready := make(chan *node.API, 1)
+	background(t, func(ctx context.Context) error {
+		return node.ServeAPI(ctx, s.Root, s.Root.Store, node.APIConfig{Dir: s.Dir, Listen: api.Listen{Addr: "127.0.0.1:0"}, Log: logger(t)}, func(a *node.API) { ready <- a })
+	})
+	s.API = <-ready
+	s.URL = s.API.URL()
+	return s
+}
+
+func (s *site) client(user, password string) *api.Client {
+	s.t.Helper()
+	pin, err := api.FetchPin(s.t.Context(), s.URL)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	c, err := api.NewClient(api.ClientOptions{Server: s.URL, Pin: pin})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(c.Close)
+	if user == "" {
+		return c
+	}
+	if _, err := c.Login(s.t.Context(), user, password); err != nil {
+		s.t.Fatal(err)
+	}
+	return c
+}
+
+func (s *site) admin() *api.Client {
+	s.t.Helper()
+	pw, err := os.ReadFile(filepath.Join(s.Dir, node.AdminPasswordFile))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return s.client(auth.AdminUser, strings.TrimSpace(string(pw)))
+}
+
+const shop = `
+apiVersion: skerry/v1
+kind: Application
+metadata: {name: shop}
+spec:
+  services:
+  - name: web
+    runtime: native
+    command: [/bin/true]
+`
+
+func TestApplyGetDelete(t *testing.T) {
+	s := newRoot(t)
+	c := s.admin()
+	ctx := t.Context()
+	who, err := c.Whoami(ctx)
+	if err != nil || who.User != "admin" || who.Tier != skerry.TierRoot {
+		t.Fatalf("%+v %v", who, err)
+	}
+	res, err := c.Apply(ctx, []byte(shop), api.ApplyOptions{Register: true})
+	if err != nil || !res.Created {
+		t.Fatalf("%+v %v", res, err)
+	}
+	list, err := c.Apps(ctx, "")
+	if err != nil || len(list) != 1 || list[0].Status != "Registered" {
+		t.Fatalf("%+v %v", list, err)
+	}
+	if _, err := c.Deploy(ctx, res.Key); err != nil {
+		t.Fatal(err)
+	}
+	inst, err := c.Instances(ctx, api.InstanceFilter{App: "shop"})
+	if err != nil || len(inst) != 1 {
+		t.Fatalf("%+v %v", inst, err)
+	}
+	if e, err := c.Explain(ctx, inst[0].ID); err != nil || e.Instance.ID != inst[0].ID {
+		t.Fatalf("%+v %v", e, err)
+	}
+	if err := c.DeleteApp(ctx, res.Key); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Workers(ctx); skerry.AsError(err).Code != skerry.CodeWrongTier || skerry.AsError(err).Hint == "" {
+		t.Errorf("workers at the root: %v", err)
+	}
+}

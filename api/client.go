@@ -1,0 +1,358 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/auth"
+)
+
+// TokenStore keeps a login's tokens between commands. Load gives the zero value when there are none.
+type TokenStore interface {
+	Load() (auth.Tokens, error)
+	Save(auth.Tokens) error
+}
+
+// ClientOptions set up a Client. Server is needed.
+type ClientOptions struct {
+	Server string // https://host:port; http:// only towards this machine
+	// Pin is the SHA-256 of the certificate of the CA that the server's must come from (sha256:HEX), see FetchPin. Empty:
+	// Roots decide, or the system's when that is nil.
+	Pin   string
+	Roots *x509.CertPool
+	// Tokens keeps what a login gives; nil keeps it in memory.
+	Tokens TokenStore
+	// Bearer is an access token that is sent instead.
+	Bearer string
+	// Agent names the program to the server.
+	Agent string
+	// Dial replaces the dialer, for tests.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+}
+
+// Client speaks the REST interface. Its errors are *skerry.Error with a hint. It is safe for concurrent use.
+type Client struct {
+	opt  ClientOptions
+	base *url.URL
+	http *http.Client
+	tls  *tls.Config
+
+	mu     sync.Mutex // held while tokens are refreshed
+	tokens auth.Tokens
+	loaded bool
+}
+
+// NewClient makes a client; nothing is sent.
+func NewClient(o ClientOptions) (*Client, error) {
+	if !strings.Contains(o.Server, "://") {
+		o.Server = "https://" + o.Server
+	}
+	u, err := url.Parse(strings.TrimSuffix(o.Server, "/"))
+	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.Path != "" || u.User != nil {
+		return nil, skerry.Errorf(skerry.CodeInvalid, "%q is not the address of a server", o.Server).WithHint("write https://HOST:PORT")
+	}
+	if ip := net.ParseIP(u.Hostname()); u.Scheme == "http" && u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return nil, skerry.Errorf(skerry.CodeInvalid, "%s: plain HTTP is for servers on this machine only", o.Server).WithHint("use https://")
+	}
+	if u.Port() == "" && u.Scheme == "https" {
+		u.Host = net.JoinHostPort(u.Hostname(), "6443")
+	}
+	c := &Client{opt: o, base: u}
+	c.tls = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: o.Roots, ServerName: u.Hostname(), NextProtos: []string{"http/1.1"}}
+	if o.Pin != "" {
+		// The chain is checked against the pin below instead of against roots.
+		c.tls.InsecureSkipVerify = true
+		c.tls.VerifyConnection = func(cs tls.ConnectionState) error { return auth.VerifyPinned(cs, o.Pin, u.Hostname()) }
+	}
+	c.http = &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: o.Dial, TLSClientConfig: c.tls, TLSHandshakeTimeout: 10 * time.Second,
+		IdleConnTimeout: 90 * time.Second, ResponseHeaderTimeout: 60 * time.Second},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return c, nil
+}
+
+// Server is the server's address.
+func (c *Client) Server() string { return c.base.String() }
+
+// Close ends idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// FetchPin connects to a server without trusting it and gives the pin of the CA that it shows, for a person to compare.
+func FetchPin(ctx context.Context, server string) (string, error) {
+	c, err := NewClient(ClientOptions{Server: server})
+	if err != nil {
+		return "", err
+	}
+	if c.base.Scheme != "https" {
+		return "", nil
+	}
+	d := tls.Dialer{Config: &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true, ServerName: c.base.Hostname()}}
+	conn, err := d.DialContext(ctx, "tcp", c.base.Host)
+	if err != nil {
+		return "", c.unreachable(err)
+	}
+	defer conn.Close()
+	certs := conn.(*tls.Conn).ConnectionState().PeerCertificates
+	return auth.CertPin(certs[len(certs)-1].Raw), nil
+}
+
+func (c *Client) unreachable(err error) error {
+	var unknown x509.UnknownAuthorityError
+	var host x509.HostnameError
+	var pinned *tls.CertificateVerificationError
+	e := skerry.Errorf(skerry.CodeUnavailable, "%s cannot be reached: %w", c.base, err).WithHint("is it running, and is the address right? `skerry doctor` looks for what is wrong")
+	switch {
+	case errors.As(err, &host):
+		e.Hint = "start the server with --api-name " + c.base.Hostname() + ", or use a name that its certificate has"
+	case errors.As(err, &unknown), errors.As(err, &pinned), strings.Contains(err.Error(), "was pinned"):
+		e.Hint = "the certificate is not the one that was trusted; if the server was set up anew, log in again with `skerry login --ca-pin`, after comparing the pin"
+	}
+	return e
+}
+
+// Login begins a session and keeps its tokens.
+func (c *Client) Login(ctx context.Context, user, password string) (auth.Tokens, error) {
+	var t auth.Tokens
+	if err := c.send(ctx, http.MethodPost, "/v1/auth/login", nil, map[string]string{"user": user, "password": password}, &t, false); err != nil {
+		return t, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return t, c.keepLocked(t)
+}
+
+func (c *Client) keepLocked(t auth.Tokens) error {
+	c.tokens, c.loaded = t, true
+	if c.opt.Tokens != nil {
+		if err := c.opt.Tokens.Save(t); err != nil {
+			return fmt.Errorf("keep the login: %w", err)
+		}
+	}
+	return nil
+}
+
+func (c *Client) loadLocked() error {
+	if c.opt.Tokens == nil {
+		return nil
+	}
+	t, err := c.opt.Tokens.Load()
+	if err != nil {
+		return fmt.Errorf("read the login: %w", err)
+	}
+	c.tokens, c.loaded = t, true
+	return nil
+}
+
+// bearer gives the token to send, refreshed if it is about to expire, or not the one that was refused.
+func (c *Client) bearer(ctx context.Context, refused string) (string, error) {
+	if c.opt.Bearer != "" {
+		return c.opt.Bearer, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.loaded || refused != "" && c.tokens.Access == refused {
+		if err := c.loadLocked(); err != nil {
+			return "", err
+		}
+	}
+	fresh := func() bool {
+		return c.tokens.Access != "" && c.tokens.Access != refused && time.Until(c.tokens.Expires) > 20*time.Second
+	}
+	if fresh() {
+		return c.tokens.Access, nil
+	}
+	// Another command may have refreshed meanwhile.
+	if err := c.loadLocked(); err != nil {
+		return "", err
+	}
+	if fresh() || c.tokens.Refresh == "" {
+		return c.tokens.Access, nil
+	}
+	var t auth.Tokens
+	if err := c.send(ctx, http.MethodPost, "/v1/auth/refresh", nil, map[string]string{"refresh": c.tokens.Refresh}, &t, false); err != nil {
+		if skerry.AsError(err).Code == skerry.CodeUnauthorized && time.Until(c.tokens.Expires) > 0 && refused == "" {
+			return c.tokens.Access, nil
+		}
+		return "", err
+	}
+	if t.Refresh == "" {
+		// Another command refreshed a moment ago and keeps, or will keep, the next refresh token.
+		old := c.tokens.Refresh
+		if err := c.loadLocked(); err == nil && c.tokens.Refresh != old {
+			return c.tokens.Access, nil
+		}
+		c.tokens.Access, c.tokens.Expires = t.Access, t.Expires
+		return t.Access, nil
+	}
+	return t.Access, c.keepLocked(t)
+}
+
+// Logout ends the session and forgets its tokens.
+func (c *Client) Logout(ctx context.Context) error {
+	err := c.do(ctx, http.MethodPost, "/v1/auth/logout", nil, nil, nil)
+	if err != nil && skerry.AsError(err).Code != skerry.CodeUnauthorized {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.keepLocked(auth.Tokens{})
+}
+
+// do sends a request with the user's token and reads the answer into out, if not nil.
+func (c *Client) do(ctx context.Context, method, path string, q url.Values, in, out any) error {
+	return c.send(ctx, method, path, q, in, out, true)
+}
+
+// rawBody is a request body that is not JSON.
+type rawBody struct {
+	contentType string
+	data        []byte
+}
+
+func (c *Client) send(ctx context.Context, method, path string, q url.Values, in, out any, login bool) error {
+	res, err := c.request(ctx, method, path, q, in, login)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if out == nil {
+		io.Copy(io.Discard, io.LimitReader(res.Body, 1<<20))
+		return nil
+	}
+	if b, ok := out.(*[]byte); ok {
+		*b, err = io.ReadAll(io.LimitReader(res.Body, 64<<20))
+	} else {
+		err = json.NewDecoder(res.Body).Decode(out)
+	}
+	if err != nil {
+		return skerry.Errorf(skerry.CodeUnavailable, "the answer of %s cannot be read: %w", c.base, err).WithHint("try again; is it a Skerry server?")
+	}
+	return nil
+}
+
+// request sends a request and gives the answer, which the caller closes. An answer of 400 and above is an error.
+func (c *Client) request(ctx context.Context, method, path string, q url.Values, in any, login bool) (*http.Response, error) {
+	var body []byte
+	contentType := ""
+	switch b := in.(type) {
+	case nil:
+	case rawBody:
+		body, contentType = b.data, b.contentType
+	default:
+		var err error
+		if body, err = json.Marshal(in); err != nil {
+			return nil, fmt.Errorf("request: %w", err)
+		}
+		contentType = "application/json"
+	}
+	refused := ""
+	for try := 0; ; try++ {
+		r, err := http.NewRequestWithContext(ctx, method, c.url(path, q), bytes.NewReader(body))
+		if err != nil {
+			return nil, err
+		}
+		if len(body) == 0 {
+			r.Body, r.ContentLength = nil, 0
+		}
+		if contentType != "" {
+			r.Header.Set("Content-Type", contentType)
+		}
+		r.Header.Set("Accept", "application/json, application/x-ndjson, */*")
+		token := ""
+		if login {
+			if token, err = c.sign(ctx, r, refused); err != nil {
+				return nil, err
+			}
+		}
+		if c.opt.Agent != "" {
+			r.Header.Set("User-Agent", c.opt.Agent)
+		}
+		res, err := c.http.Do(r)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+			return nil, c.unreachable(err)
+		}
+		if res.StatusCode < 400 {
+			return res, nil
+		}
+		err = readProblem(res)
+		res.Body.Close()
+		switch {
+		case res.StatusCode == http.StatusUnauthorized && login && try == 0 && c.opt.Bearer == "" && token != "":
+			refused = token
+			continue
+		case res.StatusCode == http.StatusTooManyRequests && login && try < 3:
+			wait, _ := strconv.Atoi(res.Header.Get("Retry-After"))
+			select {
+			case <-time.After(time.Duration(min(max(wait, 1), 5)) * time.Second):
+				continue
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+		return nil, err
+	}
+}
+
+func (c *Client) url(path string, q url.Values) string {
+	u := c.base.String() + path
+	if len(q) > 0 {
+		u += "?" + q.Encode()
+	}
+	return u
+}
+
+func (c *Client) sign(ctx context.Context, r *http.Request, refused string) (string, error) {
+	token, err := c.bearer(ctx, refused)
+	if err != nil {
+		return "", err
+	}
+	if token == "" {
+		return "", skerry.Errorf(skerry.CodeUnauthorized, "you are not logged in at %s", c.base).WithHint("log in with `skerry login --server %s`", c.base)
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	return token, nil
+}
+
+// readProblem turns an answer into an error.
+func readProblem(res *http.Response) error {
+	data, _ := io.ReadAll(io.LimitReader(res.Body, 1<<20))
+	var p Problem
+	if json.Unmarshal(data, &p) == nil && p.Code != "" {
+		return &skerry.Error{Code: p.Code, Message: p.Detail, Hint: p.Hint, Problems: p.Problems}
+	}
+	text := strings.TrimSpace(string(data))
+	if len(text) > 200 {
+		text = text[:200] + "..."
+	}
+	code := skerry.CodeInternal
+	switch res.StatusCode {
+	case http.StatusUnauthorized:
+		code = skerry.CodeUnauthorized
+	case http.StatusForbidden:
+		code = skerry.CodeForbidden
+	case http.StatusNotFound:
+		code = skerry.CodeNotFound
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		code = skerry.CodeUnavailable
+	}
+	return skerry.Errorf(code, "the server answered %s: %s", res.Status, text).WithHint("is it a Skerry server, or a proxy in front of one?")
+}
+
+// esc makes a part of a path of a name.
+func esc(s string) string { return url.PathEscape(s) }

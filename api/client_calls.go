@@ -1,0 +1,352 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/auth"
+)
+
+func get[T any](ctx context.Context, c *Client, path string, q url.Values) (out T, err error) {
+	err = c.do(ctx, http.MethodGet, path, q, nil, &out)
+	return out, err
+}
+
+func list[T any](ctx context.Context, c *Client, path string, q url.Values) ([]T, error) {
+	out, err := get[List[T]](ctx, c, path, q)
+	return out.Items, err
+}
+
+func send[T any](ctx context.Context, c *Client, method, path string, q url.Values, in any) (out T, err error) {
+	err = c.do(ctx, method, path, q, in, &out)
+	return out, err
+}
+
+// query makes a query of pairs, leaving out those whose value is empty.
+func query(pairs ...string) url.Values {
+	q := url.Values{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			q.Set(pairs[i], pairs[i+1])
+		}
+	}
+	return q
+}
+
+func flag(b bool) string {
+	if b {
+		return "true"
+	}
+	return ""
+}
+
+func number(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
+}
+
+// Version tells what the server is. It needs no login.
+func (c *Client) Version(ctx context.Context) (out Version, err error) {
+	err = c.send(ctx, http.MethodGet, "/v1/version", nil, nil, &out, false)
+	return out, err
+}
+
+// Whoami tells who is logged in.
+func (c *Client) Whoami(ctx context.Context) (Who, error) {
+	return get[Who](ctx, c, "/v1/auth/whoami", nil)
+}
+
+// ChangePassword changes the own password.
+func (c *Client) ChangePassword(ctx context.Context, old, password string) error {
+	return c.do(ctx, http.MethodPost, "/v1/auth/password", nil, map[string]string{"old": old, "new": password}, nil)
+}
+
+// AccessTokens lists a user's access tokens: the own if user is empty, everybody's if it is *.
+func (c *Client) AccessTokens(ctx context.Context, user string) ([]auth.AccessToken, error) {
+	return list[auth.AccessToken](ctx, c, "/v1/access-tokens", query("user", user))
+}
+
+// AccessTokenRequest asks for an access token.
+type AccessTokenRequest struct {
+	Name   string          `json:"name"`
+	TTL    skerry.Duration `json:"ttl,omitempty"`
+	Scopes []auth.Scope    `json:"scopes,omitempty"`
+	User   string          `json:"user,omitempty"`
+}
+
+// CreateAccessToken makes an access token.
+func (c *Client) CreateAccessToken(ctx context.Context, r AccessTokenRequest) (NewAccessToken, error) {
+	return send[NewAccessToken](ctx, c, http.MethodPost, "/v1/access-tokens", nil, r)
+}
+
+// DeleteAccessToken takes an access token back, by id or own name.
+func (c *Client) DeleteAccessToken(ctx context.Context, id string) error {
+	return c.do(ctx, http.MethodDelete, "/v1/access-tokens/"+esc(id), nil, nil, nil)
+}
+
+// Users lists the users.
+func (c *Client) Users(ctx context.Context) ([]auth.User, error) {
+	return list[auth.User](ctx, c, "/v1/users", nil)
+}
+
+// User shows a user.
+func (c *Client) User(ctx context.Context, name string) (auth.User, error) {
+	return get[auth.User](ctx, c, "/v1/users/"+esc(name), nil)
+}
+
+// CreateUser makes a user.
+func (c *Client) CreateUser(ctx context.Context, name, password string, grants []auth.Grant) (auth.User, error) {
+	return send[auth.User](ctx, c, http.MethodPost, "/v1/users", nil, map[string]any{"name": name, "password": password, "grants": grants})
+}
+
+// ChangeUser changes a user.
+func (c *Client) ChangeUser(ctx context.Context, name string, p UserPatch) (auth.User, error) {
+	return send[auth.User](ctx, c, http.MethodPatch, "/v1/users/"+esc(name), nil, p)
+}
+
+// DeleteUser removes a user.
+func (c *Client) DeleteUser(ctx context.Context, name string) error {
+	return c.do(ctx, http.MethodDelete, "/v1/users/"+esc(name), nil, nil, nil)
+}
+
+// Orgs lists the organisations.
+func (c *Client) Orgs(ctx context.Context) ([]apps.Org, error) {
+	return list[apps.Org](ctx, c, "/v1/orgs", nil)
+}
+
+// CreateOrg makes an organisation.
+func (c *Client) CreateOrg(ctx context.Context, o apps.Org) (apps.Org, error) {
+	return send[apps.Org](ctx, c, http.MethodPost, "/v1/orgs", nil, o)
+}
+
+// DeleteOrg removes an organisation.
+func (c *Client) DeleteOrg(ctx context.Context, name string) error {
+	return c.do(ctx, http.MethodDelete, "/v1/orgs/"+esc(name), nil, nil, nil)
+}
+
+// SetQuota sets an organisation's quota.
+func (c *Client) SetQuota(ctx context.Context, org string, q apps.Quota) (apps.Org, error) {
+	return send[apps.Org](ctx, c, http.MethodPut, "/v1/orgs/"+esc(org)+"/quota", nil, q)
+}
+
+// Usage sums what an organisation asks for.
+func (c *Client) Usage(ctx context.Context, org string) (apps.Usage, error) {
+	return get[apps.Usage](ctx, c, "/v1/orgs/"+esc(org)+"/usage", nil)
+}
+
+// Namespaces lists the namespaces.
+func (c *Client) Namespaces(ctx context.Context) ([]apps.Namespace, error) {
+	return list[apps.Namespace](ctx, c, "/v1/namespaces", nil)
+}
+
+// CreateNamespace makes a namespace.
+func (c *Client) CreateNamespace(ctx context.Context, n apps.Namespace) (apps.Namespace, error) {
+	return send[apps.Namespace](ctx, c, http.MethodPost, "/v1/namespaces", nil, n)
+}
+
+// DeleteNamespace removes a namespace.
+func (c *Client) DeleteNamespace(ctx context.Context, name string) error {
+	return c.do(ctx, http.MethodDelete, "/v1/namespaces/"+esc(name), nil, nil, nil)
+}
+
+// Apps lists the applications, of one namespace if it is given.
+func (c *Client) Apps(ctx context.Context, namespace string) ([]skerry.AppView, error) {
+	return list[skerry.AppView](ctx, c, "/v1/apps", query("namespace", namespace))
+}
+
+func appPath(k skerry.AppKey) string { return "/v1/apps/" + esc(k.Namespace) + "/" + esc(k.Name) }
+
+func servicePath(k skerry.ServiceKey) string { return appPath(k.App) + "/services/" + esc(k.Service) }
+
+// App shows an application with its manifest.
+func (c *Client) App(ctx context.Context, k skerry.AppKey) (skerry.AppView, error) {
+	return get[skerry.AppView](ctx, c, appPath(k), nil)
+}
+
+// ApplyOptions say how to apply a manifest.
+type ApplyOptions struct {
+	Register bool              // store only
+	DryRun   bool              // check only
+	Expect   skerry.Generation // 0: whatever it is
+}
+
+// Apply creates or changes an application. data is one manifest, as YAML or JSON.
+func (c *Client) Apply(ctx context.Context, data []byte, o ApplyOptions) (apps.Applied, error) {
+	q := query("register", flag(o.Register), "dryRun", flag(o.DryRun), "expectGeneration", number(int(o.Expect)))
+	return send[apps.Applied](ctx, c, http.MethodPost, "/v1/apps", q, rawBody{"application/yaml", data})
+}
+
+// DeleteApp ends an application.
+func (c *Client) DeleteApp(ctx context.Context, k skerry.AppKey) error {
+	return c.do(ctx, http.MethodDelete, appPath(k), nil, nil, nil)
+}
+
+// Deploy deploys a registered application.
+func (c *Client) Deploy(ctx context.Context, k skerry.AppKey) (apps.Applied, error) {
+	return send[apps.Applied](ctx, c, http.MethodPost, appPath(k)+"/deploy", nil, nil)
+}
+
+// Restart restarts a service, or the whole application if the service is empty.
+func (c *Client) Restart(ctx context.Context, k skerry.ServiceKey) (apps.Applied, error) {
+	path := appPath(k.App)
+	if k.Service != "" {
+		path = servicePath(k)
+	}
+	return send[apps.Applied](ctx, c, http.MethodPost, path+"/restart", nil, nil)
+}
+
+// Scale changes the number of instances of a service.
+func (c *Client) Scale(ctx context.Context, k skerry.ServiceKey, replicas int) (apps.Applied, error) {
+	return send[apps.Applied](ctx, c, http.MethodPut, servicePath(k)+"/scale", nil, map[string]int{"replicas": replicas})
+}
+
+// InstanceFilter chooses instances; empty fields choose all.
+type InstanceFilter struct{ Namespace, App, Service string }
+
+// Instances lists instances.
+func (c *Client) Instances(ctx context.Context, f InstanceFilter) ([]skerry.Instance, error) {
+	return list[skerry.Instance](ctx, c, "/v1/instances", query("namespace", f.Namespace, "app", f.App, "service", f.Service))
+}
+
+func instancePath(id skerry.InstanceID) string { return "/v1/instances/" + esc(string(id)) }
+
+// Instance shows an instance.
+func (c *Client) Instance(ctx context.Context, id skerry.InstanceID) (skerry.Instance, error) {
+	return get[skerry.Instance](ctx, c, instancePath(id), nil)
+}
+
+// DeleteInstance ends an instance; its service gets another.
+func (c *Client) DeleteInstance(ctx context.Context, id skerry.InstanceID) error {
+	return c.do(ctx, http.MethodDelete, instancePath(id), nil, nil, nil)
+}
+
+// Explain tells how an instance came to where it is.
+func (c *Client) Explain(ctx context.Context, id skerry.InstanceID) (skerry.Explanation, error) {
+	return get[skerry.Explanation](ctx, c, instancePath(id)+"/explain", nil)
+}
+
+// Stats reads the counters of an instance's containers.
+func (c *Client) Stats(ctx context.Context, id skerry.InstanceID) ([]ContainerStats, error) {
+	return get[[]ContainerStats](ctx, c, instancePath(id)+"/stats", nil)
+}
+
+// InstanceMetrics scrapes the metrics that an instance offers.
+func (c *Client) InstanceMetrics(ctx context.Context, id skerry.InstanceID) (out []byte, err error) {
+	err = c.do(ctx, http.MethodGet, instancePath(id)+"/metrics", nil, nil, &out)
+	return out, err
+}
+
+// EventFilter chooses events. Limit 0 means 200.
+type EventFilter struct {
+	Namespace, App string
+	Instance       skerry.InstanceID
+	Limit          int
+}
+
+// Events lists events, oldest first.
+func (c *Client) Events(ctx context.Context, f EventFilter) ([]skerry.Event, error) {
+	return list[skerry.Event](ctx, c, "/v1/events", query("namespace", f.Namespace, "app", f.App, "instance", string(f.Instance), "limit", number(f.Limit)))
+}
+
+// Clusters lists the clusters; only the root knows them.
+func (c *Client) Clusters(ctx context.Context) ([]skerry.ClusterView, error) {
+	return list[skerry.ClusterView](ctx, c, "/v1/clusters", nil)
+}
+
+// Cluster shows a cluster.
+func (c *Client) Cluster(ctx context.Context, name string) (skerry.ClusterView, error) {
+	return get[skerry.ClusterView](ctx, c, "/v1/clusters/"+esc(name), nil)
+}
+
+// DeleteCluster forgets a cluster that is not connected.
+func (c *Client) DeleteCluster(ctx context.Context, name string) error {
+	return c.do(ctx, http.MethodDelete, "/v1/clusters/"+esc(name), nil, nil, nil)
+}
+
+// Workers lists the workers; only a cluster knows them.
+func (c *Client) Workers(ctx context.Context) ([]skerry.WorkerView, error) {
+	return list[skerry.WorkerView](ctx, c, "/v1/workers", nil)
+}
+
+// Worker shows a worker.
+func (c *Client) Worker(ctx context.Context, name string) (skerry.WorkerView, error) {
+	return get[skerry.WorkerView](ctx, c, "/v1/workers/"+esc(name), nil)
+}
+
+// DeleteWorker forgets a worker that is not connected.
+func (c *Client) DeleteWorker(ctx context.Context, name string) error {
+	return c.do(ctx, http.MethodDelete, "/v1/workers/"+esc(name), nil, nil, nil)
+}
+
+// HoldWorker keeps new work from a worker; an empty reason ends that.
+func (c *Client) HoldWorker(ctx context.Context, name, reason string) error {
+	return c.do(ctx, http.MethodPut, "/v1/workers/"+esc(name)+"/hold", nil, map[string]string{"reason": reason}, nil)
+}
+
+// JoinTokens lists the join tokens.
+func (c *Client) JoinTokens(ctx context.Context) ([]JoinToken, error) {
+	return list[JoinToken](ctx, c, "/v1/tokens", nil)
+}
+
+// CreateJoinToken makes a join token.
+func (c *Client) CreateJoinToken(ctx context.Context, r JoinTokenRequest) (NewJoinToken, error) {
+	return send[NewJoinToken](ctx, c, http.MethodPost, "/v1/tokens", nil, r)
+}
+
+// DeleteJoinToken withdraws a join token.
+func (c *Client) DeleteJoinToken(ctx context.Context, id string) error {
+	return c.do(ctx, http.MethodDelete, "/v1/tokens/"+esc(id), nil, nil, nil)
+}
+
+// Members lists the enrolled clusters or workers.
+func (c *Client) Members(ctx context.Context) ([]Member, error) {
+	return list[Member](ctx, c, "/v1/members", nil)
+}
+
+// RevokeMember revokes a member's key for good.
+func (c *Client) RevokeMember(ctx context.Context, name, reason string) error {
+	return c.do(ctx, http.MethodDelete, "/v1/members/"+esc(name), query("reason", reason), nil, nil)
+}
+
+// ReleaseMember ends a member's quarantine.
+func (c *Client) ReleaseMember(ctx context.Context, name string) error {
+	return c.do(ctx, http.MethodPost, "/v1/members/"+esc(name)+"/release", nil, nil, nil)
+}
+
+// Images lists the images of the built-in registry.
+func (c *Client) Images(ctx context.Context) ([]skerry.ImageView, error) {
+	return list[skerry.ImageView](ctx, c, "/v1/images", nil)
+}
+
+// Audit lists the newest audit records, oldest first. Limit 0 means 200.
+func (c *Client) Audit(ctx context.Context, user, operation string, limit int) ([]auth.AuditRecord, error) {
+	return list[auth.AuditRecord](ctx, c, "/v1/audit", query("user", user, "operation", operation, "limit", number(limit)))
+}
+
+// Metrics reads the server's Prometheus text.
+func (c *Client) Metrics(ctx context.Context) (out []byte, err error) {
+	err = c.do(ctx, http.MethodGet, "/metrics", nil, nil, &out)
+	return out, err
+}
+
+// MetricsTargets lists what Prometheus may scrape through the server.
+func (c *Client) MetricsTargets(ctx context.Context) ([]TargetGroup, error) {
+	return get[[]TargetGroup](ctx, c, "/v1/metrics/targets", nil)
+}
+
+// Schema reads the JSON Schema of manifests.
+func (c *Client) Schema(ctx context.Context) (out []byte, err error) {
+	err = c.send(ctx, http.MethodGet, "/schema/application.json", nil, nil, &out, false)
+	return out, err
+}
+
+// Ready gives nil, or why the server cannot do its work.
+func (c *Client) Ready(ctx context.Context) error {
+	return c.send(ctx, http.MethodGet, "/readyz", nil, nil, nil, false)
+}

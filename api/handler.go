@@ -1,0 +1,289 @@
+package api
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base32"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"reflect"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/auth"
+)
+
+// Options set up a Handler. Backend and People are needed.
+type Options struct {
+	Backend Backend
+	People  *auth.People
+	Version string
+	Limits  Limits
+	// OpenMetrics serves /metrics to everybody; otherwise it needs the scope metrics:read.
+	OpenMetrics bool
+	// Heartbeat is how often a silent watch says that it lives; default 15 s.
+	Heartbeat time.Duration
+	Log       *slog.Logger
+}
+
+// Handler is the REST interface. It serves HTTP; Server adds the listener.
+type Handler struct {
+	opt        Options
+	api        huma.API
+	mux        *http.ServeMux
+	limits     *limits
+	meter      *meter
+	operations []operation
+	byID       map[string]bool
+	spec       []byte // openapi.json
+	specYAML   []byte
+}
+
+// maxOther bounds the body of a request to a route that does not name a limit.
+const maxOther = 1 << 20
+
+// NewHandler makes the REST interface of a backend.
+func NewHandler(opt Options) (*Handler, error) {
+	if opt.Backend == nil || opt.People == nil {
+		return nil, errors.New("api: a backend and people are needed")
+	}
+	if opt.Log == nil {
+		opt.Log = slog.New(slog.DiscardHandler)
+	}
+	if opt.Heartbeat == 0 {
+		opt.Heartbeat = 15 * time.Second
+	}
+	h := &Handler{opt: opt, mux: http.NewServeMux(), limits: newLimits(opt.Limits), meter: newMeter(), byID: map[string]bool{}}
+	registry := huma.NewMapRegistry("#/components/schemas/", schemaName)
+	aliasTypes(registry)
+	h.api = humago.New(h.mux, huma.Config{
+		OpenAPI: &huma.OpenAPI{OpenAPI: "3.1.0",
+			Info: &huma.Info{Title: "Skerry", Version: apiVersion, Description: "The REST interface of root and cluster.",
+				License: &huma.License{Name: "Apache-2.0", Identifier: "Apache-2.0"}},
+			Components: &huma.Components{Schemas: registry, SecuritySchemes: map[string]*huma.SecurityScheme{
+				"bearer": {Type: "http", Scheme: "bearer", BearerFormat: "JWT", Description: "What a login gives, or an access token."},
+				"basic":  {Type: "http", Scheme: "basic", Description: "User and password or access token; for image registries."},
+			}}},
+		Formats: map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat}, DefaultFormat: "application/json",
+		RejectUnknownQueryParameters: true, Transformers: []huma.Transformer{h.translate},
+	})
+	h.addAuth()
+	h.addUsers()
+	h.addOrgs()
+	h.addApps()
+	h.addInstances()
+	h.addEvents()
+	h.addSite()
+	h.addSystem()
+	h.mux.HandleFunc("/", h.unknown)
+	var err error
+	if h.spec, err = json.MarshalIndent(h.api.OpenAPI(), "", "  "); err != nil {
+		return nil, err
+	}
+	if h.specYAML, err = h.api.OpenAPI().YAML(); err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// apiVersion is that of the interface, not of the program.
+const apiVersion = "1"
+
+// OpenAPI gives the document that describes the interface, as JSON.
+func (h *Handler) OpenAPI() []byte { return h.spec }
+
+// schemaName names a type in the document. Types of different packages that have one name are told apart here.
+func schemaName(t reflect.Type, hint string) string {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t == reflect.TypeFor[skerry.Problem]() {
+		return "FieldProblem"
+	}
+	return huma.DefaultSchemaNamer(t, hint)
+}
+
+// aliasTypes tells huma how types of the root package are written.
+func aliasTypes(r huma.Registry) {
+	for from, to := range map[reflect.Type]reflect.Type{
+		reflect.TypeFor[skerry.Bytes]():       reflect.TypeFor[bytesText](),
+		reflect.TypeFor[skerry.MilliCPU]():    reflect.TypeFor[coresText](),
+		reflect.TypeFor[skerry.Duration]():    reflect.TypeFor[durationText](),
+		reflect.TypeFor[skerry.Application](): reflect.TypeFor[manifestText](),
+		reflect.TypeFor[huma.ErrorModel]():    reflect.TypeFor[Problem](),
+	} {
+		r.RegisterTypeAlias(from, to)
+	}
+}
+
+type (
+	bytesText    struct{}
+	coresText    struct{}
+	durationText struct{}
+	manifestText struct{}
+)
+
+func (bytesText) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{AnyOf: []*huma.Schema{{Type: "string"}, {Type: "number"}}, Description: "Bytes: a number, or a text such as 64Mi or 2G. Answers use the text."}
+}
+
+func (coresText) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{AnyOf: []*huma.Schema{{Type: "number"}, {Type: "string"}}, Description: "Cores: a number such as 0.5, or a text such as 500m. Answers use the number."}
+}
+
+func (durationText) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: "string", Description: "A span of time such as 30s or 5m."}
+}
+
+func (manifestText) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: "object", AdditionalProperties: true, Description: "A manifest, as described at /schema/application.json."}
+}
+
+// call is what is known of a request while it is answered.
+type call struct {
+	id        string
+	who       *auth.Principal
+	operation string
+	object    string
+	audit     bool
+	code      skerry.Code
+}
+
+type callKey struct{}
+
+func callOf(ctx context.Context) *call {
+	if c, ok := ctx.Value(callKey{}).(*call); ok {
+		return c
+	}
+	return &call{}
+}
+
+// requestIDs is the alphabet of request ids: easy to read out.
+var requestIDs = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
+
+func newRequestID() string {
+	var b [10]byte
+	rand.Read(b[:])
+	return requestIDs.EncodeToString(b[:])
+}
+
+// ServeHTTP bounds, answers, counts and logs a request.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	begin := time.Now()
+	c := &call{id: newRequestID(), operation: "unknown"}
+	r = r.WithContext(context.WithValue(context.WithValue(r.Context(), callKey{}, c), addressKey{}, address(r)))
+	r = r.WithContext(context.WithValue(r.Context(), hostKey{}, r.Host))
+	rec := &recorder{ResponseWriter: w}
+	head := w.Header()
+	head.Set("X-Request-Id", c.id)
+	head.Set("X-Content-Type-Options", "nosniff")
+	head.Set("X-Frame-Options", "DENY")
+	head.Set("Referrer-Policy", "no-referrer")
+	head.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+	head.Set("Cache-Control", "no-store")
+	if r.TLS != nil {
+		head.Set("Strict-Transport-Security", "max-age=31536000")
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			if p == http.ErrAbortHandler {
+				panic(p)
+			}
+			h.opt.Log.Error("panic", "request", c.id, "operation", c.operation, "err", p, "stack", string(debug.Stack()))
+			if rec.status == 0 {
+				h.fail(rec, r, skerry.Errorf(skerry.CodeInternal, "panic"))
+			}
+		}
+		h.done(c, r, rec.status, time.Since(begin))
+	}()
+	if !h.limits.addr(address(r)) {
+		h.fail(rec, r, skerry.Errorf(skerry.CodeRateLimited, "too many requests come from %s", address(r)).WithHint("wait a second and try again"))
+		return
+	}
+	if r.URL.Path != "/v2" && !strings.HasPrefix(r.URL.Path, "/v2/") {
+		if r.ContentLength > skerry.MaxManifest+maxOther {
+			rec.Header().Set("Connection", "close") // the rest is not read
+			h.fail(rec, r, skerry.Errorf(skerry.CodeTooLarge, "the body has %d bytes; at most %d are accepted", r.ContentLength, skerry.MaxManifest).
+				WithHint("put large files into an image"))
+			return
+		}
+		r.Body = http.MaxBytesReader(rec, r.Body, skerry.MaxManifest+maxOther)
+	}
+	h.mux.ServeHTTP(rec, r)
+}
+
+// unknown answers what is not in the table.
+func (h *Handler) unknown(w http.ResponseWriter, r *http.Request) {
+	var allow []string
+	for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+		probe := &http.Request{Method: m, URL: r.URL, Host: r.Host}
+		if _, pattern := h.mux.Handler(probe); pattern != "" && pattern != "/" {
+			allow = append(allow, m)
+		}
+	}
+	if len(allow) > 0 {
+		w.Header().Set("Allow", strings.Join(allow, ", "))
+		h.failStatus(w, r, http.StatusMethodNotAllowed, skerry.Errorf(skerry.CodeInvalid, "%.16q is not possible here", r.Method).WithHint("possible: %s", strings.Join(allow, ", ")))
+		return
+	}
+	h.fail(w, r, skerry.Errorf(skerry.CodeNotFound, "there is nothing at %.200q", r.URL.Path).WithHint("the API is described at /openapi.json"))
+}
+
+// done counts, logs and audits a request.
+func (h *Handler) done(c *call, r *http.Request, status int, took time.Duration) {
+	if status == 0 {
+		status = http.StatusOK
+	}
+	h.meter.request(c.operation, status, took)
+	user, token := "", ""
+	if c.who != nil {
+		user, token = c.who.User, c.who.Token
+	}
+	h.opt.Log.Debug("request", "request", c.id, "user", user, "addr", address(r), "operation", c.operation, "object", c.object, "status", status, "took", took)
+	refused := c.code == skerry.CodeForbidden || c.code == skerry.CodeUnauthorized && c.operation == opLogin
+	if !c.audit && !refused {
+		return
+	}
+	result := "ok"
+	if c.code != "" {
+		result = string(c.code)
+	} else if status >= 400 {
+		result = http.StatusText(status)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), 10*time.Second)
+	defer cancel()
+	h.opt.People.Audit(ctx, auth.AuditRecord{User: user, Token: token, Address: address(r), Operation: c.operation, Object: c.object, Result: result, Request: c.id})
+}
+
+// recorder remembers the status.
+type recorder struct {
+	http.ResponseWriter
+	status int
+}
+
+func (r *recorder) WriteHeader(status int) {
+	if r.status == 0 {
+		r.status = status
+	}
+	r.ResponseWriter.WriteHeader(status)
+}
+
+func (r *recorder) Write(p []byte) (int, error) {
+	if r.status == 0 {
+		r.status = http.StatusOK
+	}
+	return r.ResponseWriter.Write(p)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+// Flush lets streams flow.
+func (r *recorder) Flush() { http.NewResponseController(r.ResponseWriter).Flush() }

@@ -1,0 +1,101 @@
+package api
+
+import (
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"skerry.dev/skerry"
+)
+
+// Limits bound what users and addresses may ask for. Zero means the default, a negative rate means none.
+type Limits struct {
+	UserRate    float64 // requests per second of one user; default 100, in bursts of four times as many
+	AddressRate float64 // of one address; default 200
+	Streams     int     // logs, terminals, forwards and watches of one user at a time; default 64
+	AllStreams  int     // of all users; default 1,024
+}
+
+func (l Limits) fill() Limits {
+	if l.UserRate == 0 {
+		l.UserRate = 100
+	}
+	if l.AddressRate == 0 {
+		l.AddressRate = 200
+	}
+	if l.Streams == 0 {
+		l.Streams = 64
+	}
+	if l.AllStreams == 0 {
+		l.AllStreams = 1024
+	}
+	return l
+}
+
+// maxBuckets bounds the users and addresses that are remembered; beyond it all begin anew.
+const maxBuckets = 4096
+
+type limits struct {
+	Limits
+	mu      sync.Mutex
+	users   map[string]*rate.Limiter
+	addrs   map[string]*rate.Limiter
+	streams map[string]int
+	open    int
+}
+
+func newLimits(l Limits) *limits {
+	return &limits{Limits: l.fill(), users: map[string]*rate.Limiter{}, addrs: map[string]*rate.Limiter{}, streams: map[string]int{}}
+}
+
+func (l *limits) user(name string) bool { return l.take(&l.users, name, l.UserRate) }
+func (l *limits) addr(a string) bool    { return l.take(&l.addrs, a, l.AddressRate) }
+
+func (l *limits) take(m *map[string]*rate.Limiter, key string, r float64) bool {
+	if r < 0 {
+		return true
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := (*m)[key]
+	if b == nil {
+		if len(*m) >= maxBuckets {
+			*m = map[string]*rate.Limiter{}
+		}
+		b = rate.NewLimiter(rate.Limit(r), max(int(4*r), 1))
+		(*m)[key] = b
+	}
+	return b.AllowN(time.Now(), 1)
+}
+
+// stream takes one of the user's streams.
+func (l *limits) stream(user string) (release func(), err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.streams[user] >= l.Streams || l.open >= l.AllStreams {
+		return nil, skerry.Errorf(skerry.CodeRateLimited, "too many logs, terminals and watches are open (%d of user %s)", l.streams[user], user).
+			WithHint("close some of them")
+	}
+	l.streams[user]++
+	l.open++
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.open--
+		if l.streams[user]--; l.streams[user] == 0 {
+			delete(l.streams, user)
+		}
+	}, nil
+}
+
+// address is where a request comes from, without the port.
+func address(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
+}

@@ -1,0 +1,297 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/auth"
+)
+
+// object says of what an operation's scope is asked.
+type object string
+
+const (
+	objNone      object = "-"             // nothing: everybody, or everybody who is logged in
+	objSite      object = "site"          // what belongs to no organisation: needs a grant on all
+	objCluster   object = "cluster"       // {cluster}, at the root
+	objOrg       object = "organisation"  // {org}
+	objNamespace object = "namespace"     // {namespace}
+	objApp       object = "application"   // {namespace} and {app}
+	objInstance  object = "instance"      // {id}
+	objEach      object = "each item"     // a list: the handler gives what the user may see
+	objNamed     object = "named in body" // the handler asks, once it has read what it is about
+)
+
+// operation is one row of the table of routes. A route that is not in the table does not exist.
+type operation struct {
+	ID, Method, Path string
+	Scope            auth.Scope
+	Object           object
+	Tag, Summary     string
+	Status           int   // of success; 0: 200
+	Body             int64 // largest body in bytes; 0: 64 KiB
+	Audit            bool  // kept in the audit log when it succeeds; refusals always are
+	Stream           bool  // counts against the user's streams
+	At               skerry.Tier
+	Type             string // of the answer, if not JSON
+}
+
+const defaultBody = 64 << 10
+
+// add puts an operation into the table, the router and the OpenAPI document. fn is called once who is known to be
+// allowed, but for the objects each item and named in body.
+func add[I, O any](h *Handler, o operation, fn func(ctx context.Context, who *auth.Principal, in *I) (*O, error)) {
+	h.note(o)
+	op := huma.Operation{OperationID: o.ID, Method: o.Method, Path: o.Path, Summary: o.Summary, Tags: []string{o.Tag}, DefaultStatus: o.Status,
+		MaxBodyBytes: max(o.Body, defaultBody) + 1, RejectUnknownQueryParameters: true,
+		Description: "Scope: " + string(o.Scope) + ", asked of: " + string(o.Object) + "."}
+	if o.Scope != auth.ScopePublic {
+		op.Security = []map[string][]string{{"bearer": {}}}
+	}
+	op.Middlewares = huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) {
+		r, w := humago.Unwrap(ctx)
+		c := callOf(r.Context())
+		release, err := h.enter(c, r, &o)
+		if err != nil {
+			h.fail(w, r, err)
+			return
+		}
+		defer release()
+		next(ctx)
+	}}
+	if o.Type != "" {
+		op.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{o.Type: {Schema: &huma.Schema{Type: "string"}}}}}
+		op.Errors = []int{401, 403, 404}
+	}
+	huma.Register(h.api, op, func(ctx context.Context, in *I) (*O, error) {
+		c := callOf(ctx)
+		out, err := fn(ctx, c.who, in)
+		if err != nil {
+			return nil, h.problemOf(c, err)
+		}
+		return out, nil
+	})
+}
+
+// raw puts a plain handler into the table.
+func (h *Handler) raw(o operation, pattern string, fn http.Handler) {
+	h.note(o)
+	op := &huma.Operation{OperationID: o.ID, Method: o.Method, Path: o.Path, Summary: o.Summary, Tags: []string{o.Tag},
+		Description: "Scope: " + string(o.Scope) + ", asked of: " + string(o.Object) + ".",
+		Responses:   map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{o.Type: {Schema: &huma.Schema{Type: "string"}}}}}}
+	if o.Scope != auth.ScopePublic {
+		op.Security = []map[string][]string{{"bearer": {}}, {"basic": {}}}
+	}
+	h.api.OpenAPI().AddOperation(op)
+	h.mux.Handle(pattern, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c := callOf(r.Context())
+		release, err := h.enter(c, r, &o)
+		if err != nil {
+			h.fail(w, r, err)
+			return
+		}
+		defer release()
+		fn.ServeHTTP(w, r)
+	}))
+}
+
+// note keeps the operation in the table. One without a scope, an object or a name is a bug of ours.
+func (h *Handler) note(o operation) {
+	if o.ID == "" || o.Scope == "" || o.Object == "" || h.byID[o.ID] {
+		panic("operation " + o.ID + " " + o.Path + " has no scope, no object or no name of its own")
+	}
+	if (o.Object == objNone) != (o.Scope == auth.ScopePublic || o.Scope == auth.ScopeSelf) {
+		panic("operation " + o.ID + " asks a scope of nothing")
+	}
+	h.byID[o.ID] = true
+	h.operations = append(h.operations, o)
+}
+
+// enter finds out who asks and whether they may. release ends what was taken for the time of the request.
+func (h *Handler) enter(c *call, r *http.Request, o *operation) (release func(), err error) {
+	c.operation, c.audit = o.ID, o.Audit
+	c.object = pathObject(r)
+	if o.Scope != auth.ScopePublic {
+		if c.who, err = h.authenticate(r); err != nil {
+			return nil, err
+		}
+		if !h.limits.user(c.who.User) {
+			return nil, skerry.Errorf(skerry.CodeRateLimited, "user %s sends too many requests", c.who.User).WithHint("wait a second and try again")
+		}
+	}
+	if o.At != "" && o.At != h.opt.Backend.Tier() {
+		return nil, h.wrongTier(o)
+	}
+	if err := h.authorise(r.Context(), c.who, o, r); err != nil {
+		return nil, err
+	}
+	if o.Stream {
+		return h.limits.stream(c.who.User)
+	}
+	return func() {}, nil
+}
+
+func pathObject(r *http.Request) string {
+	var parts []string
+	for _, k := range []string{"org", "cluster", "worker", "user", "role", "name", "namespace", "app", "service", "id"} {
+		if v := r.PathValue(k); v != "" {
+			parts = append(parts, v)
+		}
+	}
+	s := strings.Join(parts, "/")
+	if len(s) > 256 {
+		s = s[:256]
+	}
+	return s
+}
+
+func (h *Handler) wrongTier(o *operation) error {
+	if o.At == skerry.TierCluster {
+		return skerry.Errorf(skerry.CodeWrongTier, "the root does not know %s; each cluster knows its own", o.Tag).
+			WithHint("log in at the cluster (`skerry login --server https://CLUSTER`) or choose its context (`skerry context use NAME`)")
+	}
+	return skerry.Errorf(skerry.CodeWrongTier, "a cluster does not know other clusters").
+		WithHint("log in at the root (`skerry login --server https://ROOT`) or choose its context (`skerry context use NAME`)")
+}
+
+// authenticate reads the Authorization header.
+func (h *Handler) authenticate(r *http.Request) (*auth.Principal, error) {
+	kind, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(kind, "Bearer") || token == "" {
+		return nil, skerry.Errorf(skerry.CodeUnauthorized, "this needs a login").WithHint("log in with `skerry login`, or send an access token as Authorization: Bearer")
+	}
+	return h.opt.People.Authenticate(strings.TrimSpace(token))
+}
+
+// cluster is the one that objects of this tier belong to: none in particular at the root.
+func (h *Handler) cluster() string {
+	if h.opt.Backend.Tier() == skerry.TierCluster {
+		return h.opt.Backend.Name()
+	}
+	return ""
+}
+
+// authorise asks the operation's scope of its object. Where the object's existence would leak, the answer is that there
+// is none.
+func (h *Handler) authorise(ctx context.Context, who *auth.Principal, o *operation, r *http.Request) error {
+	if o.Object == objNone {
+		return nil
+	}
+	if !who.Somewhere(o.Scope) {
+		return forbidden(who, o.Scope)
+	}
+	switch o.Object {
+	case objSite:
+		if !who.May(o.Scope, "", h.cluster()) {
+			return forbidden(who, o.Scope)
+		}
+	case objCluster:
+		if !who.May(o.Scope, "", r.PathValue("cluster")) {
+			return forbidden(who, o.Scope)
+		}
+	case objOrg:
+		return h.allow(who, o.Scope, auth.ScopeOrgsRead, r.PathValue("org"), h.cluster(), noOrg(r.PathValue("org")))
+	case objNamespace, objApp:
+		key := skerry.AppKey{Namespace: r.PathValue("namespace"), Name: r.PathValue("app")}
+		org, missing, err := h.orgOf(ctx, key)
+		if err != nil {
+			return err
+		}
+		return h.allow(who, o.Scope, auth.ScopeAppsRead, org, h.cluster(), missing)
+	case objInstance:
+		id := skerry.InstanceID(r.PathValue("id"))
+		missing := noInstance(id)
+		e, err := h.opt.Backend.Explain(ctx, id)
+		if err != nil {
+			if skerry.AsError(err).Code == skerry.CodeNotFound {
+				return missing
+			}
+			return err
+		}
+		cluster := h.cluster()
+		if cluster == "" {
+			cluster = string(e.Instance.Cluster)
+		}
+		org, err := h.orgOfInstance(ctx, &e.Instance)
+		if err != nil {
+			return err
+		}
+		return h.allow(who, o.Scope, auth.ScopeAppsRead, org, cluster, missing)
+	}
+	return nil
+}
+
+// allow asks for a scope. Who may not even look is told that there is nothing.
+func (h *Handler) allow(who *auth.Principal, s, look auth.Scope, org, cluster string, missing error) error {
+	switch {
+	case who.May(s, org, cluster):
+		return nil
+	case who.May(look, org, cluster):
+		return forbidden(who, s)
+	}
+	return missing
+}
+
+func forbidden(who *auth.Principal, s auth.Scope) error {
+	if len(who.Only) > 0 {
+		return skerry.Errorf(skerry.CodeForbidden, "access token %q of user %s has no scope %s for this", who.Token, who.User, s).
+			WithHint("make one with that scope, if the user has it")
+	}
+	return skerry.Errorf(skerry.CodeForbidden, "user %s has no scope %s for this", who.User, s).
+		WithHint("ask an admin for a role that has it; `skerry whoami` shows yours")
+}
+
+func noOrg(name string) error {
+	return skerry.Errorf(skerry.CodeNotFound, "there is no organisation %q", name).WithHint("`skerry get orgs` lists them")
+}
+
+func noNamespace(name string) error {
+	return skerry.Errorf(skerry.CodeNotFound, "there is no namespace %q", name).WithHint("`skerry get namespaces` lists them")
+}
+
+func noApp(key skerry.AppKey) error {
+	return skerry.Errorf(skerry.CodeNotFound, "there is no application %s", key).WithHint("`skerry get apps` lists them")
+}
+
+func noInstance(id skerry.InstanceID) error {
+	return skerry.Errorf(skerry.CodeNotFound, "there is no instance %q", id).WithHint("`skerry get instances` lists them")
+}
+
+// orgOf finds the organisation of an application, or of a namespace if the name is empty, and the error for those who
+// may not see it.
+func (h *Handler) orgOf(ctx context.Context, key skerry.AppKey) (org string, missing, err error) {
+	missing = noNamespace(key.Namespace)
+	if key.Name != "" {
+		missing = noApp(key)
+		v, err := h.opt.Backend.App(ctx, key)
+		if err == nil {
+			return v.Org, missing, nil
+		}
+		if skerry.AsError(err).Code != skerry.CodeNotFound {
+			return "", nil, err
+		}
+	}
+	list, err := h.opt.Backend.Namespaces(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	for _, n := range list {
+		if n.Name == key.Namespace {
+			return n.Org, missing, nil
+		}
+	}
+	return "", missing, nil
+}
+
+func (h *Handler) orgOfInstance(ctx context.Context, i *skerry.Instance) (string, error) {
+	if i.Org != "" {
+		return i.Org, nil
+	}
+	org, _, err := h.orgOf(ctx, i.Service.App)
+	return org, err
+}

@@ -1,0 +1,155 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/auth"
+)
+
+type appIn struct {
+	Namespace string `path:"namespace" maxLength:"63"`
+	App       string `path:"app" maxLength:"63"`
+}
+
+func (in *appIn) key() skerry.AppKey { return skerry.AppKey{Namespace: in.Namespace, Name: in.App} }
+
+type serviceIn struct {
+	appIn
+	Service string `path:"service" maxLength:"63"`
+}
+
+func (in *serviceIn) service() skerry.ServiceKey {
+	return skerry.ServiceKey{App: in.key(), Service: in.Service}
+}
+
+// do gives the backend a message whose answer is an Applied.
+func (h *Handler) do(ctx context.Context, msg any) (*answer[apps.Applied], error) {
+	res, err := h.opt.Backend.Do(ctx, msg)
+	if err != nil {
+		return nil, err
+	}
+	a, _ := res.(apps.Applied)
+	return &answer[apps.Applied]{a}, nil
+}
+
+func (h *Handler) addApps() {
+	type listIn struct {
+		Namespace string `query:"namespace" maxLength:"63" doc:"Only of this namespace."`
+	}
+	add(h, operation{ID: "list-apps", Method: http.MethodGet, Path: "/v1/apps", Scope: auth.ScopeAppsRead, Object: objEach, Tag: "applications", Summary: "List the applications."},
+		func(ctx context.Context, who *auth.Principal, in *listIn) (*listAnswer[skerry.AppView], error) {
+			list, err := h.opt.Backend.Apps(ctx)
+			if err != nil {
+				return nil, err
+			}
+			out := []skerry.AppView{}
+			for _, a := range list {
+				if (in.Namespace == "" || a.Key.Namespace == in.Namespace) && who.May(auth.ScopeAppsRead, a.Org, h.cluster()) {
+					out = append(out, a)
+				}
+			}
+			return listOf(out), nil
+		})
+	h.addApply()
+	add(h, operation{ID: "get-app", Method: http.MethodGet, Path: "/v1/apps/{namespace}/{app}", Scope: auth.ScopeAppsRead, Object: objApp, Tag: "applications",
+		Summary: "Show an application with its manifest."},
+		func(ctx context.Context, _ *auth.Principal, in *appIn) (*answer[skerry.AppView], error) {
+			v, err := h.opt.Backend.App(ctx, in.key())
+			return &answer[skerry.AppView]{v}, err
+		})
+	add(h, operation{ID: "delete-app", Method: http.MethodDelete, Path: "/v1/apps/{namespace}/{app}", Scope: auth.ScopeAppsWrite, Object: objApp, Tag: "applications",
+		Summary: "End an application, in whatever state it is.", Status: http.StatusAccepted, Audit: true},
+		func(ctx context.Context, who *auth.Principal, in *appIn) (*none, error) {
+			_, err := h.opt.Backend.Do(ctx, apps.Delete{Key: in.key(), Actor: who.User})
+			return nil, err
+		})
+	add(h, operation{ID: "deploy-app", Method: http.MethodPost, Path: "/v1/apps/{namespace}/{app}/deploy", Scope: auth.ScopeAppsWrite, Object: objApp, Tag: "applications",
+		Summary: "Deploy an application that was registered.", Status: http.StatusAccepted, Audit: true},
+		func(ctx context.Context, who *auth.Principal, in *appIn) (*answer[apps.Applied], error) {
+			return h.do(ctx, apps.Deploy{Key: in.key(), Actor: who.User})
+		})
+	add(h, operation{ID: "restart-app", Method: http.MethodPost, Path: "/v1/apps/{namespace}/{app}/restart", Scope: auth.ScopeAppsWrite, Object: objApp, Tag: "applications",
+		Summary: "Restart every instance of an application, one after the other.", Status: http.StatusAccepted, Audit: true},
+		func(ctx context.Context, who *auth.Principal, in *appIn) (*answer[apps.Applied], error) {
+			return h.do(ctx, apps.Restart{Service: skerry.ServiceKey{App: in.key()}, Actor: who.User})
+		})
+	type scaleIn struct {
+		serviceIn
+		Body struct {
+			Replicas int `json:"replicas" minimum:"0" maximum:"10000"`
+		}
+	}
+	add(h, operation{ID: "scale-service", Method: http.MethodPut, Path: "/v1/apps/{namespace}/{app}/services/{service}/scale", Scope: auth.ScopeAppsWrite, Object: objApp,
+		Tag: "applications", Summary: "Change the number of instances of a service.", Status: http.StatusAccepted, Audit: true},
+		func(ctx context.Context, who *auth.Principal, in *scaleIn) (*answer[apps.Applied], error) {
+			return h.do(ctx, apps.Scale{Service: in.service(), Replicas: in.Body.Replicas, Actor: who.User})
+		})
+	add(h, operation{ID: "restart-service", Method: http.MethodPost, Path: "/v1/apps/{namespace}/{app}/services/{service}/restart", Scope: auth.ScopeAppsWrite, Object: objApp,
+		Tag: "applications", Summary: "Restart every instance of a service, one after the other.", Status: http.StatusAccepted, Audit: true},
+		func(ctx context.Context, who *auth.Principal, in *serviceIn) (*answer[apps.Applied], error) {
+			return h.do(ctx, apps.Restart{Service: in.service(), Actor: who.User})
+		})
+}
+
+func (h *Handler) addApply() {
+	type applyIn struct {
+		ContentType string            `header:"Content-Type" maxLength:"200"`
+		Register    bool              `query:"register" doc:"Store only; deploy later."`
+		DryRun      bool              `query:"dryRun" doc:"Check only; change nothing."`
+		Expect      skerry.Generation `query:"expectGeneration" doc:"Refuse if the application is not at this generation."`
+		RawBody     []byte            `contentType:"application/yaml"`
+	}
+	o := operation{ID: "apply-app", Method: http.MethodPost, Path: "/v1/apps", Scope: auth.ScopeAppsWrite, Object: objNamed, Tag: "applications",
+		Summary: "Create an application, or change it to what the manifest says.", Body: skerry.MaxManifest + 1, Audit: true}
+	add(h, o, func(ctx context.Context, who *auth.Principal, in *applyIn) (*answer[apps.Applied], error) {
+		app, err := DecodeManifest(in.ContentType, in.RawBody)
+		if err != nil {
+			return nil, err
+		}
+		ns := app.Metadata.Namespace
+		if ns == "" {
+			ns = skerry.DefaultNamespace
+		}
+		key := skerry.AppKey{Namespace: ns, Name: app.Metadata.Name}
+		callOf(ctx).object = key.String()
+		org, missing, err := h.orgOf(ctx, skerry.AppKey{Namespace: ns})
+		if err != nil {
+			return nil, err
+		}
+		if err := h.allow(who, auth.ScopeAppsWrite, auth.ScopeAppsRead, org, h.cluster(), missing); err != nil {
+			return nil, err
+		}
+		if in.DryRun {
+			return h.dryRun(ctx, key, app)
+		}
+		return h.do(ctx, apps.Apply{App: *app, Actor: who.User, Register: in.Register, Expect: in.Expect})
+	})
+	body := h.api.OpenAPI().Paths[o.Path].Post.RequestBody
+	for _, t := range []string{"application/json", "application/yaml"} {
+		body.Content[t] = &huma.MediaType{Schema: manifestText{}.Schema(nil)}
+	}
+}
+
+// dryRun checks what can be checked without changing anything: the manifest and its namespace. Quota and images are
+// checked when it is applied.
+func (h *Handler) dryRun(ctx context.Context, key skerry.AppKey, app *skerry.Application) (*answer[apps.Applied], error) {
+	if err := app.Validate(); err != nil {
+		return nil, err
+	}
+	app.SetDefaults()
+	res := apps.Applied{Key: key, Gen: 1, Created: true, Warnings: app.Warnings()}
+	if org, missing, err := h.orgOf(ctx, skerry.AppKey{Namespace: key.Namespace}); err != nil {
+		return nil, err
+	} else if org == "" {
+		return nil, missing
+	}
+	if v, err := h.opt.Backend.App(ctx, key); err == nil {
+		res.Created, res.Gen = false, v.Gen+1
+	}
+	return &answer[apps.Applied]{res}, nil
+}

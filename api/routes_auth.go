@@ -1,0 +1,215 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/auth"
+)
+
+const opLogin = "login"
+
+// List is what every list answers with.
+type List[T any] struct {
+	Items []T `json:"items"`
+}
+
+type (
+	none              struct{}
+	answer[T any]     struct{ Body T }
+	listAnswer[T any] struct{ Body List[T] }
+)
+
+func listOf[T any](items []T) *listAnswer[T] {
+	if items == nil {
+		items = []T{}
+	}
+	return &listAnswer[T]{List[T]{items}}
+}
+
+// Who tells a user about themselves.
+type Who struct {
+	User   string       `json:"user"`
+	Token  string       `json:"token,omitempty" doc:"Name of the access token used."`
+	Grants []auth.Grant `json:"grants"`
+	Scopes []auth.Scope `json:"scopes" doc:"What the user may do, somewhere."`
+	Site   string       `json:"site"`
+	Tier   skerry.Tier  `json:"role" doc:"root or cluster."`
+}
+
+// NewAccessToken is an access token with its text, which is shown once.
+type NewAccessToken struct {
+	auth.AccessToken
+	Text string `json:"text" doc:"Keep it: it is not shown again."`
+}
+
+func (h *Handler) addAuth() {
+	type loginIn struct {
+		Body struct {
+			User     string `json:"user" maxLength:"63"`
+			Password string `json:"password" maxLength:"1024"`
+		}
+	}
+	add(h, operation{ID: opLogin, Method: http.MethodPost, Path: "/v1/auth/login", Scope: auth.ScopePublic, Object: objNone, Tag: "login",
+		Summary: "Log in with user and password.", Audit: true},
+		func(ctx context.Context, _ *auth.Principal, in *loginIn) (*answer[auth.Tokens], error) {
+			callOf(ctx).object = in.Body.User
+			t, err := h.opt.People.Login(ctx, in.Body.User, in.Body.Password, addressOf(ctx))
+			return &answer[auth.Tokens]{t}, err
+		})
+	type refreshIn struct {
+		Body struct {
+			Refresh string `json:"refresh" maxLength:"256"`
+		}
+	}
+	add(h, operation{ID: "refresh", Method: http.MethodPost, Path: "/v1/auth/refresh", Scope: auth.ScopePublic, Object: objNone, Tag: "login",
+		Summary: "Take a refresh token for the next pair of tokens."},
+		func(ctx context.Context, _ *auth.Principal, in *refreshIn) (*answer[auth.Tokens], error) {
+			t, err := h.opt.People.Refresh(ctx, in.Body.Refresh, addressOf(ctx))
+			return &answer[auth.Tokens]{t}, err
+		})
+	add(h, operation{ID: "logout", Method: http.MethodPost, Path: "/v1/auth/logout", Scope: auth.ScopeSelf, Object: objNone, Tag: "login",
+		Summary: "End the session with all its tokens.", Status: http.StatusNoContent, Audit: true},
+		func(ctx context.Context, who *auth.Principal, _ *none) (*none, error) {
+			return nil, h.opt.People.Logout(ctx, who)
+		})
+	add(h, operation{ID: "whoami", Method: http.MethodGet, Path: "/v1/auth/whoami", Scope: auth.ScopeSelf, Object: objNone, Tag: "login",
+		Summary: "Who is logged in, and what they may do."},
+		func(ctx context.Context, who *auth.Principal, _ *none) (*answer[Who], error) {
+			w := Who{User: who.User, Token: who.Token, Grants: who.Grants, Scopes: []auth.Scope{}, Site: h.opt.Backend.Name(), Tier: h.opt.Backend.Tier()}
+			for _, s := range auth.Scopes() {
+				if who.Somewhere(s) {
+					w.Scopes = append(w.Scopes, s)
+				}
+			}
+			return &answer[Who]{w}, nil
+		})
+	type passwordIn struct {
+		Body struct {
+			Old string `json:"old" maxLength:"1024"`
+			New string `json:"new" maxLength:"1024"`
+		}
+	}
+	add(h, operation{ID: "change-password", Method: http.MethodPost, Path: "/v1/auth/password", Scope: auth.ScopeSelf, Object: objNone, Tag: "login",
+		Summary: "Change the own password; other sessions end.", Status: http.StatusNoContent, Audit: true},
+		func(ctx context.Context, who *auth.Principal, in *passwordIn) (*none, error) {
+			return nil, h.opt.People.ChangePassword(ctx, who, in.Body.Old, in.Body.New, addressOf(ctx))
+		})
+
+	type tokensIn struct {
+		User string `query:"user" doc:"Of another user, or * for everybody's; needs users:admin."`
+	}
+	add(h, operation{ID: "list-access-tokens", Method: http.MethodGet, Path: "/v1/access-tokens", Scope: auth.ScopeSelf, Object: objNone, Tag: "access tokens",
+		Summary: "List access tokens."},
+		func(ctx context.Context, who *auth.Principal, in *tokensIn) (*listAnswer[auth.AccessToken], error) {
+			user := in.User
+			if user == "" {
+				user = who.User
+			}
+			if user != who.User && !who.May(auth.ScopeUsersAdmin, "", h.cluster()) {
+				return nil, forbidden(who, auth.ScopeUsersAdmin)
+			}
+			if user == "*" {
+				user = ""
+			}
+			return listOf(h.opt.People.AccessTokens(user)), nil
+		})
+	type tokenIn struct {
+		Body struct {
+			Name   string          `json:"name" maxLength:"63"`
+			TTL    skerry.Duration `json:"ttl,omitempty" doc:"Life; nothing means until it is deleted."`
+			Scopes []auth.Scope    `json:"scopes,omitempty" maxItems:"64" doc:"Limit it to these; nothing means all that the user may."`
+			User   string          `json:"user,omitempty" maxLength:"63" doc:"For another user; needs users:admin."`
+		}
+	}
+	add(h, operation{ID: "create-access-token", Method: http.MethodPost, Path: "/v1/access-tokens", Scope: auth.ScopeSelf, Object: objNone, Tag: "access tokens",
+		Summary: "Make an access token for a program.", Status: http.StatusCreated, Audit: true},
+		func(ctx context.Context, who *auth.Principal, in *tokenIn) (*answer[NewAccessToken], error) {
+			callOf(ctx).object = in.Body.Name
+			user := in.Body.User
+			if user == "" {
+				user = who.User
+			}
+			switch {
+			case who.Token != "":
+				return nil, skerry.Errorf(skerry.CodeForbidden, "an access token cannot make another").WithHint("log in with a password first")
+			case user != who.User && !who.May(auth.ScopeUsersAdmin, "", h.cluster()):
+				return nil, forbidden(who, auth.ScopeUsersAdmin)
+			}
+			text, t, err := h.opt.People.CreateAccessToken(ctx, user, auth.AccessTokenOptions{Name: in.Body.Name, TTL: time.Duration(in.Body.TTL), Scopes: in.Body.Scopes})
+			return &answer[NewAccessToken]{NewAccessToken{t, text}}, err
+		})
+	type idIn struct {
+		ID string `path:"id" maxLength:"63" doc:"Id, or the name of one of the own."`
+	}
+	add(h, operation{ID: "delete-access-token", Method: http.MethodDelete, Path: "/v1/access-tokens/{id}", Scope: auth.ScopeSelf, Object: objNone, Tag: "access tokens",
+		Summary: "Take an access token back.", Status: http.StatusNoContent, Audit: true},
+		func(ctx context.Context, who *auth.Principal, in *idIn) (*none, error) {
+			err := h.opt.People.DeleteAccessToken(ctx, who.User, in.ID)
+			if err != nil && skerry.AsError(err).Code == skerry.CodeNotFound && who.May(auth.ScopeUsersAdmin, "", h.cluster()) {
+				err = h.opt.People.DeleteAccessToken(ctx, "", in.ID)
+			}
+			return nil, err
+		})
+}
+
+type addressKey struct{}
+
+// addressOf gives the address that a request came from.
+func addressOf(ctx context.Context) string {
+	a, _ := ctx.Value(addressKey{}).(string)
+	return a
+}
+
+func (h *Handler) addUsers() {
+	add(h, operation{ID: "list-users", Method: http.MethodGet, Path: "/v1/users", Scope: auth.ScopeUsersAdmin, Object: objSite, Tag: "users", Summary: "List the users."},
+		func(ctx context.Context, _ *auth.Principal, _ *none) (*listAnswer[auth.User], error) {
+			return listOf(h.opt.People.Users()), nil
+		})
+	type createIn struct {
+		Body struct {
+			Name     string       `json:"name" maxLength:"63"`
+			Password string       `json:"password" maxLength:"1024"`
+			Grants   []auth.Grant `json:"grants,omitempty" maxItems:"256"`
+		}
+	}
+	add(h, operation{ID: "create-user", Method: http.MethodPost, Path: "/v1/users", Scope: auth.ScopeUsersAdmin, Object: objSite, Tag: "users", Summary: "Make a user.",
+		Status: http.StatusCreated, Audit: true},
+		func(ctx context.Context, who *auth.Principal, in *createIn) (*answer[auth.User], error) {
+			callOf(ctx).object = in.Body.Name
+			u, err := h.opt.People.CreateUser(ctx, auth.NewUser{Name: in.Body.Name, Password: in.Body.Password, Grants: in.Body.Grants, By: who.User})
+			return &answer[auth.User]{u}, err
+		})
+	type userIn struct {
+		User string `path:"user" maxLength:"63"`
+	}
+	add(h, operation{ID: "get-user", Method: http.MethodGet, Path: "/v1/users/{user}", Scope: auth.ScopeUsersAdmin, Object: objSite, Tag: "users", Summary: "Show a user."},
+		func(ctx context.Context, _ *auth.Principal, in *userIn) (*answer[auth.User], error) {
+			u, err := h.opt.People.User(in.User)
+			return &answer[auth.User]{u}, err
+		})
+	type changeIn struct {
+		userIn
+		Body UserPatch
+	}
+	add(h, operation{ID: "change-user", Method: http.MethodPatch, Path: "/v1/users/{user}", Scope: auth.ScopeUsersAdmin, Object: objSite, Tag: "users",
+		Summary: "Change a user's password, grants or whether they may log in.", Audit: true},
+		func(ctx context.Context, _ *auth.Principal, in *changeIn) (*answer[auth.User], error) {
+			u, err := h.opt.People.ChangeUser(ctx, in.User, auth.UserChange{Password: in.Body.Password, Grants: in.Body.Grants, Disabled: in.Body.Disabled})
+			return &answer[auth.User]{u}, err
+		})
+	add(h, operation{ID: "delete-user", Method: http.MethodDelete, Path: "/v1/users/{user}", Scope: auth.ScopeUsersAdmin, Object: objSite, Tag: "users",
+		Summary: "Remove a user with sessions and access tokens.", Status: http.StatusNoContent, Audit: true},
+		func(ctx context.Context, _ *auth.Principal, in *userIn) (*none, error) {
+			return nil, h.opt.People.DeleteUser(ctx, in.User)
+		})
+}
+
+// UserPatch says what of a user to change; what is left out stays.
+type UserPatch struct {
+	Password *string       `json:"password,omitempty" maxLength:"1024"`
+	Grants   *[]auth.Grant `json:"grants,omitempty" doc:"All grants from now on."`
+	Disabled *bool         `json:"disabled,omitempty"`
+}

@@ -1,0 +1,169 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/auth"
+)
+
+type instanceIn struct {
+	ID string `path:"id" maxLength:"128"`
+}
+
+// stream is an answer that is written by the worker.
+type stream struct {
+	Body func(huma.Context)
+}
+
+// pass hands a request on to the worker of an instance. The query has been checked.
+func (h *Handler) pass(id, rest string) *stream {
+	return &stream{func(ctx huma.Context) {
+		r, w := humago.Unwrap(ctx)
+		clear := http.NewResponseController(w)
+		clear.SetReadDeadline(time.Time{}) // streams live as long as both ends want
+		clear.SetWriteDeadline(time.Time{})
+		h.opt.Backend.ServeInstance(w, r, skerry.InstanceID(id), rest)
+	}}
+}
+
+func (h *Handler) addInstances() {
+	type listIn struct {
+		Namespace string `query:"namespace" maxLength:"63"`
+		App       string `query:"app" maxLength:"63"`
+		Service   string `query:"service" maxLength:"63"`
+	}
+	add(h, operation{ID: "list-instances", Method: http.MethodGet, Path: "/v1/instances", Scope: auth.ScopeAppsRead, Object: objEach, Tag: "instances", Summary: "List the instances."},
+		func(ctx context.Context, who *auth.Principal, in *listIn) (*listAnswer[skerry.Instance], error) {
+			list, err := h.opt.Backend.Instances(ctx)
+			if err != nil {
+				return nil, err
+			}
+			see := h.seer(ctx, who, auth.ScopeAppsRead)
+			out := []skerry.Instance{}
+			for _, i := range list {
+				k := i.Service
+				if (in.Namespace == "" || in.Namespace == k.App.Namespace) && (in.App == "" || in.App == k.App.Name) && (in.Service == "" || in.Service == k.Service) && see.instance(&i) {
+					out = append(out, i)
+				}
+			}
+			return listOf(out), nil
+		})
+	add(h, operation{ID: "get-instance", Method: http.MethodGet, Path: "/v1/instances/{id}", Scope: auth.ScopeAppsRead, Object: objInstance, Tag: "instances", Summary: "Show an instance."},
+		func(ctx context.Context, _ *auth.Principal, in *instanceIn) (*answer[skerry.Instance], error) {
+			e, err := h.opt.Backend.Explain(ctx, skerry.InstanceID(in.ID))
+			return &answer[skerry.Instance]{e.Instance}, err
+		})
+	add(h, operation{ID: "delete-instance", Method: http.MethodDelete, Path: "/v1/instances/{id}", Scope: auth.ScopeAppsWrite, Object: objInstance, Tag: "instances",
+		Summary: "End an instance; its service gets another.", Status: http.StatusAccepted, Audit: true},
+		func(ctx context.Context, who *auth.Principal, in *instanceIn) (*none, error) {
+			_, err := h.opt.Backend.Do(ctx, apps.DeleteInstance{ID: skerry.InstanceID(in.ID), Actor: who.User})
+			return nil, err
+		})
+	add(h, operation{ID: "explain-instance", Method: http.MethodGet, Path: "/v1/instances/{id}/explain", Scope: auth.ScopeAppsRead, Object: objInstance, Tag: "instances",
+		Summary: "Tell how an instance came to where it is, or why it is nowhere."},
+		func(ctx context.Context, _ *auth.Principal, in *instanceIn) (*answer[skerry.Explanation], error) {
+			e, err := h.opt.Backend.Explain(ctx, skerry.InstanceID(in.ID))
+			return &answer[skerry.Explanation]{e}, err
+		})
+	type logsIn struct {
+		instanceIn
+		Container string    `query:"container" maxLength:"63" doc:"Default: main."`
+		Follow    bool      `query:"follow" doc:"Go on as lines come."`
+		Previous  bool      `query:"previous" doc:"Of the run before the last restart."`
+		Since     time.Time `query:"since" doc:"Only lines after this time (RFC 3339)."`
+		Tail      int       `query:"tail" minimum:"0" maximum:"1000000" doc:"Only so many of the newest lines."`
+	}
+	add(h, operation{ID: "read-logs", Method: http.MethodGet, Path: "/v1/instances/{id}/logs", Scope: auth.ScopeAppsLogs, Object: objInstance, Tag: "instances",
+		Summary: "Read the log, one JSON object a line: time, stream, line.", Stream: true, Type: "application/x-ndjson"},
+		func(ctx context.Context, _ *auth.Principal, in *logsIn) (*stream, error) {
+			return h.pass(in.ID, "/logs"), nil
+		})
+	type execIn struct {
+		instanceIn
+		Command   []string `query:"command,explode" minItems:"1" maxItems:"1000" doc:"Program and arguments."`
+		Container string   `query:"container" maxLength:"63"`
+		User      string   `query:"user" maxLength:"100"`
+		TTY       bool     `query:"tty"`
+		Stdin     bool     `query:"stdin"`
+		Env       []string `query:"env,explode" maxItems:"1000"`
+	}
+	exec := func(ctx context.Context, _ *auth.Principal, in *execIn) (*stream, error) {
+		return h.pass(in.ID, "/exec"), nil
+	}
+	o := operation{ID: "exec", Method: http.MethodGet, Path: "/v1/instances/{id}/exec", Scope: auth.ScopeAppsExec, Object: objInstance, Tag: "instances",
+		Summary: "Run a command inside an instance, over an upgraded connection (Upgrade: skerry-exec/1).", Stream: true, Audit: true, Type: "application/octet-stream"}
+	add(h, o, exec)
+	type forwardIn struct {
+		instanceIn
+		Port int `query:"port" required:"true" minimum:"1" maximum:"65535"`
+	}
+	add(h, operation{ID: "port-forward", Method: http.MethodGet, Path: "/v1/instances/{id}/portforward", Scope: auth.ScopeAppsForward, Object: objInstance, Tag: "instances",
+		Summary: "Join the connection to a port of an instance (Upgrade: skerry-tcp/1).", Stream: true, Audit: true, Type: "application/octet-stream"},
+		func(ctx context.Context, _ *auth.Principal, in *forwardIn) (*stream, error) {
+			return h.pass(in.ID, "/portforward"), nil
+		})
+	add(h, operation{ID: "instance-stats", Method: http.MethodGet, Path: "/v1/instances/{id}/stats", Scope: auth.ScopeAppsRead, Object: objInstance, Tag: "instances",
+		Summary: "Read the counters of each container of an instance.", Type: "application/json"},
+		func(ctx context.Context, _ *auth.Principal, in *instanceIn) (*stream, error) {
+			return h.pass(in.ID, "/stats"), nil
+		})
+	add(h, operation{ID: "instance-metrics", Method: http.MethodGet, Path: "/v1/instances/{id}/metrics", Scope: auth.ScopeMetricsRead, Object: objInstance, Tag: "metrics",
+		Summary: "Scrape the metrics that an instance offers.", Type: "text/plain"},
+		func(ctx context.Context, _ *auth.Principal, in *instanceIn) (*stream, error) {
+			return h.pass(in.ID, "/metrics"), nil
+		})
+}
+
+// seer decides quickly about many objects.
+type seer struct {
+	h     *Handler
+	ctx   context.Context
+	who   *auth.Principal
+	scope auth.Scope
+	orgs  map[skerry.AppKey]string
+}
+
+func (h *Handler) seer(ctx context.Context, who *auth.Principal, s auth.Scope) *seer {
+	return &seer{h: h, ctx: ctx, who: who, scope: s, orgs: map[skerry.AppKey]string{}}
+}
+
+func (s *seer) instance(i *skerry.Instance) bool {
+	cluster := s.h.cluster()
+	if cluster == "" {
+		cluster = string(i.Cluster)
+	}
+	org := i.Org
+	if org == "" {
+		org = s.org(i.Service.App)
+	}
+	return s.who.May(s.scope, org, cluster)
+}
+
+func (s *seer) org(key skerry.AppKey) string {
+	org, ok := s.orgs[key]
+	if !ok {
+		org, _, _ = s.h.orgOf(s.ctx, key)
+		s.orgs[key] = org
+	}
+	return org
+}
+
+// event decides about an event: of an application's organisation, or of the site.
+func (s *seer) event(e *skerry.Event) bool {
+	org := e.Org
+	if org == "" && e.App.Name != "" {
+		org = s.org(e.App)
+	}
+	cluster := s.h.cluster()
+	if cluster == "" {
+		cluster = string(e.Cluster)
+	}
+	return s.who.May(s.scope, org, cluster)
+}

@@ -1,0 +1,119 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/auth"
+)
+
+type orgIn struct {
+	Org string `path:"org" maxLength:"63"`
+}
+
+func (h *Handler) addOrgs() {
+	add(h, operation{ID: "list-orgs", Method: http.MethodGet, Path: "/v1/orgs", Scope: auth.ScopeOrgsRead, Object: objEach, Tag: "organisations", Summary: "List the organisations."},
+		func(ctx context.Context, who *auth.Principal, _ *none) (*listAnswer[apps.Org], error) {
+			list, err := h.opt.Backend.Orgs(ctx)
+			if err != nil {
+				return nil, err
+			}
+			out := []apps.Org{}
+			for _, o := range list {
+				if who.May(auth.ScopeOrgsRead, o.Name, h.cluster()) {
+					out = append(out, o)
+				}
+			}
+			return listOf(out), nil
+		})
+	type createIn struct{ Body apps.Org }
+	add(h, operation{ID: "create-org", Method: http.MethodPost, Path: "/v1/orgs", Scope: auth.ScopeOrgsAdmin, Object: objSite, Tag: "organisations",
+		Summary: "Make an organisation.", Status: http.StatusCreated, Audit: true},
+		func(ctx context.Context, _ *auth.Principal, in *createIn) (*answer[apps.Org], error) {
+			callOf(ctx).object = in.Body.Name
+			if h.orgExists(ctx, in.Body.Name) == nil {
+				return nil, skerry.Errorf(skerry.CodeConflict, "organisation %q exists already", in.Body.Name).WithHint("`skerry org quota %s` changes its quota", in.Body.Name)
+			}
+			_, err := h.opt.Backend.Do(ctx, apps.PutOrg{Org: in.Body})
+			return &answer[apps.Org]{in.Body}, err
+		})
+	add(h, operation{ID: "delete-org", Method: http.MethodDelete, Path: "/v1/orgs/{org}", Scope: auth.ScopeOrgsAdmin, Object: objSite, Tag: "organisations",
+		Summary: "Remove an organisation that has no namespaces.", Status: http.StatusNoContent, Audit: true},
+		func(ctx context.Context, _ *auth.Principal, in *orgIn) (*none, error) {
+			_, err := h.opt.Backend.Do(ctx, apps.DeleteOrg{Name: in.Org})
+			return nil, err
+		})
+	type quotaIn struct {
+		orgIn
+		Body apps.Quota
+	}
+	add(h, operation{ID: "set-quota", Method: http.MethodPut, Path: "/v1/orgs/{org}/quota", Scope: auth.ScopeOrgsAdmin, Object: objSite, Tag: "organisations",
+		Summary: "Set the quota of an organisation.", Audit: true},
+		func(ctx context.Context, _ *auth.Principal, in *quotaIn) (*answer[apps.Org], error) {
+			if err := h.orgExists(ctx, in.Org); err != nil {
+				return nil, err
+			}
+			o := apps.Org{Name: in.Org, Quota: in.Body}
+			_, err := h.opt.Backend.Do(ctx, apps.PutOrg{Org: o})
+			return &answer[apps.Org]{o}, err
+		})
+	add(h, operation{ID: "org-usage", Method: http.MethodGet, Path: "/v1/orgs/{org}/usage", Scope: auth.ScopeOrgsRead, Object: objOrg, Tag: "organisations",
+		Summary: "What an organisation's applications ask for."},
+		func(ctx context.Context, _ *auth.Principal, in *orgIn) (*answer[apps.Usage], error) {
+			if err := h.orgExists(ctx, in.Org); err != nil {
+				return nil, err
+			}
+			u, err := h.opt.Backend.Usage(ctx, in.Org)
+			return &answer[apps.Usage]{u}, err
+		})
+
+	add(h, operation{ID: "list-namespaces", Method: http.MethodGet, Path: "/v1/namespaces", Scope: auth.ScopeOrgsRead, Object: objEach, Tag: "organisations", Summary: "List the namespaces."},
+		func(ctx context.Context, who *auth.Principal, _ *none) (*listAnswer[apps.Namespace], error) {
+			list, err := h.opt.Backend.Namespaces(ctx)
+			if err != nil {
+				return nil, err
+			}
+			out := []apps.Namespace{}
+			for _, n := range list {
+				if who.May(auth.ScopeOrgsRead, n.Org, h.cluster()) {
+					out = append(out, n)
+				}
+			}
+			return listOf(out), nil
+		})
+	type spaceIn struct{ Body apps.Namespace }
+	add(h, operation{ID: "create-namespace", Method: http.MethodPost, Path: "/v1/namespaces", Scope: auth.ScopeOrgsAdmin, Object: objNamed, Tag: "organisations",
+		Summary: "Make a namespace for an organisation.", Status: http.StatusCreated, Audit: true},
+		func(ctx context.Context, who *auth.Principal, in *spaceIn) (*answer[apps.Namespace], error) {
+			callOf(ctx).object = in.Body.Name
+			if err := h.allow(who, auth.ScopeOrgsAdmin, auth.ScopeOrgsRead, in.Body.Org, h.cluster(), noOrg(in.Body.Org)); err != nil {
+				return nil, err
+			}
+			_, err := h.opt.Backend.Do(ctx, apps.PutNamespace{Namespace: in.Body})
+			return &answer[apps.Namespace]{in.Body}, err
+		})
+	type nameIn struct {
+		Namespace string `path:"namespace" maxLength:"63"`
+	}
+	add(h, operation{ID: "delete-namespace", Method: http.MethodDelete, Path: "/v1/namespaces/{namespace}", Scope: auth.ScopeOrgsAdmin, Object: objNamespace, Tag: "organisations",
+		Summary: "Remove a namespace that has no applications.", Status: http.StatusNoContent, Audit: true},
+		func(ctx context.Context, _ *auth.Principal, in *nameIn) (*none, error) {
+			_, err := h.opt.Backend.Do(ctx, apps.DeleteNamespace{Name: in.Namespace})
+			return nil, err
+		})
+}
+
+func (h *Handler) orgExists(ctx context.Context, name string) error {
+	list, err := h.opt.Backend.Orgs(ctx)
+	if err != nil {
+		return err
+	}
+	for _, o := range list {
+		if o.Name == name {
+			return nil
+		}
+	}
+	return noOrg(name)
+}

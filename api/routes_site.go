@@ -1,0 +1,205 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/auth"
+)
+
+// JoinToken is a token for a cluster or worker as the API shows it: never the secret.
+type JoinToken struct {
+	ID      string         `json:"id"`
+	Role    skerry.Tier    `json:"role"`
+	Name    string         `json:"name,omitempty" doc:"The only name that may join with it."`
+	Replace bool           `json:"replace,omitempty"`
+	By      string         `json:"by,omitempty"`
+	Created time.Time      `json:"created"`
+	Expires time.Time      `json:"expires"`
+	Used    *auth.TokenUse `json:"used,omitempty"`
+}
+
+func joinToken(t auth.JoinToken) JoinToken {
+	return JoinToken{ID: t.ID, Role: t.Tier, Name: t.Name, Replace: t.Replace, By: t.By, Created: t.Created, Expires: t.Expires, Used: t.Used}
+}
+
+// NewJoinToken is a join token with its text, which is shown once.
+type NewJoinToken struct {
+	JoinToken
+	Text string `json:"text" doc:"Give it to the new cluster or worker with --join; it is not shown again."`
+}
+
+// JoinTokenRequest asks for a join token.
+type JoinTokenRequest struct {
+	Role    skerry.Tier     `json:"role" enum:"cluster,worker"`
+	Name    string          `json:"name,omitempty" maxLength:"63" doc:"Only this name may join with it."`
+	TTL     skerry.Duration `json:"ttl,omitempty" doc:"Default: 1h; at most 720h."`
+	Replace bool            `json:"replace,omitempty" doc:"The name may be taken from a device that has it, because it was installed anew."`
+}
+
+// Member is an enrolled cluster or worker.
+type Member struct {
+	Role       skerry.Tier      `json:"role"`
+	Name       string           `json:"name"`
+	Key        string           `json:"key" doc:"SHA-256 of its public key."`
+	Machine    string           `json:"machine"`
+	Joined     time.Time        `json:"joined"`
+	Issued     time.Time        `json:"issued"`
+	Expires    time.Time        `json:"expires" doc:"Of its certificate, which renews itself."`
+	Quarantine *auth.Quarantine `json:"quarantine,omitempty" doc:"A second machine was seen with this identity."`
+}
+
+func (h *Handler) addSite() {
+	add(h, operation{ID: "list-clusters", Method: http.MethodGet, Path: "/v1/clusters", Scope: auth.ScopeClustersRead, Object: objEach, Tag: "clusters", At: skerry.TierRoot,
+		Summary: "List the clusters, as aggregates."},
+		func(ctx context.Context, who *auth.Principal, _ *none) (*listAnswer[skerry.ClusterView], error) {
+			list, err := h.opt.Backend.Clusters(ctx)
+			if err != nil {
+				return nil, err
+			}
+			out := []skerry.ClusterView{}
+			for _, c := range list {
+				if who.May(auth.ScopeClustersRead, "", string(c.Name)) {
+					out = append(out, c)
+				}
+			}
+			return listOf(out), nil
+		})
+	type clusterIn struct {
+		Cluster string `path:"cluster" maxLength:"63"`
+	}
+	add(h, operation{ID: "get-cluster", Method: http.MethodGet, Path: "/v1/clusters/{cluster}", Scope: auth.ScopeClustersRead, Object: objCluster, Tag: "clusters", At: skerry.TierRoot,
+		Summary: "Show a cluster."},
+		func(ctx context.Context, _ *auth.Principal, in *clusterIn) (*answer[skerry.ClusterView], error) {
+			list, err := h.opt.Backend.Clusters(ctx)
+			for _, c := range list {
+				if string(c.Name) == in.Cluster {
+					return &answer[skerry.ClusterView]{c}, nil
+				}
+			}
+			if err == nil {
+				err = skerry.Errorf(skerry.CodeNotFound, "there is no cluster %q", in.Cluster).WithHint("`skerry get clusters` lists them")
+			}
+			return nil, err
+		})
+	add(h, operation{ID: "delete-cluster", Method: http.MethodDelete, Path: "/v1/clusters/{cluster}", Scope: auth.ScopeClusterAdmin, Object: objCluster, Tag: "clusters",
+		At: skerry.TierRoot, Summary: "Forget a cluster that is not connected, and revoke it.", Status: http.StatusNoContent, Audit: true},
+		func(ctx context.Context, who *auth.Principal, in *clusterIn) (*none, error) {
+			return nil, h.opt.Backend.RemoveChild(ctx, in.Cluster, who.User)
+		})
+	h.addWorkers()
+	h.addTokens()
+	h.addMembers()
+}
+
+func (h *Handler) addWorkers() {
+	add(h, operation{ID: "list-workers", Method: http.MethodGet, Path: "/v1/workers", Scope: auth.ScopeWorkersRead, Object: objSite, Tag: "workers", At: skerry.TierCluster,
+		Summary: "List the workers."},
+		func(ctx context.Context, _ *auth.Principal, _ *none) (*listAnswer[skerry.WorkerView], error) {
+			list, err := h.opt.Backend.Workers(ctx)
+			return listOf(list), err
+		})
+	type workerIn struct {
+		Worker string `path:"worker" maxLength:"63"`
+	}
+	add(h, operation{ID: "get-worker", Method: http.MethodGet, Path: "/v1/workers/{worker}", Scope: auth.ScopeWorkersRead, Object: objSite, Tag: "workers", At: skerry.TierCluster,
+		Summary: "Show a worker."},
+		func(ctx context.Context, _ *auth.Principal, in *workerIn) (*answer[skerry.WorkerView], error) {
+			list, err := h.opt.Backend.Workers(ctx)
+			for _, w := range list {
+				if string(w.Name) == in.Worker {
+					return &answer[skerry.WorkerView]{w}, nil
+				}
+			}
+			if err == nil {
+				err = skerry.Errorf(skerry.CodeNotFound, "there is no worker %q", in.Worker).WithHint("`skerry get workers` lists them")
+			}
+			return nil, err
+		})
+	add(h, operation{ID: "delete-worker", Method: http.MethodDelete, Path: "/v1/workers/{worker}", Scope: auth.ScopeWorkersWrite, Object: objSite, Tag: "workers",
+		At: skerry.TierCluster, Summary: "Forget a worker that is not connected, and revoke it.", Status: http.StatusNoContent, Audit: true},
+		func(ctx context.Context, who *auth.Principal, in *workerIn) (*none, error) {
+			return nil, h.opt.Backend.RemoveChild(ctx, in.Worker, who.User)
+		})
+	type holdIn struct {
+		workerIn
+		Body struct {
+			Reason string `json:"reason" maxLength:"200" doc:"Why; empty ends the hold."`
+		}
+	}
+	add(h, operation{ID: "hold-worker", Method: http.MethodPut, Path: "/v1/workers/{worker}/hold", Scope: auth.ScopeWorkersWrite, Object: objSite, Tag: "workers",
+		At: skerry.TierCluster, Summary: "Keep new work from a worker, or end that.", Status: http.StatusNoContent, Audit: true},
+		func(ctx context.Context, _ *auth.Principal, in *holdIn) (*none, error) {
+			return nil, h.opt.Backend.HoldWorker(ctx, in.Worker, in.Body.Reason)
+		})
+}
+
+func (h *Handler) addTokens() {
+	add(h, operation{ID: "list-tokens", Method: http.MethodGet, Path: "/v1/tokens", Scope: auth.ScopeTokensAdmin, Object: objSite, Tag: "join tokens", Summary: "List the join tokens, newest first."},
+		func(ctx context.Context, _ *auth.Principal, _ *none) (*listAnswer[JoinToken], error) {
+			list, err := h.opt.Backend.Authority().Tokens(ctx)
+			out := []JoinToken{}
+			for _, t := range list {
+				out = append(out, joinToken(t))
+			}
+			return listOf(out), err
+		})
+	type createIn struct{ Body JoinTokenRequest }
+	add(h, operation{ID: "create-token", Method: http.MethodPost, Path: "/v1/tokens", Scope: auth.ScopeTokensAdmin, Object: objSite, Tag: "join tokens",
+		Summary: "Make a one-time token with which a cluster or worker joins.", Status: http.StatusCreated, Audit: true},
+		func(ctx context.Context, who *auth.Principal, in *createIn) (*answer[NewJoinToken], error) {
+			callOf(ctx).object = string(in.Body.Role) + "/" + in.Body.Name
+			text, t, err := h.opt.Backend.Authority().CreateToken(ctx, auth.TokenOptions{Tier: in.Body.Role, TTL: time.Duration(in.Body.TTL), Name: in.Body.Name, Replace: in.Body.Replace, By: who.User})
+			return &answer[NewJoinToken]{NewJoinToken{joinToken(t), text}}, err
+		})
+	type idIn struct {
+		ID string `path:"id" maxLength:"63"`
+	}
+	add(h, operation{ID: "delete-token", Method: http.MethodDelete, Path: "/v1/tokens/{id}", Scope: auth.ScopeTokensAdmin, Object: objSite, Tag: "join tokens",
+		Summary: "Withdraw a join token; who joined with it stays.", Status: http.StatusNoContent, Audit: true},
+		func(ctx context.Context, _ *auth.Principal, in *idIn) (*none, error) {
+			return nil, h.opt.Backend.Authority().DeleteToken(ctx, in.ID)
+		})
+}
+
+func (h *Handler) addMembers() {
+	add(h, operation{ID: "list-members", Method: http.MethodGet, Path: "/v1/members", Scope: auth.ScopeMembersAdmin, Object: objSite, Tag: "members",
+		Summary: "List the enrolled clusters or workers."},
+		func(ctx context.Context, _ *auth.Principal, _ *none) (*listAnswer[Member], error) {
+			out := []Member{}
+			for _, e := range h.opt.Backend.Authority().List() {
+				out = append(out, Member{Role: e.Tier, Name: e.Name, Key: e.Key, Machine: e.Machine, Joined: e.Joined, Issued: e.Issued, Expires: e.Expires, Quarantine: e.Quarantine})
+			}
+			return listOf(out), nil
+		})
+	type memberIn struct {
+		Name string `path:"name" maxLength:"63"`
+	}
+	type revokeIn struct {
+		memberIn
+		Reason string `query:"reason" maxLength:"200"`
+	}
+	child := func() skerry.Tier {
+		if h.opt.Backend.Tier() == skerry.TierRoot {
+			return skerry.TierCluster
+		}
+		return skerry.TierWorker
+	}
+	add(h, operation{ID: "revoke-member", Method: http.MethodDelete, Path: "/v1/members/{name}", Scope: auth.ScopeMembersAdmin, Object: objSite, Tag: "members",
+		Summary: "Revoke the key of a cluster or worker for good, and end its connection.", Status: http.StatusNoContent, Audit: true},
+		func(ctx context.Context, who *auth.Principal, in *revokeIn) (*none, error) {
+			if err := h.opt.Backend.Authority().Revoke(ctx, child(), in.Name, who.User, strings.TrimSpace(in.Reason)); err != nil {
+				return nil, err
+			}
+			h.opt.Backend.Disconnect(in.Name)
+			return nil, nil
+		})
+	add(h, operation{ID: "release-member", Method: http.MethodPost, Path: "/v1/members/{name}/release", Scope: auth.ScopeMembersAdmin, Object: objSite, Tag: "members",
+		Summary: "End a quarantine, once the copy is removed.", Status: http.StatusNoContent, Audit: true},
+		func(ctx context.Context, _ *auth.Principal, in *memberIn) (*none, error) {
+			return nil, h.opt.Backend.Authority().Release(ctx, child(), in.Name)
+		})
+}

@@ -1,0 +1,189 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/internal/tier"
+)
+
+// Version says what a server is.
+type Version struct {
+	Version string      `json:"version"`
+	API     string      `json:"api"`
+	Tier    skerry.Tier `json:"role" doc:"root or cluster."`
+	Name    string      `json:"name"`
+	Started time.Time   `json:"started"`
+	CAPin   string      `json:"caPin" doc:"SHA-256 of the site CA's certificate."`
+}
+
+// TargetGroup is an entry of Prometheus' HTTP service discovery.
+type TargetGroup struct {
+	Targets []string          `json:"targets"`
+	Labels  map[string]string `json:"labels"`
+}
+
+func (h *Handler) addSystem() {
+	add(h, operation{ID: "version", Method: http.MethodGet, Path: "/v1/version", Scope: auth.ScopePublic, Object: objNone, Tag: "system", Summary: "What this server is."},
+		func(ctx context.Context, _ *auth.Principal, _ *none) (*answer[Version], error) {
+			b := h.opt.Backend
+			return &answer[Version]{Version{Version: h.opt.Version, API: apiVersion, Tier: b.Tier(), Name: b.Name(), Started: b.Started(), CAPin: b.Authority().CAPin()}}, nil
+		})
+	type auditIn struct {
+		User      string `query:"user" maxLength:"63"`
+		Operation string `query:"operation" maxLength:"63"`
+		Limit     int    `query:"limit" minimum:"1" maximum:"10000" default:"200"`
+	}
+	add(h, operation{ID: "list-audit", Method: http.MethodGet, Path: "/v1/audit", Scope: auth.ScopeAuditRead, Object: objSite, Tag: "system", Summary: "Who did what, oldest first."},
+		func(ctx context.Context, _ *auth.Principal, in *auditIn) (*listAnswer[auth.AuditRecord], error) {
+			list, err := h.opt.People.AuditRecords(ctx, in.Limit, func(r *auth.AuditRecord) bool {
+				return (in.User == "" || r.User == in.User) && (in.Operation == "" || r.Operation == in.Operation)
+			})
+			return listOf(list), err
+		})
+	add(h, operation{ID: "list-images", Method: http.MethodGet, Path: "/v1/images", Scope: auth.ScopeImagesRead, Object: objEach, Tag: "images",
+		Summary: "List the images of the built-in registry."},
+		func(ctx context.Context, who *auth.Principal, _ *none) (*listAnswer[skerry.ImageView], error) {
+			out := []skerry.ImageView{}
+			l, ok := h.opt.Backend.Registry().(ImageLister)
+			if !ok {
+				return listOf(out), nil
+			}
+			allowed := h.registryAuth(ctx, who)
+			for _, v := range l.ListImages() {
+				if allowed(tier.BuiltInRegistry+"/"+v.Name, artifact.ActionPull) == nil {
+					out = append(out, v)
+				}
+			}
+			return listOf(out), nil
+		})
+	type targetsOut struct{ Body []TargetGroup }
+	add(h, operation{ID: "metrics-targets", Method: http.MethodGet, Path: "/v1/metrics/targets", Scope: auth.ScopeMetricsRead, Object: objEach, Tag: "metrics",
+		Summary: "Instances that offer metrics, for Prometheus' HTTP service discovery; they are scraped through this server."},
+		func(ctx context.Context, who *auth.Principal, _ *none) (*targetsOut, error) {
+			list, err := h.opt.Backend.Scrapes(ctx)
+			if err != nil {
+				return nil, err
+			}
+			see := h.seer(ctx, who, auth.ScopeMetricsRead)
+			out := []TargetGroup{}
+			host, _ := ctx.Value(hostKey{}).(string)
+			for _, s := range list {
+				i := &s.Instance
+				if !see.instance(i) {
+					continue
+				}
+				out = append(out, TargetGroup{Targets: []string{host}, Labels: map[string]string{
+					"__metrics_path__": "/v1/instances/" + string(i.ID) + "/metrics", "instance": string(i.ID), "namespace": i.Service.App.Namespace,
+					"app": i.Service.App.Name, "service": i.Service.Service, "cluster": string(i.Cluster)}})
+			}
+			return &targetsOut{out}, nil
+		})
+	h.addPlain()
+}
+
+type hostKey struct{}
+
+// addPlain adds what is not JSON.
+func (h *Handler) addPlain() {
+	get := func(id, path, typ, tag, summary string, fn http.HandlerFunc) {
+		h.raw(operation{ID: id, Method: http.MethodGet, Path: path, Scope: auth.ScopePublic, Object: objNone, Tag: tag, Summary: summary, Type: typ}, "GET "+path, fn)
+	}
+	text := func(typ string, data func() []byte) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", typ)
+			w.Header().Set("Cache-Control", "public, max-age=300")
+			w.Write(data())
+		}
+	}
+	get("openapi", "/openapi.json", "application/openapi+json", "system", "This document.", text("application/openapi+json", func() []byte { return h.spec }))
+	get("openapi-yaml", "/openapi.yaml", "application/openapi+yaml", "system", "This document as YAML.", text("application/openapi+yaml", func() []byte { return h.specYAML }))
+	schema := skerry.ApplicationSchema()
+	get("manifest-schema", "/schema/application.json", "application/schema+json", "system", "The JSON Schema of manifests.", text("application/schema+json", func() []byte { return schema }))
+	get("healthz", "/healthz", "text/plain", "system", "Whether the process lives.", func(w http.ResponseWriter, r *http.Request) { plain(w, nil) })
+	get("readyz", "/readyz", "text/plain", "system", "Whether it can do its work, and if not, why.", func(w http.ResponseWriter, r *http.Request) { plain(w, h.opt.Backend.Ready()) })
+	metrics := operation{ID: "metrics", Method: http.MethodGet, Path: "/metrics", Scope: auth.ScopeMetricsRead, Object: objSite, Tag: "metrics",
+		Summary: "The metrics of this server, for Prometheus.", Type: "text/plain"}
+	if h.opt.OpenMetrics {
+		metrics.Scope, metrics.Object = auth.ScopePublic, objNone
+	}
+	h.raw(metrics, "GET /metrics", http.HandlerFunc(h.serveMetrics))
+	h.raw(operation{ID: "registry", Method: http.MethodGet, Path: "/v2/", Scope: auth.ScopePublic, Object: objNone, Tag: "images", Type: "application/json",
+		Summary: "The built-in registry (OCI distribution protocol), below this path with all its methods. It asks images:read and images:push of the organisation that owns the namespace named first in the repository."},
+		"/v2/", http.HandlerFunc(h.serveRegistry))
+}
+
+func plain(w http.ResponseWriter, err error) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	if err != nil {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		w.Write([]byte(err.Error() + "\n"))
+		return
+	}
+	w.Write([]byte("ok\n"))
+}
+
+// serveRegistry finds out who asks and leaves the rest to the registry.
+func (h *Handler) serveRegistry(w http.ResponseWriter, r *http.Request) {
+	c := callOf(r.Context())
+	var who *auth.Principal
+	var err error
+	user, password, basic := r.BasicAuth()
+	switch {
+	case basic:
+		who, err = h.opt.People.AuthenticateBasic(r.Context(), user, password, address(r))
+	case r.Header.Get("Authorization") != "":
+		who, err = h.authenticate(r)
+	}
+	if err != nil {
+		e := known(err)
+		c.code = e.Code
+		if e.Code == skerry.CodeUnauthorized {
+			w.Header().Set("WWW-Authenticate", `Basic realm="skerry"`)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(e.Code.HTTPStatus())
+		code := map[bool]string{true: "TOOMANYREQUESTS", false: "UNAUTHORIZED"}[e.Code == skerry.CodeRateLimited]
+		json.NewEncoder(w).Encode(map[string]any{"errors": []map[string]string{{"code": code, "message": e.Message}}})
+		return
+	}
+	c.who = who
+	c.object = strings.TrimPrefix(r.URL.Path, "/v2/")
+	c.audit = who != nil && r.Method != http.MethodGet && r.Method != http.MethodHead && strings.Contains(r.URL.Path, "/manifests/")
+	ctl := http.NewResponseController(w)
+	ctl.SetReadDeadline(time.Time{}) // blobs are large and sites are far
+	ctl.SetWriteDeadline(time.Time{})
+	ctx := r.Context()
+	if who != nil {
+		ctx = tier.WithRegistryAuth(ctx, h.registryAuth(ctx, who))
+	}
+	h.opt.Backend.Registry().ServeHTTP(w, r.WithContext(ctx))
+}
+
+// registryAuth decides about repositories: the first part of a name is a namespace, whose organisation counts; what has no
+// such namespace belongs to the site. Everybody who may read images may pull the site's.
+func (h *Handler) registryAuth(ctx context.Context, who *auth.Principal) tier.RegistryAuth {
+	see := h.seer(ctx, who, auth.ScopeImagesRead)
+	return func(repository, action string) error {
+		rest, local := strings.CutPrefix(repository, tier.BuiltInRegistry+"/")
+		space, _, nested := strings.Cut(rest, "/")
+		org := ""
+		if local && nested {
+			org = see.org(skerry.AppKey{Namespace: space})
+		}
+		scope := auth.ScopeImagesPush
+		if action == artifact.ActionPull {
+			scope = auth.ScopeImagesRead
+		}
+		if who.May(scope, org, h.cluster()) || action == artifact.ActionPull && org == "" && who.Somewhere(scope) {
+			return nil
+		}
+		return forbidden(who, scope)
+	}
+}

@@ -1,0 +1,333 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/journal"
+)
+
+// Kinds of what a watch tells.
+const (
+	WatchApp      = "app"
+	WatchInstance = "instance"
+	WatchEvent    = "event"
+)
+
+// Types of watch messages.
+const (
+	WatchSet     = "set"     // what it looks like now
+	WatchDeleted = "deleted" // it is no more
+	WatchSynced  = "synced"  // everything there is has been told; what comes are changes
+	WatchMissed  = "missed"  // some changes were missed: everything is told again, up to the next synced
+	WatchBeat    = "beat"    // nothing happened; the connection lives
+)
+
+// WatchMessage is one line of a watch. App, Instance and Event are set by kind; a deleted thing has its key only.
+type WatchMessage struct {
+	Type     string            `json:"type"`
+	Kind     string            `json:"kind,omitempty"`
+	Key      *skerry.AppKey    `json:"key,omitempty"`
+	ID       skerry.InstanceID `json:"id,omitempty"`
+	App      *skerry.AppView   `json:"app,omitempty"`
+	Instance *skerry.Instance  `json:"instance,omitempty"`
+	Event    *skerry.Event     `json:"event,omitempty"`
+}
+
+type watchIn struct {
+	Namespace string `query:"namespace" maxLength:"63"`
+	App       string `query:"app" maxLength:"63"`
+	Kinds     string `query:"kinds" maxLength:"60" doc:"app, instance, event, separated by commas. Default: all."`
+	Accept    string `header:"Accept" maxLength:"500" doc:"text/event-stream gives server-sent events."`
+}
+
+// watchOptions are a checked watchIn.
+type watchOptions struct {
+	namespace, app string
+	kinds          []string
+	sse            bool
+}
+
+func parseWatch(in *watchIn) (o watchOptions, err error) {
+	o = watchOptions{namespace: in.Namespace, app: in.App, sse: strings.Contains(in.Accept, "text/event-stream")}
+	if in.Kinds == "" {
+		o.kinds = []string{WatchApp, WatchInstance, WatchEvent}
+		return o, nil
+	}
+	for _, k := range strings.Split(in.Kinds, ",") {
+		if !slices.Contains([]string{WatchApp, WatchInstance, WatchEvent}, k) {
+			return o, &skerry.Error{Code: skerry.CodeInvalid, Message: "the request is not valid", Problems: []skerry.Problem{{Path: "query.kinds",
+				Message: fmt.Sprintf("%q cannot be watched", k), Hint: "use app, instance, event, separated by commas"}}}
+		}
+		o.kinds = append(o.kinds, k)
+	}
+	return o, nil
+}
+
+func (o *watchOptions) wants(kind string) bool { return slices.Contains(o.kinds, kind) }
+
+func (o *watchOptions) matches(k skerry.AppKey) bool {
+	return (o.namespace == "" || k.Namespace == o.namespace) && (o.app == "" || k.Name == o.app)
+}
+
+func (h *Handler) addEvents() {
+	type listIn struct {
+		Namespace string `query:"namespace" maxLength:"63"`
+		App       string `query:"app" maxLength:"63"`
+		Instance  string `query:"instance" maxLength:"128"`
+		Limit     int    `query:"limit" minimum:"1" maximum:"10000" default:"200" doc:"At most so many of the newest."`
+	}
+	add(h, operation{ID: "list-events", Method: http.MethodGet, Path: "/v1/events", Scope: auth.ScopeEventsRead, Object: objEach, Tag: "events",
+		Summary: "List what happened, oldest first."},
+		func(ctx context.Context, who *auth.Principal, in *listIn) (*listAnswer[skerry.Event], error) {
+			see := h.seer(ctx, who, auth.ScopeEventsRead)
+			all := h.opt.Backend.Journal().List(0, func(e *skerry.Event) bool {
+				return (in.Namespace == "" || e.App.Namespace == in.Namespace) && (in.App == "" || e.App.Name == in.App) && (in.Instance == "" || string(e.Instance) == in.Instance)
+			})
+			all = slices.DeleteFunc(all, func(e skerry.Event) bool { return !see.event(&e) })
+			return listOf(all[max(len(all)-in.Limit, 0):]), nil
+		})
+	add(h, operation{ID: "watch", Method: http.MethodGet, Path: "/v1/watch", Scope: auth.ScopeAppsRead, Object: objEach, Tag: "events",
+		Summary: "Tell what there is and then what changes, one JSON object a line, or as server-sent events. Events need events:read.", Stream: true, Type: "application/x-ndjson"},
+		func(ctx context.Context, who *auth.Principal, in *watchIn) (*stream, error) {
+			o, err := parseWatch(in)
+			if err != nil {
+				return nil, err
+			}
+			return &stream{func(hc huma.Context) {
+				r, w := humago.Unwrap(hc)
+				h.watch(w, r, who, o)
+			}}, nil
+		})
+}
+
+// watcher is one watch. Only its own goroutine touches it.
+type watcher struct {
+	h    *Handler
+	ctx  context.Context
+	o    watchOptions
+	who  *auth.Principal
+	apps *seer
+	evs  *seer
+	w    http.ResponseWriter
+	ctl  *http.ResponseController
+	// told is what the client knows of, so that it hears only of the end of those.
+	toldApps map[skerry.AppKey]bool
+	toldInst map[skerry.InstanceID]bool
+}
+
+// writeWait is how long a reader may be stuck before its watch ends; it may begin another.
+const writeWait = 30 * time.Second
+
+func (h *Handler) watch(w http.ResponseWriter, r *http.Request, who *auth.Principal, o watchOptions) {
+	ctx := r.Context()
+	x := &watcher{h: h, ctx: ctx, o: o, who: who, w: w, ctl: http.NewResponseController(w), toldApps: map[skerry.AppKey]bool{}, toldInst: map[skerry.InstanceID]bool{}}
+	x.ctl.SetReadDeadline(time.Time{})
+	sub := h.opt.Backend.Journal().Subscribe() // before listing, so that nothing falls between
+	defer sub.Close()
+	if o.sse {
+		w.Header().Set("Content-Type", "text/event-stream")
+	} else {
+		w.Header().Set("Content-Type", "application/x-ndjson")
+	}
+	w.Header().Set("X-Accel-Buffering", "no")
+	if x.list() != nil {
+		return
+	}
+	beat := time.NewTicker(h.opt.Heartbeat)
+	defer beat.Stop()
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return
+		case <-beat.C:
+			if !h.stillIn(r) {
+				return // logged out
+			}
+			err = x.send(WatchMessage{Type: WatchBeat})
+		case n := <-sub.C:
+			batch := []journal.Notice{n}
+			for len(batch) < 256 && len(sub.C) > 0 {
+				batch = append(batch, <-sub.C)
+			}
+			err = x.notices(batch)
+		}
+		if err == nil {
+			err = x.ctl.Flush()
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// stillIn tells whether the user's session or token has not ended meanwhile. That a login's access token has expired does
+// not end a watch; the session does.
+func (h *Handler) stillIn(r *http.Request) bool {
+	_, err := h.authenticate(r)
+	return err == nil || strings.Contains(err.Error(), "expired")
+}
+
+func (x *watcher) list() error {
+	// Each listing sees the organisations anew.
+	x.apps, x.evs = x.h.seer(x.ctx, x.who, auth.ScopeAppsRead), x.h.seer(x.ctx, x.who, auth.ScopeEventsRead)
+	oldApps, oldInst := x.toldApps, x.toldInst
+	x.toldApps, x.toldInst = map[skerry.AppKey]bool{}, map[skerry.InstanceID]bool{}
+	if x.o.wants(WatchApp) {
+		list, err := x.h.opt.Backend.Apps(x.ctx)
+		if err != nil {
+			return err
+		}
+		for i := range list {
+			if err := x.app(&list[i]); err != nil {
+				return err
+			}
+		}
+	}
+	if x.o.wants(WatchInstance) {
+		list, err := x.h.opt.Backend.Instances(x.ctx)
+		if err != nil {
+			return err
+		}
+		for i := range list {
+			if err := x.instance(&list[i]); err != nil {
+				return err
+			}
+		}
+	}
+	for k := range oldApps {
+		if !x.toldApps[k] {
+			x.toldApps[k] = true
+			if err := x.appGone(k); err != nil {
+				return err
+			}
+		}
+	}
+	for id := range oldInst {
+		if !x.toldInst[id] {
+			x.toldInst[id] = true
+			if err := x.instanceGone(id); err != nil {
+				return err
+			}
+		}
+	}
+	if err := x.send(WatchMessage{Type: WatchSynced}); err != nil {
+		return err
+	}
+	return x.ctl.Flush()
+}
+
+func (x *watcher) app(v *skerry.AppView) error {
+	if !x.o.matches(v.Key) || !x.who.May(auth.ScopeAppsRead, v.Org, x.h.cluster()) {
+		return nil
+	}
+	x.toldApps[v.Key] = true
+	return x.send(WatchMessage{Type: WatchSet, Kind: WatchApp, App: v})
+}
+
+func (x *watcher) instance(i *skerry.Instance) error {
+	if !x.o.matches(i.Service.App) || !x.apps.instance(i) {
+		return nil
+	}
+	x.toldInst[i.ID] = true
+	return x.send(WatchMessage{Type: WatchSet, Kind: WatchInstance, Instance: i})
+}
+
+func (x *watcher) appGone(k skerry.AppKey) error {
+	if !x.toldApps[k] {
+		return nil
+	}
+	delete(x.toldApps, k)
+	return x.send(WatchMessage{Type: WatchDeleted, Kind: WatchApp, Key: &k})
+}
+
+func (x *watcher) instanceGone(id skerry.InstanceID) error {
+	if !x.toldInst[id] {
+		return nil
+	}
+	delete(x.toldInst, id)
+	return x.send(WatchMessage{Type: WatchDeleted, Kind: WatchInstance, ID: id})
+}
+
+// notices tells what a batch of notices means; what changed several times is told once.
+func (x *watcher) notices(batch []journal.Notice) error {
+	for _, n := range batch {
+		if n.Missed {
+			if err := x.send(WatchMessage{Type: WatchMissed}); err != nil {
+				return err
+			}
+			return x.list()
+		}
+	}
+	seenApp, seenInst := map[skerry.AppKey]bool{}, map[skerry.InstanceID]bool{}
+	for _, n := range batch {
+		var err error
+		switch {
+		case n.Event != nil && x.o.wants(WatchEvent):
+			if x.o.matches(n.Event.App) && x.evs.event(n.Event) {
+				err = x.send(WatchMessage{Type: WatchSet, Kind: WatchEvent, Event: n.Event})
+			}
+		case n.Change != nil:
+			err = x.change(n.Change, seenApp, seenInst)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (x *watcher) change(c *skerry.Change, seenApp map[skerry.AppKey]bool, seenInst map[skerry.InstanceID]bool) error {
+	if c.Instance != "" && x.o.wants(WatchInstance) && !seenInst[c.Instance] {
+		seenInst[c.Instance] = true
+		e, err := x.h.opt.Backend.Explain(x.ctx, c.Instance)
+		switch {
+		case err == nil:
+			err = x.instance(&e.Instance)
+		case skerry.AsError(err).Code == skerry.CodeNotFound:
+			err = x.instanceGone(c.Instance)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	// An application's numbers change with its instances.
+	if c.App.Name == "" || !x.o.wants(WatchApp) || !x.o.matches(c.App) || seenApp[c.App] {
+		return nil
+	}
+	seenApp[c.App] = true
+	v, err := x.h.opt.Backend.App(x.ctx, c.App)
+	switch {
+	case err == nil:
+		v.Manifest = nil
+		return x.app(&v)
+	case skerry.AsError(err).Code == skerry.CodeNotFound:
+		return x.appGone(c.App)
+	}
+	return err
+}
+
+func (x *watcher) send(m WatchMessage) error {
+	data, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	x.ctl.SetWriteDeadline(time.Now().Add(writeWait))
+	if x.o.sse {
+		_, err = fmt.Fprintf(x.w, "event: %s\ndata: %s\n\n", m.Type, data)
+	} else {
+		_, err = x.w.Write(append(data, '\n'))
+	}
+	return err
+}

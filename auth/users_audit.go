@@ -1,0 +1,124 @@
+package auth
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"skerry.dev/skerry/store"
+)
+
+// AuditLimits bound what is kept of the audit log. Zero means the default.
+type AuditLimits struct {
+	Records int           // default 10,000
+	Age     time.Duration // default 90 days
+}
+
+// AuditRecord says who did what.
+type AuditRecord struct {
+	Seq       uint64    `json:"seq"`
+	At        time.Time `json:"at"`
+	User      string    `json:"user,omitempty"`
+	Token     string    `json:"token,omitempty" doc:"Name of the access token used."`
+	Address   string    `json:"address"`
+	Operation string    `json:"operation"`
+	Object    string    `json:"object,omitempty"`
+	Result    string    `json:"result" doc:"ok, or the code of the error."`
+	Request   string    `json:"request,omitempty" doc:"Request id, as in the log."`
+}
+
+// auditLog numbers records and knows which are kept.
+type auditLog struct {
+	mu          sync.Mutex
+	first, last uint64 // kept; last == 0: none
+	pruned      time.Time
+}
+
+// found takes the key of a stored record; keys come in order.
+func (a *auditLog) found(key string) {
+	n, err := strconv.ParseUint(key, 10, 64)
+	if err != nil {
+		return
+	}
+	if a.first == 0 {
+		a.first = n
+	}
+	a.last = max(a.last, n)
+}
+
+func auditKey(n uint64) string { return fmt.Sprintf("%s%020d", recAudit, n) }
+
+// pruneEvery is how often records are looked at for their age.
+const pruneEvery = time.Hour
+
+// Audit keeps a record. A store that takes no writes loses it; the log has it then.
+func (p *People) Audit(ctx context.Context, r AuditRecord) {
+	a, l := &p.audit, p.cfg.Audit
+	if l.Records <= 0 {
+		l.Records = 10_000
+	}
+	if l.Age <= 0 {
+		l.Age = 90 * 24 * time.Hour
+	}
+	now := p.cfg.Now()
+	a.mu.Lock()
+	if a.first == 0 {
+		a.first = 1
+	}
+	a.last++
+	r.Seq = a.last
+	var drop []uint64
+	for a.last-a.first >= uint64(l.Records) && len(drop) < 64 {
+		drop = append(drop, a.first)
+		a.first++
+	}
+	if now.Sub(a.pruned) > pruneEvery {
+		a.pruned = now
+		for a.first < a.last && len(drop) < 1024 {
+			rec, err := p.cfg.Store.Get(ctx, p.cfg.Prefix+auditKey(a.first))
+			var old AuditRecord
+			if err == nil && json.Unmarshal(rec.Value, &old) == nil && now.Sub(old.At) <= l.Age {
+				break
+			}
+			drop = append(drop, a.first)
+			a.first++
+		}
+	}
+	a.mu.Unlock()
+	if r.At.IsZero() {
+		r.At = now
+	}
+	op, err := p.op(auditKey(r.Seq), r)
+	if err == nil {
+		ops := []store.Op{op}
+		for _, n := range drop {
+			ops = append(ops, store.Op{Key: p.cfg.Prefix + auditKey(n), Delete: true})
+		}
+		_, err = p.cfg.Store.Commit(ctx, ops)
+	}
+	if err != nil {
+		p.cfg.Log.Error("audit record was not kept", "user", r.User, "addr", r.Address, "operation", r.Operation, "object", r.Object, "result", r.Result, "err", err)
+	}
+}
+
+// AuditRecords gives the newest kept records that keep accepts, oldest first; at most limit.
+func (p *People) AuditRecords(ctx context.Context, limit int, keep func(*AuditRecord) bool) ([]AuditRecord, error) {
+	recs, _, err := p.cfg.Store.List(ctx, p.cfg.Prefix+recAudit)
+	if err != nil {
+		return nil, err
+	}
+	out := []AuditRecord{}
+	for i := len(recs) - 1; i >= 0 && (limit <= 0 || len(out) < limit); i-- {
+		var r AuditRecord
+		if json.Unmarshal(recs[i].Value, &r) == nil && (keep == nil || keep(&r)) {
+			out = append(out, r)
+		}
+	}
+	for i, j := 0, len(out)-1; i < j; i, j = i+1, j-1 {
+		out[i], out[j] = out[j], out[i]
+	}
+	return out, nil
+}

@@ -1,0 +1,122 @@
+package auth
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/crypto/argon2"
+
+	"skerry.dev/skerry"
+)
+
+// Argon2 are the parameters of argon2id. The zero value means the default: 19 MiB, 2 passes, one lane, the least memory
+// that OWASP's password storage guide accepts, because a cluster may live on a board with 512 MiB. Hashes keep the
+// parameters that they were made with.
+type Argon2 struct {
+	Memory uint32 // KiB
+	Time   uint32
+}
+
+func (a Argon2) fill() Argon2 {
+	if a.Memory == 0 {
+		a.Memory = 19 << 10
+	}
+	if a.Time == 0 {
+		a.Time = 2
+	}
+	return a
+}
+
+const (
+	hashSalt = 16
+	hashSize = 32
+	// Bounds for stored hashes, so that a restored store cannot take all memory.
+	maxHashMemory = 256 << 10
+	maxHashTime   = 16
+)
+
+// hashText is how salt and hash are written, as other programs do.
+var hashText = base64.RawStdEncoding
+
+func (a Argon2) hash(password string) string {
+	salt := make([]byte, hashSalt)
+	rand.Read(salt)
+	sum := argon2.IDKey([]byte(password), salt, a.Time, a.Memory, 1, hashSize)
+	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=1$%s$%s", argon2.Version, a.Memory, a.Time, hashText.EncodeToString(salt), hashText.EncodeToString(sum))
+}
+
+// verify compares in constant time.
+func verifyPassword(hash, password string) bool {
+	parts := strings.Split(hash, "$")
+	if len(parts) != 6 || parts[1] != "argon2id" {
+		return false
+	}
+	var v int
+	var a Argon2
+	if _, err := fmt.Sscanf(parts[2], "v=%d", &v); err != nil || v != argon2.Version {
+		return false
+	}
+	if _, err := fmt.Sscanf(parts[3], "m=%d,t=%d,p=1", &a.Memory, &a.Time); err != nil || a.Memory > maxHashMemory || a.Time > maxHashTime || a.Time == 0 {
+		return false
+	}
+	salt, err1 := hashText.DecodeString(parts[4])
+	sum, err2 := hashText.DecodeString(parts[5])
+	if err1 != nil || err2 != nil || len(sum) < 16 || len(sum) > 64 {
+		return false
+	}
+	got := argon2.IDKey([]byte(password), salt, a.Time, a.Memory, 1, uint32(len(sum)))
+	return subtle.ConstantTimeCompare(got, sum) == 1
+}
+
+// hashers bounds the memory of hashing: one at a time, and few that wait.
+type hashers struct {
+	slot    chan struct{}
+	waiting chan struct{}
+}
+
+const maxHashWaiting = 16
+
+func newHashers() hashers {
+	return hashers{make(chan struct{}, 1), make(chan struct{}, maxHashWaiting)}
+}
+
+func (h hashers) do(ctx context.Context, f func()) error {
+	select {
+	case h.waiting <- struct{}{}:
+		defer func() { <-h.waiting }()
+	default:
+		return skerry.Errorf(skerry.CodeRateLimited, "too many logins at the same time").WithHint("try again in a few seconds")
+	}
+	select {
+	case h.slot <- struct{}{}:
+		defer func() { <-h.slot }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	f()
+	return nil
+}
+
+// Lengths of passwords in bytes.
+const (
+	minPassword = 10
+	maxPassword = 256
+)
+
+func checkPassword(p string) error {
+	switch {
+	case len(p) < minPassword:
+		return skerry.Errorf(skerry.CodeInvalid, "password: has %d characters; at least %d are needed", utf8.RuneCountInString(p), minPassword).
+			WithHint("a few unrelated words make a good one")
+	case len(p) > maxPassword:
+		return skerry.Errorf(skerry.CodeInvalid, "password: has %d bytes; at most %d are allowed", len(p), maxPassword)
+	case !utf8.ValidString(p):
+		return skerry.Errorf(skerry.CodeInvalid, "password: is not valid UTF-8")
+	}
+	return nil
+}

@@ -1,0 +1,396 @@
+package auth
+
+import (
+	"cmp"
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/store"
+)
+
+// Lives of what a login gives.
+const (
+	// AccessLife is how long an access token works. A session that ends takes its access tokens with it at once.
+	AccessLife = 15 * time.Minute
+	// SessionIdle ends a session that was not refreshed for so long, SessionLife any.
+	SessionIdle = 7 * 24 * time.Hour
+	SessionLife = 30 * 24 * time.Hour
+	// refreshLeeway is how long the refresh token before the newest still gives an access token (and nothing else), because
+	// two commands may refresh at the same moment.
+	refreshLeeway = 10 * time.Second
+	keptOld       = 16
+)
+
+// session is one login with the chain of its refresh tokens. Only hashes are kept.
+type session struct {
+	ID      string    `json:"id"`
+	User    string    `json:"user"`
+	Hash    string    `json:"hash"` // of the refresh token that works
+	Old     []string  `json:"old,omitempty"`
+	Addr    string    `json:"addr,omitempty"`
+	Created time.Time `json:"created"`
+	Rotated time.Time `json:"rotated"`
+}
+
+func (s *session) alive(now time.Time) bool {
+	return now.Sub(s.Rotated) < SessionIdle && now.Sub(s.Created) < SessionLife
+}
+
+// Tokens are what a login or a refresh gives. Refresh is empty when another command has refreshed a moment ago: the newer
+// refresh token is where that command kept it.
+type Tokens struct {
+	Access  string    `json:"access" doc:"Send it as Authorization: Bearer."`
+	Expires time.Time `json:"expires" doc:"End of the access token."`
+	Refresh string    `json:"refresh,omitempty" doc:"Gives the next pair, once."`
+	User    string    `json:"user"`
+}
+
+type claims struct {
+	jwt.RegisteredClaims
+	Session string `json:"sid"`
+}
+
+func wrongLogin() error {
+	return skerry.Errorf(skerry.CodeUnauthorized, "user or password is wrong").WithHint("the first admin's password is in the file admin-password of the data directory")
+}
+
+// checkSecret verifies a user's password with the same effort whether or not there is such a user.
+func (p *People) checkSecret(ctx context.Context, user, password, addr string) error {
+	if err := p.limit.check(p.cfg.Now(), user, addr); err != nil {
+		return err
+	}
+	var err error
+	busy := p.hash.do(ctx, func() {
+		// Again, because others may have failed while this one waited.
+		if err = p.limit.check(p.cfg.Now(), user, addr); err != nil {
+			return
+		}
+		p.mu.Lock()
+		hash, ok := p.decoy, false
+		if u := p.users[user]; u != nil && len(password) <= maxPassword {
+			hash, ok = u.Hash, !u.Disabled
+		}
+		p.mu.Unlock()
+		if len(password) > maxPassword {
+			password = ""
+		}
+		if !verifyPassword(hash, password) || !ok {
+			p.limit.failed(p.cfg.Now(), user, addr)
+			err = wrongLogin()
+			return
+		}
+		p.limit.passed(user, addr)
+	})
+	if busy != nil {
+		return busy
+	}
+	return err
+}
+
+// Login checks a password and begins a session. addr is where the request came from.
+func (p *People) Login(ctx context.Context, user, password, addr string) (Tokens, error) {
+	if err := p.checkSecret(ctx, user, password, addr); err != nil {
+		return Tokens{}, err
+	}
+	now := p.cfg.Now()
+	secret := randomText(20)
+	s := &session{ID: randomText(10), User: user, Hash: hashSecret(secret), Addr: addr, Created: now, Rotated: now}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if u := p.users[user]; u == nil || u.Disabled {
+		return Tokens{}, wrongLogin()
+	}
+	ops := p.tidySessionsLocked(now, user)
+	op, err := p.op(recSession+s.ID, s)
+	if err != nil {
+		return Tokens{}, err
+	}
+	if _, err := p.cfg.Store.Commit(ctx, append(ops, op)); err != nil {
+		return Tokens{}, fmt.Errorf("begin a session: %w", err)
+	}
+	for _, op := range ops {
+		delete(p.sessions, strings.TrimPrefix(op.Key, p.cfg.Prefix+recSession))
+	}
+	p.sessions[s.ID] = s
+	return p.tokens(s, secret)
+}
+
+// tidySessionsLocked drops sessions that have ended by themselves, and the oldest when a user has too many.
+func (p *People) tidySessionsLocked(now time.Time, user string) []store.Op {
+	var mine []*session
+	var ops []store.Op
+	drop := func(s *session) {
+		if len(ops) < store.MaxOps/2 {
+			ops = append(ops, store.Op{Key: p.cfg.Prefix + recSession + s.ID, Delete: true})
+		}
+	}
+	for _, s := range p.sessions {
+		if !s.alive(now) {
+			drop(s)
+		} else if s.User == user {
+			mine = append(mine, s)
+		}
+	}
+	slices.SortFunc(mine, func(a, b *session) int { return a.Rotated.Compare(b.Rotated) })
+	for len(mine) >= maxUserSession {
+		drop(mine[0])
+		mine = mine[1:]
+	}
+	return ops
+}
+
+func (p *People) tokens(s *session, secret string) (Tokens, error) {
+	now := p.cfg.Now()
+	t := Tokens{Expires: now.Add(AccessLife).Truncate(time.Second), User: s.User}
+	c := claims{jwt.RegisteredClaims{Issuer: p.cfg.Site, Subject: s.User, IssuedAt: jwt.NewNumericDate(now), ExpiresAt: jwt.NewNumericDate(t.Expires)}, s.ID}
+	var err error
+	if t.Access, err = jwt.NewWithClaims(jwt.SigningMethodEdDSA, c).SignedString(p.key); err != nil {
+		return Tokens{}, fmt.Errorf("sign an access token: %w", err)
+	}
+	if secret != "" {
+		t.Refresh = "skr1." + s.ID + "." + secret
+	}
+	return t, nil
+}
+
+func endedSession() error {
+	return skerry.Errorf(skerry.CodeUnauthorized, "the session has ended").WithHint("log in again with `skerry login`")
+}
+
+// Refresh takes a refresh token and gives the next pair. An old one means that somebody else has it too: the session then
+// ends for everybody.
+func (p *People) Refresh(ctx context.Context, refresh, addr string) (Tokens, error) {
+	parts := strings.Split(refresh, ".")
+	if len(refresh) > 256 || len(parts) != 3 || parts[0] != "skr1" {
+		return Tokens{}, skerry.Errorf(skerry.CodeUnauthorized, "this is not a refresh token").WithHint("log in again with `skerry login`")
+	}
+	now := p.cfg.Now()
+	hash := hashSecret(parts[2])
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.sessions[parts[1]]
+	if s == nil || !s.alive(now) {
+		return Tokens{}, endedSession()
+	}
+	if u := p.users[s.User]; u == nil || u.Disabled {
+		return Tokens{}, endedSession()
+	}
+	if subtle.ConstantTimeCompare([]byte(hash), []byte(s.Hash)) != 1 {
+		i := slices.Index(s.Old, hash)
+		if i < 0 {
+			return Tokens{}, endedSession()
+		}
+		if i == len(s.Old)-1 && now.Sub(s.Rotated) < refreshLeeway {
+			return p.tokens(s, "")
+		}
+		p.cfg.Log.Warn("an old refresh token was used; its session is ended", "user", s.User, "addr", addr)
+		if err := p.endLocked(ctx, s.User, s.ID); err != nil {
+			return Tokens{}, err
+		}
+		return Tokens{}, skerry.Errorf(skerry.CodeUnauthorized, "this refresh token was used before; its session was ended, because somebody may have copied it").
+			WithHint("log in again with `skerry login`")
+	}
+	next := *s
+	secret := randomText(20)
+	next.Old = append(slices.Clone(s.Old), s.Hash)
+	if len(next.Old) > keptOld {
+		next.Old = next.Old[len(next.Old)-keptOld:]
+	}
+	next.Hash, next.Rotated, next.Addr = hashSecret(secret), now, addr
+	op, err := p.op(recSession+s.ID, next)
+	if err != nil {
+		return Tokens{}, err
+	}
+	if _, err := p.cfg.Store.Commit(ctx, []store.Op{op}); err != nil {
+		return Tokens{}, fmt.Errorf("keep the session: %w", err)
+	}
+	p.sessions[s.ID] = &next
+	return p.tokens(&next, secret)
+}
+
+// Logout ends the principal's session, and with it its access tokens.
+func (p *People) Logout(ctx context.Context, who *Principal) error {
+	if who.Session == "" {
+		return skerry.Errorf(skerry.CodeInvalid, "this was not a login").WithHint("an access token ends with `skerry access-token delete`")
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.endLocked(ctx, who.User, who.Session)
+}
+
+// endOpsLocked gives the writes that end a user's sessions, all but one if keep is given.
+func (p *People) endOpsLocked(user, keep string) []store.Op {
+	var ops []store.Op
+	for id, s := range p.sessions {
+		if s.User == user && id != keep {
+			ops = append(ops, store.Op{Key: p.cfg.Prefix + recSession + id, Delete: true})
+		}
+	}
+	return ops
+}
+
+func (p *People) forgetSessionsLocked(user, keep string) {
+	for id, s := range p.sessions {
+		if s.User == user && id != keep {
+			delete(p.sessions, id)
+		}
+	}
+}
+
+func (p *People) endLocked(ctx context.Context, user, id string) error {
+	if s := p.sessions[id]; s == nil || s.User != user {
+		return nil
+	}
+	if _, err := p.cfg.Store.Commit(ctx, []store.Op{{Key: p.cfg.Prefix + recSession + id, Delete: true}}); err != nil {
+		return fmt.Errorf("end the session: %w", err)
+	}
+	delete(p.sessions, id)
+	return nil
+}
+
+// ChangePassword lets a user change the own password. All other sessions end.
+func (p *People) ChangePassword(ctx context.Context, who *Principal, old, password, addr string) error {
+	if err := checkPassword(password); err != nil {
+		return err
+	}
+	if err := p.checkSecret(ctx, who.User, old, addr); err != nil {
+		if e := skerry.AsError(err); e.Code == skerry.CodeUnauthorized {
+			return skerry.Errorf(skerry.CodeForbidden, "the old password is wrong")
+		}
+		return err
+	}
+	var hash string
+	if err := p.hash.do(ctx, func() { hash = p.cfg.Argon2.hash(password) }); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	u := p.users[who.User]
+	if u == nil {
+		return noUser(who.User)
+	}
+	next := *u
+	next.Hash = hash
+	if err := p.putUserLocked(ctx, &next, p.endOpsLocked(who.User, who.Session)...); err != nil {
+		return err
+	}
+	p.forgetSessionsLocked(who.User, who.Session)
+	p.basics.forget()
+	return nil
+}
+
+// maxBearer bounds what is looked at.
+const maxBearer = 4096
+
+func notLoggedIn(why string) error {
+	return skerry.Errorf(skerry.CodeUnauthorized, "%s", why).WithHint("log in with `skerry login`, or send an access token as Authorization: Bearer")
+}
+
+// Authenticate finds out who holds a bearer token: a login's access token or one made for a machine.
+func (p *People) Authenticate(token string) (*Principal, error) {
+	if len(token) > maxBearer {
+		return nil, notLoggedIn("the token is too long")
+	}
+	if strings.HasPrefix(token, accessPrefix) {
+		return p.byAccessToken(token)
+	}
+	var c claims
+	_, err := jwt.ParseWithClaims(token, &c, func(*jwt.Token) (any, error) { return p.key.Public(), nil },
+		jwt.WithValidMethods([]string{"EdDSA"}), jwt.WithIssuer(p.cfg.Site), jwt.WithExpirationRequired(), jwt.WithTimeFunc(p.cfg.Now))
+	if errors.Is(err, jwt.ErrTokenExpired) {
+		return nil, skerry.Errorf(skerry.CodeUnauthorized, "the access token has expired").WithHint("refresh it, or log in again with `skerry login`")
+	}
+	if err != nil {
+		return nil, notLoggedIn("the token is not valid here")
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s, u := p.sessions[c.Session], p.users[c.Subject]
+	if s == nil || u == nil || s.User != u.Name || u.Disabled || !s.alive(p.cfg.Now()) {
+		return nil, endedSession()
+	}
+	return &Principal{User: u.Name, Session: s.ID, Grants: u.Grants}, nil
+}
+
+// AuthenticateBasic is for clients that know nothing but user and password, such as those of image registries. The
+// password may be an access token or a login's bearer token of that user.
+func (p *People) AuthenticateBasic(ctx context.Context, user, password, addr string) (*Principal, error) {
+	if strings.HasPrefix(password, accessPrefix) || strings.Count(password, ".") == 2 {
+		if who, err := p.Authenticate(password); err == nil && (who.User == user || user == "") {
+			return who, nil
+		} else if strings.HasPrefix(password, accessPrefix) {
+			return nil, cmp.Or(err, wrongLogin())
+		}
+	}
+	if !p.basics.knows(p.cfg.Now(), user, password) {
+		if err := p.checkSecret(ctx, user, password, addr); err != nil {
+			return nil, err
+		}
+		p.basics.keep(p.cfg.Now(), user, password)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	u := p.users[user]
+	if u == nil || u.Disabled {
+		return nil, wrongLogin()
+	}
+	return &Principal{User: u.Name, Grants: u.Grants}, nil
+}
+
+// basicCache remembers for a while that a password was right, because registry clients send it with every blob. It
+// keeps keyed hashes in memory only.
+type basicCache struct {
+	mu  sync.Mutex
+	key []byte
+	m   map[[32]byte]time.Time
+}
+
+const (
+	basicLife = 2 * time.Minute
+	maxBasics = 256
+)
+
+func (b *basicCache) sumLocked(user, password string) (out [32]byte) {
+	if b.key == nil {
+		b.key = make([]byte, 32)
+		rand.Read(b.key)
+	}
+	h := hmac.New(sha256.New, b.key)
+	fmt.Fprintf(h, "%d:%s%s", len(user), user, password)
+	h.Sum(out[:0])
+	return out
+}
+
+func (b *basicCache) knows(now time.Time, user, password string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	until, ok := b.m[b.sumLocked(user, password)]
+	return ok && now.Before(until)
+}
+
+func (b *basicCache) keep(now time.Time, user, password string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.m == nil || len(b.m) >= maxBasics {
+		b.m = map[[32]byte]time.Time{}
+	}
+	b.m[b.sumLocked(user, password)] = now.Add(basicLife)
+}
+
+func (b *basicCache) forget() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.m = nil
+}

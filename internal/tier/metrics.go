@@ -1,0 +1,126 @@
+package tier
+
+import (
+	"fmt"
+	"io"
+	"slices"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/loop"
+)
+
+// LoopStats gives the counters of the present life.
+func (r *Role) LoopStats() loop.Stats {
+	if l := r.cur.Load(); l != nil {
+		return l.loop.Stats()
+	}
+	return loop.Stats{}
+}
+
+// RoleMetrics writes what root and cluster have in common as Prometheus text. Down and Up may be nil.
+type RoleMetrics struct {
+	Role      *Role
+	Down      *Down
+	Up        *Up
+	Ready     error
+	Apps      []skerry.AppView
+	Instances []skerry.Instance
+}
+
+func metric(w io.Writer, name, kind, help string) {
+	fmt.Fprintf(w, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
+}
+
+func one(ok bool) int {
+	if ok {
+		return 1
+	}
+	return 0
+}
+
+// Write writes the metrics.
+func (m *RoleMetrics) Write(w io.Writer) {
+	metric(w, "skerry_ready", "gauge", "Whether the role can do its work.")
+	fmt.Fprintf(w, "skerry_ready %d\n", one(m.Ready == nil))
+	writeLoop(w, m.Role.LoopStats())
+	if m.Down != nil {
+		metric(w, "skerry_links", "gauge", "Children that are connected.")
+		fmt.Fprintf(w, "skerry_links %d\n", m.Down.Live())
+		s := m.Down.Stats()
+		metric(w, "skerry_link_connections_total", "counter", "Connections of children that were accepted.")
+		fmt.Fprintf(w, "skerry_link_connections_total %d\n", s.Accepted.Load())
+		metric(w, "skerry_link_bytes_total", "counter", "Bytes of frames on the links, before TLS.")
+		fmt.Fprintf(w, "skerry_link_bytes_total{direction=\"in\"} %d\nskerry_link_bytes_total{direction=\"out\"} %d\n", s.BytesIn.Load(), s.BytesOut.Load())
+		metric(w, "skerry_link_frames_total", "counter", "Frames on the links.")
+		fmt.Fprintf(w, "skerry_link_frames_total{direction=\"in\"} %d\nskerry_link_frames_total{direction=\"out\"} %d\n", s.FramesIn.Load(), s.FramesOut.Load())
+		metric(w, "skerry_link_streams_total", "counter", "Streams opened towards children and served for them.")
+		fmt.Fprintf(w, "skerry_link_streams_total{by=\"parent\"} %d\nskerry_link_streams_total{by=\"child\"} %d\n", s.StreamsOpened.Load(), s.StreamsServed.Load())
+		metric(w, "skerry_link_ends_total", "counter", "Connections that ended or were turned away, by reason.")
+		ends := map[string]int{}
+		for r, n := range s.Ends() {
+			ends[string(r)] = int(n)
+		}
+		writeBy(w, "skerry_link_ends_total", "reason", ends)
+	}
+	if m.Up != nil {
+		WriteParent(w, m.Up)
+	}
+	m.writeWork(w)
+}
+
+// WriteParent writes the metrics of the link to the tier above.
+func WriteParent(w io.Writer, u *Up) {
+	up, _ := u.Connected()
+	metric(w, "skerry_parent_connected", "gauge", "Whether the tier above is connected.")
+	fmt.Fprintf(w, "skerry_parent_connected %d\n", one(up))
+	metric(w, "skerry_parent_rtt_seconds", "gauge", "Last round trip to the tier above.")
+	fmt.Fprintf(w, "skerry_parent_rtt_seconds %g\n", u.RTT().Seconds())
+}
+
+// WriteLoop writes the counters of the role's core.
+func (r *Role) WriteLoop(w io.Writer) { writeLoop(w, r.LoopStats()) }
+
+func writeLoop(w io.Writer, s loop.Stats) {
+	metric(w, "skerry_core_messages_total", "counter", "Messages that the core has taken.")
+	fmt.Fprintf(w, "skerry_core_messages_total %d\n", s.Messages)
+	metric(w, "skerry_store_commits_total", "counter", "Commits of the core's state.")
+	fmt.Fprintf(w, "skerry_store_commits_total %d\n", s.Commits)
+	metric(w, "skerry_core_queue", "gauge", "Messages that wait for the core.")
+	fmt.Fprintf(w, "skerry_core_queue %d\n", s.Queue)
+}
+
+func (m *RoleMetrics) writeWork(w io.Writer) {
+	metric(w, "skerry_applications", "gauge", "Applications by status.")
+	status := map[string]int{"Registered": 0, "Progressing": 0, "Ready": 0, "Degraded": 0, "Deleting": 0, "Completed": 0}
+	for _, a := range m.Apps {
+		status[a.Status]++
+	}
+	writeBy(w, "skerry_applications", "status", status)
+	state := map[string]int{}
+	ready, restarts := 0, 0
+	for _, s := range skerry.States {
+		state[string(s)] = 0
+	}
+	for i := range m.Instances {
+		state[string(m.Instances[i].State)]++
+		ready += one(skerry.HasCondition(m.Instances[i].Conditions, skerry.Ready))
+		restarts += m.Instances[i].Restarts
+	}
+	metric(w, "skerry_instances", "gauge", "Instances by state.")
+	writeBy(w, "skerry_instances", "state", state)
+	metric(w, "skerry_instances_ready", "gauge", "Instances that may get traffic.")
+	fmt.Fprintf(w, "skerry_instances_ready %d\n", ready)
+	metric(w, "skerry_instances_restarts", "gauge", "Restarts of the instances that there are.")
+	fmt.Fprintf(w, "skerry_instances_restarts %d\n", restarts)
+}
+
+func writeBy(w io.Writer, name, label string, by map[string]int) {
+	keys := make([]string, 0, len(by))
+	for k := range by {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
+		fmt.Fprintf(w, "%s{%s=%q} %d\n", name, label, k, by[k])
+	}
+}
