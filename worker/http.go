@@ -21,7 +21,7 @@ import (
 	"skerry.dev/skerry/runtime"
 )
 
-// ServeHTTP answers what the cluster asks about an instance: /instances/ID/logs, exec, portforward and stats.
+// ServeHTTP answers what the cluster asks about an instance: /instances/ID/logs, exec, portforward, metrics and stats.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rest, ok := strings.CutPrefix(r.URL.Path, "/instances/")
 	id, what, _ := strings.Cut(rest, "/")
@@ -35,6 +35,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		err = s.serveExec(w, r, skerry.InstanceID(id))
 	case what == "portforward":
 		err = s.serveForward(w, r, skerry.InstanceID(id))
+	case what == "metrics":
+		err = s.serveMetrics(w, r, skerry.InstanceID(id))
 	case what == "stats":
 		err = s.serveStats(w, r, skerry.InstanceID(id))
 	default:

@@ -68,6 +68,7 @@ type Server struct {
 	source    atomic.Pointer[artifact.Source]
 	started   time.Time
 	usage     usage
+	shares    shares
 
 	mu     sync.Mutex
 	active map[skerry.InstanceID]*activity

@@ -3,9 +3,13 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/time/rate"
 
@@ -198,4 +202,22 @@ func CleanMachine(ctx context.Context, c WorkerConfig) (err error) {
 		return err
 	}
 	return w.CleanUp(ctx)
+}
+
+// WorkerHealth is where a worker offers /metrics, /healthz and /readyz if nothing else is said.
+const WorkerHealth = "127.0.0.1:7482"
+
+// ServeHealth offers /metrics, /healthz and /readyz of the worker until ctx ends. It asks nobody who they are.
+func (w *Worker) ServeHealth(ctx context.Context, addr string) error {
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		return fmt.Errorf("listen for health and metrics: %w", err)
+	}
+	srv := &http.Server{Handler: w.Handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, MaxHeaderBytes: 16 << 10}
+	stop := context.AfterFunc(ctx, func() { srv.Close() })
+	defer stop()
+	if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
 }

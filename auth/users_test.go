@@ -1,0 +1,423 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/store"
+)
+
+// clock is set by tests.
+type clock struct{ now time.Time }
+
+func (c *clock) Now() time.Time        { return c.now }
+func (c *clock) pass(d time.Duration)  { c.now = c.now.Add(d) }
+func codeOf(err error) (c skerry.Code) { return skerry.AsError(err).Code }
+func quick() Argon2                    { return Argon2{Memory: 64, Time: 1} }
+func adminGrants() []Grant             { return []Grant{{RoleAdmin, Any, Any}} }
+func wantCode(t *testing.T, err error, c skerry.Code) {
+	t.Helper()
+	if err == nil || codeOf(err) != c {
+		t.Fatalf("got %v, want an error of code %s", err, c)
+	}
+}
+
+func people(t *testing.T, st store.Store, c *clock) *People {
+	t.Helper()
+	p, err := OpenPeople(t.Context(), PeopleConfig{Site: "root", Store: st, Argon2: quick(), Now: c.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func newPeople(t *testing.T) (*People, store.Store, *clock) {
+	t.Helper()
+	st, err := store.Open(t.Context(), "memory:", store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { st.Close() })
+	c := &clock{time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)}
+	p := people(t, st, c)
+	if _, err := p.CreateUser(t.Context(), NewUser{Name: "ada", Password: "correct horse", Grants: adminGrants()}); err != nil {
+		t.Fatal(err)
+	}
+	return p, st, c
+}
+
+func login(t *testing.T, p *People) Tokens {
+	t.Helper()
+	tk, err := p.Login(t.Context(), "ada", "correct horse", "192.0.2.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tk
+}
+
+func TestArgon2Parameters(t *testing.T) {
+	a := Argon2{}.fill()
+	if a.Memory < 19<<10 || a.Time < 2 {
+		t.Fatalf("%+v is below 19 MiB and 2 passes", a)
+	}
+	h := a.hash("a password")
+	if !strings.HasPrefix(h, "$argon2id$v=19$m=19456,t=2,p=1$") {
+		t.Errorf("hash %s", h)
+	}
+	if !verifyPassword(h, "a password") || verifyPassword(h, "another") || a.hash("a password") == h {
+		t.Error("the hash does not verify, or has no salt")
+	}
+	for _, bad := range []string{"", "x", "$argon2id$v=19$m=99999999,t=2,p=1$AAAA$AAAA", "$argon2id$v=19$m=64,t=0,p=1$AAAA$AAAA", "$argon2i$v=19$m=64,t=1,p=1$AAAA$AAAA"} {
+		if verifyPassword(bad, "") {
+			t.Errorf("%q verifies", bad)
+		}
+	}
+}
+
+func TestLoginRefreshLogout(t *testing.T) {
+	p, st, c := newPeople(t)
+	tk := login(t, p)
+	who, err := p.Authenticate(tk.Access)
+	if err != nil || who.User != "ada" || !who.May(ScopeUsersAdmin, "", "") {
+		t.Fatalf("%+v %v", who, err)
+	}
+	c.pass(AccessLife + time.Second)
+	_, err = p.Authenticate(tk.Access)
+	wantCode(t, err, skerry.CodeUnauthorized)
+	next, err := p.Refresh(t.Context(), tk.Refresh, "192.0.2.1")
+	if err != nil || next.Refresh == tk.Refresh {
+		t.Fatalf("%+v %v", next, err)
+	}
+	// A restart keeps the session.
+	p = people(t, st, c)
+	if who, err = p.Authenticate(next.Access); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Logout(t.Context(), who); err != nil {
+		t.Fatal(err)
+	}
+	_, err = p.Authenticate(next.Access)
+	wantCode(t, err, skerry.CodeUnauthorized)
+	_, err = p.Refresh(t.Context(), next.Refresh, "")
+	wantCode(t, err, skerry.CodeUnauthorized)
+	_, err = people(t, st, c).Authenticate(next.Access)
+	wantCode(t, err, skerry.CodeUnauthorized)
+}
+
+func TestReusedRefreshTokenEndsTheSession(t *testing.T) {
+	p, _, c := newPeople(t)
+	first := login(t, p)
+	second, err := p.Refresh(t.Context(), first.Refresh, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Two commands at the same moment: no new refresh token, and no harm.
+	again, err := p.Refresh(t.Context(), first.Refresh, "")
+	if err != nil || again.Refresh != "" || again.Access == "" {
+		t.Fatalf("%+v %v", again, err)
+	}
+	c.pass(refreshLeeway)
+	_, err = p.Refresh(t.Context(), first.Refresh, "198.51.100.7")
+	wantCode(t, err, skerry.CodeUnauthorized)
+	_, err = p.Refresh(t.Context(), second.Refresh, "")
+	wantCode(t, err, skerry.CodeUnauthorized)
+	_, err = p.Authenticate(second.Access)
+	wantCode(t, err, skerry.CodeUnauthorized)
+	// A made-up one ends nothing.
+	third := login(t, p)
+	parts := strings.Split(third.Refresh, ".")
+	_, err = p.Refresh(t.Context(), "skr1."+parts[1]+".guess", "")
+	wantCode(t, err, skerry.CodeUnauthorized)
+	if _, err = p.Authenticate(third.Access); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSessionsEnd(t *testing.T) {
+	p, _, c := newPeople(t)
+	a, b := login(t, p), login(t, p)
+	who, err := p.Authenticate(a.Access)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, p.ChangePassword(t.Context(), who, "not the old one", "new password", ""), skerry.CodeForbidden)
+	if err := p.ChangePassword(t.Context(), who, "correct horse", "another password", ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Authenticate(a.Access); err != nil {
+		t.Errorf("the session that changed it ended: %v", err)
+	}
+	_, err = p.Authenticate(b.Access)
+	wantCode(t, err, skerry.CodeUnauthorized)
+	_, err = p.Login(t.Context(), "ada", "correct horse", "")
+	wantCode(t, err, skerry.CodeUnauthorized)
+	c.pass(SessionIdle)
+	_, err = p.Refresh(t.Context(), a.Refresh, "")
+	wantCode(t, err, skerry.CodeUnauthorized)
+	// Too many sessions: the oldest goes.
+	var list []Tokens
+	for range maxUserSession + 1 {
+		tk, err := p.Login(t.Context(), "ada", "another password", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, tk)
+		c.pass(time.Second)
+	}
+	_, err = p.Authenticate(list[0].Access)
+	wantCode(t, err, skerry.CodeUnauthorized)
+	if _, err = p.Authenticate(list[1].Access); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestFailedLoginsWait(t *testing.T) {
+	p, _, c := newPeople(t)
+	for _, user := range []string{"ada", "nobody"} { // the answers do not tell which exists
+		for range freeFailures {
+			_, err := p.Login(t.Context(), user, "wrong", "192.0.2.9")
+			wantCode(t, err, skerry.CodeUnauthorized)
+			if err.Error() != wrongLogin().Error() {
+				t.Errorf("%s: %v", user, err)
+			}
+		}
+		_, err := p.Login(t.Context(), user, "correct horse", "192.0.2.9")
+		wantCode(t, err, skerry.CodeRateLimited)
+	}
+	if _, err := p.Login(t.Context(), "ada", "correct horse", "192.0.2.10"); err != nil {
+		t.Errorf("another address was locked out: %v", err)
+	}
+	c.pass(2 * time.Second)
+	if _, err := p.Login(t.Context(), "ada", "correct horse", "192.0.2.9"); err != nil {
+		t.Errorf("after the wait: %v", err)
+	}
+	// Many names from one address.
+	for i := 0; i < freeAddress; i++ {
+		p.Login(t.Context(), "user"+strings.Repeat("x", i+1), "wrong", "203.0.113.5")
+	}
+	_, err := p.Login(t.Context(), "ada", "correct horse", "203.0.113.5")
+	wantCode(t, err, skerry.CodeRateLimited)
+}
+
+func TestForgedAccessTokens(t *testing.T) {
+	p, _, c := newPeople(t)
+	other, _, _ := newPeople(t)
+	tk := login(t, p)
+	foreign := login(t, other)
+	parts := strings.Split(tk.Access, ".")
+	for name, s := range map[string]string{
+		"empty": "", "text": "x", "other key": foreign.Access, "no signature": parts[0] + "." + parts[1] + ".",
+		"alg none": "eyJhbGciOiJub25lIiwidHlwIjoiSldUIn0." + parts[1] + ".", "long": strings.Repeat("a", maxBearer+1), "access": "ska1.a.b", "access parts": "ska1.a",
+	} {
+		if _, err := p.Authenticate(s); err == nil || codeOf(err) != skerry.CodeUnauthorized {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	_ = c
+}
+
+func TestAccessTokens(t *testing.T) {
+	p, st, c := newPeople(t)
+	text, tok, err := p.CreateAccessToken(t.Context(), "ada", AccessTokenOptions{Name: "ci", TTL: time.Hour, Scopes: []Scope{ScopeAppsWrite}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	who, err := p.Authenticate(text)
+	if err != nil || !who.May(ScopeAppsWrite, "acme", "") || who.May(ScopeUsersAdmin, "", "") || who.Somewhere(ScopeAppsRead) {
+		t.Fatalf("%+v %v", who, err)
+	}
+	recs, _, _ := st.List(t.Context(), "")
+	for _, r := range recs {
+		if strings.Contains(string(r.Value), strings.Split(text, ".")[2]) {
+			t.Errorf("record %s holds the secret", r.Key)
+		}
+	}
+	_, _, err = p.CreateAccessToken(t.Context(), "ada", AccessTokenOptions{Name: "ci"})
+	wantCode(t, err, skerry.CodeConflict)
+	_, _, err = p.CreateAccessToken(t.Context(), "ada", AccessTokenOptions{Name: "x", Scopes: []Scope{"apps:everything"}})
+	wantCode(t, err, skerry.CodeInvalid)
+	if who, err := p.AuthenticateBasic(t.Context(), "ada", text, ""); err != nil || who.Token != "ci" {
+		t.Errorf("%+v %v", who, err)
+	}
+	_, err = p.AuthenticateBasic(t.Context(), "bob", text, "")
+	wantCode(t, err, skerry.CodeUnauthorized)
+	c.pass(time.Hour + time.Second)
+	_, err = p.Authenticate(text)
+	wantCode(t, err, skerry.CodeUnauthorized)
+	if err := p.DeleteAccessToken(t.Context(), "ada", tok.Name); err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, p.DeleteAccessToken(t.Context(), "ada", tok.ID), skerry.CodeNotFound)
+}
+
+func TestBasicPasswordIsForgottenWithTheOldOne(t *testing.T) {
+	p, _, _ := newPeople(t)
+	if _, err := p.AuthenticateBasic(t.Context(), "ada", "correct horse", ""); err != nil {
+		t.Fatal(err)
+	}
+	pw := "a new password"
+	if _, err := p.ChangeUser(t.Context(), "ada", UserChange{Password: &pw}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := p.AuthenticateBasic(t.Context(), "ada", "correct horse", "")
+	wantCode(t, err, skerry.CodeUnauthorized)
+}
+
+func TestLastAdminStays(t *testing.T) {
+	p, _, _ := newPeople(t)
+	yes, none := true, []Grant{}
+	_, err := p.ChangeUser(t.Context(), "ada", UserChange{Disabled: &yes})
+	wantCode(t, err, skerry.CodeConflict)
+	_, err = p.ChangeUser(t.Context(), "ada", UserChange{Grants: &none})
+	wantCode(t, err, skerry.CodeConflict)
+	wantCode(t, p.DeleteUser(t.Context(), "ada"), skerry.CodeConflict)
+	if _, err := p.CreateUser(t.Context(), NewUser{Name: "eve", Password: "battery staple", Grants: adminGrants()}); err != nil {
+		t.Fatal(err)
+	}
+	tk := login(t, p)
+	if err := p.DeleteUser(t.Context(), "ada"); err != nil {
+		t.Fatal(err)
+	}
+	_, err = p.Authenticate(tk.Access)
+	wantCode(t, err, skerry.CodeUnauthorized)
+}
+
+func TestBadUsers(t *testing.T) {
+	p, _, _ := newPeople(t)
+	for name, n := range map[string]NewUser{
+		"name":     {Name: "Ada!", Password: "long enough"},
+		"short":    {Name: "bob", Password: "short"},
+		"long":     {Name: "bob", Password: strings.Repeat("x", maxPassword+1)},
+		"utf8":     {Name: "bob", Password: "0123456789\xff"},
+		"role":     {Name: "bob", Password: "long enough", Grants: []Grant{{"king", Any, Any}}},
+		"org":      {Name: "bob", Password: "long enough", Grants: []Grant{{RoleViewer, "A B", Any}}},
+		"no org":   {Name: "bob", Password: "long enough", Grants: []Grant{{RoleViewer, "", Any}}},
+		"too many": {Name: "bob", Password: "long enough", Grants: make([]Grant, maxUserGrants+1)},
+	} {
+		if _, err := p.CreateUser(t.Context(), n); err == nil || codeOf(err) != skerry.CodeInvalid {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	_, err := p.CreateUser(t.Context(), NewUser{Name: "ada", Password: "long enough"})
+	wantCode(t, err, skerry.CodeConflict)
+}
+
+func TestBootstrap(t *testing.T) {
+	st, _ := store.Open(t.Context(), "memory:", store.Options{})
+	defer st.Close()
+	p := people(t, st, &clock{time.Now()})
+	file := filepath.Join(t.TempDir(), "data", "admin-password")
+	if made, err := p.Bootstrap(t.Context(), file); !made || err != nil {
+		t.Fatal(made, err)
+	}
+	fi, err := os.Stat(file)
+	if err != nil || fi.Mode().Perm() != 0o600 {
+		t.Fatal(fi, err)
+	}
+	pw, _ := os.ReadFile(file)
+	if _, err := p.Login(t.Context(), AdminUser, strings.TrimSpace(string(pw)), ""); err != nil {
+		t.Fatal(err)
+	}
+	if made, err := p.Bootstrap(t.Context(), file); made || err != nil {
+		t.Fatal(made, err)
+	}
+}
+
+func TestGrantsAreForOrganisationAndCluster(t *testing.T) {
+	dev := &Principal{User: "d", Grants: []Grant{{RoleDeveloper, "acme", "harbour"}, {RoleViewer, "acme", Any}}}
+	for _, c := range []struct {
+		s            Scope
+		org, cluster string
+		want         bool
+	}{
+		{ScopeAppsWrite, "acme", "harbour", true}, {ScopeAppsWrite, "acme", "hill", false}, {ScopeAppsWrite, "acme", "", false},
+		{ScopeAppsWrite, "other", "harbour", false}, {ScopeAppsWrite, "", "harbour", false}, {ScopeAppsRead, "acme", "hill", true},
+		{ScopeAppsRead, "acme", "", true}, {ScopeAppsRead, "other", "", false}, {ScopeWorkersRead, "acme", "harbour", false},
+	} {
+		if got := dev.May(c.s, c.org, c.cluster); got != c.want {
+			t.Errorf("%s of %q at %q: %v", c.s, c.org, c.cluster, got)
+		}
+	}
+	if (*Principal)(nil).May(ScopeSelf, "", "") || (*Principal)(nil).Somewhere(ScopeAppsRead) {
+		t.Error("nobody may do something")
+	}
+	if g, err := ParseGrant("developer:acme"); err != nil || g != (Grant{RoleDeveloper, "acme", Any}) {
+		t.Error(g, err)
+	}
+	if _, err := ParseGrant("a:b:c:d"); err == nil {
+		t.Error("four parts")
+	}
+}
+
+func TestAuditIsKeptWithinLimits(t *testing.T) {
+	st, _ := store.Open(t.Context(), "memory:", store.Options{})
+	defer st.Close()
+	c := &clock{time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	open := func() *People {
+		p, err := OpenPeople(t.Context(), PeopleConfig{Site: "root", Store: st, Argon2: quick(), Now: c.Now, Audit: AuditLimits{Records: 5, Age: 24 * time.Hour}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	p := open()
+	for range 8 {
+		p.Audit(t.Context(), AuditRecord{User: "ada", Operation: "apply-app", Result: "ok"})
+	}
+	p = open()
+	p.Audit(t.Context(), AuditRecord{User: "bob", Operation: "login", Result: "unauthorized"})
+	list, err := p.AuditRecords(t.Context(), 0, nil)
+	if err != nil || len(list) != 5 || list[4].User != "bob" || list[4].Seq != 9 {
+		t.Fatalf("%+v %v", list, err)
+	}
+	c.pass(25 * time.Hour)
+	p.Audit(t.Context(), AuditRecord{User: "eve"})
+	if list, _ = p.AuditRecords(t.Context(), 0, nil); len(list) != 1 || list[0].User != "eve" {
+		t.Fatalf("%+v", list)
+	}
+}
+
+func TestHashingIsBounded(t *testing.T) {
+	h := newHashers()
+	h.slot <- struct{}{}
+	ctx, cancel := context.WithCancel(t.Context())
+	errs := make(chan error, maxHashWaiting)
+	for range maxHashWaiting {
+		go func() { errs <- h.do(ctx, func() {}) }()
+	}
+	for len(h.waiting) < maxHashWaiting {
+		time.Sleep(time.Millisecond)
+	}
+	wantCode(t, h.do(ctx, func() {}), skerry.CodeRateLimited)
+	cancel()
+	for range maxHashWaiting {
+		if err := <-errs; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	}
+}
+
+func FuzzAuthenticate(f *testing.F) {
+	st, _ := store.Open(context.Background(), "memory:", store.Options{})
+	p, err := OpenPeople(context.Background(), PeopleConfig{Site: "root", Store: st, Argon2: quick()})
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, s := range []string{"", "a.b.c", "ska1.x.y", "skr1.x.y", "eyJhbGciOiJFZERTQSIsInR5cCI6IkpXVCJ9.e30.AA", "eyJhbGciOiJub25lIn0.e30."} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if who, err := p.Authenticate(s); err == nil {
+			t.Fatalf("%q is %+v", s, who)
+		}
+		if _, err := p.Refresh(context.Background(), s, ""); err == nil {
+			t.Fatalf("%q refreshes", s)
+		}
+	})
+}
