@@ -45,7 +45,17 @@ func background(t *testing.T, run func(context.Context) error) {
 	})
 }
 
+// newRoot starts a root whose limits do not get into the way.
 func newRoot(t *testing.T) *site {
+	t.Helper()
+	return newRootWith(t, api.Limits{UserRate: -1, AddressRate: -1})
+}
+
+func contextWithCancel(t *testing.T) (context.Context, context.CancelFunc) {
+	return context.WithCancel(t.Context())
+}
+
+func newRootWith(t *testing.T, l api.Limits) *site {
 	t.Helper()
 	s := &site{t: t, Dir: t.TempDir()}
 	var err error
@@ -57,7 +67,7 @@ func newRoot(t *testing.T) *site {
 	background(t, s.Root.Run)
 	ready := make(chan *node.API, 1)
 	background(t, func(ctx context.Context) error {
-		return node.ServeAPI(ctx, s.Root, s.Root.Store, node.APIConfig{Dir: s.Dir, Listen: api.Listen{Addr: "127.0.0.1:0"}, Log: logger(t)}, func(a *node.API) { ready <- a })
+		return node.ServeAPI(ctx, s.Root, s.Root.Store, node.APIConfig{Dir: s.Dir, Limits: l, Listen: api.Listen{Addr: "127.0.0.1:0"}, Log: logger(t)}, func(a *node.API) { ready <- a })
 	})
 	s.API = <-ready
 	s.URL = s.API.URL()
@@ -84,13 +94,18 @@ func (s *site) client(user, password string) *api.Client {
 	return c
 }
 
-func (s *site) admin() *api.Client {
+func (s *site) password() string {
 	s.t.Helper()
 	pw, err := os.ReadFile(filepath.Join(s.Dir, node.AdminPasswordFile))
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return s.client(auth.AdminUser, strings.TrimSpace(string(pw)))
+	return strings.TrimSpace(string(pw))
+}
+
+func (s *site) admin() *api.Client {
+	s.t.Helper()
+	return s.client(auth.AdminUser, s.password())
 }
 
 const shop = `

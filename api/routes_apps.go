@@ -11,19 +11,21 @@ import (
 	"skerry.dev/skerry/auth"
 )
 
-type appIn struct {
+// AppPath and the other Path types are the parts of paths; huma reads embedded structs only if they are exported.
+type AppPath struct {
 	Namespace string `path:"namespace" maxLength:"63"`
 	App       string `path:"app" maxLength:"63"`
 }
 
-func (in *appIn) key() skerry.AppKey { return skerry.AppKey{Namespace: in.Namespace, Name: in.App} }
+func (in *AppPath) key() skerry.AppKey { return skerry.AppKey{Namespace: in.Namespace, Name: in.App} }
 
-type serviceIn struct {
-	appIn
+// ServicePath names a service.
+type ServicePath struct {
+	AppPath
 	Service string `path:"service" maxLength:"63"`
 }
 
-func (in *serviceIn) service() skerry.ServiceKey {
+func (in *ServicePath) service() skerry.ServiceKey {
 	return skerry.ServiceKey{App: in.key(), Service: in.Service}
 }
 
@@ -58,28 +60,28 @@ func (h *Handler) addApps() {
 	h.addApply()
 	add(h, operation{ID: "get-app", Method: http.MethodGet, Path: "/v1/apps/{namespace}/{app}", Scope: auth.ScopeAppsRead, Object: objApp, Tag: "applications",
 		Summary: "Show an application with its manifest."},
-		func(ctx context.Context, _ *auth.Principal, in *appIn) (*answer[skerry.AppView], error) {
+		func(ctx context.Context, _ *auth.Principal, in *AppPath) (*answer[skerry.AppView], error) {
 			v, err := h.opt.Backend.App(ctx, in.key())
 			return &answer[skerry.AppView]{v}, err
 		})
 	add(h, operation{ID: "delete-app", Method: http.MethodDelete, Path: "/v1/apps/{namespace}/{app}", Scope: auth.ScopeAppsWrite, Object: objApp, Tag: "applications",
 		Summary: "End an application, in whatever state it is.", Status: http.StatusAccepted, Audit: true},
-		func(ctx context.Context, who *auth.Principal, in *appIn) (*none, error) {
+		func(ctx context.Context, who *auth.Principal, in *AppPath) (*none, error) {
 			_, err := h.opt.Backend.Do(ctx, apps.Delete{Key: in.key(), Actor: who.User})
 			return nil, err
 		})
 	add(h, operation{ID: "deploy-app", Method: http.MethodPost, Path: "/v1/apps/{namespace}/{app}/deploy", Scope: auth.ScopeAppsWrite, Object: objApp, Tag: "applications",
 		Summary: "Deploy an application that was registered.", Status: http.StatusAccepted, Audit: true},
-		func(ctx context.Context, who *auth.Principal, in *appIn) (*answer[apps.Applied], error) {
+		func(ctx context.Context, who *auth.Principal, in *AppPath) (*answer[apps.Applied], error) {
 			return h.do(ctx, apps.Deploy{Key: in.key(), Actor: who.User})
 		})
 	add(h, operation{ID: "restart-app", Method: http.MethodPost, Path: "/v1/apps/{namespace}/{app}/restart", Scope: auth.ScopeAppsWrite, Object: objApp, Tag: "applications",
 		Summary: "Restart every instance of an application, one after the other.", Status: http.StatusAccepted, Audit: true},
-		func(ctx context.Context, who *auth.Principal, in *appIn) (*answer[apps.Applied], error) {
+		func(ctx context.Context, who *auth.Principal, in *AppPath) (*answer[apps.Applied], error) {
 			return h.do(ctx, apps.Restart{Service: skerry.ServiceKey{App: in.key()}, Actor: who.User})
 		})
 	type scaleIn struct {
-		serviceIn
+		ServicePath
 		Body struct {
 			Replicas int `json:"replicas" minimum:"0" maximum:"10000"`
 		}
@@ -91,7 +93,7 @@ func (h *Handler) addApps() {
 		})
 	add(h, operation{ID: "restart-service", Method: http.MethodPost, Path: "/v1/apps/{namespace}/{app}/services/{service}/restart", Scope: auth.ScopeAppsWrite, Object: objApp,
 		Tag: "applications", Summary: "Restart every instance of a service, one after the other.", Status: http.StatusAccepted, Audit: true},
-		func(ctx context.Context, who *auth.Principal, in *serviceIn) (*answer[apps.Applied], error) {
+		func(ctx context.Context, who *auth.Principal, in *ServicePath) (*answer[apps.Applied], error) {
 			return h.do(ctx, apps.Restart{Service: in.service(), Actor: who.User})
 		})
 }

@@ -182,16 +182,16 @@ func (h *Handler) addUsers() {
 			u, err := h.opt.People.CreateUser(ctx, auth.NewUser{Name: in.Body.Name, Password: in.Body.Password, Grants: in.Body.Grants, By: who.User})
 			return &answer[auth.User]{u}, err
 		})
-	type userIn struct {
+	type UserPath struct {
 		User string `path:"user" maxLength:"63"`
 	}
 	add(h, operation{ID: "get-user", Method: http.MethodGet, Path: "/v1/users/{user}", Scope: auth.ScopeUsersAdmin, Object: objSite, Tag: "users", Summary: "Show a user."},
-		func(ctx context.Context, _ *auth.Principal, in *userIn) (*answer[auth.User], error) {
+		func(ctx context.Context, _ *auth.Principal, in *UserPath) (*answer[auth.User], error) {
 			u, err := h.opt.People.User(in.User)
 			return &answer[auth.User]{u}, err
 		})
 	type changeIn struct {
-		userIn
+		UserPath
 		Body UserPatch
 	}
 	add(h, operation{ID: "change-user", Method: http.MethodPatch, Path: "/v1/users/{user}", Scope: auth.ScopeUsersAdmin, Object: objSite, Tag: "users",
@@ -202,7 +202,7 @@ func (h *Handler) addUsers() {
 		})
 	add(h, operation{ID: "delete-user", Method: http.MethodDelete, Path: "/v1/users/{user}", Scope: auth.ScopeUsersAdmin, Object: objSite, Tag: "users",
 		Summary: "Remove a user with sessions and access tokens.", Status: http.StatusNoContent, Audit: true},
-		func(ctx context.Context, _ *auth.Principal, in *userIn) (*none, error) {
+		func(ctx context.Context, _ *auth.Principal, in *UserPath) (*none, error) {
 			return nil, h.opt.People.DeleteUser(ctx, in.User)
 		})
 }

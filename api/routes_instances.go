@@ -13,7 +13,8 @@ import (
 	"skerry.dev/skerry/auth"
 )
 
-type instanceIn struct {
+// InstancePath names an instance.
+type InstancePath struct {
 	ID string `path:"id" maxLength:"128"`
 }
 
@@ -56,24 +57,24 @@ func (h *Handler) addInstances() {
 			return listOf(out), nil
 		})
 	add(h, operation{ID: "get-instance", Method: http.MethodGet, Path: "/v1/instances/{id}", Scope: auth.ScopeAppsRead, Object: objInstance, Tag: "instances", Summary: "Show an instance."},
-		func(ctx context.Context, _ *auth.Principal, in *instanceIn) (*answer[skerry.Instance], error) {
+		func(ctx context.Context, _ *auth.Principal, in *InstancePath) (*answer[skerry.Instance], error) {
 			e, err := h.opt.Backend.Explain(ctx, skerry.InstanceID(in.ID))
 			return &answer[skerry.Instance]{e.Instance}, err
 		})
 	add(h, operation{ID: "delete-instance", Method: http.MethodDelete, Path: "/v1/instances/{id}", Scope: auth.ScopeAppsWrite, Object: objInstance, Tag: "instances",
 		Summary: "End an instance; its service gets another.", Status: http.StatusAccepted, Audit: true},
-		func(ctx context.Context, who *auth.Principal, in *instanceIn) (*none, error) {
+		func(ctx context.Context, who *auth.Principal, in *InstancePath) (*none, error) {
 			_, err := h.opt.Backend.Do(ctx, apps.DeleteInstance{ID: skerry.InstanceID(in.ID), Actor: who.User})
 			return nil, err
 		})
 	add(h, operation{ID: "explain-instance", Method: http.MethodGet, Path: "/v1/instances/{id}/explain", Scope: auth.ScopeAppsRead, Object: objInstance, Tag: "instances",
 		Summary: "Tell how an instance came to where it is, or why it is nowhere."},
-		func(ctx context.Context, _ *auth.Principal, in *instanceIn) (*answer[skerry.Explanation], error) {
+		func(ctx context.Context, _ *auth.Principal, in *InstancePath) (*answer[skerry.Explanation], error) {
 			e, err := h.opt.Backend.Explain(ctx, skerry.InstanceID(in.ID))
 			return &answer[skerry.Explanation]{e}, err
 		})
 	type logsIn struct {
-		instanceIn
+		InstancePath
 		Container string    `query:"container" maxLength:"63" doc:"Default: main."`
 		Follow    bool      `query:"follow" doc:"Go on as lines come."`
 		Previous  bool      `query:"previous" doc:"Of the run before the last restart."`
@@ -86,7 +87,7 @@ func (h *Handler) addInstances() {
 			return h.pass(in.ID, "/logs"), nil
 		})
 	type execIn struct {
-		instanceIn
+		InstancePath
 		Command   []string `query:"command,explode" minItems:"1" maxItems:"1000" doc:"Program and arguments."`
 		Container string   `query:"container" maxLength:"63"`
 		User      string   `query:"user" maxLength:"100"`
@@ -101,7 +102,7 @@ func (h *Handler) addInstances() {
 		Summary: "Run a command inside an instance, over an upgraded connection (Upgrade: skerry-exec/1).", Stream: true, Audit: true, Type: "application/octet-stream"}
 	add(h, o, exec)
 	type forwardIn struct {
-		instanceIn
+		InstancePath
 		Port int `query:"port" required:"true" minimum:"1" maximum:"65535"`
 	}
 	add(h, operation{ID: "port-forward", Method: http.MethodGet, Path: "/v1/instances/{id}/portforward", Scope: auth.ScopeAppsForward, Object: objInstance, Tag: "instances",
@@ -111,12 +112,12 @@ func (h *Handler) addInstances() {
 		})
 	add(h, operation{ID: "instance-stats", Method: http.MethodGet, Path: "/v1/instances/{id}/stats", Scope: auth.ScopeAppsRead, Object: objInstance, Tag: "instances",
 		Summary: "Read the counters of each container of an instance.", Type: "application/json"},
-		func(ctx context.Context, _ *auth.Principal, in *instanceIn) (*stream, error) {
+		func(ctx context.Context, _ *auth.Principal, in *InstancePath) (*stream, error) {
 			return h.pass(in.ID, "/stats"), nil
 		})
 	add(h, operation{ID: "instance-metrics", Method: http.MethodGet, Path: "/v1/instances/{id}/metrics", Scope: auth.ScopeMetricsRead, Object: objInstance, Tag: "metrics",
 		Summary: "Scrape the metrics that an instance offers.", Type: "text/plain"},
-		func(ctx context.Context, _ *auth.Principal, in *instanceIn) (*stream, error) {
+		func(ctx context.Context, _ *auth.Principal, in *InstancePath) (*stream, error) {
 			return h.pass(in.ID, "/metrics"), nil
 		})
 }

@@ -9,7 +9,8 @@ import (
 	"skerry.dev/skerry/auth"
 )
 
-type orgIn struct {
+// OrgPath names an organisation.
+type OrgPath struct {
 	Org string `path:"org" maxLength:"63"`
 }
 
@@ -41,12 +42,12 @@ func (h *Handler) addOrgs() {
 		})
 	add(h, operation{ID: "delete-org", Method: http.MethodDelete, Path: "/v1/orgs/{org}", Scope: auth.ScopeOrgsAdmin, Object: objSite, Tag: "organisations",
 		Summary: "Remove an organisation that has no namespaces.", Status: http.StatusNoContent, Audit: true},
-		func(ctx context.Context, _ *auth.Principal, in *orgIn) (*none, error) {
+		func(ctx context.Context, _ *auth.Principal, in *OrgPath) (*none, error) {
 			_, err := h.opt.Backend.Do(ctx, apps.DeleteOrg{Name: in.Org})
 			return nil, err
 		})
 	type quotaIn struct {
-		orgIn
+		OrgPath
 		Body apps.Quota
 	}
 	add(h, operation{ID: "set-quota", Method: http.MethodPut, Path: "/v1/orgs/{org}/quota", Scope: auth.ScopeOrgsAdmin, Object: objSite, Tag: "organisations",
@@ -61,7 +62,7 @@ func (h *Handler) addOrgs() {
 		})
 	add(h, operation{ID: "org-usage", Method: http.MethodGet, Path: "/v1/orgs/{org}/usage", Scope: auth.ScopeOrgsRead, Object: objOrg, Tag: "organisations",
 		Summary: "What an organisation's applications ask for."},
-		func(ctx context.Context, _ *auth.Principal, in *orgIn) (*answer[apps.Usage], error) {
+		func(ctx context.Context, _ *auth.Principal, in *OrgPath) (*answer[apps.Usage], error) {
 			if err := h.orgExists(ctx, in.Org); err != nil {
 				return nil, err
 			}

@@ -102,12 +102,12 @@ func (h *Handler) addWorkers() {
 			list, err := h.opt.Backend.Workers(ctx)
 			return listOf(list), err
 		})
-	type workerIn struct {
+	type WorkerPath struct {
 		Worker string `path:"worker" maxLength:"63"`
 	}
 	add(h, operation{ID: "get-worker", Method: http.MethodGet, Path: "/v1/workers/{worker}", Scope: auth.ScopeWorkersRead, Object: objSite, Tag: "workers", At: skerry.TierCluster,
 		Summary: "Show a worker."},
-		func(ctx context.Context, _ *auth.Principal, in *workerIn) (*answer[skerry.WorkerView], error) {
+		func(ctx context.Context, _ *auth.Principal, in *WorkerPath) (*answer[skerry.WorkerView], error) {
 			list, err := h.opt.Backend.Workers(ctx)
 			for _, w := range list {
 				if string(w.Name) == in.Worker {
@@ -121,11 +121,11 @@ func (h *Handler) addWorkers() {
 		})
 	add(h, operation{ID: "delete-worker", Method: http.MethodDelete, Path: "/v1/workers/{worker}", Scope: auth.ScopeWorkersWrite, Object: objSite, Tag: "workers",
 		At: skerry.TierCluster, Summary: "Forget a worker that is not connected, and revoke it.", Status: http.StatusNoContent, Audit: true},
-		func(ctx context.Context, who *auth.Principal, in *workerIn) (*none, error) {
+		func(ctx context.Context, who *auth.Principal, in *WorkerPath) (*none, error) {
 			return nil, h.opt.Backend.RemoveChild(ctx, in.Worker, who.User)
 		})
 	type holdIn struct {
-		workerIn
+		WorkerPath
 		Body struct {
 			Reason string `json:"reason" maxLength:"200" doc:"Why; empty ends the hold."`
 		}
@@ -175,11 +175,11 @@ func (h *Handler) addMembers() {
 			}
 			return listOf(out), nil
 		})
-	type memberIn struct {
+	type MemberPath struct {
 		Name string `path:"name" maxLength:"63"`
 	}
 	type revokeIn struct {
-		memberIn
+		MemberPath
 		Reason string `query:"reason" maxLength:"200"`
 	}
 	child := func() skerry.Tier {
@@ -199,7 +199,7 @@ func (h *Handler) addMembers() {
 		})
 	add(h, operation{ID: "release-member", Method: http.MethodPost, Path: "/v1/members/{name}/release", Scope: auth.ScopeMembersAdmin, Object: objSite, Tag: "members",
 		Summary: "End a quarantine, once the copy is removed.", Status: http.StatusNoContent, Audit: true},
-		func(ctx context.Context, _ *auth.Principal, in *memberIn) (*none, error) {
+		func(ctx context.Context, _ *auth.Principal, in *MemberPath) (*none, error) {
 			return nil, h.opt.Backend.Authority().Release(ctx, child(), in.Name)
 		})
 }
