@@ -33,5 +33,6 @@ func commands() *cobra.Command {
 	root := ctl.New(ctl.Options{Version: version, LocalToken: localToken})
 	ctl.Roles(root, rootCommand(), clusterCommand(), workerCommand(), upCommand())
 	ctl.Operate(root, backupCommand(), restoreCommand())
+	ctl.Operate(root, labCommands()...)
 	return root
 }

@@ -1,0 +1,125 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// hierarchy is one mounted cgroup hierarchy.
+type hierarchy struct {
+	dir         string
+	v2          bool
+	controllers []string // of version 1
+}
+
+func hierarchies() ([]hierarchy, error) {
+	text, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	return parseHierarchies(string(text)), nil
+}
+
+func parseHierarchies(mountinfo string) (out []hierarchy) {
+	for line := range strings.Lines(mountinfo) {
+		left, right, ok := strings.Cut(strings.TrimSpace(line), " - ")
+		l, r := strings.Fields(left), strings.Fields(right)
+		if !ok || len(l) < 5 || len(r) < 3 || l[3] != "/" || r[0] != "cgroup" && r[0] != "cgroup2" {
+			continue
+		}
+		h := hierarchy{dir: l[4], v2: r[0] == "cgroup2"}
+		if !h.v2 {
+			h.controllers = strings.Split(r[2], ",")
+		}
+		if !slices.ContainsFunc(out, func(x hierarchy) bool { return x.dir == h.dir }) {
+			out = append(out, h)
+		}
+	}
+	return out
+}
+
+// wanted are the version 1 controllers in which an agent gets a group: those that account and that need no setting up.
+func (h hierarchy) wanted() bool {
+	return h.v2 || slices.ContainsFunc(h.controllers, func(c string) bool {
+		return slices.Contains([]string{"cpu", "cpuacct", "memory", "pids", "freezer"}, c)
+	})
+}
+
+// joinCgroup moves the calling thread into a cgroup of version 1, so that what it starts is born there. For version 2 it
+// gives a descriptor for SysProcAttr.CgroupFD, or -1.
+func joinCgroup(path string) (fd int, err error) {
+	hs, err := hierarchies()
+	if err != nil {
+		return -1, err
+	}
+	fd, joined := -1, false
+	for _, h := range hs {
+		if !h.wanted() {
+			continue
+		}
+		dir := filepath.Join(h.dir, path)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fd, fmt.Errorf("cgroup: %w", err)
+		}
+		if h.v2 {
+			if fd, err = unix.Open(dir, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+				return -1, fmt.Errorf("cgroup %s: %w", dir, err)
+			}
+			joined = true
+		} else if err := os.WriteFile(filepath.Join(dir, "tasks"), []byte("0"), 0o644); err != nil {
+			return fd, fmt.Errorf("cgroup %s: %w", dir, err)
+		} else {
+			joined = true
+		}
+	}
+	if !joined {
+		return fd, errors.New("no cgroup hierarchy is mounted; mount cgroup2 on /sys/fs/cgroup")
+	}
+	return fd, nil
+}
+
+// removeCgroup removes a cgroup with all below it from every hierarchy. Its processes must have ended; the kernel may need
+// a moment to notice.
+func removeCgroup(ctx context.Context, path string) error {
+	hs, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	for {
+		var left error
+		for _, h := range hs {
+			var dirs []string
+			top := filepath.Join(h.dir, path)
+			_ = filepath.WalkDir(top, func(p string, d fs.DirEntry, err error) error {
+				if err == nil && d.IsDir() {
+					dirs = append(dirs, p)
+				}
+				return nil
+			})
+			for _, d := range slices.Backward(dirs) {
+				if err := unix.Rmdir(d); err != nil && err != unix.ENOENT {
+					left = fmt.Errorf("remove cgroup %s: %w", d, err)
+				}
+			}
+			// The group of all labs goes with the last one.
+			_ = unix.Rmdir(filepath.Dir(top))
+		}
+		if left == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return left
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}

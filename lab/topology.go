@@ -1,0 +1,354 @@
+package lab
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"skerry.dev/skerry"
+)
+
+// Role is what a host runs.
+type Role string
+
+// Roles of hosts.
+const (
+	RoleRoot    Role = "root"
+	RoleCluster Role = "cluster"
+	RoleWorker  Role = "worker"
+	RoleNone    Role = "none" // a machine without Skerry: somebody outside
+)
+
+// Topology is what a lab consists of. Without links all hosts are on one fast LAN.
+type Topology struct {
+	Name    string `json:"name"`
+	Network string `json:"network,omitempty"` // IPv4 prefix of the hosts; default 10.88.0.0/24
+	Hosts   []Host `json:"hosts"`
+	Links   []Link `json:"links,omitempty"`
+}
+
+// Host is one machine of the lab.
+type Host struct {
+	Name    string `json:"name"` // a DNS label; a cluster's and a worker's is its name in Skerry, too
+	Role    Role   `json:"role,omitempty"`
+	Root    string `json:"root,omitempty"`    // of a cluster; default the only root; "none" leaves it without
+	Cluster string `json:"cluster,omitempty"` // of a worker; default the only cluster
+	Address string `json:"address,omitempty"` // default the next free one of the network
+
+	// What a worker is told of itself.
+	Resources skerry.Resources  `json:"resources,omitempty"` // capacity; the machine's unless given
+	Area      string            `json:"area,omitempty"`
+	Location  *skerry.Location  `json:"location,omitempty"`
+	Labels    map[string]string `json:"labels,omitempty"`
+
+	// Admission of a cluster; default: the organisation that every root begins with is trusted.
+	Admission map[string]any `json:"admission,omitempty"`
+	// Args are added to the role's command line.
+	Args []string `json:"args,omitempty"`
+}
+
+// Link gives a host's cable, or the way between two sides, its qualities. The way between two hosts takes the place of
+// what their own cables have of delay, jitter and loss. A side is a host, or SITE/* for a cluster with its workers.
+type Link struct {
+	Host    string          `json:"host,omitempty"`
+	Between []string        `json:"between,omitempty"` // two sides
+	Delay   skerry.Duration `json:"delay,omitempty"`   // one way
+	Jitter  skerry.Duration `json:"jitter,omitempty"`
+	Loss    Share           `json:"loss,omitempty"`
+	Rate    Rate            `json:"rate,omitempty"` // of a host's cable, each way
+}
+
+// Share is a part of the whole, written as "1%" or 0.01.
+type Share float64
+
+// UnmarshalJSON reads a share.
+func (s *Share) UnmarshalJSON(data []byte) error {
+	v, err := ParseShare(strings.Trim(string(data), `"`))
+	*s = v
+	return err
+}
+
+// ParseShare reads "1%" or "0.01".
+func ParseShare(text string) (Share, error) {
+	number, percent := strings.CutSuffix(text, "%")
+	f, err := strconv.ParseFloat(number, 64)
+	if percent {
+		f /= 100
+	}
+	if err != nil || !(f >= 0 && f <= 1) {
+		return 0, fmt.Errorf("%q is not a share; write 1%% or 0.01, at most 100%%", text)
+	}
+	return Share(f), nil
+}
+
+func (s Share) String() string { return strconv.FormatFloat(float64(s)*100, 'g', 4, 64) + "%" }
+
+// Rate is a speed in bits per second, written as "10mbit"; 0 is no limit.
+type Rate int64
+
+// UnmarshalJSON reads a rate.
+func (r *Rate) UnmarshalJSON(data []byte) error {
+	v, err := ParseRate(strings.Trim(string(data), `"`))
+	*r = v
+	return err
+}
+
+// MarshalJSON writes a rate as UnmarshalJSON reads it.
+func (r Rate) MarshalJSON() ([]byte, error) { return json.Marshal(r.String()) }
+
+// rateUnits are tried in order; the last has no suffix to be mistaken for.
+var rateUnits = []struct {
+	suffix string
+	bits   float64
+}{{"gbit", 1e9}, {"mbit", 1e6}, {"kbit", 1e3}, {"bit", 1}}
+
+// ParseRate reads "512kbit", "10mbit", "1gbit".
+func ParseRate(text string) (Rate, error) {
+	lower := strings.ToLower(text)
+	if lower == "0" {
+		return 0, nil
+	}
+	for _, u := range rateUnits {
+		number, ok := strings.CutSuffix(lower, u.suffix)
+		if !ok {
+			continue
+		}
+		f, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+		if err != nil || !(f*u.bits >= 0 && f*u.bits <= 1e12) || f > 0 && f*u.bits < 8000 {
+			break
+		}
+		return Rate(f * u.bits), nil
+	}
+	return 0, fmt.Errorf("%q is not a rate; write 512kbit, 10mbit or 1gbit, at least 8kbit, or 0 for none", text)
+}
+
+func (r Rate) String() string {
+	for _, u := range rateUnits {
+		if n := float64(r) / u.bits; n >= 1 {
+			return strconv.FormatFloat(n, 'g', -1, 64) + u.suffix
+		}
+	}
+	return "0"
+}
+
+// maxTopology is the largest file accepted, in bytes; maxHosts the most hosts.
+const (
+	maxTopology = 1 << 20
+	maxHosts    = 200
+)
+
+// Load reads a topology from a YAML file.
+func Load(file string) (Topology, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return Topology{}, skerry.Errorf(skerry.CodeNotFound, "topology: %w", err)
+	}
+	t, err := Parse(data)
+	if e := skerry.AsError(err); err != nil && e != nil {
+		e.Message = file + ": " + e.Message
+		return t, e
+	}
+	return t, err
+}
+
+// Parse reads a topology from YAML and fills in what it leaves out. Every problem is named with its path.
+func Parse(data []byte) (Topology, error) {
+	var t Topology
+	if len(data) > maxTopology {
+		return t, skerry.Errorf(skerry.CodeTooLarge, "the topology has %d bytes; at most %d are accepted", len(data), maxTopology)
+	}
+	j, err := yaml.YAMLToJSONStrict(data)
+	if err != nil {
+		return t, skerry.Errorf(skerry.CodeInvalid, "the topology is not valid YAML: %w", err)
+	}
+	problems := skerry.DecodeStrict(j, &t)
+	if len(problems) == 0 {
+		problems = t.complete()
+	}
+	if len(problems) > 0 {
+		return t, &skerry.Error{Code: skerry.CodeInvalid, Message: "the topology is not valid", Problems: problems, Hint: "docs/LAB.md describes every field"}
+	}
+	return t, nil
+}
+
+// complete checks a topology and fills in the defaults.
+func (t *Topology) complete() (problems []skerry.Problem) {
+	bad := func(path, hint, format string, args ...any) {
+		problems = append(problems, skerry.Problem{Path: path, Message: fmt.Sprintf(format, args...), Hint: hint})
+	}
+	if err := skerry.CheckName(t.Name); err != nil {
+		bad("name", "", "%v", err)
+	} else if len(t.Name) > 32 {
+		bad("name", "", "the name is longer than 32 characters")
+	}
+	t.Network = cmp.Or(t.Network, "10.88.0.0/24")
+	network, err := netip.ParsePrefix(t.Network)
+	if err != nil || !network.Addr().Is4() || network.Bits() > 28 {
+		bad("network", "write it as 10.88.0.0/24", "%q is not an IPv4 prefix of at most 28 bits", t.Network)
+		return problems
+	}
+	if len(t.Hosts) == 0 || len(t.Hosts) > maxHosts {
+		bad("hosts", "", "a lab has 1 to %d hosts, not %d", maxHosts, len(t.Hosts))
+	}
+	seen := map[string]int{}
+	used := map[netip.Addr]string{}
+	for i := range t.Hosts {
+		h, at := &t.Hosts[i], fmt.Sprintf("hosts[%d]", i)
+		if err := skerry.CheckName(h.Name); err != nil {
+			bad(at+".name", "", "%v", err)
+		} else if h.Name == wanName {
+			bad(at+".name", "choose another name", "%q is the network between the hosts", h.Name)
+		}
+		if first, ok := seen[h.Name]; ok {
+			bad(at+".name", "", "%q is also hosts[%d]", h.Name, first)
+		}
+		seen[h.Name] = i
+		h.Role = cmp.Or(h.Role, RoleNone)
+		if !slices.Contains([]Role{RoleRoot, RoleCluster, RoleWorker, RoleNone}, h.Role) {
+			bad(at+".role", "use root, cluster, worker or none", "there is no role %q", h.Role)
+		}
+		if h.Address != "" {
+			a, err := netip.ParseAddr(h.Address)
+			switch {
+			case err != nil || !a.Is4() || !network.Contains(a):
+				bad(at+".address", "", "%q is not an address in %s", h.Address, network)
+			case used[a] != "":
+				bad(at+".address", "", "%s is also that of %s", a, used[a])
+			}
+			used[a] = h.Name
+		}
+		if h.Role != RoleWorker && (h.Resources != (skerry.Resources{}) || h.Area != "" || h.Location != nil || len(h.Labels) > 0) {
+			bad(at, "only workers have resources, area, location and labels", "%s is not a worker", h.Name)
+		}
+		if h.Role != RoleCluster && h.Admission != nil {
+			bad(at+".admission", "", "only a cluster has an admission policy")
+		}
+		if h.Role == RoleNone && len(h.Args) > 0 {
+			bad(at+".args", "", "a host without a role runs no command")
+		}
+	}
+	t.addresses(network, used, bad)
+	t.parents(bad)
+	for i, l := range t.Links {
+		t.checkLink(l, fmt.Sprintf("links[%d]", i), bad)
+	}
+	return problems
+}
+
+// addresses gives every host one.
+func (t *Topology) addresses(network netip.Prefix, used map[netip.Addr]string, bad func(path, hint, format string, args ...any)) {
+	next := network.Masked().Addr().Next()
+	for i := range t.Hosts {
+		h := &t.Hosts[i]
+		if h.Address != "" {
+			continue
+		}
+		for used[next] != "" {
+			next = next.Next()
+		}
+		if !network.Contains(next) || !network.Contains(next.Next()) {
+			bad("network", "choose a larger network", "%s has no address for %s", network, h.Name)
+			return
+		}
+		h.Address, used[next] = next.String(), h.Name
+	}
+}
+
+// parents finds the root of each cluster and the cluster of each worker.
+func (t *Topology) parents(bad func(path, hint, format string, args ...any)) {
+	find := func(at, field, given string, want Role, none bool) string {
+		of := t.withRole(want)
+		switch {
+		case given == "none" && none:
+			return given
+		case given != "" && !slices.Contains(of, given):
+			bad(at+"."+field, "name a host with role "+string(want), "there is no %s %q", want, given)
+		case given != "":
+			return given
+		case len(of) == 1:
+			return of[0]
+		case len(of) == 0 && none:
+			return "none"
+		case len(of) == 0:
+			bad(at, "add one", "there is no host with role %s", want)
+		default:
+			bad(at+"."+field, "name one of "+strings.Join(of, ", "), "there are several hosts with role %s", want)
+		}
+		return ""
+	}
+	for i := range t.Hosts {
+		h, at := &t.Hosts[i], fmt.Sprintf("hosts[%d]", i)
+		switch h.Role {
+		case RoleCluster:
+			h.Root = find(at, "root", h.Root, RoleRoot, true)
+		case RoleWorker:
+			h.Cluster = find(at, "cluster", h.Cluster, RoleCluster, false)
+		}
+		if h.Root != "" && h.Role != RoleCluster {
+			bad(at+".root", "", "only a cluster has a root")
+		}
+		if h.Cluster != "" && h.Role != RoleWorker {
+			bad(at+".cluster", "", "only a worker has a cluster")
+		}
+	}
+}
+
+func (t *Topology) checkLink(l Link, at string, bad func(path, hint, format string, args ...any)) {
+	switch {
+	case l.Host == "" && len(l.Between) != 2:
+		bad(at, "give host: NAME, or between: [A, B]", "a link is a host's cable or the way between two sides")
+	case l.Host != "" && len(l.Between) > 0:
+		bad(at, "make two links of it", "a link has either host or between")
+	case l.Host != "" && t.Host(l.Host) == nil:
+		bad(at+".host", "", "there is no host %q", l.Host)
+	}
+	for i, s := range l.Between {
+		if len(t.side(s)) == 0 {
+			bad(fmt.Sprintf("%s.between[%d]", at, i), "name a host, or CLUSTER/* for a site", "there is no host or site %q", s)
+		}
+	}
+	if len(l.Between) > 0 && l.Rate > 0 {
+		bad(at+".rate", "give the rate to one of the hosts: {host: NAME, rate: 10mbit}", "only a host's cable has a rate")
+	}
+	if d := time.Duration(l.Delay + l.Jitter); d > time.Minute {
+		bad(at+".delay", "", "%s is more than a minute", d)
+	}
+}
+
+// Host finds a host by name, or gives nil.
+func (t *Topology) Host(name string) *Host {
+	for i := range t.Hosts {
+		if t.Hosts[i].Name == name {
+			return &t.Hosts[i]
+		}
+	}
+	return nil
+}
+
+func (t *Topology) withRole(r Role) (out []string) {
+	for _, h := range t.Hosts {
+		if h.Role == r {
+			out = append(out, h.Name)
+		}
+	}
+	return out
+}
+
+// side gives the hosts that a name means: one host, or with SITE/* a cluster and its workers.
+func (t *Topology) side(name string) (out []string) {
+	site, all := strings.CutSuffix(name, "/*")
+	for _, h := range t.Hosts {
+		if h.Name == site && (!all || h.Role == RoleCluster) || all && h.Cluster == site {
+			out = append(out, h.Name)
+		}
+	}
+	return out
+}
