@@ -68,10 +68,17 @@ func (m *Images) upstream(string) []*artifact.Source {
 // ListImages lists the images of the built-in registry.
 func (m *Images) ListImages() []skerry.ImageView {
 	var out []skerry.ImageView
-	for _, e := range m.Store.List() {
+	list := m.Store.List()
+	tagged := map[string]bool{}
+	for _, e := range list {
+		if repo, _, byDigest := strings.Cut(e.Ref, "@"); !byDigest {
+			tagged[repo[:max(strings.LastIndexByte(repo, ':'), 0)]+"@"+string(e.Digest)] = true
+		}
+	}
+	for _, e := range list {
 		name, ok := strings.CutPrefix(e.Ref, BuiltInRegistry+"/")
-		if !ok {
-			continue
+		if !ok || tagged[e.Ref] {
+			continue // of others, or known by its tag
 		}
 		v := skerry.ImageView{Name: name, Digest: string(e.Digest), Size: skerry.Bytes(e.Size), Added: e.Added}
 		for _, p := range e.Platforms {

@@ -1,0 +1,322 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/internal/execstream"
+	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/store"
+)
+
+// serve offers the REST interface of a role and gives it with an admin's client.
+func (s *site) serve(name string, b interface {
+	api.Backend
+	Up() <-chan struct{}
+}, st store.Store) (*node.API, *api.Client) {
+	s.t.Helper()
+	dir := filepath.Join(s.dir, name+"-api")
+	a, err := node.OpenAPI(s.t.Context(), b, st, node.APIConfig{Dir: dir, Listen: api.Listen{Addr: "127.0.0.1:0"}, Log: s.log})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := a.Open(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.run(name+" API", a.Run, func() error { return nil })
+	c, err := api.NewClient(api.ClientOptions{Server: a.URL(), Pin: b.Authority().CAPin()})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(c.Close)
+	password, err := os.ReadFile(filepath.Join(dir, node.AdminPasswordFile))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if _, err := c.Login(s.t.Context(), auth.AdminUser, strings.TrimSpace(string(password))); err != nil {
+		s.t.Fatal(err)
+	}
+	return a, c
+}
+
+const webManifest = `
+apiVersion: skerry/v1
+kind: Application
+metadata: {name: shop}
+spec:
+  services:
+  - name: web
+    image: default/catalog:1
+    resources: {cpu: 0.1, memory: 64Mi}
+    metrics: {port: 8080, path: /healthz}
+    probes: {readiness: {http: {port: 8080, path: /healthz}}}
+  - name: box
+    image: default/workload:1
+    args: [sleep]
+    resources: {cpu: 0.1, memory: 64Mi}
+`
+
+// TestAPIThroughAllTiers does over HTTPS, at the root and at the cluster, what a user does: push, apply, watch, read logs,
+// run a command, forward a port, scrape.
+func TestAPIThroughAllTiers(t *testing.T) {
+	s := newSite(t)
+	_, rc := s.serve("root", s.Root, s.Root.Store)
+	_, cc := s.serve("cluster", s.Cluster, s.Cluster.Store)
+	ctx := t.Context()
+
+	// An image gets into the built-in registry through the API.
+	local, err := artifact.Open(filepath.Join(s.dir, "local"), artifact.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer local.Close()
+	for name, pkg := range map[string]string{"default/catalog:1": "skerry.dev/skerry/examples/shop/catalog", "default/workload:1": workload} {
+		bin := filepath.Join(t.TempDir(), "program")
+		cmd := exec.Command("go", "build", "-trimpath", "-o", bin, pkg)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("build %s: %v\n%s", pkg, err, out)
+		}
+		if _, err := local.Build(ctx, artifact.BuildOptions{Source: bin, Tag: "skerry.local/" + name}); err != nil {
+			t.Fatal(err)
+		}
+		to := &artifact.Source{BaseURL: rc.Server(), Transport: rc.Transport()}
+		if _, err := local.Push(ctx, "skerry.local/"+name, "skerry.local/"+name, to, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	images, err := rc.Images(ctx)
+	if err != nil || len(images) != 2 || images[0].Name != "default/catalog:1" || len(images[0].Platforms) != 1 {
+		t.Errorf("images: %+v %v", images, err)
+	}
+	to := &artifact.Source{BaseURL: rc.Server(), Transport: &tlsTransport{}}
+	if _, err := local.Push(ctx, "skerry.local/default/catalog:1", "skerry.local/default/catalog:2", to, nil); err == nil {
+		t.Error("a push without a login was taken")
+	}
+
+	applied, err := rc.Apply(ctx, []byte(webManifest), api.ApplyOptions{})
+	if err != nil || !applied.Created {
+		t.Fatalf("%+v %v", applied, err)
+	}
+	web, box := s.watchReady(rc)
+
+	for name, c := range map[string]*api.Client{"root": rc, "cluster": cc} {
+		var lines []string
+		if err := c.Logs(ctx, web, api.LogOptions{}, func(l api.LogLine) error { lines = append(lines, l.Line); return nil }); err != nil || len(lines) == 0 || !strings.Contains(lines[0], "catalog") {
+			t.Errorf("%s: logs: %q %v", name, lines, err)
+		}
+		ec, closer, err := c.Exec(ctx, box, api.ExecOptions{Command: []string{"/program", "exit", "7"}})
+		if err != nil {
+			t.Fatalf("%s: exec: %v", name, err)
+		}
+		for {
+			typ, p, err := ec.Read()
+			if err != nil {
+				t.Fatalf("%s: exec: %v", name, err)
+			}
+			if typ == execstream.Exit {
+				if !strings.Contains(string(p), `"code":7`) {
+					t.Errorf("%s: exec: %s", name, p)
+				}
+				break
+			}
+		}
+		closer.Close()
+		conn, err := c.PortForward(ctx, web, 8080)
+		if err != nil {
+			t.Fatalf("%s: forward: %v", name, err)
+		}
+		io.WriteString(conn, "GET /healthz HTTP/1.0\r\n\r\n")
+		answer, err := io.ReadAll(conn)
+		if err != nil || !strings.HasSuffix(string(answer), "ok\n") {
+			t.Errorf("%s: forwarded: %q %v", name, answer, err)
+		}
+		conn.Close()
+		if text, err := c.InstanceMetrics(ctx, web); err != nil || string(text) != "ok\n" {
+			t.Errorf("%s: scraped: %q %v", name, text, err)
+		}
+		if _, err := c.InstanceMetrics(ctx, box); err == nil || skerry.AsError(err).Code != skerry.CodeNotFound {
+			t.Errorf("%s: scraped what declares no metrics: %v", name, err)
+		}
+		targets, err := c.MetricsTargets(ctx)
+		if err != nil || len(targets) != 1 || targets[0].Labels["__metrics_path__"] != "/v1/instances/"+string(web)+"/metrics" || !strings.Contains(c.Server(), targets[0].Targets[0]) {
+			t.Errorf("%s: targets: %+v %v", name, targets, err)
+		}
+		if stats, err := c.Stats(ctx, web); err != nil || len(stats) != 1 || stats[0].Stats.Memory == 0 {
+			t.Errorf("%s: stats: %+v %v", name, stats, err)
+		}
+		text, err := c.Metrics(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{`skerry_instances{state="Running"} 2`, "skerry_links 1", "skerry_store_commits_total", "process_resident_memory_bytes", `skerry_api_requests_total{operation="login",status="200"} 1`, "skerry_core_queue"} {
+			if !strings.Contains(string(text), want) {
+				t.Errorf("%s: the metrics have no %s", name, want)
+			}
+		}
+	}
+	if list, err := rc.Clusters(ctx); err != nil || len(list) != 1 || !list[0].Connected {
+		t.Errorf("clusters: %+v %v", list, err)
+	}
+	if list, err := cc.Workers(ctx); err != nil || len(list) != 1 || !list[0].Connected {
+		t.Errorf("workers: %+v %v", list, err)
+	}
+	if _, err := cc.Clusters(ctx); skerry.AsError(err).Code != skerry.CodeWrongTier {
+		t.Errorf("clusters at a cluster: %v", err)
+	}
+	var text strings.Builder
+	if err := s.Worker.WriteMetrics(ctx, &text); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range []string{"cpu_seconds_total", "memory_bytes", "memory_limit_bytes", "oom_kills_total", "network_received_bytes_total", "disk_written_bytes_total", "cpu_throttled_seconds_total", "cpu_limit_cores"} {
+		if !strings.Contains(text.String(), fmt.Sprintf("skerry_instance_%s{instance=%q,namespace=\"default\",app=\"shop\",service=\"web\",container=\"main\"}", m, web)) {
+			t.Errorf("the worker's metrics have no %s of web", m)
+		}
+	}
+	audit, err := rc.Audit(ctx, "admin", "exec", 0)
+	if err != nil || len(audit) != 1 || audit[0].Object != string(box) || audit[0].Address != "127.0.0.1" {
+		t.Errorf("audit: %+v %v", audit, err)
+	}
+	if err := rc.DeleteApp(ctx, applied.Key); err != nil {
+		t.Fatal(err)
+	}
+	s.await("nothing is left", s.ready(0))
+}
+
+// watchReady follows a watch until both instances are ready.
+func (s *site) watchReady(c *api.Client) (web, box skerry.InstanceID) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
+	defer cancel()
+	err := c.Watch(ctx, api.WatchFilter{App: "shop"}, func(m api.WatchMessage) error {
+		if i := m.Instance; i != nil && i.State == skerry.Running && skerry.HasCondition(i.Conditions, skerry.Ready) {
+			if i.Service.Service == "web" {
+				web = i.ID
+			} else {
+				box = i.ID
+			}
+		}
+		if web != "" && box != "" {
+			return io.EOF
+		}
+		return nil
+	})
+	if err != io.EOF {
+		s.dump()
+		s.t.Fatal(err)
+	}
+	return web, box
+}
+
+// tlsTransport sends requests without a token.
+type tlsTransport struct{}
+
+func (*tlsTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	t := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}
+	return t.RoundTrip(r)
+}
+
+// TestStalledLogReader has a reader of a busy log stop reading: heartbeats, other logs and commands go on.
+func TestStalledLogReader(t *testing.T) {
+	s := newSite(t)
+	a, rc := s.serve("root", s.Root, s.Root.Store)
+	ctx := t.Context()
+	noisy := `
+apiVersion: skerry/v1
+kind: Application
+metadata: {name: noisy}
+spec:
+  services:
+  - name: shout
+    runtime: native
+    command: [/bin/sh, -c, 'i=0; while :; do i=$((i+1)); printf "%0900d\n" $i; done']
+    resources: {cpu: 0.3, memory: 64Mi}
+`
+	if _, err := rc.Apply(ctx, []byte(noisy), api.ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.await("it runs", s.ready(1))
+	id := s.only().ID
+
+	tk, err := a.People.Login(ctx, auth.AdminUser, s.adminPassword("root"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, _ := url.Parse(a.URL())
+	for range 3 {
+		raw, err := (&net.Dialer{}).DialContext(ctx, "tcp", u.Host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer raw.Close()
+		raw.(*net.TCPConn).SetReadBuffer(4096)
+		conn := tls.Client(raw, &tls.Config{InsecureSkipVerify: true})
+		fmt.Fprintf(conn, "GET /v1/instances/%s/logs?follow=true HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", id, tk.Access)
+		head := make([]byte, 15)
+		if _, err := io.ReadFull(conn, head); err != nil || !strings.HasPrefix(string(head), "HTTP/1.1 200") {
+			t.Fatalf("%q %v", head, err)
+		}
+		// and never reads again
+	}
+	// Follow another copy until more has gone by than all buffers on the way can hold.
+	bytes := 0
+	err = rc.Logs(ctx, id, api.LogOptions{Follow: true, Tail: 1}, func(l api.LogLine) error {
+		if bytes += len(l.Line); bytes > 16<<20 {
+			return io.EOF
+		}
+		return nil
+	})
+	if err != io.EOF {
+		t.Fatal(err)
+	}
+	worker := func() skerry.WorkerView {
+		list, err := s.Cluster.Workers(ctx)
+		if err != nil || len(list) != 1 {
+			t.Fatalf("%+v %v", list, err)
+		}
+		return list[0]
+	}
+	since := worker().Since
+	for range 2 {
+		last := worker().ReportAt
+		s.await("a report comes", func() bool { return worker().ReportAt.After(last) })
+	}
+	if w := worker(); !w.Connected || !w.Since.Equal(since) {
+		t.Errorf("the worker's link was lost: %+v", w)
+	}
+	if n := len(s.Cluster.Journal().List(0, func(e *skerry.Event) bool {
+		return strings.Contains(e.Reason, "Disconnected") || strings.Contains(e.Reason, "Suspect")
+	})); n != 0 {
+		t.Errorf("%d times a link was in doubt", n)
+	}
+	if err := rc.DeleteApp(ctx, skerry.AppKey{Namespace: "default", Name: "noisy"}); err != nil {
+		t.Fatal(err)
+	}
+	s.await("nothing is left", s.ready(0))
+}
+
+func (s *site) adminPassword(name string) string {
+	s.t.Helper()
+	data, err := os.ReadFile(filepath.Join(s.dir, name+"-api", node.AdminPasswordFile))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return strings.TrimSpace(string(data))
+}
