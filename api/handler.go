@@ -154,6 +154,7 @@ type call struct {
 	object    string
 	audit     bool
 	code      skerry.Code
+	ctx       context.Context // of a stream: it ends with the user's session
 }
 
 type callKey struct{}
@@ -241,7 +242,7 @@ func (h *Handler) done(c *call, r *http.Request, status int, took time.Duration)
 	if status == 0 {
 		status = http.StatusOK
 	}
-	h.meter.request(c.operation, status, took)
+	h.meter.request(c.operation, status, took, c.ctx != nil)
 	user, token := "", ""
 	if c.who != nil {
 		user, token = c.who.User, c.who.Token

@@ -2,31 +2,102 @@ package api
 
 import (
 	"fmt"
+	"io"
 	"net/http"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/VictoriaMetrics/metrics"
 )
 
-// meter counts requests.
-type meter struct{ set *metrics.Set }
+// meter counts requests. The histogram is our own, because dashboards and alerts expect Prometheus' cumulative buckets.
+type meter struct {
+	mu       sync.Mutex
+	requests map[requestKey]int64
+	took     map[string]*durations
+}
 
-func newMeter() *meter { return &meter{metrics.NewSet()} }
+type requestKey struct {
+	operation string
+	status    int
+}
 
-func (m *meter) request(operation string, status int, took time.Duration) {
-	m.set.GetOrCreateCounter(fmt.Sprintf(`skerry_api_requests_total{operation=%q,status="%d"}`, operation, status)).Inc()
-	m.set.GetOrCreateHistogram(fmt.Sprintf(`skerry_api_request_duration_seconds{operation=%q}`, operation)).Update(took.Seconds())
+// buckets are the upper bounds of durations in seconds.
+var buckets = [...]float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10}
+
+type durations struct {
+	count [len(buckets) + 1]int64 // by the first bound that holds; the last is for the rest
+	sum   float64
+}
+
+func newMeter() *meter {
+	return &meter{requests: map[requestKey]int64{}, took: map[string]*durations{}}
+}
+
+// request counts a request. The operations are those of the table, so the maps stay small.
+func (m *meter) request(operation string, status int, took time.Duration, stream bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.requests[requestKey{operation, status}]++
+	if stream {
+		return // how long somebody watched says nothing of the server
+	}
+	d := m.took[operation]
+	if d == nil {
+		d = &durations{}
+		m.took[operation] = d
+	}
+	i, _ := slices.BinarySearch(buckets[:], took.Seconds())
+	d.count[i]++
+	d.sum += took.Seconds()
+}
+
+func (m *meter) write(w io.Writer) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	keys := make([]requestKey, 0, len(m.requests))
+	for k := range m.requests {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b requestKey) int {
+		if n := strings.Compare(a.operation, b.operation); n != 0 {
+			return n
+		}
+		return a.status - b.status
+	})
+	fmt.Fprint(w, "# HELP skerry_api_requests_total Requests by operation and status.\n# TYPE skerry_api_requests_total counter\n")
+	for _, k := range keys {
+		fmt.Fprintf(w, "skerry_api_requests_total{operation=%q,status=\"%d\"} %d\n", k.operation, k.status, m.requests[k])
+	}
+	names := make([]string, 0, len(m.took))
+	for k := range m.took {
+		names = append(names, k)
+	}
+	slices.Sort(names)
+	const name = "skerry_api_request_duration_seconds"
+	fmt.Fprintf(w, "# HELP %s Time to answer, streams left out.\n# TYPE %s histogram\n", name, name)
+	for _, o := range names {
+		d, n := m.took[o], int64(0)
+		for i, le := range buckets {
+			n += d.count[i]
+			fmt.Fprintf(w, "%s_bucket{operation=%q,le=\"%g\"} %d\n", name, o, le, n)
+		}
+		n += d.count[len(buckets)]
+		fmt.Fprintf(w, "%s_bucket{operation=%q,le=\"+Inf\"} %d\n%s_sum{operation=%q} %g\n%s_count{operation=%q} %d\n", name, o, n, name, o, d.sum, name, o, n)
+	}
 }
 
 func (h *Handler) serveMetrics(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	h.opt.Backend.WriteMetrics(r.Context(), w)
-	fmt.Fprintf(w, "skerry_build_info{version=%q,role=%q,name=%q} 1\n", h.opt.Version, h.opt.Backend.Tier(), h.opt.Backend.Name())
-	fmt.Fprintf(w, "skerry_uptime_seconds %.3f\n", time.Since(h.opt.Backend.Started()).Seconds())
+	fmt.Fprintf(w, "# HELP skerry_build_info The program.\n# TYPE skerry_build_info gauge\nskerry_build_info{version=%q,role=%q,name=%q} 1\n", h.opt.Version, h.opt.Backend.Tier(), h.opt.Backend.Name())
+	fmt.Fprintf(w, "# HELP skerry_start_time_seconds When the role was started.\n# TYPE skerry_start_time_seconds gauge\nskerry_start_time_seconds %d\n", h.opt.Backend.Started().Unix())
 	h.limits.mu.Lock()
 	open := h.limits.open
 	h.limits.mu.Unlock()
-	fmt.Fprintf(w, "skerry_api_streams %d\n", open)
-	h.meter.set.WritePrometheus(w)
+	fmt.Fprintf(w, "# HELP skerry_api_streams Logs, terminals, forwards and watches that are open.\n# TYPE skerry_api_streams gauge\nskerry_api_streams %d\n", open)
+	h.meter.write(w)
 	metrics.WriteProcessMetrics(w)
 }

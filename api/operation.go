@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -130,10 +131,38 @@ func (h *Handler) enter(c *call, r *http.Request, o *operation) (release func(),
 	if err := h.authorise(r.Context(), c.who, o, r); err != nil {
 		return nil, err
 	}
-	if o.Stream {
-		return h.limits.stream(c.who.User)
+	if !o.Stream {
+		return func() {}, nil
 	}
-	return func() {}, nil
+	free, err := h.limits.stream(c.who.User)
+	if err != nil {
+		return nil, err
+	}
+	stop := h.guard(c, r)
+	return func() { stop(); free() }, nil
+}
+
+// guard ends a stream when its user's session has ended or its access token was taken back.
+func (h *Handler) guard(c *call, r *http.Request) (stop func()) {
+	ctx, cancel := context.WithCancel(r.Context())
+	c.ctx = ctx
+	t := time.NewTicker(h.opt.Heartbeat)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer t.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-t.C:
+				if !h.opt.People.Alive(c.who) {
+					cancel()
+				}
+			}
+		}
+	}()
+	return func() { cancel(); <-done }
 }
 
 func pathObject(r *http.Request) string {

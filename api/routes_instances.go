@@ -30,6 +30,9 @@ func (h *Handler) pass(id, rest string) *stream {
 		clear := http.NewResponseController(w)
 		clear.SetReadDeadline(time.Time{}) // streams live as long as both ends want
 		clear.SetWriteDeadline(time.Time{})
+		if ctx := callOf(r.Context()).ctx; ctx != nil {
+			r = r.WithContext(ctx)
+		}
 		h.opt.Backend.ServeInstance(w, r, skerry.InstanceID(id), rest)
 	}}
 }

@@ -45,7 +45,7 @@ func NewServer(h *Handler, l Listen) (*Server, error) {
 		return nil, errors.New("certificate and key are needed together")
 	}
 	s := &Server{h: h, l: l}
-	s.http = &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: maxHeader,
+	s.http = &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: maxHeader,
 		ErrorLog: slog.NewLogLogger(h.opt.Log.Handler(), slog.LevelDebug),
 		// Terminals and forwards take a connection over, which HTTP/2 does not have.
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){}}

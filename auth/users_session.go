@@ -324,6 +324,26 @@ func (p *People) Authenticate(token string) (*Principal, error) {
 	return &Principal{User: u.Name, Session: s.ID, Grants: u.Grants}, nil
 }
 
+// Alive tells whether what a principal came with still holds: the session or the access token, and the user.
+func (p *People) Alive(who *Principal) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	u := p.users[who.User]
+	if u == nil || u.Disabled {
+		return false
+	}
+	if who.Session != "" {
+		s := p.sessions[who.Session]
+		return s != nil && s.alive(p.cfg.Now())
+	}
+	for _, t := range p.access {
+		if t.User == who.User && t.Name == who.Token {
+			return t.Expires.IsZero() || p.cfg.Now().Before(t.Expires)
+		}
+	}
+	return who.Token == ""
+}
+
 // AuthenticateBasic is for clients that know nothing but user and password, such as those of image registries. The
 // password may be an access token or a login's bearer token of that user.
 func (p *People) AuthenticateBasic(ctx context.Context, user, password, addr string) (*Principal, error) {

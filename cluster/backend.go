@@ -38,7 +38,10 @@ func (s *Server) Apps(ctx context.Context) ([]skerry.AppView, error) {
 // App shows one application; the manifest is there for the site's own.
 func (s *Server) App(ctx context.Context, key skerry.AppKey) (skerry.AppView, error) {
 	return view(ctx, s, func(c *Core) (skerry.AppView, error) {
-		for _, v := range c.AppViews(true) {
+		if a := c.Apps.App(key); a != nil {
+			return c.Apps.View(a, "cluster", true), nil
+		}
+		for _, v := range c.rootApps() {
 			if v.Key == key {
 				return v, nil
 			}
