@@ -209,6 +209,9 @@ func (c *command) exec() *cobra.Command {
 				return err
 			}
 			argv := args[1:]
+			if argv[0] == "--" && len(argv) > 1 {
+				argv = argv[1:]
+			}
 			if argv[0] == "skerry" {
 				argv = append([]string{l.Binary}, argv[1:]...) // the program that made the lab
 			}

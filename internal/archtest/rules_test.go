@@ -69,7 +69,7 @@ var imports = map[string]string{
 	"internal/archtest":   "",
 
 	// programs of their own
-	"examples/...": "",
+	"examples/...": "examples/shop/endpoints",
 	"scripts/...":  "",
 }
 
