@@ -252,21 +252,3 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 	}
 	return t, nil
 }
-
-// Transport gives a transport that sends the user's token with each request to the server, and nothing elsewhere. With
-// the server as artifact.Source.BaseURL it pushes to and pulls from the built-in registry.
-func (c *Client) Transport() http.RoundTripper { return signing{c} }
-
-type signing struct{ c *Client }
-
-// RoundTrip implements http.RoundTripper. The body is sent once, so a token that is about to expire is refreshed before.
-func (t signing) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.URL.Host != t.c.base.Host || r.URL.Scheme != t.c.base.Scheme {
-		return nil, skerry.Errorf(skerry.CodeInvalid, "%s is not %s", r.URL.Host, t.c.base.Host)
-	}
-	r = r.Clone(r.Context())
-	if _, err := t.c.sign(r.Context(), r, ""); err != nil {
-		return nil, err
-	}
-	return t.c.http.Transport.RoundTrip(r)
-}
