@@ -77,6 +77,17 @@ func (l *Lab) spawn(host, group string, cmd *exec.Cmd, attr *syscall.SysProcAttr
 	return cmd.Start()
 }
 
+// In runs f on a thread within a host, so that sockets and files that it opens are the host's. They stay so when used from
+// elsewhere.
+func (l *Lab) In(host string, f func() error) error {
+	return onThread(func() error {
+		if err := l.enter(host); err != nil {
+			return err
+		}
+		return f()
+	})
+}
+
 // env is the environment of what runs in a host: the caller's, with settings of Skerry's own.
 func (l *Lab) env(host string) []string {
 	env := slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, "SKERRY_") || strings.HasPrefix(s, "NOTIFY_SOCKET=") })

@@ -1,0 +1,77 @@
+package lab
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+// TestRoles runs the real program in all three roles, kills and restarts them.
+func TestRoles(t *testing.T) {
+	o := options(t)
+	o.Binary = filepath.Join(t.TempDir(), "skerry")
+	build := exec.Command("go", "build", "-o", o.Binary, "skerry.dev/skerry/cmd/skerry")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	l := bring(t, `
+name: NAME
+hosts:
+- {name: r, role: root}
+- {name: site, role: cluster}
+- {name: w1, role: worker, resources: {cpu: 1, memory: 128Mi}, area: here, location: {lat: -1, lon: 2}, labels: {disk: fast}}
+- {name: w2, role: worker}
+links: [{between: [r, site], delay: 5ms}]
+`, o)
+	ctx := t.Context()
+	states := func() map[string]string {
+		t.Helper()
+		st, err := l.Status(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := map[string]string{}
+		for _, h := range st.Hosts {
+			out[h.Name] = h.State()
+		}
+		return out
+	}
+	for name, state := range states() {
+		if state != "connected" {
+			t.Errorf("%s is %s", name, state)
+		}
+	}
+	if err := l.Kill("w1", syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if got := states()["w1"]; got != "stopped" {
+		t.Error(got)
+	}
+	if err := l.Kill("w1", syscall.SIGKILL); err == nil {
+		t.Error("a role that does not run was killed")
+	}
+	if err := l.Start(ctx, "w1"); err != nil { // its identity is kept: it needs no second token
+		t.Fatal(err)
+	}
+	if err := l.Await(ctx, "w1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.PowerOff(ctx, "w2"); err != nil {
+		t.Fatal(err)
+	}
+	if got := states()["w2"]; got != "off" {
+		t.Error(got)
+	}
+	if err := l.Start(ctx, "w2"); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Await(ctx, "w2"); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Start(ctx, "w2"); err == nil {
+		t.Error("a role was started twice")
+	}
+}
