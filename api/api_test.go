@@ -20,7 +20,7 @@ type site struct {
 	API  *node.API
 	URL  string
 	Dir  string
-	Root *node.Root
+	Root *node.Root // nil at a cluster
 }
 
 func logger(t *testing.T) *slog.Logger {
@@ -68,6 +68,26 @@ func newRootWith(t *testing.T, l api.Limits) *site {
 	ready := make(chan *node.API, 1)
 	background(t, func(ctx context.Context) error {
 		return node.ServeAPI(ctx, s.Root, s.Root.Store, node.APIConfig{Dir: s.Dir, Limits: l, Listen: api.Listen{Addr: "127.0.0.1:0"}, Log: logger(t)}, func(a *node.API) { ready <- a })
+	})
+	s.API = <-ready
+	s.URL = s.API.URL()
+	return s
+}
+
+// newCluster starts a cluster of its own.
+func newCluster(t *testing.T) *site {
+	t.Helper()
+	s := &site{t: t, Dir: t.TempDir()}
+	c, err := node.OpenCluster(t.Context(), node.ClusterConfig{Common: node.Common{Dir: s.Dir, StoreURL: "memory:", Log: logger(t)}, Link: "127.0.0.1:0", Standalone: true,
+		Join: node.Join{Name: "harbour"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	background(t, c.Run)
+	ready := make(chan *node.API, 1)
+	background(t, func(ctx context.Context) error {
+		return node.ServeAPI(ctx, c, c.Store, node.APIConfig{Dir: s.Dir, Limits: api.Limits{UserRate: -1, AddressRate: -1}, Listen: api.Listen{Addr: "127.0.0.1:0"}, Log: logger(t)}, func(a *node.API) { ready <- a })
 	})
 	s.API = <-ready
 	s.URL = s.API.URL()

@@ -20,6 +20,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/internal/node"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -100,7 +101,11 @@ func (s *site) raw(method, path, bearer, contentType string, body io.Reader) (*h
 
 // TestScopesAreEnforced asks every operation as every role, over HTTPS.
 func TestScopesAreEnforced(t *testing.T) {
-	s := newRoot(t)
+	t.Run("root", func(t *testing.T) { scopesAreEnforced(t, newRoot(t), skerry.TierRoot) })
+	t.Run("cluster", func(t *testing.T) { scopesAreEnforced(t, newCluster(t), skerry.TierCluster) })
+}
+
+func scopesAreEnforced(t *testing.T, s *site, tier skerry.Tier) {
 	admin := s.admin()
 	tokens := map[auth.Role]string{}
 	for _, r := range auth.Roles() {
@@ -134,9 +139,9 @@ func TestScopesAreEnforced(t *testing.T) {
 			got := ask(tokens[r])
 			allowed := o.Scope == auth.ScopeSelf || r.Has(o.Scope)
 			switch {
-			case o.At == skerry.TierCluster:
+			case o.At != "" && o.At != tier:
 				if got != 421 {
-					t.Errorf("%s as %s at the root: %d", o.ID, r, got)
+					t.Errorf("%s as %s at the wrong tier: %d", o.ID, r, got)
 				}
 			case allowed && (got == 401 || got == 403), !allowed && got != 403:
 				t.Errorf("%s as %s: %d", o.ID, r, got)
@@ -273,6 +278,27 @@ func TestOtherOrganisationsAreNotThere(t *testing.T) {
 	_, err = admin.CreateUser(ctx, "op", "a long password", []auth.Grant{{Role: auth.RoleOperator, Org: auth.Any, Cluster: auth.Any}})
 	must(t, err)
 	want("an operator deletes", s.client("op", "a long password").DeleteApp(ctx, res.Key), skerry.CodeForbidden)
+}
+
+// TestGrantsForOneCluster shows a developer who has a role at one cluster only.
+func TestGrantsForOneCluster(t *testing.T) {
+	s := newCluster(t)
+	admin := s.admin()
+	for name, cluster := range map[string]string{"here": "harbour", "there": "hill", "anywhere": auth.Any} {
+		_, err := admin.CreateUser(t.Context(), name, "a long password", []auth.Grant{{Role: auth.RoleDeveloper, Org: node.DefaultOrg, Cluster: cluster}})
+		must(t, err)
+		c := s.client(name, "a long password")
+		_, err = c.Apply(t.Context(), []byte(shop), api.ApplyOptions{DryRun: true})
+		if allowed := name != "there"; (err == nil) != allowed || err != nil && skerry.AsError(err).Code != skerry.CodeNotFound {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := c.Workers(t.Context()); skerry.AsError(err).Code != skerry.CodeForbidden {
+			t.Errorf("%s sees workers: %v", name, err)
+		}
+	}
+	if list, err := admin.Apps(t.Context(), ""); err != nil || len(list) != 0 {
+		t.Errorf("a dry run left something: %+v %v", list, err)
+	}
 }
 
 func TestOpenAPIDocument(t *testing.T) {
