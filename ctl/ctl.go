@@ -61,6 +61,10 @@ type Options struct {
 	Version string
 	// LocalToken asks the role that runs on a data directory for a join token; nil: there is no such way.
 	LocalToken func(ctx context.Context, data string, q TokenRequest) (Token, error)
+	// Checks are those of this machine that only the roles know how to make.
+	Checks func(ctx context.Context, data string) []Check
+	// Roles run a role; that of the worker gets hold and unhold beside.
+	Roles []*cobra.Command
 }
 
 // New makes the command tree of the client.
@@ -76,17 +80,30 @@ func New(o Options) *cobra.Command {
 	root.SetHelpCommandGroupID(groupOperate)
 	root.SetCompletionCommandGroupID(groupOperate)
 	a := &app{opt: o}
-	addGroup(root, groupOperate, []*cobra.Command{a.tokenCommand()})
+	root.PersistentFlags().StringVar(&a.contextName, "context", "", "context to use in place of the current one")
+	root.PersistentFlags().StringVarP(&a.space, "namespace", "n", "", "namespace of what is named without one")
+	root.RegisterFlagCompletionFunc("context", completeContexts)
+	root.RegisterFlagCompletionFunc("namespace", a.completeKind("namespace"))
+	addGroup(root, groupApps, []*cobra.Command{a.applyCommand(), a.deployCommand(), a.getCommand(), a.describeCommand(), a.logsCommand(), a.execCommand(),
+		a.forwardCommand(), a.scaleCommand(), a.restartCommand(), a.deleteCommand(), a.explainCommand(), a.eventsCommand(), a.waitCommand(), a.topCommand(), a.imageCommand()})
+	addGroup(root, groupPeople, []*cobra.Command{a.loginCommand(), a.logoutCommand(), a.whoamiCommand(), a.passwdCommand(), a.contextCommand(),
+		a.userCommand(), a.orgCommand(), a.namespaceCommand(), a.accessTokenCommand()})
+	addGroup(root, groupOperate, []*cobra.Command{a.tokenCommand(), a.memberCommand(), a.doctorCommand(), a.versionCommand()})
+	for _, c := range o.Roles {
+		if c.Name() == "worker" {
+			c.AddCommand(a.holdCommands()...)
+		}
+	}
+	addGroup(root, groupRoles, o.Roles)
 	return root
 }
 
 // app is what the commands of one tree share.
 type app struct {
-	opt Options
+	opt         Options
+	contextName string // --context
+	space       string // --namespace
 }
-
-// Roles adds the commands that run a role.
-func Roles(root *cobra.Command, list ...*cobra.Command) { addGroup(root, groupRoles, list) }
 
 // Operate adds commands that look after a machine.
 func Operate(root *cobra.Command, list ...*cobra.Command) { addGroup(root, groupOperate, list) }

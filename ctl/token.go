@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/api"
 )
 
 // TokenRequest asks for a join token.
@@ -26,7 +27,7 @@ type Token struct {
 
 func (a *app) tokenCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "token", Short: "Make and withdraw tokens with which clusters and workers join"}
-	cmd.AddCommand(a.tokenCreate())
+	cmd.AddCommand(a.tokenCreate(), a.listOf("tokens", "List the tokens"), a.removeOf("token", "delete ID...", "Withdraw tokens; whoever joined with one stays"))
 	return cmd
 }
 
@@ -50,10 +51,7 @@ directory. Else the server of the context is asked.`,
 				return skerry.Errorf(skerry.CodeInvalid, "--role %q is not a role that joins", role).WithHint("use cluster or worker")
 			}
 			q.TTL = skerry.Duration(ttl)
-			if data == "" {
-				return skerry.Errorf(skerry.CodeUnsupported, "name the data directory of the role with --data")
-			}
-			t, err := a.opt.LocalToken(cmd.Context(), data, q)
+			t, err := a.makeToken(cmd, data, q)
 			if err != nil {
 				return err
 			}
@@ -67,4 +65,18 @@ directory. Else the server of the context is asked.`,
 	cmd.Flags().BoolVar(&q.Replace, "replace", false, "let it take the name from a device that has it, for one that was installed anew")
 	cmd.Flags().StringVar(&data, "data", "", "data directory of a role that runs on this machine")
 	return cmd
+}
+
+// makeToken asks the role on this machine, or the server of the context.
+func (a *app) makeToken(cmd *cobra.Command, data string, q TokenRequest) (Token, error) {
+	if data != "" {
+		return a.opt.LocalToken(cmd.Context(), data, q)
+	}
+	c, err := a.client()
+	if err != nil {
+		return Token{}, err
+	}
+	defer c.Close()
+	t, err := c.CreateJoinToken(cmd.Context(), api.JoinTokenRequest{Role: q.Role, Name: q.Name, TTL: q.TTL, Replace: q.Replace})
+	return Token{Token: t.Text, ID: t.ID, Expires: t.Expires}, err
 }

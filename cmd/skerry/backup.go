@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -24,21 +23,22 @@ import (
 // completeTrailer ends a backup that went well; without it the connection broke.
 const completeTrailer = "Skerry-Backup"
 
-type backupRequest struct {
-	Passphrase string   `json:"passphrase,omitempty"`
-	Recipients []string `json:"recipients,omitempty"`
+// secret is what a backup is encrypted with.
+type secret struct {
+	passphrase string
+	recipients []string
 }
 
-func (q *backupRequest) recipients() ([]age.Recipient, error) {
-	if q.Passphrase != "" {
-		r, err := store.PassphraseRecipient(q.Passphrase)
+func (q *secret) to() ([]age.Recipient, error) {
+	if q.passphrase != "" {
+		r, err := store.PassphraseRecipient(q.passphrase)
 		if err != nil {
 			return nil, skerry.Errorf(skerry.CodeInvalid, "%w", err)
 		}
 		return []age.Recipient{r}, nil
 	}
 	var out []age.Recipient
-	for _, s := range q.Recipients {
+	for _, s := range q.recipients {
 		r, err := age.ParseX25519Recipient(s)
 		if err != nil {
 			return nil, skerry.Errorf(skerry.CodeInvalid, "recipient %q: %w", s, err).WithHint("write a public key of age, which begins with age1")
@@ -49,20 +49,11 @@ func (q *backupRequest) recipients() ([]age.Recipient, error) {
 }
 
 func (p *parentLocal) backup(w http.ResponseWriter, r *http.Request) {
-	var q backupRequest
-	if err := json.NewDecoder(io.LimitReader(r.Body, 1<<16)).Decode(&q); err != nil {
-		answer(w, nil, skerry.Errorf(skerry.CodeInvalid, "%w", err))
-		return
-	}
-	to, err := q.recipients()
-	if err != nil {
-		answer(w, nil, err)
-		return
-	}
+	// The other end encrypts: the passphrase's key costs more memory than the role has.
 	w.Header().Set("Trailer", completeTrailer)
 	w.Header().Set("Content-Type", "application/octet-stream")
 	result := "complete"
-	if err := store.Backup(r.Context(), p.store, w, to...); err != nil {
+	if err := store.Dump(r.Context(), p.store, w); err != nil {
 		result = err.Error()
 	}
 	w.Header().Set(completeTrailer, result)
@@ -103,14 +94,14 @@ func backupCommand() *cobra.Command {
 A role that runs is saved as it is at one moment, without being stopped. Images and what runs are not part of it.`,
 		Example: "  skerry backup --data /var/lib/skerry/root root.backup\n  skerry backup --store etcd://127.0.0.1:2379/skerry --to age1… root.backup",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			q := backupRequest{Recipients: to}
+			q := secret{recipients: to}
 			if len(to) == 0 {
 				var err error
-				if q.Passphrase, err = sec.get(cmd, true); err != nil {
+				if q.passphrase, err = sec.get(cmd, true); err != nil {
 					return err
 				}
 			}
-			if _, err := q.recipients(); err != nil {
+			if _, err := q.to(); err != nil {
 				return err
 			}
 			n, err := writeFile(args[0], cmd.OutOrStdout(), func(w io.Writer) error { return backup(cmd.Context(), data, storeURL, q, w) })
@@ -138,12 +129,23 @@ func openStore(ctx context.Context, data, url string) (store.Store, error) {
 	return store.Open(ctx, url, store.Options{})
 }
 
-func backup(ctx context.Context, data, url string, q backupRequest, w io.Writer) error {
+func backup(ctx context.Context, data, url string, q secret, w io.Writer) error {
 	if url == "" {
-		resp, err := dialLocal(ctx, data, "POST", "/backup", q)
+		resp, err := dialLocal(ctx, data, "POST", "/backup", nil)
 		if err == nil {
 			defer resp.Body.Close()
-			if _, err := io.Copy(w, resp.Body); err != nil {
+			to, err := q.to()
+			if err != nil {
+				return err
+			}
+			enc, err := age.Encrypt(w, to...)
+			if err != nil {
+				return fmt.Errorf("backup: %w", err)
+			}
+			if _, err := io.Copy(enc, resp.Body); err != nil {
+				return fmt.Errorf("backup: %w", err)
+			}
+			if err := enc.Close(); err != nil {
 				return fmt.Errorf("backup: %w", err)
 			}
 			if t := resp.Trailer.Get(completeTrailer); t != "complete" {
@@ -163,7 +165,7 @@ func backup(ctx context.Context, data, url string, q backupRequest, w io.Writer)
 		return err
 	}
 	defer st.Close()
-	to, err := q.recipients()
+	to, err := q.to()
 	if err != nil {
 		return err
 	}

@@ -186,7 +186,7 @@ func (p *parentLocal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (p *parentLocal) status() status {
-	st := status{Role: p.role, Name: p.name, Version: version, Pid: os.Getpid(), Ready: true, API: p.api.url()}
+	st := status{Role: p.role, Name: p.name, Version: version, Pid: os.Getpid(), Ready: true, API: p.api.url(), Pin: p.authority.CAPin()}
 	if err := p.ready(); err != nil {
 		st.Ready, st.Why = false, err.Error()
 	}

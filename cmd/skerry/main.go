@@ -30,9 +30,10 @@ func main() {
 
 // commands is the whole command tree.
 func commands() *cobra.Command {
-	root := ctl.New(ctl.Options{Version: version, LocalToken: localToken})
-	ctl.Roles(root, rootCommand(), clusterCommand(), workerCommand(), upCommand())
+	root := ctl.New(ctl.Options{Version: version, LocalToken: localToken, Checks: machineChecks,
+		Roles: []*cobra.Command{rootCommand(), clusterCommand(), workerCommand(), upCommand()}})
 	ctl.Operate(root, backupCommand(), restoreCommand())
+	ctl.Operate(root, extraCommands()...)
 	ctl.Operate(root, labCommands()...)
 	return root
 }

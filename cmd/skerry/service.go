@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"runtime/debug"
-	"strconv"
 	"strings"
 )
 
@@ -135,11 +134,4 @@ func frugal(gcPercent int, softLimit int64) {
 	if os.Getenv("GOMEMLIMIT") == "" && softLimit > 0 {
 		debug.SetMemoryLimit(softLimit)
 	}
-}
-
-func portOf(addr net.Addr) string {
-	if t, ok := addr.(*net.TCPAddr); ok {
-		return strconv.Itoa(t.Port)
-	}
-	return ""
 }

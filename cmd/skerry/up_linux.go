@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/ctl"
 	"skerry.dev/skerry/internal/node"
 )
 
@@ -26,7 +28,8 @@ func upCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "up", Short: "Run root, cluster and worker in one process", Args: cobra.NoArgs,
 		Long: `Run root, a cluster named local and a worker in one process: all of Skerry on one machine. The roles join by themselves
-and listen on loopback, unless told otherwise. A context named local is added to the client's configuration.
+and listen on loopback, unless told otherwise. Contexts named local and local-site are added to the client's
+configuration, for the root and the cluster.
 
 Every flag may also be given as an environment variable: --data is SKERRY_DATA.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -54,7 +57,7 @@ Every flag may also be given as an environment variable: --data is SKERRY_DATA.`
 	fs.StringVar(&f.clusterLink, "cluster-link", "127.0.0.1:7444", "address on which further workers connect")
 	fs.StringVar(&f.clusterAPI, "cluster-api", "127.0.0.1:7481", "address on which the site's operator is served; empty for none")
 	fs.StringVar(&f.admission, "admission", "", "file with the site's admission policy (default: the organisation default is trusted)")
-	fs.StringVar(&f.contextName, "context", "local", "name of the client's context; empty adds none")
+	fs.StringVar(&f.contextName, "add-context", "local", "name of the client's context to add, beside NAME-site for the cluster; empty adds none")
 	fs.StringVar(&f.worker.join.name, "name", "", "name of the worker (default the host name)")
 	f.shared.api.add(fs, "127.0.0.1:7480")
 	f.shared.addShared(fs)
@@ -129,7 +132,47 @@ func tokenIfNeeded(ctx context.Context, data string, a *auth.Authority, tier ske
 	return text, err
 }
 
-// welcome tells how to go on.
+// welcome adds contexts for the two servers and tells how to go on.
 func (f *upFlags) welcome(cmd *cobra.Command, r *node.Root, k *node.Cluster, root, site *apiFlags) error {
+	if root.served == "" {
+		return nil
+	}
+	out := cmd.OutOrStdout()
+	password := filepath.Join(f.data, "root", node.AdminPasswordFile)
+	login := "skerry login --server " + root.served + " --ca-pin " + r.Authority().CAPin()
+	if f.contextName != "" {
+		if err := f.addContexts(r, k, root, site); err != nil {
+			return err
+		}
+		login = "skerry login --context " + f.contextName
+	}
+	fmt.Fprintf(out, "Skerry runs. Log in:\n\n  %s --user admin --password-file %s\n\n", login, password)
+	if f.contextName != "" && site.served != "" {
+		fmt.Fprintf(out, "The site's own server, which knows workers and addresses:\n\n  skerry login --context %s-site --user admin --password-file %s\n\n",
+			f.contextName, filepath.Join(f.data, "cluster", node.AdminPasswordFile))
+	}
 	return nil
+}
+
+// addContexts adds or renews the contexts; logins that are still good stay.
+func (f *upFlags) addContexts(r *node.Root, k *node.Cluster, root, site *apiFlags) error {
+	path, err := ctl.ConfigPath()
+	if err != nil {
+		return err
+	}
+	return ctl.UpdateConfig(path, func(c *ctl.Config) error {
+		put := func(name, server, pin string) {
+			if old := c.Find(name); old == nil || old.Server != server || old.CAPin != pin {
+				c.Put(&ctl.Context{Name: name, Server: server, CAPin: pin})
+			}
+		}
+		put(f.contextName, root.served, r.Authority().CAPin())
+		if site.served != "" {
+			put(f.contextName+"-site", site.served, k.Authority().CAPin())
+		}
+		if c.Current == "" {
+			c.Current = f.contextName
+		}
+		return nil
+	})
 }

@@ -85,9 +85,7 @@ func startWorker(ctx context.Context, s *service, cfg node.WorkerConfig, http st
 		return nil, err
 	}
 	if http != "" {
-		if err := startWorkerHTTP(s, w, cfg.Log, http); err != nil {
-			return nil, err
-		}
+		s.start(part{"health", func(ctx context.Context) error { return w.ServeHealth(ctx, http) }})
 	}
 	return &startedWorker{w, cfg.Join.Name}, startLocal(s, cfg.Dir, cfg.Log, &workerLocal{name: cfg.Join.Name, w: w})
 }

@@ -1,0 +1,198 @@
+package ctl
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/apps"
+)
+
+// waitFlags say whether and how long to wait for what was asked.
+type waitFlags struct {
+	noWait  bool
+	wait    bool // the default; there for scripts that want to say it
+	timeout time.Duration
+}
+
+func (f *waitFlags) add(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&f.wait, "wait", true, "wait until everything is ready, and show how it comes about")
+	cmd.Flags().BoolVar(&f.noWait, "no-wait", false, "return as soon as it is accepted")
+	f.timeout = 2 * time.Minute
+	cmd.Flags().Var(spanValue{&f.timeout}, "timeout", "how long to wait")
+}
+
+func (f *waitFlags) waits() bool { return f.wait && !f.noWait }
+
+const exitHelp = `
+Exits with 0 when all is ready, with 2 when it is accepted but some instance found no place in time (it is still looked
+for), and with 1 for an error. Ctrl-C ends the view, not the deployment.`
+
+func (a *app) applyCommand() *cobra.Command {
+	var files []string
+	var o api.ApplyOptions
+	var w waitFlags
+	var output string
+	var expect uint64
+	cmd := &cobra.Command{Use: "apply -f FILE", Short: "Create applications, or change them to what manifests say", Args: cobra.NoArgs,
+		Long:    "Create applications, or change them to what manifests say. FILE is a file, a folder, or - for standard input; a file may hold\nseveral manifests, separated by ---.\n" + exitHelp,
+		Example: "  skerry apply -f shop.yaml\n  skerry apply -f . --no-wait\n  skerry apply -f shop.yaml --register && skerry deploy shop",
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, _ []string) error {
+			o.Expect = skerry.Generation(expect)
+			docs, err := readDocuments(files, cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
+			return a.apply(cmd, c, docs, o, &w, output)
+		})}
+	fs := cmd.Flags()
+	fs.StringSliceVarP(&files, "file", "f", nil, "file, folder or - for standard input; may be repeated")
+	fs.BoolVar(&o.Register, "register", false, "store only; `skerry deploy` deploys later")
+	fs.BoolVar(&o.DryRun, "dry-run", false, "check only; change nothing")
+	fs.Uint64Var(&expect, "expect-generation", 0, "refuse if the application is not at this generation")
+	outputFlag(cmd, &output)
+	w.add(cmd)
+	return cmd
+}
+
+// appliedDoc is what became of one document.
+type appliedDoc struct {
+	apps.Applied
+	DryRun bool `json:"dryRun,omitempty"`
+}
+
+// apply applies documents one after the other. An error in one does not keep the others back; all are told.
+func (a *app) apply(cmd *cobra.Command, c *api.Client, docs []document, o api.ApplyOptions, w *waitFlags, output string) error {
+	ctx := cmd.Context()
+	var results []appliedDoc
+	var errs []error
+	names := map[skerry.AppKey]string{}
+	for _, d := range docs {
+		if k, err := d.key(a.namespace()); err == nil {
+			if first, twice := names[k]; twice {
+				errs = append(errs, skerry.Errorf(skerry.CodeInvalid, "%s: application %s is already in %s", d.where(), k, first).WithHint("keep one of them"))
+				continue
+			}
+			names[k] = d.where()
+		}
+		res, err := c.Apply(ctx, d.inNamespace(a.namespace()), o)
+		if interrupted(ctx) {
+			return ctx.Err()
+		}
+		if err != nil {
+			errs = append(errs, d.at(err))
+			continue
+		}
+		results = append(results, appliedDoc{res, o.DryRun})
+		for _, warning := range res.Warnings {
+			fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s: %s\n", res.Key.Name, warning)
+		}
+		if output == "" || output == formatTable || output == formatWide {
+			fmt.Fprintf(cmd.OutOrStdout(), "app/%s %s\n", a.short(res.Key), verb(res, o))
+		}
+	}
+	switch output {
+	case formatName:
+		for _, r := range results {
+			fmt.Fprintf(cmd.OutOrStdout(), "app/%s\n", a.short(r.Key))
+		}
+	default:
+		if done, err := printValue(cmd.OutOrStdout(), output, map[string]any{"items": results}); done && err != nil {
+			return err
+		}
+	}
+	if err := joinErrors(cmd, errs); err != nil {
+		return err
+	}
+	if o.Register || o.DryRun || !w.waits() {
+		return nil
+	}
+	var keys []skerry.AppKey
+	for _, r := range results {
+		keys = append(keys, r.Key)
+	}
+	return a.follow(cmd, c, keys, w.timeout, output)
+}
+
+// short leaves the namespace away if it is the one in use.
+func (a *app) short(k skerry.AppKey) string {
+	if k.Namespace == a.namespace() {
+		return k.Name
+	}
+	return k.String()
+}
+
+func verb(r apps.Applied, o api.ApplyOptions) string {
+	v := "changed"
+	switch {
+	case r.Unchanged:
+		v = "unchanged"
+	case r.Created && o.Register:
+		v = "registered"
+	case r.Created:
+		v = "created"
+	}
+	if o.DryRun {
+		return "would be " + v
+	}
+	return fmt.Sprintf("%s, generation %d", v, r.Gen)
+}
+
+// joinErrors tells of all errors but the last, which it gives.
+func joinErrors(cmd *cobra.Command, errs []error) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	for _, err := range errs[:len(errs)-1] {
+		PrintError(cmd.ErrOrStderr(), err)
+	}
+	return errs[len(errs)-1]
+}
+
+func (a *app) deployCommand() *cobra.Command {
+	var w waitFlags
+	cmd := &cobra.Command{Use: "deploy APP...", Short: "Deploy applications that were registered", Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeKind("app"),
+		Long: "Deploy applications that were registered with `skerry apply --register`.\n" + exitHelp,
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			keys, err := a.appKeys(args)
+			if err != nil {
+				return err
+			}
+			for _, k := range keys {
+				res, err := c.Deploy(cmd.Context(), k)
+				if err != nil {
+					return err
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "app/%s %s\n", a.short(k), map[bool]string{true: "was deployed already", false: "deployed"}[res.Unchanged])
+			}
+			if !w.waits() {
+				return nil
+			}
+			return a.follow(cmd, c, keys, w.timeout, "")
+		})}
+	w.add(cmd)
+	return cmd
+}
+
+// appKeys reads names of applications.
+func (a *app) appKeys(args []string) ([]skerry.AppKey, error) {
+	var out []skerry.AppKey
+	for _, s := range args {
+		k, err := skerry.ParseAppKey(trimKind(s, "app"), a.namespace())
+		if err != nil {
+			return nil, skerry.Errorf(skerry.CodeInvalid, "%w", err)
+		}
+		out = append(out, k)
+	}
+	return out, nil
+}
+
+// notPlaced is how a command ends whose instances found no place in time.
+func notPlaced(err error) error { return &exitError{ExitNotPlaced, err} }
+
+// errDone ends a watch that has seen enough.
+var errDone = errors.New("done")

@@ -1,0 +1,374 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/api"
+)
+
+// trimKind takes "app/" and its like away from a name.
+func trimKind(s, kind string) string {
+	head, rest, ok := strings.Cut(s, "/")
+	if r, err := findResource(head); ok && err == nil && r.singular() == kind {
+		return rest
+	}
+	return s
+}
+
+// serviceKey reads APP/SERVICE or NAMESPACE/APP/SERVICE.
+func (a *app) serviceKey(s string) (skerry.ServiceKey, error) {
+	parts := strings.Split(trimKind(s, "service"), "/")
+	k := skerry.ServiceKey{App: skerry.AppKey{Namespace: a.namespace()}}
+	switch len(parts) {
+	case 2:
+		k.App.Name, k.Service = parts[0], parts[1]
+	case 3:
+		k.App.Namespace, k.App.Name, k.Service = parts[0], parts[1], parts[2]
+	default:
+		return k, skerry.Errorf(skerry.CodeInvalid, "%q does not name a service", s).WithHint("write APP/SERVICE, such as shop/front")
+	}
+	for _, p := range []string{k.App.Namespace, k.App.Name, k.Service} {
+		if err := skerry.CheckName(p); err != nil {
+			return k, skerry.Errorf(skerry.CodeInvalid, "%q: %w", s, err)
+		}
+	}
+	return k, nil
+}
+
+func (a *app) completeKind(kind string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		return a.names(cmd.Context(), kind), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+func (a *app) scaleCommand() *cobra.Command {
+	var w waitFlags
+	replicas := -1
+	cmd := &cobra.Command{Use: "scale APP/SERVICE REPLICAS", Short: "Change the number of instances of a service", Args: cobra.RangeArgs(1, 2), ValidArgsFunction: a.completeKind("service"),
+		Long: "Change the number of instances of a service.\n" + exitHelp, Example: "  skerry scale shop/front 3",
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			k, err := a.serviceKey(args[0])
+			if err != nil {
+				return err
+			}
+			if len(args) == 2 {
+				if replicas, err = strconv.Atoi(args[1]); err != nil {
+					return skerry.Errorf(skerry.CodeInvalid, "%q is not a number of instances", args[1])
+				}
+			} else if !cmd.Flags().Changed("replicas") {
+				return skerry.Errorf(skerry.CodeInvalid, "the number of instances is missing").WithHint("write skerry scale %s 3", args[0])
+			}
+			res, err := c.Scale(cmd.Context(), k, replicas)
+			if err != nil {
+				return err
+			}
+			what := "scaled to " + strconv.Itoa(replicas)
+			if res.Unchanged {
+				what = "has " + strconv.Itoa(replicas) + " already"
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "service/%s/%s %s\n", a.short(k.App), k.Service, what)
+			if !w.waits() {
+				return nil
+			}
+			return a.follow(cmd, c, []skerry.AppKey{k.App}, w.timeout, "")
+		})}
+	cmd.Flags().IntVar(&replicas, "replicas", -1, "number of instances, in place of the argument")
+	w.add(cmd)
+	return cmd
+}
+
+func (a *app) restartCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "restart APP[/SERVICE]", Short: "Restart the instances of an application or service, one after the other", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("service"),
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			name := trimKind(args[0], "app")
+			var k skerry.ServiceKey
+			var err error
+			if strings.Contains(trimKind(name, "service"), "/") {
+				k, err = a.serviceKey(name)
+			} else {
+				k.App, err = skerry.ParseAppKey(name, a.namespace())
+				if err != nil {
+					err = skerry.Errorf(skerry.CodeInvalid, "%w", err)
+				}
+			}
+			if err != nil {
+				return err
+			}
+			if _, err := c.Restart(cmd.Context(), k); err != nil {
+				return err
+			}
+			what := "app/" + a.short(k.App)
+			if k.Service != "" {
+				what = "service/" + a.short(k.App) + "/" + k.Service
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s restarts\n", what)
+			return nil
+		})}
+	return cmd
+}
+
+func (a *app) deleteCommand() *cobra.Command {
+	var files []string
+	var wait, missing bool
+	timeout := 2 * time.Minute
+	cmd := &cobra.Command{Use: "delete KIND NAME... | delete -f FILE", Short: "End applications and instances, remove clusters, workers, users and more", Aliases: []string{"rm"}, ValidArgsFunction: a.completeObjects,
+		Long: `Delete things. Applications are ended in whatever state they are. An instance that is deleted is replaced by another, for
+its service wants as many as before. A cluster or worker can be removed when it is not connected; it is then revoked.
+
+KIND is app, instance, cluster, worker, namespace, org, user, token, access-token or member.`,
+		Example: "  skerry delete app shop\n  skerry delete -f shop.yaml --wait\n  skerry delete instance front-x5b2k",
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			var apps []skerry.AppKey
+			if len(files) > 0 {
+				if len(args) > 0 {
+					return skerry.Errorf(skerry.CodeInvalid, "names and -f do not go together")
+				}
+				docs, err := readDocuments(files, cmd.InOrStdin())
+				if err != nil {
+					return err
+				}
+				for _, d := range docs {
+					k, err := d.key(a.namespace())
+					if err != nil {
+						return err
+					}
+					args = append(args, k.String())
+				}
+				args = append([]string{"app"}, args...)
+			}
+			if len(args) == 1 && strings.Contains(args[0], "/") {
+				kind, name, _ := strings.Cut(args[0], "/")
+				args = []string{kind, name}
+			}
+			if len(args) < 2 {
+				return skerry.Errorf(skerry.CodeInvalid, "what to delete is missing").WithHint("write `skerry delete app NAME`, or -f FILE")
+			}
+			r, err := findResource(args[0])
+			if err != nil {
+				return err
+			}
+			var errs []error
+			for _, name := range args[1:] {
+				key, err := a.remove(cmd.Context(), c, r, name)
+				var e *skerry.Error
+				if missing && errors.As(err, &e) && e.Code == skerry.CodeNotFound {
+					continue
+				}
+				if err != nil {
+					errs = append(errs, err)
+					continue
+				}
+				word := map[string]string{"app": "is being deleted", "instance": "is being ended"}[r.singular()]
+				if word == "" {
+					word = "deleted"
+				}
+				name = trimKind(name, r.singular())
+				if key.Name != "" {
+					apps, name = append(apps, key), a.short(key)
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "%s/%s %s\n", r.singular(), name, word)
+			}
+			if err := joinErrors(cmd, errs); err != nil {
+				return err
+			}
+			if !wait {
+				return nil
+			}
+			for _, k := range apps {
+				if err := a.waitDeleted(cmd, c, k, timeout); err != nil {
+					return err
+				}
+			}
+			return nil
+		})}
+	cmd.Flags().StringSliceVarP(&files, "file", "f", nil, "delete the applications of these manifests")
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the applications are gone")
+	cmd.Flags().BoolVar(&missing, "ignore-not-found", false, "what is not there is no error")
+	cmd.Flags().Var(spanValue{&timeout}, "timeout", "how long to wait")
+	return cmd
+}
+
+// remove deletes one thing; of an application it gives the key.
+func (a *app) remove(ctx context.Context, c *api.Client, r *resource, name string) (key skerry.AppKey, err error) {
+	name = trimKind(name, r.singular())
+	switch r.singular() {
+	case "app":
+		if key, err = skerry.ParseAppKey(name, a.namespace()); err != nil {
+			return key, skerry.Errorf(skerry.CodeInvalid, "%w", err)
+		}
+		return key, c.DeleteApp(ctx, key)
+	case "instance":
+		id, err := a.instanceID(ctx, c, name)
+		if err != nil {
+			return key, err
+		}
+		return key, c.DeleteInstance(ctx, id)
+	case "cluster":
+		return key, c.DeleteCluster(ctx, name)
+	case "worker":
+		return key, c.DeleteWorker(ctx, name)
+	case "namespace":
+		return key, c.DeleteNamespace(ctx, name)
+	case "org":
+		return key, c.DeleteOrg(ctx, name)
+	case "user":
+		return key, c.DeleteUser(ctx, name)
+	case "token":
+		return key, c.DeleteJoinToken(ctx, name)
+	case "access-token":
+		return key, c.DeleteAccessToken(ctx, name)
+	case "member":
+		return key, c.RevokeMember(ctx, name, "")
+	}
+	hint := "apps, instances, clusters, workers, namespaces, orgs, users, tokens and access tokens can be deleted"
+	if r.singular() == "service" {
+		hint = "take the service out of the manifest and apply it, or `skerry scale APP/SERVICE 0`"
+	}
+	return key, skerry.Errorf(skerry.CodeUnsupported, "%s cannot be deleted", r.plural2()).WithHint("%s", hint)
+}
+
+// waitDeleted waits until an application is gone.
+func (a *app) waitDeleted(cmd *cobra.Command, c *api.Client, k skerry.AppKey, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+	defer cancel()
+	there, left := false, 0
+	insts := map[skerry.InstanceID]bool{}
+	err := c.Watch(ctx, api.WatchFilter{Namespace: k.Namespace, App: k.Name, Kinds: []string{api.WatchApp, api.WatchInstance}}, func(m api.WatchMessage) error {
+		switch {
+		case m.Type == api.WatchMissed:
+			there = false
+			clear(insts)
+			return nil
+		case m.App != nil:
+			there = true
+		case m.Instance != nil:
+			insts[m.Instance.ID] = true
+		case m.Type == api.WatchDeleted && m.Key != nil:
+			there = false
+		case m.Type == api.WatchDeleted:
+			delete(insts, m.ID)
+		}
+		left = len(insts)
+		if m.Type == api.WatchSet || there {
+			return nil
+		}
+		return errDone
+	})
+	switch {
+	case errors.Is(err, errDone):
+		fmt.Fprintf(cmd.OutOrStdout(), "app/%s is gone\n", a.short(k))
+		return nil
+	case interrupted(cmd.Context()):
+		return cmd.Context().Err()
+	case errors.Is(err, context.DeadlineExceeded):
+		return skerry.Errorf(skerry.CodeUnavailable, "application %s is not gone after %s; %d instances are left", k, span(timeout), left).
+			WithHint("a site that is away is told when it is back; `skerry get instances -o wide` shows what is left")
+	}
+	return err
+}
+
+func (a *app) waitCommand() *cobra.Command {
+	timeout := 5 * time.Minute
+	what := "ready"
+	cmd := &cobra.Command{Use: "wait APP...", Short: "Wait until applications are ready, completed or deleted", Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeKind("app"),
+		Long:    "Wait until applications are ready, completed (jobs) or deleted.\n" + exitHelp,
+		Example: "  skerry wait shop --for ready --timeout 1m\n  skerry wait report --for completed",
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			keys, err := a.appKeys(args)
+			if err != nil {
+				return err
+			}
+			switch what {
+			case "ready":
+				if err := exist(cmd.Context(), c, keys); err != nil {
+					return err
+				}
+				return a.follow(cmd, c, keys, timeout, "")
+			case "deleted":
+				for _, k := range keys {
+					if err := a.waitDeleted(cmd, c, k, timeout); err != nil {
+						return err
+					}
+				}
+				return nil
+			case "completed":
+				if err := exist(cmd.Context(), c, keys); err != nil {
+					return err
+				}
+				for _, k := range keys {
+					if err := a.waitCompleted(cmd, c, k, timeout); err != nil {
+						return err
+					}
+				}
+				return nil
+			}
+			return skerry.Errorf(skerry.CodeInvalid, "--for %q is not known", what).WithHint("use ready, completed or deleted")
+		})}
+	cmd.Flags().StringVar(&what, "for", what, "ready, completed or deleted")
+	cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions([]string{"ready", "completed", "deleted"}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().Var(spanValue{&timeout}, "timeout", "how long to wait")
+	return cmd
+}
+
+func exist(ctx context.Context, c *api.Client, keys []skerry.AppKey) error {
+	for _, k := range keys {
+		if _, err := c.App(ctx, k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// waitCompleted waits until the last run of every job of an application has ended.
+func (a *app) waitCompleted(cmd *cobra.Command, c *api.Client, k skerry.AppKey, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+	defer cancel()
+	var failed []string
+	err := c.Watch(ctx, api.WatchFilter{Namespace: k.Namespace, App: k.Name, Kinds: []string{api.WatchApp}}, func(m api.WatchMessage) error {
+		if m.Type == api.WatchDeleted {
+			return skerry.Errorf(skerry.CodeNotFound, "application %s was deleted", k)
+		}
+		if m.App == nil {
+			return nil
+		}
+		failed = nil
+		jobs := 0
+		for _, s := range m.App.Services {
+			if s.Mode != skerry.ModeJob && s.Mode != skerry.ModeCron {
+				continue
+			}
+			jobs++
+			n := len(s.Runs)
+			if n == 0 || s.Runs[n-1].Result == "" {
+				return nil
+			}
+			if s.Runs[n-1].Result == "Failed" {
+				failed = append(failed, s.Name)
+			}
+		}
+		if jobs == 0 {
+			return skerry.Errorf(skerry.CodeInvalid, "application %s has no jobs, and never completes", k).WithHint("use --for ready")
+		}
+		return errDone
+	})
+	switch {
+	case errors.Is(err, errDone) && len(failed) > 0:
+		return skerry.Errorf(skerry.CodeUnavailable, "jobs of %s failed: %s", k, strings.Join(failed, ", ")).WithHint("`skerry logs %s/%s` shows what it said", k.Name, failed[0])
+	case errors.Is(err, errDone):
+		fmt.Fprintf(cmd.OutOrStdout(), "app/%s is completed\n", a.short(k))
+		return nil
+	case interrupted(cmd.Context()):
+		return cmd.Context().Err()
+	case errors.Is(err, context.DeadlineExceeded):
+		return skerry.Errorf(skerry.CodeUnavailable, "application %s is not completed after %s", k, span(timeout)).WithHint("`skerry describe app %s` shows how far it is", k.Name)
+	}
+	return err
+}

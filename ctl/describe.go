@@ -1,0 +1,381 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/api"
+)
+
+func (a *app) describeCommand() *cobra.Command {
+	return &cobra.Command{Use: "describe KIND NAME", Aliases: []string{"desc"}, Short: "Tell all about an application, service, instance, cluster or worker", Args: cobra.RangeArgs(1, 2), ValidArgsFunction: a.completeObjects,
+		Example: "  skerry describe app shop\n  skerry describe instance front-x5b2k",
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			kind := args[0]
+			name := ""
+			if len(args) == 2 {
+				name = args[1]
+			} else {
+				var ok bool
+				if kind, name, ok = strings.Cut(kind, "/"); !ok {
+					return skerry.Errorf(skerry.CodeInvalid, "the name is missing").WithHint("write `skerry describe %s NAME`", kind)
+				}
+			}
+			r, err := findResource(kind)
+			if err != nil {
+				return err
+			}
+			ctx, out := cmd.Context(), cmd.OutOrStdout()
+			switch r.singular() {
+			case "app":
+				keys, err := a.appKeys([]string{name})
+				if err != nil {
+					return err
+				}
+				return a.describeApp(ctx, c, out, keys[0], "")
+			case "service":
+				k, err := a.serviceKey(name)
+				if err != nil {
+					return err
+				}
+				return a.describeApp(ctx, c, out, k.App, k.Service)
+			case "instance":
+				id, err := a.instanceID(ctx, c, name)
+				if err != nil {
+					return err
+				}
+				return describeInstance(ctx, c, out, id)
+			case "cluster":
+				v, err := c.Cluster(ctx, name)
+				if err != nil {
+					return err
+				}
+				describeCluster(out, &v, time.Now())
+				return nil
+			case "worker":
+				v, err := c.Worker(ctx, name)
+				if err != nil {
+					return err
+				}
+				return describeWorker(ctx, c, out, &v, time.Now())
+			}
+			return skerry.Errorf(skerry.CodeUnsupported, "%s cannot be described", r.plural2()).WithHint("`skerry get %s -o yaml` shows all there is", r.singular())
+		})}
+}
+
+func when(now, t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.Local().Format(time.DateTime) + " (" + age(now, t) + " ago)"
+}
+
+func (a *app) describeApp(ctx context.Context, c *api.Client, out io.Writer, k skerry.AppKey, service string) error {
+	v, err := c.App(ctx, k)
+	if err != nil {
+		return err
+	}
+	if service != "" {
+		if i := slices.IndexFunc(v.Services, func(s skerry.ServiceView) bool { return s.Name == service }); i >= 0 {
+			v.Services = v.Services[i : i+1]
+		} else {
+			return skerry.Errorf(skerry.CodeNotFound, "application %s has no service %q", k, service)
+		}
+	}
+	insts, err := c.Instances(ctx, api.InstanceFilter{Namespace: k.Namespace, App: k.Name, Service: service})
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	p := newPairs(out)
+	p.add("Application", v.Key.String())
+	p.add("Organisation", v.Org)
+	p.add("Status", v.Status)
+	p.add("Generation", strconv.Itoa(int(v.Gen)))
+	p.add("Belongs to", v.Origin)
+	p.add("Applied by", v.Author)
+	p.add("Created", when(now, v.CreatedAt))
+	p.add("Changed", when(now, v.UpdatedAt))
+	if v.Manifest != nil {
+		p.add("Labels", pairsText(v.Manifest.Metadata.Labels))
+	}
+	p.flush()
+	for _, s := range v.Services {
+		describeService(out, &v, &s, insts, now)
+	}
+	return describeEvents(ctx, c, out, api.EventFilter{Namespace: k.Namespace, App: k.Name, Limit: 200}, service, now)
+}
+
+func pairsText(m map[string]string) string {
+	var out []string
+	for k, v := range m {
+		out = append(out, k+"="+v)
+	}
+	slices.Sort(out)
+	return strings.Join(out, ", ")
+}
+
+func describeService(out io.Writer, v *skerry.AppView, s *skerry.ServiceView, insts []skerry.Instance, now time.Time) {
+	fmt.Fprintf(out, "\nService %s:\n", s.Name)
+	p := newPairs(out)
+	p.add("  Mode", string(s.Mode))
+	p.add("  Image", s.Image)
+	p.add("  Digest", s.Digest)
+	p.add("  Ready", fmt.Sprintf("%d of %d, %d up to date", s.Ready, s.Want, s.UpToDate))
+	p.add("  Restarts", strconv.Itoa(s.Restarts))
+	p.add("  Uses", usesText(s.QoS))
+	if v.Manifest != nil {
+		if spec := v.Manifest.Spec.Service(s.Name); spec != nil {
+			p.add("  Asks for", resourcesText(spec.Resources))
+			var ports []string
+			for _, q := range spec.Ports {
+				text := strconv.Itoa(q.Port) + "/" + q.Protocol
+				if q.HostPort > 0 {
+					text += " at host port " + strconv.Itoa(q.HostPort)
+				}
+				ports = append(ports, text)
+			}
+			p.add("  Ports", strings.Join(ports, ", "))
+		}
+	}
+	p.flush()
+	t := table{head: []string{"  INSTANCE", "STATE", "PHASE", "READY", "RESTARTS", "WHERE", "AGE", "REASON"}}
+	for _, i := range insts {
+		if i.Service.Service != s.Name {
+			continue
+		}
+		where := string(i.Cluster)
+		if i.Worker != "" {
+			where = string(i.Worker)
+		}
+		t.add("", []string{"  " + string(i.ID), string(i.State), phaseOf(&i), yesNo(skerry.HasCondition(i.Conditions, skerry.Ready)), strconv.Itoa(i.Restarts), where, age(now, i.CreatedAt), reasonOf(&i)})
+	}
+	if len(t.rows) > 0 {
+		t.print(out, false, true)
+	}
+	if len(s.Runs) > 0 {
+		t := table{head: []string{"  RUN", "STARTED", "ENDED", "SUCCEEDED", "FAILED", "RESULT"}}
+		for _, r := range s.Runs {
+			ended := ""
+			if !r.EndedAt.IsZero() {
+				ended = age(now, r.EndedAt) + " ago"
+			}
+			result := r.Result
+			if result == "" {
+				result = "running"
+			}
+			t.add("", []string{"  " + r.ID, age(now, r.StartedAt) + " ago", ended, strconv.Itoa(r.Succeeded), strconv.Itoa(r.Failed), result})
+		}
+		t.print(out, false, true)
+	}
+}
+
+func usesText(q *skerry.QoS) string {
+	if q == nil {
+		return ""
+	}
+	s := fmt.Sprintf("cpu %s, memory %s", cores(q.CPU), size(q.Memory))
+	if q.Throttled > 0 {
+		s += fmt.Sprintf(", throttled %.0f %% of the time", q.Throttled*100)
+	}
+	if q.OOMKills > 0 {
+		s += fmt.Sprintf(", %d times out of memory", q.OOMKills)
+	}
+	if q.RxBytes+q.TxBytes > 0 {
+		s += fmt.Sprintf(", received %s, sent %s", size(skerry.Bytes(q.RxBytes)), size(skerry.Bytes(q.TxBytes)))
+	}
+	if q.ReadBytes+q.WriteBytes > 0 {
+		s += fmt.Sprintf(", read %s, wrote %s", size(skerry.Bytes(q.ReadBytes)), size(skerry.Bytes(q.WriteBytes)))
+	}
+	return s
+}
+
+func resourcesText(r skerry.Resources) string {
+	var out []string
+	add := func(name, v string, set bool) {
+		if set {
+			out = append(out, name+" "+v)
+		}
+	}
+	add("cpu", cores(r.CPU), r.CPU > 0)
+	add("memory", size(r.Memory), r.Memory > 0)
+	add("storage", size(r.Storage), r.Storage > 0)
+	add("gpus", strconv.Itoa(r.GPUs), r.GPUs > 0)
+	add("tpus", strconv.Itoa(r.TPUs), r.TPUs > 0)
+	add("in", size(r.BandwidthIn)+"/s", r.BandwidthIn > 0)
+	add("out", size(r.BandwidthOut)+"/s", r.BandwidthOut > 0)
+	return strings.Join(out, ", ")
+}
+
+func describeEvents(ctx context.Context, c *api.Client, out io.Writer, f api.EventFilter, service string, now time.Time) error {
+	list, err := c.Events(ctx, f)
+	if err != nil {
+		return err
+	}
+	if service != "" {
+		list = slices.DeleteFunc(list, func(e skerry.Event) bool { return e.Service != service && e.Service != "" })
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	const most = 15
+	fmt.Fprintln(out, "\nEvents:")
+	t := table{head: []string{"  AGE", "TYPE", "REASON", "OBJECT", "TEXT"}}
+	for _, e := range list[max(len(list)-most, 0):] {
+		i := eventItem(&e, listQuery{now: now})
+		i.cells[0] = "  " + i.cells[0]
+		t.add("", i.cells)
+	}
+	t.print(out, false, true)
+	return nil
+}
+
+func describeInstance(ctx context.Context, c *api.Client, out io.Writer, id skerry.InstanceID) error {
+	e, err := c.Explain(ctx, id)
+	if err != nil {
+		return err
+	}
+	i, now := &e.Instance, time.Now()
+	p := newPairs(out)
+	p.add("Instance", string(i.ID))
+	p.add("Service", i.Service.String())
+	p.add("Organisation", i.Org)
+	p.add("State", string(i.State))
+	p.add("Phase", phaseOf(i))
+	p.add("Reason", i.Reason)
+	p.add("Generation", strconv.Itoa(int(i.Gen)))
+	p.add("Cluster", string(i.Cluster))
+	p.add("Worker", string(i.Worker))
+	p.add("Runtime", i.Runtime)
+	p.add("Image digest", i.Digest)
+	p.add("Address", i.Address)
+	for _, b := range i.Ports {
+		p.add("Port "+b.Name, showPort(b))
+	}
+	p.add("Restarts", strconv.Itoa(i.Restarts))
+	if i.Exit != nil {
+		p.add("Last exit", exitText(i.Exit)+", "+when(now, i.Exit.At))
+	}
+	p.add("Uses", usesText(i.QoS))
+	p.add("Created", when(now, i.CreatedAt))
+	p.add("Started", when(now, i.StartedAt))
+	p.add("Fence", i.Fence.String())
+	if i.Want > 0 {
+		p.add("Copies", fmt.Sprintf("%d of %d", i.Have, i.Want))
+	}
+	p.flush()
+	if len(i.Conditions) > 0 {
+		fmt.Fprintln(out, "\nConditions:")
+		t := table{head: []string{"  CONDITION", "STATUS", "SINCE", "REASON"}}
+		for _, c := range i.Conditions {
+			t.add("", []string{"  " + string(c.Type), yesNo(c.Status), age(now, c.Since), c.Reason})
+		}
+		t.print(out, false, true)
+	}
+	printReasons(out, "Why it has no place", i.Why)
+	if len(i.Timeline) > 0 {
+		fmt.Fprintln(out, "\nTimeline:")
+		t := table{head: []string{"  AFTER", "STATE", "PHASE", "TEXT"}}
+		for _, s := range i.Timeline {
+			t.add("", []string{"  " + fmt.Sprintf("%.3fs", s.At.Sub(i.CreatedAt).Seconds()), string(s.State), string(s.Phase), s.Text})
+		}
+		t.print(out, false, true)
+	}
+	if d := e.Decision; d != nil && d.Chosen != "" {
+		fmt.Fprintf(out, "\nThe %s chose %s of %d; `skerry explain %s` tells why.\n", d.Tier, clean(d.Chosen), d.Considered, i.ID)
+	}
+	return describeEvents(ctx, c, out, api.EventFilter{Instance: id, Limit: 50}, "", now)
+}
+
+func describeCluster(out io.Writer, v *skerry.ClusterView, now time.Time) {
+	p := newPairs(out)
+	p.add("Cluster", string(v.Name))
+	p.add("Connected", yesNo(v.Connected))
+	p.add("Since", when(now, v.Since))
+	p.add("Version", v.Version)
+	p.add("Areas", strings.Join(v.Report.Areas, ", "))
+	if l := v.Report.Centroid; l != nil {
+		p.add("Centre", fmt.Sprintf("%.4f,%.4f, radius %.1f km", l.Lat, l.Lon, v.Report.RadiusKm))
+	}
+	p.add("Instances", strconv.Itoa(v.Instances))
+	p.add("Last report", when(now, v.ReportAt))
+	p.flush()
+	if len(v.Report.Classes) == 0 {
+		return
+	}
+	fmt.Fprintln(out, "\nWhat is available, for each class of workers (sum, mean and deviation):")
+	t := table{head: []string{"  ARCH", "RUNTIMES", "DEVICES", "WORKERS", "CPU", "MEMORY", "STORAGE"}}
+	for _, k := range v.Report.Classes {
+		cpu := func(f float64) string { return cores(skerry.MilliCPU(f)) }
+		mem := func(f float64) string { return size(skerry.Bytes(f)) }
+		cell := func(n int, show func(float64) string) string {
+			m := k.Available[n]
+			return fmt.Sprintf("%s (%s ± %s)", show(m.Sum), show(m.Mean), show(m.StdDev))
+		}
+		workers := strconv.Itoa(k.Workers)
+		if k.Coarse {
+			workers += " (coarse)"
+		}
+		t.add("", []string{"  " + k.Class.Arch, strings.Join(k.Class.Runtimes, ","), strings.Join(k.Class.Devices, ","), workers, cell(0, cpu), cell(1, mem), cell(2, mem)})
+	}
+	t.print(out, false, true)
+}
+
+func describeWorker(ctx context.Context, c *api.Client, out io.Writer, v *skerry.WorkerView, now time.Time) error {
+	p := newPairs(out)
+	p.add("Worker", string(v.Name))
+	p.add("Status", workerStatusText(v))
+	p.add("Since", when(now, v.Since))
+	p.add("Held because", v.Hold)
+	p.add("Takes nothing new", v.Refusing)
+	p.add("Machine", v.Machine)
+	p.add("Version", v.Version)
+	if f := v.Facts; f != nil {
+		p.add("System", strings.Join(nonEmpty(f.OS, f.Kernel, f.Arch), " "))
+		p.add("Address", f.Address)
+		p.add("Area", f.Area)
+		if f.Location != nil {
+			p.add("Location", fmt.Sprintf("%g,%g", f.Location.Lat, f.Location.Lon))
+		}
+		p.add("Labels", pairsText(f.Labels))
+		p.add("Devices", strings.Join(f.Devices, ", "))
+		p.add("Capacity", resourcesText(f.Capacity))
+	}
+	p.add("Reserved", resourcesText(v.Reserved))
+	p.add("Available", resourcesText(v.Available))
+	p.add("Used", resourcesText(v.Used))
+	p.add("Last report", when(now, v.ReportAt))
+	p.flush()
+	if v.Facts != nil && len(v.Facts.Runtimes) > 0 {
+		fmt.Fprintln(out, "\nRuntimes:")
+		t := table{head: []string{"  NAME", "WORKS", "VERSION", "CAUSE", "CURE"}}
+		for _, r := range v.Facts.Runtimes {
+			t.add("", []string{"  " + r.Name, yesNo(r.Passed), r.Version, r.Cause, r.Cure})
+		}
+		t.print(out, false, true)
+	}
+	list, err := c.Instances(ctx, api.InstanceFilter{})
+	if err != nil {
+		return err
+	}
+	t := table{head: []string{"  INSTANCE", "SERVICE", "STATE", "READY", "CPU", "MEMORY", "AGE"}}
+	for _, i := range list {
+		if i.Worker == v.Name {
+			cpu, mem := qos(i.QoS)
+			t.add("", []string{"  " + string(i.ID), i.Service.String(), string(i.State), yesNo(skerry.HasCondition(i.Conditions, skerry.Ready)), cpu, mem, age(now, i.CreatedAt)})
+		}
+	}
+	if len(t.rows) > 0 {
+		fmt.Fprintln(out, "\nInstances:")
+		t.print(out, false, true)
+	}
+	return nil
+}

@@ -1,0 +1,151 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"skerry.dev/skerry"
+)
+
+// Check is one finding of the doctor.
+type Check struct {
+	Name  string `json:"name"`
+	State string `json:"state"` // ok, warning, problem or skipped
+	Text  string `json:"text"`
+	Cure  string `json:"cure,omitempty"`
+}
+
+// States of checks.
+const (
+	CheckOK      = "ok"
+	CheckWarning = "warning"
+	CheckProblem = "problem"
+	CheckSkipped = "skipped"
+)
+
+func (a *app) doctorCommand() *cobra.Command {
+	var o, data string
+	var machine, client bool
+	cmd := &cobra.Command{Use: "doctor", Short: "Look for what is wrong on this machine and on the way to the server", Args: cobra.NoArgs,
+		Long: "Look for what is wrong: whether this machine can be a worker, and whether the context's server can be reached and trusted.\nEach finding comes with its cure. Exits with 1 when there is a problem.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var list []Check
+			if !client && a.opt.Checks != nil {
+				list = a.opt.Checks(cmd.Context(), data)
+			}
+			if !machine {
+				list = append(list, a.serverChecks(cmd.Context())...)
+			}
+			problems := 0
+			for _, c := range list {
+				if c.State == CheckProblem {
+					problems++
+				}
+			}
+			if done, err := printValue(cmd.OutOrStdout(), o, map[string]any{"items": list}); done {
+				if err == nil && problems > 0 {
+					err = &exitError{ExitError, nil}
+				}
+				return err
+			}
+			t := table{head: []string{"CHECK", "STATE", "FINDING"}}
+			for _, c := range list {
+				t.add("check/"+c.Name, []string{c.Name, c.State, c.Text})
+			}
+			t.print(cmd.OutOrStdout(), false, true)
+			for _, c := range list {
+				if c.Cure != "" && c.State != CheckOK {
+					fmt.Fprintf(cmd.OutOrStdout(), "\n%s: %s\n  cure: %s\n", c.Name, c.Text, c.Cure)
+				}
+			}
+			if problems > 0 {
+				return &exitError{ExitError, nil}
+			}
+			return nil
+		}}
+	outputFlag(cmd, &o)
+	cmd.Flags().StringVar(&data, "data", "", "directory below which the roles of this machine have their data (default their usual place)")
+	cmd.Flags().BoolVar(&machine, "machine", false, "look at this machine only")
+	cmd.Flags().BoolVar(&client, "client", false, "look at the way to the server only")
+	return cmd
+}
+
+// serverChecks looks at the configuration and the way to the server.
+func (a *app) serverChecks(ctx context.Context) []Check {
+	var out []Check
+	add := func(name, state, text, cure string) { out = append(out, Check{name, state, text, cure}) }
+	if path, err := ConfigPath(); err == nil {
+		if fi, err := os.Stat(path); err == nil && fi.Mode().Perm()&0o077 != 0 && filepath.Separator == '/' {
+			add("configuration", CheckProblem, fmt.Sprintf("%s may be read by others (mode %04o)", path, fi.Mode().Perm()), "chmod 600 "+path)
+		} else if err == nil {
+			add("configuration", CheckOK, path, "")
+		}
+	}
+	x, err := a.chosen()
+	if err != nil {
+		e := skerry.AsError(err)
+		add("context", CheckSkipped, e.Message, e.Hint)
+		return out
+	}
+	add("context", CheckOK, orDash(x.Name)+" at "+x.Server, "")
+	ctx, cancel := context.WithTimeout(ctx, 3*serverWait)
+	defer cancel()
+	server, err := serverURL(x.Server)
+	if err != nil {
+		add("server", CheckProblem, err.Error(), "mend it with `skerry context add "+x.Name+" --server ...`")
+		return out
+	}
+	u, _ := url.Parse(server)
+	d := net.Dialer{Timeout: serverWait}
+	conn, err := d.DialContext(ctx, "tcp", u.Host)
+	if err != nil {
+		cure := "is the server running, and does a firewall let the port through?"
+		var dns *net.DNSError
+		if errors.As(err, &dns) {
+			cure = "the name is not known: check its spelling, or use an address"
+		}
+		add("server", CheckProblem, err.Error(), cure)
+		return out
+	}
+	conn.Close()
+	add("server", CheckOK, u.Host+" answers", "")
+	c, err := a.clientOf(x)
+	if err != nil {
+		e := skerry.AsError(err)
+		add("client", CheckProblem, e.Message, e.Hint)
+		return out
+	}
+	defer c.Close()
+	begin := time.Now()
+	v, err := c.Version(ctx)
+	if err != nil {
+		e := skerry.AsError(err)
+		add("certificate", CheckProblem, e.Message, e.Hint)
+		return out
+	}
+	add("certificate", CheckOK, fmt.Sprintf("trusted; %s %s, version %s, answers in %s", v.Tier, v.Name, v.Version, time.Since(begin).Round(time.Millisecond)), "")
+	if v.Version != a.opt.Version {
+		add("version", CheckWarning, fmt.Sprintf("the server has %s, this program %s", v.Version, a.opt.Version), "use the same version, servers first")
+	}
+	if err := c.Ready(ctx); err != nil {
+		add("ready", CheckProblem, skerry.AsError(err).Message, "the server's log says more")
+	} else {
+		add("ready", CheckOK, "the server does its work", "")
+	}
+	w, err := c.Whoami(ctx)
+	if err != nil {
+		e := skerry.AsError(err)
+		add("login", CheckProblem, e.Message, e.Hint)
+		return out
+	}
+	add("login", CheckOK, "logged in as "+w.User, "")
+	return out
+}

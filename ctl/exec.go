@@ -1,0 +1,127 @@
+package ctl
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/internal/execstream"
+)
+
+func (a *app) execCommand() *cobra.Command {
+	var o api.ExecOptions
+	cmd := &cobra.Command{Use: "exec INSTANCE|APP/SERVICE -- COMMAND [ARG...]", Short: "Run a command inside an instance", Args: cobra.MinimumNArgs(2), ValidArgsFunction: a.completeLogs,
+		Long:    "Run a command inside an instance; of a service, one that is ready. The exit status is the command's.",
+		Example: "  skerry exec -it shop/front -- sh\n  skerry exec front-x5b2k -- cat /etc/hosts",
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			i, err := a.oneInstance(cmd.Context(), c, args[0])
+			if err != nil {
+				return err
+			}
+			if o.Command = args[1:]; o.Command[0] == "--" {
+				o.Command = o.Command[1:]
+			}
+			if len(o.Command) == 0 {
+				return skerry.Errorf(skerry.CodeInvalid, "the command is missing").WithHint("write it behind --, such as -- sh")
+			}
+			return execIn(cmd, c, i.ID, o)
+		})}
+	fs := cmd.Flags()
+	fs.BoolVarP(&o.Stdin, "stdin", "i", false, "pass on standard input")
+	fs.BoolVarP(&o.TTY, "tty", "t", false, "give the command a terminal")
+	fs.StringVarP(&o.Container, "container", "c", "", "an init or side container, in place of the main one")
+	fs.StringVarP(&o.User, "user", "u", "", "user, or user:group, in place of the container's")
+	fs.StringSliceVarP(&o.Env, "env", "e", nil, "environment variable NAME=VALUE; may be repeated")
+	fs.SetInterspersed(false) // what comes after the instance belongs to the command
+	return cmd
+}
+
+// execIn runs a command and ends with its status. The terminal is as before whatever happens.
+func execIn(cmd *cobra.Command, c *api.Client, id skerry.InstanceID, o api.ExecOptions) error {
+	ctx, cancel := context.WithCancel(cmd.Context())
+	defer cancel()
+	in, isFile := cmd.InOrStdin().(*os.File)
+	terminal := o.TTY && o.Stdin && isFile && term.IsTerminal(int(in.Fd()))
+	if o.TTY && os.Getenv("TERM") != "" {
+		o.Env = append([]string{"TERM=" + os.Getenv("TERM")}, o.Env...)
+	}
+	conn, closer, err := c.Exec(ctx, id, o)
+	if err != nil {
+		return err
+	}
+	defer closer.Close()
+	stop := context.AfterFunc(ctx, func() { closer.Close() })
+	defer stop()
+	if terminal {
+		old, err := term.MakeRaw(int(in.Fd()))
+		if err != nil {
+			return err
+		}
+		defer term.Restore(int(in.Fd()), old)
+	}
+	if o.TTY {
+		stopResize := sendSizes(conn)
+		defer stopResize()
+	}
+	if o.Stdin {
+		go func() {
+			// It ends with the process: a blocked read of a terminal cannot be ended otherwise.
+			if _, err := io.Copy(conn.Writer(execstream.Stdin), cmd.InOrStdin()); err == nil {
+				conn.Write(execstream.StdinEOF, nil)
+			}
+		}()
+	}
+	res, err := readExec(conn, cmd.OutOrStdout(), cmd.ErrOrStderr())
+	switch {
+	case cmd.Context().Err() != nil:
+		return &exitError{130, nil}
+	case err != nil:
+		return skerry.Errorf(skerry.CodeUnavailable, "the connection to %s was lost before the command ended: %w", id, err).WithHint("`skerry get instances` shows whether it still runs")
+	case res.Error != "":
+		return &exitError{res.Code, skerry.Errorf(skerry.CodeInvalid, "%s", res.Error).WithHint("%s", res.Hint)}
+	case res.Code != 0:
+		return &exitError{res.Code, nil}
+	}
+	return nil
+}
+
+// readExec writes what the command writes until it ends.
+func readExec(conn *execstream.Conn, out, errOut io.Writer) (res execstream.Result, err error) {
+	for {
+		t, p, err := conn.Read()
+		if err != nil {
+			return res, err
+		}
+		switch t {
+		case execstream.Stdout:
+			_, err = out.Write(p)
+		case execstream.Stderr:
+			_, err = errOut.Write(p)
+		case execstream.Exit:
+			if json.Unmarshal(p, &res) != nil {
+				return res, errors.New("the answer cannot be read")
+			}
+			return res, nil
+		}
+		if err != nil {
+			return res, err
+		}
+	}
+}
+
+// sendSize tells the size of our terminal.
+func sendSize(conn *execstream.Conn) {
+	for _, f := range []*os.File{os.Stdout, os.Stdin, os.Stderr} {
+		if w, h, err := term.GetSize(int(f.Fd())); err == nil {
+			conn.WriteJSON(execstream.Resize, execstream.Size{Rows: uint16(h), Cols: uint16(w)})
+			return
+		}
+	}
+}

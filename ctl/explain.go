@@ -1,0 +1,131 @@
+package ctl
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/api"
+)
+
+func (a *app) explainCommand() *cobra.Command {
+	var o string
+	var schema bool
+	cmd := &cobra.Command{Use: "explain INSTANCE|APP/SERVICE", Short: "Tell why an instance is where it is, or why it is nowhere", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeLogs,
+		Long:    "Tell why an instance is where it is, or why it is nowhere: the decision of the tier that is asked, with what ruled\ncandidates out and what would help. With --schema, print the JSON Schema of manifests.",
+		Example: "  skerry explain shop/front\n  skerry explain --schema > application.json",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if schema {
+				_, err := cmd.OutOrStdout().Write(skerry.ApplicationSchema())
+				return err
+			}
+			if len(args) == 0 {
+				return skerry.Errorf(skerry.CodeInvalid, "what to explain is missing").WithHint("name an instance or APP/SERVICE")
+			}
+			return a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+				list, err := a.findInstances(cmd.Context(), c, args[0])
+				if err != nil {
+					return err
+				}
+				var out []skerry.Explanation
+				for _, i := range list {
+					e, err := c.Explain(cmd.Context(), i.ID)
+					if err != nil {
+						return err
+					}
+					out = append(out, e)
+				}
+				if len(out) == 1 {
+					if done, err := printValue(cmd.OutOrStdout(), o, out[0]); done {
+						return err
+					}
+				} else if done, err := printValue(cmd.OutOrStdout(), o, map[string]any{"items": out}); done {
+					return err
+				}
+				for n := range out {
+					if n > 0 {
+						fmt.Fprintln(cmd.OutOrStdout())
+					}
+					printExplanation(cmd.OutOrStdout(), &out[n], time.Now())
+				}
+				return nil
+			})(cmd, args)
+		}}
+	outputFlag(cmd, &o)
+	cmd.Flags().BoolVar(&schema, "schema", false, "print the JSON Schema of manifests")
+	return cmd
+}
+
+func printExplanation(w io.Writer, e *skerry.Explanation, now time.Time) {
+	i := &e.Instance
+	p := newPairs(w)
+	p.add("Instance", string(i.ID))
+	p.add("Service", i.Service.String())
+	p.add("State", strings.Join(nonEmpty(string(i.State), phaseOf(i)), ", "))
+	p.add("Cluster", string(i.Cluster))
+	p.add("Worker", string(i.Worker))
+	p.add("Reason", i.Reason)
+	if len(e.Tried) > 0 {
+		p.add("Said no", strings.Join(e.Tried, ", "))
+	}
+	if !e.RetryAt.IsZero() && e.RetryAt.After(now) {
+		p.add("Next try", until(now, e.RetryAt))
+	}
+	if !e.Deadline.IsZero() && (i.State == skerry.Requested || i.State == skerry.ClusterScheduled) {
+		p.add("Wanted by", until(now, e.Deadline))
+	}
+	p.flush()
+	printReasons(w, "Why it has no place", i.Why)
+	d := e.Decision
+	if d == nil {
+		return
+	}
+	fmt.Fprintf(w, "\nDecision of the %s, %s ago, by policy %s:\n", d.Tier, age(now, d.At), d.Policy)
+	if d.Chosen != "" {
+		fmt.Fprintf(w, "  chosen %s of %d considered\n", clean(d.Chosen), d.Considered)
+	} else {
+		fmt.Fprintf(w, "  none of %d considered\n", d.Considered)
+	}
+	printReasons(w, "", d.Why)
+	if len(d.Top) == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	t := table{head: []string{"  CANDIDATE", "SCORE", "VERDICT"}}
+	for _, c := range d.Top {
+		verdict, score := "fits", fmt.Sprintf("%.6g", c.Score)
+		switch {
+		case c.Chosen:
+			verdict = "chosen"
+		case c.Out != nil:
+			verdict, score = "ruled out: "+c.Out.Text, ""
+		}
+		t.add("", []string{"  " + c.Name, score, verdict})
+	}
+	t.print(w, false, true)
+}
+
+// printReasons lists reasons, each with how many candidates it ruled out and what would help.
+func printReasons(w io.Writer, title string, list []skerry.Reason) {
+	if len(list) == 0 {
+		return
+	}
+	if title != "" {
+		fmt.Fprintf(w, "\n%s:\n", title)
+	}
+	told := map[skerry.Reason]bool{}
+	for _, r := range list {
+		if told[r] {
+			continue
+		}
+		told[r] = true
+		fmt.Fprintf(w, "  %s: %s\n", r.What, clean(whyText(r)))
+		if r.Hint != "" {
+			fmt.Fprintf(w, "    hint: %s\n", clean(r.Hint))
+		}
+	}
+}

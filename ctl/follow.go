@@ -1,0 +1,333 @@
+package ctl
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/api"
+)
+
+// progress is what a live view knows of the applications that it follows. Only its own goroutine touches it.
+type progress struct {
+	keys  []skerry.AppKey
+	apps  map[skerry.AppKey]*skerry.AppView
+	insts map[skerry.InstanceID]*skerry.Instance
+	now   func() time.Time
+}
+
+func newProgress(keys []skerry.AppKey) *progress {
+	return &progress{keys: keys, apps: map[skerry.AppKey]*skerry.AppView{}, insts: map[skerry.InstanceID]*skerry.Instance{}, now: time.Now}
+}
+
+// take takes up a message of a watch.
+func (p *progress) take(m api.WatchMessage) {
+	switch {
+	case m.Type == api.WatchMissed:
+		clear(p.apps)
+		clear(p.insts)
+	case m.App != nil && slices.Contains(p.keys, m.App.Key):
+		p.apps[m.App.Key] = m.App
+	case m.Instance != nil && slices.Contains(p.keys, m.Instance.Service.App):
+		p.insts[m.Instance.ID] = m.Instance
+	case m.Type == api.WatchDeleted && m.Key != nil:
+		delete(p.apps, *m.Key)
+	case m.Type == api.WatchDeleted:
+		delete(p.insts, m.ID)
+	}
+}
+
+// instances lists what is followed, in the order of service and name.
+func (p *progress) instances() []*skerry.Instance {
+	return slices.SortedFunc(maps.Values(p.insts), func(a, b *skerry.Instance) int {
+		return cmp.Or(cmp.Compare(a.Service.String(), b.Service.String()), a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
+	})
+}
+
+// done tells whether an application is what it should be: services are ready and up to date, jobs have begun.
+func (p *progress) done(k skerry.AppKey) bool {
+	v := p.apps[k]
+	if v == nil {
+		return false
+	}
+	if v.Status == "Ready" || v.Status == "Completed" {
+		return true
+	}
+	for _, s := range v.Services {
+		switch s.Mode {
+		case skerry.ModeCron:
+		case skerry.ModeJob:
+			if !p.begun(k, s.Name) && len(s.Runs) == 0 {
+				return false
+			}
+			if n := len(s.Runs); n > 0 && s.Runs[n-1].Result == "" && !p.begun(k, s.Name) {
+				return false
+			}
+		default:
+			if s.Ready < s.Want || s.UpToDate < s.Instances || s.Want > 0 && s.Instances == 0 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (p *progress) begun(k skerry.AppKey, service string) bool {
+	for _, i := range p.insts {
+		if i.Service.App == k && i.Service.Service == service && (i.State == skerry.Running || i.State == skerry.Terminated) {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *progress) allDone() bool {
+	for _, k := range p.keys {
+		if !p.done(k) {
+			return false
+		}
+	}
+	return true
+}
+
+// pending lists the instances that have no worker yet.
+func (p *progress) pending() []*skerry.Instance {
+	var out []*skerry.Instance
+	for _, i := range p.instances() {
+		if !i.Stopping && (i.State == skerry.Requested || i.State == skerry.ClusterScheduled) {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// failed tells why an application will not come to be as it should: a job that failed.
+func (p *progress) failed() error {
+	for _, k := range p.keys {
+		v := p.apps[k]
+		if v == nil || !p.done(k) {
+			continue
+		}
+		for _, s := range v.Services {
+			if n := len(s.Runs); s.Mode == skerry.ModeJob && n > 0 && s.Runs[n-1].Result == "Failed" {
+				return skerry.Errorf(skerry.CodeUnavailable, "job %s/%s failed", k.Name, s.Name).WithHint("`skerry logs %s/%s` shows what it said", k.Name, s.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// follow shows how applications come to be as they should, until they are or time is up.
+func (a *app) follow(cmd *cobra.Command, c *api.Client, keys []skerry.AppKey, timeout time.Duration, output string) error {
+	ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+	defer cancel()
+	p := newProgress(keys)
+	out := cmd.OutOrStdout()
+	if output != "" && output != formatTable && output != formatWide {
+		out = cmd.ErrOrStderr() // the output is for a program
+	}
+	v := a.newView(out, p)
+	f := api.WatchFilter{Kinds: []string{api.WatchApp, api.WatchInstance}}
+	if len(keys) == 1 {
+		f.Namespace, f.App = keys[0].Namespace, keys[0].Name
+	}
+	synced := false
+	err := c.Watch(ctx, f, func(m api.WatchMessage) error {
+		p.take(m)
+		switch m.Type {
+		case api.WatchMissed:
+			synced = false
+			return nil
+		case api.WatchSynced:
+			synced = true
+		}
+		if !synced {
+			return nil
+		}
+		v.show(false)
+		if p.allDone() {
+			return errDone
+		}
+		return nil
+	})
+	v.show(true)
+	switch {
+	case errors.Is(err, errDone):
+		if err := p.failed(); err != nil {
+			return err
+		}
+		for _, k := range keys {
+			fmt.Fprintf(out, "app/%s is %s\n", a.short(k), strings.ToLower(p.apps[k].Status))
+		}
+		return nil
+	case interrupted(cmd.Context()):
+		fmt.Fprintln(cmd.ErrOrStderr(), "\nthe view has ended; the deployment goes on (`skerry get instances -w` shows it)")
+		if len(p.pending()) > 0 {
+			return notPlaced(nil)
+		}
+		return nil
+	case errors.Is(err, context.DeadlineExceeded):
+		return a.late(p, timeout)
+	}
+	return err
+}
+
+// late says why not everything is ready in time.
+func (a *app) late(p *progress, timeout time.Duration) error {
+	e := &skerry.Error{Code: skerry.CodeUnavailable}
+	pending := p.pending()
+	for _, i := range pending {
+		text, hint := "no place was found yet", ""
+		if len(i.Why) > 0 {
+			var parts []string
+			for _, w := range i.Why {
+				if !slices.Contains(parts, whyText(w)) {
+					parts = append(parts, whyText(w))
+				}
+				if hint == "" {
+					hint = w.Hint
+				}
+			}
+			text = strings.Join(parts, "; ")
+		} else if i.Reason != "" {
+			text = i.Reason
+		}
+		e.Problems = append(e.Problems, skerry.Problem{Path: string(i.ID), Message: text, Hint: hint})
+	}
+	if len(pending) > 0 {
+		e.Message = fmt.Sprintf("accepted, but after %s %d of %d instances have no place", span(timeout), len(pending), len(p.insts))
+		e.Hint = "a place is still looked for; `skerry explain INSTANCE` tells more"
+		return notPlaced(e)
+	}
+	for _, i := range p.instances() {
+		if !i.Stopping && !skerry.HasCondition(i.Conditions, skerry.Ready) {
+			e.Problems = append(e.Problems, skerry.Problem{Path: string(i.ID), Message: strings.Join(nonEmpty(string(i.State), phaseOf(i), reasonOf(i)), ", ")})
+		}
+	}
+	e.Message = fmt.Sprintf("not everything is ready after %s", span(timeout))
+	e.Hint = "`skerry describe instance INSTANCE` and `skerry logs INSTANCE` tell more"
+	return e
+}
+
+func nonEmpty(list ...string) []string {
+	return slices.DeleteFunc(list, func(s string) bool { return s == "" })
+}
+
+// whyText is a reason with the number of candidates that it ruled out.
+func whyText(r skerry.Reason) string {
+	if r.Count > 1 {
+		return fmt.Sprintf("%s (%d times)", r.Text, r.Count)
+	}
+	return r.Text
+}
+
+// view shows progress: on a terminal as a table that is drawn anew, else as a line for each change.
+type view struct {
+	a     *app
+	p     *progress
+	out   io.Writer
+	tty   bool
+	lines int // drawn last time
+	drawn time.Time
+	last  map[skerry.InstanceID]string
+	begin time.Time
+}
+
+func (a *app) newView(out io.Writer, p *progress) *view {
+	v := &view{a: a, p: p, out: out, last: map[skerry.InstanceID]string{}, begin: p.now()}
+	if f, ok := out.(*os.File); ok && os.Getenv("TERM") != "dumb" {
+		v.tty = term.IsTerminal(int(f.Fd()))
+	}
+	return v
+}
+
+// drawEvery bounds how often the table is drawn.
+const drawEvery = 60 * time.Millisecond
+
+func (v *view) show(final bool) {
+	if !v.tty {
+		v.printLines()
+		return
+	}
+	if !final && v.p.now().Sub(v.drawn) < drawEvery && !v.p.allDone() {
+		return
+	}
+	v.drawn = v.p.now()
+	v.draw()
+}
+
+func (v *view) printLines() {
+	for _, i := range v.p.instances() {
+		ready := ""
+		if skerry.HasCondition(i.Conditions, skerry.Ready) {
+			ready = "ready"
+		}
+		text := strings.Join(nonEmpty(string(i.State), phaseOf(i), ready, placeOf(i)), ", ")
+		if r := reasonOf(i); r != "" && ready == "" {
+			text += ": " + r
+		}
+		if v.last[i.ID] != text {
+			v.last[i.ID] = text
+			fmt.Fprintf(v.out, "%6.1fs  %s  %s\n", v.p.now().Sub(v.begin).Seconds(), i.ID, clean(text))
+		}
+	}
+}
+
+func placeOf(i *skerry.Instance) string {
+	switch {
+	case i.Worker != "":
+		return "on " + string(i.Worker)
+	case i.Cluster != "":
+		return "in " + string(i.Cluster)
+	}
+	return ""
+}
+
+func (v *view) draw() {
+	width, height := 80, 24
+	if f, ok := v.out.(*os.File); ok {
+		if w, h, err := term.GetSize(int(f.Fd())); err == nil {
+			width, height = w, h
+		}
+	}
+	t := table{head: []string{"INSTANCE", "SERVICE", "STATE", "PHASE", "READY", "WHERE", "REASON"}}
+	for _, i := range v.p.instances() {
+		reason := reasonOf(i)
+		ready := yesNo(skerry.HasCondition(i.Conditions, skerry.Ready))
+		if ready == "yes" {
+			reason = ""
+		}
+		t.add("", []string{string(i.ID), i.Service.Service, string(i.State), phaseOf(i), ready, string(cmp.Or(string(i.Worker), string(i.Cluster))), reason})
+	}
+	var b strings.Builder
+	t.print(&b, false, true)
+	lines := strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
+	if most := max(height-3, 3); len(lines) > most {
+		more := len(lines) - most
+		lines = append(lines[:most], fmt.Sprintf("... and %d more", more))
+	}
+	var out strings.Builder
+	if v.lines > 0 {
+		fmt.Fprintf(&out, "\x1b[%dA", v.lines)
+	}
+	for _, l := range lines {
+		if r := []rune(l); len(r) > width {
+			l = string(r[:width])
+		}
+		out.WriteString("\x1b[2K" + l + "\n")
+	}
+	out.WriteString("\x1b[J")
+	v.lines = len(lines)
+	io.WriteString(v.out, out.String())
+}

@@ -1,0 +1,266 @@
+package ctl
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"skerry.dev/skerry"
+)
+
+// table is what a list looks like to people: columns in upper case, those that only wide shows at the end.
+type table struct {
+	head []string
+	wide []string
+	rows []row
+}
+
+type row struct {
+	name  string // as `skerry get -o name` gives it
+	cells []string
+	wide  []string
+}
+
+func (t *table) add(name string, cells []string, wide ...string) {
+	t.rows = append(t.rows, row{name, cells, wide})
+}
+
+func (t *table) print(w io.Writer, wide, header bool) {
+	tw := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
+	line := func(cells, more []string) {
+		if wide {
+			cells = append(cells[:len(cells):len(cells)], more...)
+		}
+		for i, c := range cells {
+			cells[i] = clean(orDash(c))
+		}
+		fmt.Fprintln(tw, strings.Join(cells, "\t"))
+	}
+	if header {
+		line(t.head, t.wide)
+	}
+	for _, r := range t.rows {
+		line(r.cells, r.wide)
+	}
+	tw.Flush()
+}
+
+// clean keeps what came from elsewhere from moving the cursor or hiding text.
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r >= 0x7f && r < 0xa0 || r == '\u202e' || r == '\u2066' || r == '\u2067' || r == '\u2068' {
+			return ' '
+		}
+		return r
+	}, s)
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// Formats of output.
+const (
+	formatTable = "table"
+	formatWide  = "wide"
+	formatJSON  = "json"
+	formatYAML  = "yaml"
+	formatName  = "name"
+)
+
+var formats = []string{formatTable, formatWide, formatJSON, formatYAML, formatName}
+
+func checkFormat(s string) error {
+	for _, f := range formats {
+		if s == f || s == "" {
+			return nil
+		}
+	}
+	return skerry.Errorf(skerry.CodeInvalid, "-o %q is not a format", s).WithHint("use %s", strings.Join(formats, ", "))
+}
+
+// printValue writes a value as JSON or YAML and reports whether the format is one of them.
+func printValue(w io.Writer, format string, v any) (bool, error) {
+	switch format {
+	case formatJSON:
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		enc.SetEscapeHTML(false)
+		return true, enc.Encode(v)
+	case formatYAML:
+		data, err := yaml.Marshal(v)
+		if err == nil {
+			_, err = w.Write(data)
+		}
+		return true, err
+	}
+	return false, nil
+}
+
+// age is the time since t as people say it: 5s, 3m20s, 4h, 12d.
+func age(now, t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return span(now.Sub(t))
+}
+
+func span(d time.Duration) string {
+	if d < 0 {
+		d = 0
+	}
+	s := int64(d / time.Second)
+	two := func(a int64, ua string, b int64, ub string) string {
+		if b == 0 {
+			return strconv.FormatInt(a, 10) + ua
+		}
+		return strconv.FormatInt(a, 10) + ua + strconv.FormatInt(b, 10) + ub
+	}
+	switch {
+	case s < 120:
+		return strconv.FormatInt(s, 10) + "s"
+	case s < 10*60:
+		return two(s/60, "m", s%60, "s")
+	case s < 3*3600:
+		return strconv.FormatInt(s/60, 10) + "m"
+	case s < 8*3600:
+		return two(s/3600, "h", s%3600/60, "m")
+	case s < 48*3600:
+		return strconv.FormatInt(s/3600, 10) + "h"
+	case s < 8*86400:
+		return two(s/86400, "d", s%86400/3600, "h")
+	case s < 2*365*86400:
+		return strconv.FormatInt(s/86400, 10) + "d"
+	}
+	return two(s/(365*86400), "y", s%(365*86400)/86400, "d")
+}
+
+// size gives an amount of bytes with three digits or so, for reading only.
+func size(b skerry.Bytes) string {
+	f := float64(b)
+	for _, u := range []string{"B", "Ki", "Mi", "Gi", "Ti"} {
+		if f < 1000 || u == "Ti" {
+			if u == "B" || f >= 100 || f == float64(int64(f)) {
+				return strconv.FormatFloat(f, 'f', 0, 64) + strings.TrimPrefix(u, "B")
+			}
+			return strconv.FormatFloat(f, 'f', 1, 64) + u
+		}
+		f /= 1024
+	}
+	return ""
+}
+
+// cores gives CPU as millicores below ten cores.
+func cores(m skerry.MilliCPU) string {
+	if m != 0 && m < 10000 && m%1000 != 0 {
+		return strconv.FormatInt(int64(m), 10) + "m"
+	}
+	return m.String()
+}
+
+// parseSince reads "5m", "2d" or a time as in RFC 3339.
+func parseSince(s string, now time.Time) (time.Time, error) {
+	if s == "" {
+		return time.Time{}, nil
+	}
+	for _, layout := range []string{time.RFC3339Nano, time.DateTime, "2006-01-02T15:04:05", time.DateOnly} {
+		if t, err := time.ParseInLocation(layout, s, now.Location()); err == nil {
+			return t, nil
+		}
+	}
+	d, err := parseSpan(s)
+	if err != nil {
+		return time.Time{}, skerry.Errorf(skerry.CodeInvalid, "--since %q is neither a span of time nor a time", s).WithHint("write 5m, 2h, 1d, or 2006-01-02T15:04:05Z")
+	}
+	return now.Add(-d), nil
+}
+
+// parseSpan reads a duration as Go does, with d for days and w for weeks beside.
+func parseSpan(s string) (time.Duration, error) {
+	for suffix, unit := range map[string]time.Duration{"d": 24 * time.Hour, "w": 7 * 24 * time.Hour} {
+		if n, ok := strings.CutSuffix(s, suffix); ok {
+			f, err := strconv.ParseFloat(n, 64)
+			if err != nil || f < 0 || f > 36500 {
+				return 0, fmt.Errorf("%q is not a span of time", s)
+			}
+			return time.Duration(f * float64(unit)), nil
+		}
+	}
+	d, err := time.ParseDuration(s)
+	if err == nil && d < 0 {
+		err = fmt.Errorf("%q is negative", s)
+	}
+	return d, err
+}
+
+// spanValue is a flag that parseSpan reads.
+type spanValue struct{ d *time.Duration }
+
+func (v spanValue) String() string {
+	if v.d == nil || *v.d == 0 {
+		return ""
+	}
+	return span(*v.d)
+}
+func (v spanValue) Set(s string) (err error) { *v.d, err = parseSpan(s); return err }
+func (v spanValue) Type() string             { return "duration" }
+
+// pairs prints lines of a name and a value; those without a value are left out.
+type pairs struct{ tw *tabwriter.Writer }
+
+func newPairs(w io.Writer) *pairs { return &pairs{tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)} }
+
+func (p *pairs) add(name, value string) {
+	if value != "" {
+		fmt.Fprintf(p.tw, "%s:\t%s\n", name, clean(value))
+	}
+}
+
+func (p *pairs) flush() error { return p.tw.Flush() }
+
+func outputFlag(cmd *cobra.Command, o *string) {
+	cmd.Flags().StringVarP(o, "output", "o", "", "format: "+strings.Join(formats, ", "))
+	cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+	old := cmd.PreRunE
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		if old != nil {
+			if err := old(cmd, args); err != nil {
+				return err
+			}
+		}
+		return checkFormat(*o)
+	}
+}
+
+// printList prints items in a format; t is what they look like as a table.
+func printList[T any](cmd *cobra.Command, format string, items []T, t *table) error {
+	out := cmd.OutOrStdout()
+	if items == nil {
+		items = []T{}
+	}
+	if done, err := printValue(out, format, map[string]any{"items": items}); done {
+		return err
+	}
+	if format == formatName {
+		for _, r := range t.rows {
+			fmt.Fprintln(out, r.name)
+		}
+		return nil
+	}
+	if len(t.rows) == 0 {
+		fmt.Fprintln(cmd.ErrOrStderr(), "there is nothing to show")
+		return nil
+	}
+	t.print(out, format == formatWide, true)
+	return nil
+}

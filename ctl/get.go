@@ -1,0 +1,335 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/api"
+)
+
+// serverWait bounds questions that a command asks beside its purpose.
+const serverWait = 5 * time.Second
+
+// getFlags say what to list.
+type getFlags struct {
+	output, selector, app string
+	all, watch, noHeaders bool
+}
+
+func (a *app) getCommand() *cobra.Command {
+	var f getFlags
+	var kinds []string
+	for _, r := range resources() {
+		kinds = append(kinds, r.plural2())
+	}
+	cmd := &cobra.Command{Use: "get KIND [NAME...]", Short: "List things, or show some of them", Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeObjects,
+		Long: "List things, or show some of them. KIND is one of\n\n  " + strings.Join(kinds, ", ") + `
+
+or a short form: app, svc, inst, i, cl, w, ev, ns. KIND/NAME works, too. At a cluster, -o wide shows workers and
+addresses of instances.`,
+		Example: "  skerry get apps\n  skerry get instances -o wide --watch\n  skerry get app shop -o yaml",
+		RunE:    a.run(func(cmd *cobra.Command, c *api.Client, args []string) error { return a.get(cmd, c, &f, args) })}
+	outputFlag(cmd, &f.output)
+	fs := cmd.Flags()
+	fs.BoolVarP(&f.all, "all-namespaces", "A", false, "of all namespaces")
+	fs.StringVarP(&f.selector, "selector", "l", "", "only with these labels, such as a=b,c=d")
+	fs.StringVar(&f.app, "app", "", "only of this application")
+	fs.BoolVarP(&f.watch, "watch", "w", false, "go on and show what changes")
+	fs.BoolVar(&f.noHeaders, "no-headers", false, "leave the heading away")
+	return cmd
+}
+
+func (a *app) get(cmd *cobra.Command, c *api.Client, f *getFlags, args []string) error {
+	kind, names := args[0], args[1:]
+	if k, name, ok := strings.Cut(kind, "/"); ok {
+		kind, names = k, append([]string{name}, names...)
+	}
+	if kinds := strings.Split(kind, ","); len(kinds) > 1 {
+		if f.watch || f.output == formatJSON || f.output == formatYAML {
+			return skerry.Errorf(skerry.CodeInvalid, "several kinds cannot be watched, or shown as %s, at once", f.output).WithHint("ask for one after the other")
+		}
+		for n, k := range kinds {
+			if n > 0 {
+				fmt.Fprintln(cmd.OutOrStdout())
+			}
+			if err := a.get(cmd, c, f, append([]string{k}, names...)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	r, err := findResource(kind)
+	if err != nil {
+		return err
+	}
+	q := listQuery{app: f.app, all: f.all}
+	if r.namespaced && !f.all {
+		q.namespace = a.namespace()
+		if r.singular() == "event" && a.space == "" {
+			q.namespace = "" // a site's own events are in no namespace
+		}
+	}
+	list := func(ctx context.Context) ([]item, error) {
+		q.now = time.Now()
+		items, err := r.list(ctx, c, q)
+		if err != nil {
+			return nil, err
+		}
+		return choose(ctx, c, r, items, names, f.selector)
+	}
+	if f.watch {
+		return watchList(cmd, c, r, q, f, list)
+	}
+	items, err := list(cmd.Context())
+	if err != nil {
+		return err
+	}
+	if r.singular() == "app" && (f.output == formatJSON || f.output == formatYAML) {
+		if items, err = withManifests(cmd.Context(), c, items); err != nil {
+			return err
+		}
+	}
+	return printItems(cmd, r, f, items, len(names) == 1)
+}
+
+// withManifests asks for each application, because lists leave the manifests away.
+func withManifests(ctx context.Context, c *api.Client, items []item) ([]item, error) {
+	for n := range items {
+		v, err := c.App(ctx, items[n].value.(skerry.AppView).Key)
+		if err != nil {
+			return nil, err
+		}
+		items[n].value = v
+	}
+	return items, nil
+}
+
+// choose keeps the items of the names and labels given. A name that is not there is an error.
+func choose(ctx context.Context, c *api.Client, r *resource, items []item, names []string, selector string) ([]item, error) {
+	if selector != "" {
+		if r.singular() == "app" {
+			for n := range items { // labels are in the manifest
+				v, err := c.App(ctx, items[n].value.(skerry.AppView).Key)
+				if err != nil {
+					return nil, err
+				}
+				if v.Manifest != nil {
+					items[n].labels = v.Manifest.Metadata.Labels
+				}
+			}
+		} else if r.singular() != "worker" {
+			return nil, skerry.Errorf(skerry.CodeUnsupported, "%s have no labels", r.plural()).WithHint("-l works with apps and workers")
+		}
+		var out []item
+		for _, i := range items {
+			ok, err := matchLabels(i.labels, selector)
+			if err != nil {
+				return nil, err
+			}
+			if ok {
+				out = append(out, i)
+			}
+		}
+		items = out
+	}
+	if len(names) == 0 {
+		return items, nil
+	}
+	var out []item
+	var known []string
+	for _, i := range items {
+		known = append(known, i.name)
+	}
+	for _, name := range names {
+		name = strings.TrimPrefix(name, r.singular()+"/")
+		n := slices.IndexFunc(items, func(i item) bool { return i.name == name })
+		if n < 0 {
+			n = uniquePrefix(known, name)
+		}
+		if n < 0 {
+			hint := "`skerry get " + r.plural2() + "` lists them"
+			if s := skerry.Suggest(name, known); strings.HasPrefix(s, "did you mean") {
+				hint = s
+			}
+			return nil, skerry.Errorf(skerry.CodeNotFound, "there is no %s %q", r.singular(), name).WithHint("%s", hint)
+		}
+		out = append(out, items[n])
+	}
+	return out, nil
+}
+
+// uniquePrefix finds the only name that begins with s and is long enough to be meant; -1 if there is none or several.
+func uniquePrefix(names []string, s string) int {
+	found := -1
+	for n, x := range names {
+		if len(s) >= 4 && strings.HasPrefix(x, s) {
+			if found >= 0 {
+				return -1
+			}
+			found = n
+		}
+	}
+	return found
+}
+
+func tableOf(r *resource, items []item) *table {
+	t := &table{head: r.head, wide: r.wide}
+	for _, i := range items {
+		t.add(r.singular()+"/"+i.name, i.cells, i.wide...)
+	}
+	return t
+}
+
+func printItems(cmd *cobra.Command, r *resource, f *getFlags, items []item, single bool) error {
+	values := make([]any, len(items))
+	for n := range items {
+		values[n] = items[n].value
+	}
+	if single && len(values) == 1 {
+		if done, err := printValue(cmd.OutOrStdout(), f.output, values[0]); done {
+			return err
+		}
+	}
+	t := tableOf(r, items)
+	if f.noHeaders && (f.output == "" || f.output == formatTable || f.output == formatWide) && len(items) > 0 {
+		t.print(cmd.OutOrStdout(), f.output == formatWide, false)
+		return nil
+	}
+	return printList(cmd, f.output, values, t)
+}
+
+// watchEvery is how often things are asked for that the server does not tell of.
+const watchEvery = 2 * time.Second
+
+// watchList shows a list, and then each line that changed. It ends without an error when the user ends it.
+func watchList(cmd *cobra.Command, c *api.Client, r *resource, q listQuery, f *getFlags, list func(context.Context) ([]item, error)) error {
+	ctx := cmd.Context()
+	changed := make(chan struct{}, 1)
+	watchDone := make(chan error, 1)
+	wctx, stop := context.WithCancel(ctx)
+	defer stop()
+	if r.watch {
+		go func() {
+			watchDone <- c.Watch(wctx, api.WatchFilter{Namespace: q.namespace, App: q.app}, func(m api.WatchMessage) error {
+				select {
+				case changed <- struct{}{}:
+				default:
+				}
+				return nil
+			})
+		}()
+		defer func() { stop(); <-watchDone }()
+	}
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	last := map[string]string{}
+	for first := true; ; first = false {
+		items, err := list(ctx)
+		if interrupted(ctx) {
+			return nil
+		}
+		var e *skerry.Error
+		if err != nil && !(errors.As(err, &e) && e.Code == skerry.CodeNotFound && !first) {
+			return err
+		}
+		if err := printChanged(cmd, r, f, items, last, first); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+			// What comes together is shown together.
+			select {
+			case <-time.After(100 * time.Millisecond):
+			case <-ctx.Done():
+				return nil
+			}
+		case <-tick.C:
+		case err := <-watchDone:
+			watchDone <- nil
+			if interrupted(ctx) {
+				return nil
+			}
+			return err
+		}
+	}
+}
+
+// printChanged prints the items that look different from last time.
+func printChanged(cmd *cobra.Command, r *resource, f *getFlags, items []item, last map[string]string, first bool) error {
+	var news []item
+	seen := map[string]bool{}
+	for _, i := range items {
+		seen[i.name] = true
+		key := strings.Join(slices.Concat(withoutAge(r, i.cells), i.wide), "\t")
+		if last[i.name] != key {
+			last[i.name] = key
+			news = append(news, i)
+		}
+	}
+	for name := range last {
+		if !seen[name] {
+			delete(last, name)
+			if f.output == "" || f.output == formatTable || f.output == formatWide {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s %s is gone\n", r.singular(), name)
+			}
+		}
+	}
+	switch f.output {
+	case formatJSON, formatYAML:
+		for _, i := range news {
+			if _, err := printValue(cmd.OutOrStdout(), f.output, i.value); err != nil {
+				return err
+			}
+		}
+	case formatName:
+		for _, i := range news {
+			fmt.Fprintln(cmd.OutOrStdout(), r.singular()+"/"+i.name)
+		}
+	default:
+		if len(news) > 0 {
+			tableOf(r, news).print(cmd.OutOrStdout(), f.output == formatWide, first && !f.noHeaders)
+		}
+	}
+	return nil
+}
+
+// withoutAge leaves away what changes by itself.
+func withoutAge(r *resource, cells []string) []string {
+	var out []string
+	for n, c := range cells {
+		if h := r.head[n]; h != "AGE" && h != "SINCE" && h != "EXPIRES" && h != "CERTIFICATE" {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+func (a *app) eventsCommand() *cobra.Command {
+	var f getFlags
+	cmd := &cobra.Command{Use: "events [APP]", Short: "Show what happened", Args: cobra.MaximumNArgs(1),
+		Example: "  skerry events shop\n  skerry events -w",
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			if len(args) == 1 {
+				k, err := skerry.ParseAppKey(args[0], a.namespace())
+				if err != nil {
+					return skerry.Errorf(skerry.CodeInvalid, "%w", err)
+				}
+				f.app, a.space = k.Name, k.Namespace
+			}
+			return a.get(cmd, c, &f, []string{"events"})
+		})}
+	outputFlag(cmd, &f.output)
+	cmd.Flags().BoolVarP(&f.watch, "watch", "w", false, "go on and show what happens")
+	cmd.Flags().BoolVarP(&f.all, "all-namespaces", "A", false, "of all namespaces")
+	cmd.Flags().BoolVar(&f.noHeaders, "no-headers", false, "leave the heading away")
+	return cmd
+}

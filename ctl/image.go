@@ -1,0 +1,444 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/artifact"
+)
+
+// builtIn is the registry that every root and cluster has; names without a registry mean it.
+const builtIn = "skerry.local"
+
+// fullName gives a name its registry. In the built-in one a name may have a single part.
+func fullName(name string) (string, error) {
+	first, _, several := strings.Cut(name, "/")
+	if !several || !strings.ContainsAny(first, ".:") && first != "localhost" {
+		name = builtIn + "/" + name
+	}
+	r, err := artifact.ParseRef(name)
+	if err != nil {
+		return "", skerry.Errorf(skerry.CodeInvalid, "%q is not the name of an image: %w", name, err).WithHint("write repository:tag or registry/repository:tag")
+	}
+	return r.String(), nil
+}
+
+// shortName is what people write.
+func shortName(name string) string { return strings.TrimPrefix(name, builtIn+"/") }
+
+// imageDir is where the images of this user are.
+func imageDir() (string, error) {
+	if d := os.Getenv("SKERRY_IMAGES"); d != "" {
+		return d, nil
+	}
+	if d := os.Getenv("XDG_DATA_HOME"); d != "" {
+		return filepath.Join(d, "skerry", "images"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", skerry.Errorf(skerry.CodeInvalid, "the image store has no place: %w", err).WithHint("name one with the environment variable SKERRY_IMAGES")
+	}
+	return filepath.Join(home, ".local", "share", "skerry", "images"), nil
+}
+
+// withImages runs a function with the image store.
+func withImages(fn func(cmd *cobra.Command, st *artifact.Store, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		dir, err := imageDir()
+		if err != nil {
+			return err
+		}
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+		st, err := artifact.Open(dir, artifact.Options{})
+		if err != nil {
+			return fmt.Errorf("image store %s: %w", dir, err)
+		}
+		defer st.Close()
+		return fn(cmd, st, args)
+	}
+}
+
+func (a *app) imageCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "image", Aliases: []string{"img"}, Short: "Build images and bring them to registries",
+		Long: `Build images and bring them to registries. Images are kept in a store of this user ($SKERRY_IMAGES, else
+~/.local/share/skerry/images). A name without a registry means the built-in registry of the context's server.`}
+	cmd.AddCommand(a.imageBuild(), a.imagePush(), imageList(), imageRemove(), imageTag(), imageImport(), imageExport(), imagePrune(), a.imagePull())
+	return cmd
+}
+
+// registryFlags say how to speak to registries other than the built-in one.
+type registryFlags struct {
+	config string
+	plain  []string
+}
+
+func (f *registryFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.config, "registry-config", "", "credentials for registries (default ~/.docker/config.json, if it is there)")
+	cmd.Flags().StringSliceVar(&f.plain, "plain-http", nil, "registry (host:port) to speak to without TLS; may be repeated")
+}
+
+// source gives the way to the registry of an image.
+func (a *app) source(f *registryFlags, name string) (*artifact.Source, func(), error) {
+	if strings.HasPrefix(name, builtIn+"/") {
+		c, err := a.client()
+		if err != nil {
+			return nil, nil, err
+		}
+		return &artifact.Source{BaseURL: c.Server(), Transport: c.Transport()}, c.Close, nil
+	}
+	src := &artifact.Source{PlainHTTP: f.plain}
+	path, given := f.config, f.config != ""
+	if !given {
+		if home, err := os.UserHomeDir(); err == nil {
+			path = filepath.Join(home, ".docker", "config.json")
+		}
+	}
+	if _, err := os.Stat(path); given || err == nil {
+		cred, err := artifact.DockerConfig(path)
+		if err != nil {
+			return nil, nil, err
+		}
+		src.Credentials = cred
+	}
+	return src, func() {}, nil
+}
+
+func (a *app) imageBuild() *cobra.Command {
+	var o artifact.BuildOptions
+	var platform string
+	var labels []string
+	var push, quiet bool
+	var reg registryFlags
+	cmd := &cobra.Command{Use: "build DIR|BINARY -t NAME", Short: "Make an image of a folder or of a static executable", Args: cobra.ExactArgs(1),
+		Long: `Make an image of one layer: of a folder, which becomes the root of the image, or of a static Linux executable. The same
+content and options give the same digest.`,
+		Example: "  CGO_ENABLED=0 go build -o front ./front && skerry image build front -t shop/front:1 --push\n  skerry image build rootfs -t base:1 --platform arm64 --entrypoint /bin/sh",
+		RunE: withImages(func(cmd *cobra.Command, st *artifact.Store, args []string) error {
+			var err error
+			o.Source = args[0]
+			if o.Tag == "" {
+				return skerry.Errorf(skerry.CodeInvalid, "the name of the image is missing").WithHint("name it with -t, such as -t shop/front:1")
+			}
+			if o.Tag, err = fullName(o.Tag); err != nil {
+				return err
+			}
+			if platform != "" {
+				if o.Platform, err = artifact.ParsePlatform(platform); err != nil {
+					return skerry.Errorf(skerry.CodeInvalid, "--platform: %w", err)
+				}
+			}
+			if o.Labels, err = keyValues("--label", labels); err != nil {
+				return err
+			}
+			img, err := st.Build(cmd.Context(), o)
+			if err != nil {
+				return err
+			}
+			if push {
+				return a.push(cmd, st, &reg, o.Tag, o.Tag, quiet)
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s\n", img.Digest)
+			if !quiet {
+				fmt.Fprintf(cmd.ErrOrStderr(), "built %s for %s, %s\n", shortName(o.Tag), img.Platform, size(skerry.Bytes(img.Size)))
+			}
+			return nil
+		})}
+	fs := cmd.Flags()
+	fs.StringVarP(&o.Tag, "tag", "t", "", "name of the image, as repository:tag")
+	fs.StringVar(&platform, "platform", "", "OS/ARCH[/VARIANT], or ARCH alone (default what the executables are built for)")
+	fs.StringArrayVar(&o.Entrypoint, "entrypoint", nil, "program, and with each repetition an argument of it")
+	fs.StringArrayVar(&o.Cmd, "cmd", nil, "default argument; may be repeated")
+	fs.StringArrayVar(&o.Env, "env", nil, "environment variable NAME=VALUE; may be repeated")
+	fs.StringVar(&o.User, "user", "", "user, or user:group")
+	fs.StringVar(&o.Workdir, "workdir", "", "directory in which the program starts")
+	fs.StringArrayVar(&labels, "label", nil, "label KEY=VALUE; may be repeated")
+	fs.StringSliceVar(&o.ExposedPorts, "expose", nil, "port that the program listens on, such as 8080 or 53/udp")
+	fs.StringVar(&o.StopSignal, "stop-signal", "", "signal that asks the program to end")
+	fs.StringVar(&o.CACertificates, "ca-certificates", "", "PEM file with certificate authorities, for a static executable")
+	fs.BoolVar(&o.Index, "add-platform", false, "keep what the name has for other platforms")
+	fs.BoolVar(&push, "push", false, "push it, too")
+	fs.BoolVarP(&quiet, "quiet", "q", false, "say less")
+	reg.add(cmd)
+	return cmd
+}
+
+func keyValues(flag string, list []string) (map[string]string, error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	m := map[string]string{}
+	for _, s := range list {
+		k, v, ok := strings.Cut(s, "=")
+		if !ok || k == "" {
+			return nil, skerry.Errorf(skerry.CodeInvalid, "%s %q is not KEY=VALUE", flag, s)
+		}
+		m[k] = v
+	}
+	return m, nil
+}
+
+func (a *app) imagePush() *cobra.Command {
+	var reg registryFlags
+	var quiet bool
+	cmd := &cobra.Command{Use: "push NAME [DESTINATION]", Short: "Push an image to the built-in registry, or to the one that is named", Args: cobra.RangeArgs(1, 2), ValidArgsFunction: completeImages,
+		Example: "  skerry image push shop/front:1\n  skerry image push shop/front:1 registry.example.com/shop/front:1",
+		RunE: withImages(func(cmd *cobra.Command, st *artifact.Store, args []string) error {
+			from, err := fullName(args[0])
+			if err != nil {
+				return err
+			}
+			to := from
+			if len(args) == 2 {
+				if to, err = fullName(args[1]); err != nil {
+					return err
+				}
+			}
+			return a.push(cmd, st, &reg, from, to, quiet)
+		})}
+	reg.add(cmd)
+	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "say less")
+	return cmd
+}
+
+func (a *app) push(cmd *cobra.Command, st *artifact.Store, reg *registryFlags, from, to string, quiet bool) error {
+	src, done, err := a.source(reg, to)
+	if err != nil {
+		return err
+	}
+	defer done()
+	d, err := st.Push(cmd.Context(), from, to, src, progressTo(cmd.ErrOrStderr(), "pushed", quiet))
+	if err != nil {
+		return fmt.Errorf("push %s: %w", shortName(to), err)
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "%s@%s\n", shortName(to), d)
+	return nil
+}
+
+func (a *app) imagePull() *cobra.Command {
+	var reg registryFlags
+	var platform string
+	var quiet bool
+	cmd := &cobra.Command{Use: "pull NAME", Short: "Fetch an image into the store", Args: cobra.ExactArgs(1),
+		RunE: withImages(func(cmd *cobra.Command, st *artifact.Store, args []string) error {
+			name, err := fullName(args[0])
+			if err != nil {
+				return err
+			}
+			p := artifact.Platform{OS: "linux", Arch: runtime.GOARCH}
+			if platform != "" {
+				if p, err = artifact.ParsePlatform(platform); err != nil {
+					return skerry.Errorf(skerry.CodeInvalid, "--platform: %w", err)
+				}
+			}
+			src, done, err := a.source(&reg, name)
+			if err != nil {
+				return err
+			}
+			defer done()
+			img, err := st.Pull(cmd.Context(), name, p, progressTo(cmd.ErrOrStderr(), "fetched", quiet), src)
+			if err != nil {
+				return fmt.Errorf("pull %s: %w", shortName(name), err)
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s@%s\n", shortName(name), img.Digest)
+			return nil
+		})}
+	cmd.Flags().StringVar(&platform, "platform", "", "OS/ARCH[/VARIANT], or ARCH alone (default this machine's architecture)")
+	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "say less")
+	reg.add(cmd)
+	return cmd
+}
+
+// progressTo shows how far a transfer is, on a terminal only.
+func progressTo(w io.Writer, verb string, quiet bool) func(artifact.Progress) {
+	f, ok := w.(*os.File)
+	if quiet || !ok || !term.IsTerminal(int(f.Fd())) {
+		return nil
+	}
+	var last time.Time
+	return func(p artifact.Progress) {
+		if now := time.Now(); now.Sub(last) > 100*time.Millisecond || p.Done == p.Total {
+			last = now
+			fmt.Fprintf(w, "\r\x1b[K%s %s of %s", verb, size(skerry.Bytes(p.Done)), size(skerry.Bytes(p.Total)))
+			if p.Done == p.Total {
+				fmt.Fprint(w, "\r\x1b[K")
+			}
+		}
+	}
+}
+
+func imageList() *cobra.Command {
+	var o string
+	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the images in this user's store", Args: cobra.NoArgs,
+		Long: "List the images in this user's store. `skerry get images` lists those of the built-in registry.",
+		RunE: withImages(func(cmd *cobra.Command, st *artifact.Store, _ []string) error {
+			list := st.List()
+			t := table{head: []string{"NAME", "DIGEST", "PLATFORMS", "SIZE", "ADDED"}, wide: []string{"CREATED", "LAST-USED"}}
+			now := time.Now()
+			for _, e := range list {
+				var ps []string
+				for _, p := range e.Platforms {
+					ps = append(ps, p.String())
+				}
+				platforms := strings.Join(ps, ",")
+				if e.Broken != "" {
+					platforms = "broken: " + e.Broken
+				}
+				t.add("image/"+shortName(e.Ref), []string{shortName(e.Ref), shortDigest(string(e.Digest)), platforms, size(skerry.Bytes(e.Size)), age(now, e.Added)}, age(now, e.Created), age(now, e.LastUsed))
+			}
+			return printList(cmd, o, list, &t)
+		})}
+	outputFlag(cmd, &o)
+	return cmd
+}
+
+func imageRemove() *cobra.Command {
+	return &cobra.Command{Use: "rm NAME...", Short: "Remove images from the store; prune frees their space", Args: cobra.MinimumNArgs(1), ValidArgsFunction: completeImages,
+		RunE: withImages(func(cmd *cobra.Command, st *artifact.Store, args []string) error {
+			for _, name := range args {
+				full, err := fullName(name)
+				if err != nil {
+					return err
+				}
+				if err := st.Remove(full); err != nil {
+					return err
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "%s removed\n", shortName(full))
+			}
+			return nil
+		})}
+}
+
+func imageTag() *cobra.Command {
+	return &cobra.Command{Use: "tag NAME NEW", Short: "Give an image a further name", Args: cobra.ExactArgs(2), ValidArgsFunction: completeImages,
+		RunE: withImages(func(cmd *cobra.Command, st *artifact.Store, args []string) error {
+			from, err := fullName(args[0])
+			if err != nil {
+				return err
+			}
+			to, err := fullName(args[1])
+			if err != nil {
+				return err
+			}
+			return st.Tag(from, to)
+		})}
+}
+
+func imageImport() *cobra.Command {
+	var name string
+	cmd := &cobra.Command{Use: "import FILE|-", Short: "Read images from an archive, of OCI or of docker save", Args: cobra.ExactArgs(1),
+		RunE: withImages(func(cmd *cobra.Command, st *artifact.Store, args []string) error {
+			in := cmd.InOrStdin()
+			if args[0] != "-" {
+				f, err := os.Open(args[0])
+				if err != nil {
+					return skerry.Errorf(skerry.CodeNotFound, "%w", err)
+				}
+				defer f.Close()
+				in = f
+			}
+			if name != "" {
+				var err error
+				if name, err = fullName(name); err != nil {
+					return err
+				}
+			}
+			names, err := st.Import(cmd.Context(), in, name)
+			for _, n := range names {
+				fmt.Fprintln(cmd.OutOrStdout(), shortName(n))
+			}
+			return err
+		})}
+	cmd.Flags().StringVarP(&name, "tag", "t", "", "name for an archive without one")
+	return cmd
+}
+
+func imageExport() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{Use: "export NAME... -o FILE", Short: "Write images as an OCI archive", Args: cobra.MinimumNArgs(1), ValidArgsFunction: completeImages,
+		RunE: withImages(func(cmd *cobra.Command, st *artifact.Store, args []string) error {
+			var names []string
+			for _, n := range args {
+				full, err := fullName(n)
+				if err != nil {
+					return err
+				}
+				names = append(names, full)
+			}
+			if output == "-" || output == "" {
+				if f, ok := cmd.OutOrStdout().(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+					return skerry.Errorf(skerry.CodeInvalid, "an archive is not written to a terminal").WithHint("name a file with -o")
+				}
+				return st.Export(cmd.Context(), cmd.OutOrStdout(), names...)
+			}
+			return exportTo(cmd.Context(), st, output, names)
+		})}
+	cmd.Flags().StringVarP(&output, "output", "o", "-", "file; - is standard output")
+	return cmd
+}
+
+// exportTo writes a file that is there only when it is whole.
+func exportTo(ctx context.Context, st *artifact.Store, file string, names []string) error {
+	f, err := os.CreateTemp(filepath.Dir(file), ".skerry-export-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	err = st.Export(ctx, f, names...)
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), file)
+	}
+	return err
+}
+
+func imagePrune() *cobra.Command {
+	var all bool
+	var older time.Duration
+	cmd := &cobra.Command{Use: "prune", Short: "Remove content that no name needs", Args: cobra.NoArgs,
+		RunE: withImages(func(cmd *cobra.Command, st *artifact.Store, _ []string) error {
+			keep := func(artifact.Entry) bool { return !all }
+			p, err := st.Prune(nil, time.Now().Add(-older), keep)
+			if err != nil {
+				return err
+			}
+			for _, n := range p.Names {
+				fmt.Fprintf(cmd.OutOrStdout(), "%s removed\n", shortName(n))
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "freed %s\n", size(skerry.Bytes(p.Bytes)))
+			return nil
+		})}
+	cmd.Flags().BoolVar(&all, "all", false, "remove names, too")
+	cmd.Flags().Var(spanValue{&older}, "unused-for", "with --all: only names that were not used for so long, such as 7d")
+	return cmd
+}
+
+func completeImages(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	dir, err := imageDir()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	st, err := artifact.Open(dir, artifact.Options{})
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	defer st.Close()
+	var out []string
+	for _, e := range st.List() {
+		out = append(out, shortName(e.Ref))
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,343 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/api"
+)
+
+// loginFlags say where and as whom to log in.
+type loginFlags struct {
+	server, user, passwordFile, pin, caFile, token string
+	passwordStdin, trust, system                   bool
+}
+
+func (a *app) loginCommand() *cobra.Command {
+	var f loginFlags
+	cmd := &cobra.Command{Use: "login [SERVER]", Short: "Log in at a root or a cluster", Args: cobra.MaximumNArgs(1),
+		Long: `Log in at a root or a cluster and keep the session in a context. SERVER is HOST, HOST:PORT or https://HOST:PORT; without
+it the context's server is meant.
+
+A server's certificate comes from its site's own authority. At the first login its SHA-256 is shown for you to compare
+with the one that the server's operator sees in its log, and is kept. Give it with --ca-pin where nobody can be asked.`,
+		Example: "  skerry login root.example.com -u alice\n  skerry login --ca-pin sha256:… --password-file /run/secret -u ci root.example.com",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				f.server = args[0]
+			}
+			return a.login(cmd, &f)
+		}}
+	fs := cmd.Flags()
+	fs.StringVar(&f.server, "server", "", "server, in place of the argument")
+	fs.StringVarP(&f.user, "user", "u", "", "user (asked for unless given)")
+	fs.StringVar(&f.passwordFile, "password-file", "", "file with the password")
+	fs.BoolVar(&f.passwordStdin, "password-stdin", false, "read the password from standard input")
+	fs.StringVar(&f.token, "token", "", "keep this access token instead of logging in with a password")
+	fs.StringVar(&f.pin, "ca-pin", "", "SHA-256 of the certificate authority, as sha256:HEX")
+	fs.StringVar(&f.caFile, "ca-file", "", "file with the certificate authority (PEM)")
+	fs.BoolVar(&f.trust, "trust", false, "trust the certificate authority that the server shows, without asking")
+	fs.BoolVar(&f.system, "system-ca", false, "trust the certificate authorities of this machine")
+	return cmd
+}
+
+func (a *app) login(cmd *cobra.Command, f *loginFlags) error {
+	path, err := ConfigPath()
+	if err != nil {
+		return err
+	}
+	cfg, err := LoadConfig(path)
+	if err != nil {
+		return err
+	}
+	name := a.contextName
+	if name == "" {
+		name = os.Getenv("SKERRY_CONTEXT")
+	}
+	if name == "" && f.server == "" {
+		name = cfg.Current
+	}
+	old := cfg.Find(name)
+	if f.server == "" {
+		if old == nil {
+			return skerry.Errorf(skerry.CodeInvalid, "no server is named").WithHint("write `skerry login SERVER`")
+		}
+		f.server = old.Server
+	}
+	server, err := serverURL(f.server)
+	if err != nil {
+		return err
+	}
+	if name == "" {
+		name = contextName(cfg, server)
+		old = cfg.Find(name)
+	}
+	x := &Context{Name: name, Server: server, CAFile: f.caFile, CAPin: f.pin}
+	if old != nil && old.Server == server {
+		x.Namespace = old.Namespace
+		if f.pin == "" && f.caFile == "" && !f.system {
+			x.CAPin, x.CAFile = old.CAPin, old.CAFile
+		}
+	}
+	if err := trustServer(cmd, x, f); err != nil {
+		return err
+	}
+	// The context is there before the login, so that its tokens have a place; a failed login leaves the file as it was.
+	draft := *x
+	draft.Name = ""
+	c, err := a.clientOf(&draft)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if f.token != "" {
+		draft.Token, x.Token = f.token, f.token
+		if c, err = a.clientOf(&draft); err != nil {
+			return err
+		}
+		who, err := c.Whoami(cmd.Context())
+		if err != nil {
+			return err
+		}
+		x.User = who.User
+	} else {
+		user, password, err := askLogin(cmd, f, old)
+		if err != nil {
+			return err
+		}
+		t, err := c.Login(cmd.Context(), user, password)
+		if err != nil {
+			return err
+		}
+		x.User, x.Access, x.Expires, x.Refresh = user, t.Access, t.Expires, t.Refresh
+	}
+	if err := UpdateConfig(path, func(c *Config) error { c.Put(x); c.Current = name; return nil }); err != nil {
+		return err
+	}
+	v, err := c.Version(cmd.Context())
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "logged in at %s %s as %s; context %s is in use\n", v.Tier, v.Name, x.User, name)
+	return nil
+}
+
+// contextName makes a name for a server: the one of a context that has it, else its host.
+func contextName(cfg *Config, server string) string {
+	for _, x := range cfg.Contexts {
+		if x.Server == server {
+			return x.Name
+		}
+	}
+	u, _ := url.Parse(server)
+	name := u.Hostname()
+	if y := cfg.Find(name); y != nil && u.Port() != "" {
+		name += "-" + u.Port()
+	}
+	return name
+}
+
+// trustServer finds out whose certificates to trust for a context.
+func trustServer(cmd *cobra.Command, x *Context, f *loginFlags) error {
+	if x.CAPin != "" || x.CAFile != "" || f.system || strings.HasPrefix(x.Server, "http://") {
+		return nil
+	}
+	pin, err := api.FetchPin(cmd.Context(), x.Server)
+	if err != nil {
+		return err
+	}
+	if !f.trust {
+		in, ok := cmd.InOrStdin().(*os.File)
+		if !ok || !term.IsTerminal(int(in.Fd())) || f.passwordStdin {
+			return skerry.Errorf(skerry.CodeUnauthorized, "the certificate authority of %s is not known yet: %s", x.Server, pin).
+				WithHint("compare it with the server's, then log in with --ca-pin %s", pin)
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "The certificate authority of %s is not known yet:\n  %s\nCompare it with what the server's operator sees. Trust it? (yes/no) ", x.Server, pin)
+		line, err := readLine(in)
+		if err != nil {
+			return err
+		}
+		if !slices.Contains([]string{"y", "yes"}, strings.ToLower(strings.TrimSpace(line))) {
+			return skerry.Errorf(skerry.CodeUnauthorized, "the server is not trusted")
+		}
+	}
+	x.CAPin = pin
+	return nil
+}
+
+func askLogin(cmd *cobra.Command, f *loginFlags, old *Context) (user, password string, err error) {
+	user = f.user
+	if user == "" && old != nil {
+		user = old.User
+	}
+	if user == "" {
+		if in, ok := cmd.InOrStdin().(*os.File); !ok || !term.IsTerminal(int(in.Fd())) {
+			return "", "", skerry.Errorf(skerry.CodeInvalid, "no user is named").WithHint("name one with --user")
+		}
+		fmt.Fprint(cmd.ErrOrStderr(), "User: ")
+		if user, err = readLine(cmd.InOrStdin()); err != nil {
+			return "", "", err
+		}
+	}
+	switch {
+	case f.passwordFile != "":
+		b, err := os.ReadFile(f.passwordFile)
+		return user, strings.TrimRight(string(b), "\r\n"), err
+	case f.passwordStdin:
+		password, err = readLine(cmd.InOrStdin())
+	case os.Getenv("SKERRY_PASSWORD") != "":
+		password = os.Getenv("SKERRY_PASSWORD")
+	default:
+		password, err = AskSecret(cmd, "Password of "+user+": ")
+	}
+	return user, password, err
+}
+
+func (a *app) logoutCommand() *cobra.Command {
+	return &cobra.Command{Use: "logout", Short: "End the session", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			x, err := a.chosen()
+			if err != nil {
+				return err
+			}
+			c, err := a.clientOf(x)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			if x.Token == "" {
+				if err := c.Logout(cmd.Context()); err != nil {
+					return err
+				}
+			}
+			path, err := ConfigPath()
+			if err != nil {
+				return err
+			}
+			err = UpdateConfig(path, func(c *Config) error {
+				if y := c.Find(x.Name); y != nil {
+					y.Access, y.Refresh, y.Token, y.Expires = "", "", "", time.Time{}
+				}
+				return nil
+			})
+			if err == nil {
+				fmt.Fprintf(cmd.OutOrStdout(), "logged out of %s\n", x.Server)
+			}
+			return err
+		}}
+}
+
+func (a *app) whoamiCommand() *cobra.Command {
+	var o string
+	cmd := &cobra.Command{Use: "whoami", Short: "Show who is logged in, where, and what they may do", Args: cobra.NoArgs,
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, _ []string) error {
+			w, err := c.Whoami(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if done, err := printValue(cmd.OutOrStdout(), o, w); done {
+				return err
+			}
+			var grants, scopes []string
+			for _, g := range w.Grants {
+				grants = append(grants, g.String())
+			}
+			for _, s := range w.Scopes {
+				scopes = append(scopes, string(s))
+			}
+			p := newPairs(cmd.OutOrStdout())
+			p.add("User", w.User)
+			p.add("Access token", w.Token)
+			p.add("Server", c.Server())
+			p.add("Site", string(w.Tier)+" "+w.Site)
+			p.add("Grants", strings.Join(grants, ", "))
+			p.add("Scopes", strings.Join(scopes, ", "))
+			return p.flush()
+		})}
+	outputFlag(cmd, &o)
+	return cmd
+}
+
+func (a *app) passwdCommand() *cobra.Command {
+	return &cobra.Command{Use: "passwd", Short: "Change your password; your other sessions end", Args: cobra.NoArgs,
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, _ []string) error {
+			old, err := AskSecret(cmd, "Password now: ")
+			if err != nil {
+				return err
+			}
+			next, err := askNew(cmd)
+			if err != nil {
+				return err
+			}
+			if err := c.ChangePassword(cmd.Context(), old, next); err != nil {
+				return err
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), "the password is changed")
+			return nil
+		})}
+}
+
+// askNew asks for a new password, twice on a terminal.
+func askNew(cmd *cobra.Command) (string, error) {
+	p, err := AskSecret(cmd, "New password: ")
+	if err != nil {
+		return "", err
+	}
+	if f, ok := cmd.InOrStdin().(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		again, err := AskSecret(cmd, "Once more: ")
+		if err != nil {
+			return "", err
+		}
+		if again != p {
+			return "", skerry.Errorf(skerry.CodeInvalid, "the two passwords differ")
+		}
+	}
+	return p, nil
+}
+
+func (a *app) versionCommand() *cobra.Command {
+	var o string
+	cmd := &cobra.Command{Use: "version", Short: "Show the version of this program and of the server", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			out := struct {
+				Client string       `json:"client"`
+				Server *api.Version `json:"server,omitempty"`
+			}{Client: a.opt.Version}
+			var why error
+			if _, err := a.chosen(); err == nil {
+				c, err := a.client()
+				if err != nil {
+					return err
+				}
+				defer c.Close()
+				ctx, cancel := context.WithTimeout(cmd.Context(), serverWait)
+				defer cancel()
+				v, err := c.Version(ctx)
+				if why = err; err == nil {
+					out.Server = &v
+				}
+			}
+			if done, err := printValue(cmd.OutOrStdout(), o, out); done {
+				return err
+			}
+			p := newPairs(cmd.OutOrStdout())
+			p.add("Client", out.Client)
+			if out.Server != nil {
+				p.add("Server", fmt.Sprintf("%s (%s %s)", out.Server.Version, out.Server.Tier, out.Server.Name))
+			} else if why != nil {
+				p.add("Server", "not reachable")
+			}
+			return p.flush()
+		}}
+	outputFlag(cmd, &o)
+	return cmd
+}

@@ -1,0 +1,139 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/api"
+)
+
+// maxStreams bounds how many logs are read at a time.
+const maxStreams = 20
+
+func (a *app) logsCommand() *cobra.Command {
+	var o api.LogOptions
+	var since string
+	var timestamps, noPrefix bool
+	tail := -1
+	cmd := &cobra.Command{Use: "logs APP/SERVICE | INSTANCE", Short: "Show what instances have written", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeLogs,
+		Long:    "Show what instances have written. With several instances each line begins with its instance.",
+		Example: "  skerry logs shop/front -f\n  skerry logs front-x5b2k --since 5m --tail 100\n  skerry logs front-x5b2k --previous",
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			var err error
+			if o.Since, err = parseSince(since, time.Now()); err != nil {
+				return err
+			}
+			list, err := a.findInstances(cmd.Context(), c, args[0])
+			if err != nil {
+				return err
+			}
+			if tail == 0 && !o.Follow {
+				return nil
+			}
+			o.Tail = max(tail, 0)
+			if tail == 0 { // only what comes from now on
+				o.Since = time.Now()
+			}
+			p := &logPrinter{out: cmd.OutOrStdout(), err: cmd.ErrOrStderr(), prefix: len(list) > 1 && !noPrefix, timestamps: timestamps}
+			return readLogs(cmd.Context(), c, list, o, p)
+		})}
+	fs := cmd.Flags()
+	fs.BoolVarP(&o.Follow, "follow", "f", false, "go on as lines come")
+	fs.BoolVarP(&o.Previous, "previous", "p", false, "of the run before the last restart")
+	fs.StringVar(&since, "since", "", "only lines since then: 5m, 2h, 1d, or a time")
+	fs.IntVar(&tail, "tail", -1, "only so many of the newest lines")
+	fs.StringVarP(&o.Container, "container", "c", "", "an init or side container, in place of the main one")
+	fs.BoolVarP(&timestamps, "timestamps", "t", false, "begin each line with its time")
+	fs.BoolVar(&noPrefix, "no-prefix", false, "do not name the instance on each line")
+	return cmd
+}
+
+func (a *app) completeLogs(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return append(a.names(cmd.Context(), "service"), a.names(cmd.Context(), "instance")...), cobra.ShellCompDirectiveNoFileComp
+}
+
+// readLogs reads the logs of several instances at a time. The first error is told, but does not end the others.
+func readLogs(ctx context.Context, c *api.Client, list []skerry.Instance, o api.LogOptions, p *logPrinter) error {
+	if len(list) > maxStreams && o.Follow {
+		return skerry.Errorf(skerry.CodeInvalid, "%d instances are too many to follow; at most %d are read at a time", len(list), maxStreams).WithHint("name one of them")
+	}
+	if len(list) == 1 || !o.Follow { // one after the other, so that the lines of one stay together
+		var first error
+		for _, i := range list {
+			err := c.Logs(ctx, i.ID, o, func(l api.LogLine) error { return p.line(i.ID, l) })
+			if interrupted(ctx) || errors.Is(err, io.ErrClosedPipe) {
+				return nil
+			}
+			if err != nil && len(list) > 1 {
+				fmt.Fprintf(p.err, "%s: %v\n", i.ID, err)
+			}
+			if first == nil {
+				first = err
+			}
+		}
+		return first
+	}
+	var wg sync.WaitGroup
+	errs := make([]error, len(list))
+	for n, i := range list {
+		wg.Go(func() {
+			errs[n] = c.Logs(ctx, i.ID, o, func(l api.LogLine) error { return p.line(i.ID, l) })
+			if errs[n] != nil && !interrupted(ctx) {
+				p.mu.Lock()
+				fmt.Fprintf(p.err, "%s: %v\n", i.ID, errs[n])
+				p.mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	if interrupted(ctx) {
+		return nil
+	}
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// logPrinter writes lines of logs. It is safe for concurrent use.
+type logPrinter struct {
+	mu                 sync.Mutex
+	out, err           io.Writer
+	prefix, timestamps bool
+}
+
+// line writes one line: of the program's standard error to ours, so that the two stay apart.
+func (p *logPrinter) line(id skerry.InstanceID, l api.LogLine) error {
+	var b strings.Builder
+	if p.prefix {
+		b.WriteString(string(id) + " | ")
+	}
+	if p.timestamps {
+		b.WriteString(l.Time.Local().Format("2006-01-02T15:04:05.000Z07:00") + " ")
+	}
+	b.WriteString(l.Line)
+	if !strings.HasSuffix(l.Line, "\n") {
+		b.WriteByte('\n')
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w := p.out
+	if l.Stream == "stderr" {
+		w = p.err
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}

@@ -1,0 +1,361 @@
+package ctl
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/auth"
+)
+
+// listOf makes a command that lists a kind.
+func (a *app) listOf(kind, short string) *cobra.Command {
+	var f getFlags
+	cmd := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: short, Args: cobra.NoArgs,
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, _ []string) error { return a.get(cmd, c, &f, []string{kind}) })}
+	outputFlag(cmd, &f.output)
+	return cmd
+}
+
+// removeOf makes a command that deletes things of a kind.
+func (a *app) removeOf(kind, use, short string) *cobra.Command {
+	r, _ := findResource(kind)
+	return &cobra.Command{Use: use, Aliases: []string{"rm"}, Short: short, Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeKind(kind),
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			var errs []error
+			for _, name := range args {
+				if _, err := a.remove(cmd.Context(), c, r, name); err != nil {
+					errs = append(errs, err)
+					continue
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "%s/%s deleted\n", r.singular(), name)
+			}
+			return joinErrors(cmd, errs)
+		})}
+}
+
+// passwordFlags say where a new user's password comes from.
+type passwordFlags struct {
+	file  string
+	stdin bool
+}
+
+func (f *passwordFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.file, "password-file", "", "file with the password")
+	cmd.Flags().BoolVar(&f.stdin, "password-stdin", false, "read the password from standard input")
+}
+
+func (f *passwordFlags) get(cmd *cobra.Command) (string, error) {
+	switch {
+	case f.file != "":
+		b, err := os.ReadFile(f.file)
+		return strings.TrimRight(string(b), "\r\n"), err
+	case f.stdin:
+		return readLine(cmd.InOrStdin())
+	}
+	return askNew(cmd)
+}
+
+func parseGrants(list []string) ([]auth.Grant, error) {
+	out := []auth.Grant{}
+	for _, s := range list {
+		g, err := auth.ParseGrant(s)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, g)
+	}
+	return out, nil
+}
+
+const grantHelp = `A grant is ROLE, ROLE:ORGANISATION or ROLE:ORGANISATION:CLUSTER; what is left out means all. Roles are admin, operator,
+developer and viewer.`
+
+func (a *app) userCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "user", Short: "Manage users and what they may do"}
+	var pw passwordFlags
+	var grants []string
+	create := &cobra.Command{Use: "create NAME", Short: "Make a user", Args: cobra.ExactArgs(1), Long: "Make a user.\n\n" + grantHelp,
+		Example: "  skerry user create alice --grant developer:shop --password-file alice.txt",
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			list, err := parseGrants(grants)
+			if err != nil {
+				return err
+			}
+			p, err := pw.get(cmd)
+			if err != nil {
+				return err
+			}
+			u, err := c.CreateUser(cmd.Context(), args[0], p, list)
+			if err == nil {
+				fmt.Fprintf(cmd.OutOrStdout(), "user/%s created\n", u.Name)
+			}
+			return err
+		})}
+	pw.add(create)
+	create.Flags().StringSliceVar(&grants, "grant", nil, "grant; may be repeated")
+	change := func(use, short string, edit func(u *auth.User, args []string) (api.UserPatch, error), min int) *cobra.Command {
+		return &cobra.Command{Use: use, Short: short, Args: cobra.MinimumNArgs(min), ValidArgsFunction: a.completeKind("user"),
+			RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+				u, err := c.User(cmd.Context(), args[0])
+				if err != nil {
+					return err
+				}
+				p, err := edit(&u, args[1:])
+				if err != nil {
+					return err
+				}
+				if _, err = c.ChangeUser(cmd.Context(), args[0], p); err == nil {
+					fmt.Fprintf(cmd.OutOrStdout(), "user/%s changed\n", args[0])
+				}
+				return err
+			})}
+	}
+	grant := change("grant NAME GRANT...", "Grant a user more", func(u *auth.User, args []string) (api.UserPatch, error) {
+		more, err := parseGrants(args)
+		list := append(u.Grants, more...)
+		return api.UserPatch{Grants: &list}, err
+	}, 2)
+	grant.Long = "Grant a user more.\n\n" + grantHelp
+	revoke := change("revoke NAME GRANT...", "Take grants back from a user", func(u *auth.User, args []string) (api.UserPatch, error) {
+		less, err := parseGrants(args)
+		list := []auth.Grant{}
+		for _, g := range u.Grants {
+			keep := true
+			for _, h := range less {
+				keep = keep && g != h
+			}
+			if keep {
+				list = append(list, g)
+			}
+		}
+		if err == nil && len(list) == len(u.Grants) {
+			err = skerry.Errorf(skerry.CodeNotFound, "user %s has none of these grants", u.Name).WithHint("`skerry get user %s` shows what there is", u.Name)
+		}
+		return api.UserPatch{Grants: &list}, err
+	}, 2)
+	off := change("disable NAME", "Keep a user from logging in, and end all sessions", func(*auth.User, []string) (api.UserPatch, error) {
+		yes := true
+		return api.UserPatch{Disabled: &yes}, nil
+	}, 1)
+	on := change("enable NAME", "Let a user log in again", func(*auth.User, []string) (api.UserPatch, error) {
+		no := false
+		return api.UserPatch{Disabled: &no}, nil
+	}, 1)
+	var setPW passwordFlags
+	set := &cobra.Command{Use: "password NAME", Short: "Set a user's password, and end all sessions", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("user"),
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			p, err := setPW.get(cmd)
+			if err != nil {
+				return err
+			}
+			if _, err = c.ChangeUser(cmd.Context(), args[0], api.UserPatch{Password: &p}); err == nil {
+				fmt.Fprintf(cmd.OutOrStdout(), "user/%s changed\n", args[0])
+			}
+			return err
+		})}
+	setPW.add(set)
+	cmd.AddCommand(create, a.listOf("users", "List the users"), grant, revoke, off, on, set, a.removeOf("user", "delete NAME...", "Remove users"))
+	return cmd
+}
+
+// quotaFlags are those of a quota.
+type quotaFlags struct {
+	cpu, memory, storage string
+	instances            int
+}
+
+func (f *quotaFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.cpu, "cpu", "", "cores of all instances together; 0 means no bound")
+	cmd.Flags().StringVar(&f.memory, "memory", "", "memory of all instances together, such as 4Gi; 0 means no bound")
+	cmd.Flags().StringVar(&f.storage, "storage", "", "storage of all instances together; 0 means no bound")
+	cmd.Flags().IntVar(&f.instances, "instances", 0, "number of instances; 0 means no bound")
+}
+
+// apply changes a quota by the flags that were given.
+func (f *quotaFlags) apply(cmd *cobra.Command, q *apps.Quota) error {
+	var err error
+	bad := func(flag string, err error) error { return skerry.Errorf(skerry.CodeInvalid, "--%s: %w", flag, err) }
+	if f.cpu != "" {
+		if q.CPU, err = skerry.ParseMilliCPU(f.cpu); err != nil {
+			return bad("cpu", err)
+		}
+	}
+	if f.memory != "" {
+		if q.Memory, err = skerry.ParseBytes(f.memory); err != nil {
+			return bad("memory", err)
+		}
+	}
+	if f.storage != "" {
+		if q.Storage, err = skerry.ParseBytes(f.storage); err != nil {
+			return bad("storage", err)
+		}
+	}
+	if cmd.Flags().Changed("instances") {
+		if q.Instances = f.instances; f.instances < 0 {
+			return bad("instances", fmt.Errorf("%d is negative", f.instances))
+		}
+	}
+	return nil
+}
+
+func (a *app) orgCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "org", Aliases: []string{"organisation"}, Short: "Manage organisations and their quotas"}
+	var q quotaFlags
+	create := &cobra.Command{Use: "create NAME", Short: "Make an organisation", Args: cobra.ExactArgs(1),
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			o := apps.Org{Name: args[0]}
+			if err := q.apply(cmd, &o.Quota); err != nil {
+				return err
+			}
+			if _, err := c.CreateOrg(cmd.Context(), o); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "org/%s created; give it a namespace with `skerry namespace create NAME --org %s`\n", o.Name, o.Name)
+			return nil
+		})}
+	q.add(create)
+	var change quotaFlags
+	quota := &cobra.Command{Use: "quota NAME", Short: "Show or change what an organisation may use", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("org"),
+		Example: "  skerry org quota shop --cpu 8 --memory 16Gi",
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			if cmd.Flags().NFlag() == 0 {
+				return a.get(cmd, c, &getFlags{}, []string{"org", args[0]})
+			}
+			list, err := c.Orgs(cmd.Context())
+			if err != nil {
+				return err
+			}
+			for _, o := range list {
+				if o.Name != args[0] {
+					continue
+				}
+				if err := change.apply(cmd, &o.Quota); err != nil {
+					return err
+				}
+				if _, err := c.SetQuota(cmd.Context(), o.Name, o.Quota); err != nil {
+					return err
+				}
+				return a.get(cmd, c, &getFlags{}, []string{"org", o.Name})
+			}
+			return skerry.Errorf(skerry.CodeNotFound, "there is no organisation %q", args[0]).WithHint("`skerry org list` shows them")
+		})}
+	change.add(quota)
+	cmd.AddCommand(create, a.listOf("orgs", "List the organisations with what they use"), quota, a.removeOf("org", "delete NAME...", "Remove organisations without namespaces"))
+	return cmd
+}
+
+func (a *app) namespaceCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "namespace", Aliases: []string{"ns"}, Short: "Manage namespaces"}
+	org := "default"
+	create := &cobra.Command{Use: "create NAME", Short: "Make a namespace for an organisation", Args: cobra.ExactArgs(1),
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			if _, err := c.CreateNamespace(cmd.Context(), apps.Namespace{Name: args[0], Org: org}); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "namespace/%s created\n", args[0])
+			return nil
+		})}
+	create.Flags().StringVar(&org, "org", org, "organisation that it belongs to")
+	use := &cobra.Command{Use: "use NAME", Short: "Use a namespace from now on in this context", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("namespace"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			x, err := a.chosen()
+			if err != nil {
+				return err
+			}
+			return editConfig(func(c *Config) error {
+				y := c.Find(x.Name)
+				if y == nil {
+					return noContext(x.Name)
+				}
+				y.Namespace = args[0]
+				fmt.Fprintf(cmd.OutOrStdout(), "namespace %s is in use\n", args[0])
+				return nil
+			})
+		}}
+	cmd.AddCommand(create, a.listOf("namespaces", "List the namespaces"), use, a.removeOf("namespace", "delete NAME...", "Remove empty namespaces"))
+	return cmd
+}
+
+func (a *app) accessTokenCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "access-token", Short: "Manage tokens with which programs act as you"}
+	var r api.AccessTokenRequest
+	var ttl time.Duration
+	var scopes []string
+	create := &cobra.Command{Use: "create NAME", Short: "Make an access token; its text is shown once", Args: cobra.ExactArgs(1),
+		Example: "  SKERRY_TOKEN=$(skerry access-token create ci --scope apps:write --scope apps:read --ttl 90d)",
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			r.Name, r.TTL = args[0], skerry.Duration(ttl)
+			for _, s := range scopes {
+				r.Scopes = append(r.Scopes, auth.Scope(s))
+			}
+			t, err := c.CreateAccessToken(cmd.Context(), r)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), t.Text)
+			fmt.Fprintln(cmd.ErrOrStderr(), "keep it: it is not shown again; use it as SKERRY_TOKEN or with `skerry login --token`")
+			return nil
+		})}
+	create.Flags().Var(spanValue{&ttl}, "ttl", "life, such as 90d (default until it is deleted)")
+	create.Flags().StringSliceVar(&scopes, "scope", nil, "limit it to this scope; may be repeated (`skerry whoami` lists yours)")
+	create.Flags().StringVar(&r.User, "for", "", "another user, for whom to make it")
+	cmd.AddCommand(create, a.listOf("access-tokens", "List your access tokens"), a.removeOf("access-token", "delete ID|NAME...", "Take access tokens back"))
+	return cmd
+}
+
+func (a *app) memberCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "member", Short: "Manage the clusters or workers that are enrolled"}
+	var reason string
+	revoke := &cobra.Command{Use: "revoke NAME", Short: "Revoke a member's key for good, and end its connection", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("member"),
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			if err := c.RevokeMember(cmd.Context(), args[0], reason); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "member/%s is revoked; it needs a new token to join again\n", args[0])
+			return nil
+		})}
+	revoke.Flags().StringVar(&reason, "reason", "", "why, for the records")
+	release := &cobra.Command{Use: "release NAME", Short: "End a member's quarantine, once the copy of it is removed", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("member"),
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			if err := c.ReleaseMember(cmd.Context(), args[0]); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "member/%s is released\n", args[0])
+			return nil
+		})}
+	cmd.AddCommand(a.listOf("members", "List the members"), revoke, release)
+	return cmd
+}
+
+// HoldCommands are the commands about workers that ask their cluster.
+func (a *app) holdCommands() []*cobra.Command {
+	var reason string
+	hold := &cobra.Command{Use: "hold NAME", Short: "Keep new work from a worker; what runs there runs on", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("worker"),
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			if reason == "" {
+				reason = "held by its operator"
+			}
+			if err := c.HoldWorker(cmd.Context(), args[0], reason); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "worker/%s takes nothing new\n", args[0])
+			return nil
+		})}
+	hold.Flags().StringVar(&reason, "reason", "", "why, for people")
+	unhold := &cobra.Command{Use: "unhold NAME", Short: "Let a worker take new work again", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("worker"),
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			if err := c.HoldWorker(cmd.Context(), args[0], ""); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "worker/%s takes new work again\n", args[0])
+			return nil
+		})}
+	return []*cobra.Command{hold, unhold}
+}

@@ -1,0 +1,141 @@
+package ctl
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/api"
+)
+
+func (a *app) topCommand() *cobra.Command {
+	var o, by string
+	var all bool
+	cmd := &cobra.Command{Use: "top [instances|apps|workers]", Short: "Show who uses how much", Args: cobra.MaximumNArgs(1),
+		ValidArgsFunction: cobra.FixedCompletions([]string{"instances", "apps", "workers"}, cobra.ShellCompDirectiveNoFileComp),
+		Long:              "Show who uses how much, the largest first. Workers and the use of single instances are known at a cluster only.",
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			kind := "instances"
+			if len(args) == 1 {
+				r, err := findResource(args[0])
+				if err != nil {
+					return err
+				}
+				kind = r.plural2()
+			}
+			if by != "cpu" && by != "memory" {
+				return skerry.Errorf(skerry.CodeInvalid, "--sort-by %q is not known", by).WithHint("use cpu or memory")
+			}
+			q := listQuery{namespace: a.namespace(), all: all, now: time.Now()}
+			if all {
+				q.namespace = ""
+			}
+			switch kind {
+			case "instances":
+				return topInstances(cmd, c, q, o, by)
+			case "apps":
+				return topApps(cmd, c, q, o, by)
+			case "workers":
+				return topWorkers(cmd, c, o, by)
+			}
+			return skerry.Errorf(skerry.CodeInvalid, "%s have no top", kind).WithHint("use instances, apps or workers")
+		})}
+	outputFlag(cmd, &o)
+	cmd.Flags().StringVar(&by, "sort-by", "cpu", "cpu or memory")
+	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "of all namespaces")
+	return cmd
+}
+
+// used is a line of top.
+type used struct {
+	Name string     `json:"name"`
+	Of   string     `json:"service,omitempty"`
+	QoS  skerry.QoS `json:"qos"`
+}
+
+func sortUsed(list []used, by string) {
+	slices.SortStableFunc(list, func(x, y used) int {
+		if by == "memory" {
+			return cmp.Compare(y.QoS.Memory, x.QoS.Memory)
+		}
+		return cmp.Compare(y.QoS.CPU, x.QoS.CPU)
+	})
+}
+
+func topInstances(cmd *cobra.Command, c *api.Client, q listQuery, o, by string) error {
+	list, err := c.Instances(cmd.Context(), api.InstanceFilter{Namespace: q.namespace})
+	if err != nil {
+		return err
+	}
+	var out []used
+	for _, i := range list {
+		if i.QoS != nil {
+			out = append(out, used{string(i.ID), q.showKey(i.Service.App) + "/" + i.Service.Service, *i.QoS})
+		}
+	}
+	sortUsed(out, by)
+	t := table{head: []string{"INSTANCE", "SERVICE", "CPU", "MEMORY", "THROTTLED", "OOM", "RECEIVED", "SENT", "READ", "WRITTEN"}}
+	for _, u := range out {
+		x := u.QoS
+		t.add("instance/"+u.Name, []string{u.Name, u.Of, cores(x.CPU), size(x.Memory), fmt.Sprintf("%.0f%%", x.Throttled*100), strconv.FormatInt(x.OOMKills, 10),
+			size(skerry.Bytes(x.RxBytes)), size(skerry.Bytes(x.TxBytes)), size(skerry.Bytes(x.ReadBytes)), size(skerry.Bytes(x.WriteBytes))})
+	}
+	return printList(cmd, o, out, &t)
+}
+
+func topApps(cmd *cobra.Command, c *api.Client, q listQuery, o, by string) error {
+	list, err := c.Apps(cmd.Context(), q.namespace)
+	if err != nil {
+		return err
+	}
+	var out []used
+	for _, v := range list {
+		var sum skerry.QoS
+		for _, s := range v.Services {
+			if s.QoS != nil {
+				sum = sum.Add(*s.QoS)
+			}
+		}
+		out = append(out, used{q.showKey(v.Key), "", sum})
+	}
+	sortUsed(out, by)
+	t := table{head: []string{"APP", "CPU", "MEMORY"}}
+	for _, u := range out {
+		t.add("app/"+u.Name, []string{u.Name, cores(u.QoS.CPU), size(u.QoS.Memory)})
+	}
+	return printList(cmd, o, out, &t)
+}
+
+func topWorkers(cmd *cobra.Command, c *api.Client, o, by string) error {
+	list, err := c.Workers(cmd.Context())
+	if err != nil {
+		return err
+	}
+	slices.SortStableFunc(list, func(x, y skerry.WorkerView) int {
+		if by == "memory" {
+			return cmp.Compare(y.Used.Memory, x.Used.Memory)
+		}
+		return cmp.Compare(y.Used.CPU, x.Used.CPU)
+	})
+	of := func(used, all, text string) string {
+		if all == "0" {
+			return used
+		}
+		return used + text + all
+	}
+	t := table{head: []string{"WORKER", "CPU", "MEMORY", "STORAGE", "RESERVED-CPU", "RESERVED-MEMORY", "INSTANCES"}}
+	for _, w := range list {
+		var all skerry.Resources
+		if w.Facts != nil {
+			all = w.Facts.Capacity
+		}
+		t.add("worker/"+string(w.Name), []string{string(w.Name), of(cores(w.Used.CPU), cores(all.CPU), "/"), of(size(w.Used.Memory), size(all.Memory), "/"),
+			of(size(w.Used.Storage), size(all.Storage), "/"), cores(w.Reserved.CPU), size(w.Reserved.Memory), strconv.Itoa(w.Instances)})
+	}
+	return printList(cmd, o, list, &t)
+}
