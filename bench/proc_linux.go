@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // ticksPerSecond is USER_HZ, which is 100 on every Linux that Go runs on.
@@ -107,4 +109,13 @@ func MachineFacts() map[string]string {
 		out["load"] = strings.Join(strings.Fields(string(data))[:3], " ")
 	}
 	return out
+}
+
+// monotonicNow is the clock that the workload prints, the same for all processes of the machine.
+func monotonicNow() time.Duration {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		panic("the monotonic clock: " + err.Error())
+	}
+	return time.Duration(ts.Nano())
 }

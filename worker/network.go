@@ -20,13 +20,19 @@ const (
 	lastAutoPort  = 32767
 )
 
-// attachments keeps the whole wanted configuration of the network, because the network is changed only by Set.
+// attachments keeps the whole wanted configuration of the network, because the network is changed only by Set. Changes
+// that arrive while one Set is under way share the next.
 type attachments struct {
 	network Network
 
-	mu    sync.Mutex
-	wants map[skerry.InstanceID][]skerry.PortBinding
-	have  map[skerry.InstanceID]skerry.Attachment
+	setting sync.Mutex // held across Set; taken before mu
+	applied uint64     // the change up to which Set has been called, under setting
+	lastErr error      // of that Set, under setting
+
+	mu      sync.Mutex
+	changes uint64
+	wants   map[skerry.InstanceID][]skerry.PortBinding
+	have    map[skerry.InstanceID]skerry.Attachment
 }
 
 func newAttachments(n Network) *attachments {
@@ -43,15 +49,38 @@ func (n *attachments) want(id skerry.InstanceID, ports []skerry.PortBinding) {
 // restore brings the machine in line with what is wanted, and takes away what is not.
 func (n *attachments) restore(ctx context.Context) error {
 	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.setLocked(ctx)
+	n.changes++
+	mine := n.changes
+	n.mu.Unlock()
+	return n.apply(ctx, mine)
 }
 
 // add joins an instance to the network and gives its ports. keep are the ports it had before.
 func (n *attachments) add(ctx context.Context, a *skerry.Assignment, keep []skerry.PortBinding) ([]skerry.PortBinding, skerry.Attachment, error) {
 	n.mu.Lock()
+	ports, err := n.bindLocked(a, keep)
+	n.changes++
+	mine := n.changes
+	n.mu.Unlock()
+	if err != nil || n.network == nil {
+		return ports, skerry.Attachment{}, err
+	}
+	err = n.apply(ctx, mine)
+	n.mu.Lock()
 	defer n.mu.Unlock()
-	var ports []skerry.PortBinding
+	att, ok := n.have[a.ID]
+	if !ok {
+		if err == nil {
+			err = fmt.Errorf("instance %s got no attachment", a.ID)
+		}
+		return nil, skerry.Attachment{}, err
+	}
+	return ports, att, nil // an error is another instance's
+}
+
+// bindLocked chooses the host ports of an instance.
+func (n *attachments) bindLocked(a *skerry.Assignment, keep []skerry.PortBinding) ([]skerry.PortBinding, error) {
+	ports := []skerry.PortBinding{}
 	for _, q := range a.Spec.Ports {
 		b := skerry.PortBinding{Name: q.PortName(), Port: q.Port, HostPort: q.HostPort, Protocol: q.Proto()}
 		if b.HostPort < 0 {
@@ -64,7 +93,7 @@ func (n *attachments) add(ctx context.Context, a *skerry.Assignment, keep []sker
 			if b.HostPort == 0 {
 				var err error
 				if b.HostPort, err = n.freePortLocked(b.Protocol); err != nil {
-					return nil, skerry.Attachment{}, err
+					return nil, err
 				}
 			}
 		}
@@ -72,15 +101,7 @@ func (n *attachments) add(ctx context.Context, a *skerry.Assignment, keep []sker
 		n.wants[a.ID] = ports // so that the next free port is another one
 	}
 	n.wants[a.ID] = ports
-	if n.network == nil {
-		return ports, skerry.Attachment{}, nil
-	}
-	if err := n.setLocked(ctx); err != nil {
-		if _, ok := n.have[a.ID]; !ok {
-			return nil, skerry.Attachment{}, err
-		}
-	}
-	return ports, n.have[a.ID], nil
+	return ports, nil
 }
 
 func (n *attachments) freePortLocked(proto string) (int, error) {
@@ -116,10 +137,18 @@ func free(proto string, port int) bool {
 	return err == nil
 }
 
-func (n *attachments) setLocked(ctx context.Context) error {
+// apply brings the machine in line with what is wanted, unless a Set since change mine has done so.
+func (n *attachments) apply(ctx context.Context, mine uint64) error {
 	if n.network == nil {
 		return nil
 	}
+	n.setting.Lock()
+	defer n.setting.Unlock()
+	if n.applied >= mine {
+		return n.lastErr
+	}
+	n.mu.Lock()
+	upTo := n.changes
 	var c hostnet.Config
 	for id, ports := range n.wants {
 		w := hostnet.Want{ID: string(id)}
@@ -130,24 +159,32 @@ func (n *attachments) setLocked(ctx context.Context) error {
 		}
 		c.Attachments = append(c.Attachments, w)
 	}
+	n.mu.Unlock()
 	slices.SortFunc(c.Attachments, func(a, b hostnet.Want) int { return strings.Compare(a.ID, b.ID) })
-	have, err := n.network.Set(ctx, c)
+	// One caller's end must not leave the others without a network.
+	have, err := n.network.Set(context.WithoutCancel(ctx), c)
+	n.mu.Lock()
 	clear(n.have)
 	for id, a := range have {
 		n.have[skerry.InstanceID(id)] = a
 	}
+	n.mu.Unlock()
+	n.applied, n.lastErr = upTo, err
 	return err
 }
 
 // remove takes an instance off the network.
 func (n *attachments) remove(ctx context.Context, id skerry.InstanceID) error {
 	n.mu.Lock()
-	defer n.mu.Unlock()
-	if _, ok := n.wants[id]; !ok {
+	_, ok := n.wants[id]
+	delete(n.wants, id)
+	n.changes++
+	mine := n.changes
+	n.mu.Unlock()
+	if !ok {
 		return nil
 	}
-	delete(n.wants, id)
-	return n.setLocked(ctx)
+	return n.apply(ctx, mine)
 }
 
 // get gives an instance's attachment, or nil.

@@ -13,6 +13,7 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -82,9 +83,19 @@ func probePort(p HostPort) error {
 	return nil
 }
 
+// tableBuffer is room for a transaction of some ten thousand host ports: it is sent as one message, and the kernel
+// acknowledges each rule in it before the first answer is read.
+const tableBuffer = 32 << 20
+
+func (n *Network) nftables() (*nftables.Conn, error) {
+	return nftables.New(nftables.WithNetNSFd(int(n.host.Fd())), nftables.WithSockOptions(func(c *netlink.Conn) error {
+		return errors.Join(c.SetReadBuffer(tableBuffer), c.SetWriteBuffer(tableBuffer))
+	}))
+}
+
 // writeTable replaces the whole table in one transaction: no packet sees half of it.
 func (n *Network) writeTable(ms []mapping) error {
-	c, err := nftables.New(nftables.WithNetNSFd(int(n.host.Fd())))
+	c, err := n.nftables()
 	if err != nil {
 		return fmt.Errorf("nftables: %w", err)
 	}
@@ -122,7 +133,7 @@ func (n *Network) writeTable(ms []mapping) error {
 }
 
 func (n *Network) dropTable() error {
-	c, err := nftables.New(nftables.WithNetNSFd(int(n.host.Fd())))
+	c, err := n.nftables()
 	if err != nil {
 		return fmt.Errorf("nftables: %w", err)
 	}

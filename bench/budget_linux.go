@@ -1,0 +1,589 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/api"
+)
+
+// BudgetOptions say how long to measure.
+type BudgetOptions struct {
+	Program  string // the skerry binary
+	Full     bool   // as long as each budget needs; else what five minutes allow
+	Progress func(string)
+}
+
+// Budget measures the goals of the design that this version has something for.
+func Budget(ctx context.Context, o BudgetOptions) ([]Result, error) {
+	b := &budgeter{o: o, samples: map[string]sample{}}
+	if st, err := os.Stat(o.Program); err == nil {
+		b.add("binary.size", sample{values: []float64{float64(st.Size()) / 1e6}, context: "the binary that measures"})
+	}
+	first, err := buildFirstline(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(filepath.Dir(first))
+	b.firstline = first
+	o.Progress("starting a root, a cluster and two workers")
+	if b.s, err = newSite(ctx, o.Program, 2); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err := b.s.close(); err != nil {
+			o.Progress("clean up: " + err.Error())
+		}
+	}()
+	if err := b.s.image(ctx, first, "bench/firstline:1"); err != nil {
+		return nil, err
+	}
+	for _, step := range []struct {
+		what string
+		fn   func(context.Context) error
+	}{
+		{"deployments, interleaved with bare runs", b.deploys},
+		{"idle with ten instances", b.idle},
+		{"a hundred instances", b.hundred},
+		{"fail-over", b.failover},
+	} {
+		o.Progress("measuring: " + step.what)
+		if err := step.fn(ctx); err != nil {
+			return nil, fmt.Errorf("%s: %w", step.what, err)
+		}
+	}
+	return fold(b.samples, "--quick leaves it out"), nil
+}
+
+type budgeter struct {
+	o         BudgetOptions
+	s         *site
+	firstline string
+	samples   map[string]sample
+}
+
+func (b *budgeter) add(name string, s sample) { b.samples[name] = s }
+
+// buildFirstline compiles the workload; the benchmark runs from a checkout with Go.
+func buildFirstline(ctx context.Context) (string, error) {
+	dir, err := os.MkdirTemp("", "skerry-bench-")
+	if err != nil {
+		return "", err
+	}
+	out := filepath.Join(dir, "firstline")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", out, "skerry.dev/skerry/bench/firstline")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if msg, err := cmd.CombinedOutput(); err != nil {
+		return "", errors.Join(fmt.Errorf("the workload is compiled from this source tree, which needs Go and the checkout: %w: %s", err, msg), os.RemoveAll(dir))
+	}
+	return out, nil
+}
+
+func manifest(name string, replicas int) []byte {
+	return fmt.Appendf(nil, `{"apiVersion":"skerry/v1","kind":"Application","metadata":{"name":%q},"spec":{"services":[{"name":"s","image":"bench/firstline:1","replicas":%d,
+"terminationGrace":"1s","resources":{"cpu":0.01,"memory":"16Mi"},"ports":[{"port":8080,"hostPort":-1}]}]}}`, name, replicas)
+}
+
+func key(name string) skerry.AppKey { return skerry.AppKey{Namespace: "default", Name: name} }
+
+func (b *budgeter) ready(ctx context.Context, name string, n int) error {
+	err := b.s.await(ctx, fmt.Sprintf("%d instances of %s are ready", n, name), func() (bool, error) {
+		v, err := b.s.root.App(ctx, key(name))
+		return err == nil && v.Services[0].Ready == n && v.Services[0].Instances == n, err
+	})
+	if err == nil {
+		return nil
+	}
+	// Say what the instances are doing instead.
+	states := map[string]int{}
+	list, _ := b.s.root.Instances(ctx, api.InstanceFilter{App: name})
+	for _, i := range list {
+		why := i.Reason
+		if why == "" && len(i.Why) > 0 {
+			why = i.Why[0].Text
+		}
+		states[fmt.Sprintf("%s %s %s", i.State, i.Phase, why)]++
+	}
+	return fmt.Errorf("%w; instances: %v", err, states)
+}
+
+func (b *budgeter) remove(ctx context.Context, name string) error {
+	if err := b.s.root.DeleteApp(ctx, key(name)); err != nil {
+		return err
+	}
+	return b.s.await(ctx, name+" is gone", func() (bool, error) {
+		_, err := b.s.root.App(ctx, key(name))
+		return err != nil && skerry.AsError(err).Code == skerry.CodeNotFound, err
+	})
+}
+
+// deploys measures from the apply to the first line and to Ready, each deployment followed by a bare run of the same
+// program by the same OCI runtime.
+func (b *budgeter) deploys(ctx context.Context) error {
+	n := 15
+	if b.o.Full {
+		n = 100
+	}
+	runtime, err := b.runtimeName(ctx)
+	if err != nil {
+		return err
+	}
+	bare, err := newBare(runtime, b.firstline)
+	if err != nil {
+		return err
+	}
+	defer bare.close()
+	var visible, line, raw, ratio []float64
+	for i := range n + 1 {
+		name := fmt.Sprintf("deploy%d", i)
+		seen, stop, err := b.watchReady(ctx, name)
+		if err != nil {
+			return err
+		}
+		sent := monotonicNow()
+		if _, err := b.s.root.Apply(ctx, manifest(name, 1), api.ApplyOptions{}); err != nil {
+			stop()
+			return err
+		}
+		accepted := monotonicNow()
+		var at time.Duration
+		select {
+		case at = <-seen:
+		case <-time.After(time.Minute):
+			stop()
+			return fmt.Errorf("%s did not become ready within a minute", name)
+		}
+		stop()
+		list, err := b.s.root.Instances(ctx, api.InstanceFilter{App: name})
+		if err != nil || len(list) != 1 {
+			return fmt.Errorf("%d instances of %s: %w", len(list), name, err)
+		}
+		began, err := b.firstLine(ctx, list[0].ID)
+		if err != nil {
+			return fmt.Errorf("first line of %s: %w", name, err)
+		}
+		if err := b.remove(ctx, name); err != nil {
+			return err
+		}
+		alone, err := bare.run(ctx)
+		if err != nil {
+			return err
+		}
+		if i == 0 {
+			continue // the first pulls the image
+		}
+		ms := func(d time.Duration) float64 { return float64(d) / 1e6 }
+		visible, line, raw = append(visible, ms(at-sent)), append(line, ms(began-accepted)), append(raw, ms(alone))
+		ratio = append(ratio, ms(began-accepted)/ms(alone))
+	}
+	b.add("deploy.visible", sample{values: visible, context: fmt.Sprintf("through HTTPS and the watch stream; p99 %.0f ms", Quantile(visible, 0.99))})
+	b.add("deploy.ratio", sample{values: ratio, context: fmt.Sprintf("first line %.1f ms after the apply was accepted (p99 %.1f), bare %s %.1f ms (p99 %.1f), network attached, seccomp on",
+		Median(line), Quantile(line, 0.99), runtime, Median(raw), Quantile(raw, 0.99))})
+	return nil
+}
+
+// firstLine reads the time that the workload printed; ready may be shown before it has.
+func (b *budgeter) firstLine(ctx context.Context, id skerry.InstanceID) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	var began time.Duration
+	found := errors.New("found")
+	err := b.s.root.Logs(ctx, id, api.LogOptions{Follow: true}, func(l api.LogLine) error {
+		ns, err := strconv.ParseInt(strings.TrimSpace(l.Line), 10, 64)
+		if began = time.Duration(ns); err == nil {
+			return found
+		}
+		return err
+	})
+	if !errors.Is(err, found) {
+		return 0, fmt.Errorf("no line: %w", errors.Join(err, ctx.Err()))
+	}
+	return began, nil
+}
+
+// runtimeName is the OCI runtime that the workers use.
+func (b *budgeter) runtimeName(ctx context.Context) (string, error) {
+	list, err := b.s.cluster.Workers(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, w := range list {
+		for _, r := range w.Facts.Runtimes {
+			if r.Name == "oci" && r.Passed {
+				return strings.Fields(r.Version)[0], nil
+			}
+		}
+	}
+	return "", errors.New("no worker has a working runtime oci")
+}
+
+// watchReady tells when the API shows an instance of an application as ready.
+func (b *budgeter) watchReady(ctx context.Context, name string) (<-chan time.Duration, func(), error) {
+	ctx, cancel := context.WithCancel(ctx)
+	seen := make(chan time.Duration, 1)
+	live := make(chan struct{})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		first := true
+		b.s.root.Watch(ctx, api.WatchFilter{Namespace: "default", App: name, Kinds: []string{api.WatchInstance}}, func(m api.WatchMessage) error {
+			if first {
+				first = false
+				close(live)
+			}
+			if m.Instance != nil && m.Instance.State == skerry.Running && skerry.HasCondition(m.Instance.Conditions, skerry.Ready) {
+				select {
+				case seen <- monotonicNow():
+				default:
+				}
+			}
+			return nil
+		})
+	}()
+	stop := func() {
+		cancel()
+		<-done
+	}
+	select {
+	case <-live:
+	case <-time.After(2 * time.Second):
+		// The stream is open even if it has nothing to tell yet.
+	}
+	return seen, stop, nil
+}
+
+// idle measures memory, processor time and traffic of everything with ten instances that do nothing.
+func (b *budgeter) idle(ctx context.Context) error {
+	if _, err := b.s.root.Apply(ctx, manifest("idle", 10), api.ApplyOptions{}); err != nil {
+		return err
+	}
+	if err := b.ready(ctx, "idle", 10); err != nil {
+		return err
+	}
+	w, err := b.holder(ctx, "idle")
+	if err != nil {
+		return err
+	}
+	windows, window := 3, 15*time.Second
+	if b.o.Full {
+		windows, window = 10, 3*time.Minute
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(10 * time.Second): // until what the deployment left has settled
+	}
+	agent, control := w.cmd.Process.Pid, b.s.control.Process.Pid
+	dev := "sk" + strings.TrimPrefix(w.name, "w")
+	var agentCPU, controlCPU, agentMem, controlMem, wire, disk []float64
+	var agentRSS, controlRSS float64
+	for range windows {
+		a0, err1 := cpuTime(agent)
+		c0, err2 := cpuTime(control)
+		t0, err3 := b.s.ns.traffic(dev)
+		d0, err4 := written(agent)
+		begin := time.Now()
+		if err := errors.Join(err1, err2, err3, err4); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(window):
+		}
+		a1, err1 := cpuTime(agent)
+		c1, err2 := cpuTime(control)
+		t1, err3 := b.s.ns.traffic(dev)
+		d1, err4 := written(agent)
+		took := time.Since(begin)
+		am, ar, err5 := memory(agent)
+		cm, cr, err6 := memory(control)
+		if err := errors.Join(err1, err2, err3, err4, err5, err6); err != nil {
+			return err
+		}
+		agentCPU = append(agentCPU, 100*float64(a1-a0)/float64(took))
+		controlCPU = append(controlCPU, 100*float64(c1-c0)/float64(took))
+		wire = append(wire, 8*(t1-t0)/1000/took.Seconds())
+		disk = append(disk, (d1-d0)/1e6/took.Seconds()*86400)
+		agentMem, controlMem = append(agentMem, am/(1<<20)), append(controlMem, cm/(1<<20))
+		agentRSS, controlRSS = ar/(1<<20), cr/(1<<20)
+	}
+	b.add("agent.mem", sample{values: agentMem, context: fmt.Sprintf("PSS of the agent with 10 instances; RSS %.1f MiB", agentRSS)})
+	b.add("agent.cpu", sample{values: agentCPU, context: fmt.Sprintf("10 instances, windows of %s", window)})
+	b.add("control.mem", sample{values: controlMem, context: fmt.Sprintf("PSS of root and cluster in one process, API on; RSS %.1f MiB", controlRSS)})
+	b.add("control.cpu", sample{values: controlCPU, context: fmt.Sprintf("windows of %s", window)})
+	b.add("control.wire.fast", sample{values: wire, context: "both directions on the worker's cable, TCP and IP headers included, 10 instances"})
+	if b.o.Full {
+		b.add("agent.disk", sample{values: disk, context: fmt.Sprintf("from windows of %s, 30 minutes in all", window)})
+	}
+	return b.remove(ctx, "idle")
+}
+
+// holder is the worker that runs an application's instances.
+func (b *budgeter) holder(ctx context.Context, app string) (*benchWorker, error) {
+	list, err := b.s.cluster.Instances(ctx, api.InstanceFilter{App: app})
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range list {
+		for _, w := range b.s.workers {
+			if string(i.Worker) == w.name {
+				return w, nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("nobody runs %s", app)
+}
+
+// hundred measures how long a hundred instances take to be ready, and what they cost beside the workload.
+func (b *budgeter) hundred(ctx context.Context) error {
+	rounds := 2
+	if b.o.Full {
+		rounds = 10
+	}
+	var took, each []float64
+	var context string
+	for i := range rounds {
+		name := fmt.Sprintf("hundred%d", i)
+		// All on one worker: the other one takes nothing meanwhile.
+		if err := b.s.cluster.HoldWorker(ctx, b.s.workers[1].name, "benchmark"); err != nil {
+			return err
+		}
+		agent := b.s.workers[0].cmd.Process.Pid
+		before, _, err := memory(agent)
+		if err != nil {
+			return err
+		}
+		begin := time.Now()
+		if _, err := b.s.root.Apply(ctx, manifest(name, 100), api.ApplyOptions{}); err != nil {
+			return err
+		}
+		if err := b.ready(ctx, name, 100); err != nil {
+			return err
+		}
+		took = append(took, time.Since(begin).Seconds())
+		after, _, err := memory(agent)
+		if err != nil {
+			return err
+		}
+		shims, n, kernel := b.supervisors(b.s.workers[0])
+		if n > 0 {
+			each = append(each, (shims/float64(n)+kernel/float64(n)+max(after-before, 0)/100)/(1<<20))
+			context = fmt.Sprintf("conmon %.2f MiB PSS, kernel memory of its cgroups %.2f MiB, growth of the agent %.2f MiB, for each of %d containers",
+				shims/float64(n)/(1<<20), kernel/float64(n)/(1<<20), max(after-before, 0)/100/(1<<20), n)
+		}
+		if err := b.remove(ctx, name); err != nil {
+			return err
+		}
+		if err := b.s.cluster.HoldWorker(ctx, b.s.workers[1].name, ""); err != nil {
+			return err
+		}
+	}
+	b.add("deploy.hundred", sample{values: took, context: "apply sent until the API shows a hundred ready, one worker"})
+	b.add("container.mem", sample{values: each, context: context})
+	return nil
+}
+
+// supervisors sums memory of the conmon processes of a worker, counts them, and sums the kernel memory charged to the
+// worker's cgroups.
+func (b *budgeter) supervisors(w *benchWorker) (pss float64, n int, kernel float64) {
+	procs, _ := os.ReadDir("/proc")
+	for _, p := range procs {
+		pid, err := strconv.Atoi(p.Name())
+		if err != nil {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join("/proc", p.Name(), "cmdline"))
+		if err != nil || !bytes.Contains(data, []byte("conmon\x00")) || !bytes.Contains(data, []byte(w.dir+"/")) {
+			continue
+		}
+		if m, _, err := memory(pid); err == nil {
+			pss += m
+			n++
+		}
+	}
+	filepath.WalkDir(filepath.Join("/sys/fs/cgroup/memory", b.s.cgroup(w)), func(path string, d os.DirEntry, err error) error {
+		if err == nil && d.Name() == "memory.kmem.usage_in_bytes" && filepath.Dir(path) == filepath.Join("/sys/fs/cgroup/memory", b.s.cgroup(w)) {
+			if data, err := os.ReadFile(path); err == nil {
+				kernel, _ = strconv.ParseFloat(strings.TrimSpace(string(data)), 64)
+			}
+		}
+		return nil
+	})
+	return pss, n, kernel
+}
+
+// failover kills a worker with all that it runs and measures until the replacement is ready.
+func (b *budgeter) failover(ctx context.Context) error {
+	rounds := 3
+	if b.o.Full {
+		rounds = 20
+	}
+	if _, err := b.s.root.Apply(ctx, manifest("failover", 1), api.ApplyOptions{}); err != nil {
+		return err
+	}
+	if err := b.ready(ctx, "failover", 1); err != nil {
+		return err
+	}
+	var took []float64
+	for range rounds {
+		w, err := b.holder(ctx, "failover")
+		if err != nil {
+			return err
+		}
+		begin := time.Now()
+		b.powerOff(w)
+		err = b.s.await(ctx, "the replacement is ready", func() (bool, error) {
+			list, err := b.s.cluster.Instances(ctx, api.InstanceFilter{App: "failover"})
+			for _, i := range list {
+				if string(i.Worker) != w.name && i.State == skerry.Running && skerry.HasCondition(i.Conditions, skerry.Ready) {
+					return true, nil
+				}
+			}
+			return false, err
+		})
+		if err != nil {
+			return err
+		}
+		took = append(took, time.Since(begin).Seconds())
+		if err := b.s.startWorker(w); err != nil {
+			return err
+		}
+		err = b.s.await(ctx, "the worker is back", func() (bool, error) {
+			list, err := b.s.cluster.Workers(ctx)
+			for _, x := range list {
+				if string(x.Name) == w.name && x.Connected && x.Refusing == "" {
+					return true, nil
+				}
+			}
+			return false, err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	b.add("failover.p99", sample{values: []float64{Quantile(took, 0.99)}, context: fmt.Sprintf("of %d; median %.2f s; agent and containers killed with SIGKILL", len(took), Median(took))})
+	return b.remove(ctx, "failover")
+}
+
+// powerOff kills an agent and everything in its cgroups.
+func (b *budgeter) powerOff(w *benchWorker) {
+	w.cmd.Process.Signal(syscall.SIGKILL)
+	w.cmd.Wait()
+	for range 3 {
+		for _, pid := range cgroupPids(b.s.cgroup(w)) {
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+}
+
+// cgroupPids lists the processes in all cgroups of a name, whatever the hierarchy.
+func cgroupPids(name string) []int {
+	seen := map[int]bool{}
+	roots, _ := filepath.Glob("/sys/fs/cgroup/*/" + name)
+	roots = append(roots, "/sys/fs/cgroup/"+name)
+	for _, root := range roots {
+		filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+			if err == nil && d.Name() == "cgroup.procs" {
+				data, _ := os.ReadFile(path)
+				for _, f := range strings.Fields(string(data)) {
+					if pid, err := strconv.Atoi(f); err == nil {
+						seen[pid] = true
+					}
+				}
+			}
+			return nil
+		})
+	}
+	var out []int
+	for pid := range seen {
+		out = append(out, pid)
+	}
+	return out
+}
+
+// bare runs the workload by an OCI runtime alone, from its own default bundle.
+type bare struct {
+	dir, runtime string
+	n            int
+}
+
+func newBare(runtime, program string) (*bare, error) {
+	dir, err := os.MkdirTemp("", "skerry-bench-")
+	if err != nil {
+		return nil, err
+	}
+	b := &bare{dir: dir, runtime: runtime}
+	root := filepath.Join(dir, "rootfs")
+	data, err := os.ReadFile(program)
+	if err == nil {
+		err = os.Mkdir(root, 0o755)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(root, "program"), data, 0o755)
+	}
+	if err == nil {
+		cmd := exec.Command(runtime, "spec")
+		cmd.Dir = dir
+		err = cmd.Run()
+	}
+	var spec map[string]any
+	if err == nil {
+		data, err = os.ReadFile(filepath.Join(dir, "config.json"))
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &spec)
+	}
+	if err == nil {
+		process := spec["process"].(map[string]any)
+		process["args"], process["terminal"] = []string{"/program"}, false
+		data, err = json.Marshal(spec)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "config.json"), data, 0o644)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("bare bundle: %w", err), os.RemoveAll(dir))
+	}
+	return b, nil
+}
+
+// run gives the time from the command to the workload's first line.
+func (b *bare) run(ctx context.Context) (time.Duration, error) {
+	b.n++
+	id := fmt.Sprintf("skerry-bare-%d-%d", os.Getpid(), b.n)
+	cmd := exec.CommandContext(ctx, b.runtime, "run", "--bundle", b.dir, id)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return 0, err
+	}
+	var msg bytes.Buffer
+	cmd.Stderr = &msg
+	begin := monotonicNow()
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	buf := make([]byte, 64)
+	n, err := out.Read(buf)
+	exec.Command(b.runtime, "kill", id, "KILL").Run()
+	cmd.Wait()
+	exec.Command(b.runtime, "delete", "-f", id).Run()
+	if err != nil {
+		return 0, fmt.Errorf("bare %s: %w: %s", b.runtime, err, msg.String())
+	}
+	ns, err := strconv.ParseInt(strings.TrimSpace(string(buf[:n])), 10, 64)
+	return time.Duration(ns) - begin, err
+}
+
+func (b *bare) close() { os.RemoveAll(b.dir) }

@@ -1,0 +1,80 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	"skerry.dev/skerry"
+)
+
+// Command gives `skerry bench`.
+func Command() *cobra.Command {
+	cmd := &cobra.Command{Use: "bench", Short: "Measure what Skerry costs on this machine"}
+	cmd.AddCommand(budgetCommand(), controlCommand())
+	return cmd
+}
+
+func budgetCommand() *cobra.Command {
+	var full, quick bool
+	var output string
+	cmd := &cobra.Command{
+		Use: "budget", Short: "Measure the goals of the design", Args: cobra.NoArgs,
+		Long: `Measure the goals of the design: memory, processor time, traffic, start-up and fail-over, beside a bare run of the same OCI
+runtime. Root, cluster and two workers run as they are installed, in network namespaces of their own; nothing is left behind.
+
+--quick takes less than five minutes and leaves out what needs longer; --full takes about an hour. It compiles its workload from
+this source tree, so run it in a checkout, as root.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if full && quick {
+				return skerry.Errorf(skerry.CodeInvalid, "--quick and --full exclude each other")
+			}
+			if os.Geteuid() != 0 {
+				return skerry.Errorf(skerry.CodeForbidden, "bench budget makes namespaces and cgroups and needs root")
+			}
+			self, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			list, err := Budget(cmd.Context(), BudgetOptions{Program: self, Full: full, Progress: func(s string) { fmt.Fprintln(cmd.ErrOrStderr(), s) }})
+			if err != nil {
+				return err
+			}
+			for k, v := range MachineFacts() {
+				fmt.Fprintf(cmd.ErrOrStderr(), "machine: %s: %s\n", k, v)
+			}
+			switch output {
+			case "json":
+				return WriteJSON(cmd.OutOrStdout(), list)
+			case "markdown":
+				return WriteMarkdown(cmd.OutOrStdout(), list)
+			case "table", "":
+				return WriteTable(cmd.OutOrStdout(), list)
+			}
+			return errors.New("unknown output " + output)
+		},
+	}
+	cmd.Flags().BoolVar(&quick, "quick", false, "what five minutes allow (the default)")
+	cmd.Flags().BoolVar(&full, "full", false, "as long as each budget needs")
+	cmd.Flags().StringVarP(&output, "output", "o", "table", "table, json or markdown")
+	return cmd
+}
+
+// controlCommand is the child process of a benchmark that holds root and cluster.
+func controlCommand() *cobra.Command {
+	var data string
+	var workers int
+	cmd := &cobra.Command{
+		Use: "control", Hidden: true, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			debug.SetGCPercent(40) // as the role commands do
+			return control(cmd.Context(), data, workers, os.Stdout)
+		},
+	}
+	cmd.Flags().StringVar(&data, "data", "", "data directory")
+	cmd.Flags().IntVar(&workers, "workers", 1, "number of join tokens to make")
+	return cmd
+}

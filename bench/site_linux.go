@@ -1,0 +1,338 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/internal/node"
+)
+
+// Addresses in the benchmark's own namespaces.
+const (
+	rootAPI    = "127.0.0.1:7480"
+	clusterAPI = "127.0.0.1:7481"
+	workerLink = ":7444"
+)
+
+// controlReady is what the control process tells when its roles work.
+type controlReady struct {
+	RootPassword, ClusterPassword string
+	Tokens                        []string // for workers
+}
+
+// control runs a root and a cluster in one process, as `skerry up` does without its worker, until ctx ends. It tells out
+// when they work.
+func control(ctx context.Context, dir string, workers int, out io.Writer) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	errs := make(chan error, 8)
+	run := func(fn func(context.Context) error) {
+		wg.Go(func() { errs <- fn(ctx) })
+	}
+	rootDir, clusterDir := filepath.Join(dir, "root"), filepath.Join(dir, "cluster")
+	r, err := node.OpenRoot(ctx, node.RootConfig{Common: node.Common{Dir: rootDir}, Link: "127.0.0.1:7443"})
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	defer wg.Wait()
+	defer cancel()
+	run(r.Run)
+	serving := make(chan struct{}, 2)
+	run(func(ctx context.Context) error {
+		return node.ServeAPI(ctx, r, r.Store, node.APIConfig{Dir: rootDir, Listen: api.Listen{Addr: rootAPI}}, func(*node.API) { serving <- struct{}{} })
+	})
+	for r.LinkAddr() == nil {
+		select {
+		case err := <-errs:
+			return err
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	token, _, err := r.Authority().CreateToken(ctx, auth.TokenOptions{Tier: skerry.TierCluster})
+	if err != nil {
+		return err
+	}
+	k, err := node.OpenCluster(ctx, node.ClusterConfig{Common: node.Common{Dir: clusterDir}, Link: workerLink,
+		Join: node.Join{Name: "bench", Token: token, Parent: []string{r.LinkAddr().String()}}, Admission: cluster.Admission{Trusted: []string{node.DefaultOrg}}})
+	if err != nil {
+		return err
+	}
+	defer k.Close()
+	defer wg.Wait()
+	defer cancel()
+	run(k.Run)
+	run(func(ctx context.Context) error {
+		return node.ServeAPI(ctx, k, k.Store, node.APIConfig{Dir: clusterDir, Listen: api.Listen{Addr: clusterAPI}}, func(*node.API) { serving <- struct{}{} })
+	})
+	for range 2 {
+		select {
+		case <-serving:
+		case err := <-errs:
+			return err
+		}
+	}
+	var ready controlReady
+	for _, x := range []struct {
+		dir string
+		to  *string
+	}{{rootDir, &ready.RootPassword}, {clusterDir, &ready.ClusterPassword}} {
+		data, err := os.ReadFile(filepath.Join(x.dir, node.AdminPasswordFile))
+		if err != nil {
+			return err
+		}
+		*x.to = strings.TrimSpace(string(data))
+	}
+	for range workers {
+		token, _, err := k.Authority().CreateToken(ctx, auth.TokenOptions{Tier: skerry.TierWorker})
+		if err != nil {
+			return err
+		}
+		ready.Tokens = append(ready.Tokens, token)
+	}
+	if err := json.NewEncoder(out).Encode(ready); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-errs:
+		return err
+	}
+}
+
+// benchWorker is a worker's agent in a namespace of its own.
+type benchWorker struct {
+	name, dir, token, link string
+	ns                     *namespace
+	cmd                    *exec.Cmd
+}
+
+// site is a running control process with workers.
+type site struct {
+	dir     string
+	program string
+	ns      *namespace
+	control *exec.Cmd
+	workers []*benchWorker
+	root    *api.Client
+	cluster *api.Client
+	log     *os.File
+	push    *pusher
+}
+
+// newSite starts a root and cluster in one process, and workers, each in a network namespace of its own.
+func newSite(ctx context.Context, program string, workers int) (s *site, err error) {
+	s = &site{program: program}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.tail(), s.close())
+		}
+	}()
+	if s.dir, err = os.MkdirTemp("", "skerry-bench-"); err != nil {
+		return s, err
+	}
+	if s.log, err = os.Create(filepath.Join(s.dir, "log")); err != nil {
+		return s, err
+	}
+	if s.ns, err = newNamespace("control"); err != nil {
+		return s, err
+	}
+	s.control = exec.Command(program, "bench", "control", "--data", s.dir, "--workers", fmt.Sprint(workers))
+	s.control.Stderr = s.log
+	s.control.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	out, err := s.control.StdoutPipe()
+	if err != nil {
+		return s, err
+	}
+	if err = s.ns.start(s.control); err != nil {
+		return s, err
+	}
+	line, err := bufio.NewReader(out).ReadBytes('\n')
+	if err != nil {
+		return s, fmt.Errorf("control process: %w", err)
+	}
+	var ready controlReady
+	if err = json.Unmarshal(line, &ready); err != nil {
+		return s, err
+	}
+	s.push = &pusher{Transport: http.Transport{DialContext: s.ns.dial, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, password: ready.RootPassword}
+	if s.root, err = s.login(ctx, rootAPI, ready.RootPassword); err != nil {
+		return s, err
+	}
+	if s.cluster, err = s.login(ctx, clusterAPI, ready.ClusterPassword); err != nil {
+		return s, err
+	}
+	for i := range workers {
+		w := &benchWorker{name: fmt.Sprintf("w%d", i+1), dir: filepath.Join(s.dir, fmt.Sprintf("w%d", i+1)), token: ready.Tokens[i], link: fmt.Sprintf("10.200.%d.1%s", i+1, workerLink)}
+		if w.ns, err = newNamespace(w.name); err != nil {
+			return s, err
+		}
+		s.workers = append(s.workers, w)
+		if err = s.ns.join(w.ns, fmt.Sprintf("sk%d", i+1), fmt.Sprintf("10.200.%d.1/30", i+1), fmt.Sprintf("10.200.%d.2/30", i+1)); err != nil {
+			return s, err
+		}
+		if err = s.startWorker(w); err != nil {
+			return s, err
+		}
+	}
+	return s, s.await(ctx, "the workers are connected", func() (bool, error) {
+		list, err := s.cluster.Workers(ctx)
+		n := 0
+		for _, w := range list {
+			if w.Connected && w.Refusing == "" {
+				n++
+			}
+		}
+		return n == workers, err
+	})
+}
+
+func (s *site) login(ctx context.Context, addr, password string) (*api.Client, error) {
+	opt := api.ClientOptions{Server: "https://" + addr, Dial: s.ns.dial}
+	err := s.ns.do(func() (err error) {
+		opt.Pin, err = api.FetchPin(ctx, opt.Server)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	c, err := api.NewClient(opt)
+	if err != nil {
+		return nil, err
+	}
+	_, err = c.Login(ctx, "admin", password)
+	return c, err
+}
+
+// startWorker starts a worker's agent, for the first time or again.
+func (s *site) startWorker(w *benchWorker) error {
+	w.cmd = exec.Command(s.program, "worker", "--name", w.name, "--data", w.dir, "--join", w.token, "--cluster", w.link, "--run-dir", filepath.Join(w.dir, "run"),
+		"--cgroup-parent", s.cgroup(w), "--cpu", "64", "--memory", "64Gi", "--log-level", "warn")
+	w.cmd.Stderr = s.log
+	w.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	return w.ns.start(w.cmd)
+}
+
+func (s *site) cgroup(w *benchWorker) string { return filepath.Base(s.dir) + "-" + w.name }
+
+// await polls every 20 ms, for at most a minute.
+func (s *site) await(ctx context.Context, what string, ok func() (bool, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	var last error
+	for {
+		done, err := ok()
+		if done {
+			return nil
+		}
+		if err != nil {
+			last = err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waited in vain until %s: %w", what, errors.Join(ctx.Err(), last))
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// tail gives the end of the processes' log, for an error.
+func (s *site) tail() error {
+	if s.log == nil {
+		return nil
+	}
+	data, err := os.ReadFile(s.log.Name())
+	if err != nil || len(data) == 0 {
+		return err
+	}
+	return fmt.Errorf("log: %s", data[max(0, len(data)-2000):])
+}
+
+// image puts a static program into the built-in registry.
+func (s *site) image(ctx context.Context, program, tag string) error {
+	st, err := artifact.Open(filepath.Join(s.dir, "images"), artifact.Options{})
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	if _, err := st.Build(ctx, artifact.BuildOptions{Source: program, Tag: "skerry.local/" + tag}); err != nil {
+		return err
+	}
+	_, err = st.Push(ctx, "skerry.local/"+tag, "skerry.local/"+tag, &artifact.Source{BaseURL: "https://" + rootAPI, Transport: s.push}, nil)
+	return err
+}
+
+// pusher talks to the built-in registry as admin. The server is our own child in our own namespace, so its certificate
+// is not checked.
+type pusher struct {
+	http.Transport
+	password string
+}
+
+func (p *pusher) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.SetBasicAuth("admin", p.password)
+	return p.Transport.RoundTrip(r)
+}
+
+// close ends everything and leaves nothing behind.
+func (s *site) close() error {
+	var errs []error
+	for _, w := range s.workers {
+		stop(w.cmd, syscall.SIGTERM)
+		if w.cmd != nil {
+			cmd := exec.Command(s.program, "worker", "cleanup", "--yes", "--name", w.name, "--data", w.dir, "--run-dir", filepath.Join(w.dir, "run"), "--cgroup-parent", s.cgroup(w))
+			cmd.Stdout, cmd.Stderr = s.log, s.log
+			if err := w.ns.start(cmd); err == nil {
+				err = cmd.Wait()
+				if err != nil {
+					errs = append(errs, fmt.Errorf("clean up worker %s: %w", w.name, err))
+				}
+			}
+		}
+		w.ns.close()
+	}
+	stop(s.control, syscall.SIGTERM)
+	if s.ns != nil {
+		s.ns.close()
+	}
+	if s.log != nil {
+		errs = append(errs, s.log.Close())
+	}
+	if s.dir != "" && errors.Join(errs...) == nil {
+		errs = append(errs, os.RemoveAll(s.dir))
+	}
+	return errors.Join(errs...)
+}
+
+// stop ends a process and waits for it; one that does not end within ten seconds is killed.
+func stop(cmd *exec.Cmd, sig syscall.Signal) {
+	if cmd == nil || cmd.Process == nil || cmd.ProcessState != nil {
+		return
+	}
+	cmd.Process.Signal(sig)
+	t := time.AfterFunc(10*time.Second, func() { cmd.Process.Kill() })
+	defer t.Stop()
+	cmd.Wait()
+}
