@@ -187,6 +187,12 @@ func (l *Lab) Exec(ctx context.Context, host string, cmd *exec.Cmd) (status int,
 	if cmd.Env == nil {
 		cmd.Env = l.env(host)
 	}
+	if cmd.Dir == "" {
+		// Another mount namespace is entered at its root.
+		if dir, err := os.Getwd(); err == nil {
+			cmd.Dir = dir
+		}
+	}
 	err = onThread(func() error { return l.spawn(host, "exec", cmd, &syscall.SysProcAttr{}) })
 	if errors.Is(err, errOff) {
 		return 0, skerry.Errorf(skerry.CodeUnavailable, "%w", err).WithHint("`skerry lab start %s %s` switches it on", l.Topology.Name, host)

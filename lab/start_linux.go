@@ -93,7 +93,8 @@ func (l *Lab) env(host string) []string {
 	env := slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, "SKERRY_") || strings.HasPrefix(s, "NOTIFY_SOCKET=") })
 	path := filepath.Dir(l.Binary) + ":" + os.Getenv("PATH")
 	env = slices.DeleteFunc(env, func(s string) bool { return strings.HasPrefix(s, "PATH=") })
-	return append(env, "PATH="+path, "SKERRY_CONFIG="+filepath.Join(l.Data, host+".config.yaml"), "LAB="+l.Topology.Name, "LAB_HOST="+host)
+	return append(env, "PATH="+path, "SKERRY_CONFIG="+filepath.Join(l.Data, host+".config.yaml"), "SKERRY_IMAGES="+filepath.Join(l.Data, host+".images"),
+		"LAB="+l.Topology.Name, "LAB_HOST="+host)
 }
 
 // makeHost makes a host that is off into one that is on, without starting its role.
