@@ -172,3 +172,13 @@ func TestApplyGetDelete(t *testing.T) {
 		t.Errorf("workers at the root: %v", err)
 	}
 }
+
+func writeFile(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,121 @@
+package api_test
+
+import (
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/auth"
+)
+
+// TestRegistryAsksTheSameUsers pushes and pulls as users of two organisations, with passwords and tokens.
+func TestRegistryAsksTheSameUsers(t *testing.T) {
+	s := newRoot(t)
+	admin := s.admin()
+	ctx := t.Context()
+	for _, org := range []string{"acme", "umbra"} {
+		_, err := admin.CreateOrg(ctx, orgNamed(org))
+		must(t, err)
+		_, err = admin.CreateNamespace(ctx, spaceOf(org+"-space", org))
+		must(t, err)
+		_, err = admin.CreateUser(ctx, "dev-"+org, "a long password", []auth.Grant{{Role: auth.RoleDeveloper, Org: org, Cluster: auth.Any}})
+		must(t, err)
+	}
+	acme, umbra := s.client("dev-acme", "a long password"), s.client("dev-umbra", "a long password")
+	local, err := artifact.Open(filepath.Join(s.Dir, "local"), artifact.Options{})
+	must(t, err)
+	defer local.Close()
+	push := func(rt http.RoundTripper, repo string) error {
+		ref := "skerry.local/" + repo + ":1"
+		if _, err := local.Build(ctx, artifact.BuildOptions{Source: s.Dir + "/ctx", Tag: ref, Platform: artifact.Platform{OS: "linux", Arch: "amd64"}}); err != nil {
+			t.Fatal(err)
+		}
+		_, err := local.Push(ctx, ref, ref, &artifact.Source{BaseURL: s.URL, Transport: rt}, nil)
+		return err
+	}
+	writeFile(t, s.Dir+"/ctx/hello.txt", "hello\n")
+	token, err := acme.CreateAccessToken(ctx, api.AccessTokenRequest{Name: "ci", Scopes: []auth.Scope{auth.ScopeImagesRead, auth.ScopeImagesPush}})
+	must(t, err)
+	readOnly, err := acme.CreateAccessToken(ctx, api.AccessTokenRequest{Name: "pull", Scopes: []auth.Scope{auth.ScopeImagesRead}})
+	must(t, err)
+	for name, c := range map[string]struct {
+		rt   http.RoundTripper
+		repo string
+		ok   bool
+	}{
+		"own namespace":           {acme.Transport(), "acme-space/web", true},
+		"another's namespace":     {umbra.Transport(), "acme-space/web", false},
+		"the site's":              {acme.Transport(), "web", false},
+		"no such namespace":       {acme.Transport(), "nowhere/web", false},
+		"admin, the site's":       {admin.Transport(), "tools/base", true},
+		"user and password":       {s.basic("dev-acme", "a long password"), "acme-space/p", true},
+		"wrong password":          {s.basic("dev-acme", "a wrong password"), "acme-space/p", false},
+		"user and access token":   {s.basic("dev-acme", token.Text), "acme-space/t", true},
+		"another's access token":  {s.basic("dev-umbra", token.Text), "umbra-space/t", false},
+		"token without the scope": {s.basic("dev-acme", readOnly.Text), "acme-space/r", false},
+		"nobody":                  {s.basic("", ""), "acme-space/n", false},
+	} {
+		if err := push(c.rt, c.repo); (err == nil) != c.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	get := func(rt http.RoundTripper, path string) int {
+		r, _ := http.NewRequestWithContext(ctx, "GET", s.URL+path, nil)
+		res, err := rt.RoundTrip(r)
+		must(t, err)
+		res.Body.Close()
+		return res.StatusCode
+	}
+	for name, c := range map[string]struct {
+		rt   http.RoundTripper
+		path string
+		want int
+	}{
+		"own":                 {acme.Transport(), "/v2/acme-space/web/tags/list", 200},
+		"another's":           {umbra.Transport(), "/v2/acme-space/web/tags/list", 403},
+		"the site's":          {umbra.Transport(), "/v2/tools/base/tags/list", 200},
+		"nobody":              {s.basic("", ""), "/v2/tools/base/tags/list", 401},
+		"is it a registry":    {s.basic("", ""), "/v2/", 401},
+		"it is, and I may in": {umbra.Transport(), "/v2/", 200},
+	} {
+		if got := get(c.rt, c.path); got != c.want {
+			t.Errorf("pull %s: %d", name, got)
+		}
+	}
+	for c, want := range map[*api.Client]string{acme: "acme-space/p:1 acme-space/t:1 acme-space/web:1 tools/base:1", umbra: "tools/base:1"} {
+		list, err := c.Images(ctx)
+		must(t, err)
+		var names []string
+		for _, i := range list {
+			names = append(names, i.Name)
+		}
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("images: %s, want %s", got, want)
+		}
+	}
+	list, err := admin.Audit(ctx, "dev-acme", "registry", 0)
+	if err != nil || len(list) == 0 || list[len(list)-1].Token != "ci" && list[0].Object == "" {
+		t.Errorf("audit: %+v %v", list, err)
+	}
+}
+
+// basic sends user and password, as image clients do.
+func (s *site) basic(user, password string) http.RoundTripper {
+	return basicTransport{s.http().Transport, user, password}
+}
+
+type basicTransport struct {
+	next           http.RoundTripper
+	user, password string
+}
+
+func (b basicTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	if b.user != "" {
+		r.SetBasicAuth(b.user, b.password)
+	}
+	return b.next.RoundTrip(r)
+}
