@@ -69,7 +69,7 @@ func NewClient(o ClientOptions) (*Client, error) {
 		return nil, skerry.Errorf(skerry.CodeInvalid, "%s: plain HTTP is for servers on this machine only", o.Server).WithHint("use https://")
 	}
 	if u.Port() == "" && u.Scheme == "https" {
-		u.Host = net.JoinHostPort(u.Hostname(), "6443")
+		u.Host = net.JoinHostPort(u.Hostname(), "7480")
 	}
 	c := &Client{opt: o, base: u}
 	c.tls = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: o.Roots, ServerName: u.Hostname(), NextProtos: []string{"http/1.1"}}

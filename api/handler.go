@@ -249,7 +249,7 @@ func (h *Handler) done(c *call, r *http.Request, status int, took time.Duration)
 	}
 	h.opt.Log.Debug("request", "request", c.id, "user", user, "addr", address(r), "operation", c.operation, "object", c.object, "status", status, "took", took)
 	refused := c.code == skerry.CodeForbidden || c.code == skerry.CodeUnauthorized && c.operation == opLogin
-	if !c.audit && !refused {
+	if !c.audit && !refused || c.code == skerry.CodeRateLimited { // floods must not push out what matters
 		return
 	}
 	result := "ok"

@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -13,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -190,6 +192,11 @@ func TestAPIThroughAllTiers(t *testing.T) {
 			t.Errorf("the worker's metrics have no %s of web", m)
 		}
 	}
+	control, err := cc.Metrics(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkDashboards(t, text.String()+string(control))
 	audit, err := rc.Audit(ctx, "admin", "exec", 0)
 	if err != nil || len(audit) != 1 || audit[0].Object != string(box) || audit[0].Address != "127.0.0.1" {
 		t.Errorf("audit: %+v %v", audit, err)
@@ -198,6 +205,49 @@ func TestAPIThroughAllTiers(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.await("nothing is left", s.ready(0))
+}
+
+// checkDashboards looks up every metric that the dashboards show in what is really exported.
+func checkDashboards(t *testing.T, exported string) {
+	t.Helper()
+	files, err := filepath.Glob("../docs/grafana/*.json")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%v %v", files, err)
+	}
+	have := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^# TYPE (\S+) |^([a-z_]+)[{ ]`).FindAllStringSubmatch(exported, -1) {
+		have[m[1]], have[m[2]] = true, true
+	}
+	names := regexp.MustCompile(`\b(skerry|process|go)_[a-z_]+`)
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var d struct {
+			Title  string
+			Panels []struct {
+				Title   string
+				Targets []struct{ Expr string }
+			}
+		}
+		if err := json.Unmarshal(data, &d); err != nil || d.Title == "" {
+			t.Errorf("%s: %v", file, err)
+		}
+		n := 0
+		for _, p := range d.Panels {
+			for _, x := range p.Targets {
+				for _, name := range names.FindAllString(x.Expr, -1) {
+					if n++; !have[name] {
+						t.Errorf("%s: panel %q shows %s, which nobody exports", file, p.Title, name)
+					}
+				}
+			}
+		}
+		if n == 0 {
+			t.Errorf("%s shows nothing", file)
+		}
+	}
 }
 
 // watchReady follows a watch until both instances are ready.
