@@ -420,7 +420,7 @@ func anonymous(text, worker string) string {
 	if worker == "" {
 		return text
 	}
-	return strings.ReplaceAll(text, worker, "a worker")
+	return strings.ReplaceAll(strings.ReplaceAll(text, "worker "+worker, "a worker"), worker, "a worker")
 }
 
 func sortedIDs[V any](m map[skerry.InstanceID]V) []skerry.InstanceID {

@@ -13,7 +13,7 @@ import (
 // Messages and attributes of nfnetlink_queue. Headers are in the machine's byte order, what is inside attributes in the
 // network's.
 const (
-	msgPacket  = unix.NFNL_SUBSYS_QUEUE<<8 | 0
+	msgPacket  = unix.NFNL_SUBSYS_QUEUE << 8
 	msgVerdict = unix.NFNL_SUBSYS_QUEUE<<8 | 1
 	msgConfig  = unix.NFNL_SUBSYS_QUEUE<<8 | 2
 
