@@ -92,7 +92,7 @@ func buildFirstline(ctx context.Context) (string, error) {
 
 func manifest(name string, replicas int) []byte {
 	return fmt.Appendf(nil, `{"apiVersion":"skerry/v1","kind":"Application","metadata":{"name":%q},"spec":{"services":[{"name":"s","image":"bench/firstline:1","replicas":%d,
-"terminationGrace":"1s","resources":{"cpu":0.01,"memory":"16Mi"},"ports":[{"port":8080,"hostPort":-1}]}]}}`, name, replicas)
+"terminationGrace":"1s","resources":{"cpu":0.5,"memory":"16Mi"},"ports":[{"port":8080,"hostPort":-1}]}]}}`, name, replicas)
 }
 
 func key(name string) skerry.AppKey { return skerry.AppKey{Namespace: "default", Name: name} }
@@ -282,7 +282,7 @@ func (b *budgeter) idle(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(10 * time.Second): // until what the deployment left has settled
+	case <-time.After(80 * time.Second): // until what the deployment left has settled: the stream connection closes after a minute
 	}
 	agent, control := w.cmd.Process.Pid, b.s.control.Process.Pid
 	dev := "sk" + strings.TrimPrefix(w.name, "w")

@@ -22,7 +22,8 @@ import (
 type Options struct {
 	Name        string
 	Seed        [16]byte      // must differ at each start of a process
-	ReportEvery time.Duration // default 5 s
+	ReportEvery time.Duration // while something changes; default 5 s
+	ReportIdle  time.Duration // while nothing does; default 30 s
 	Sets        reconcile.Options
 }
 
@@ -37,6 +38,8 @@ type Core struct {
 	refusing string
 	used     skerry.Resources
 	qos      map[skerry.InstanceID]skerry.QoS
+	told     Usage // in the last report
+	usageNew bool  // what is used now differs from that by enough
 	seq      uint64
 	reportAt time.Time
 	ready    bool // tasks of an earlier life were looked for
@@ -46,6 +49,9 @@ type Core struct {
 func New(opt Options) *Core {
 	if opt.ReportEvery == 0 {
 		opt.ReportEvery = 5 * time.Second
+	}
+	if opt.ReportIdle == 0 {
+		opt.ReportIdle = 30 * time.Second
 	}
 	life := skerry.Incarnation(fmt.Sprintf("%s.%x", opt.Name, opt.Seed[:8]))
 	return &Core{opt: opt, Up: fleet.NewParent(life, opt.Sets), codec: wire.New(), insts: map[skerry.InstanceID]*inst{}, qos: map[skerry.InstanceID]skerry.QoS{}}
@@ -236,6 +242,7 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 		}
 	case Usage:
 		c.used, c.qos = m.Used, m.Instances
+		c.usageNew = c.usageNew || notable(c.told, m)
 	case Refuse:
 		if c.refusing != m.Text {
 			c.refusing = m.Text
@@ -298,7 +305,7 @@ func (c *Core) NextWake() time.Time {
 		}
 	}
 	if c.Up.Connected && c.facts != nil {
-		consider(c.reportAt.Add(c.opt.ReportEvery))
+		consider(c.reportAt.Add(c.interval()))
 	}
 	for _, i := range c.insts {
 		consider(i.wake())
@@ -314,14 +321,45 @@ func (c *Core) settle(now time.Time, fx *skerry.Effects, replies []skerry.Messag
 			}
 		}
 	}
-	if c.Up.Connected && c.facts != nil && now.Sub(c.reportAt) >= c.opt.ReportEvery {
+	if c.Up.Connected && c.facts != nil && now.Sub(c.reportAt) >= c.interval() {
 		c.report(now, fx)
 	}
 	c.Up.Flush(now, fx, replies)
 }
 
+// interval is the time from one report to the next: an idle worker on a metered link should say little.
+func (c *Core) interval() time.Duration {
+	if c.usageNew {
+		return c.opt.ReportEvery
+	}
+	return c.opt.ReportIdle
+}
+
+// notable reports whether usage differs from what was told by so much that a scheduler or a person would care: a
+// twentieth of a core, 8 MiB, an OOM kill, or another set of instances.
+func notable(told, now Usage) bool {
+	far := func(a, b skerry.MilliCPU, x, y skerry.Bytes) bool {
+		return max(a-b, b-a) >= 50 || max(x-y, y-x) >= 8*skerry.MiB
+	}
+	// The whole machine has more that comes and goes.
+	if max(told.Used.CPU-now.Used.CPU, now.Used.CPU-told.Used.CPU) >= 200 || max(told.Used.Memory-now.Used.Memory, now.Used.Memory-told.Used.Memory) >= 128*skerry.MiB {
+		return true
+	}
+	if len(told.Instances) != len(now.Instances) {
+		return true
+	}
+	for id, q := range now.Instances {
+		t, ok := told.Instances[id]
+		if !ok || far(t.CPU, q.CPU, t.Memory, q.Memory) || t.OOMKills != q.OOMKills {
+			return true
+		}
+	}
+	return false
+}
+
 func (c *Core) report(now time.Time, fx *skerry.Effects) {
 	c.seq++
+	c.told, c.usageNew = Usage{Used: c.used, Instances: c.qos}, false
 	r := skerry.WorkerReport{Seq: c.seq, Used: c.used, Instances: c.qos, Refusing: c.refusing}
 	if c.factsNew {
 		r.Facts, c.factsNew = c.facts, false

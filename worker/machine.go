@@ -36,7 +36,7 @@ type FactOptions struct {
 }
 
 // measureEvery is how often use is measured.
-const measureEvery = 5 * time.Second
+const measureEvery = 10 * time.Second
 
 // facts describes the machine.
 func (s *Server) facts() skerry.WorkerFacts {

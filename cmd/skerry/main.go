@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"skerry.dev/skerry/bench"
 	"skerry.dev/skerry/ctl"
 )
 
@@ -32,8 +33,7 @@ func main() {
 func commands() *cobra.Command {
 	root := ctl.New(ctl.Options{Version: version, LocalToken: localToken, Checks: machineChecks,
 		Roles: []*cobra.Command{rootCommand(), clusterCommand(), workerCommand(), upCommand()}})
-	ctl.Operate(root, backupCommand(), restoreCommand())
+	ctl.Operate(root, backupCommand(), restoreCommand(), bench.Command())
 	ctl.Operate(root, extraCommands()...)
-	ctl.Operate(root, labCommands()...)
 	return root
 }
