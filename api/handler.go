@@ -30,6 +30,8 @@ type Options struct {
 	OpenMetrics bool
 	// Heartbeat is how often a silent watch says that it lives; default 15 s.
 	Heartbeat time.Duration
+	// BodyWait is how long the body of a request may take to arrive; default 30 s, because links of sites are slow.
+	BodyWait time.Duration
 	Log       *slog.Logger
 }
 
@@ -59,6 +61,9 @@ func NewHandler(opt Options) (*Handler, error) {
 	}
 	if opt.Heartbeat == 0 {
 		opt.Heartbeat = 15 * time.Second
+	}
+	if opt.BodyWait == 0 {
+		opt.BodyWait = 30 * time.Second
 	}
 	h := &Handler{opt: opt, mux: http.NewServeMux(), limits: newLimits(opt.Limits), meter: newMeter(), byID: map[string]bool{}}
 	registry := huma.NewMapRegistry("#/components/schemas/", schemaName)
@@ -154,6 +159,7 @@ type call struct {
 	object    string
 	audit     bool
 	code      skerry.Code
+	w         http.ResponseWriter
 	ctx       context.Context // of a stream: it ends with the user's session
 }
 

@@ -1,10 +1,13 @@
 package api_test
 
 import (
+	"bufio"
 	"bytes"
+	"context"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -18,6 +21,7 @@ import (
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/internal/node"
 )
 
 func orgNamed(n string) apps.Org           { return apps.Org{Name: n} }
@@ -284,4 +288,45 @@ func FuzzWatchQuery(f *testing.F) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// slowBackend takes its time to carry something out.
+type slowBackend struct{ *node.Root }
+
+func (b slowBackend) Do(ctx context.Context, msg any) (any, error) {
+	select {
+	case <-time.After(200 * time.Millisecond):
+		return b.Root.Do(ctx, msg)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// TestSlowBodiesAndSlowAnswers shows that the time for a body bounds the body and not what follows.
+func TestSlowBodiesAndSlowAnswers(t *testing.T) {
+	s := newRoot(t)
+	h, err := api.NewHandler(api.Options{Backend: slowBackend{s.Root}, People: s.API.People, BodyWait: 50 * time.Millisecond})
+	must(t, err)
+	srv, err := api.NewServer(h, api.Listen{Addr: "127.0.0.1:0", Plain: true})
+	must(t, err)
+	must(t, srv.Open())
+	background(t, srv.Run)
+	c, err := api.NewClient(api.ClientOptions{Server: srv.URL()})
+	must(t, err)
+	t.Cleanup(c.Close)
+	tk, err := c.Login(t.Context(), auth.AdminUser, s.password())
+	must(t, err)
+	if _, err := c.Apply(t.Context(), []byte(shop), api.ApplyOptions{Register: true}); err != nil {
+		t.Errorf("a slow answer: %v", err)
+	}
+	conn, err := net.Dial("tcp", srv.Addr().String())
+	must(t, err)
+	defer conn.Close()
+	fmt.Fprintf(conn, "POST /v1/apps HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/yaml\r\nContent-Length: 1000\r\n\r\nkind:", tk.Access)
+	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	must(t, err)
+	defer res.Body.Close()
+	if data, _ := io.ReadAll(res.Body); res.StatusCode != http.StatusRequestTimeout || !bytes.Contains(data, []byte("did not arrive in time")) {
+		t.Errorf("a slow body: %s %s", res.Status, data)
+	}
 }

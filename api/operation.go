@@ -49,7 +49,7 @@ const defaultBody = 64 << 10
 func add[I, O any](h *Handler, o operation, fn func(ctx context.Context, who *auth.Principal, in *I) (*O, error)) {
 	h.note(o)
 	op := huma.Operation{OperationID: o.ID, Method: o.Method, Path: o.Path, Summary: o.Summary, Tags: []string{o.Tag}, DefaultStatus: o.Status,
-		MaxBodyBytes: max(o.Body, defaultBody) + 1, RejectUnknownQueryParameters: true,
+		MaxBodyBytes: max(o.Body, defaultBody) + 1, BodyReadTimeout: h.opt.BodyWait, RejectUnknownQueryParameters: true,
 		Description: "Scope: " + string(o.Scope) + ", asked of: " + string(o.Object) + "."}
 	if o.Scope != auth.ScopePublic {
 		op.Security = []map[string][]string{{"bearer": {}}}
@@ -57,6 +57,7 @@ func add[I, O any](h *Handler, o operation, fn func(ctx context.Context, who *au
 	op.Middlewares = huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) {
 		r, w := humago.Unwrap(ctx)
 		c := callOf(r.Context())
+		c.w = w
 		release, err := h.enter(c, r, &o)
 		if err != nil {
 			h.fail(w, r, err)
@@ -71,6 +72,8 @@ func add[I, O any](h *Handler, o operation, fn func(ctx context.Context, who *au
 	}
 	huma.Register(h.api, op, func(ctx context.Context, in *I) (*O, error) {
 		c := callOf(ctx)
+		// The deadline was for the body. Left in place it would end the request's context in the middle of a long answer.
+		http.NewResponseController(c.w).SetReadDeadline(time.Time{})
 		out, err := fn(ctx, c.who, in)
 		if err != nil {
 			return nil, h.problemOf(c, err)
