@@ -32,7 +32,7 @@ type Options struct {
 	Heartbeat time.Duration
 	// BodyWait is how long the body of a request may take to arrive; default 30 s, because links of sites are slow.
 	BodyWait time.Duration
-	Log       *slog.Logger
+	Log      *slog.Logger
 }
 
 // Handler is the REST interface. It serves HTTP; Server adds the listener.
