@@ -70,6 +70,7 @@ Without a file no organisation is trusted: containers only, no privileges, no ho
 	c.add(cmd.Flags(), "cluster")
 	p.add(cmd.Flags(), clusterLink, clusterAPI)
 	j.add(cmd.Flags(), "root", "root", "7443")
+	cmd.AddCommand(statusCommand("cluster"))
 	cmd.Flags().BoolVar(&standalone, "standalone", false, "this site has no root")
 	cmd.Flags().StringVar(&admission, "admission", "", "file with the site's admission policy")
 	return cmd

@@ -50,6 +50,7 @@ sites runs on.`,
 	c.add(cmd.Flags(), "root")
 	cmd.Flags().StringVar(&c.name, "name", "root", "name of the federation")
 	p.add(cmd.Flags(), rootLink, rootAPI)
+	cmd.AddCommand(statusCommand("root"))
 	return cmd
 }
 

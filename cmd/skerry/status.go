@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"strings"
 	"text/tabwriter"
 
@@ -30,40 +31,49 @@ func notRunning(err error) error {
 	return err
 }
 
-func workerStatus() *cobra.Command {
+// statusCommand shows how a role on this machine fares.
+func statusCommand(role string) *cobra.Command {
 	var data, output string
-	cmd := &cobra.Command{Use: "status", Short: "Show how the worker on this machine fares", Args: cobra.NoArgs,
+	cmd := &cobra.Command{Use: "status", Short: "Show how the " + role + " on this machine fares", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var st status
 			if err := callLocal(cmd.Context(), data, "GET", "/status", nil, &st); err != nil {
 				return notRunning(err)
 			}
-			if output == "json" {
+			switch output {
+			case "":
+				printStatus(cmd.OutOrStdout(), &st)
+				return nil
+			case "json":
 				enc := json.NewEncoder(cmd.OutOrStdout())
 				enc.SetIndent("", "  ")
 				return enc.Encode(st)
 			}
-			printStatus(cmd.OutOrStdout(), &st)
-			return nil
+			return skerry.Errorf(skerry.CodeInvalid, "-o %q is not a format", output).WithHint("use json, or leave it away")
 		}}
-	cmd.Flags().StringVar(&data, "data", defaultData()+"/worker", "data directory of the worker")
+	cmd.Flags().StringVar(&data, "data", filepath.Join(defaultData(), role), "data directory of the role")
 	cmd.Flags().StringVarP(&output, "output", "o", "", "json for programs")
 	return cmd
 }
 
 func printStatus(out io.Writer, st *status) {
 	tw := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-	fmt.Fprintf(tw, "Worker:\t%s\n", st.Name)
+	fmt.Fprintf(tw, "%s:\t%s\n", strings.ToUpper(st.Role[:1])+st.Role[1:], st.Name)
 	fmt.Fprintf(tw, "Version:\t%s\n", st.Version)
 	fmt.Fprintf(tw, "Process:\t%d\n", st.Pid)
 	fmt.Fprintf(tw, "Ready:\t%s\n", yesNo(st.Ready, st.Why))
 	if st.Parent != nil {
-		fmt.Fprintf(tw, "Cluster:\t%s\n", map[bool]string{true: "connected", false: "not connected: " + st.Parent.Why}[st.Parent.Connected])
+		fmt.Fprintf(tw, "Parent:\t%s\n", map[bool]string{true: "connected", false: "not connected: " + st.Parent.Why}[st.Parent.Connected])
+	}
+	if st.API != "" {
+		fmt.Fprintf(tw, "API:\t%s\nCA pin:\t%s\n", st.API, st.Pin)
 	}
 	for _, r := range st.Runtimes {
 		fmt.Fprintf(tw, "Runtime %s:\t%s\n", r.Name, yesNo(r.Passed, r.Cause))
 	}
-	fmt.Fprintf(tw, "Instances:\t%d\n", len(st.Instances))
+	if st.Role == "worker" {
+		fmt.Fprintf(tw, "Instances:\t%d\n", len(st.Instances))
+	}
 	tw.Flush()
 	if len(st.Instances) == 0 {
 		return
@@ -72,7 +82,7 @@ func printStatus(out io.Writer, st *status) {
 	tw = tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
 	fmt.Fprintln(tw, "INSTANCE\tSTATE\tPHASE\tREADY\tRESTARTS\tRUNTIME\tADDRESS")
 	for _, i := range st.Instances {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%v\t%d\t%s\t%s\n", i.ID, i.State, orDash(string(i.Phase)), i.Ready, i.Restarts, orDash(i.Runtime), orDash(i.Address))
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", i.ID, i.State, orDash(string(i.Phase)), yesNo(i.Ready, ""), i.Restarts, orDash(i.Runtime), orDash(i.Address))
 	}
 	tw.Flush()
 }

@@ -134,7 +134,7 @@ func (m *Images) Resolve(ctx context.Context, ref string) (pinned string, known 
 
 func notFound(ref, where string) *skerry.Error {
 	return skerry.Errorf(skerry.CodeInvalid, "image %s does not exist at %s, or may not be read", ref, where).
-		WithHint("check the name and tag; `skerry image ls` lists what the built-in registry has, `skerry image push` adds to it")
+		WithHint("check the name and tag; `skerry get images` lists what the built-in registry has, `skerry image push` adds to it")
 }
 
 type registryAuthKey struct{}

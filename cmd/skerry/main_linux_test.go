@@ -1,0 +1,55 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/internal/testenv"
+)
+
+func runTests(m *testing.M) int { return testenv.InNetNS(m) }
+
+// All roles in one process, and a real container: `skerry up` as a user starts it.
+func TestUp(t *testing.T) {
+	bin := t.TempDir()
+	for name, pkg := range map[string]string{"catalog": "skerry.dev/skerry/examples/shop/catalog", "tool": "./testdata/tool"} {
+		for _, arch := range []string{"", "riscv64"} {
+			out := filepath.Join(bin, name+arch)
+			cmd := exec.Command("go", "build", "-trimpath", "-o", out, pkg)
+			cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+			if arch != "" {
+				cmd.Env = append(cmd.Env, "GOARCH="+arch)
+			}
+			if msg, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("build %s: %v\n%s", pkg, err, msg)
+			}
+		}
+	}
+	testscript.Run(t, testscript.Params{Dir: "testdata/up", Setup: func(env *testscript.Env) error {
+		setHome(env)
+		env.Setenv("BIN", bin)
+		data := filepath.Join(env.WorkDir, "data")
+		cgroup := "skerry-up-" + filepath.Base(filepath.Dir(bin))
+		run := filepath.Join(env.WorkDir, "run")
+		env.Setenv("DATA", data)
+		env.Setenv("UP", "--data="+data+" --run-dir="+run+" --cgroup-parent="+cgroup)
+		env.Setenv("RUN_DIR", run)
+		env.Setenv("CGROUP", cgroup)
+		env.Defer(func() {
+			// Whatever happened, nothing of the worker stays on the machine.
+			cfg := node.WorkerConfig{Common: node.Common{Dir: filepath.Join(data, "worker")}, RunDir: run, CgroupParent: cgroup, Join: node.Join{Name: "w1"}}
+			if _, err := os.Stat(cfg.Dir); err != nil {
+				return
+			}
+			if err := node.CleanMachine(t.Context(), cfg); err != nil {
+				t.Error(err)
+			}
+		})
+		return nil
+	}, Cmds: scriptCommands(), UpdateScripts: *update})
+}

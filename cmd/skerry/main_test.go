@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"skerry.dev/skerry/internal/node"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// inNetNS runs the tests in a network of their own, for they listen on the ports that people use.
+type inNetNS struct{ run func() int }
+
+func (n inNetNS) Run() int { return n.run() }
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == shimCommand {
+		os.Exit(shim(os.Args[2:])) // a worker of these tests starts it
+	}
+	testscript.Main(inNetNS{func() int { return runTests(m) }}, map[string]func(){"skerry": main})
+}
+
+// scripts runs the scripts of a folder with a root in this process, which has no worker, and its admin's password.
+func scripts(t *testing.T, dir string) {
+	testscript.Run(t, testscript.Params{Dir: dir, UpdateScripts: *update, Cmds: scriptCommands(), Setup: func(env *testscript.Env) error {
+		setHome(env)
+		return startTestRoot(env)
+	}})
+}
+
+// setHome gives a script a home of its own.
+func setHome(env *testscript.Env) {
+	env.Setenv("HOME", env.WorkDir)
+	env.Setenv("SKERRY_CONFIG", filepath.Join(env.WorkDir, "config.yaml"))
+	env.Setenv("SKERRY_IMAGES", filepath.Join(env.WorkDir, "images"))
+	env.Setenv("NO_COLOR", "1")
+	env.Setenv("TZ", "UTC")
+}
+
+// startTestRoot starts a root over a memory store and tells the script where it is.
+func startTestRoot(env *testscript.Env) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	env.Defer(cancel)
+	f := apiFlags{listen: "127.0.0.1:0"}
+	c := commonFlags{data: filepath.Join(env.WorkDir, "root"), store: "memory:", logFormat: "text", logLevel: "error", name: "root"}
+	cfg, err := rootConfig(&c, &parentFlags{link: "127.0.0.1:0"})
+	if err != nil {
+		return err
+	}
+	s := newService(cfg.Log)
+	r, err := startRoot(ctx, s, cfg, &f)
+	if err != nil {
+		s.stop()
+		return err
+	}
+	env.Defer(func() { s.stop() })
+	env.Setenv("SERVER", f.served)
+	env.Setenv("CA_PIN", r.Authority().CAPin())
+	env.Setenv("PASSWORD_FILE", filepath.Join(c.data, node.AdminPasswordFile))
+	return nil
+}
+
+// The commands over a root without workers: what people read is kept as they read it.
+func TestScripts(t *testing.T) { scripts(t, "testdata/script") }
+
+// Every command has help, an example of a flag that exists only, and no two share a name.
+func TestCommands(t *testing.T) {
+	root := commands()
+	for _, cmd := range allCommands(root) {
+		if cmd.Short == "" || strings.HasSuffix(cmd.Short, ".") {
+			t.Errorf("%s: short help %q", cmd.CommandPath(), cmd.Short)
+		}
+		seen := map[string]bool{}
+		for _, sub := range cmd.Commands() {
+			for _, n := range append([]string{sub.Name()}, sub.Aliases...) {
+				if seen[n] {
+					t.Errorf("%s has two commands %s", cmd.CommandPath(), n)
+				}
+				seen[n] = true
+			}
+		}
+	}
+}
+
+// A flag that is not given comes from the environment.
+func TestFlagsFromEnvironment(t *testing.T) {
+	t.Setenv("SKERRY_LOG_LEVEL", "debug")
+	t.Setenv("SKERRY_LABEL", "a=1,b=2")
+	t.Setenv("SKERRY_MEMORY", "64Mi")
+	t.Setenv("SKERRY_AREA", "east")
+	cmd := workerCommand()
+	cmd.SetOut(io.Discard)
+	if err := cmd.ParseFlags([]string{"--area", "west"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := fromEnv(cmd); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"log-level": "debug", "label": "[a=1,b=2]", "memory": "64Mi", "area": "west"} {
+		if got := cmd.Flag(name).Value.String(); got != want {
+			t.Errorf("--%s is %s, want %s", name, got, want)
+		}
+	}
+	t.Setenv("SKERRY_CPU", "many")
+	if err := fromEnv(cmd); err == nil || !strings.Contains(err.Error(), "SKERRY_CPU") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestParseLocation(t *testing.T) {
+	if l, err := parseLocation("53.87, 10.69"); err != nil || l.Lat != 53.87 || l.Lon != 10.69 {
+		t.Errorf("%v %v", l, err)
+	}
+	for _, s := range []string{"1", "91,0", "0,181", "x,y"} {
+		if _, err := parseLocation(s); err == nil {
+			t.Errorf("%q was taken", s)
+		}
+	}
+}
+
+func TestSocketPath(t *testing.T) {
+	short, err := socketPath("/var/lib/skerry/root")
+	if err != nil || short != "/var/lib/skerry/root/control.sock" {
+		t.Errorf("%s %v", short, err)
+	}
+	long, err := socketPath("/" + strings.Repeat("x", 200))
+	if err != nil || len(long) > 107 {
+		t.Errorf("%s %v", long, err)
+	}
+}
+
+func TestReadAdmission(t *testing.T) {
+	write := func(s string) string {
+		f := filepath.Join(t.TempDir(), "a.yaml")
+		if err := os.WriteFile(f, []byte(s), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	a, err := readAdmission(write("trusted: [shop]\nhostPaths: [/srv]\nmaxPerInstance: {cpu: 2, memory: 1Gi}\n"))
+	if err != nil || a.Trusted[0] != "shop" || a.MaxPerInstance.CPU != 2000 {
+		t.Errorf("%+v %v", a, err)
+	}
+	for _, s := range []string{"trustd: [a]", "trusted: a", "native: maybe", "native: true\nnative: true", "a: ["} {
+		if _, err := readAdmission(write(s)); err == nil {
+			t.Errorf("%q was taken", s)
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"io"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// scriptPatience is how long a script waits for something that should take moments.
+const scriptPatience = 60 * time.Second
+
+func scriptCommands() map[string]func(*testscript.TestScript, bool, []string) {
+	return map[string]func(*testscript.TestScript, bool, []string){"wait-for": waitFor, "http": httpGet}
+}
+
+// waitFor waits until a file holds a pattern: wait-for FILE PATTERN [VARIABLE]. The first group goes into the variable.
+func waitFor(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 || len(args) > 3 {
+		ts.Fatalf("usage: wait-for FILE PATTERN [VARIABLE]")
+	}
+	re, err := regexp.Compile(args[1])
+	ts.Check(err)
+	for deadline := time.Now().Add(scriptPatience); ; time.Sleep(20 * time.Millisecond) {
+		data, _ := os.ReadFile(ts.MkAbs(args[0]))
+		if m := re.FindSubmatch(data); m != nil {
+			if len(args) == 3 {
+				ts.Setenv(args[2], string(m[len(m)-1]))
+			}
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("%s never held %q:\n%s", args[0], args[1], data)
+		}
+	}
+}
+
+// httpGet gets a URL and compares the body: http URL PATTERN.
+func httpGet(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 2 {
+		ts.Fatalf("usage: http URL PATTERN")
+	}
+	c := http.Client{Timeout: 10 * time.Second}
+	res, err := c.Get(args[0])
+	if err != nil {
+		if !neg {
+			ts.Fatalf("%v", err)
+		}
+		return
+	}
+	defer res.Body.Close()
+	data, err := io.ReadAll(res.Body)
+	ts.Check(err)
+	if ok, err := regexp.MatchString(args[1], string(data)); err != nil || ok == neg {
+		ts.Fatalf("%s answers %q", args[0], strings.TrimSpace(string(data)))
+	}
+}

@@ -1,0 +1,109 @@
+package ctl
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/api"
+)
+
+func TestProgress(t *testing.T) {
+	key := skerry.AppKey{Namespace: "default", Name: "shop"}
+	svc := skerry.ServiceKey{App: key, Service: "front"}
+	inst := func(id string, s skerry.State) *skerry.Instance {
+		return &skerry.Instance{ID: skerry.InstanceID(id), Service: svc, State: s}
+	}
+	set := func(s ...skerry.ServiceView) *skerry.AppView {
+		return &skerry.AppView{Key: key, Status: "Progressing", Services: s}
+	}
+	job := func(runs ...skerry.RunView) skerry.ServiceView {
+		return skerry.ServiceView{Name: "front", Mode: skerry.ModeJob, Want: 1, Runs: runs}
+	}
+	service := func(ready, upToDate, instances int) skerry.ServiceView {
+		return skerry.ServiceView{Name: "front", Mode: skerry.ModeService, Want: 2, Ready: ready, UpToDate: upToDate, Instances: instances}
+	}
+	for _, c := range []struct {
+		name string
+		app  *skerry.AppView
+		inst *skerry.Instance
+		want bool
+	}{
+		{"unknown", nil, nil, false},
+		{"nothing yet", set(service(0, 0, 0)), nil, false},
+		{"one of two", set(service(1, 2, 2)), nil, false},
+		{"the old one still there", set(service(2, 2, 3)), nil, false},
+		{"all ready", set(service(2, 2, 2)), nil, true},
+		{"scaled to zero", set(skerry.ServiceView{Name: "front", Mode: skerry.ModeService}), nil, true},
+		{"cron waits for its time", set(skerry.ServiceView{Name: "front", Mode: skerry.ModeCron, Want: 1}), nil, true},
+		{"job not begun", set(job()), nil, false},
+		{"job pending", set(job(skerry.RunView{ID: "1"})), inst("a", skerry.Requested), false},
+		{"job runs", set(job(skerry.RunView{ID: "1"})), inst("a", skerry.Running), true},
+		{"job done", set(job(skerry.RunView{ID: "1", Result: "Succeeded"})), nil, true},
+	} {
+		p := newProgress([]skerry.AppKey{key})
+		if c.app != nil {
+			p.take(api.WatchMessage{Type: api.WatchSet, Kind: api.WatchApp, App: c.app})
+		}
+		if c.inst != nil {
+			p.take(api.WatchMessage{Type: api.WatchSet, Kind: api.WatchInstance, Instance: c.inst})
+		}
+		if got := p.allDone(); got != c.want {
+			t.Errorf("%s: done %v", c.name, got)
+		}
+	}
+}
+
+func TestLate(t *testing.T) {
+	key := skerry.AppKey{Namespace: "default", Name: "shop"}
+	svc := skerry.ServiceKey{App: key, Service: "front"}
+	p := newProgress([]skerry.AppKey{key})
+	why := skerry.Reason{What: "memory", Count: 2, Text: "needs 9Gi of memory", Hint: "ask for less"}
+	p.take(api.WatchMessage{Type: api.WatchSet, Instance: &skerry.Instance{ID: "front-a", Service: svc, State: skerry.Requested, Why: []skerry.Reason{why, why}}})
+	p.take(api.WatchMessage{Type: api.WatchSet, Instance: &skerry.Instance{ID: "front-b", Service: svc, State: skerry.Running, Phase: skerry.PhaseBackOff, Reason: "ended with status 1"}})
+	p.take(api.WatchMessage{Type: api.WatchSet, Instance: &skerry.Instance{ID: "other", Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "x", Name: "y"}}, State: skerry.Requested}})
+	a := &app{}
+	err := a.late(p, 10*time.Second)
+	var exit *exitError
+	if !errors.As(err, &exit) || exit.code != ExitNotPlaced {
+		t.Fatalf("got %v", err)
+	}
+	var b bytes.Buffer
+	PrintError(&b, err)
+	want := "error: accepted, but after 10s 1 of 2 instances have no place\n  front-a: needs 9Gi of memory (2 times) (ask for less)\nhint: a place is still looked for; `skerry explain INSTANCE` tells more\n"
+	if b.String() != want {
+		t.Errorf("got\n%swant\n%s", b.String(), want)
+	}
+	p.take(api.WatchMessage{Type: api.WatchDeleted, ID: "front-a"})
+	err = a.late(p, 10*time.Second)
+	if errors.As(err, &exit) && exit.code == ExitNotPlaced || !strings.Contains(err.Error(), "front-b: Running, BackOff, ended with status 1") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Off a terminal the view is a line for each change, without control characters.
+func TestViewLines(t *testing.T) {
+	key := skerry.AppKey{Namespace: "default", Name: "shop"}
+	p := newProgress([]skerry.AppKey{key})
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	p.now = func() time.Time { return now }
+	var b bytes.Buffer
+	v := (&app{}).newView(&b, p)
+	step := func(after time.Duration, i skerry.Instance) {
+		now = now.Add(after)
+		i.ID, i.Service = "front-a", skerry.ServiceKey{App: key, Service: "front"}
+		p.take(api.WatchMessage{Type: api.WatchSet, Instance: &i})
+		v.show(false)
+	}
+	step(0, skerry.Instance{State: skerry.Requested})
+	step(time.Second, skerry.Instance{State: skerry.Requested})
+	step(time.Second, skerry.Instance{State: skerry.WorkerScheduled, Phase: skerry.PhaseFetching, Worker: "w1"})
+	step(500*time.Millisecond, skerry.Instance{State: skerry.Running, Phase: skerry.PhaseRunning, Worker: "w1", Conditions: []skerry.Condition{{Type: skerry.Ready, Status: true}}})
+	want := "   0.0s  front-a  Requested\n   2.0s  front-a  WorkerScheduled, Fetching, on w1\n   2.5s  front-a  Running, Running, ready, on w1\n"
+	if b.String() != want {
+		t.Errorf("got\n%swant\n%s", b.String(), want)
+	}
+}
