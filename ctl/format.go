@@ -78,6 +78,7 @@ const (
 	formatName  = "name"
 )
 
+// formats are the values of --output.
 var formats = []string{formatTable, formatWide, formatJSON, formatYAML, formatName}
 
 func checkFormat(s string) error {
