@@ -1,14 +1,28 @@
 package lab
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
-// TestRoles runs the real program in all three roles, kills and restarts them.
+const roles = `
+name: NAME
+hosts:
+- {name: r, role: root}
+- {name: site, role: cluster}
+- {name: w1, role: worker, resources: {cpu: 1, memory: 128Mi}, area: here, location: {lat: -1, lon: 2}, labels: {disk: fast}}
+- {name: w2, role: worker}
+links: [{between: [r, site], delay: 5ms}]
+`
+
+// TestRoles runs the real program in all three roles.
 func TestRoles(t *testing.T) {
 	o := options(t)
 	o.Binary = filepath.Join(t.TempDir(), "skerry")
@@ -17,15 +31,34 @@ func TestRoles(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
-	l := bring(t, `
-name: NAME
-hosts:
-- {name: r, role: root}
-- {name: site, role: cluster}
-- {name: w1, role: worker, resources: {cpu: 1, memory: 128Mi}, area: here, location: {lat: -1, lon: 2}, labels: {disk: fast}}
-- {name: w2, role: worker}
-links: [{between: [r, site], delay: 5ms}]
-`, o)
+	t.Run("kill and restart", func(t *testing.T) { killAndRestart(t, o) })
+	t.Run("down after a crash", func(t *testing.T) { downAfterCrash(t, o) })
+}
+
+// downAfterCrash kills `skerry lab up` while roles start.
+func downAfterCrash(t *testing.T, o Options) {
+	file := filepath.Join(t.TempDir(), "lab.yaml")
+	for i := range 6 {
+		name := fmt.Sprintf("c%d-%04x-%d", i, rand.N(0x10000), os.Getpid())
+		if err := os.WriteFile(file, []byte(strings.Replace(roles, "NAME", name, 1)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(o.Binary, "lab", "up", file, "--lab-dir", o.Dir, "--lab-data", o.Data)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(i) * 150 * time.Millisecond) // the moment is the point, not the time
+		cmd.Process.Kill()
+		cmd.Wait()
+		if err := Down(t.Context(), name, o); err != nil {
+			t.Fatal(err)
+		}
+		clean(t, name, o)
+	}
+}
+
+func killAndRestart(t *testing.T, o Options) {
+	l := bring(t, roles, o)
 	ctx := t.Context()
 	states := func() map[string]string {
 		t.Helper()
