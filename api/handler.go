@@ -195,9 +195,6 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	head.Set("Referrer-Policy", "no-referrer")
 	head.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 	head.Set("Cache-Control", "no-store")
-	if r.TLS != nil {
-		head.Set("Strict-Transport-Security", "max-age=31536000")
-	}
 	defer func() {
 		if p := recover(); p != nil {
 			if p == http.ErrAbortHandler {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"runtime/debug"
 
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/auth"
@@ -56,6 +57,7 @@ func OpenAPI(ctx context.Context, b api.Backend, st store.Store, c APIConfig) (*
 		return nil, err
 	}
 	a.Server, err = api.NewServer(h, c.Listen)
+	debug.FreeOSMemory() // hashing and describing the interface took much that nothing needs again
 	return a, err
 }
 
