@@ -2,6 +2,7 @@ package testenv
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -135,7 +136,7 @@ func Cgroups(pattern string) []string {
 // Interfaces lists the network interfaces of this namespace other than loopback.
 func Interfaces() []string {
 	list, err := netlink.LinkList()
-	if err != nil {
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return []string{err.Error()}
 	}
 	var out []string

@@ -24,7 +24,9 @@ func (n *Network) ensureBase() error {
 	if err := os.MkdirAll(n.opts.RunDir, 0o711); err != nil {
 		return err
 	}
-	routes, err := n.nl.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	routes, err := whole(func() ([]netlink.Route, error) {
+		return n.nl.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	})
 	if err != nil {
 		return fmt.Errorf("list routes: %w", err)
 	}
@@ -56,7 +58,7 @@ func (n *Network) ensureBase() error {
 		return fmt.Errorf("address of bridge %s: %w", name, err)
 	}
 	// One that was given before the subnet was changed.
-	addrs, err := n.nl.AddrList(bridge, netlink.FAMILY_V4)
+	addrs, err := whole(func() ([]netlink.Addr, error) { return n.nl.AddrList(bridge, netlink.FAMILY_V4) })
 	if err != nil {
 		return fmt.Errorf("addresses of bridge %s: %w", name, err)
 	}

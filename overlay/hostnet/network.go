@@ -265,7 +265,7 @@ func (n *Network) CleanUp(ctx context.Context) error {
 			errs = append(errs, removeNS(n.path(e.Name())))
 		}
 	}
-	links, err := n.nl.LinkList()
+	links, err := whole(n.nl.LinkList)
 	if err != nil {
 		errs = append(errs, fmt.Errorf("list interfaces: %w", err))
 	}
@@ -309,4 +309,20 @@ func gone(err error) bool {
 
 func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// whole asks for a list until the kernel gives it in one piece: interfaces that come and go interrupt it. After many tries
+// it takes what there is.
+func whole[T any](list func() ([]T, error)) ([]T, error) {
+	for range 50 {
+		out, err := list()
+		if !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return out, err
+		}
+	}
+	out, err := list()
+	if errors.Is(err, netlink.ErrDumpInterrupted) {
+		err = nil
+	}
+	return out, err
 }
