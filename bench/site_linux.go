@@ -3,12 +3,10 @@ package bench
 import (
 	"bufio"
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -138,7 +136,6 @@ type site struct {
 	root    *api.Client
 	cluster *api.Client
 	log     *os.File
-	push    *pusher
 }
 
 // newSite starts a root and cluster in one process, and workers, each in a network namespace of its own.
@@ -176,7 +173,6 @@ func newSite(ctx context.Context, program string, workers int) (s *site, err err
 	if err = json.Unmarshal(line, &ready); err != nil {
 		return s, err
 	}
-	s.push = &pusher{Transport: http.Transport{DialContext: s.ns.dial, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, password: ready.RootPassword}
 	if s.root, err = s.login(ctx, rootAPI, ready.RootPassword); err != nil {
 		return s, err
 	}
@@ -279,21 +275,8 @@ func (s *site) image(ctx context.Context, program, tag string) error {
 	if _, err := st.Build(ctx, artifact.BuildOptions{Source: program, Tag: "skerry.local/" + tag}); err != nil {
 		return err
 	}
-	_, err = st.Push(ctx, "skerry.local/"+tag, "skerry.local/"+tag, &artifact.Source{BaseURL: "https://" + rootAPI, Transport: s.push}, nil)
+	_, err = st.Push(ctx, "skerry.local/"+tag, "skerry.local/"+tag, &artifact.Source{BaseURL: "https://" + rootAPI, Transport: s.root.Transport()}, nil)
 	return err
-}
-
-// pusher talks to the built-in registry as admin. The server is our own child in our own namespace, so its certificate
-// is not checked.
-type pusher struct {
-	http.Transport
-	password string
-}
-
-func (p *pusher) RoundTrip(r *http.Request) (*http.Response, error) {
-	r = r.Clone(r.Context())
-	r.SetBasicAuth("admin", p.password)
-	return p.Transport.RoundTrip(r)
 }
 
 // close ends everything and leaves nothing behind.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,7 +21,7 @@ func lockFile(path string) (*fileLock, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := flock(f); err != nil {
 		defer f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			pid, _ := io.ReadAll(io.LimitReader(f, 32))
@@ -33,6 +34,19 @@ func lockFile(path string) (*fileLock, error) {
 		_, _ = fmt.Fprintf(f, "pid %d\n", os.Getpid())
 	}
 	return &fileLock{f}, nil
+}
+
+// lockWait is how long a lock may take to come free. A process that was killed while it started another one leaves the
+// lock with the child until that has replaced itself.
+const lockWait = 3 * time.Second
+
+func flock(f *os.File) error {
+	for deadline := time.Now().Add(lockWait); ; time.Sleep(20 * time.Millisecond) {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(deadline) {
+			return err
+		}
+	}
 }
 
 func (l *fileLock) release() error { return l.f.Close() }
