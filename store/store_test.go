@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/store/storetest"
 )
@@ -20,7 +21,7 @@ func TestMain(m *testing.M) {
 		crashChild(path)
 		return
 	}
-	os.Exit(m.Run())
+	os.Exit(testenv.Main(m, testenv.Options{}))
 }
 
 func mustOpen(t testing.TB, url string) store.Store {

@@ -1,0 +1,15 @@
+//go:build !linux
+
+package testenv
+
+import "testing"
+
+// Options say what a package's tests need and what they may leave.
+type Options struct {
+	NetNS  bool
+	Cgroup string
+	Ignore []string
+}
+
+// Main runs a package's tests. What they leave behind is looked for on Linux alone.
+func Main(m *testing.M, _ Options) int { return m.Run() }
