@@ -361,7 +361,7 @@ func (a *app) waitCompleted(cmd *cobra.Command, c *api.Client, k skerry.AppKey, 
 	})
 	switch {
 	case errors.Is(err, errDone) && len(failed) > 0:
-		return skerry.Errorf(skerry.CodeUnavailable, "jobs of %s failed: %s", k, strings.Join(failed, ", ")).WithHint("`skerry logs %s/%s` shows what it said", k.Name, failed[0])
+		return skerry.Errorf(skerry.CodeUnavailable, "jobs of %s failed: %s", a.short(k), strings.Join(failed, ", ")).WithHint("`skerry logs %s/%s` shows what it said", k.Name, failed[0])
 	case errors.Is(err, errDone):
 		fmt.Fprintf(cmd.OutOrStdout(), "app/%s is completed\n", a.short(k))
 		return nil

@@ -257,10 +257,10 @@ func workerStatusText(w *skerry.WorkerView) string {
 	default:
 		s = append(s, "Connected")
 	}
-	if w.Hold != "" {
+	switch {
+	case w.Hold != "":
 		s = append(s, "Held")
-	}
-	if w.Refusing != "" {
+	case w.Refusing != "":
 		s = append(s, "Refusing")
 	}
 	return strings.Join(s, ",")

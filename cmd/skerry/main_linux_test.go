@@ -36,10 +36,9 @@ func TestUp(t *testing.T) {
 		data := filepath.Join(env.WorkDir, "data")
 		cgroup := "skerry-up-" + filepath.Base(filepath.Dir(bin))
 		run := filepath.Join(env.WorkDir, "run")
-		env.Setenv("DATA", data)
-		env.Setenv("UP", "--data="+data+" --run-dir="+run+" --cgroup-parent="+cgroup)
-		env.Setenv("RUN_DIR", run)
-		env.Setenv("CGROUP", cgroup)
+		env.Setenv("SKERRY_DATA", data)
+		env.Setenv("SKERRY_RUN_DIR", run)
+		env.Setenv("SKERRY_CGROUP_PARENT", cgroup)
 		env.Defer(func() {
 			// Whatever happened, nothing of the worker stays on the machine.
 			cfg := node.WorkerConfig{Common: node.Common{Dir: filepath.Join(data, "worker")}, RunDir: run, CgroupParent: cgroup, Join: node.Join{Name: "w1"}}
