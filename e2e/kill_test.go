@@ -177,7 +177,7 @@ func startRoles(t *testing.T, program, dir string, log *os.File) []*role {
 	cluster.start(t, program, log)
 	t2 := joinToken(t, "https://127.0.0.1:7481", data("cluster"), skerry.TierWorker)
 	worker := &role{name: "worker", args: []string{"worker", "--name", "w1", "--data", data("worker"), "--cluster", "127.0.0.1:7444", "--join", t2, "--run-dir", data("run"),
-		"--cgroup-parent", "skerry-kill-" + filepath.Base(dir), "--address", "127.0.0.1", "--http", ""}}
+		"--cgroup-parent", "skerry-kill-" + filepath.Base(filepath.Dir(dir)), "--address", "127.0.0.1", "--http", ""}}
 	worker.start(t, program, log)
 	return []*role{root, cluster, worker}
 }

@@ -14,8 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/monitor"
 )
@@ -143,10 +141,7 @@ func (d *Driver) CleanUp(ctx context.Context) error {
 		errs = append(errs, d.Remove(ctx, h))
 	}
 	// Another driver may have tasks below the same parent; the last one to clean up removes it.
-	if err := d.tasks.Tree().Group(d.opts.CgroupParent).Remove(); !errors.Is(err, unix.EBUSY) {
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, d.tasks.Tree().Group(d.opts.CgroupParent).RemoveShared())...)
 }
 
 // Stats reads the task's cgroup.

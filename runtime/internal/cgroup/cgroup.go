@@ -399,6 +399,20 @@ func (g Group) Remove() error {
 	return errors.Join(errs...)
 }
 
+// RemoveShared is Remove for a group that another owner may still use: after a moment for supervisors to end, processes
+// that are left in it are no error, and leave it in place.
+func (g Group) RemoveShared() error {
+	for deadline := time.Now().Add(3 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		err := g.Remove()
+		switch {
+		case !errors.Is(err, unix.EBUSY):
+			return err
+		case time.Now().After(deadline):
+			return nil
+		}
+	}
+}
+
 // shams are directories that look like the group and are none: crun makes its groups below the mount point of every
 // hierarchy the kernel names, also where that is an ordinary directory because the hierarchy is mounted elsewhere.
 func (g Group) shams() []string {
