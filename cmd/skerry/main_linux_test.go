@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +12,7 @@ import (
 
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/internal/testenv"
+	"skerry.dev/skerry/store"
 )
 
 func runTests(m *testing.M) int { return testenv.InNetNS(m) }
@@ -45,7 +48,12 @@ func TestUp(t *testing.T) {
 			if _, err := os.Stat(cfg.Dir); err != nil {
 				return
 			}
-			if err := node.CleanMachine(t.Context(), cfg); err != nil {
+			// A script that failed may leave its agent running for a moment.
+			err := node.CleanMachine(context.Background(), cfg)
+			for n := 0; n < 5 && errors.Is(err, store.ErrInUse); n++ {
+				err = node.CleanMachine(context.Background(), cfg)
+			}
+			if err != nil {
 				t.Error(err)
 			}
 		})
