@@ -3,7 +3,6 @@ package bench
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -144,7 +143,14 @@ func (b *budgeter) deploys(ctx context.Context) error {
 		return err
 	}
 	defer bare.close()
-	var visible, line, raw, ratio []float64
+	daemon, err := newContainerd(ctx, b.firstline)
+	if err != nil {
+		return err
+	}
+	if daemon != nil {
+		defer daemon.close()
+	}
+	var visible, line, raw, ratio, ctr []float64
 	for i := range n + 1 {
 		name := fmt.Sprintf("deploy%d", i)
 		seen, stop, err := b.watchReady(ctx, name)
@@ -180,16 +186,27 @@ func (b *budgeter) deploys(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		var beside time.Duration
+		if daemon != nil {
+			if beside, err = daemon.run(ctx); err != nil {
+				return err
+			}
+		}
 		if i == 0 {
 			continue // the first pulls the image
 		}
 		ms := func(d time.Duration) float64 { return float64(d) / 1e6 }
 		visible, line, raw = append(visible, ms(at-sent)), append(line, ms(began-accepted)), append(raw, ms(alone))
 		ratio = append(ratio, ms(began-accepted)/ms(alone))
+		ctr = append(ctr, ms(beside)/ms(alone))
+	}
+	other := "containerd is not installed"
+	if daemon != nil {
+		other = fmt.Sprintf("ctr run %.1f x", Median(ctr))
 	}
 	b.add("deploy.visible", sample{values: visible, context: fmt.Sprintf("through HTTPS and the watch stream; p99 %.0f ms", Quantile(visible, 0.99))})
-	b.add("deploy.ratio", sample{values: ratio, context: fmt.Sprintf("first line %.1f ms after the apply was accepted (p99 %.1f), bare %s %.1f ms (p99 %.1f), network attached, seccomp on",
-		Median(line), Quantile(line, 0.99), runtime, Median(raw), Quantile(raw, 0.99))})
+	b.add("deploy.ratio", sample{values: ratio, context: fmt.Sprintf("first line %.1f ms after the apply was accepted (p99 %.1f), bare %s %.1f ms (p99 %.1f), network attached, seccomp on; %s",
+		Median(line), Quantile(line, 0.99), runtime, Median(raw), Quantile(raw, 0.99), other)})
 	return nil
 }
 
@@ -512,78 +529,3 @@ func cgroupPids(name string) []int {
 	}
 	return out
 }
-
-// bare runs the workload by an OCI runtime alone, from its own default bundle.
-type bare struct {
-	dir, runtime string
-	n            int
-}
-
-func newBare(runtime, program string) (*bare, error) {
-	dir, err := os.MkdirTemp("", "skerry-bench-")
-	if err != nil {
-		return nil, err
-	}
-	b := &bare{dir: dir, runtime: runtime}
-	root := filepath.Join(dir, "rootfs")
-	data, err := os.ReadFile(program)
-	if err == nil {
-		err = os.Mkdir(root, 0o755)
-	}
-	if err == nil {
-		err = os.WriteFile(filepath.Join(root, "program"), data, 0o755)
-	}
-	if err == nil {
-		cmd := exec.Command(runtime, "spec")
-		cmd.Dir = dir
-		err = cmd.Run()
-	}
-	var spec map[string]any
-	if err == nil {
-		data, err = os.ReadFile(filepath.Join(dir, "config.json"))
-	}
-	if err == nil {
-		err = json.Unmarshal(data, &spec)
-	}
-	if err == nil {
-		process := spec["process"].(map[string]any)
-		process["args"], process["terminal"] = []string{"/program"}, false
-		data, err = json.Marshal(spec)
-	}
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "config.json"), data, 0o644)
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("bare bundle: %w", err), os.RemoveAll(dir))
-	}
-	return b, nil
-}
-
-// run gives the time from the command to the workload's first line.
-func (b *bare) run(ctx context.Context) (time.Duration, error) {
-	b.n++
-	id := fmt.Sprintf("skerry-bare-%d-%d", os.Getpid(), b.n)
-	cmd := exec.CommandContext(ctx, b.runtime, "run", "--bundle", b.dir, id)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return 0, err
-	}
-	var msg bytes.Buffer
-	cmd.Stderr = &msg
-	begin := monotonicNow()
-	if err := cmd.Start(); err != nil {
-		return 0, err
-	}
-	buf := make([]byte, 64)
-	n, err := out.Read(buf)
-	exec.Command(b.runtime, "kill", id, "KILL").Run()
-	cmd.Wait()
-	exec.Command(b.runtime, "delete", "-f", id).Run()
-	if err != nil {
-		return 0, fmt.Errorf("bare %s: %w: %s", b.runtime, err, msg.String())
-	}
-	ns, err := strconv.ParseInt(strings.TrimSpace(string(buf[:n])), 10, 64)
-	return time.Duration(ns) - begin, err
-}
-
-func (b *bare) close() { os.RemoveAll(b.dir) }
