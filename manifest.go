@@ -287,7 +287,7 @@ type Security struct {
 	Seccomp      string   `json:"seccomp,omitempty" doc:"System call filter: default or unconfined. Default: default." enum:"default,unconfined"`
 }
 
-// CanonicalName of a container in an instance: the main one is called main.
+// MainContainer is the name of an instance's main container; side containers have names of their own.
 const MainContainer = "main"
 
 // EnvEndpoints is the variable that names the file with the endpoints of linked services.

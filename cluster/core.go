@@ -32,8 +32,6 @@ type Options struct {
 	Admission   Admission
 	Policies    map[string]sched.Policy
 	Sets        reconcile.Options
-	// Standalone says that there is no root.
-	Standalone bool
 }
 
 // Core is a cluster orchestrator as a state machine.

@@ -90,7 +90,7 @@ func NewServer(ctx context.Context, opt ServerOptions) (*Server, error) {
 
 func (s *Server) load(ctx context.Context) (loop.Core, skerry.Effects, error) {
 	c := New(Options{Name: s.opt.Name, Incarnation: s.life.Incarnation, Term: s.life.Epoch, Seed: tier.Seed(), LostAfter: s.opt.LostAfter,
-		Admission: s.opt.Admission, Policies: s.opt.Policies, Standalone: s.opt.Root == nil})
+		Admission: s.opt.Admission, Policies: s.opt.Policies})
 	j := journal.New(s.opt.Journal)
 	err := loop.Load(ctx, s.opt.Store, func(key string, value []byte) error {
 		if strings.HasPrefix(key, "meta/") || strings.HasPrefix(key, "auth/") || strings.HasPrefix(key, "user/") {

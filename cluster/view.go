@@ -152,20 +152,6 @@ func (c *Core) WorkerOf(id skerry.InstanceID) string {
 	return ""
 }
 
-// Ports lists the taken host ports of a worker as "tcp/8080".
-func (c *Core) Ports(worker string) []string {
-	w := c.workers[worker]
-	if w == nil {
-		return nil
-	}
-	var out []string
-	for k := range w.ports {
-		out = append(out, k)
-	}
-	slices.Sort(out)
-	return out
-}
-
 // Scrapes lists the instances that run and whose service declares metrics.
 func (c *Core) Scrapes() []skerry.Scrape {
 	out := []skerry.Scrape{}

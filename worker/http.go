@@ -69,10 +69,6 @@ func (s *Server) find(ctx context.Context, id skerry.InstanceID, name string) (r
 		return nil, runtime.Handle{}, skerry.Errorf(skerry.CodeUnavailable, "container %s of %s has not started yet", name, id).
 			WithHint("`skerry describe instance %s` shows how far it is", id)
 	}
-	return s.driver(handle)
-}
-
-func (s *Server) driver(handle json.RawMessage) (runtime.Driver, runtime.Handle, error) {
 	return s.driverOf(handle)
 }
 
