@@ -16,22 +16,16 @@ const MaxManifest = 1 << 20
 // laterFields are fields that the format will have and this version refuses by name, because a field that is ignored
 // is a promise that is broken.
 var laterFields = map[string]string{
-	"secrets":      "secrets are not built yet; until then use config for what is not secret",
-	"serviceIP":    "service IPs come with the overlay; until then use hostPort and links",
-	"serviceIPs":   "service IPs come with the overlay; until then use hostPort and links",
-	"export":       "exports come with the overlay",
-	"ingress":      "ingress comes with the overlay; until then use hostPort",
-	"affinity":     "affinity comes with the placement policies; until then use placement.area",
-	"antiAffinity": "anti-affinity comes with the placement policies",
-	"tolerations":  "taints and tolerations come with the placement policies",
-	"priority":     "priority comes with the placement policies",
-	"finishBefore": "deadlines of jobs come with the placement policies",
-	"users":        "service-to-user constraints come with the LDP policy",
-	"canary":       "canary updates come with failure handling; until then use strategy: rolling",
-	"rollback":     "automatic rollback comes with failure handling",
-	"devices":      "devices come with the other runtimes",
-	"kernel":       "virtual machines come with the other runtimes",
-	"cpuPinning":   "exclusive CPUs come with the other runtimes",
+	"secrets":    "secrets are not built yet; until then use config for what is not secret",
+	"serviceIP":  "service IPs come with the overlay; until then use hostPort and links",
+	"serviceIPs": "service IPs come with the overlay; until then use hostPort and links",
+	"export":     "exports come with the overlay",
+	"ingress":    "ingress comes with the overlay; until then use hostPort",
+	"canary":     "canary updates come with failure handling; until then use strategy: rolling",
+	"rollback":   "automatic rollback comes with failure handling",
+	"devices":    "devices come with the other runtimes",
+	"kernel":     "virtual machines come with the other runtimes",
+	"cpuPinning": "exclusive CPUs come with the other runtimes",
 }
 
 // DecodeApplication reads a manifest from JSON strictly: unknown fields are problems with a suggestion, and every

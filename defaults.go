@@ -55,7 +55,18 @@ func (s *ServiceSpec) setDefaults() {
 	if s.Cron != nil {
 		orDefault(&s.Cron.Concurrency, "forbid")
 	}
-	orDefault(&s.Placement.Policy, "rom")
+	if s.Placement.Policy == "" {
+		s.Placement.Policy = PolicyROM
+		if s.Constrained() {
+			s.Placement.Policy = PolicyLDP
+		}
+	}
+	ptrDefault(&s.Placement.Rigidness, 0.5)
+	for _, list := range [][]Affinity{s.Placement.Affinity, s.Placement.AntiAffinity} {
+		for i := range list {
+			orDefault(&list[i].Over, "worker")
+		}
+	}
 	ptrDefault(&s.Placement.ConvergenceTime, Duration(30*time.Second))
 	orDefault(&s.Restart.Policy, "always")
 	ptrDefault(&s.Restart.MaxAttempts, 5)
@@ -102,6 +113,8 @@ func (p *Probe) setDefaults(interval time.Duration, failures int) {
 func (s *ServiceSpec) Revision() string {
 	t := *s
 	t.Replicas, t.Update, t.Job, t.Cron = nil, UpdateSpec{}, nil, nil
+	// How hard to look for a place, and how soon for a better one, does not make an instance another.
+	t.Placement.Rigidness, t.Placement.ConvergenceTime, t.Placement.Priority = nil, nil, 0
 	data, err := json.Marshal(t)
 	if err != nil {
 		panic("a service spec always marshals: " + err.Error())
@@ -130,20 +143,13 @@ func (s *ServiceSpec) Images() []string {
 	return out
 }
 
-// Warnings names the fields of a valid application that this version records without acting on them.
+// Warnings names what a valid application asks for and will not get.
 func (a *Application) Warnings() []string {
 	var out []string
-	for _, s := range a.Spec.Services {
-		if s.Placement.MaxLatency != nil {
-			out = append(out, s.Name+": placement.maxLatency is recorded; it takes effect with the LDP policy")
-		}
-		if s.Placement.Rigidness != nil {
-			out = append(out, s.Name+": placement.rigidness is recorded; it takes effect with SLA monitoring")
-		}
-		for _, l := range s.Links {
-			if l.MaxLatency != nil || l.MaxDistance > 0 {
-				out = append(out, s.Name+": the limits of the link to "+l.Service+" are recorded; they take effect with the LDP policy")
-			}
+	for i := range a.Spec.Services {
+		s := &a.Spec.Services[i]
+		if s.Placement.Policy == PolicyROM && s.Constrained() {
+			out = append(out, s.Name+": policy rom looks at resources alone; the limits of links and users need policy ldp or any other")
 		}
 	}
 	return out

@@ -142,6 +142,8 @@ type JobSpec struct {
 	Parallelism  *int      `json:"parallelism,omitempty" doc:"Instances that run at the same time. Default: 1." min:"1" max:"10000"`
 	BackoffLimit *int      `json:"backoffLimit,omitempty" doc:"Failed instances before the job counts as failed. Default: 6." min:"0" max:"1000"`
 	TTL          *Duration `json:"ttl,omitempty" doc:"How long ended instances are shown. Default: 1h."`
+	FinishBefore *Duration `json:"finishBefore,omitempty" doc:"Time from the start of a run by which it must be done. Runs with the least slack are placed first; one that cannot be done in time fails at once with the reason."`
+	Estimate     *Duration `json:"estimate,omitempty" doc:"How long one instance takes. Default: what earlier runs took, else nothing."`
 }
 
 // CronSpec says when runs of a cron service start.
@@ -188,30 +190,6 @@ type Port struct {
 	Port     int    `json:"port" doc:"Port in the instance." min:"1" max:"65535"`
 	HostPort int    `json:"hostPort,omitempty" doc:"Port of the worker that leads here; -1 lets the worker choose one." min:"-1" max:"65535"`
 	Protocol string `json:"protocol,omitempty" doc:"tcp or udp. Default: tcp." enum:"tcp,udp"`
-}
-
-// Link states that a service talks to another of the same application.
-type Link struct {
-	Service     string    `json:"service" doc:"Name of the other service."`
-	MaxLatency  *Duration `json:"maxLatency,omitempty" doc:"Longest round trip to an instance of it (Schema 1: latency)."`
-	MaxDistance float64   `json:"maxDistance,omitempty" doc:"Longest great-circle distance to an instance of it, in kilometres (Schema 1: threshold)." min:"0"`
-}
-
-// Placement states where instances may run (the part of the SLA that is about location and decision).
-type Placement struct {
-	Policy          string    `json:"policy,omitempty" doc:"Scheduling policy of the cluster. Default: rom (Resource-Only Match)." enum:"rom"`
-	Area            string    `json:"area,omitempty" doc:"Name of the area that the worker must be in (Schema 1: area)."`
-	Location        *Location `json:"location,omitempty" doc:"Point near which instances must run (Schema 1: location)."`
-	MaxDistance     float64   `json:"maxDistance,omitempty" doc:"Longest great-circle distance to location, in kilometres (Schema 1: threshold)." min:"0"`
-	MaxLatency      *Duration `json:"maxLatency,omitempty" doc:"Longest round trip to location (Schema 1: latency). Recorded; it takes effect with the LDP policy."`
-	Rigidness       *float64  `json:"rigidness,omitempty" doc:"How soon a violated SLA leads to a new placement, 0 never to 1 at once (Schema 1: rigidness). Recorded; it takes effect with SLA monitoring." min:"0" max:"1"`
-	ConvergenceTime *Duration `json:"convergenceTime,omitempty" doc:"Longest time for finding a place (Schema 1: convergence_time); after it the reasons are reported and the search goes on at a slower pace. Default: 30s."`
-}
-
-// Location is a point on the earth in degrees.
-type Location struct {
-	Lat float64 `json:"lat" doc:"Latitude in degrees, north positive." min:"-90" max:"90" cbor:"1,keyasint,omitempty"`
-	Lon float64 `json:"lon" doc:"Longitude in degrees, east positive." min:"-180" max:"180" cbor:"2,keyasint,omitempty"`
 }
 
 // Probes find out whether an instance has started, is ready for traffic and still lives.

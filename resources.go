@@ -135,6 +135,9 @@ type ClusterReport struct {
 	// Services folds the quality of service of what the root placed here.
 	Services []ServiceQoS `json:"services,omitempty" cbor:"6,keyasint,omitempty"`
 	Seq      uint64       `json:"seq" cbor:"7,keyasint,omitempty"`
+	// Network is the middle of the workers' coordinates and NetworkMs the longest round trip from there to one of them.
+	Network   *Coordinate `json:"network,omitempty" cbor:"8,keyasint,omitempty"`
+	NetworkMs float64     `json:"networkMs,omitempty" cbor:"9,keyasint,omitempty"`
 }
 
 // ServiceQoS folds the use of all instances of a service at one site.
@@ -185,6 +188,15 @@ type WorkerFacts struct {
 	Location *Location         `json:"location,omitempty" cbor:"9,keyasint,omitempty"`
 	Address  string            `json:"address,omitempty" cbor:"10,keyasint,omitempty"` // at which host ports are reached
 	Version  string            `json:"version,omitempty" cbor:"11,keyasint,omitempty"`
+	Taints   []string          `json:"taints,omitempty" cbor:"12,keyasint,omitempty"` // KEY or KEY=VALUE: only services that tolerate them come here
+	Power    *Power            `json:"power,omitempty" cbor:"13,keyasint,omitempty"`
+	Probe    string            `json:"probe,omitempty" cbor:"14,keyasint,omitempty"` // host:port at which other workers measure round trips by UDP
+}
+
+// Power is what a machine draws, in watts: doing nothing, and with all cores busy.
+type Power struct {
+	Idle float64 `json:"idle" cbor:"1,keyasint,omitempty"`
+	Busy float64 `json:"busy" cbor:"2,keyasint,omitempty"`
 }
 
 // WorkerReport is a worker's heartbeat: what is used now, and how each instance fares. It is never written to disk.
@@ -195,6 +207,8 @@ type WorkerReport struct {
 	Instances map[InstanceID]QoS `json:"instances,omitempty" cbor:"4,keyasint,omitempty"`
 	// Refusing is not empty when the worker takes no new work, and says why (a full disk, a drain).
 	Refusing string `json:"refusing,omitempty" cbor:"5,keyasint,omitempty"`
+	// Coordinate is nil until a few round trips were measured.
+	Coordinate *Coordinate `json:"coordinate,omitempty" cbor:"6,keyasint,omitempty"`
 }
 
 // PassedRuntimes lists the names of the runtimes that passed their self-test.

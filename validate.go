@@ -44,7 +44,6 @@ var laterValues = map[string]string{
 	"unikernel": "unikernels come with the other runtimes", "wasm": "WebAssembly comes with the other runtimes",
 	"containerd": "containerd comes with the other runtimes", "gvisor": "gVisor comes with the other runtimes",
 	"sandboxed": "it comes with the other runtimes", "hardware": "it comes with the other runtimes",
-	"ldp": "LDP comes with the placement policies", "spread": "it comes with the placement policies", "pack": "it comes with the placement policies",
 	"keep-original": "it comes with failure handling", "keep-best": "it comes with failure handling",
 }
 
@@ -212,6 +211,9 @@ func (c *checker) mode(p string, s *ServiceSpec) {
 		if s.Job.BackoffLimit != nil {
 			c.between(p+".job.backoffLimit", *s.Job.BackoffLimit, 0, 1000)
 		}
+		if s.Job.FinishBefore != nil && s.Job.Estimate != nil && *s.Job.Estimate > *s.Job.FinishBefore {
+			c.add(p+".job.finishBefore", "give it more time, or a better estimate", "one instance takes %s, which is longer than %s", *s.Job.Estimate, *s.Job.FinishBefore)
+		}
 	}
 	switch {
 	case s.Mode == ModeCron && s.Cron == nil:
@@ -337,27 +339,6 @@ func (c *checker) resources(p string, r Resources) {
 	if r.Memory > 0 && r.Memory < 4*MiB {
 		c.add(p+".memory", "write at least 4Mi", "%s is too little for any process", r.Memory)
 	}
-}
-
-func (c *checker) placement(p string, q Placement) {
-	c.oneOf(p+".policy", q.Policy, "rom")
-	if q.Location != nil && !q.Location.Valid() {
-		c.add(p+".location", "lat is -90 to 90, lon is -180 to 180, in degrees", "is not a point on the earth")
-	}
-	if !(q.MaxDistance >= 0) || math.IsInf(q.MaxDistance, 0) {
-		c.add(p+".maxDistance", "", "must be zero or more, in kilometres")
-	}
-	if q.MaxDistance > 0 && q.Location == nil {
-		c.add(p+".maxDistance", "add location: {lat: ..., lon: ...}", "a distance needs a location to be measured from")
-	}
-	if q.Rigidness != nil && !(*q.Rigidness >= 0 && *q.Rigidness <= 1) {
-		c.add(p+".rigidness", "", "must be from 0 to 1")
-	}
-}
-
-// Valid reports whether the point exists.
-func (l Location) Valid() bool {
-	return l.Lat >= -90 && l.Lat <= 90 && l.Lon >= -180 && l.Lon <= 180
 }
 
 func (c *checker) probe(p string, q *Probe) {
