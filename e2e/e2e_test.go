@@ -28,7 +28,12 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == node.ShimCommand {
 		os.Exit(native.ShimMain(os.Args[2:]))
 	}
-	os.Exit(testenv.InNetNS(m))
+	os.Exit(testenv.Main(m, testenv.Options{NetNS: true, Cgroup: cgroupParent("*")}))
+}
+
+// cgroupParent names the cgroup of a worker in this run of the tests.
+func cgroupParent(dir string) string {
+	return fmt.Sprintf("skerry-e2e-%d-%s", os.Getpid(), filepath.Base(dir))
 }
 
 // site is a root, a cluster and a worker in this process.
@@ -118,7 +123,7 @@ func newSiteAt(t *testing.T, dirs map[string]string) *site {
 func (s *site) startWorker(token string) {
 	s.t.Helper()
 	w, err := node.OpenWorker(s.t.Context(), node.WorkerConfig{Common: node.Common{Dir: filepath.Join(s.dir, "worker"), Log: s.log.With("role", "worker")},
-		RunDir: filepath.Join(s.dir, "run"), CgroupParent: "skerry-e2e-" + filepath.Base(filepath.Dir(s.dir)),
+		RunDir: filepath.Join(s.dir, "run"), CgroupParent: cgroupParent(filepath.Dir(s.dir)),
 		Join:  node.Join{Name: "w1", Token: token, Parent: []string{s.Cluster.LinkAddr().String()}},
 		Facts: worker.FactOptions{Address: "127.0.0.1"}})
 	if err != nil {

@@ -70,7 +70,7 @@ func TestKillAnyRole(t *testing.T) {
 		for _, r := range roles {
 			r.kill()
 		}
-		out, err := exec.Command(program, "worker", "cleanup", "--yes", "--data", data("worker"), "--run-dir", data("run"), "--cgroup-parent", "skerry-kill-"+filepath.Base(dir)).CombinedOutput()
+		out, err := exec.Command(program, "worker", "cleanup", "--yes", "--data", data("worker")).CombinedOutput()
 		if err != nil {
 			t.Errorf("clean up: %v\n%s", err, out)
 		}
@@ -177,7 +177,7 @@ func startRoles(t *testing.T, program, dir string, log *os.File) []*role {
 	cluster.start(t, program, log)
 	t2 := joinToken(t, "https://127.0.0.1:7481", data("cluster"), skerry.TierWorker)
 	worker := &role{name: "worker", args: []string{"worker", "--name", "w1", "--data", data("worker"), "--cluster", "127.0.0.1:7444", "--join", t2, "--run-dir", data("run"),
-		"--cgroup-parent", "skerry-kill-" + filepath.Base(filepath.Dir(dir)), "--address", "127.0.0.1", "--http", ""}}
+		"--cgroup-parent", cgroupParent(filepath.Dir(dir)), "--address", "127.0.0.1", "--http", ""}}
 	worker.start(t, program, log)
 	return []*role{root, cluster, worker}
 }

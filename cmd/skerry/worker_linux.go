@@ -189,8 +189,8 @@ token to join again.`,
 		}}
 	w.common.add(cmd.Flags(), "worker")
 	cmd.Flags().StringVar(&w.join.name, "name", "", "name of the worker (default the name it joined with)")
-	cmd.Flags().StringVar(&w.runDir, "run-dir", "", "as given to the worker")
-	cmd.Flags().StringVar(&w.cgroup, "cgroup-parent", "", "as given to the worker")
+	cmd.Flags().StringVar(&w.runDir, "run-dir", "", "as given to the worker, if its data directory does not tell")
+	cmd.Flags().StringVar(&w.cgroup, "cgroup-parent", "", "as given to the worker, if its data directory does not tell")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
 	cmd.Flags().BoolVar(&purge, "purge", false, "remove the data directory, too")
 	return cmd

@@ -71,6 +71,9 @@ func OpenWorker(ctx context.Context, c WorkerConfig) (w *Worker, err error) {
 	if w.Images, err = artifact.Open(filepath.Join(c.Dir, "images"), artifact.Options{}); err != nil {
 		return w, err
 	}
+	if err := c.rememberPlace(); err != nil {
+		return w, err
+	}
 	if w.Drivers, err = c.drivers(); err != nil {
 		return w, err
 	}
@@ -126,9 +129,12 @@ func (w *Worker) CleanUp(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// runDir holds the run directories of workers that were given none.
+const runDir = "/run/skerry"
+
 func (c *WorkerConfig) fillMachine() {
 	if c.RunDir == "" {
-		c.RunDir = filepath.Join("/run/skerry", c.Join.Name)
+		c.RunDir = filepath.Join(runDir, c.Join.Name)
 	}
 	if c.CgroupParent == "" {
 		c.CgroupParent = "skerry/" + c.Join.Name
@@ -178,7 +184,7 @@ func CheckMachine(ctx context.Context, c WorkerConfig) (out []skerry.RuntimeRepo
 }
 
 // CleanMachine removes everything that runs on the machine for a worker whose agent has ended. The name is needed only
-// where the data directory holds no identity.
+// where the data directory holds no identity; run directory and cgroup only where it does not remember them.
 func CleanMachine(ctx context.Context, c WorkerConfig) (err error) {
 	if err := c.fill(); err != nil {
 		return err
@@ -189,19 +195,11 @@ func CleanMachine(ctx context.Context, c WorkerConfig) (err error) {
 	if err := skerry.CheckName(c.Join.Name); err != nil {
 		return err
 	}
-	c.fillMachine()
-	w := &Worker{}
-	if w.Store, err = c.openStore(ctx); err != nil { // its lock makes sure that no agent runs
+	st, err := c.openStore(ctx) // its lock makes sure that no agent runs
+	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, w.Close()) }()
-	if w.Drivers, err = c.drivers(); err != nil {
-		return err
-	}
-	if w.Network, err = c.network(c.Join.Name); err != nil {
-		return err
-	}
-	return w.CleanUp(ctx)
+	return errors.Join(c.cleanPlaces(ctx), st.Close())
 }
 
 // WorkerHealth is where a worker offers /metrics, /healthz and /readyz if nothing else is said.

@@ -84,32 +84,41 @@ func NewDescriptors(before map[string]int) []string {
 	return out
 }
 
-// Processes lists the processes that carry a mark in their environment, other than this one.
+// Processes lists the processes other than this one that carry a mark in their environment, or that name a file below the
+// directory of that name: a supervisor of containers begins with an environment of its own.
 func Processes(mark string) []string {
 	var out []string
 	list, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, p := range list {
 		pid := filepath.Base(filepath.Dir(p))
-		env, err := os.ReadFile(p)
-		if err != nil || pid == fmt.Sprint(os.Getpid()) || !bytes.Contains(env, []byte(runVar+"="+mark+"\x00")) {
+		if pid == fmt.Sprint(os.Getpid()) {
 			continue
 		}
+		env, _ := os.ReadFile(p)
 		cmd, _ := os.ReadFile("/proc/" + pid + "/cmdline")
-		out = append(out, "process: "+pid+" "+string(bytes.ReplaceAll(bytes.TrimRight(cmd, "\x00"), []byte{0}, []byte(" "))))
+		if bytes.Contains(env, []byte(runVar+"="+mark+"\x00")) || bytes.Contains(cmd, []byte(mark+"/")) {
+			out = append(out, "process: "+pid+" "+string(bytes.ReplaceAll(bytes.TrimRight(cmd, "\x00"), []byte{0}, []byte(" "))))
+		}
 	}
 	return out
 }
 
 // Mounts lists the mount points below a directory.
 func Mounts(dir string) []string {
-	text, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return []string{err.Error()}
+	var out []string
+	for _, p := range mountPoints(dir) {
+		out = append(out, "mount: "+p)
 	}
+	return out
+}
+
+// mountPoints gives the mount points below a directory in the order of mounting.
+func mountPoints(dir string) []string {
+	text, _ := os.ReadFile("/proc/self/mountinfo")
 	var out []string
 	for line := range strings.Lines(string(text)) {
 		if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[4], dir+"/") {
-			out = append(out, "mount: "+f[4])
+			out = append(out, f[4])
 		}
 	}
 	return out

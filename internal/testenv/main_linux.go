@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -22,7 +24,7 @@ type Options struct {
 	// NetNS runs the tests in a network namespace of their own with loopback up; needs root.
 	NetNS bool
 	// Cgroup is a path below each cgroup hierarchy that must be gone at the end; empty means none. It may be a pattern
-	// of path.Match.
+	// of path.Match. Others run the same tests at the same time: it must hold something of this run, such as os.Getpid.
 	Cgroup string
 	// Ignore are parts of stack traces of goroutines that may stay.
 	Ignore []string
@@ -51,7 +53,7 @@ func Main(m *testing.M, o Options) int {
 	before := Descriptors()
 	code := m.Run()
 	if code != 0 {
-		os.RemoveAll(tmp)
+		remove(tmp)
 		return code // what a failed test leaves is not the news
 	}
 	left := settle(func() []string {
@@ -66,7 +68,7 @@ func Main(m *testing.M, o Options) int {
 		}
 		return left
 	})
-	if err := os.RemoveAll(tmp); err != nil {
+	if err := remove(tmp); err != nil {
 		left = append(left, err.Error())
 	}
 	if len(left) == 0 {
@@ -74,6 +76,17 @@ func Main(m *testing.M, o Options) int {
 	}
 	fmt.Fprintf(os.Stderr, "the tests left behind:\n\t%s\n", strings.Join(left, "\n\t"))
 	return 1
+}
+
+// remove deletes a directory, but nothing that lies in it only because it is mounted there.
+func remove(dir string) error {
+	points := mountPoints(dir)
+	for _, p := range slices.Backward(points) {
+		if err := unix.Unmount(p, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+			return fmt.Errorf("unmount %s: %w", p, err)
+		}
+	}
+	return os.RemoveAll(dir)
 }
 
 func loopback() error {

@@ -400,15 +400,31 @@ func (g Group) Remove() error {
 }
 
 // RemoveShared is Remove for a group that another owner may still use: after a moment for supervisors to end, processes
-// that are left in it are no error, and leave it in place.
+// that are left in it are no error, and leave it in place. Groups above it that are empty then go, too.
 func (g Group) RemoveShared() error {
 	for deadline := time.Now().Add(3 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		err := g.Remove()
 		switch {
+		case err == nil:
+			g.removeEmptyParents()
+			return nil
 		case !errors.Is(err, unix.EBUSY):
 			return err
 		case time.Now().After(deadline):
 			return nil
+		}
+	}
+}
+
+// removeEmptyParents removes the groups above that Create made on its way. A service manager's own are left alone.
+func (g Group) removeEmptyParents() {
+	for p := filepath.Dir(g.path); p != "." && p != "/"; p = filepath.Dir(p) {
+		if ext := filepath.Ext(p); ext == ".slice" || ext == ".service" || ext == ".scope" {
+			return
+		}
+		above := Group{g.t, p}
+		for _, d := range append(above.allDirs(), above.shams()...) {
+			_ = unix.Rmdir(d) // the kernel refuses where something is in it
 		}
 	}
 }

@@ -131,6 +131,27 @@ func TestReal(t *testing.T) {
 	}
 }
 
+// The groups above go with the last one below them, and only then.
+func TestRemoveSharedTakesEmptyParents(t *testing.T) {
+	tree, err := Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	top := "skerry-test-parents-" + filepath.Base(filepath.Dir(t.TempDir()))
+	a, b := tree.Group(top+"/mid/a"), tree.Group(top+"/mid/b")
+	for _, g := range []Group{a, b} {
+		if err := g.Create(Limits{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.RemoveShared(); err != nil || !b.Exists() {
+		t.Error("b is gone, or", err)
+	}
+	if err := b.RemoveShared(); err != nil || tree.Group(top).Exists() {
+		t.Error("the groups above are left, or", err)
+	}
+}
+
 func TestBlkio(t *testing.T) {
 	r, w := parseBlkio("8:0 Read 4096\n8:0 Write 10\n8:0 Sync 5\n8:16 Read 4\nTotal 99\n8:0 Read -1\n8:0 Read x\n")
 	if r != 4100 || w != 10 {

@@ -1,0 +1,73 @@
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"skerry.dev/skerry/internal/testenv"
+)
+
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m, testenv.Options{NetNS: true})) }
+
+// A cleanup that is not told where the worker was finds its groups and directories all the same, of every start.
+func TestCleanMachineRemembersPlaces(t *testing.T) {
+	dir := t.TempDir()
+	unique := "skerry-node-" + strings.ReplaceAll(strings.Trim(dir, "/"), "/", "-")
+	common := Common{Dir: filepath.Join(dir, "data")}
+	var runs []string
+	for _, n := range []string{"/a", "/b", "/b"} {
+		run := filepath.Join(dir, "run"+n)
+		c := WorkerConfig{Common: common, RunDir: run, CgroupParent: unique + n, Join: Join{Name: "w1"}}
+		if err := c.fill(); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.rememberPlace(); err != nil {
+			t.Fatal(err)
+		}
+		made := 0
+		for _, top := range []string{"/sys/fs/cgroup/*/cgroup.procs", "/sys/fs/cgroup/cgroup.procs"} {
+			list, _ := filepath.Glob(top)
+			for _, procs := range list {
+				if os.MkdirAll(filepath.Join(filepath.Dir(procs), c.CgroupParent), 0o755) == nil {
+					made++
+				}
+			}
+		}
+		if made == 0 {
+			t.Fatal("no group could be made")
+		}
+		if err := os.MkdirAll(run, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		runs = append(runs, run)
+	}
+	if got := testenv.Cgroups(unique + "/*"); len(got) < 2 {
+		t.Fatal(got)
+	}
+	if err := CleanMachine(t.Context(), WorkerConfig{Common: common, Join: Join{Name: "w1"}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := testenv.Cgroups(unique); len(got) != 0 {
+		t.Error("left behind:", got)
+	}
+	for _, d := range append(runs, filepath.Join(common.Dir, placesFile)) {
+		if _, err := os.Stat(d); err == nil {
+			t.Error(d, "is left")
+		}
+	}
+}
+
+// What a file says that somebody damaged is not taken for a place.
+func TestPlacesDamaged(t *testing.T) {
+	c := WorkerConfig{Common: Common{Dir: t.TempDir()}}
+	for _, text := range []string{"", "{", `[{"runDir":"relative","cgroupParent":"a"}]`, `[{"runDir":"/run/x"}]`, "null"} {
+		if err := os.WriteFile(filepath.Join(c.Dir, placesFile), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.places(); len(got) != 0 {
+			t.Errorf("%s: %v", text, got)
+		}
+	}
+}
