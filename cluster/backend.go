@@ -4,40 +4,20 @@ import (
 	"context"
 	"net/http"
 	"slices"
-	"time"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
-	"skerry.dev/skerry/auth"
-	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/internal/tier"
-	"skerry.dev/skerry/journal"
 )
-
-// view runs fn with the core and returns what it gives.
-func view[T any](ctx context.Context, s *Server, fn func(c *Core) (T, error)) (out T, err error) {
-	if e := s.Role.View(ctx, func(c loop.Core) { out, err = fn(c.(*Core)) }); e != nil {
-		return out, e
-	}
-	return out, err
-}
-
-// Tier and the methods below implement api.Backend.
-func (s *Server) Tier() skerry.Tier          { return skerry.TierCluster }
-func (s *Server) Name() string               { return s.opt.Name }
-func (s *Server) Journal() *journal.Journal  { return s.journal }
-func (s *Server) Authority() *auth.Authority { return s.authority }
-func (s *Server) Registry() http.Handler     { return s.opt.Images }
-func (s *Server) Started() time.Time         { return s.started }
 
 // Apps lists the site's own applications and what it holds of the root's.
 func (s *Server) Apps(ctx context.Context) ([]skerry.AppView, error) {
-	return view(ctx, s, func(c *Core) ([]skerry.AppView, error) { return c.AppViews(false), nil })
+	return tier.View(ctx, s.Role, func(c *Core) ([]skerry.AppView, error) { return c.AppViews(false), nil })
 }
 
 // App shows one application; the manifest is there for the site's own.
 func (s *Server) App(ctx context.Context, key skerry.AppKey) (skerry.AppView, error) {
-	return view(ctx, s, func(c *Core) (skerry.AppView, error) {
+	return tier.View(ctx, s.Role, func(c *Core) (skerry.AppView, error) {
 		if a := c.Apps.App(key); a != nil {
 			return c.Apps.View(a, "cluster", true), nil
 		}
@@ -52,12 +32,12 @@ func (s *Server) App(ctx context.Context, key skerry.AppKey) (skerry.AppView, er
 
 // Instances lists the instances at the site.
 func (s *Server) Instances(ctx context.Context) ([]skerry.Instance, error) {
-	return view(ctx, s, func(c *Core) ([]skerry.Instance, error) { return c.Instances(), nil })
+	return tier.View(ctx, s.Role, func(c *Core) ([]skerry.Instance, error) { return c.Instances(), nil })
 }
 
 // Explain tells how an instance came to its worker.
 func (s *Server) Explain(ctx context.Context, id skerry.InstanceID) (skerry.Explanation, error) {
-	return view(ctx, s, func(c *Core) (skerry.Explanation, error) {
+	return tier.View(ctx, s.Role, func(c *Core) (skerry.Explanation, error) {
 		i, d, ok := c.Instance(id)
 		if !ok {
 			return skerry.Explanation{}, noInstance(id)
@@ -72,25 +52,17 @@ func noInstance(id skerry.InstanceID) error {
 
 // Orgs lists the organisations known here.
 func (s *Server) Orgs(ctx context.Context) ([]apps.Org, error) {
-	return view(ctx, s, func(c *Core) ([]apps.Org, error) { return copied(c.Apps.Orgs()), nil })
+	return tier.View(ctx, s.Role, func(c *Core) ([]apps.Org, error) { return tier.Copied(c.Apps.Orgs()), nil })
 }
 
 // Namespaces lists the namespaces of the site's own applications.
 func (s *Server) Namespaces(ctx context.Context) ([]apps.Namespace, error) {
-	return view(ctx, s, func(c *Core) ([]apps.Namespace, error) { return copied(c.Apps.Namespaces()), nil })
-}
-
-func copied[T any](list []*T) []T {
-	out := make([]T, 0, len(list))
-	for _, x := range list {
-		out = append(out, *x)
-	}
-	return out
+	return tier.View(ctx, s.Role, func(c *Core) ([]apps.Namespace, error) { return tier.Copied(c.Apps.Namespaces()), nil })
 }
 
 // Usage sums what an organisation asks for here.
 func (s *Server) Usage(ctx context.Context, org string) (apps.Usage, error) {
-	return view(ctx, s, func(c *Core) (apps.Usage, error) { return c.Apps.Usage(org, skerry.AppKey{}), nil })
+	return tier.View(ctx, s.Role, func(c *Core) (apps.Usage, error) { return c.Apps.Usage(org, skerry.AppKey{}), nil })
 }
 
 // Clusters is answered by the root only.
@@ -101,7 +73,7 @@ func (s *Server) Clusters(context.Context) ([]skerry.ClusterView, error) {
 
 // Workers lists the site's workers.
 func (s *Server) Workers(ctx context.Context) ([]skerry.WorkerView, error) {
-	return view(ctx, s, func(c *Core) ([]skerry.WorkerView, error) { return c.Workers(), nil })
+	return tier.View(ctx, s.Role, func(c *Core) ([]skerry.WorkerView, error) { return c.Workers(), nil })
 }
 
 // HoldWorker keeps new work from a worker; an empty reason ends that.
@@ -115,7 +87,7 @@ func (s *Server) RemoveChild(ctx context.Context, name, actor string) error {
 	if _, err := s.Role.Do(ctx, RemoveWorker{Name: name}); err != nil {
 		return err
 	}
-	return s.authority.Revoke(ctx, skerry.TierWorker, name, actor, "removed")
+	return s.Authority().Revoke(ctx, skerry.TierWorker, name, actor, "removed")
 }
 
 // ServeInstance passes a request on to the worker that runs the instance. The main instance of a perWorker service leads
@@ -125,7 +97,7 @@ func (s *Server) ServeInstance(w http.ResponseWriter, r *http.Request, id skerry
 		worker string
 		id     skerry.InstanceID
 	}
-	t, err := view(r.Context(), s, func(c *Core) (target, error) {
+	t, err := tier.View(r.Context(), s.Role, func(c *Core) (target, error) {
 		if list := c.copies(id); len(list) > 0 {
 			slices.SortStableFunc(list, func(a, b *placement) int { return rank(b) - rank(a) })
 			return target{list[0].Worker, list[0].A.ID}, nil
@@ -138,15 +110,7 @@ func (s *Server) ServeInstance(w http.ResponseWriter, r *http.Request, id skerry
 	if err == nil && t.worker == "" {
 		err = skerry.Errorf(skerry.CodeUnavailable, "instance %s has no worker yet", id).WithHint("`skerry explain %s` tells why", id)
 	}
-	down := s.down.Load()
-	if err == nil && down == nil {
-		err = skerry.Errorf(skerry.CodeUnavailable, "the role is starting")
-	}
-	if err != nil {
-		tier.WriteProblem(w, skerry.AsError(err))
-		return
-	}
-	down.Proxy(w, r, t.worker, "/instances/"+string(t.id)+rest)
+	s.Proxy(w, r, t.worker, "/instances/"+string(t.id)+rest, err)
 }
 
 func rank(p *placement) int {
@@ -156,21 +120,14 @@ func rank(p *placement) int {
 	return 0
 }
 
-// Disconnect ends a worker's connection; one that is still enrolled may come back.
-func (s *Server) Disconnect(name string) {
-	if d := s.down.Load(); d != nil {
-		d.Disconnect(name)
-	}
-}
-
 // Scrapes lists the instances whose service declares metrics.
 func (s *Server) Scrapes(ctx context.Context) ([]skerry.Scrape, error) {
-	return view(ctx, s, func(c *Core) ([]skerry.Scrape, error) { return c.Scrapes(), nil })
+	return tier.View(ctx, s.Role, func(c *Core) ([]skerry.Scrape, error) { return c.Scrapes(), nil })
 }
 
 // WriteMetrics writes the cluster's Prometheus text.
 func (s *Server) WriteMetrics(ctx context.Context, w http.ResponseWriter) {
-	m := tier.RoleMetrics{Role: s.Role, Down: s.down.Load(), Up: s.up.Load(), Ready: s.Ready()}
+	m := tier.RoleMetrics{Role: s.Role, Down: s.Down(), Up: s.up.Load(), Ready: s.Ready()}
 	m.Apps, _ = s.Apps(ctx)
 	m.Instances, _ = s.Instances(ctx)
 	m.Write(w)

@@ -45,6 +45,9 @@ func New(l Limits) *Journal {
 	return &Journal{limits: l, subs: map[*Subscription]bool{}}
 }
 
+// Fresh makes an empty journal with the same limits, to be filled by Load and taken over by Replace.
+func (j *Journal) Fresh() *Journal { return New(j.limits) }
+
 // Load takes a record of the store and reports whether it is one of ours. Records come in key order, oldest first.
 func (j *Journal) Load(key string, value []byte) (bool, error) {
 	rest, ok := strings.CutPrefix(key, prefix)

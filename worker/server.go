@@ -135,20 +135,9 @@ func (s *Server) Runtimes() []skerry.RuntimeReport {
 
 func (s *Server) load(ctx context.Context) (loop.Core, skerry.Effects, error) {
 	c := New(Options{Name: s.opt.Name, Seed: tier.Seed()})
-	j := journal.New(s.opt.Journal)
-	err := loop.Load(ctx, s.opt.Store, func(key string, value []byte) error {
-		if strings.HasPrefix(key, "meta/") {
-			return nil
-		}
-		if ours, err := j.Load(key, value); ours {
-			return err
-		}
-		return c.Load(key, value)
-	})
-	if err != nil {
+	if err := tier.LoadCore(ctx, s.opt.Store, s.journal, c.Load); err != nil {
 		return nil, skerry.Effects{}, err
 	}
-	s.journal.Replace(j)
 	for _, i := range c.insts {
 		if i.Phase != skerry.PhaseExited && i.Address != "" {
 			s.net.want(i.A.ID, i.Ports)
@@ -177,8 +166,9 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 	}
 	up, err := tier.NewUp(tier.UpConfig{
 		Member: s.opt.Member, Addrs: s.opt.Addrs, Boot: s.opt.Boot, Machine: s.opt.Machine, Version: s.opt.Version, Log: s.opt.Log,
-		Sets: func() (sets []skerry.SetAck) {
-			s.Role.View(context.Background(), func(c loop.Core) { sets = c.(*Core).Up.Hello() })
+		Sets: func() []skerry.SetAck {
+			// With the life's own context: between two lives there is nobody to answer.
+			sets, _ := tier.View(ctx, s.Role, func(c *Core) ([]skerry.SetAck, error) { return c.Up.Hello(), nil })
 			return sets
 		},
 		Up:    func(w *skerry.Welcome) { l.Post(ParentUp{Welcome: w}) },
@@ -294,9 +284,8 @@ func (h *host) Announce(events []skerry.Event, changed []skerry.Change) {
 func (h *host) Act(action any) { (*Server)(h).act(action) }
 
 // Instances lists what the worker holds.
-func (s *Server) Instances(ctx context.Context) (out []skerry.Observation, err error) {
-	err = s.Role.View(ctx, func(c loop.Core) { out = c.(*Core).Instances() })
-	return out, err
+func (s *Server) Instances(ctx context.Context) ([]skerry.Observation, error) {
+	return tier.View(ctx, s.Role, func(c *Core) ([]skerry.Observation, error) { return c.Instances(), nil })
 }
 
 // Journal gives the worker's own events.

@@ -60,7 +60,7 @@ var imports = map[string]string{
 	"sim/...":       "any",
 
 	"internal/loop":       ". store",
-	"internal/tier":       ". artifact auth internal/execstream internal/loop link store",
+	"internal/tier":       ". apps artifact auth internal/execstream internal/loop journal link store",
 	"internal/wire":       ".",
 	"internal/execstream": "",
 	"internal/life":       "",

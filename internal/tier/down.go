@@ -91,6 +91,10 @@ func (d *Down) welcome(p *link.Peer) (*skerry.Welcome, error) {
 	defer cancel()
 	w, err := d.cfg.Up(ctx, p.Hello())
 	if err != nil {
+		d.mu.Lock()
+		delete(d.children, p.Name()) // still ours: the name is free for others only when this has returned
+		d.mu.Unlock()
+		d.cfg.Down(p.Name()) // the core may take the message yet
 		return nil, &skerry.Refuse{Code: skerry.RefuseBusy, Reason: "the parent cannot take children now: " + err.Error(), Hint: "it goes on by itself", RetryAfter: 2000}
 	}
 	w.Tier, w.Name, w.Version = d.cfg.Child.Parent(), d.cfg.Authority.Site(), d.cfg.Version
@@ -121,6 +125,7 @@ func (h *downHandler) Down(p *link.Peer, err error) {
 		delete(h.children, p.Name())
 		if t := h.transports[p.Name()]; t != nil {
 			t.CloseIdleConnections()
+			delete(h.transports, p.Name())
 		}
 	}
 	h.mu.Unlock()

@@ -1,0 +1,223 @@
+package tier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/internal/loop"
+	"skerry.dev/skerry/journal"
+	"skerry.dev/skerry/store"
+)
+
+// Registry is what a server needs of the image store: digests for references, and the distribution API below /v2/.
+type Registry interface {
+	Resolver
+	http.Handler
+}
+
+// HubConfig sets up a Hub. Tier, Name, Store and Link are needed.
+type HubConfig struct {
+	Tier      skerry.Tier // root or cluster
+	Name      string      // the federation's at the root, the cluster's at a cluster
+	Version   string
+	Store     store.Store
+	Link      string // address to listen on for children, host:port
+	Images    Registry
+	Journal   journal.Limits
+	CertLife  time.Duration
+	KeepAlive time.Duration
+	Log       *slog.Logger
+}
+
+// Hub is what the servers of root and cluster have in common: the store's life, the authority, the journal and the
+// links to children. It has the part of api.Backend that does not look into a core.
+type Hub struct {
+	*Role
+	cfg       HubConfig
+	authority *auth.Authority
+	journal   *journal.Journal
+	life      Life
+	started   time.Time
+	listen    atomic.Pointer[net.TCPAddr]
+	down      atomic.Pointer[Down] // of the present life, or of the last one
+}
+
+// NewHub opens what a root or cluster keeps beside its core. The caller completes and runs its Role.
+func NewHub(ctx context.Context, cfg HubConfig) (*Hub, error) {
+	h := &Hub{Role: NewRole(), cfg: cfg, journal: journal.New(cfg.Journal), started: time.Now()}
+	h.Role.Store, h.Role.Log = cfg.Store, cfg.Log
+	var err error
+	if h.life, err = OpenLife(ctx, cfg.Store); err != nil {
+		return nil, fmt.Errorf("%s: %w", cfg.Tier, err)
+	}
+	h.authority, err = auth.OpenAuthority(ctx, auth.AuthorityConfig{Site: cfg.Name, Tier: cfg.Tier, Store: cfg.Store, CertLife: cfg.CertLife, Log: cfg.Log})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", cfg.Tier, err)
+	}
+	return h, nil
+}
+
+// Tier and the methods below implement a part of api.Backend.
+func (h *Hub) Tier() skerry.Tier          { return h.cfg.Tier }
+func (h *Hub) Name() string               { return h.cfg.Name }
+func (h *Hub) Journal() *journal.Journal  { return h.journal }
+func (h *Hub) Authority() *auth.Authority { return h.authority }
+func (h *Hub) Registry() http.Handler     { return h.cfg.Images }
+func (h *Hub) Started() time.Time         { return h.started }
+
+// Life names the store's life.
+func (h *Hub) Life() Life { return h.life }
+
+// LinkAddr is where children connect, or nil before the start.
+func (h *Hub) LinkAddr() *net.TCPAddr { return h.listen.Load() }
+
+// Down gives the links to children, or nil before the start.
+func (h *Hub) Down() *Down { return h.down.Load() }
+
+// LoadCore hands what is stored to a new core and to the journal.
+func (h *Hub) LoadCore(ctx context.Context, load func(key string, value []byte) error) error {
+	return LoadCore(ctx, h.cfg.Store, h.journal, load)
+}
+
+// LoadCore reads a store: events go to the journal, which takes them over when all went well, and the rest to load. What
+// belongs to the role as a whole, to the authority and to the people of the API is no core's business.
+func LoadCore(ctx context.Context, st store.Store, j *journal.Journal, load func(key string, value []byte) error) error {
+	fresh := j.Fresh()
+	err := loop.Load(ctx, st, func(key string, value []byte) error {
+		for _, others := range []string{"meta/", "auth/", "user/"} {
+			if strings.HasPrefix(key, others) {
+				return nil
+			}
+		}
+		if ours, err := fresh.Load(key, value); ours {
+			return err
+		}
+		return load(key, value)
+	})
+	if err == nil {
+		j.Replace(fresh)
+	}
+	return err
+}
+
+// Children says how a core is told of its children.
+type Children struct {
+	Up    func(hello *skerry.Hello) any // the message whose result is a *skerry.Welcome
+	Frame func(name string, m skerry.Message) any
+	Down  func(name string) any
+}
+
+// ServeChildren runs the links to children for one life, until ctx ends. It keeps the port of the first life.
+func (h *Hub) ServeChildren(ctx context.Context, l *loop.Loop, c Children) error {
+	child := skerry.TierWorker
+	if h.cfg.Tier == skerry.TierRoot {
+		child = skerry.TierCluster
+	}
+	addr := h.cfg.Link
+	if a := h.listen.Load(); a != nil {
+		addr = a.String()
+	}
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		return fmt.Errorf("listen for %ss: %w", child, err)
+	}
+	h.listen.Store(ln.Addr().(*net.TCPAddr))
+	down, err := NewDown(DownConfig{
+		Authority: h.authority, Child: child, Version: h.cfg.Version, KeepAlive: h.cfg.KeepAlive, Log: h.cfg.Log, HTTP: h.cfg.Images,
+		Up: func(ctx context.Context, hello *skerry.Hello) (*skerry.Welcome, error) {
+			res, err := l.Do(ctx, c.Up(hello))
+			if err != nil {
+				return nil, err
+			}
+			return res.(*skerry.Welcome), nil
+		},
+		Frame: func(name string, m skerry.Message) { l.Post(c.Frame(name, m)) },
+		Down:  func(name string) { l.Post(c.Down(name)) },
+	})
+	if err != nil {
+		ln.Close()
+		return err
+	}
+	h.down.Store(down)
+	done := make(chan error, 1)
+	go func() { done <- down.Serve(ln) }()
+	select {
+	case <-ctx.Done():
+		return errors.Join(down.Close(), <-done)
+	case err := <-done:
+		return errors.Join(err, down.Close())
+	}
+}
+
+// SendChild puts a message in line for a child.
+func (h *Hub) SendChild(name string, m skerry.Message) {
+	if d := h.down.Load(); d != nil {
+		d.Send(name, m)
+	}
+}
+
+// Disconnect ends a child's connection; one that is still enrolled may come back.
+func (h *Hub) Disconnect(name string) {
+	if d := h.down.Load(); d != nil {
+		d.Disconnect(name)
+	}
+}
+
+// Proxy passes a request on to a child under another path, or answers with err if that is not nil.
+func (h *Hub) Proxy(w http.ResponseWriter, r *http.Request, child, path string, err error) {
+	down := h.down.Load()
+	if err == nil && down == nil {
+		err = skerry.Errorf(skerry.CodeUnavailable, "the role is starting").WithHint("try again in a moment")
+	}
+	if err != nil {
+		WriteProblem(w, skerry.AsError(err))
+		return
+	}
+	down.Proxy(w, r, child, path)
+}
+
+// Do carries out a user's message. Images of an application are resolved first.
+func (h *Hub) Do(ctx context.Context, msg any) (any, error) {
+	if a, ok := msg.(apps.Apply); ok {
+		digests, err := ResolveImages(ctx, h.cfg.Images, &a.App)
+		if err != nil {
+			return nil, err
+		}
+		a.Digests = digests
+		msg = a
+	}
+	return h.Role.Do(ctx, msg)
+}
+
+// View runs fn with a role's core and returns what it gives.
+func View[C loop.Core, T any](ctx context.Context, r *Role, fn func(c C) (T, error)) (T, error) {
+	// Not the results themselves: when ctx ends, fn may still run after this has returned.
+	var got struct {
+		out T
+		err error
+	}
+	if err := r.View(ctx, func(c loop.Core) { got.out, got.err = fn(c.(C)) }); err != nil {
+		var none T
+		return none, err
+	}
+	return got.out, got.err
+}
+
+// Copied gives the values behind pointers, for what leaves a View.
+func Copied[T any](list []*T) []T {
+	out := make([]T, 0, len(list))
+	for _, x := range list {
+		out = append(out, *x)
+	}
+	return out
+}
