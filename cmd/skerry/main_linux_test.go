@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,7 +16,14 @@ import (
 	"skerry.dev/skerry/store"
 )
 
-func runTests(m *testing.M) int { return testenv.InNetNS(m) }
+func runTests(m *testing.M) int {
+	return testenv.Main(m, testenv.Options{NetNS: true, Cgroup: cgroupParent("*")})
+}
+
+// cgroupParent names the cgroup of a worker in this run of the tests.
+func cgroupParent(dir string) string {
+	return fmt.Sprintf("skerry-up-%d-%s", os.Getpid(), filepath.Base(dir))
+}
 
 // All roles in one process, and a real container: `skerry up` as a user starts it.
 func TestUp(t *testing.T) {
@@ -37,7 +45,7 @@ func TestUp(t *testing.T) {
 		setHome(env)
 		env.Setenv("BIN", bin)
 		data := filepath.Join(env.WorkDir, "data")
-		cgroup := "skerry-up-" + filepath.Base(filepath.Dir(bin))
+		cgroup := cgroupParent(filepath.Dir(bin))
 		run := filepath.Join(env.WorkDir, "run")
 		env.Setenv("SKERRY_DATA", data)
 		env.Setenv("SKERRY_RUN_DIR", run)

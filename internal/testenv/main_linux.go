@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"testing"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -33,7 +32,7 @@ type Options struct {
 // Main runs a package's tests and then looks for what they left behind: goroutines, descriptors, processes, mounts below
 // the temporary directory, files in it, cgroups, and, in a namespace of its own, interfaces and nftables tables. Something
 // left behind fails the package. Call it from TestMain and exit with its result.
-func Main(m *testing.M, o Options) int {
+func Main(m Tests, o Options) int {
 	if o.NetNS && os.Getenv(insideVar) == "" {
 		return InNetNS(m)
 	}
@@ -45,6 +44,11 @@ func Main(m *testing.M, o Options) int {
 	}
 	tmp, err := os.MkdirTemp("", "skerry-test-")
 	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	// Processes of other users find their way through it.
+	if err := os.Chmod(tmp, 0o755); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -99,7 +103,7 @@ func loopback() error {
 
 // InNetNS runs a package's tests in a network namespace of their own, with loopback up, by starting the test binary once
 // more. Call it from TestMain and exit with its result.
-func InNetNS(m *testing.M) int {
+func InNetNS(m Tests) int {
 	if os.Getenv(insideVar) != "" {
 		if err := loopback(); err != nil {
 			fmt.Fprintln(os.Stderr, "set up loopback:", err)

@@ -2,8 +2,6 @@
 
 package testenv
 
-import "testing"
-
 // Options say what a package's tests need and what they may leave.
 type Options struct {
 	NetNS  bool
@@ -12,4 +10,4 @@ type Options struct {
 }
 
 // Main runs a package's tests. What they leave behind is looked for on Linux alone.
-func Main(m *testing.M, _ Options) int { return m.Run() }
+func Main(m Tests, _ Options) int { return m.Run() }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/cgroup"
 	"skerry.dev/skerry/runtime/runtimetest"
@@ -51,14 +52,21 @@ func run(m *testing.M) int {
 	}
 	os.Setenv(shimEnv, shim)
 	os.Setenv(parentEnv, fmt.Sprintf("skerry-test-native-%d", os.Getpid()))
-	code := m.Run()
+	return testenv.Main(checked{m}, testenv.Options{Cgroup: cgroupParent()})
+}
+
+// checked are the tests, after which the cgroup that they share is removed.
+type checked struct{ *testing.M }
+
+func (c checked) Run() int {
+	code := c.M.Run()
 	tree, err := cgroup.Open()
 	if err == nil {
 		err = tree.Group(cgroupParent()).Remove()
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		code = 1
+		return 1
 	}
 	return code
 }

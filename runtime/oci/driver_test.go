@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/cgroup"
 	"skerry.dev/skerry/runtime/runtimetest"
@@ -45,12 +46,19 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	os.Setenv(parentEnv, fmt.Sprintf("skerry-test-oci-%d", os.Getpid()))
-	code := m.Run()
+	os.Exit(testenv.Main(checked{m}, testenv.Options{Cgroup: cgroupParent()}))
+}
+
+// checked are the tests, after which the cgroup that they share is removed.
+type checked struct{ *testing.M }
+
+func (c checked) Run() int {
+	code := c.M.Run()
 	if err := removeParent(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		code = 1
+		return 1
 	}
-	os.Exit(code)
+	return code
 }
 
 // removeParent fails when a test has left something running.

@@ -3,9 +3,9 @@
 package cgroup
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -108,7 +108,7 @@ func TestReal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := tree.Group("skerry-test-cgroup-" + filepath.Base(t.TempDir()) + strings.ReplaceAll(time.Now().Format("150405.000000"), ".", ""))
+	g := tree.Group(fmt.Sprintf("skerry-test-cgroup-%d-real", os.Getpid()))
 	for range 2 {
 		if err := g.Create(Limits{CPU: 100, CPURequest: 100, Memory: 16 * skerry.MiB, Pids: 5}); err != nil {
 			t.Fatal(err)
@@ -137,7 +137,7 @@ func TestRemoveSharedTakesEmptyParents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	top := "skerry-test-parents-" + filepath.Base(filepath.Dir(t.TempDir()))
+	top := fmt.Sprintf("skerry-test-cgroup-%d-parents", os.Getpid())
 	a, b := tree.Group(top+"/mid/a"), tree.Group(top+"/mid/b")
 	for _, g := range []Group{a, b} {
 		if err := g.Create(Limits{}); err != nil {
