@@ -9,7 +9,8 @@ type Join struct {
 	Machine string `cbor:"5,keyasint,omitempty"` // names the device for people
 	Boot    string `cbor:"6,keyasint,omitempty"`
 	Version string `cbor:"7,keyasint,omitempty"`
-	// SiteCA is the DER certificate of a cluster's own CA, whose key the root certifies in return.
+	// SiteCA asks the root to certify the key of a cluster's own CA: a certificate request (DER), signed by that key, whose
+	// one URI is skerry-key:<hash of the device's key>. Names in it are ignored.
 	SiteCA []byte `cbor:"8,keyasint,omitempty"`
 }
 

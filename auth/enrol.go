@@ -50,6 +50,7 @@ func (a *Authority) Join(ctx context.Context, req *skerry.Join, addr string) (*s
 	if err != nil {
 		return nil, err
 	}
+	again := t.Used != nil // the same key: the answer may have been lost
 	if r, ok := a.revoked[key]; ok {
 		return nil, refuseRevoked(r)
 	}
@@ -60,6 +61,11 @@ func (a *Authority) Join(ctx context.Context, req *skerry.Join, addr string) (*s
 		rev = old.rev
 		switch {
 		case old.value.Key == key:
+			// Once the answer has arrived, who comes again has copied the key and the token: neither a renewal nor a
+			// quarantine is undone by a token that was used up.
+			if again && (old.value.Attempt != "" || old.value.Quarantine != nil || old.value.Machine != req.Machine) {
+				return nil, t.refuseUsed()
+			}
 			e = old.value
 			e.Quarantine = nil
 		case t.Replace && t.Name == name:
@@ -113,7 +119,7 @@ func (a *Authority) certify(e *Enrolled, now time.Time, siteCA []byte) (*skerry.
 	j := &skerry.Joined{Tier: e.Tier, Name: e.Name, Site: a.cfg.Site, Certificate: cert, CA: a.ca.cert.Raw, Counter: e.Counter,
 		Life: uint32(a.cfg.CertLife / time.Second)}
 	if len(siteCA) > 0 && e.Tier == skerry.TierCluster {
-		if j.SiteCert, err = a.ca.certifySite(siteCA, e.Name); err != nil {
+		if j.SiteCert, err = a.ca.certifySite(siteCA, e.Name, e.Key); err != nil {
 			return nil, err
 		}
 	}

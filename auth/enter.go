@@ -23,7 +23,7 @@ type Dialing struct {
 	Timeout time.Duration                                            // for each address; default 15 s
 	Machine string                                                   // names the device for people
 	Boot    string                                                   // this run of the agent
-	SiteCA  []byte                                                   // a cluster's own CA certificate (DER), to be certified by the root
+	Site    *Authority                                               // a cluster's own, whose CA the root certifies; nil for a worker
 }
 
 // Entry says who wants to join, with what.
@@ -64,8 +64,12 @@ func Enter(ctx context.Context, e Entry) (*Member, error) {
 			return err
 		},
 	}
+	siteCA, err := e.siteRequest(key)
+	if err != nil {
+		return nil, fmt.Errorf("join: %w", err)
+	}
 	req := &skerry.Join{Token: text.String(), Tier: text.tier, Name: e.Name, CSR: csr, Machine: e.Machine, Boot: e.Boot,
-		Version: e.Version, SiteCA: e.SiteCA}
+		Version: e.Version, SiteCA: siteCA}
 	answer, err := e.ask(ctx, cfg, req)
 	if err != nil {
 		return nil, fmt.Errorf("join: %w", err)
@@ -128,7 +132,11 @@ func (m *Member) Renew(ctx context.Context, d Dialing) error {
 		return err
 	}
 	cfg.NextProtos = []string{joinProto}
-	answer, err := d.ask(ctx, cfg, &skerry.Renew{Counter: id.Counter, Attempt: id.Attempt, Machine: d.Machine, Boot: d.Boot, SiteCA: d.SiteCA})
+	siteCA, err := d.siteRequest(m.key)
+	if err != nil {
+		return fmt.Errorf("renew: %w", err)
+	}
+	answer, err := d.ask(ctx, cfg, &skerry.Renew{Counter: id.Counter, Attempt: id.Attempt, Machine: d.Machine, Boot: d.Boot, SiteCA: siteCA})
 	if err != nil {
 		return fmt.Errorf("renew: %w", err)
 	}
@@ -146,6 +154,14 @@ func (m *Member) Renew(ctx context.Context, d Dialing) error {
 
 // PublicKey is the device's public key.
 func (m *Member) PublicKey() crypto.PublicKey { return m.key.Public() }
+
+// siteRequest is what a cluster sends to have its own CA certified.
+func (d Dialing) siteRequest(device crypto.Signer) ([]byte, error) {
+	if d.Site == nil {
+		return nil, nil
+	}
+	return d.Site.ca.request(device.Public())
+}
 
 // ask puts one request to the first address that answers. A refusal ends the search: the site has spoken.
 func (d Dialing) ask(ctx context.Context, cfg *tls.Config, req skerry.Message) (*skerry.Joined, error) {

@@ -3,7 +3,10 @@ package auth_test
 import (
 	"bytes"
 	"context"
+	"crypto/ed25519"
+	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"net"
 	"os"
@@ -410,8 +413,9 @@ func TestNextRenewal(t *testing.T) {
 
 func TestRootCertifiesSiteCA(t *testing.T) {
 	root, cluster := newOffice(t, skerry.TierRoot), newOffice(t, skerry.TierCluster)
+	var request []byte // what the cluster sent
 	d := root.dialing("m")
-	d.SiteCA = cluster.CA()
+	d.Site = cluster.Authority
 	m, err := auth.Enter(t.Context(), auth.Entry{Dialing: d, Dir: filepath.Join(t.TempDir(), "c"),
 		Token: root.token(auth.TokenOptions{Tier: skerry.TierCluster}), Name: "harbour"})
 	if err != nil {
@@ -424,10 +428,83 @@ func TestRootCertifiesSiteCA(t *testing.T) {
 	if !bytes.Equal(cross.RawSubjectPublicKeyInfo, parseDER(t, cluster.CA()).RawSubjectPublicKeyInfo) {
 		t.Error("another key was certified")
 	}
-	d.SiteCA = []byte("nonsense")
-	refuseMalformed := m.Renew(t.Context(), d)
-	var r *skerry.Refuse
-	if !errors.As(refuseMalformed, &r) || r.Code != skerry.RefuseMalformed {
-		t.Errorf("nonsense as CA: %v", refuseMalformed)
+	// What the site issues is trusted by who knows the root alone.
+	w, err := cluster.enter(filepath.Join(t.TempDir(), "w"), cluster.token(auth.TokenOptions{Tier: skerry.TierWorker}), "w1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf, err := w.TLS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots, between := x509.NewCertPool(), x509.NewCertPool()
+	roots.AddCert(parseDER(t, root.CA()))
+	between.AddCert(cross)
+	leaf := parseDER(t, conf.Certificates[0].Certificate[0])
+	if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err != nil {
+		t.Errorf("a worker's certificate does not lead to the root: %v", err)
+	}
+
+	// A renewal certifies it again.
+	if err := m.Renew(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	// Another cluster gets nothing certified that it does not hold the key of.
+	if request, err = cluster.SiteRequest(m.PublicKey()); err != nil {
+		t.Fatal(err)
+	}
+	_, key, _ := ed25519.GenerateKey(nil)
+	csr, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, siteCA := range map[string][]byte{"its certificate": cluster.CA(), "a copied request": request, "nonsense": []byte("nonsense")} {
+		_, err := root.Join(t.Context(), &skerry.Join{Token: root.token(auth.TokenOptions{Tier: skerry.TierCluster}), Tier: skerry.TierCluster,
+			Name: "reef", CSR: csr, SiteCA: siteCA}, "")
+		var r *skerry.Refuse
+		if !errors.As(err, &r) || r.Code != skerry.RefuseMalformed {
+			t.Errorf("%s as proof: %v", what, err)
+		}
+	}
+	if len(root.List()) != 1 {
+		t.Error("who was refused is enrolled")
+	}
+}
+
+// Who has copied a data directory and the token that was used to make it gets no further with the token than with the
+// directory.
+func TestUsedTokenOfAClone(t *testing.T) {
+	o := newOffice(t, skerry.TierCluster)
+	dirs := t.TempDir()
+	orig, copied := filepath.Join(dirs, "orig"), filepath.Join(dirs, "copy")
+	token := o.token(auth.TokenOptions{Tier: skerry.TierWorker})
+	m, err := o.enter(orig, token, "w1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(copied, os.DirFS(orig)); err != nil {
+		t.Fatal(err)
+	}
+	again := func(machine string) error {
+		t.Helper()
+		if err := os.Remove(filepath.Join(copied, "identity.json")); err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
+		_, err := auth.Enter(t.Context(), auth.Entry{Dialing: o.dialing(machine), Dir: copied, Token: token, Name: "w1"})
+		return err
+	}
+	refused(t, again("another"), skerry.RefuseTokenUsed)
+	if err := again("machine-orig"); err != nil { // the answer may have been lost
+		t.Errorf("the same machine may not try again: %v", err)
+	}
+	if err := m.Renew(t.Context(), o.dialing("machine-orig")); err == nil {
+		t.Error("a counter that was used up was renewed")
+	}
+	if o.List()[0].Quarantine == nil {
+		t.Fatal("no quarantine")
+	}
+	refused(t, again("machine-orig"), skerry.RefuseTokenUsed)
+	if o.List()[0].Quarantine == nil {
+		t.Error("a token that was used up ended the quarantine")
 	}
 }

@@ -267,9 +267,9 @@ func verifyParent(ca *x509.Certificate, cs tls.ConnectionState, tier skerry.Tier
 // Renewed is told of each renewal by Keep.
 type Renewed func(failures int, err error)
 
-// Keep renews in time until ctx ends. A refusal that no retry can mend (revoked, clone, unknown) is told like any
+// Keep renews in time until ctx ends; how to reach the parent is asked before each renewal. A refusal that no retry can mend (revoked, clone, unknown) is told like any
 // other failure; the operator may mend it while the agent waits.
-func (m *Member) Keep(ctx context.Context, o Dialing, told Renewed) error {
+func (m *Member) Keep(ctx context.Context, how func() Dialing, told Renewed) error {
 	failures := 0
 	for {
 		t := time.NewTimer(time.Until(m.NextRenewal(time.Now(), failures)))
@@ -279,7 +279,7 @@ func (m *Member) Keep(ctx context.Context, o Dialing, told Renewed) error {
 			t.Stop()
 			return ctx.Err()
 		}
-		err := m.Renew(ctx, o)
+		err := m.Renew(ctx, how())
 		if failures++; err == nil {
 			failures = 0
 		}

@@ -4,6 +4,7 @@ import (
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
+	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/tls"
@@ -22,8 +23,9 @@ import (
 	"skerry.dev/skerry"
 )
 
-// Keys are Ed25519: fast without assembly on small boards, and small on the wire. A device may bring a P-256 key, because
-// security chips do.
+// Keys of devices are Ed25519: fast without assembly on small boards, and small on the wire. A device may bring a P-256 key,
+// because security chips do. A site's CA has a P-256 key, because it signs the certificate of the API too and browsers take
+// no Ed25519 anywhere in a chain. A CA of an older store keeps the key it has.
 
 // caBegin and caEnd bound a site CA's certificate. A device may be born in 1970 and an outage may last for years, so the
 // dates say nothing; what a CA vouches for ends with it.
@@ -41,15 +43,13 @@ type siteCA struct {
 }
 
 func newSiteCA(site string, tier skerry.Tier) (*siteCA, error) {
-	_, key, err := ed25519.GenerateKey(rand.Reader)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
 	}
-	tmpl := &x509.Certificate{
-		SerialNumber: serial(0), Subject: pkix.Name{CommonName: "Skerry site " + site},
-		URIs:      []*url.URL{identityURI(site, tier, site)},
-		NotBefore: caBegin, NotAfter: caEnd, IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
-		KeyUsage: x509.KeyUsageCertSign,
+	tmpl := caTemplate(site, identityURI(site, tier, site))
+	if tier == skerry.TierRoot {
+		tmpl.MaxPathLen = 1 // the CAs of sites are below it
 	}
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, key.Public(), key)
 	if err != nil {
@@ -60,6 +60,14 @@ func newSiteCA(site string, tier skerry.Tier) (*siteCA, error) {
 		return nil, err
 	}
 	return &siteCA{site, tier, cert, key}, nil
+}
+
+func caTemplate(site string, id *url.URL) *x509.Certificate {
+	return &x509.Certificate{
+		SerialNumber: serial(0), Subject: pkix.Name{CommonName: "Skerry site " + site}, URIs: []*url.URL{id},
+		NotBefore: caBegin, NotAfter: caEnd, IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
+		KeyUsage: x509.KeyUsageCertSign,
+	}
 }
 
 // serial is 64 random bits, then the counter of the renewal, so that a certificate tells which one it is.
@@ -94,21 +102,36 @@ func (ca *siteCA) issue(pub crypto.PublicKey, tier skerry.Tier, name string, cou
 	return x509.CreateCertificate(rand.Reader, tmpl, ca.cert, pub, ca.key)
 }
 
-// certifySite signs a cluster's own CA key, so that others in the federation can trust what that site says of itself.
-func (ca *siteCA) certifySite(der []byte, name string) ([]byte, error) {
-	child, err := x509.ParseCertificate(der)
-	if err == nil {
-		err = child.CheckSignatureFrom(child)
-	}
+// deviceURI is what a request to certify a site's CA says about the device that sends it: skerry-key:<hash of its key>.
+func deviceURI(key string) *url.URL { return &url.URL{Scheme: "skerry-key", Opaque: key} }
+
+// request asks a root to certify this CA's key. It is signed by that key and names the device that may send it, so that
+// nobody can have a key certified that is not theirs.
+func (ca *siteCA) request(device crypto.PublicKey) ([]byte, error) {
+	spki, err := x509.MarshalPKIXPublicKey(device)
 	if err != nil {
-		return nil, &skerry.Refuse{Code: skerry.RefuseMalformed, Reason: fmt.Sprintf("the cluster's own CA certificate is not valid: %v", err)}
+		return nil, err
 	}
-	tmpl := &x509.Certificate{
-		SerialNumber: serial(0), Subject: child.Subject, URIs: []*url.URL{identityURI(ca.site, skerry.TierCluster, name)},
-		NotBefore: caBegin, NotAfter: caEnd, IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
-		KeyUsage: x509.KeyUsageCertSign,
+	tmpl := &x509.CertificateRequest{Subject: pkix.Name{CommonName: "Skerry site " + ca.site}, URIs: []*url.URL{deviceURI(hashSPKI(spki))}}
+	return x509.CreateCertificateRequest(rand.Reader, tmpl, ca.key)
+}
+
+// certifySite signs a cluster's own CA key, so that others in the federation can trust what that site says of itself. The
+// request must come from the device with the key named by its hash.
+func (ca *siteCA) certifySite(request []byte, name, device string) ([]byte, error) {
+	pub, _, err := checkCSR(request)
+	if err != nil {
+		return nil, err
 	}
-	return x509.CreateCertificate(rand.Reader, tmpl, ca.cert, child.PublicKey, ca.key)
+	csr, err := x509.ParseCertificateRequest(request)
+	if err != nil {
+		return nil, err
+	}
+	if len(csr.URIs) != 1 || csr.URIs[0].String() != deviceURI(device).String() {
+		return nil, &skerry.Refuse{Code: skerry.RefuseMalformed, Reason: "the request to certify the cluster's own CA was made for another device",
+			Hint: "each cluster has a data directory of its own; do not copy one"}
+	}
+	return x509.CreateCertificate(rand.Reader, caTemplate(name, identityURI(ca.site, skerry.TierCluster, name)), ca.cert, pub, ca.key)
 }
 
 // keyHash names a public key: SHA-256 of its SPKI, hexadecimal.

@@ -97,7 +97,7 @@ func (t *JoinToken) matches(secret string) bool {
 // check says whether a key may use the token at a time under a name, and gives the name. The same key may come again,
 // because its first answer may have been lost.
 func (t *JoinToken) check(now time.Time, tier skerry.Tier, name, key string) (string, error) {
-	again := "create a new one with `skerry token create --role " + string(tier) + "`"
+	again := newToken(tier)
 	if t.Tier != tier {
 		return "", &skerry.Refuse{Code: skerry.RefuseTokenRole,
 			Reason: fmt.Sprintf("the token is for a %s, and a %s wants to join with it", t.Tier, tier), Hint: again}
@@ -117,13 +117,22 @@ func (t *JoinToken) check(now time.Time, tier skerry.Tier, name, key string) (st
 		if t.Used.Key == key && t.Used.Name == name {
 			return name, nil
 		}
-		return "", &skerry.Refuse{Code: skerry.RefuseTokenUsed,
-			Reason: fmt.Sprintf("the token was used by %s %q on machine %q at %s; each works once", t.Tier, t.Used.Name, t.Used.Machine,
-				t.Used.At.UTC().Format(time.RFC3339)), Hint: again}
+		return "", t.refuseUsed()
 	}
 	if now.After(t.Expires) {
 		return "", &skerry.Refuse{Code: skerry.RefuseTokenExpired,
 			Reason: "the token expired at " + t.Expires.UTC().Format(time.RFC3339), Hint: again}
 	}
 	return name, nil
+}
+
+func (t *JoinToken) refuseUsed() *skerry.Refuse {
+	return &skerry.Refuse{Code: skerry.RefuseTokenUsed,
+		Reason: fmt.Sprintf("the token was used by %s %q on machine %q at %s; each works once", t.Tier, t.Used.Name, t.Used.Machine,
+			t.Used.At.UTC().Format(time.RFC3339)), Hint: newToken(t.Tier)}
+}
+
+// newToken is the hint of most refusals.
+func newToken(tier skerry.Tier) string {
+	return "create a new one with `skerry token create --role " + string(tier) + "`"
 }

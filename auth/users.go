@@ -165,14 +165,7 @@ func (p *People) Bootstrap(ctx context.Context, file string) (bool, error) {
 		return false, fmt.Errorf("first user: %w", err)
 	}
 	// The file comes first: a user whose password nobody knows would lock everybody out.
-	tmp := file + ".new"
-	if err := os.Remove(tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return false, fmt.Errorf("first user: %w", err)
-	}
-	if err := os.WriteFile(tmp, []byte(password+"\n"), 0o600); err != nil {
-		return false, fmt.Errorf("first user: %w", err)
-	}
-	if err := os.Rename(tmp, file); err != nil {
+	if err := writeFile(file, []byte(password+"\n")); err != nil {
 		return false, fmt.Errorf("first user: %w", err)
 	}
 	u := &User{Name: AdminUser, Grants: []Grant{{RoleAdmin, Any, Any}}, Created: p.cfg.Now(), Hash: p.cfg.Argon2.hash(password)}
@@ -336,7 +329,6 @@ func (p *People) ChangeUser(ctx context.Context, name string, c UserChange) (Use
 	}
 	if ends {
 		p.forgetSessionsLocked(name, "")
-		p.basics.forget()
 	}
 	return u, nil
 }
@@ -389,6 +381,5 @@ func (p *People) DeleteUser(ctx context.Context, name string) error {
 		}
 	}
 	delete(p.users, name)
-	p.basics.forget()
 	return nil
 }

@@ -287,7 +287,6 @@ func (p *People) ChangePassword(ctx context.Context, who *Principal, old, passwo
 		return err
 	}
 	p.forgetSessionsLocked(who.User, who.Session)
-	p.basics.forget()
 	return nil
 }
 
@@ -324,12 +323,12 @@ func (p *People) Authenticate(token string) (*Principal, error) {
 	return &Principal{User: u.Name, Session: s.ID, Grants: u.Grants}, nil
 }
 
-// Alive tells whether what a principal came with still holds: the session or the access token, and the user.
+// Alive tells whether what a principal came with still holds: the session or the access token, the user, and every grant.
 func (p *People) Alive(who *Principal) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	u := p.users[who.User]
-	if u == nil || u.Disabled {
+	if u == nil || u.Disabled || slices.ContainsFunc(who.Grants, func(g Grant) bool { return !slices.Contains(u.Grants, g) }) {
 		return false
 	}
 	if who.Session != "" {
@@ -354,11 +353,17 @@ func (p *People) AuthenticateBasic(ctx context.Context, user, password, addr str
 			return nil, cmp.Or(err, wrongLogin())
 		}
 	}
-	if !p.basics.knows(p.cfg.Now(), user, password) {
+	p.mu.Lock()
+	hash := ""
+	if u := p.users[user]; u != nil {
+		hash = u.Hash
+	}
+	p.mu.Unlock()
+	if !p.basics.knows(p.cfg.Now(), user, password, hash) {
 		if err := p.checkSecret(ctx, user, password, addr); err != nil {
 			return nil, err
 		}
-		p.basics.keep(p.cfg.Now(), user, password)
+		p.basics.keep(p.cfg.Now(), user, password, hash)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -370,7 +375,7 @@ func (p *People) AuthenticateBasic(ctx context.Context, user, password, addr str
 }
 
 // basicCache remembers for a while that a password was right, because registry clients send it with every blob. It
-// keeps keyed hashes in memory only.
+// keeps keyed hashes in memory only; the stored hash is a part of each, so that a new password makes it forget the old one.
 type basicCache struct {
 	mu  sync.Mutex
 	key []byte
@@ -382,35 +387,29 @@ const (
 	maxBasics = 256
 )
 
-func (b *basicCache) sumLocked(user, password string) (out [32]byte) {
+func (b *basicCache) sumLocked(user, password, hash string) (out [32]byte) {
 	if b.key == nil {
 		b.key = make([]byte, 32)
 		rand.Read(b.key)
 	}
 	h := hmac.New(sha256.New, b.key)
-	fmt.Fprintf(h, "%d:%s%s", len(user), user, password)
+	fmt.Fprintf(h, "%d:%s%d:%s%s", len(user), user, len(hash), hash, password)
 	h.Sum(out[:0])
 	return out
 }
 
-func (b *basicCache) knows(now time.Time, user, password string) bool {
+func (b *basicCache) knows(now time.Time, user, password, hash string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	until, ok := b.m[b.sumLocked(user, password)]
+	until, ok := b.m[b.sumLocked(user, password, hash)]
 	return ok && now.Before(until)
 }
 
-func (b *basicCache) keep(now time.Time, user, password string) {
+func (b *basicCache) keep(now time.Time, user, password, hash string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.m == nil || len(b.m) >= maxBasics {
 		b.m = map[[32]byte]time.Time{}
 	}
-	b.m[b.sumLocked(user, password)] = now.Add(basicLife)
-}
-
-func (b *basicCache) forget() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.m = nil
+	b.m[b.sumLocked(user, password, hash)] = now.Add(basicLife)
 }

@@ -269,6 +269,44 @@ func TestBasicPasswordIsForgottenWithTheOldOne(t *testing.T) {
 	wantCode(t, err, skerry.CodeUnauthorized)
 }
 
+// A password that is changed while it is being checked is forgotten all the same.
+func TestBasicPasswordChangedMeanwhile(t *testing.T) {
+	p, _, _ := newPeople(t)
+	old := p.users["ada"].Hash
+	pw := "a new password"
+	if _, err := p.ChangeUser(t.Context(), "ada", UserChange{Password: &pw}); err != nil {
+		t.Fatal(err)
+	}
+	p.basics.keep(p.cfg.Now(), "ada", "correct horse", old) // the check that had begun before
+	_, err := p.AuthenticateBasic(t.Context(), "ada", "correct horse", "")
+	wantCode(t, err, skerry.CodeUnauthorized)
+}
+
+// What somebody watches or runs ends with the grant that allowed it.
+func TestAliveEndsWithTheGrant(t *testing.T) {
+	p, _, _ := newPeople(t)
+	grants := []Grant{{RoleDeveloper, "acme", Any}, {RoleViewer, "other", Any}}
+	if _, err := p.CreateUser(t.Context(), NewUser{Name: "bob", Password: "battery staple", Grants: grants}); err != nil {
+		t.Fatal(err)
+	}
+	tk, err := p.Login(t.Context(), "bob", "battery staple", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	who, err := p.Authenticate(tk.Access)
+	if err != nil || !p.Alive(who) {
+		t.Fatal(err)
+	}
+	more := append(grants, Grant{RoleViewer, "third", Any})
+	if _, err := p.ChangeUser(t.Context(), "bob", UserChange{Grants: &more}); err != nil || !p.Alive(who) {
+		t.Errorf("one more grant ended it: %v", err)
+	}
+	fewer := grants[1:]
+	if _, err := p.ChangeUser(t.Context(), "bob", UserChange{Grants: &fewer}); err != nil || p.Alive(who) {
+		t.Errorf("it lives on without the grant: %v", err)
+	}
+}
+
 func TestLastAdminStays(t *testing.T) {
 	p, _, _ := newPeople(t)
 	yes, none := true, []Grant{}

@@ -113,7 +113,7 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 func (s *Server) connect(ctx context.Context, l *loop.Loop) (*tier.Up, error) {
 	r := s.opt.Root
 	up, err := tier.NewUp(tier.UpConfig{
-		Member: r.Member, Addrs: r.Addrs, Boot: r.Boot, Machine: r.Machine, Version: s.opt.Version, SiteCA: s.Authority().CA(), Log: s.opt.Log,
+		Member: r.Member, Addrs: r.Addrs, Boot: r.Boot, Machine: r.Machine, Version: s.opt.Version, Site: s.Authority(), Log: s.opt.Log,
 		Sets: func() []skerry.SetAck {
 			// With the life's own context: between two lives there is nobody to answer.
 			sets, _ := tier.View(ctx, s.Role, func(c *Core) ([]skerry.SetAck, error) { return c.Up.Hello(), nil })

@@ -65,7 +65,7 @@ func OpenCluster(ctx context.Context, c ClusterConfig) (*Cluster, error) {
 		return fail(err)
 	}
 	if opt.Root != nil {
-		if opt.Root.Member, err = c.member(ctx, c.Join, s.Authority().CA(), opt.Root.Boot); err != nil {
+		if opt.Root.Member, err = c.member(ctx, c.Join, s.Authority(), opt.Root.Boot); err != nil {
 			return fail(err)
 		}
 	}

@@ -99,7 +99,7 @@ type Join struct {
 
 // member opens the identity kept in the data directory, or joins with the token. Joining is tried again while the parent
 // cannot be reached; a refusal is final.
-func (c *Common) member(ctx context.Context, j Join, siteCA []byte, bootID string) (*auth.Member, error) {
+func (c *Common) member(ctx context.Context, j Join, site *auth.Authority, bootID string) (*auth.Member, error) {
 	dir := filepath.Join(c.Dir, "identity")
 	m, err := auth.OpenMember(dir)
 	if err == nil || !errors.Is(err, auth.ErrNotJoined) {
@@ -110,7 +110,7 @@ func (c *Common) member(ctx context.Context, j Join, siteCA []byte, bootID strin
 	}
 	deadline := time.Now().Add(j.Wait)
 	for {
-		m, err = auth.Enter(ctx, auth.Entry{Dialing: auth.Dialing{Addrs: j.Parent, Machine: machine(), Boot: bootID, SiteCA: siteCA},
+		m, err = auth.Enter(ctx, auth.Entry{Dialing: auth.Dialing{Addrs: j.Parent, Machine: machine(), Boot: bootID, Site: site},
 			Dir: dir, Token: j.Token, Name: j.Name, Version: c.Version})
 		if err == nil || !unreachable(err) || time.Now().After(deadline) || ctx.Err() != nil {
 			return m, err

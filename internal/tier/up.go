@@ -29,7 +29,7 @@ type UpConfig struct {
 	HTTP http.Handler
 	// Retired is told when the parent revoked this child or quarantined it as a clone.
 	Retired func(r *skerry.Refuse)
-	SiteCA  []byte // of a cluster, to be certified by the root
+	Site    *auth.Authority // a cluster's own, whose CA the root certifies
 	Log     *slog.Logger
 }
 
@@ -98,14 +98,14 @@ func (u *Up) refused(ctx context.Context, r *skerry.Refuse) {
 }
 
 func (u *Up) dialing() auth.Dialing {
-	return auth.Dialing{Addrs: u.cfg.Addrs(), Machine: u.cfg.Machine, Boot: u.cfg.Boot, SiteCA: u.cfg.SiteCA}
+	return auth.Dialing{Addrs: u.cfg.Addrs(), Machine: u.cfg.Machine, Boot: u.cfg.Boot, Site: u.cfg.Site}
 }
 
 // Run keeps the link and the certificate until ctx ends.
 func (u *Up) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		u.cfg.Member.Keep(ctx, u.dialing(), func(failures int, err error) {
+		u.cfg.Member.Keep(ctx, u.dialing, func(failures int, err error) {
 			if err != nil && !errors.Is(err, context.Canceled) {
 				u.cfg.Log.Warn("renewal", "err", err, "failures", failures)
 			}

@@ -1,0 +1,35 @@
+package auth_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"testing"
+
+	"skerry.dev/skerry"
+)
+
+// Browsers take no Ed25519 anywhere in a chain, so a site's API is signed with P-256 from its CA on.
+func TestHTTPSForBrowsers(t *testing.T) {
+	o := newOffice(t, skerry.TierCluster)
+	conf, err := o.HTTPS([]string{"root.example", "192.0.2.1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := conf.GetCertificate(&tls.ClientHelloInfo{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, der := range cert.Certificate {
+		c := parseDER(t, der)
+		if c.SignatureAlgorithm != x509.ECDSAWithSHA256 || c.PublicKeyAlgorithm != x509.ECDSA {
+			t.Errorf("%s: %s signed with %s", c.Subject, c.PublicKeyAlgorithm, c.SignatureAlgorithm)
+		}
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(parseDER(t, o.CA()))
+	for _, name := range []string{"root.example", "192.0.2.1"} {
+		if _, err := parseDER(t, cert.Certificate[0]).Verify(x509.VerifyOptions{Roots: roots, DNSName: name}); err != nil {
+			t.Error(err)
+		}
+	}
+}
