@@ -22,6 +22,10 @@ type Limits struct {
 // subscriberBuffer is how many notices wait for a slow subscriber before it is told to look at everything again.
 const subscriberBuffer = 256
 
+// maxDrop is how many old events one Record deletes beside as many as it adds, so that its writes fit into a commit; the
+// rest goes with the next.
+const maxDrop = 256
+
 const prefix = "event/"
 
 // Journal is safe for concurrent use.
@@ -90,8 +94,9 @@ func (j *Journal) Record(now time.Time, events []skerry.Event) []skerry.Write {
 		writes = append(writes, skerry.Write{Key: key(j.seq), Value: data})
 		j.events = append(j.events, events[i])
 	}
-	drop := max(len(j.events)-j.limits.Events, 0)
-	for drop < len(j.events) && now.Sub(j.events[drop].At) > j.limits.Age {
+	most := min(maxDrop+len(events), len(j.events))
+	drop := min(max(len(j.events)-j.limits.Events, 0), most)
+	for drop < most && now.Sub(j.events[drop].At) > j.limits.Age {
 		drop++
 	}
 	for _, e := range j.events[:drop] {
@@ -128,7 +133,7 @@ type Notice struct {
 type Subscription struct {
 	C      chan Notice
 	j      *Journal
-	missed bool
+	missed bool // the last notice in line, or the last one read, says so
 }
 
 // Subscribe begins to receive notices.
@@ -166,20 +171,19 @@ func (j *Journal) Announce(events []skerry.Event, changed []skerry.Change) {
 	}
 }
 
+// offer is called with the journal's lock held, so nobody else sends.
 func (s *Subscription) offer(n Notice) {
 	if s.missed {
-		select {
-		case s.C <- Notice{Missed: true}:
-			s.missed = false
-		default:
-			return
+		if len(s.C) > 0 {
+			return // that something was missed is still the last word in line; who reads it looks at everything
 		}
+		s.missed = false
 	}
-	select {
-	case s.C <- n:
-	default:
-		s.missed = true
+	if len(s.C) == cap(s.C)-1 {
+		n = Notice{Missed: true}
 	}
+	s.missed = n.Missed
+	s.C <- n
 }
 
 // Replace takes over what another journal holds, as after reading the store again. Subscribers stay, and are told to look
@@ -192,7 +196,6 @@ func (j *Journal) Replace(from *Journal) {
 	defer j.mu.Unlock()
 	j.events, j.seq = events, seq
 	for s := range j.subs {
-		s.missed = true
-		s.offer(Notice{})
+		s.offer(Notice{Missed: true})
 	}
 }
