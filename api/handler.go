@@ -6,6 +6,7 @@ import (
 	"encoding/base32"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"reflect"
@@ -160,7 +161,27 @@ type call struct {
 	audit     bool
 	code      skerry.Code
 	w         http.ResponseWriter
+	body      *body           // nil for a request without one
 	ctx       context.Context // of a stream: it ends with the user's session
+}
+
+// body is that of a request. It knows whether all of it has arrived.
+type body struct {
+	io.ReadCloser
+	whole bool
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.whole = b.whole || err == io.EOF
+	return n, err
+}
+
+// arrived ends the deadline for the body, which would end a long answer too, once there is nothing more to come.
+func (c *call) arrived(w http.ResponseWriter) {
+	if c.body == nil || c.body.whole {
+		http.NewResponseController(w).SetReadDeadline(time.Time{})
+	}
 }
 
 type callKey struct{}
@@ -207,6 +228,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		h.done(c, r, rec.status, time.Since(begin))
 	}()
+	if r.ContentLength != 0 {
+		// Also for what nobody reads: the server waits for it before it answers.
+		http.NewResponseController(w).SetReadDeadline(begin.Add(h.opt.BodyWait))
+		c.body = &body{ReadCloser: r.Body}
+		r.Body = c.body
+	}
 	if !h.limits.addr(address(r)) {
 		h.fail(rec, r, skerry.Errorf(skerry.CodeRateLimited, "too many requests come from %s", address(r)).WithHint("wait a second and try again"))
 		return

@@ -330,3 +330,51 @@ func TestSlowBodiesAndSlowAnswers(t *testing.T) {
 		t.Errorf("a slow body: %s %s", res.Status, data)
 	}
 }
+
+// TestBodiesThatNeverCome shows that who announces a body and does not send it holds no connection for longer than a body
+// may take, whatever the request is for.
+func TestBodiesThatNeverCome(t *testing.T) {
+	s := newRoot(t)
+	h, err := api.NewHandler(api.Options{Backend: s.Root, People: s.API.People, BodyWait: 50 * time.Millisecond})
+	must(t, err)
+	srv, err := api.NewServer(h, api.Listen{Addr: "127.0.0.1:0", Plain: true})
+	must(t, err)
+	must(t, srv.Open())
+	background(t, srv.Run)
+	tk, err := s.API.People.Login(t.Context(), auth.AdminUser, s.password(), "")
+	must(t, err)
+	for _, head := range []string{
+		"POST /v1/apps HTTP/1.1\r\n",
+		"POST /nothing HTTP/1.1\r\n",
+		"GET /v1/version HTTP/1.1\r\n",
+		"GET /openapi.json HTTP/1.1\r\n",
+		"GET /v1/apps HTTP/1.1\r\nAuthorization: Bearer " + tk.Access + "\r\n",
+		"PUT /v2/shop/web/manifests/1 HTTP/1.1\r\n",
+		"PUT /v2/shop/web/manifests/1 HTTP/1.1\r\nAuthorization: Bearer nonsense\r\n",
+	} {
+		conn, err := net.Dial("tcp", srv.Addr().String())
+		must(t, err)
+		conn.SetDeadline(time.Now().Add(10 * time.Second))
+		fmt.Fprint(conn, head+"Host: x\r\nContent-Length: 1000\r\n\r\n")
+		if _, err := io.ReadAll(conn); err != nil {
+			t.Errorf("%.40q: the connection stays: %v", head, err)
+		}
+		conn.Close()
+	}
+}
+
+// TestLimitedTokensTakeBackOnlyThemselves shows that a leaked token of a program cannot lock the other programs out.
+func TestLimitedTokensTakeBackOnlyThemselves(t *testing.T) {
+	s := newRoot(t)
+	c := s.admin()
+	limited, err := c.CreateAccessToken(t.Context(), api.AccessTokenRequest{Name: "reader", Scopes: []auth.Scope{auth.ScopeAppsRead}})
+	must(t, err)
+	_, err = c.CreateAccessToken(t.Context(), api.AccessTokenRequest{Name: "deployer"})
+	must(t, err)
+	if res, data := s.raw("DELETE", "/v1/access-tokens/deployer", limited.Text, "", nil); res.StatusCode != 403 {
+		t.Errorf("another: %s %s", res.Status, data)
+	}
+	if res, data := s.raw("DELETE", "/v1/access-tokens/reader", limited.Text, "", nil); res.StatusCode != 204 {
+		t.Errorf("itself: %s %s", res.Status, data)
+	}
+}

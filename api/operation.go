@@ -72,8 +72,7 @@ func add[I, O any](h *Handler, o operation, fn func(ctx context.Context, who *au
 	}
 	huma.Register(h.api, op, func(ctx context.Context, in *I) (*O, error) {
 		c := callOf(ctx)
-		// The deadline was for the body; what follows is bounded by the answer's.
-		http.NewResponseController(c.w).SetReadDeadline(time.Time{})
+		c.arrived(c.w) // what follows is bounded by the deadline of the answer
 		out, err := fn(ctx, c.who, in)
 		if err != nil {
 			return nil, h.problemOf(c, err)

@@ -46,16 +46,9 @@ func (h *Handler) addApps() {
 	add(h, operation{ID: "list-apps", Method: http.MethodGet, Path: "/v1/apps", Scope: auth.ScopeAppsRead, Object: objEach, Tag: "applications", Summary: "List the applications."},
 		func(ctx context.Context, who *auth.Principal, in *listIn) (*listAnswer[skerry.AppView], error) {
 			list, err := h.opt.Backend.Apps(ctx)
-			if err != nil {
-				return nil, err
-			}
-			out := []skerry.AppView{}
-			for _, a := range list {
-				if (in.Namespace == "" || a.Key.Namespace == in.Namespace) && who.May(auth.ScopeAppsRead, a.Org, h.cluster()) {
-					out = append(out, a)
-				}
-			}
-			return listOf(out), nil
+			return seen(list, err, func(a *skerry.AppView) bool {
+				return (in.Namespace == "" || a.Key.Namespace == in.Namespace) && who.May(auth.ScopeAppsRead, a.Org, h.cluster())
+			})
 		})
 	h.addApply()
 	add(h, operation{ID: "get-app", Method: http.MethodGet, Path: "/v1/apps/{namespace}/{app}", Scope: auth.ScopeAppsRead, Object: objApp, Tag: "applications",

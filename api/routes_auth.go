@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"slices"
 	"time"
 
 	"skerry.dev/skerry"
@@ -27,6 +28,14 @@ func listOf[T any](items []T) *listAnswer[T] {
 		items = []T{}
 	}
 	return &listAnswer[T]{List[T]{items}}
+}
+
+// seen gives those items of a list that the user may see.
+func seen[T any](items []T, err error, may func(*T) bool) (*listAnswer[T], error) {
+	if err != nil {
+		return nil, err
+	}
+	return listOf(slices.DeleteFunc(items, func(i T) bool { return !may(&i) })), nil
 }
 
 // Who tells a user about themselves.
@@ -147,6 +156,9 @@ func (h *Handler) addAuth() {
 	add(h, operation{ID: "delete-access-token", Method: http.MethodDelete, Path: "/v1/access-tokens/{id}", Scope: auth.ScopeSelf, Object: objNone, Tag: "access tokens",
 		Summary: "Take an access token back.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *idIn) (*none, error) {
+			if len(who.Only) > 0 && in.ID != who.Token {
+				return nil, skerry.Errorf(skerry.CodeForbidden, "an access token that is limited to scopes can take back no other").WithHint("log in with a password first")
+			}
 			err := h.opt.People.DeleteAccessToken(ctx, who.User, in.ID)
 			if err != nil && skerry.AsError(err).Code == skerry.CodeNotFound && who.May(auth.ScopeUsersAdmin, "", h.cluster()) {
 				err = h.opt.People.DeleteAccessToken(ctx, "", in.ID)

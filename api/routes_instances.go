@@ -27,11 +27,11 @@ type stream struct {
 func (h *Handler) pass(id, rest string) *stream {
 	return &stream{func(ctx huma.Context) {
 		r, w := humago.Unwrap(ctx)
-		clear := http.NewResponseController(w)
-		clear.SetReadDeadline(time.Time{}) // streams live as long as both ends want
-		clear.SetWriteDeadline(time.Time{})
-		if ctx := callOf(r.Context()).ctx; ctx != nil {
-			r = r.WithContext(ctx)
+		c := callOf(r.Context())
+		c.arrived(w) // streams live as long as both ends want
+		http.NewResponseController(w).SetWriteDeadline(time.Time{})
+		if c.ctx != nil {
+			r = r.WithContext(c.ctx)
 		}
 		h.opt.Backend.ServeInstance(w, r, skerry.InstanceID(id), rest)
 	}}
@@ -46,18 +46,11 @@ func (h *Handler) addInstances() {
 	add(h, operation{ID: "list-instances", Method: http.MethodGet, Path: "/v1/instances", Scope: auth.ScopeAppsRead, Object: objEach, Tag: "instances", Summary: "List the instances."},
 		func(ctx context.Context, who *auth.Principal, in *listIn) (*listAnswer[skerry.Instance], error) {
 			list, err := h.opt.Backend.Instances(ctx)
-			if err != nil {
-				return nil, err
-			}
 			see := h.seer(ctx, who, auth.ScopeAppsRead)
-			out := []skerry.Instance{}
-			for _, i := range list {
+			return seen(list, err, func(i *skerry.Instance) bool {
 				k := i.Service
-				if (in.Namespace == "" || in.Namespace == k.App.Namespace) && (in.App == "" || in.App == k.App.Name) && (in.Service == "" || in.Service == k.Service) && see.instance(&i) {
-					out = append(out, i)
-				}
-			}
-			return listOf(out), nil
+				return (in.Namespace == "" || in.Namespace == k.App.Namespace) && (in.App == "" || in.App == k.App.Name) && (in.Service == "" || in.Service == k.Service) && see.instance(i)
+			})
 		})
 	add(h, operation{ID: "get-instance", Method: http.MethodGet, Path: "/v1/instances/{id}", Scope: auth.ScopeAppsRead, Object: objInstance, Tag: "instances", Summary: "Show an instance."},
 		func(ctx context.Context, _ *auth.Principal, in *InstancePath) (*answer[skerry.Instance], error) {

@@ -18,16 +18,7 @@ func (h *Handler) addOrgs() {
 	add(h, operation{ID: "list-orgs", Method: http.MethodGet, Path: "/v1/orgs", Scope: auth.ScopeOrgsRead, Object: objEach, Tag: "organisations", Summary: "List the organisations."},
 		func(ctx context.Context, who *auth.Principal, _ *none) (*listAnswer[apps.Org], error) {
 			list, err := h.opt.Backend.Orgs(ctx)
-			if err != nil {
-				return nil, err
-			}
-			out := []apps.Org{}
-			for _, o := range list {
-				if who.May(auth.ScopeOrgsRead, o.Name, h.cluster()) {
-					out = append(out, o)
-				}
-			}
-			return listOf(out), nil
+			return seen(list, err, func(o *apps.Org) bool { return who.May(auth.ScopeOrgsRead, o.Name, h.cluster()) })
 		})
 	type createIn struct{ Body apps.Org }
 	add(h, operation{ID: "create-org", Method: http.MethodPost, Path: "/v1/orgs", Scope: auth.ScopeOrgsAdmin, Object: objSite, Tag: "organisations",
@@ -73,16 +64,7 @@ func (h *Handler) addOrgs() {
 	add(h, operation{ID: "list-namespaces", Method: http.MethodGet, Path: "/v1/namespaces", Scope: auth.ScopeOrgsRead, Object: objEach, Tag: "organisations", Summary: "List the namespaces."},
 		func(ctx context.Context, who *auth.Principal, _ *none) (*listAnswer[apps.Namespace], error) {
 			list, err := h.opt.Backend.Namespaces(ctx)
-			if err != nil {
-				return nil, err
-			}
-			out := []apps.Namespace{}
-			for _, n := range list {
-				if who.May(auth.ScopeOrgsRead, n.Org, h.cluster()) {
-					out = append(out, n)
-				}
-			}
-			return listOf(out), nil
+			return seen(list, err, func(n *apps.Namespace) bool { return who.May(auth.ScopeOrgsRead, n.Org, h.cluster()) })
 		})
 	type spaceIn struct{ Body apps.Namespace }
 	add(h, operation{ID: "create-namespace", Method: http.MethodPost, Path: "/v1/namespaces", Scope: auth.ScopeOrgsAdmin, Object: objNamed, Tag: "organisations",

@@ -57,16 +57,7 @@ func (h *Handler) addSite() {
 		Summary: "List the clusters, as aggregates."},
 		func(ctx context.Context, who *auth.Principal, _ *none) (*listAnswer[skerry.ClusterView], error) {
 			list, err := h.opt.Backend.Clusters(ctx)
-			if err != nil {
-				return nil, err
-			}
-			out := []skerry.ClusterView{}
-			for _, c := range list {
-				if who.May(auth.ScopeClustersRead, "", string(c.Name)) {
-					out = append(out, c)
-				}
-			}
-			return listOf(out), nil
+			return seen(list, err, func(c *skerry.ClusterView) bool { return who.May(auth.ScopeClustersRead, "", string(c.Name)) })
 		})
 	type clusterIn struct {
 		Cluster string `path:"cluster" maxLength:"63"`

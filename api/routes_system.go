@@ -156,11 +156,11 @@ func (h *Handler) serveRegistry(w http.ResponseWriter, r *http.Request) {
 	c.who = who
 	c.object = strings.TrimPrefix(r.URL.Path, "/v2/")
 	c.audit = who != nil && r.Method != http.MethodGet && r.Method != http.MethodHead && strings.Contains(r.URL.Path, "/manifests/")
-	ctl := http.NewResponseController(w)
-	ctl.SetReadDeadline(time.Time{}) // blobs are large and sites are far
-	ctl.SetWriteDeadline(time.Time{})
 	ctx := r.Context()
 	if who != nil {
+		ctl := http.NewResponseController(w)
+		ctl.SetReadDeadline(time.Time{}) // blobs are large and sites are far
+		ctl.SetWriteDeadline(time.Time{})
 		ctx = tier.WithRegistryAuth(ctx, h.registryAuth(ctx, who))
 	}
 	h.opt.Backend.Registry().ServeHTTP(w, r.WithContext(ctx))

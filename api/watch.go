@@ -130,9 +130,10 @@ type watcher struct {
 const writeWait = 30 * time.Second
 
 func (h *Handler) watch(w http.ResponseWriter, r *http.Request, who *auth.Principal, o watchOptions) {
-	ctx := callOf(r.Context()).ctx
+	c := callOf(r.Context())
+	c.arrived(w)
+	ctx := c.ctx
 	x := &watcher{h: h, ctx: ctx, o: o, who: who, w: w, ctl: http.NewResponseController(w), toldApps: map[skerry.AppKey]bool{}, toldInst: map[skerry.InstanceID]bool{}}
-	x.ctl.SetReadDeadline(time.Time{})
 	sub := h.opt.Backend.Journal().Subscribe() // before listing, so that nothing falls between
 	defer sub.Close()
 	if o.sse {
