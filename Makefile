@@ -4,6 +4,7 @@ export PATH := $(PATH):/usr/local/go/bin:/usr/sbin:/sbin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 PREFIX ?= /usr/local
 FUZZTIME ?= 20s
+BIN ?= bin
 LDFLAGS := -s -w -X main.version=$(VERSION)
 GOBUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
 
@@ -17,11 +18,11 @@ deps: ## install the Debian packages that are missing
 	@scripts/deps
 
 build: ## bin/skerry: one static binary
-	@mkdir -p bin
-	$(GOBUILD) -o bin/skerry ./cmd/skerry
+	@mkdir -p $(BIN)
+	$(GOBUILD) -o $(BIN)/skerry ./cmd/skerry
 
 install: build ## put the binary and the systemd units below PREFIX
-	install -D -m 0755 bin/skerry $(DESTDIR)$(PREFIX)/bin/skerry
+	install -D -m 0755 $(BIN)/skerry $(DESTDIR)$(PREFIX)/bin/skerry
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	install -m 0644 packaging/systemd/*.service packaging/systemd/*.slice $(DESTDIR)$(PREFIX)/lib/systemd/system
 

@@ -1,0 +1,265 @@
+//go:build linux && amd64
+
+package guest
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// payload is what the guest is given: Skerry as `make install` lays it out, and a program to run.
+func payload(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	run := func(name string, args ...string) {
+		cmd := exec.Command(name, args...)
+		cmd.Dir = filepath.Join("..", "..")
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", cmd.Args, err, out)
+		}
+	}
+	run("make", "-s", "install", "VERSION=guest", "BIN="+t.TempDir(), "DESTDIR="+filepath.Join(dir, "stage"))
+	run("go", "build", "-trimpath", "-o", filepath.Join(dir, "workload"), "./runtime/runtimetest/workload")
+	if err := os.CopyFS(dir, os.DirFS("testdata/payload")); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestSystemd(t *testing.T) {
+	disk, began := image(t), time.Now()
+	m := boot(t, disk, payload(t))
+	t.Logf("the guest was up after %s", time.Since(began).Round(time.Second))
+	g := &guest{machine: m}
+	for _, step := range []struct {
+		name string
+		run  func(*testing.T)
+	}{
+		{"machine", g.sanity},
+		{"units", g.units},
+		{"apply", g.apply},
+		{"enforced", g.enforced},
+		{"manager", g.manager},
+		{"outlive", g.outlive},
+		{"gone", g.gone},
+	} {
+		if !t.Run(step.name, step.run) {
+			return // the next needs what this one made
+		}
+	}
+}
+
+// guest is a machine on which Skerry is installed.
+type guest struct {
+	*machine
+	running map[string]task // by service
+}
+
+func (g *guest) sanity(t *testing.T) {
+	if fs := g.must(t, "stat -fc %T /sys/fs/cgroup"); fs != "cgroup2fs" {
+		t.Fatalf("/sys/fs/cgroup is a %s", fs)
+	}
+	g.must(t, "uname -r && systemctl is-system-running --wait")
+}
+
+// units installs what is packaged and starts it role by role.
+func (g *guest) units(t *testing.T) {
+	g.must(t, "mkdir /payload && mount -o ro /dev/nvme1n1 /payload && cp -a /payload/stage/. / && systemctl daemon-reload")
+	if out := g.must(t, "systemd-analyze verify /usr/local/lib/systemd/system/skerry* 2>&1"); out != "" {
+		t.Errorf("systemd finds fault with the units:\n%s", out)
+	}
+	g.must(t, "cp -r /payload/etc/. /etc/ && cp /payload/workload /usr/local/bin/ && systemctl enable --now skerry-root")
+	g.must(t, `token=$(skerry token create --role cluster --data /var/lib/skerry/root) &&
+		echo "SKERRY_JOIN=$token" >>/etc/skerry/cluster.env && systemctl enable --now skerry-cluster`)
+	g.must(t, `token=$(skerry token create --role worker --data /var/lib/skerry/cluster) &&
+		echo "SKERRY_JOIN=$token" >>/etc/skerry/worker.env && systemctl enable --now skerry-worker`)
+	g.connected(t)
+	status := g.must(t, "skerry worker status")
+	for _, runtime := range []string{"oci", "native"} {
+		if !regexp.MustCompile(`(?m)^Runtime ` + runtime + `: +yes$`).MatchString(status) {
+			t.Errorf("the runtime %s does not work here:\n%s", runtime, status)
+		}
+	}
+	if r := g.run(t, "skerry doctor --machine"); r.status != 0 {
+		t.Errorf("the doctor finds fault with a machine that works:\n%s", r.out)
+	}
+	g.must(t, "skerry login --trust -u admin --password-file /var/lib/skerry/root/admin-password 127.0.0.1")
+	g.must(t, "skerry image build /payload/workload -t guest/workload:1 --push")
+}
+
+// connected waits for the worker's link to its cluster.
+func (g *guest) connected(t *testing.T) {
+	t.Helper()
+	g.await(t, "skerry worker status | grep '^Parent: *connected'")
+}
+
+// instances asks the root.
+func (g *guest) instances(t *testing.T) []skerry.Instance {
+	t.Helper()
+	var list struct{ Items []skerry.Instance }
+	if err := json.Unmarshal([]byte(g.must(t, "skerry get instances -o json")), &list); err != nil {
+		t.Fatal(err)
+	}
+	return list.Items
+}
+
+// task is what runs for one service.
+type task struct {
+	instance   string
+	group      string // below the mount point
+	pid, start string // the first process and when it began, in ticks since the machine did
+}
+
+// tasks finds what runs for the services run/box and run/bare.
+func (g *guest) tasks(t *testing.T, services ...string) map[string]task {
+	t.Helper()
+	out := map[string]task{}
+	for _, i := range g.instances(t) {
+		service := i.Service.Service
+		if !slices.Contains(services, service) {
+			continue
+		}
+		if i.State != skerry.Running || i.Phase != skerry.PhaseRunning || i.Restarts != 0 {
+			t.Errorf("instance %s is %s, %s, with %d restarts", i.ID, i.State, i.Phase, i.Restarts)
+		}
+		f := strings.Fields(g.must(t, fmt.Sprintf(`cd /sys/fs/cgroup && dir=$(find skerry.slice -type d -name '*%s*') && read pid <$dir/cgroup.procs && echo $dir $pid $(cut -d' ' -f22 /proc/$pid/stat)`, i.ID)))
+		if len(f) != 3 {
+			t.Fatalf("no group of %s: %q", i.ID, f)
+		}
+		out[service] = task{string(i.ID), f[0], f[1], f[2]}
+	}
+	for _, s := range services {
+		if out[s] == (task{}) {
+			t.Fatalf("nothing runs for %s", s)
+		}
+	}
+	return out
+}
+
+// limitsOf checks the limits of run.yaml in the kernel's own words.
+func (g *guest) limitsOf(t *testing.T, k task) {
+	t.Helper()
+	want := "25000 100000\n67108864\n32"
+	if out := g.must(t, fmt.Sprintf("cd /sys/fs/cgroup/%s && cat cpu.max memory.max pids.max", k.group)); out != want {
+		t.Errorf("cpu.max, memory.max and pids.max of %s are %q, not %q", k.instance, out, want)
+	}
+}
+
+// apply runs an application in both runtimes, and looks where its processes are and what limits them.
+func (g *guest) apply(t *testing.T) {
+	g.must(t, "skerry apply -f /payload/run.yaml")
+	g.running = g.tasks(t, "box", "bare")
+	for _, k := range g.running {
+		g.limitsOf(t, k)
+	}
+	// Neither workloads nor their supervisors are among the agent's processes.
+	agent := g.must(t, "systemctl show -P MainPID skerry-worker")
+	if procs := g.must(t, "cd /sys/fs/cgroup$(systemctl show -P ControlGroup skerry-worker) && find -name cgroup.procs | xargs cat"); procs != agent {
+		t.Errorf("processes of the worker's service are %q, its own is %s", procs, agent)
+	}
+	if n := g.must(t, "for p in $(pgrep conmon); do cat /proc/$p/cgroup; done | grep -c '^0::/skerry.slice/skerry-workloads.service/'"); n != "2" {
+		t.Errorf("%s supervisors are in the slice, not 2", n)
+	}
+	// An exec is bound by the limits, too.
+	if out := g.must(t, "skerry exec run/bare -- cat /proc/self/cgroup"); out != "0::/"+g.running["bare"].group {
+		t.Errorf("exec in a process runs in %q", out)
+	}
+	if out := g.must(t, "skerry exec run/box -- /workload read /proc/self/cgroup"); out != "0::/" {
+		t.Errorf("exec in a container sees %q", out)
+	}
+	// The agent is spared by the kernel when memory runs short; what it runs is not.
+	if out := g.must(t, "cat /proc/$(systemctl show -P MainPID skerry-worker)/oom_score_adj; for p in $(pgrep workload); do cat /proc/$p/oom_score_adj; done"); out != "-500\n0\n0" {
+		t.Errorf("oom_score_adj of the agent and of what it runs: %q", out)
+	}
+}
+
+// enforced meets each limit.
+func (g *guest) enforced(t *testing.T) {
+	g.must(t, "skerry apply -f /payload/limits.yaml --no-wait; skerry apply -f /payload/busy.yaml; skerry wait limits --for completed --timeout 2m; true")
+	seen := 0
+	for _, i := range g.instances(t) {
+		service := i.Service.Service
+		switch {
+		case i.Service.App.Name != "limits":
+			continue
+		case i.Exit == nil:
+			t.Errorf("%s has not ended", i.ID)
+			continue
+		case strings.HasPrefix(service, "hog-"):
+			if !i.Exit.OOMKilled {
+				t.Errorf("%s used more memory than it may, and was not reported so: %+v, %s", i.ID, *i.Exit, i.Reason)
+			}
+		case strings.HasPrefix(service, "fork-"):
+			if i.Exit.Code >= 24 || i.Exit.OOMKilled {
+				t.Errorf("%s could make %d processes of 24: %s", i.ID, i.Exit.Code, i.Reason)
+			}
+		}
+		seen++
+	}
+	if seen != 4 {
+		t.Errorf("%d instances ended, not 4", seen)
+	}
+	for _, k := range g.tasks(t, "spin-box", "spin-bare") {
+		g.await(t, fmt.Sprintf("cd /sys/fs/cgroup/%s && grep -q '^10000 100000' cpu.max && grep -E '^nr_throttled [1-9]' cpu.stat", k.group))
+	}
+	g.must(t, "skerry delete app limits busy --wait; skerry get events | tail -20")
+}
+
+// manager has the service manager go over its groups again, as it does with every unit that comes or goes.
+func (g *guest) manager(t *testing.T) {
+	g.must(t, "systemctl daemon-reload && systemctl set-property --runtime skerry.slice CPUWeight=200 && systemctl restart dbus && systemd-run --slice=skerry.slice true && systemctl daemon-reexec")
+	for _, k := range g.running {
+		g.limitsOf(t, k)
+	}
+}
+
+// outlive ends the agent in every way, and finds what ran running as before.
+func (g *guest) outlive(t *testing.T) {
+	for _, end := range []string{
+		"systemctl restart skerry-worker",
+		"systemctl stop skerry-worker && sleep 1 && systemctl start skerry-worker",
+		"n=$(systemctl show -P NRestarts skerry-worker); systemctl kill -s KILL skerry-worker; until [ $(systemctl show -P NRestarts skerry-worker) -gt $n ] && systemctl -q is-active skerry-worker; do sleep 0.2; done",
+	} {
+		before := g.must(t, "systemctl show -P MainPID skerry-worker")
+		g.must(t, end)
+		if after := g.must(t, "systemctl show -P MainPID skerry-worker"); after == before {
+			t.Fatalf("%s: the agent is the same", end)
+		}
+		g.connected(t)
+		g.await(t, "skerry worker status | grep '^Instances: *2$'")
+		g.must(t, "skerry wait run --for ready")
+		now := g.tasks(t, "box", "bare")
+		if !maps.Equal(now, g.running) {
+			t.Errorf("%s: ran %v, now %v", end, g.running, now)
+		}
+		for _, k := range now {
+			g.limitsOf(t, k)
+		}
+		// Taken up means that it can be reached again.
+		g.must(t, "skerry exec run/box -- /workload print again && skerry logs run/bare | grep ready")
+	}
+}
+
+// gone deletes what outlived the agent.
+func (g *guest) gone(t *testing.T) {
+	g.must(t, "skerry delete app run --wait")
+	for _, k := range g.running {
+		g.must(t, fmt.Sprintf("! test -e /proc/%s && ! test -e /sys/fs/cgroup/%s", k.pid, k.group))
+	}
+	g.await(t, "! pgrep conmon")
+	if out := g.must(t, "systemctl --failed --no-legend; journalctl -b -p warning --no-pager _SYSTEMD_UNIT=init.scope + _SYSTEMD_UNIT=skerry-worker.service"); out != "" {
+		t.Logf("warnings:\n%s", out)
+	}
+}

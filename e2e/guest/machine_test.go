@@ -1,0 +1,175 @@
+//go:build linux && amd64
+
+package guest
+
+import (
+	"bufio"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// patience is how long a command in the guest may take; an emulated processor on a busy host is slow.
+const patience = 3 * time.Minute
+
+// machine is a running guest, which has no network but what the emulator answers itself.
+type machine struct {
+	cmd     *exec.Cmd
+	in      io.WriteCloser
+	answers chan string
+	console string
+	dead    error // why nothing more can be asked
+}
+
+// boot starts a guest from an image, which stays as it is, with a second disk that holds a directory.
+func boot(t *testing.T, image, payload string) *machine {
+	t.Helper()
+	dir := t.TempDir()
+	disk := filepath.Join(dir, "payload.ext4")
+	if out, err := exec.Command("mkfs.ext4", "-q", "-F", "-d", payload, disk, "256M").CombinedOutput(); err != nil {
+		t.Fatalf("make the disk of what is tested: %v\n%s", err, out)
+	}
+	m := &machine{console: filepath.Join(dir, "console"), answers: make(chan string)}
+	m.cmd = exec.Command("qemu-system-x86_64", "-M", "q35", "-accel", "tcg,thread=multi", "-cpu", "Nehalem", "-smp", "2", "-m", "1024",
+		"-nodefaults", "-no-reboot", "-display", "none", "-snapshot",
+		"-kernel", filepath.Join(image, "vmlinuz"),
+		"-append", "console=ttyS0 root=/dev/nvme0n1 rw rootfstype=ext4 panic=-1 mitigations=off tsc=reliable quiet",
+		"-drive", "file="+filepath.Join(image, "root.ext4")+",format=raw,if=none,id=root", "-device", "nvme,drive=root,serial=root",
+		"-drive", "file="+disk+",format=raw,if=none,id=payload", "-device", "nvme,drive=payload,serial=payload",
+		"-netdev", "user,id=net,restrict=on", "-device", "virtio-net-pci,netdev=net,romfile=", "-device", "virtio-rng-pci",
+		"-serial", "file:"+m.console, "-serial", "stdio")
+	m.cmd.Env = append(os.Environ(), "TMPDIR="+dir)
+	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	var said strings.Builder
+	m.cmd.Stderr = &said
+	var err error
+	if m.in, err = m.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := m.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go m.listen(out)
+	t.Cleanup(func() {
+		if t.Failed() {
+			text, _ := os.ReadFile(m.console)
+			t.Logf("the guest's console:\n%s\n%s", tail(text, 40), said.String())
+		}
+		_ = m.cmd.Process.Kill()
+		for range m.answers { // until the reader has seen the end
+		}
+		_ = m.cmd.Wait()
+	})
+	if answer, err := m.next(t.Context()); err != nil || answer != "ready" {
+		t.Fatalf("the guest did not come up: %q, %v", answer, err)
+	}
+	return m
+}
+
+// listen passes answers on until the guest ends; what the line carries besides is noise.
+func (m *machine) listen(out io.Reader) {
+	defer close(m.answers)
+	for r := bufio.NewReader(out); ; {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			return
+		}
+		if _, answer, ok := strings.Cut(strings.TrimSpace(line), "@ "); ok {
+			m.answers <- answer
+		}
+	}
+}
+
+func (m *machine) next(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	select {
+	case answer, ok := <-m.answers:
+		if !ok {
+			m.dead = errors.New("the guest has ended")
+		}
+		return answer, m.dead
+	case <-ctx.Done():
+		// A later answer would be taken for another's.
+		m.dead = fmt.Errorf("the guest did not answer: %w", ctx.Err())
+		return "", m.dead
+	}
+}
+
+// result is how a script ended.
+type result struct {
+	status   int
+	out, err string
+}
+
+// run runs a shell script in the guest.
+func (m *machine) run(t *testing.T, script string) result {
+	t.Helper()
+	if m.dead != nil {
+		t.Fatal(m.dead)
+	}
+	began := time.Now()
+	if _, err := io.WriteString(m.in, base64.StdEncoding.EncodeToString([]byte(script))+"\n"); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := m.next(t.Context())
+	if err != nil {
+		t.Fatalf("%s\n%v", script, err)
+	}
+	f := strings.Fields(answer)
+	if len(f) != 3 {
+		t.Fatalf("the guest answered %q", answer)
+	}
+	r := result{}
+	decode := func(s string) string {
+		data, e := base64.StdEncoding.DecodeString(strings.TrimPrefix(s, "."))
+		err = errors.Join(err, e)
+		return string(data)
+	}
+	r.status, err = strconv.Atoi(f[0])
+	r.out, r.err = decode(f[1]), decode(f[2])
+	if err != nil {
+		t.Fatalf("the guest answered %q: %v", answer, err)
+	}
+	t.Logf("%5.1fs $ %s\n%s", time.Since(began).Seconds(), script, cut(strings.TrimSpace(r.out+r.err)))
+	return r
+}
+
+// cut shortens what is only for the log.
+func cut(s string) string {
+	const most = 3000
+	if len(s) > most {
+		return s[:most] + "…"
+	}
+	return s
+}
+
+// must runs a script that has to succeed, and gives its output without the last newline.
+func (m *machine) must(t *testing.T, script string) string {
+	t.Helper()
+	r := m.run(t, script)
+	if r.status != 0 {
+		t.Fatalf("%s: status %d\n%s%s", script, r.status, r.out, r.err)
+	}
+	return strings.TrimSpace(r.out)
+}
+
+// await runs a script until it succeeds, in the guest, and gives its output.
+func (m *machine) await(t *testing.T, script string) string {
+	t.Helper()
+	return m.must(t, "for i in $(seq 240); do out=$("+script+") && { echo \"$out\"; exit; }; sleep 0.25; done; echo \"$out\"; exit 1")
+}
