@@ -90,6 +90,19 @@ type Reason struct {
 	Count int    `json:"count,omitempty" cbor:"2,keyasint,omitempty"`
 	Text  string `json:"text" cbor:"3,keyasint"`
 	Hint  string `json:"hint,omitempty" cbor:"4,keyasint,omitempty"`
+	// Sole counts the candidates that nothing else rules out: what the hint says would let one of them in.
+	Sole int `json:"sole,omitempty" cbor:"5,keyasint,omitempty"`
+}
+
+// ClassVerdict tells how a capability class of a site stands to a service.
+type ClassVerdict struct {
+	Class   Class    `json:"class" cbor:"1,keyasint"`
+	Area    string   `json:"area,omitempty" cbor:"2,keyasint,omitempty"`
+	Workers int      `json:"workers" cbor:"3,keyasint"`
+	Fits    int      `json:"fits" cbor:"4,keyasint,omitempty"`
+	Best    float64  `json:"best,omitempty" cbor:"5,keyasint,omitempty"`  // highest score of those that fit
+	Least   float64  `json:"least,omitempty" cbor:"6,keyasint,omitempty"` // lowest
+	Out     []Reason `json:"out,omitempty" cbor:"7,keyasint,omitempty"`   // a worker counts under every rule that it fails
 }
 
 // Candidate is one candidate's fate in a decision. Score is higher for better ones and only means something within one

@@ -190,10 +190,11 @@ func (c *checker) placement(p string, q Placement) {
 	if q.MaxLatency != nil && !slices.ContainsFunc(q.Users, func(u User) bool { return u.Address != "" }) {
 		c.add(p+".maxLatency", "add users: [{address: ...}], or set maxLatency on a link", "a round trip needs a user with an address to be measured to")
 	}
-	for _, name := range []string{q.Cluster, q.Worker} {
-		if name != "" {
-			c.name(p+".cluster or worker", name)
-		}
+	if q.Cluster != "" {
+		c.name(p+".cluster", q.Cluster)
+	}
+	if q.Worker != "" {
+		c.name(p+".worker", q.Worker)
 	}
 	for i, a := range q.Arch {
 		c.oneOf(fmt.Sprintf("%s.arch[%d]", p, i), a, "amd64", "arm64", "riscv64", "arm")
@@ -203,17 +204,8 @@ func (c *checker) placement(p string, q Placement) {
 	for i, u := range q.Users {
 		c.user(fmt.Sprintf("%s.users[%d]", p, i), u, q)
 	}
-	c.atMost(p+".affinity", len(q.Affinity), MaxAffinities)
-	c.atMost(p+".antiAffinity", len(q.AntiAffinity), MaxAffinities)
-	for kind, list := range map[string][]Affinity{"affinity": q.Affinity, "antiAffinity": q.AntiAffinity} {
-		for i, a := range list {
-			ap := fmt.Sprintf("%s.%s[%d]", p, kind, i)
-			if len(a.Labels) == 0 {
-				c.add(ap+".labels", "write labels: {KEY: VALUE}", "labels are missing")
-			}
-			c.oneOf(ap+".over", a.Over, "worker", "area")
-		}
-	}
+	c.affinities(p+".affinity", q.Affinity)
+	c.affinities(p+".antiAffinity", q.AntiAffinity)
 	c.atMost(p+".tolerations", len(q.Tolerations), MaxTolerations)
 	for i, t := range q.Tolerations {
 		if t.Key == "" {
@@ -221,12 +213,26 @@ func (c *checker) placement(p string, q Placement) {
 		}
 	}
 	if q.Contention != nil {
-		for kind, s := range map[string]Shares{"intensity": q.Contention.Intensity, "sensitivity": q.Contention.Sensitivity} {
-			for i, v := range s.Vector() {
-				if !(v >= 0 && v <= 1) {
-					c.add(p+".contention."+kind+"."+ShareNames[i], "", "must be from 0 to 1")
-				}
-			}
+		c.shares(p+".contention.intensity", q.Contention.Intensity)
+		c.shares(p+".contention.sensitivity", q.Contention.Sensitivity)
+	}
+}
+
+func (c *checker) affinities(p string, list []Affinity) {
+	c.atMost(p, len(list), MaxAffinities)
+	for i, a := range list {
+		ap := fmt.Sprintf("%s[%d]", p, i)
+		if len(a.Labels) == 0 {
+			c.add(ap+".labels", "write labels: {KEY: VALUE}", "labels are missing")
+		}
+		c.oneOf(ap+".over", a.Over, "worker", "area")
+	}
+}
+
+func (c *checker) shares(p string, s Shares) {
+	for i, v := range s.Vector() {
+		if !(v >= 0 && v <= 1) {
+			c.add(p+"."+ShareNames[i], "", "must be from 0 to 1")
 		}
 	}
 }

@@ -20,14 +20,17 @@ const NumResources = 7
 // ResourceNames names the entries of Vector, in order.
 var ResourceNames = [NumResources]string{"cpu", "memory", "storage", "gpus", "tpus", "bandwidthIn", "bandwidthOut"}
 
+// ResourceVector holds an amount of each counted resource, in the order of ResourceNames.
+type ResourceVector [NumResources]int64
+
 // Vector gives the counted resources in the order of ResourceNames: millicores, bytes, bytes, pieces, pieces, bytes/s,
 // bytes/s.
-func (r Resources) Vector() [NumResources]int64 {
-	return [NumResources]int64{int64(r.CPU), int64(r.Memory), int64(r.Storage), int64(r.GPUs), int64(r.TPUs), int64(r.BandwidthIn), int64(r.BandwidthOut)}
+func (r Resources) Vector() ResourceVector {
+	return ResourceVector{int64(r.CPU), int64(r.Memory), int64(r.Storage), int64(r.GPUs), int64(r.TPUs), int64(r.BandwidthIn), int64(r.BandwidthOut)}
 }
 
 // FromVector is the inverse of Vector.
-func FromVector(v [NumResources]int64) Resources {
+func FromVector(v ResourceVector) Resources {
 	return Resources{CPU: MilliCPU(v[0]), Memory: Bytes(v[1]), Storage: Bytes(v[2]), GPUs: int(v[3]), TPUs: int(v[4]), BandwidthIn: Bytes(v[5]), BandwidthOut: Bytes(v[6])}
 }
 

@@ -30,7 +30,7 @@ type Options struct {
 	LostAfter   time.Duration // a worker out of touch for so long is lost; default 3 s
 	ReportEvery time.Duration // at least this often the root gets an aggregate; default 10 s
 	Admission   Admission
-	Policies    map[string]sched.Policy
+	Policies    map[string]sched.Policy // by name; nil: the built-in ones
 	Sets        reconcile.Options
 }
 
@@ -42,8 +42,10 @@ type Core struct {
 	Up      *fleet.Parent
 	codec   *wire.Codec
 	workers map[string]*worker
+	site    *sched.Site // the scheduler's view of workers
 	places  map[skerry.InstanceID]*placement
 	byApp   map[skerry.AppKey]map[skerry.InstanceID]*placement
+	limits  map[skerry.AppKey]int // placements whose links limit where others may run
 	groups  map[skerry.InstanceID]*group
 	waiting map[skerry.InstanceID]bool
 	// removing holds the placements whose worker has not yet said that they are gone.
@@ -113,11 +115,14 @@ func New(opt Options) *Core {
 	if opt.ReportEvery == 0 {
 		opt.ReportEvery = 10 * time.Second
 	}
+	if opt.Policies == nil {
+		opt.Policies = sched.Policies()
+	}
 	life := opt.Incarnation + skerry.Incarnation(fmt.Sprintf(".%x", opt.Seed[:6]))
 	return &Core{opt: opt, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
 		Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), Up: fleet.NewParent(life, opt.Sets),
-		workers: map[string]*worker{}, places: map[skerry.InstanceID]*placement{}, groups: map[skerry.InstanceID]*group{},
-		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, waiting: map[skerry.InstanceID]bool{}, removing: map[skerry.InstanceID]bool{}, linked: map[skerry.AppKey]bool{}}
+		workers: map[string]*worker{}, site: sched.NewSite(), places: map[skerry.InstanceID]*placement{}, groups: map[skerry.InstanceID]*group{},
+		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, waiting: map[skerry.InstanceID]bool{}, removing: map[skerry.InstanceID]bool{}, linked: map[skerry.AppKey]bool{}}
 }
 
 // Load takes one record of the store.
@@ -166,6 +171,9 @@ func (c *Core) Start(now time.Time) skerry.Effects {
 			k.Since = now
 		}
 	}
+	for _, w := range c.workers {
+		c.seeWorker(w)
+	}
 	for _, p := range c.places {
 		c.reserve(p, 1)
 		c.linked[p.A.Service.App] = true
@@ -195,6 +203,26 @@ func (c *Core) addPlacement(p *placement) {
 		c.byApp[p.A.Service.App] = m
 	}
 	m[p.A.ID] = p
+	if p.limited() {
+		c.limits[p.A.Service.App]++
+	}
+}
+
+// forget takes a placement out of the maps.
+func (c *Core) forget(p *placement) {
+	app := p.A.Service.App
+	delete(c.places, p.A.ID)
+	delete(c.waiting, p.A.ID)
+	delete(c.removing, p.A.ID)
+	delete(c.byApp[app], p.A.ID)
+	if len(c.byApp[app]) == 0 {
+		delete(c.byApp, app)
+	}
+	if p.limited() {
+		if c.limits[app]--; c.limits[app] == 0 {
+			delete(c.limits, app)
+		}
+	}
 }
 
 // Messages from links. ChildUp's result is a Welcome with the sets and events filled in.
@@ -227,6 +255,9 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 		c.childUp(now, m.Hello, &fx)
 	case ChildDown:
 		c.Kids.Down(now, m.Name)
+		if w := c.workers[m.Name]; w != nil {
+			c.seeWorker(w)
+		}
 		c.siteEvent(&fx, now, skerry.EventWarning, "WorkerDisconnected", "worker "+m.Name+" is not connected", m.Name)
 		c.reportDue = true
 	case ChildFrame:

@@ -184,13 +184,7 @@ func (c *Core) remove(now time.Time, p *placement, fx *skerry.Effects) {
 // drop forgets a placement and tells its owner.
 func (c *Core) drop(now time.Time, p *placement, fx *skerry.Effects) {
 	c.reserve(p, -1)
-	delete(c.places, p.A.ID)
-	delete(c.byApp[p.A.Service.App], p.A.ID)
-	if len(c.byApp[p.A.Service.App]) == 0 {
-		delete(c.byApp, p.A.Service.App)
-	}
-	delete(c.waiting, p.A.ID)
-	delete(c.removing, p.A.ID)
+	c.forget(p)
 	fx.Delete(prefixPlace + string(p.A.ID))
 	c.linked[p.A.Service.App] = true
 	c.grew, c.reportDue = true, true
@@ -281,9 +275,13 @@ func (c *Core) stranger(now time.Time, worker string, id skerry.InstanceID, fx *
 }
 
 func (c *Core) othersFit(p *placement) bool {
+	policy, why := c.policy(&p.A.Spec)
+	if why != nil {
+		return false
+	}
 	req := c.request(p)
 	req.Avoid = append(slices.Clone(p.Avoid), p.Worker)
-	return sched.Place(time.Time{}, c.policy(p), req, c.view(), 0).Chosen != ""
+	return c.site.Place(time.Time{}, policy, req, 0).Chosen != ""
 }
 
 // move takes an instance from its worker and lets it wait for another. avoid keeps it from the same one in this round.
@@ -306,7 +304,7 @@ func (c *Core) move(now time.Time, p *placement, why string, avoid bool, fx *ske
 // reserve adds a placement's needs to its worker (sign 1) or takes them off (-1). Ended instances hold nothing.
 func (c *Core) reserve(p *placement, sign int) {
 	w := c.workers[p.Worker]
-	if w == nil || p.Obs.State == skerry.Terminated || p.Obs.State == skerry.Failed {
+	if w == nil || p.ended() {
 		return
 	}
 	need := p.A.Spec.Need()
@@ -315,13 +313,20 @@ func (c *Core) reserve(p *placement, sign int) {
 	} else {
 		w.reserved = w.reserved.Sub(need)
 	}
+	ports := false
 	for _, q := range p.A.Spec.Ports {
 		if q.HostPort > 0 {
 			k := sched.PortKey(q.Proto(), q.HostPort)
 			if w.ports[k] += sign; w.ports[k] <= 0 {
 				delete(w.ports, k)
 			}
+			ports = true
 		}
+	}
+	if ports {
+		c.seeWorker(w)
+	} else {
+		c.site.SetAvailable(w.Name, w.available())
 	}
 }
 
@@ -397,8 +402,6 @@ func (c *Core) refuse(now time.Time, p *placement, why []skerry.Reason, d *skerr
 }
 
 func (c *Core) dropQuietly(p *placement, fx *skerry.Effects) {
-	delete(c.places, p.A.ID)
-	delete(c.removing, p.A.ID)
-	delete(c.byApp[p.A.Service.App], p.A.ID)
+	c.forget(p)
 	fx.Delete(prefixPlace + string(p.A.ID))
 }

@@ -1,7 +1,9 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -10,75 +12,89 @@ import (
 	"skerry.dev/skerry/sched"
 )
 
+// request is what the scheduler is asked for a placement.
 func (c *Core) request(p *placement) *sched.Request {
-	return &sched.Request{Instance: p.A.ID, Spec: &p.A.Spec, Need: p.A.Spec.Need(), Avoid: p.Avoid}
-}
-
-func (c *Core) policy(p *placement) sched.Policy {
-	if q, ok := c.opt.Policies[p.A.Spec.Placement.Policy]; ok {
-		return q
+	s := &p.A.Spec
+	r := &sched.Request{Instance: p.A.ID, Service: p.A.Service.Service, Spec: s, Need: s.Need(), Only: p.Pinned, Avoid: p.Avoid}
+	if !c.peersMatter(p) {
+		return r
 	}
-	return sched.ROM()
-}
-
-// view is the scheduler's view of the site.
-func (c *Core) view() []*sched.Worker {
-	out := make([]*sched.Worker, 0, len(c.workers))
-	for _, w := range c.workers {
-		out = append(out, c.viewOf(w))
+	for _, id := range sortedIDs(c.byApp[p.A.Service.App]) {
+		if o := c.places[id]; o != p && o.Worker != "" && !o.Removing && !o.ended() {
+			r.Peers = append(r.Peers, sched.Peer{Worker: o.Worker, Service: o.A.Service.Service, Labels: o.A.Spec.Labels, Links: o.A.Spec.Links})
+		}
 	}
-	slices.SortFunc(out, func(a, b *sched.Worker) int { return strings.Compare(a.Name, b.Name) })
-	return out
+	return r
 }
 
-func (c *Core) viewOf(w *worker) *sched.Worker {
+// peersMatter reports whether where other instances of the application are has a part in placing one; for most it has
+// not, and listing them for each of thousands of replicas costs.
+func (c *Core) peersMatter(p *placement) bool {
+	q := &p.A.Spec.Placement
+	return len(q.Affinity)+len(q.AntiAffinity) > 0 || q.Policy == skerry.PolicySpread || strings.HasPrefix(q.Policy, skerry.PluginPrefix) || c.limits[p.A.Service.App] > 0 || p.limited()
+}
+
+// limited reports whether a link of the service limits where instances may run.
+func (p *placement) limited() bool { return slices.ContainsFunc(p.A.Spec.Links, skerry.Link.Limited) }
+
+// ended reports whether nothing of the placement runs any more.
+func (p *placement) ended() bool {
+	return p.Obs.State == skerry.Terminated || p.Obs.State == skerry.Failed
+}
+
+// policy finds the policy that a service names.
+func (c *Core) policy(s *skerry.ServiceSpec) (sched.Policy, *skerry.Reason) {
+	name := s.Placement.Policy
+	if name == "" {
+		name = skerry.PolicyROM
+	}
+	if p, ok := c.opt.Policies[name]; ok {
+		return p, nil
+	}
+	return sched.Policy{}, &skerry.Reason{What: "policy", Count: 1, Text: fmt.Sprintf("the site has no scheduling policy %q", name),
+		Hint: "choose another, or ask the site's operator for the plugin"}
+}
+
+// seeWorker tells the scheduler what changed of a worker.
+func (c *Core) seeWorker(w *worker) {
 	k := c.Kids.Get(w.Name)
-	v := &sched.Worker{Name: w.Name, Refusing: w.refusing(), Lost: w.lost || k == nil || !k.Connected, Available: w.available(), HostPorts: map[string]bool{}}
-	if w.Facts != nil {
-		v.Arch, v.Runtimes, v.Area, v.Location, v.Capacity = w.Facts.Arch, w.Facts.PassedRuntimes(), w.Facts.Area, w.Facts.Location, w.Facts.Capacity
+	v := &sched.Worker{Name: w.Name, Refusing: w.refusing(), Lost: w.lost || k == nil || !k.Connected, Available: w.available(),
+		Coordinate: w.report.Coordinate, Reported: w.reportAt, HostPorts: map[string]bool{}}
+	if f := w.Facts; f != nil {
+		v.Arch, v.Runtimes, v.Devices, v.Labels, v.Taints = f.Arch, f.PassedRuntimes(), f.Devices, f.Labels, f.Taints
+		v.Area, v.Location, v.Capacity, v.Power = f.Area, f.Location, f.Capacity, f.Power
 	}
 	for k := range w.ports {
 		v.HostPorts[k] = true
 	}
-	return v
+	c.site.Set(v)
 }
 
-// placeWaiting looks for a worker for every instance that has none, oldest first.
+// placeWaiting looks for a worker for every instance that has none: the most important first, then the oldest.
 func (c *Core) placeWaiting(now time.Time, fx *skerry.Effects) {
 	if len(c.waiting) == 0 {
 		return
 	}
-	view := c.view()
-	byName := map[string]*sched.Worker{}
-	for _, v := range view {
-		byName[v.Name] = v
-	}
 	ids := sortedIDs(c.waiting)
-	slices.SortStableFunc(ids, func(a, b skerry.InstanceID) int { return c.places[a].Created.Compare(c.places[b].Created) })
+	slices.SortStableFunc(ids, func(a, b skerry.InstanceID) int {
+		p, q := c.places[a], c.places[b]
+		return cmp.Or(cmp.Compare(q.A.Spec.Placement.Priority, p.A.Spec.Placement.Priority), p.Created.Compare(q.Created))
+	})
 	for _, id := range ids {
 		p := c.places[id]
-		candidates := view
-		if p.Pinned != "" {
-			v := byName[p.Pinned]
-			if v == nil {
-				continue
-			}
-			candidates = []*sched.Worker{v}
-		}
-		c.rounds++
-		d := sched.Place(now, c.policy(p), c.request(p), candidates, c.rounds)
-		if d.Chosen == "" {
-			switch {
-			case p.Pinned != "":
-				// a copy of a perWorker service waits for its worker
-			default:
-				c.refuse(now, p, d.Why, &d, fx)
-			}
+		policy, why := c.policy(&p.A.Spec)
+		if why != nil {
+			c.refuse(now, p, []skerry.Reason{*why}, nil, fx)
 			continue
 		}
-		c.give(now, p, d, fx)
-		v := byName[d.Chosen]
-		*v = *c.viewOf(c.workers[d.Chosen])
+		c.rounds++
+		d := c.site.Place(now, policy, c.request(p), c.rounds)
+		switch {
+		case d.Chosen != "":
+			c.give(now, p, d, fx)
+		case p.Pinned == "": // a copy of a perWorker service waits for its worker
+			c.refuse(now, p, d.Why, &d, fx)
+		}
 	}
 }
 
@@ -162,17 +178,22 @@ func (c *Core) expandGroups(now time.Time, fx *skerry.Effects) {
 				c.remove(now, p, fx)
 			}
 		}
-		for _, v := range c.view() {
-			if have[v.Name] {
+		policy, why := c.policy(&g.A.Spec)
+		if why != nil {
+			o := skerry.Observation{ID: id, Gen: g.A.Gen, Fence: g.A.Fence, State: skerry.ClusterScheduled, Reason: why.Text, Why: []skerry.Reason{*why}}
+			c.tellGroupAs(now, g, o, fx)
+			continue
+		}
+		for _, name := range slices.Sorted(maps.Keys(c.workers)) {
+			if have[name] {
 				continue
 			}
-			a := g.A
-			a.ID = id + "-" + skerry.InstanceID(v.Name)
-			req := &sched.Request{Instance: a.ID, Spec: &a.Spec, Need: a.Spec.Need()}
-			if sched.Place(now, sched.Policy{Name: "perWorker", Filters: sched.BaseFilters(), Scorer: sched.BestFit{}}, req, []*sched.Worker{v}, 0).Chosen == "" {
+			p := &placement{A: g.A, Origin: g.Origin, Group: id, Pinned: name, Created: now}
+			p.A.ID = id + "-" + skerry.InstanceID(name)
+			if c.site.Place(now, policy, c.request(p), 0).Chosen == "" {
 				continue
 			}
-			p := &placement{A: a, Origin: g.Origin, Group: id, Pinned: v.Name, Created: now}
+			a := p.A
 			p.Obs = skerry.Observation{ID: a.ID, Gen: a.Gen, Fence: a.Fence, State: skerry.ClusterScheduled}
 			c.addPlacement(p)
 			c.waiting[a.ID] = true

@@ -19,6 +19,7 @@ func (c *Core) childUp(now time.Time, hello *skerry.Hello, fx *skerry.Effects) {
 		c.saveWorker(w, fx)
 	}
 	w.lost = false
+	c.seeWorker(w)
 	c.grew, c.reportDue = true, true
 	c.siteEvent(fx, now, skerry.EventNormal, "WorkerConnected", "worker "+hello.Name+" is connected", hello.Name)
 	c.reach(now, hello.Name, fx)
@@ -95,10 +96,16 @@ func (c *Core) workerReport(now time.Time, name string, payload []byte, fx *sker
 	}
 	facts := r.Facts
 	r.Facts = nil
-	if w.report.Refusing != r.Refusing {
-		c.grew, c.reportDue = true, true
+	if r.Coordinate != nil && !r.Coordinate.Valid() {
+		r.Coordinate = nil // a broken or hostile worker is nowhere
 	}
+	refusing := w.report.Refusing
 	w.report, w.reportAt = r, now
+	if refusing != r.Refusing {
+		c.grew, c.reportDue = true, true
+		c.seeWorker(w)
+	}
+	c.site.SetReport(name, r.Coordinate, now)
 	for id, q := range r.Instances {
 		if p := c.places[id]; p != nil && p.Worker == name {
 			use := q
@@ -116,6 +123,7 @@ func (c *Core) workerReport(now time.Time, name string, payload []byte, fx *sker
 	}
 	w.Facts = facts
 	c.saveWorker(w, fx)
+	c.seeWorker(w)
 	c.grew, c.reportDue = true, true
 	for _, p := range c.on(name) {
 		c.linked[p.A.Service.App] = true
@@ -139,6 +147,7 @@ func (c *Core) workerEvent(now time.Time, name string, data []byte, fx *skerry.E
 // ended when it comes back, because their tombstones wait for it.
 func (c *Core) loseWorker(now time.Time, w *worker, fx *skerry.Effects) {
 	w.lost = true
+	c.seeWorker(w)
 	c.reportDue = true
 	c.siteEvent(fx, now, skerry.EventWarning, "WorkerLost", "worker "+w.Name+" has been out of touch for "+c.opt.LostAfter.String()+"; its instances get a new place", w.Name)
 	for _, p := range c.on(w.Name) {
@@ -174,6 +183,7 @@ func (c *Core) removeWorker(now time.Time, name string, fx *skerry.Effects) {
 		c.drop(now, p, fx)
 	}
 	delete(c.workers, name)
+	c.site.Remove(name)
 	fx.Delete(prefixWorker + name)
 	c.Kids.Remove(name, fx)
 	c.reportDue = true
@@ -187,6 +197,7 @@ func (c *Core) holdWorker(now time.Time, m HoldWorker, fx *skerry.Effects) {
 	}
 	w.Hold = m.Reason
 	c.saveWorker(w, fx)
+	c.seeWorker(w)
 	c.grew, c.reportDue = true, true
 }
 

@@ -38,20 +38,20 @@ type Core struct {
 	Kids    *fleet.Children
 	codec   *wire.Codec
 	reports map[string]*siteReport
+	fed     *sched.Federation // the scheduler's view of reports
 	seq     uint64
 	rounds  uint64
 }
 
-// siteReport is the newest aggregate of a site, and what was handed to it since.
+// siteReport is the newest aggregate of a site.
 type siteReport struct {
-	report  skerry.ClusterReport
-	at      time.Time
-	pending skerry.Resources
+	report skerry.ClusterReport
+	at     time.Time
 }
 
 // New makes a core without state; Load adds the records of the store, and Start must follow.
 func New(opt Options) *Core {
-	return &Core{opt: opt, Apps: apps.New(opt.Seed, "r"), Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), codec: wire.New(), reports: map[string]*siteReport{}}
+	return &Core{opt: opt, Apps: apps.New(opt.Seed, "r"), Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), codec: wire.New(), reports: map[string]*siteReport{}, fed: sched.NewFederation()}
 }
 
 const keySeq = "root/seq"
@@ -73,6 +73,9 @@ func (c *Core) Start(now time.Time) skerry.Effects {
 	var fx skerry.Effects
 	for _, name := range c.Kids.Finish() {
 		fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "DamagedRecords", Text: "the set of cluster " + name + " is resynchronised", Cluster: skerry.ClusterName(name)})
+	}
+	for _, name := range c.Kids.Names() {
+		c.fed.SetConnected(name, false)
 	}
 	c.Apps.SetTargets(c.Kids.Names())
 	c.settle(now, &fx)
@@ -99,11 +102,13 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 	case ChildUp:
 		sets, events := c.Kids.Up(now, m.Hello)
 		fx.Result = &skerry.Welcome{Sets: sets, Events: events, Incarnation: c.opt.Incarnation}
+		c.fed.SetConnected(m.Hello.Name, true)
 		c.Apps.SetTargets(c.Kids.Names())
 		fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventNormal, Reason: "ClusterConnected", Text: "cluster " + m.Hello.Name + " is connected", Cluster: skerry.ClusterName(m.Hello.Name)})
 		c.Apps.RetryNow()
 	case ChildDown:
 		c.Kids.Down(now, m.Name)
+		c.fed.SetConnected(m.Name, false)
 		fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "ClusterDisconnected", Text: "cluster " + m.Name + " is not connected; its instances run on", Cluster: skerry.ClusterName(m.Name)})
 		c.reachable(now, m.Name, false, &fx)
 	case ChildFrame:
@@ -260,6 +265,7 @@ func (c *Core) report(now time.Time, name string, payload []byte) {
 	old := c.reports[name]
 	grew := old == nil || total(r) > total(old.report)
 	c.reports[name] = &siteReport{report: r, at: now}
+	c.fed.SetReport(name, &r)
 	for _, q := range r.Services {
 		share := q.QoS
 		for _, i := range c.Apps.Instances(q.Service) {
@@ -321,6 +327,7 @@ func (c *Core) removeCluster(now time.Time, name string, fx *skerry.Effects) {
 	}
 	c.Kids.Remove(name, fx)
 	delete(c.reports, name)
+	c.fed.Remove(name)
 	c.Apps.SetTargets(c.Kids.Names())
 }
 
@@ -328,8 +335,9 @@ func (c *Core) removeCluster(now time.Time, name string, fx *skerry.Effects) {
 func (c *Core) settle(now time.Time, fx *skerry.Effects) {
 	for round := 0; round < 4; round++ {
 		fx.Merge(c.Apps.Reconcile(now))
+		seen := map[skerry.AppKey]*around{}
 		for _, i := range c.Apps.Unplaced(now) {
-			c.place(now, i, fx)
+			c.place(now, i, seen, fx)
 		}
 		if !c.Apps.Dirty() {
 			break
@@ -348,7 +356,7 @@ func (c *Core) settle(now time.Time, fx *skerry.Effects) {
 
 // place offers an instance to the best site that has not refused it yet. A refusal comes back as an observation, and the
 // next call asks the next site.
-func (c *Core) place(now time.Time, i *apps.Instance, fx *skerry.Effects) {
+func (c *Core) place(now time.Time, i *apps.Instance, seen map[skerry.AppKey]*around, fx *skerry.Effects) {
 	c.rounds++
 	if i.Target != "" {
 		k := c.Kids.Get(i.Target)
@@ -359,14 +367,16 @@ func (c *Core) place(now time.Time, i *apps.Instance, fx *skerry.Effects) {
 		c.Apps.NoPlace(now, i, &skerry.Decision{At: now, Instance: i.ID, Tier: "root", Policy: "perWorker", Why: orWhy(i.Why, "cluster "+i.Target+" has no worker for it")}, fx)
 		return
 	}
-	req := &sched.Request{Instance: i.ID, Spec: i.Spec, Need: i.Spec.Need(), Avoid: i.Rejected}
-	names, d := sched.RankClusters(now, req, c.sites(i.Service.App), c.rounds)
+	names, d := c.fed.Rank(now, c.request(i, seen), c.rounds, 1)
 	if len(names) == 0 {
 		d.Why = append(slices.Clone(i.Why), d.Why...)
 		c.Apps.NoPlace(now, i, &d, fx)
 		return
 	}
 	c.give(now, i, names[0], &d, fx)
+	a := seen[i.Service.App]
+	a.at(names[0], i)
+	a.whole = a.whole.Sub(i.Spec.Need())
 }
 
 func orWhy(why []skerry.Reason, text string) []skerry.Reason {
@@ -383,9 +393,7 @@ func (c *Core) give(now time.Time, i *apps.Instance, site string, d *skerry.Deci
 	i.Cluster = skerry.ClusterName(site)
 	c.Apps.Place(now, i, site, fence, d, fx)
 	c.assign(now, i, fx)
-	if r := c.reports[site]; r != nil {
-		r.pending = r.pending.Add(i.Spec.Need())
-	}
+	c.fed.Take(site, i.Spec.Need())
 }
 
 // assign puts the instance into its site's desired set.
@@ -418,24 +426,39 @@ func (c *Core) refresh(now time.Time, i *apps.Instance, fx *skerry.Effects) {
 	}
 }
 
-// sites is the scheduler's view. Sites that hold other services of the application are preferred, so that what talks to
-// each other stays together.
-func (c *Core) sites(app skerry.AppKey) []*sched.Cluster {
-	holds := map[string]bool{}
-	for _, i := range c.Apps.InstancesOf(app) {
-		if i.Holder != "" && i.Live() {
-			holds[i.Holder] = true
+// around is what the scheduler must know of an application while its instances are placed: where others of it are (each
+// service at each site once), and what those without a place need together.
+type around struct {
+	peers []sched.Peer
+	seen  map[[2]string]bool // site and service
+	whole skerry.Resources
+}
+
+func (a *around) at(site string, i *apps.Instance) {
+	if k := [2]string{site, i.Service.Service}; !a.seen[k] {
+		a.seen[k] = true
+		a.peers = append(a.peers, sched.Peer{Worker: site, Service: i.Service.Service, Labels: i.Spec.Labels, Links: i.Spec.Links})
+	}
+}
+
+// request is what the scheduler is asked for an instance. round keeps what it finds out of each application, so that
+// many instances do not cost the square of their number.
+func (c *Core) request(i *apps.Instance, round map[skerry.AppKey]*around) *sched.Request {
+	a := round[i.Service.App]
+	if a == nil {
+		a = &around{seen: map[[2]string]bool{}}
+		round[i.Service.App] = a
+		for _, o := range c.Apps.InstancesOf(i.Service.App) {
+			switch {
+			case !o.Live():
+			case o.Holder != "":
+				a.at(o.Holder, o)
+			default:
+				a.whole = a.whole.Add(o.Spec.Need())
+			}
 		}
 	}
-	var out []*sched.Cluster
-	for _, name := range c.Kids.Names() {
-		s := &sched.Cluster{Name: name, Connected: c.Kids.Get(name).Connected, Preferred: holds[name]}
-		if r := c.reports[name]; r != nil {
-			s.Report, s.Pending = r.report, r.pending
-		}
-		out = append(out, s)
-	}
-	return out
+	return &sched.Request{Instance: i.ID, Service: i.Service.Service, Spec: i.Spec, Need: i.Spec.Need(), Avoid: i.Rejected, Peers: a.peers, Whole: a.whole}
 }
 
 // Sites lists the clusters.

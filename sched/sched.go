@@ -1,11 +1,12 @@
 // Package sched decides where instances go. It is pure: a decision depends on the view, the request and the seed alone,
-// and carries its reasons. Root and cluster cores import it; it imports nothing but the nouns.
+// and carries its reasons. Site holds a site's workers in columns for the cluster; Federation holds sites in aggregate for
+// the root. A policy is a chain of rules that rule workers out and a rank that orders the rest; each rule and each rank is
+// a small type in a file of its own. Root and cluster cores and the bench import sched; it imports nouns and distances.
 package sched
 
 import (
-	"fmt"
-	"math/rand/v2"
-	"slices"
+	"math"
+	"math/bits"
 	"time"
 
 	"skerry.dev/skerry"
@@ -14,151 +15,277 @@ import (
 // Request is what an instance needs.
 type Request struct {
 	Instance skerry.InstanceID
+	Service  string // name within its application, for links and spreading
 	Spec     *skerry.ServiceSpec
 	Need     skerry.Resources
-	Avoid    []string // names tried in this round
+	Only     string   // the only worker that may have it; empty: any
+	Avoid    []string // workers, or clusters, tried in this round
+	// Peers are the placed instances of the same application, this one left out.
+	Peers []Peer
+	// Users holds, for each user of the placement, where it is in the network; nil until that was measured.
+	Users []UserPosition
+	// Contention is what the service does to its neighbours and they to it, stated or learned.
+	Contention skerry.Contention
+	// Whole is what all instances of the application that have no place need together; the root looks at it.
+	Whole skerry.Resources
 }
 
-// Worker is a cluster's view of one worker.
-type Worker struct {
-	Name      string
-	Arch      string
-	Runtimes  []string // that passed their self-test
-	Area      string
-	Location  *skerry.Location
-	Capacity  skerry.Resources
-	Available skerry.Resources // capacity less what is reserved
-	HostPorts map[string]bool  // taken, as "tcp/8080"
-	Refusing  string           // why it takes nothing new; empty: it does
-	Lost      bool             // not in touch
+// Peer is a placed instance of the same application.
+type Peer struct {
+	Worker  string // at the root: the cluster
+	Service string
+	Labels  map[string]string
+	Links   []skerry.Link
 }
 
-// Filter rules workers out. A nil reason lets the worker pass.
-type Filter interface {
+// UserPosition is where a user was found to be in the network.
+type UserPosition struct {
+	Coordinate skerry.Coordinate `json:"coordinate"`
+	Residual   float64           `json:"residual"` // root mean square of what trilateration left over, in milliseconds
+	Probes     int               `json:"probes"`   // workers that measured a round trip
+	// Unknown says why the position is not known; empty: it is.
+	Unknown string `json:"unknown,omitempty"`
+}
+
+// Rule is one condition of a policy.
+type Rule interface {
 	Name() string
-	Check(r *Request, w *Worker) *skerry.Reason
+	// For prepares the rule for a query, or gives nil where it does not concern it.
+	For(q *Query) Check
 }
 
-// Scorer orders the workers that are left; a higher score is better.
-type Scorer interface {
+// Check is a rule prepared for one query.
+type Check interface {
+	// Impossible reports whether no worker that a summary covers can pass. It may say false when it cannot tell.
+	Impossible(sum *summary) bool
+	// Keep clears the bits of those workers of a block that do not pass. Bit i stands for slot 64*block+i.
+	Keep(block int, mask uint64) uint64
+	// Miss tells what a worker that does not pass lacks, and by how much, from 0 (by a hair) on; only the order counts. It
+	// writes no text, because it is asked for every worker when nobody fits.
+	Miss(slot int) (what string, by float64)
+	// Reason tells why a worker does not pass, and what would help; its What is that of Miss.
+	Reason(slot int) skerry.Reason
+}
+
+// Ranking orders the workers that pass every rule.
+type Ranking interface {
 	Name() string
-	Score(r *Request, w *Worker) float64
+	For(q *Query) Rank
 }
 
-// Policy is a chain of filters and the scorer that chooses among what they leave. Policies are values, so that a site can
+// Rank is a ranking prepared for one query.
+type Rank interface {
+	// Score gives 0 to 1; higher is better.
+	Score(slot int) float64
+	// Bound gives a number that no score of a worker under the summary exceeds.
+	Bound(sum *summary) float64
+}
+
+// Policy is a chain of rules and the ranking that chooses among what they leave. Policies are values, so that a site can
 // put its own together.
 type Policy struct {
-	Name    string
-	Filters []Filter
-	Scorer  Scorer
+	Name  string
+	Rules []Rule
+	Rank  Ranking
+	// ByName breaks ties by name instead of by the seed.
+	ByName bool
+}
+
+// Query is a request against one site at one time.
+type Query struct {
+	*Request
+	Site *Site
+	Now  time.Time
+
+	reach  *reachable
+	checks []Check
+	names  []string // of the checks' rules
+	rank   Rank
+	only   int // slot, or -1
+	peers  []peerAt
+}
+
+// peerAt is a peer with the slot of its worker, or -1 where the site does not know it.
+type peerAt struct {
+	*Peer
+	slot int
+}
+
+func (s *Site) query(now time.Time, p Policy, r *Request) *Query {
+	q := &Query{Request: r, Site: s, Now: now, only: -1, reach: &reachable{s}}
+	only := r.Only
+	if only == "" {
+		only = r.Spec.Placement.Worker
+	}
+	if only != "" {
+		q.only = s.find(only)
+		if q.only < 0 {
+			q.only = len(s.kindOf) // beyond the last: nobody
+		}
+	}
+	for i := range r.Peers {
+		q.peers = append(q.peers, peerAt{&r.Peers[i], s.find(r.Peers[i].Worker)})
+	}
+	for _, rule := range p.Rules {
+		if c := rule.For(q); c != nil {
+			q.checks = append(q.checks, c)
+			q.names = append(q.names, rule.Name())
+		}
+	}
+	q.rank = withPreferences(q, p.Rank.For(q))
+	return q
 }
 
 // maxShown bounds the candidates that a decision keeps as examples.
 const maxShown = 8
 
-// Place chooses a worker. Ties are broken by the seed. The decision's Chosen is empty when nobody fits.
-func Place(now time.Time, p Policy, r *Request, workers []*Worker, seed uint64) skerry.Decision {
-	d := skerry.Decision{At: now, Instance: r.Instance, Tier: "cluster", Policy: p.Name, Seed: seed, Considered: len(workers)}
-	rng := rand.New(rand.NewPCG(seed, uint64(len(workers))))
-	var tally Tally
-	best, ties := -1, 0
-	var bestScore float64
-	for n, w := range workers {
-		if out := firstReason(p.Filters, r, w); out != nil {
-			tally.Add(*out)
-			if len(d.Top) < maxShown {
-				d.Top = append(d.Top, skerry.Candidate{Name: w.Name, Out: out})
+// Place chooses a worker. The decision's Chosen is empty when nobody fits; it then tells what ruled how many out.
+func (s *Site) Place(now time.Time, p Policy, r *Request, seed uint64) skerry.Decision {
+	return s.place(now, p, r, seed, 1, true)
+}
+
+// Best gives the decision with the best candidates in Top, up to keep of them, for a plugin to choose among.
+func (s *Site) Best(now time.Time, p Policy, r *Request, seed uint64, keep int) skerry.Decision {
+	return s.place(now, p, r, seed, keep, true)
+}
+
+// place does the work; prune is false only in tests, which compare the index with a scan.
+func (s *Site) place(now time.Time, p Policy, r *Request, seed uint64, keep int, prune bool) skerry.Decision {
+	s.refresh()
+	d := skerry.Decision{At: now, Instance: r.Instance, Tier: "cluster", Policy: p.Name, Seed: seed, Considered: s.Len()}
+	q := s.query(now, p, r)
+	best := shortlist{site: s, keep: max(keep, 1), seed: seed, byName: p.ByName}
+	switch {
+	case q.only >= len(s.kindOf):
+		d.Why = []skerry.Reason{{What: "worker", Count: 1, Text: "the site has no worker " + only(r), Hint: "`skerry get workers` lists them"}}
+		return d
+	case q.only >= 0:
+		q.block(q.only/64, 1<<(q.only%64), &best, prune)
+	default:
+		for top := range s.supers {
+			if prune && q.skip(&s.supers[top], &best) {
+				continue
 			}
-			continue
-		}
-		s := p.Scorer.Score(r, w)
-		switch {
-		case best < 0 || s > bestScore:
-			best, bestScore, ties = n, s, 1
-		case s == bestScore:
-			if ties++; rng.IntN(ties) == 0 {
-				best = n
+			for b := top * superBlocks; b < min((top+1)*superBlocks, len(s.blocks)); b++ {
+				if !prune || !q.skip(&s.blocks[b], &best) {
+					q.block(b, s.live[b], &best, prune)
+				}
 			}
 		}
-		d.Top = keepBest(d.Top, skerry.Candidate{Name: w.Name, Score: s})
 	}
-	d.Why = tally.Reasons()
-	if best < 0 {
-		if len(workers) == 0 {
-			d.Why = []skerry.Reason{{What: "workers", Text: "the site has no workers", Hint: "join one with `skerry token create --role worker`"}}
-		}
+	d.Top = best.candidates()
+	if len(d.Top) == 0 {
+		d.Why, d.Top = q.whyNot()
 		return d
 	}
-	d.Chosen = workers[best].Name
-	for i := range d.Top {
-		d.Top[i].Chosen = d.Top[i].Name == d.Chosen
-	}
-	if !slices.ContainsFunc(d.Top, func(c skerry.Candidate) bool { return c.Chosen }) {
-		d.Top = append(d.Top, skerry.Candidate{Name: d.Chosen, Score: bestScore, Chosen: true})
-	}
+	d.Top[0].Chosen = true
+	d.Chosen = d.Top[0].Name
 	return d
 }
 
-// keepBest keeps a bounded list with fitting candidates before those ruled out.
-func keepBest(list []skerry.Candidate, c skerry.Candidate) []skerry.Candidate {
-	if len(list) < maxShown {
-		return append(list, c)
+func only(r *Request) string {
+	if r.Only != "" {
+		return r.Only
 	}
-	for i := len(list) - 1; i >= 0; i-- {
-		if list[i].Out != nil || list[i].Score < c.Score {
-			list[i] = c
-			return list
-		}
-	}
-	return list
+	return r.Spec.Placement.Worker
 }
 
-func firstReason(filters []Filter, r *Request, w *Worker) *skerry.Reason {
-	for _, f := range filters {
-		if out := f.Check(r, w); out != nil {
-			return out
+// skip reports whether nothing under a summary can become a candidate that is kept.
+func (q *Query) skip(sum *summary, best *shortlist) bool {
+	if sum.open == 0 || best.full() && q.rank.Bound(sum) < best.worst() {
+		return true
+	}
+	for _, c := range q.checks {
+		if c.Impossible(sum) {
+			return true
 		}
 	}
-	return nil
+	return false
 }
 
-// Tally counts reasons by what they are about and keeps the text of the nearest miss, which is the one whose Count field
-// (used as a shortfall) is smallest.
-type Tally struct {
-	order []string
-	by    map[string]*skerry.Reason
-	near  map[string]int
-}
-
-// Add counts one reason.
-func (t *Tally) Add(r skerry.Reason) {
-	if t.by == nil {
-		t.by, t.near = map[string]*skerry.Reason{}, map[string]int{}
-	}
-	short := r.Count
-	if have := t.by[r.What]; have == nil {
-		c := r
-		c.Count = 1
-		t.by[r.What], t.near[r.What] = &c, short
-		t.order = append(t.order, r.What)
-	} else {
-		have.Count++
-		if short < t.near[r.What] {
-			have.Text, have.Hint, t.near[r.What] = r.Text, r.Hint, short
+// block looks at one block of workers.
+func (q *Query) block(b int, mask uint64, best *shortlist, prune bool) {
+	mask = q.reach.Keep(b, mask)
+	for _, c := range q.checks {
+		if mask == 0 {
+			return
 		}
+		mask = c.Keep(b, mask)
+	}
+	if prune && mask != 0 && best.full() && q.rank.Bound(&q.Site.blocks[b]) < best.worst() {
+		return
+	}
+	for ; mask != 0; mask &= mask - 1 {
+		slot := b*64 + bits.TrailingZeros64(mask)
+		best.add(slot, q.rank.Score(slot)*q.Site.freshness(slot, q.Now))
 	}
 }
 
-// Reasons gives the reasons, most frequent first.
-func (t *Tally) Reasons() []skerry.Reason {
-	out := make([]skerry.Reason, 0, len(t.order))
-	for _, k := range t.order {
-		r := *t.by[k]
-		if r.Count > 1 {
-			r.Text = fmt.Sprintf("%d workers: nearest: %s", r.Count, r.Text)
-		}
-		out = append(out, r)
+// shortlist keeps the best candidates seen, best first. It keeps a few more than asked for, as examples.
+type shortlist struct {
+	site   *Site
+	keep   int
+	seed   uint64
+	byName bool
+	list   []candidate
+}
+
+type candidate struct {
+	slot  int
+	score float64
+}
+
+func (l *shortlist) full() bool     { return len(l.list) >= l.keep }
+func (l *shortlist) worst() float64 { return l.list[l.keep-1].score }
+
+func (l *shortlist) add(slot int, score float64) {
+	if math.IsNaN(score) {
+		score = 0
 	}
-	slices.SortStableFunc(out, func(a, b skerry.Reason) int { return b.Count - a.Count })
+	c := candidate{slot, score}
+	size := max(l.keep, maxShown)
+	if n := len(l.list); n == size && !l.better(c, l.list[n-1]) {
+		return
+	} else if n < size {
+		l.list = append(l.list, c)
+	}
+	i := len(l.list) - 1
+	for ; i > 0 && l.better(c, l.list[i-1]); i-- {
+		l.list[i] = l.list[i-1]
+	}
+	l.list[i] = c
+}
+
+// better orders candidates: by score, then by a hash of seed and name, so that the order in which workers came plays no
+// part.
+func (l *shortlist) better(a, b candidate) bool {
+	if a.score != b.score {
+		return a.score > b.score
+	}
+	s := l.site
+	if !l.byName {
+		x, y := mix(l.seed, s.hash[a.slot]), mix(l.seed, s.hash[b.slot])
+		if x != y {
+			return x < y
+		}
+	}
+	return s.names[a.slot] < s.names[b.slot]
+}
+
+func (l *shortlist) candidates() []skerry.Candidate {
+	out := make([]skerry.Candidate, 0, len(l.list))
+	for _, c := range l.list {
+		out = append(out, skerry.Candidate{Name: l.site.names[c.slot], Score: c.score})
+	}
 	return out
+}
+
+// mix is the finaliser of splitmix64 over seed and name.
+func mix(seed uint64, h uint32) uint64 {
+	x := seed ^ uint64(h)*0x9e3779b97f4a7c15
+	x ^= x >> 30
+	x *= 0xbf58476d1ce4e5b9
+	x ^= x >> 27
+	x *= 0x94d049bb133111eb
+	return x ^ x>>31
 }

@@ -19,6 +19,42 @@ func worker(name string, cpu skerry.MilliCPU, mem skerry.Bytes, edit ...func(*Wo
 	return w
 }
 
+func siteOf(list []*Worker) *Site {
+	s := NewSite()
+	for _, w := range list {
+		s.Set(w)
+	}
+	return s
+}
+
+// share is the plain form of BestFit's score.
+func share(r *Request, w *Worker) float64 {
+	free := func(have, need, all int64) float64 { return float64(have-need) * float64(1/float32(all)) }
+	return 1 - (free(int64(w.Available.CPU), int64(r.Need.CPU), int64(w.Capacity.CPU))+free(int64(w.Available.Memory), int64(r.Need.Memory), int64(w.Capacity.Memory)))/2
+}
+
+// cluster is a site as the tables below write it.
+type cluster struct {
+	Name      string
+	Connected bool
+	Preferred bool
+	Pending   skerry.Resources
+	Report    skerry.ClusterReport
+}
+
+func federation(r *Request, list []*cluster) *Federation {
+	f := NewFederation()
+	for _, c := range list {
+		f.SetConnected(c.Name, c.Connected)
+		f.SetReport(c.Name, &c.Report)
+		f.Take(c.Name, c.Pending)
+		if c.Preferred {
+			r.Peers = append(r.Peers, Peer{Worker: c.Name, Service: "db"})
+		}
+	}
+	return f
+}
+
 func request(cpu skerry.MilliCPU, mem skerry.Bytes, edit ...func(*skerry.ServiceSpec)) *Request {
 	s := &skerry.ServiceSpec{Name: "web", Runtime: "auto", Resources: skerry.Resources{CPU: cpu, Memory: mem}}
 	for _, f := range edit {
@@ -53,7 +89,7 @@ func TestROM(t *testing.T) {
 		{"nobody", request(1, 1), nil, "workers: the site has no workers"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			d := Place(time.Time{}, ROM(), c.req, c.workers, 1)
+			d := siteOf(c.workers).Place(time.Time{}, ROM(), c.req, 1)
 			got := d.Chosen
 			if got == "" {
 				var parts []string
@@ -81,23 +117,23 @@ func TestROMAgainstItsTwin(t *testing.T) {
 			list = append(list, worker(fmt.Sprint("w", i), skerry.MilliCPU(rng.IntN(4000)), skerry.Bytes(rng.IntN(4096))*skerry.MiB))
 		}
 		r := request(skerry.MilliCPU(rng.IntN(3000)), skerry.Bytes(rng.IntN(3000))*skerry.MiB)
-		d := Place(time.Time{}, ROM(), r, list, uint64(round))
+		d := siteOf(list).Place(time.Time{}, ROM(), r, uint64(round))
 		best := -1.0
 		for _, w := range list {
 			if w.Available.Fits(r.Need) {
-				best = max(best, BestFit{}.Score(r, w))
+				best = max(best, share(r, w))
 			}
 		}
 		if (best < 0) != (d.Chosen == "") {
 			t.Fatalf("round %d: chosen %q, the twin's best is %v", round, d.Chosen, best)
 		}
 		for _, w := range list {
-			if w.Name == d.Chosen && BestFit(BestFit{}).Score(r, w) != best {
-				t.Fatalf("round %d: chose a score of %v instead of %v", round, BestFit{}.Score(r, w), best)
+			if w.Name == d.Chosen && share(r, w) != best {
+				t.Fatalf("round %d: chose a score of %v instead of %v", round, share(r, w), best)
 			}
 		}
 		// The same view, request and seed give the same decision.
-		if again := Place(time.Time{}, ROM(), r, list, uint64(round)); !reflect.DeepEqual(again, d) {
+		if again := siteOf(list).Place(time.Time{}, ROM(), r, uint64(round)); !reflect.DeepEqual(again, d) {
 			t.Fatal("the decision cannot be replayed")
 		}
 	}
@@ -107,7 +143,7 @@ func TestTiesAreSpreadBySeed(t *testing.T) {
 	list := []*Worker{worker("a", 1000, skerry.GiB), worker("b", 1000, skerry.GiB), worker("c", 1000, skerry.GiB)}
 	got := map[string]int{}
 	for seed := range uint64(300) {
-		got[Place(time.Time{}, ROM(), request(1, 1), list, seed).Chosen]++
+		got[siteOf(list).Place(time.Time{}, ROM(), request(1, 1), seed).Chosen]++
 	}
 	for _, n := range []string{"a", "b", "c"} {
 		if got[n] < 50 {
@@ -116,8 +152,8 @@ func TestTiesAreSpreadBySeed(t *testing.T) {
 	}
 }
 
-func site(name string, workers int, meanCPU, dev float64, edit ...func(*Cluster)) *Cluster {
-	c := &Cluster{Name: name, Connected: true}
+func clusterOf(name string, workers int, meanCPU, dev float64, edit ...func(*cluster)) *cluster {
+	c := &cluster{Name: name, Connected: true}
 	k := skerry.ClassAggregate{Class: skerry.Class{Arch: "amd64", Runtimes: []string{"oci"}}, Workers: workers}
 	for i := range k.Available {
 		k.Available[i] = skerry.Moments{Sum: 1e12, Mean: 1e12 / float64(workers)}
@@ -134,20 +170,20 @@ func TestRankClusters(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		req   *Request
-		sites []*Cluster
+		sites []*cluster
 		want  string
 	}{
-		{"more fitting workers first", request(1000, 1), []*Cluster{site("small", 3, 2000, 100), site("large", 30, 2000, 100)}, "large small"},
-		{"a wide spread may still have room", request(3000, 1), []*Cluster{site("even", 10, 2000, 0), site("uneven", 10, 2000, 1500)}, "uneven"},
-		{"no worker can have so much", request(5000, 1), []*Cluster{site("a", 4, 2000, 500)}, ""},
-		{"not connected", request(1, 1), []*Cluster{site("a", 4, 2000, 0, func(c *Cluster) { c.Connected = false })}, ""},
-		{"the rest of the application is there", request(1000, 1), []*Cluster{site("large", 30, 2000, 100), site("home", 3, 2000, 100, func(c *Cluster) { c.Preferred = true })}, "home large"},
-		{"no area", request(1, 1, func(s *skerry.ServiceSpec) { s.Placement.Area = "north" }), []*Cluster{site("a", 4, 2000, 0)}, ""},
-		{"runtime", request(1, 1, func(s *skerry.ServiceSpec) { s.Runtime = "native" }), []*Cluster{site("a", 4, 2000, 0)}, ""},
-		{"what was handed out just now counts", request(1000, 1), []*Cluster{site("a", 4, 2000, 600, func(c *Cluster) { c.Pending.CPU = 7000 }), site("b", 4, 1900, 600)}, "b a"},
+		{"more fitting workers first", request(1000, 1), []*cluster{clusterOf("small", 3, 2000, 100), clusterOf("large", 30, 2000, 100)}, "large small"},
+		{"a wide spread may still have room", request(3000, 1), []*cluster{clusterOf("even", 10, 2000, 0), clusterOf("uneven", 10, 2000, 1500)}, "uneven"},
+		{"no worker can have so much", request(5000, 1), []*cluster{clusterOf("a", 4, 2000, 500)}, ""},
+		{"not connected", request(1, 1), []*cluster{clusterOf("a", 4, 2000, 0, func(c *cluster) { c.Connected = false })}, ""},
+		{"the rest of the application is there", request(1000, 1), []*cluster{clusterOf("large", 30, 2000, 100), clusterOf("home", 3, 2000, 100, func(c *cluster) { c.Preferred = true })}, "home large"},
+		{"no area", request(1, 1, func(s *skerry.ServiceSpec) { s.Placement.Area = "north" }), []*cluster{clusterOf("a", 4, 2000, 0)}, ""},
+		{"runtime", request(1, 1, func(s *skerry.ServiceSpec) { s.Runtime = "native" }), []*cluster{clusterOf("a", 4, 2000, 0)}, ""},
+		{"what was handed out just now counts", request(1000, 1), []*cluster{clusterOf("a", 4, 2000, 600, func(c *cluster) { c.Pending.CPU = 7000 }), clusterOf("b", 4, 1900, 600)}, "b a"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			names, d := RankClusters(time.Time{}, c.req, c.sites, 1)
+			names, d := federation(c.req, c.sites).Rank(time.Time{}, c.req, 1, 10)
 			if got := strings.Join(names, " "); got != c.want {
 				t.Errorf("got %q, want %q; %v", got, c.want, d.Why)
 			}
@@ -176,9 +212,9 @@ func TestAggregateNeverRulesOutAFit(t *testing.T) {
 		if most < 1 {
 			continue
 		}
-		c := site("a", n, 0, 0)
+		c := clusterOf("a", n, 0, 0)
 		c.Report.Classes[0].Available[0] = skerry.MomentsOf(values)
-		names, d := RankClusters(time.Time{}, request(skerry.MilliCPU(most), 0), []*Cluster{c}, 1)
+		names, d := federation(nil, []*cluster{c}).Rank(time.Time{}, request(skerry.MilliCPU(most), 0), 1, 10)
 		if len(names) == 0 {
 			t.Fatalf("round %d: a worker has %v of %v, but: %v", round, most, values, d.Why)
 		}
@@ -186,14 +222,15 @@ func TestAggregateNeverRulesOutAFit(t *testing.T) {
 }
 
 func BenchmarkRankClusters10000(b *testing.B) {
-	var sites []*Cluster
+	var sites []*cluster
 	for i := range 10_000 {
-		sites = append(sites, site(fmt.Sprint("c", i), 3+i%50, float64(500+i%3000), float64(i%700)))
+		sites = append(sites, clusterOf(fmt.Sprint("c", i), 3+i%50, float64(500+i%3000), float64(i%700)))
 	}
 	r := request(1000, skerry.GiB)
+	f := federation(r, sites)
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		RankClusters(time.Time{}, r, sites, uint64(i))
+		f.Rank(time.Time{}, r, uint64(i), 1)
 	}
 }
 
@@ -203,8 +240,9 @@ func BenchmarkROM10000(b *testing.B) {
 		list = append(list, worker(fmt.Sprint("w", i), skerry.MilliCPU(i%4000), skerry.Bytes(i%4096)*skerry.MiB))
 	}
 	r := request(1000, skerry.GiB)
+	s := siteOf(list)
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		Place(time.Time{}, ROM(), r, list, uint64(i))
+		s.Place(time.Time{}, ROM(), r, uint64(i))
 	}
 }

@@ -1,0 +1,181 @@
+package sched
+
+import (
+	"cmp"
+	"fmt"
+	"math/bits"
+	"slices"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// miss counts the workers that one kind of reason rules out and remembers the nearest.
+type miss struct {
+	count int
+	slot  int
+	by    float64
+	check Check
+}
+
+// tally counts misses by what they are about. Reasons are written for the nearest alone, because text costs more than
+// the rest of a decision.
+type tally struct {
+	order []string
+	by    map[string]*miss
+}
+
+func (t *tally) add(c Check, slot int) {
+	if t.by == nil {
+		t.by = map[string]*miss{}
+	}
+	what, by := c.Miss(slot)
+	m := t.by[what]
+	if m == nil {
+		t.by[what] = &miss{1, slot, by, c}
+		t.order = append(t.order, what)
+		return
+	}
+	m.count++
+	if by < m.by {
+		m.slot, m.by, m.check = slot, by, c
+	}
+}
+
+// reasons gives the reasons, most frequent first.
+func (t *tally) reasons() []skerry.Reason {
+	out := make([]skerry.Reason, 0, len(t.order))
+	for _, k := range t.order {
+		m := t.by[k]
+		r := m.check.Reason(m.slot)
+		r.Count = m.count
+		if m.count > 1 {
+			r.Text = fmt.Sprintf("%d workers: nearest: %s", m.count, r.Text)
+		}
+		out = append(out, r)
+	}
+	slices.SortStableFunc(out, func(a, b skerry.Reason) int { return b.Count - a.Count })
+	return out
+}
+
+// whyNot tells what ruled the workers out, each counted under the first rule that it fails, with a few of them as
+// examples.
+func (q *Query) whyNot() ([]skerry.Reason, []skerry.Candidate) {
+	s := q.Site
+	if s.Len() == 0 {
+		return []skerry.Reason{{What: "workers", Text: "the site has no workers", Hint: "join one with `skerry token create --role worker`"}}, nil
+	}
+	var t tally
+	var examples []int
+	s.each(q.only, func(n int) {
+		c := q.firstFailing(n)
+		if c == nil {
+			return // it came to fit between two calls, which a pure function does not see
+		}
+		t.add(c, n)
+		examples = insertByName(s, examples, n)
+	})
+	top := make([]skerry.Candidate, 0, len(examples))
+	for _, n := range examples {
+		out := q.firstFailing(n).Reason(n)
+		top = append(top, skerry.Candidate{Name: s.names[n], Out: &out})
+	}
+	return t.reasons(), top
+}
+
+// insertByName keeps the first few by name, so that the examples do not depend on the order in which workers came.
+func insertByName(s *Site, list []int, n int) []int {
+	i, _ := slices.BinarySearchFunc(list, n, func(a, b int) int { return strings.Compare(s.names[a], s.names[b]) })
+	if i >= maxShown {
+		return list
+	}
+	list = slices.Insert(list, i, n)
+	return list[:min(len(list), maxShown)]
+}
+
+// each visits the workers, or the only one.
+func (s *Site) each(only int, visit func(n int)) {
+	if only >= 0 {
+		visit(only)
+		return
+	}
+	for b, mask := range s.live {
+		for ; mask != 0; mask &= mask - 1 {
+			visit(b*64 + bits.TrailingZeros64(mask))
+		}
+	}
+}
+
+func fails(c Check, n int) bool { return c.Keep(n/64, 1<<(n%64)) == 0 }
+
+func (q *Query) firstFailing(n int) Check {
+	if fails(q.reach, n) {
+		return q.reach
+	}
+	for _, c := range q.checks {
+		if fails(c, n) {
+			return c
+		}
+	}
+	return nil
+}
+
+// Explain tells, for each class of workers, how many fit, what ruled the others out, and what change would make one fit.
+// Workers are counted under every rule that they fail.
+func (s *Site) Explain(now time.Time, p Policy, r *Request) []skerry.ClassVerdict {
+	s.refresh()
+	q := s.query(now, p, r)
+	type group struct {
+		skerry.ClassVerdict
+		all, sole tally // sole: misses of workers that fail nothing else
+	}
+	groups := map[string]*group{}
+	if q.only >= len(s.kindOf) {
+		return nil
+	}
+	s.each(q.only, func(n int) {
+		k := s.kinds[s.kindOf[n]]
+		key := k.class.Arch + "|" + strings.Join(k.class.Runtimes, ",") + "|" + strings.Join(k.class.Devices, ",") + "|" + k.area
+		g := groups[key]
+		if g == nil {
+			g = &group{ClassVerdict: skerry.ClassVerdict{Class: k.class, Area: k.area}}
+			groups[key] = g
+		}
+		g.Workers++
+		var failing []Check
+		for _, c := range append([]Check{q.reach}, q.checks...) {
+			if fails(c, n) {
+				failing = append(failing, c)
+				g.all.add(c, n)
+			}
+		}
+		switch len(failing) {
+		case 0:
+			score := q.rank.Score(n) * s.freshness(n, now)
+			if g.Fits++; g.Fits == 1 {
+				g.Best, g.Least = score, score
+			}
+			g.Best, g.Least = max(g.Best, score), min(g.Least, score)
+		case 1:
+			g.sole.add(failing[0], n)
+		}
+	})
+	out := make([]skerry.ClassVerdict, 0, len(groups))
+	for _, g := range groups {
+		g.Out = g.all.reasons()
+		for i := range g.Out {
+			// The nearest of those that fail nothing else is the one that a change would let in.
+			if m := g.sole.by[g.Out[i].What]; m != nil {
+				g.Out[i].Hint = m.check.Reason(m.slot).Hint
+				g.Out[i].Sole = m.count
+			}
+		}
+		out = append(out, g.ClassVerdict)
+	}
+	slices.SortFunc(out, func(a, b skerry.ClassVerdict) int {
+		return cmp.Or(cmp.Compare(b.Fits, a.Fits), cmp.Compare(b.Workers, a.Workers), strings.Compare(a.Class.Arch, b.Class.Arch),
+			strings.Compare(strings.Join(a.Class.Runtimes, ","), strings.Join(b.Class.Runtimes, ",")), strings.Compare(strings.Join(a.Class.Devices, ","), strings.Join(b.Class.Devices, ",")), strings.Compare(a.Area, b.Area))
+	})
+	return out
+}

@@ -1,0 +1,528 @@
+package sched
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// Federation is the root's view of the sites: aggregates only. It is not safe for use by several goroutines.
+type Federation struct {
+	index   map[string]int
+	list    []site
+	classes []skerry.Class // each once
+	classID map[string]int32
+	normal  []float64 // of exceeds
+}
+
+// site is one site with what a query needs worked out beforehand.
+type site struct {
+	name      string
+	hash      uint32
+	connected bool
+	reported  bool
+	classes   []classView
+	workers   int
+	sum       skerry.ResourceVector // free in all, less what was handed out since the report
+	pending   skerry.ResourceVector // handed out since the report
+	areas     []string
+	at        [3]float32 // middle on the unit sphere; zero: unknown
+	radiusKm  float64
+	net       *skerry.Coordinate
+	netMs     float64
+}
+
+// classView is one capability class of a site.
+type classView struct {
+	id      int32
+	workers float64
+	mean    [skerry.NumResources]float64
+	stddev  [skerry.NumResources]float64
+	most    [skerry.NumResources]float64 // no worker can have more
+}
+
+// NewFederation makes an empty federation.
+func NewFederation() *Federation {
+	f := &Federation{index: map[string]int{}, classID: map[string]int32{}, normal: make([]float64, 2*normalSpan*normalSteps+2)}
+	for i := range f.normal {
+		z := float64(i)/normalSteps - normalSpan
+		f.normal[i] = 0.5 * math.Erfc(z/math.Sqrt2)
+	}
+	return f
+}
+
+// The table of the normal distribution reaches from -4 to 4 deviations in steps of 1/128; between them it is linear, with
+// an error below 1e-5.
+const (
+	normalSpan  = 4
+	normalSteps = 128
+)
+
+// exceeds gives the probability that a normally distributed amount exceeds z deviations above its mean.
+func (f *Federation) exceeds(z float64) float64 {
+	switch {
+	case z >= normalSpan:
+		return 0
+	case !(z > -normalSpan):
+		return 1
+	}
+	x := (z + normalSpan) * normalSteps
+	i := int(x)
+	return f.normal[i] + (x-float64(i))*(f.normal[i+1]-f.normal[i])
+}
+
+// Len counts the sites.
+func (f *Federation) Len() int { return len(f.list) }
+
+func (f *Federation) of(name string) *site {
+	i, ok := f.index[name]
+	if !ok {
+		i = len(f.list)
+		f.list = append(f.list, site{name: name, hash: hashOf(name)})
+		f.index[name] = i
+	}
+	return &f.list[i]
+}
+
+// SetConnected adds a site, or says whether it is connected.
+func (f *Federation) SetConnected(name string, connected bool) { f.of(name).connected = connected }
+
+// Remove forgets a site.
+func (f *Federation) Remove(name string) {
+	i, ok := f.index[name]
+	if !ok {
+		return
+	}
+	last := len(f.list) - 1
+	f.list[i] = f.list[last]
+	f.index[f.list[i].name] = i
+	f.list = f.list[:last]
+	delete(f.index, name)
+}
+
+// Take counts what was handed to a site since its last report; the next report knows of it.
+func (f *Federation) Take(name string, need skerry.Resources) {
+	s := f.of(name)
+	for i, v := range need.Vector() {
+		s.pending[i] += v
+		s.sum[i] -= v
+	}
+}
+
+// SetReport takes a site's newest aggregate. Numbers that are not finite count as nothing.
+func (f *Federation) SetReport(name string, r *skerry.ClusterReport) {
+	s := f.of(name)
+	*s = site{name: name, hash: s.hash, connected: s.connected, reported: true, areas: r.Areas, classes: make([]classView, 0, len(r.Classes))}
+	var sum [skerry.NumResources]float64
+	for i := range r.Classes {
+		k := &r.Classes[i]
+		v := classView{id: f.class(k.Class), workers: float64(max(k.Workers, 0))}
+		for j, m := range k.Available {
+			if !finite(m.Sum) || !finite(m.Mean) || !finite(m.StdDev) {
+				m = skerry.Moments{}
+			}
+			v.mean[j], v.stddev[j] = m.Mean, max(m.StdDev, 0)
+			// Samuelson's inequality: in a population of n no value lies further above the mean than the deviation times the
+			// square root of n - 1. Coarse aggregates are not exact, so only their sum rules out.
+			v.most[j] = math.Min(m.Sum, m.Mean+v.stddev[j]*math.Sqrt(math.Max(v.workers-1, 0)))
+			if k.Coarse {
+				v.most[j] = m.Sum
+			}
+			v.most[j] *= 1 + 1e-9
+			sum[j] += m.Sum
+		}
+		s.workers += int(v.workers)
+		s.classes = append(s.classes, v)
+	}
+	for j, v := range sum {
+		s.sum[j] = int64(math.Min(math.Max(v, 0), math.MaxInt64/4))
+	}
+	if r.Centroid != nil && r.Centroid.Valid() && r.RadiusKm >= 0 && finite(r.RadiusKm) {
+		s.at, s.radiusKm = onSphere(*r.Centroid), r.RadiusKm
+	}
+	if r.Network != nil && r.Network.Valid() && r.NetworkMs >= 0 && finite(r.NetworkMs) {
+		c := *r.Network
+		s.net, s.netMs = &c, r.NetworkMs
+	}
+}
+
+func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
+
+func (f *Federation) class(k skerry.Class) int32 {
+	key := k.Arch + "\x00" + strings.Join(k.Runtimes, "\x01") + "\x00" + strings.Join(k.Devices, "\x01")
+	id, ok := f.classID[key]
+	if !ok {
+		id = int32(len(f.classes))
+		f.classes = append(f.classes, k)
+		f.classID[key] = id
+	}
+	return id
+}
+
+// fedQuery is a request prepared for all sites.
+type fedQuery struct {
+	*Request
+	f       *Federation
+	suits   []bool // by class
+	need    []amountOf
+	holds   map[string]bool // sites with instances of the same application
+	at      [3]float32      // of placement.location
+	atKm    float64
+	wantsAt bool
+}
+
+func (f *Federation) query(r *Request) *fedQuery {
+	q := &fedQuery{Request: r, f: f, suits: make([]bool, len(f.classes)), holds: map[string]bool{}}
+	runtime, p := NeedsRuntime(r.Spec), &r.Spec.Placement
+	for id, k := range f.classes {
+		q.suits[id] = slices.Contains(k.Runtimes, runtime) && (len(p.Arch) == 0 || slices.Contains(p.Arch, k.Arch)) &&
+			!slices.ContainsFunc(p.Devices, func(d string) bool { return !slices.Contains(k.Devices, d) })
+	}
+	for i, v := range r.Need.Vector() {
+		if v > 0 {
+			q.need = append(q.need, amountOf{i, v})
+		}
+	}
+	for _, peer := range r.Peers {
+		q.holds[peer.Worker] = true
+	}
+	if p.Location != nil {
+		q.at, q.atKm, q.wantsAt = onSphere(*p.Location), p.MaxDistance, true
+	}
+	return q
+}
+
+// verdict says what rules a site out; the text is written for those alone that are shown.
+type verdict int
+
+const (
+	possible verdict = iota
+	tried
+	notConnected
+	otherCluster
+	noReport
+	noArea
+	tooFar
+	unknownPlace
+	noClass
+	tooLittle
+)
+
+var verdictNames = map[verdict]string{tried: "rejected", notConnected: "connected", otherCluster: "cluster", noReport: "report", noArea: "area",
+	tooFar: "distance", unknownPlace: "location", noClass: "runtime", tooLittle: "capacity"}
+
+// check applies what the aggregate proves impossible.
+func (q *fedQuery) check(s *site) verdict {
+	p := &q.Spec.Placement
+	switch {
+	case len(q.Avoid) > 0 && slices.Contains(q.Avoid, s.name):
+		return tried
+	case p.Cluster != "" && p.Cluster != s.name:
+		return otherCluster
+	case !s.connected:
+		return notConnected
+	case !s.reported:
+		return noReport
+	case p.Area != "" && !slices.Contains(s.areas, p.Area):
+		return noArea
+	}
+	if q.wantsAt && q.atKm > 0 {
+		if v := s.within(q.at, q.atKm); v != possible {
+			return v
+		}
+	}
+	for _, u := range p.Users {
+		if u.Location != nil && u.MaxDistance > 0 {
+			if v := s.within(onSphere(*u.Location), u.MaxDistance); v != possible {
+				return v
+			}
+		}
+	}
+	out := noClass
+	for i := range s.classes {
+		k := &s.classes[i]
+		if !q.suits[k.id] || k.workers == 0 {
+			continue
+		}
+		out = tooLittle
+		if q.missing(k) < 0 {
+			return possible
+		}
+	}
+	return out
+}
+
+// missing gives a resource of which no worker of the class can have enough, or -1.
+func (q *fedQuery) missing(k *classView) int {
+	for _, a := range q.need {
+		if float64(a.amount) > k.most[a.resource] {
+			return a.resource
+		}
+	}
+	return -1
+}
+
+// within reports whether some worker of a site may be so near to a point.
+func (s *site) within(p [3]float32, km float64) verdict {
+	if s.at == ([3]float32{}) {
+		return unknownPlace
+	}
+	if kmOf(distance2(s.at, p))-s.radiusKm > km {
+		return tooFar
+	}
+	return possible
+}
+
+// fits estimates how many workers of a site have room: in each class that suits, their number times the probability,
+// taking each resource as normally distributed and independent of the others, that all suffice.
+func (q *fedQuery) fits(s *site) float64 {
+	total := 0.0
+	for i := range s.classes {
+		k := &s.classes[i]
+		if !q.suits[k.id] || k.workers == 0 {
+			continue
+		}
+		p := k.workers
+		for _, a := range q.need {
+			j := a.resource
+			short := float64(a.amount) - k.mean[j]
+			if s.pending[j] != 0 {
+				short += float64(s.pending[j]) / float64(s.workers)
+			}
+			switch {
+			case k.stddev[j] > 1e-9:
+				p *= q.f.exceeds(short / k.stddev[j])
+			case short > 0:
+				p *= 0.01 // the aggregate may be old; not proof
+			}
+		}
+		total += p
+	}
+	return total
+}
+
+// Weights of what makes one site better than another. Keeping an application together comes first, then a site that can
+// hold all of it, then how surely a worker fits, then how near it is.
+const (
+	weighTogether = 4
+	weighWhole    = 2
+	weighNetwork  = 1
+	weighPlace    = 0.5
+)
+
+func (q *fedQuery) score(s *site) float64 {
+	n := q.fits(s)
+	score := n / (1 + n)
+	if n >= 0.5 {
+		if q.holds[s.name] {
+			score += weighTogether
+		}
+		if whole := q.Whole.Vector(); whole != (skerry.ResourceVector{}) && fitsIn(&whole, &s.sum) {
+			score += weighWhole
+		}
+	}
+	if q.wantsAt && s.at != ([3]float32{}) {
+		score += weighPlace / (1 + max(0, kmOf(distance2(s.at, q.at))-s.radiusKm)/100)
+	}
+	return score + weighNetwork*q.nearness(s)
+}
+
+// nearness is 1 where every limited link to another site seems to hold, by the coordinates of the two sites, and less
+// the further that is exceeded.
+func (q *fedQuery) nearness(s *site) float64 {
+	worst := 1.0
+	for _, l := range q.Spec.Links {
+		if l.MaxLatency == nil {
+			continue
+		}
+		limit, least, some := float64(*l.MaxLatency)/1e6, math.Inf(1), false
+		for i := range q.Peers {
+			if q.Peers[i].Service != l.Service {
+				continue
+			}
+			j, ok := q.f.index[q.Peers[i].Worker]
+			if !ok {
+				continue
+			}
+			t := &q.f.list[j]
+			some = true
+			switch {
+			case t.name == s.name:
+				least = 0
+			case t.net != nil && s.net != nil:
+				least = min(least, max(0, s.net.RTT(*t.net)-s.netMs-t.netMs))
+			}
+		}
+		if some && least > limit {
+			worst = min(worst, limit/least) // 0 where it is not known
+		}
+	}
+	return worst
+}
+
+func fitsIn(need, have *skerry.ResourceVector) bool {
+	for i := range need {
+		if need[i] > 0 && need[i] > have[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// maxSites bounds the sites that a decision lists, maxRuledOut those of them that were ruled out.
+const (
+	maxSites    = 16
+	maxRuledOut = 16
+)
+
+// Rank orders the sites that may hold an instance, best first and at most keep of them (Oakestra, section 3.2: the
+// priority list of the root scheduler). A site is ruled out only by what its aggregate proves impossible. The decision
+// tells of each site shown what it scored or what ruled it out, and counts the rest.
+func (f *Federation) Rank(now time.Time, r *Request, seed uint64, keep int) ([]string, skerry.Decision) {
+	d := skerry.Decision{At: now, Instance: r.Instance, Tier: "root", Policy: "aggregate", Seed: seed, Considered: len(f.list)}
+	if len(f.list) == 0 {
+		d.Why = []skerry.Reason{{What: "clusters", Text: "no cluster has joined", Hint: "join one with `skerry token create --role cluster`"}}
+		return nil, d
+	}
+	q := f.query(r)
+	var best []ranked
+	var out []int
+	var counts [tooLittle + 1]int
+	for i := range f.list {
+		s := &f.list[i]
+		if v := q.check(s); v != possible {
+			counts[v]++
+			out = f.insertByName(out, i)
+			continue
+		}
+		best = insertRanked(best, ranked{i, q.score(s), mix(seed, s.hash)}, f, keep)
+	}
+	names := make([]string, 0, len(best))
+	for n, b := range best {
+		names = append(names, f.list[b.site].name)
+		if n < maxSites {
+			d.Top = append(d.Top, skerry.Candidate{Name: f.list[b.site].name, Score: b.score, Chosen: n == 0})
+		}
+	}
+	if len(names) > 0 {
+		d.Chosen = names[0]
+	}
+	for _, i := range out {
+		reason := q.reason(&f.list[i])
+		reason.Count = 1
+		own := reason
+		d.Top = append(d.Top, skerry.Candidate{Name: f.list[i].name, Out: &own})
+		reason.Text = f.list[i].name + ": " + reason.Text
+		d.Why = append(d.Why, reason)
+	}
+	total := 0
+	for v, n := range counts {
+		if total += n; n > 0 && len(out) == maxRuledOut {
+			d.Why = append(d.Why, skerry.Reason{What: verdictNames[verdict(v)], Count: n, Text: fmt.Sprintf("%d clusters in all are ruled out by %s", n, verdictNames[verdict(v)])})
+		}
+	}
+	if total == len(out) && len(out) == maxRuledOut {
+		d.Why = d.Why[:maxRuledOut] // all of them are told of
+	}
+	return names, d
+}
+
+type ranked struct {
+	site  int
+	score float64
+	tie   uint64
+}
+
+// insertRanked keeps the best few, best first.
+func insertRanked(list []ranked, r ranked, f *Federation, keep int) []ranked {
+	order := func(a, b ranked) int {
+		if a.score != b.score {
+			return cmp.Compare(b.score, a.score)
+		}
+		return cmp.Or(cmp.Compare(a.tie, b.tie), strings.Compare(f.list[a.site].name, f.list[b.site].name))
+	}
+	if len(list) == keep && order(r, list[keep-1]) > 0 {
+		return list
+	}
+	i, _ := slices.BinarySearchFunc(list, r, order)
+	list = slices.Insert(list, i, r)
+	return list[:min(len(list), keep)]
+}
+
+func (f *Federation) insertByName(list []int, n int) []int {
+	if len(list) == maxRuledOut && f.list[n].name > f.list[list[maxRuledOut-1]].name {
+		return list
+	}
+	i, _ := slices.BinarySearchFunc(list, n, func(a, b int) int { return strings.Compare(f.list[a].name, f.list[b].name) })
+	list = slices.Insert(list, i, n)
+	return list[:min(len(list), maxRuledOut)]
+}
+
+// reason writes what rules a site out.
+func (q *fedQuery) reason(s *site) skerry.Reason {
+	p := &q.Spec.Placement
+	switch q.check(s) {
+	case tried:
+		return skerry.Reason{What: "rejected", Text: "it had no place for the instance just now"}
+	case notConnected:
+		return skerry.Reason{What: "connected", Text: "it is not connected"}
+	case otherCluster:
+		return skerry.Reason{What: "cluster", Text: "only cluster " + p.Cluster + " is asked for"}
+	case noReport:
+		return skerry.Reason{What: "report", Text: "it has not yet told what it has"}
+	case noArea:
+		return skerry.Reason{What: "area", Text: fmt.Sprintf("it has no worker in area %q", p.Area)}
+	case unknownPlace:
+		return skerry.Reason{What: "location", Text: "where its workers are is not known", Hint: "its workers need --location LAT,LON"}
+	case tooFar:
+		return q.farReason(s)
+	case noClass:
+		if s.workers == 0 {
+			return skerry.Reason{What: "workers", Text: "it has no workers in touch"}
+		}
+		return q.classReason(s)
+	}
+	for i := range s.classes {
+		if k := &s.classes[i]; q.suits[k.id] && k.workers > 0 {
+			j := q.missing(k)
+			name := skerry.ResourceNames[j]
+			return skerry.Reason{What: name, Text: fmt.Sprintf("needs %s of %s, no worker can have more than %s free", amount(j, q.Need.Vector()[j]), name, amount(j, int64(k.most[j]))),
+				Hint: fmt.Sprintf("ask for less %s, or add a larger worker", name)}
+		}
+	}
+	return skerry.Reason{What: "capacity"}
+}
+
+func (q *fedQuery) farReason(s *site) skerry.Reason {
+	p := &q.Spec.Placement
+	if q.wantsAt && q.atKm > 0 && s.within(q.at, q.atKm) == tooFar {
+		km := kmOf(distance2(s.at, q.at)) - s.radiusKm
+		return skerry.Reason{What: "distance", Text: fmt.Sprintf("its nearest worker is at least %.0f km away", km), Hint: fmt.Sprintf("raise placement.maxDistance to %.0f or add a worker nearer", math.Ceil(km))}
+	}
+	for i, u := range p.Users {
+		if u.Location != nil && u.MaxDistance > 0 && s.within(onSphere(*u.Location), u.MaxDistance) == tooFar {
+			return skerry.Reason{What: "distance", Text: fmt.Sprintf("its nearest worker is at least %.0f km from user %d", kmOf(distance2(s.at, onSphere(*u.Location)))-s.radiusKm, i)}
+		}
+	}
+	return skerry.Reason{What: "distance"}
+}
+
+// classReason tells what no class of a site has.
+func (q *fedQuery) classReason(s *site) skerry.Reason {
+	runtime, p := NeedsRuntime(q.Spec), &q.Spec.Placement
+	some := func(ok func(k *skerry.Class) bool) bool {
+		return slices.ContainsFunc(s.classes, func(v classView) bool { return v.workers > 0 && ok(&q.f.classes[v.id]) })
+	}
+	if !some(func(k *skerry.Class) bool { return slices.Contains(k.Runtimes, runtime) }) {
+		return skerry.Reason{What: "runtime", Text: "none of its workers has a working runtime " + runtime}
+	}
+	if len(p.Arch) > 0 && !some(func(k *skerry.Class) bool { return slices.Contains(p.Arch, k.Arch) }) {
+		return skerry.Reason{What: "arch", Text: "none of its workers is " + strings.Join(p.Arch, " or ")}
+	}
+	return skerry.Reason{What: "devices", Text: "none of its workers has runtime, architecture and devices " + strings.Join(p.Devices, ", ") + " together"}
+}

@@ -1,0 +1,89 @@
+package sched
+
+// BestFit prefers the worker that is fullest after the placement, so that large holes stay for large services. The score
+// is the mean share in use over CPU and memory after placing.
+type BestFit struct{}
+
+func (BestFit) Name() string { return "best-fit" }
+
+func (BestFit) For(q *Query) Rank { return bestFit{newFit(q)} }
+
+// WorstFit prefers the worker that is emptiest after the placement.
+type WorstFit struct{}
+
+func (WorstFit) Name() string { return "worst-fit" }
+
+func (WorstFit) For(q *Query) Rank { return worstFit{newFit(q)} }
+
+// FirstFit prefers nobody; its policy breaks ties by name.
+type FirstFit struct{}
+
+func (FirstFit) Name() string { return "first-fit" }
+
+func (FirstFit) For(*Query) Rank { return firstFit{} }
+
+type firstFit struct{}
+
+func (firstFit) Score(int) float64      { return 1 }
+func (firstFit) Bound(*summary) float64 { return 1 }
+
+// fit works out how full a worker is after the placement.
+type fit struct {
+	s    *Site
+	need [2]float64
+}
+
+func newFit(q *Query) fit {
+	v := q.Need.Vector()
+	return fit{q.Site, [2]float64{float64(v[0]), float64(v[1])}}
+}
+
+// free is the mean share of CPU and memory that a worker has left after the placement; resources of which it has none
+// do not count.
+func (f *fit) free(n int) float64 {
+	sum, parts := 0.0, 0.0
+	for i := range f.need {
+		if per := float64(f.s.perUnit[i][n]); per > 0 {
+			sum += (float64(f.s.avail[n][i]) - f.need[i]) * per
+			parts++
+		}
+	}
+	if parts == 0 {
+		return 1
+	}
+	return clamp(sum / parts)
+}
+
+func clamp(x float64) float64 { return max(0, min(1, x)) }
+
+// slack makes up for the rounding between the summaries' float32 and the scores.
+const slack = 1e-5
+
+// leastFree and mostFree bound free under a summary. Where somebody lacks a resource altogether they say nothing.
+func (f *fit) leastFree(sum *summary) float64 {
+	if sum.leastPer[0] == 0 || sum.leastPer[1] == 0 {
+		return 0
+	}
+	a := float64(sum.leastFree[0]) - f.need[0]*float64(sum.mostPer[0])
+	b := float64(sum.leastFree[1]) - f.need[1]*float64(sum.mostPer[1])
+	return clamp((a+b)/2 - slack)
+}
+
+func (f *fit) mostFree(sum *summary) float64 {
+	if sum.leastPer[0] == 0 || sum.leastPer[1] == 0 {
+		return 1
+	}
+	a := float64(sum.mostFree[0]) - f.need[0]*float64(sum.leastPer[0])
+	b := float64(sum.mostFree[1]) - f.need[1]*float64(sum.leastPer[1])
+	return clamp((a+b)/2 + slack)
+}
+
+type bestFit struct{ fit }
+
+func (r bestFit) Score(n int) float64        { return 1 - r.free(n) }
+func (r bestFit) Bound(sum *summary) float64 { return 1 - r.leastFree(sum) }
+
+type worstFit struct{ fit }
+
+func (r worstFit) Score(n int) float64        { return r.free(n) }
+func (r worstFit) Bound(sum *summary) float64 { return r.mostFree(sum) }

@@ -1,0 +1,26 @@
+package sched
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"skerry.dev/skerry"
+)
+
+// Architecture rules out workers whose processor cannot run the service.
+type Architecture struct{}
+
+func (Architecture) Name() string { return "architecture" }
+
+func (Architecture) For(q *Query) Check {
+	arch := q.Spec.Placement.Arch
+	if len(arch) == 0 {
+		return nil
+	}
+	return byKind(q, "arch", func(k *kind) bool { return slices.Contains(arch, k.class.Arch) },
+		func(k *kind) skerry.Reason {
+			return skerry.Reason{What: "arch", Text: fmt.Sprintf("it is %s; the service runs on %s", k.class.Arch, strings.Join(arch, ", ")),
+				Hint: fmt.Sprintf("build the image for %s too and add it to placement.arch", k.class.Arch)}
+		})
+}

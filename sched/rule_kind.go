@@ -1,0 +1,65 @@
+package sched
+
+import (
+	"math/bits"
+
+	"skerry.dev/skerry"
+)
+
+// kindCheck is a check whose answer is the same for all workers of a kind.
+type kindCheck struct {
+	s      *Site
+	pass   []bool // by kind
+	bits   uint64 // kinds that pass, as in summary.kinds; bit 63 is set when all from 63 on pass
+	some   bool   // some kind from 63 on passes
+	what   string
+	reason func(k *kind) skerry.Reason
+}
+
+// byKind asks once for each kind. It gives nil when every kind passes.
+func byKind(q *Query, what string, ok func(k *kind) bool, reason func(k *kind) skerry.Reason) Check {
+	c := &kindCheck{s: q.Site, pass: make([]bool, len(q.Site.kinds)), bits: 1 << 63, what: what, reason: reason}
+	all := true
+	for id, k := range q.Site.kinds {
+		p := ok(k)
+		c.pass[id] = p
+		switch {
+		case p && id < 63:
+			c.bits |= 1 << id
+		case p:
+			c.some = true
+		case id >= 63:
+			c.bits &^= 1 << 63
+		}
+		all = all && p
+	}
+	if all {
+		return nil
+	}
+	return c
+}
+
+func (c *kindCheck) Impossible(sum *summary) bool {
+	return sum.kinds&c.bits&^(1<<63) == 0 && (sum.kinds>>63 == 0 || !c.some)
+}
+
+func (c *kindCheck) Keep(b int, mask uint64) uint64 {
+	sum := &c.s.blocks[b]
+	if c.Impossible(sum) {
+		return 0
+	}
+	if sum.kinds&^c.bits == 0 {
+		return mask
+	}
+	for left := mask; left != 0; left &= left - 1 {
+		i := bits.TrailingZeros64(left)
+		if !c.pass[c.s.kindOf[b*64+i]] {
+			mask &^= 1 << i
+		}
+	}
+	return mask
+}
+
+func (c *kindCheck) Miss(int) (string, float64) { return c.what, 1 }
+
+func (c *kindCheck) Reason(n int) skerry.Reason { return c.reason(c.s.kinds[c.s.kindOf[n]]) }

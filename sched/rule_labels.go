@@ -1,0 +1,80 @@
+package sched
+
+import (
+	"fmt"
+	"maps"
+	"math/bits"
+	"slices"
+	"strings"
+
+	"skerry.dev/skerry"
+)
+
+// Labels rules out workers without the labels asked for.
+type Labels struct{}
+
+func (Labels) Name() string { return "labels" }
+
+func (Labels) For(q *Query) Check {
+	if len(q.Spec.Placement.Labels) == 0 {
+		return nil
+	}
+	return &labels{q.Site, q.Spec.Placement.Labels}
+}
+
+type labels struct {
+	s    *Site
+	want map[string]string
+}
+
+func (c *labels) Impossible(*summary) bool { return false }
+
+func (c *labels) Keep(b int, mask uint64) uint64 {
+	for left := mask; left != 0; left &= left - 1 {
+		i := bits.TrailingZeros64(left)
+		if c.missing(b*64+i) != "" {
+			mask &^= 1 << i
+		}
+	}
+	return mask
+}
+
+func (c *labels) missing(n int) string {
+	x := c.s.more[n]
+	for k, v := range c.want {
+		if x == nil || x.labels[k] != v {
+			return k
+		}
+	}
+	return ""
+}
+
+func (c *labels) Miss(int) (string, float64) { return "label", 1 }
+
+func (c *labels) Reason(n int) skerry.Reason {
+	for _, k := range slices.Sorted(maps.Keys(c.want)) {
+		if x := c.s.more[n]; x == nil || x.labels[k] != c.want[k] {
+			return skerry.Reason{What: "label", Text: fmt.Sprintf("it has no label %s=%s", k, c.want[k]), Hint: fmt.Sprintf("start a worker with --label %s=%s", k, c.want[k])}
+		}
+	}
+	return skerry.Reason{What: "label"}
+}
+
+// hasLabels reports whether every wanted label is there.
+func hasLabels(have, want map[string]string) bool {
+	for k, v := range want {
+		if got, ok := have[k]; !ok || got != v {
+			return false
+		}
+	}
+	return true
+}
+
+// labelText writes labels as KEY=VALUE,... in order.
+func labelText(m map[string]string) string {
+	var out []string
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		out = append(out, k+"="+m[k])
+	}
+	return strings.Join(out, ",")
+}

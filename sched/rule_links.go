@@ -1,0 +1,231 @@
+package sched
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+
+	"skerry.dev/skerry"
+)
+
+// Links rules out workers too far, on the earth or in the network, from the placed instances of the services that this
+// one is linked to (Algorithm 2, lines 2 to 6: service to service). One instance within both limits is enough, because
+// clients talk to the closest. A limit binds whichever end is placed second; a service with no placed instance at the
+// site binds nobody.
+type Links struct{}
+
+func (Links) Name() string { return "links" }
+
+func (Links) For(q *Query) Check {
+	c := &links{s: q.Site}
+	for _, l := range q.Spec.Links {
+		if l.Limited() {
+			c.add(q, l, func(p *Peer) bool { return p.Service == l.Service }, l.Service)
+		}
+	}
+	for i := range q.Peers {
+		for _, l := range q.Peers[i].Links {
+			if service := q.Peers[i].Service; l.Limited() && l.Service == q.Service && !c.has(service, l) {
+				c.add(q, l, func(p *Peer) bool { return p.Service == service }, service)
+			}
+		}
+	}
+	if len(c.ends) == 0 {
+		return nil
+	}
+	return c
+}
+
+type links struct {
+	s    *Site
+	ends []end
+}
+
+// end is one link with where its other end is.
+type end struct {
+	service string
+	link    skerry.Link
+	chord2  float64 // infinite: no limit
+	ms      float64 // infinite: no limit
+	targets []target
+}
+
+type target struct {
+	slot int
+	at   [3]float32
+	net  [4]float32
+}
+
+func (c *links) add(q *Query, l skerry.Link, is func(*Peer) bool, service string) {
+	e := end{service: service, link: l, chord2: math.Inf(1), ms: math.Inf(1)}
+	if l.MaxDistance > 0 {
+		e.chord2 = chord2(l.MaxDistance)
+	}
+	if l.MaxLatency != nil {
+		e.ms = float64(*l.MaxLatency) / 1e6
+	}
+	seen := map[int]bool{}
+	for _, p := range q.peers {
+		if p.slot >= 0 && is(p.Peer) && !seen[p.slot] {
+			seen[p.slot] = true
+			e.targets = append(e.targets, target{p.slot, c.s.at[p.slot], c.s.net[p.slot]})
+		}
+	}
+	if len(e.targets) > 0 {
+		c.ends = append(c.ends, e)
+	}
+}
+
+func (c *links) has(service string, l skerry.Link) bool {
+	for _, e := range c.ends {
+		if e.service == service && sameLimits(e.link, l) {
+			return true
+		}
+	}
+	return false
+}
+
+func sameLimits(a, b skerry.Link) bool {
+	return a.MaxDistance == b.MaxDistance && (a.MaxLatency == b.MaxLatency || a.MaxLatency != nil && b.MaxLatency != nil && *a.MaxLatency == *b.MaxLatency)
+}
+
+func (c *links) Impossible(sum *summary) bool {
+	for i := range c.ends {
+		e := &c.ends[i]
+		possible := false
+		for j := range e.targets {
+			t := &e.targets[j]
+			if near := math.IsInf(e.chord2, 1) || boxDistance2(t.at, sum.atLo, sum.atHi) <= e.chord2; !near {
+				continue
+			}
+			if math.IsInf(e.ms, 1) || t.net[3] >= 0 && sum.leastRTT(t.net) <= e.ms {
+				possible = true
+				break
+			}
+		}
+		if !possible && !c.holdsTarget(e, sum) {
+			return true
+		}
+	}
+	return false
+}
+
+// holdsTarget guards against ruling out the block in which a target itself lies: its own worker is always near enough,
+// whatever its coordinate says.
+func (c *links) holdsTarget(e *end, sum *summary) bool {
+	for j := range e.targets {
+		n := e.targets[j].slot
+		if sum == &c.s.blocks[n/64] || sum == &c.s.supers[n/64/superBlocks] {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *links) Keep(b int, mask uint64) uint64 {
+	for i := range c.ends {
+		e := &c.ends[i]
+		for left := mask; left != 0; left &= left - 1 {
+			bit := bits.TrailingZeros64(left)
+			if !c.near(e, b*64+bit) {
+				mask &^= 1 << bit
+			}
+		}
+	}
+	return mask
+}
+
+func (c *links) near(e *end, n int) bool {
+	at, net := c.s.at[n], c.s.net[n]
+	for j := range e.targets {
+		t := &e.targets[j]
+		if t.slot == n {
+			return true
+		}
+		if !math.IsInf(e.chord2, 1) && (at == [3]float32{} || t.at == [3]float32{} || distance2(at, t.at) > e.chord2) {
+			continue
+		}
+		if !math.IsInf(e.ms, 1) && (net[3] < 0 || t.net[3] < 0 || rtt(net, t.net) > e.ms) {
+			continue
+		}
+		return true
+	}
+	return false
+}
+
+// Miss is about the first link that is not met, and the smallest share by which its limits are exceeded.
+func (c *links) Miss(n int) (string, float64) {
+	for i := range c.ends {
+		if e := &c.ends[i]; !c.near(e, n) {
+			t, over := c.nearest(e, n)
+			return c.lacks(e, t, n), over
+		}
+	}
+	return "latency", 0
+}
+
+// lacks names what is wrong between a worker and a link's nearest target.
+func (c *links) lacks(e *end, t *target, n int) string {
+	if !math.IsInf(e.chord2, 1) {
+		if c.s.at[n] == [3]float32{} || t.at == [3]float32{} {
+			return "location"
+		}
+		if distance2(c.s.at[n], t.at) > e.chord2 {
+			return "distance"
+		}
+	}
+	return "latency"
+}
+
+// nearest gives the target that comes nearest to the limits, and by what share it exceeds them.
+func (c *links) nearest(e *end, n int) (*target, float64) {
+	var best *target
+	least := math.Inf(1)
+	for j := range e.targets {
+		t := &e.targets[j]
+		over := 0.0
+		if !math.IsInf(e.chord2, 1) {
+			if c.s.at[n] == [3]float32{} || t.at == [3]float32{} {
+				over = 1e9
+			} else {
+				over = kmOf(distance2(c.s.at[n], t.at))/e.link.MaxDistance - 1
+			}
+		}
+		if !math.IsInf(e.ms, 1) {
+			if c.s.net[n][3] < 0 || t.net[3] < 0 {
+				over = 1e9
+			} else {
+				over = max(over, rtt(c.s.net[n], t.net)/max(e.ms, 1e-9)-1)
+			}
+		}
+		if best == nil || over < least {
+			best, least = t, over
+		}
+	}
+	return best, least
+}
+
+func (c *links) Reason(n int) skerry.Reason {
+	for i := range c.ends {
+		e := &c.ends[i]
+		if c.near(e, n) {
+			continue
+		}
+		t, _ := c.nearest(e, n)
+		switch c.lacks(e, t, n) {
+		case "location":
+			return skerry.Reason{What: "location", Text: "where it or " + e.service + " runs is not known", Hint: "start workers with --location LAT,LON"}
+		case "distance":
+			km := kmOf(distance2(c.s.at[n], t.at))
+			return skerry.Reason{What: "distance", Text: fmt.Sprintf("it is %.1f km from %s, at most %.1f km are allowed", km, e.service, e.link.MaxDistance),
+				Hint: fmt.Sprintf("raise the link's maxDistance to %.0f or move %s", math.Ceil(km), e.service)}
+		}
+		if c.s.net[n][3] < 0 || t.net[3] < 0 {
+			return skerry.Reason{What: "latency", Text: "its round trip to " + e.service + " is not known yet", Hint: "workers measure it among each other; wait a little, and see that they reach each other by UDP"}
+		}
+		ms := rtt(c.s.net[n], t.net)
+		return skerry.Reason{What: "latency", Text: fmt.Sprintf("it is about %.1f ms from %s, at most %.1f ms are allowed", ms, e.service, e.ms),
+			Hint: fmt.Sprintf("raise the link's maxLatency to %.0fms or move %s", math.Ceil(ms), e.service)}
+	}
+	return skerry.Reason{What: "latency"}
+}

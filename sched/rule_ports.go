@@ -1,0 +1,66 @@
+package sched
+
+import (
+	"fmt"
+	"math/bits"
+
+	"skerry.dev/skerry"
+)
+
+// HostPorts rules out workers on which a port asked for is taken.
+type HostPorts struct{}
+
+func (HostPorts) Name() string { return "host-ports" }
+
+func (HostPorts) For(q *Query) Check {
+	c := &hostPorts{s: q.Site}
+	for _, p := range q.Spec.Ports {
+		if p.HostPort > 0 {
+			c.keys, c.ports = append(c.keys, PortKey(p.Proto(), p.HostPort)), append(c.ports, p.HostPort)
+		}
+	}
+	if len(c.keys) == 0 {
+		return nil
+	}
+	return c
+}
+
+// PortKey names a host port.
+func PortKey(proto string, port int) string { return fmt.Sprintf("%s/%d", proto, port) }
+
+type hostPorts struct {
+	s     *Site
+	keys  []string
+	ports []int
+}
+
+func (c *hostPorts) Impossible(*summary) bool { return false }
+
+func (c *hostPorts) Keep(b int, mask uint64) uint64 {
+	for left := mask; left != 0; left &= left - 1 {
+		i := bits.TrailingZeros64(left)
+		if c.taken(b*64+i) != 0 {
+			mask &^= 1 << i
+		}
+	}
+	return mask
+}
+
+// taken gives a port asked for that is taken, or 0.
+func (c *hostPorts) taken(n int) int {
+	if x := c.s.more[n]; x != nil && len(x.ports) > 0 {
+		for i, k := range c.keys {
+			if x.ports[k] {
+				return c.ports[i]
+			}
+		}
+	}
+	return 0
+}
+
+func (c *hostPorts) Miss(int) (string, float64) { return "hostPort", 1 }
+
+func (c *hostPorts) Reason(n int) skerry.Reason {
+	return skerry.Reason{What: "hostPort", Text: fmt.Sprintf("host port %d is taken", c.taken(n)),
+		Hint: "choose another port, or hostPort: -1 to let the worker choose"}
+}

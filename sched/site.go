@@ -1,0 +1,391 @@
+package sched
+
+import (
+	"hash/fnv"
+	"maps"
+	"math"
+	"math/bits"
+	"slices"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// Worker is what the scheduler is told of one worker.
+type Worker struct {
+	Name       string
+	Arch       string
+	Runtimes   []string // that passed their self-test
+	Devices    []string
+	Labels     map[string]string
+	Taints     []string // KEY or KEY=VALUE
+	Area       string
+	Location   *skerry.Location
+	Coordinate *skerry.Coordinate
+	Capacity   skerry.Resources
+	Available  skerry.Resources // capacity less what is reserved
+	HostPorts  map[string]bool  // taken, as "tcp/8080"
+	Refusing   string           // why it takes nothing new; empty: it does
+	Lost       bool             // not in touch
+	Reported   time.Time        // when its numbers came; zero: now
+	Load       skerry.Contention
+	Power      *skerry.Power
+}
+
+// Site holds a site's workers in columns, in blocks of 64 near each other, with a summary for each block and each 64
+// blocks: the index in which a query skips what cannot fit. It is not safe for use by several goroutines.
+type Site struct {
+	slots map[string]int32
+	free  []int32 // slots of removed workers
+
+	// One entry per slot.
+	names   []string
+	hash    []uint32
+	kindOf  []int32
+	avail   []skerry.ResourceVector
+	perUnit [2][]float32 // 1/capacity for CPU and memory; 0 where there is none
+	at      [][3]float32 // point on the unit sphere; zero: unknown
+	net     [][4]float32 // network coordinate and height, in milliseconds; height -1: unknown
+	seen    []uint32     // Unix seconds of the last report; 0: always fresh
+	more    []*extra     // what few workers have
+
+	// One entry per block: bits of slots in use, and of those that take new work.
+	live, open []uint64
+	blocks     []summary
+	supers     []summary
+	stale      []uint64 // blocks whose summary is out of date
+
+	kinds  []*kind
+	kindID map[string]int32
+
+	unsorted int // workers that were put anywhere since the last sort
+}
+
+// kind is what many workers have in common.
+type kind struct {
+	class  skerry.Class
+	taints []string
+	area   string
+	users  int
+}
+
+// extra is what few workers have.
+type extra struct {
+	labels   map[string]string
+	ports    map[string]bool
+	load     [skerry.NumShares]float64 // sum of the intensities of what runs there
+	suffers  [skerry.NumShares]float64 // sum of their sensitivities
+	power    *skerry.Power
+	refusing string
+	lost     bool
+}
+
+// superBlocks is how many blocks one upper summary covers.
+const superBlocks = 64
+
+// noHeight marks an unknown coordinate.
+const noHeight = -1
+
+// NewSite makes an empty site.
+func NewSite() *Site { return &Site{slots: map[string]int32{}, kindID: map[string]int32{}} }
+
+// Len counts the workers.
+func (s *Site) Len() int { return len(s.slots) }
+
+func (s *Site) find(name string) int {
+	if n, ok := s.slots[name]; ok {
+		return int(n)
+	}
+	return -1
+}
+
+// Set adds a worker or replaces what is known of it. Numbers that cannot be (not finite, off the earth) count as unknown.
+func (s *Site) Set(w *Worker) {
+	n := s.find(w.Name)
+	if n < 0 {
+		n = s.add(w.Name)
+	} else {
+		s.dropKind(s.kindOf[n])
+	}
+	s.kindOf[n] = s.kind(w)
+	s.avail[n] = w.Available.Vector()
+	capacity := w.Capacity.Vector()
+	for i := range s.perUnit {
+		s.perUnit[i][n] = 0
+		if capacity[i] > 0 {
+			s.perUnit[i][n] = 1 / float32(capacity[i])
+		}
+	}
+	s.at[n] = [3]float32{}
+	if w.Location != nil && w.Location.Valid() {
+		s.at[n] = onSphere(*w.Location)
+	}
+	s.setCoordinate(n, w.Coordinate)
+	s.seen[n] = 0
+	if !w.Reported.IsZero() {
+		s.seen[n] = uint32(w.Reported.Unix())
+	}
+	s.more[n] = extraOf(w)
+	bit := uint64(1) << (n % 64)
+	s.open[n/64] &^= bit
+	if w.Refusing == "" && !w.Lost {
+		s.open[n/64] |= bit
+	}
+	s.touch(n)
+}
+
+func extraOf(w *Worker) *extra {
+	if len(w.Labels) == 0 && len(w.HostPorts) == 0 && w.Load == (skerry.Contention{}) && w.Power == nil && w.Refusing == "" && !w.Lost {
+		return nil
+	}
+	return &extra{labels: w.Labels, ports: w.HostPorts, load: w.Load.Intensity.Vector(), suffers: w.Load.Sensitivity.Vector(), power: w.Power, refusing: w.Refusing, lost: w.Lost}
+}
+
+// SetAvailable changes what is left on a worker, which is what changes most.
+func (s *Site) SetAvailable(name string, left skerry.Resources) {
+	if n := s.find(name); n >= 0 {
+		s.avail[n] = left.Vector()
+		s.touch(n)
+	}
+}
+
+// SetReport changes what a worker reports often: its network coordinate (nil: unknown) and when it did.
+func (s *Site) SetReport(name string, c *skerry.Coordinate, at time.Time) {
+	if n := s.find(name); n >= 0 {
+		s.setCoordinate(n, c)
+		s.seen[n] = uint32(at.Unix())
+		s.touch(n)
+	}
+}
+
+func (s *Site) setCoordinate(n int, c *skerry.Coordinate) {
+	s.net[n] = [4]float32{3: noHeight}
+	if c != nil && c.Valid() {
+		s.net[n] = [4]float32{float32(c.Vec[0]), float32(c.Vec[1]), float32(c.Vec[2]), float32(c.Height)}
+	}
+}
+
+// Remove forgets a worker.
+func (s *Site) Remove(name string) {
+	n := s.find(name)
+	if n < 0 {
+		return
+	}
+	delete(s.slots, name)
+	s.free = append(s.free, int32(n))
+	s.dropKind(s.kindOf[n])
+	s.names[n], s.more[n] = "", nil
+	bit := uint64(1) << (n % 64)
+	s.live[n/64] &^= bit
+	s.open[n/64] &^= bit
+	s.touch(n)
+}
+
+func (s *Site) add(name string) int {
+	n := len(s.names)
+	if last := len(s.free) - 1; last >= 0 {
+		n, s.free = int(s.free[last]), s.free[:last]
+	} else {
+		if n%64 == 0 {
+			s.live, s.open, s.blocks = append(s.live, 0), append(s.open, 0), append(s.blocks, summary{})
+			if len(s.blocks)%superBlocks == 1 {
+				s.supers, s.stale = append(s.supers, summary{}), append(s.stale, 0)
+			}
+		}
+		s.names, s.hash, s.kindOf = append(s.names, ""), append(s.hash, 0), append(s.kindOf, 0)
+		s.avail, s.at, s.net = append(s.avail, skerry.ResourceVector{}), append(s.at, [3]float32{}), append(s.net, [4]float32{})
+		s.perUnit[0], s.perUnit[1] = append(s.perUnit[0], 0), append(s.perUnit[1], 0)
+		s.seen, s.more = append(s.seen, 0), append(s.more, nil)
+	}
+	s.names[n], s.hash[n] = name, hashOf(name)
+	s.slots[name] = int32(n)
+	s.live[n/64] |= 1 << (n % 64)
+	s.unsorted++
+	return n
+}
+
+func hashOf(name string) uint32 {
+	h := fnv.New32a()
+	h.Write([]byte(name))
+	return h.Sum32()
+}
+
+// kind finds or makes the kind of a worker.
+func (s *Site) kind(w *Worker) int32 {
+	runtimes, devices, taints := sorted(w.Runtimes), sorted(w.Devices), sorted(w.Taints)
+	key := strings.Join([]string{w.Arch, strings.Join(runtimes, "\x01"), strings.Join(devices, "\x01"), strings.Join(taints, "\x01"), w.Area}, "\x00")
+	id, ok := s.kindID[key]
+	if !ok {
+		id = int32(len(s.kinds))
+		s.kinds = append(s.kinds, &kind{class: skerry.Class{Arch: w.Arch, Runtimes: runtimes, Devices: devices}, taints: taints, area: w.Area})
+		s.kindID[key] = id
+	}
+	s.kinds[id].users++
+	return id
+}
+
+func (s *Site) dropKind(id int32) { s.kinds[id].users-- }
+
+func sorted(list []string) []string {
+	if slices.IsSorted(list) {
+		return list
+	}
+	return slices.Sorted(slices.Values(list))
+}
+
+func (s *Site) touch(n int) {
+	b := n / 64
+	s.stale[b/superBlocks] |= 1 << (b % superBlocks)
+}
+
+// refresh brings the summaries up to date, and sorts the workers anew when many came since the last time.
+func (s *Site) refresh() {
+	if s.unsorted > max(1024, len(s.slots)/4) {
+		s.sort()
+	}
+	for top, mask := range s.stale {
+		if mask == 0 {
+			continue
+		}
+		s.stale[top] = 0
+		for ; mask != 0; mask &= mask - 1 {
+			s.summarise(top*superBlocks + bits.TrailingZeros64(mask))
+		}
+		sum := &s.supers[top]
+		*sum = emptySummary
+		for b := top * superBlocks; b < min((top+1)*superBlocks, len(s.blocks)); b++ {
+			sum.join(&s.blocks[b])
+		}
+	}
+}
+
+// sort puts workers near each other into the same blocks: by place on the earth, else by place in the network.
+func (s *Site) sort() {
+	order := make([]int32, 0, len(s.slots))
+	key := make(map[int32]uint64, len(s.slots))
+	for _, n := range s.slots {
+		order = append(order, n)
+		if s.at[n] != ([3]float32{}) {
+			key[n] = morton(s.at[n], 1)
+		} else {
+			key[n] = 1<<63 | morton([3]float32(s.net[n][:3]), 1000)
+		}
+	}
+	slices.SortFunc(order, func(a, b int32) int {
+		if key[a] != key[b] {
+			return compare(key[a], key[b])
+		}
+		return strings.Compare(s.names[a], s.names[b])
+	})
+	old := *s
+	size := len(order)
+	*s = Site{slots: make(map[string]int32, size), kinds: old.kinds, kindID: old.kindID,
+		names: make([]string, size), hash: make([]uint32, size), kindOf: make([]int32, size), avail: make([]skerry.ResourceVector, size),
+		at: make([][3]float32, size), net: make([][4]float32, size), seen: make([]uint32, size), more: make([]*extra, size),
+		perUnit: [2][]float32{make([]float32, size), make([]float32, size)}}
+	count := (size + 63) / 64
+	s.live, s.open, s.blocks = make([]uint64, count), make([]uint64, count), make([]summary, count)
+	tops := (count + superBlocks - 1) / superBlocks
+	s.supers, s.stale = make([]summary, tops), make([]uint64, tops)
+	for n, o := range order {
+		s.names[n], s.hash[n], s.kindOf[n], s.avail[n], s.at[n], s.net[n] = old.names[o], old.hash[o], old.kindOf[o], old.avail[o], old.at[o], old.net[o]
+		s.seen[n], s.more[n] = old.seen[o], old.more[o]
+		s.perUnit[0][n], s.perUnit[1][n] = old.perUnit[0][o], old.perUnit[1][o]
+		s.slots[s.names[n]] = int32(n)
+		s.live[n/64] |= 1 << (n % 64)
+		s.open[n/64] |= old.open[o/64] >> (o % 64) & 1 << (n % 64)
+		s.touch(n)
+	}
+}
+
+func compare(a, b uint64) int {
+	if a < b {
+		return -1
+	}
+	return 1
+}
+
+// morton interleaves the bits of a point whose parts lie within [-span, span].
+func morton(p [3]float32, span float32) uint64 {
+	var out uint64
+	for i, v := range p {
+		x := uint64(math.Min(math.Max(float64((v+span)/(2*span)), 0), 1) * (1<<20 - 1))
+		for bit := range 20 {
+			out |= x >> bit & 1 << (3*bit + i)
+		}
+	}
+	return out
+}
+
+func onSphere(l skerry.Location) [3]float32 {
+	const rad = math.Pi / 180
+	lat, lon := l.Lat*rad, l.Lon*rad
+	return [3]float32{float32(math.Cos(lat) * math.Cos(lon)), float32(math.Cos(lat) * math.Sin(lon)), float32(math.Sin(lat))}
+}
+
+// freshness discounts a worker whose numbers are old: none up to fullTrust, then by half for each further minute (the
+// age of information, which the paper's section 3.2 leaves open).
+func (s *Site) freshness(slot int, now time.Time) float64 {
+	if s.seen[slot] == 0 {
+		return 1
+	}
+	age := float64(now.Unix()-int64(s.seen[slot])) - fullTrust
+	if age <= 0 {
+		return 1
+	}
+	return math.Exp2(-age / 60)
+}
+
+// fullTrust is how old numbers may be, in seconds, before they count for less.
+const fullTrust = 10
+
+// Clone gives a copy that can be changed apart, for a plan.
+func (s *Site) Clone() *Site {
+	c := *s
+	c.slots, c.kindID = maps.Clone(s.slots), maps.Clone(s.kindID)
+	c.free, c.names, c.hash, c.kindOf = slices.Clone(s.free), slices.Clone(s.names), slices.Clone(s.hash), slices.Clone(s.kindOf)
+	c.avail, c.at, c.net, c.seen, c.more = slices.Clone(s.avail), slices.Clone(s.at), slices.Clone(s.net), slices.Clone(s.seen), slices.Clone(s.more)
+	c.perUnit = [2][]float32{slices.Clone(s.perUnit[0]), slices.Clone(s.perUnit[1])}
+	c.live, c.open, c.blocks, c.supers, c.stale = slices.Clone(s.live), slices.Clone(s.open), slices.Clone(s.blocks), slices.Clone(s.supers), slices.Clone(s.stale)
+	c.kinds = nil
+	for _, k := range s.kinds {
+		own := *k
+		c.kinds = append(c.kinds, &own)
+	}
+	return &c
+}
+
+// Take reserves what a request needs on a worker, ports included, as a placement would.
+func (s *Site) Take(name string, r *Request) {
+	n := s.find(name)
+	if n < 0 {
+		return
+	}
+	for i, v := range r.Need.Vector() {
+		s.avail[n][i] -= v
+	}
+	for _, p := range r.Spec.Ports {
+		if p.HostPort > 0 {
+			own := extra{}
+			if s.more[n] != nil {
+				own = *s.more[n]
+			}
+			own.ports = maps.Clone(own.ports)
+			if own.ports == nil {
+				own.ports = map[string]bool{}
+			}
+			own.ports[PortKey(p.Proto(), p.HostPort)] = true
+			s.more[n] = &own
+		}
+	}
+	s.touch(n)
+}
+
+// Available gives what is left on a worker.
+func (s *Site) Available(name string) (left skerry.Resources, ok bool) {
+	if n := s.find(name); n >= 0 {
+		return skerry.FromVector(s.avail[n]), true
+	}
+	return left, false
+}
