@@ -213,6 +213,7 @@ const (
 	tooLittle
 )
 
+// verdictNames is the table of what verdicts are about.
 var verdictNames = map[verdict]string{tried: "rejected", notConnected: "connected", otherCluster: "cluster", noReport: "report", noArea: "area",
 	tooFar: "distance", unknownPlace: "location", noClass: "runtime", tooLittle: "capacity"}
 

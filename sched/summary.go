@@ -23,7 +23,8 @@ type summary struct {
 	height     float32 // smallest known
 }
 
-var inf32 = float32(math.Inf(1))
+// inf32 is beyond every number that a summary holds.
+const inf32 = math.MaxFloat32
 
 // emptySummary is the neutral element of join.
 var emptySummary = summary{
