@@ -22,6 +22,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/link"
 	"skerry.dev/skerry/link/frame"
 )
@@ -58,7 +59,7 @@ func BenchmarkTenThousand(b *testing.B) {
 	n := *workers
 	var lim syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim); lim.Cur < uint64(n)+200 {
-		b.Skipf("unsupported: %d descriptors are allowed, %d are needed (ulimit -n)", lim.Cur, n+200)
+		b.Skip(&testenv.Unsupported{What: fmt.Sprintf("%d connections", n), Why: fmt.Sprintf("%d descriptors are allowed, %d are needed (ulimit -n)", lim.Cur, n+200)})
 	}
 	var count counter
 	s := newSite(b, "harbour", skerry.TierCluster, func(c *link.ServerConfig, _ *auth.AuthorityConfig) {
@@ -126,7 +127,7 @@ func (c *counter) Down(*link.Peer, error)           { c.down.Add(1) }
 func rss(b *testing.B) int64 {
 	text, err := os.ReadFile("/proc/self/status")
 	if err != nil {
-		b.Skipf("unsupported: %v", err)
+		b.Fatal(err)
 	}
 	for line := range strings.Lines(string(text)) {
 		if v, ok := strings.CutPrefix(line, "VmRSS:"); ok {

@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -30,47 +29,24 @@ import (
 const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // Start makes and starts a process.
-func (d *Driver) Start(ctx context.Context, spec runtime.Spec) (h runtime.Handle, err error) {
+func (d *Driver) Start(ctx context.Context, spec runtime.Spec) (runtime.Handle, error) {
 	if err := check(spec); err != nil {
-		return h, err
+		return runtime.Handle{}, err
 	}
 	s, err := d.setup(spec)
 	if err != nil {
-		return h, err
+		return runtime.Handle{}, err
 	}
-	t, err := d.tasks.Create(monitor.Record{
-		Handle: runtime.Handle{
-			ID: spec.ID, Instance: spec.Instance, Container: spec.Container, Labels: spec.Labels, Started: time.Now(),
-		},
-		Runtime: d.opts.Shim[0], Cgroup: path.Join(d.opts.CgroupParent, string(spec.ID)), StopSignal: int(spec.Signal()),
-	})
-	if err != nil {
-		return h, err
-	}
-	defer t.Unlock()
-	if err := d.bring(ctx, t, spec, s); err != nil {
-		// The caller's context may be what ended; cleaning up must not end with it.
-		cleanCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
-		defer cancel()
-		return h, errors.Join(err, d.remove(cleanCtx, t))
-	}
-	return t.Record().Handle, nil
+	return d.Launch(ctx, spec, d.shim[0], func(t *monitor.Task) error { return d.bring(ctx, t, spec, s) })
 }
 
 func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, s *setup) error {
-	if spec.Previous != "" {
-		if prev, err := d.tasks.Get(runtime.Handle{ID: spec.Previous}); err == nil {
-			if err := t.AdoptLog(prev); err != nil {
-				return err
-			}
-		}
-	}
 	r, g := spec.Resources, t.Group()
 	// The pids limit is the shim's to set, when it is out of the way.
 	if err := g.Create(cgroup.Limits{CPU: r.CPU, CPURequest: r.CPURequest, Memory: r.Memory, CPUSet: r.CPUSet}); err != nil {
 		return &runtime.StartError{Field: "resources", Err: err}
 	}
-	s.CgroupDirs, s.Unified = g.Dirs(), d.tasks.Tree().Unified()
+	s.CgroupDirs, s.Unified = g.Dirs(), d.Tasks.Tree().Unified()
 	if r.Pids > 0 {
 		s.PidsFile, s.PidsMax = g.File("pids", "pids.max"), strconv.FormatInt(r.Pids, 10)
 	}
@@ -88,14 +64,9 @@ func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, 
 	if err := os.WriteFile(t.Path(setupFile), data, 0o600); err != nil {
 		return err
 	}
-	if err := t.Start(ctx, monitor.Launch{Runtime: d.opts.Shim[0], RuntimeArgs: d.opts.Shim[1:], LogMax: spec.LogMax(), TTY: spec.TTY}); err != nil {
+	if err := t.Start(ctx, monitor.Launch{Runtime: d.shim[0], RuntimeArgs: d.shim[1:], LogMax: spec.LogMax(), TTY: spec.TTY}); err != nil {
 		return explain(spec, err)
 	}
-	t.Update(func(r *monitor.Record) { r.Ready, r.Handle.Started = true, time.Now() })
-	if err := t.Save(); err != nil {
-		return err
-	}
-	t.Watch()
 	return nil
 }
 
@@ -278,15 +249,9 @@ func explain(spec runtime.Spec, err error) error {
 
 // Exec runs a process beside a task: in its cgroup, namespaces and mounts, with its restrictions.
 func (d *Driver) Exec(ctx context.Context, h runtime.Handle, spec runtime.ExecSpec) (int, error) {
-	t, err := d.tasks.Get(h)
+	t, err := d.Running(h, spec)
 	if err != nil {
 		return -1, err
-	}
-	if st := t.Status(); st.State != runtime.StateRunning {
-		return -1, fmt.Errorf("exec in %s: the task is %s", h.ID, st.State)
-	}
-	if len(spec.Args) == 0 || spec.Args[0] == "" {
-		return -1, &runtime.InvalidSpec{Field: "args", Reason: "is empty; name the program to run"}
 	}
 	var s setup
 	data, err := os.ReadFile(t.Path(setupFile))
@@ -319,7 +284,7 @@ func (d *Driver) Exec(ctx context.Context, h runtime.Handle, spec runtime.ExecSp
 		_, _ = w.Write(data)
 		w.Close()
 	}()
-	cmd := exec.Command(d.opts.Shim[0], slices.Concat(d.opts.Shim[1:], []string{"exec"})...)
+	cmd := exec.Command(d.shim[0], slices.Concat(d.shim[1:], []string{"exec"})...)
 	cmd.Env = []string{defaultPath}
 	cmd.ExtraFiles = []*os.File{r}
 	return tty.Run(ctx, cmd, spec, tty.First(spec), nil)

@@ -18,6 +18,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/runtime/internal/monitor"
 	"skerry.dev/skerry/runtime/runtimetest"
 )
 
@@ -54,7 +55,7 @@ func BenchmarkStart(b *testing.B) {
 					b.Fatal(err)
 				}
 				if i == 1 {
-					copyBundle(b, filepath.Join(d.opts.Dir, "tasks", string(h.ID)), bundle, image)
+					copyBundle(b, filepath.Join(d.Options.Dir, "tasks", string(h.ID)), bundle, image)
 				}
 				if err := d.Remove(b.Context(), h); err != nil {
 					b.Fatal(err)
@@ -85,8 +86,8 @@ func BenchmarkMemory(b *testing.B) {
 		}
 		defer d.Remove(b.Context(), h)
 	}
-	for _, h := range d.tasks.List() {
-		t, err := d.tasks.Get(h)
+	for _, h := range d.Tasks.List() {
+		t, err := d.Tasks.Get(h)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -109,7 +110,7 @@ func BenchmarkMemory(b *testing.B) {
 
 func benchDriver(b *testing.B, program string) (*Driver, string) {
 	b.Helper()
-	if lookPath(program) == "" {
+	if monitor.LookPath(program) == "" {
 		b.Skip(&runtime.Unsupported{Driver: "oci", Reason: program + " is not installed"})
 	}
 	d, err := New(Options{Dir: b.TempDir(), CgroupParent: cgroupParent() + "/bench", Runtimes: []string{program}})

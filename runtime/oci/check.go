@@ -13,21 +13,15 @@ import (
 	"strings"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/runtime/internal/monitor"
 	"skerry.dev/skerry/runtime/internal/probe"
 )
-
-// checkPrefix begins the IDs of self-test tasks. List does not show those of this process; it shows what the self-test
-// of an agent that crashed left behind.
-func checkPrefix() string { return fmt.Sprintf("skerry-check.%d.", os.Getpid()) }
-
-func isCheck(id runtime.TaskID) bool { return strings.HasPrefix(string(id), checkPrefix()) }
 
 // Check tries the runtimes in order of preference with a real container and keeps the first that passes.
 func (d *Driver) Check(ctx context.Context) (r runtime.Report) {
 	began := time.Now()
-	r.Driver = "oci"
+	r.Driver = d.Name()
 	defer func() { r.Took = time.Since(began) }()
 	select {
 	case d.choosing <- struct{}{}:
@@ -71,17 +65,7 @@ func (d *Driver) choose(ctx context.Context) (string, error) {
 }
 
 func (d *Driver) check(ctx context.Context, r *runtime.Report) {
-	if os.Geteuid() != 0 {
-		r.Cause, r.Cure = "containers need root", "run the worker as root"
-		return
-	}
-	if lookPath(d.opts.Conmon) == "" {
-		r.Cause, r.Cure = d.opts.Conmon+" is not installed", "apt-get install conmon"
-		return
-	}
-	if missing := d.tasks.Tree().Missing(); len(missing) > 0 {
-		r.Cause = "cgroup controllers are missing: " + strings.Join(missing, ", ")
-		r.Cure = "enable them (on Raspberry Pi OS: cgroup_enable=memory on the kernel command line); without them limits cannot be enforced"
+	if !d.Preflight(r, "containers need root") {
 		return
 	}
 	program, ok := probe.Program(goruntime.GOARCH)
@@ -89,18 +73,18 @@ func (d *Driver) check(ctx context.Context, r *runtime.Report) {
 		r.Cause, r.Cure = "there is no self-test for "+goruntime.GOARCH, "use amd64, arm64 or riscv64"
 		return
 	}
-	layer := filepath.Join(d.opts.Dir, "check", "layer")
+	layer := filepath.Join(d.Options.Dir, "check", "layer")
 	if err := os.MkdirAll(layer, 0o755); err != nil {
 		r.Cause, r.Cure = err.Error(), "make the state directory writable"
 		return
 	}
 	if err := os.WriteFile(filepath.Join(layer, "probe"), program, 0o755); err != nil {
-		r.Cause, r.Cure = err.Error(), "free space below "+d.opts.Dir
+		r.Cause, r.Cure = err.Error(), "free space below "+d.Options.Dir
 		return
 	}
 	var causes, cures []string
-	for _, name := range d.opts.Runtimes {
-		path := lookPath(name)
+	for _, name := range d.runtimes {
+		path := monitor.LookPath(name)
 		if path == "" {
 			causes, cures = append(causes, name+" is not installed"), append(cures, "apt-get install "+filepath.Base(name))
 			continue
@@ -136,42 +120,14 @@ func (d *Driver) check(ctx context.Context, r *runtime.Report) {
 	r.Cause, r.Cure = strings.Join(causes, "; "), strings.Join(cures, "; ")
 }
 
-// try runs the probe in a container of the runtime and looks at everything that a container relies on.
-func (d *Driver) try(ctx context.Context, path, layer string) error {
+// try runs the self-test in a container of the runtime.
+func (d *Driver) try(ctx context.Context, program, layer string) error {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
-	const memory, pids = 64 * skerry.MiB, 16
-	h, err := d.start(ctx, runtime.Spec{
-		ID:        runtime.TaskID(fmt.Sprintf("%s%s.%d", checkPrefix(), filepath.Base(path), time.Now().UnixNano())),
-		RootFS:    []runtime.Mount{{Type: "overlay", Options: []string{"lowerdir=" + layer}}},
-		Args:      []string{"/probe"},
-		Resources: runtime.Resources{CPU: 500, Memory: memory, Pids: pids},
-	}, path)
-	if err != nil {
-		return err
-	}
-	defer d.Remove(context.WithoutCancel(ctx), h)
-	exit, err := d.Wait(ctx, h)
-	if err != nil {
-		return err
-	}
-	log, err := d.OpenLog(ctx, h, runtime.LogOptions{})
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	entry, _ := log.Next()
-	if exit.Code != probe.Code || entry.Line != probe.Line {
-		return fmt.Errorf("the test program printed %q and ended with status %d instead of %q and %d", entry.Line, exit.Code, probe.Line, probe.Code)
-	}
-	stats, err := d.Stats(ctx, h)
-	if err != nil {
-		return fmt.Errorf("read the container's cgroup: %w", err)
-	}
-	if stats.MemoryLimit != memory {
-		return fmt.Errorf("a memory limit of %s was set, but the kernel says %s", memory, stats.MemoryLimit)
-	}
-	return nil
+	root := runtime.Mount{Type: "overlay", Options: []string{"lowerdir=" + layer}}
+	return d.Try(ctx, filepath.Base(program), root, []string{"/probe"}, func(ctx context.Context, spec runtime.Spec) (runtime.Handle, error) {
+		return d.start(ctx, spec, program)
+	})
 }
 
 // diagnose adds what is known about a runtime's refusal.

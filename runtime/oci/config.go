@@ -41,7 +41,7 @@ func (d *Driver) config(t *monitor.Task, spec runtime.Spec) (*specs.Spec, error)
 		Mounts: defaultMounts(spec),
 		Linux: &specs.Linux{
 			CgroupsPath: t.Group().Path(),
-			Resources:   resources(spec, d.tasks.Tree().Unified()),
+			Resources:   resources(spec, d.Tasks.Tree().Unified()),
 			Sysctl:      spec.Sysctls,
 		},
 	}
@@ -117,7 +117,7 @@ func mount(m runtime.Mount) specs.Mount {
 func (d *Driver) namespaces(c *specs.Spec, spec runtime.Spec) error {
 	pid := specs.LinuxNamespace{Type: specs.PIDNamespace}
 	if spec.SharePID != nil {
-		other, err := d.tasks.Get(*spec.SharePID)
+		other, err := d.Tasks.Get(*spec.SharePID)
 		if err != nil {
 			return err
 		}

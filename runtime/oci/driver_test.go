@@ -17,6 +17,7 @@ import (
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/cgroup"
+	"skerry.dev/skerry/runtime/internal/monitor"
 	"skerry.dev/skerry/runtime/runtimetest"
 )
 
@@ -130,7 +131,7 @@ func prepare() error {
 func TestConformance(t *testing.T) {
 	for _, program := range []string{"crun", "runc"} {
 		t.Run(program, func(t *testing.T) {
-			if lookPath(program) == "" {
+			if monitor.LookPath(program) == "" {
 				t.Skip(&runtime.Unsupported{Driver: "oci", Reason: program + " is not installed"})
 			}
 			t.Setenv(runtimeEnv, program)

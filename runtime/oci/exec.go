@@ -23,15 +23,9 @@ import (
 // Exec runs a process inside a container, with the container's own restrictions. A program that is not there ends with
 // the runtime's exit code (crun 1, runc 255) and its message on Stderr.
 func (d *Driver) Exec(ctx context.Context, h runtime.Handle, spec runtime.ExecSpec) (int, error) {
-	t, err := d.tasks.Get(h)
+	t, err := d.Running(h, spec)
 	if err != nil {
 		return -1, err
-	}
-	if st := t.Status(); st.State != runtime.StateRunning {
-		return -1, fmt.Errorf("exec in %s: the task is %s", h.ID, st.State)
-	}
-	if len(spec.Args) == 0 || spec.Args[0] == "" {
-		return -1, &runtime.InvalidSpec{Field: "args", Reason: "is empty; name the program to run"}
 	}
 	rec := t.Record()
 	var config specs.Spec

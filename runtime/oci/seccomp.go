@@ -96,7 +96,7 @@ func (d *Driver) keepFilter(key filterKey, t *monitor.Task, root string) {
 }
 
 func (d *Driver) filterFile(key filterKey) string {
-	return filepath.Join(d.opts.Dir, "seccomp", string(key))
+	return filepath.Join(d.Options.Dir, "seccomp", string(key))
 }
 
 // plausible says whether data can be a whole classic BPF program: the instructions are 8 bytes each, and the last one

@@ -9,10 +9,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"strconv"
 	"strings"
-	"time"
 
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/monitor"
@@ -31,35 +29,12 @@ func (d *Driver) Start(ctx context.Context, spec runtime.Spec) (runtime.Handle, 
 }
 
 // start starts a checked spec.
-func (d *Driver) start(ctx context.Context, spec runtime.Spec, program string) (h runtime.Handle, err error) {
-	t, err := d.tasks.Create(monitor.Record{
-		Handle: runtime.Handle{
-			ID: spec.ID, Instance: spec.Instance, Container: spec.Container, Labels: spec.Labels, Started: time.Now(),
-		},
-		Runtime: program, Cgroup: path.Join(d.opts.CgroupParent, string(spec.ID)), StopSignal: int(spec.Signal()),
-	})
-	if err != nil {
-		return h, err
-	}
-	defer t.Unlock()
-	if err := d.bring(ctx, t, spec, program); err != nil {
-		// The caller's context may be what ended; cleaning up must not end with it.
-		cleanCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
-		defer cancel()
-		return h, errors.Join(err, d.remove(cleanCtx, t))
-	}
-	return t.Record().Handle, nil
+func (d *Driver) start(ctx context.Context, spec runtime.Spec, program string) (runtime.Handle, error) {
+	return d.Launch(ctx, spec, program, func(t *monitor.Task) error { return d.bring(ctx, t, spec, program) })
 }
 
 // bring goes through the steps of a start.
 func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, program string) error {
-	if spec.Previous != "" {
-		if prev, err := d.tasks.Get(runtime.Handle{ID: spec.Previous}); err == nil {
-			if err := t.AdoptLog(prev); err != nil {
-				return err
-			}
-		}
-	}
 	if err := mountRoot(t, spec); err != nil {
 		return err
 	}
@@ -90,11 +65,6 @@ func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, 
 	if err := d.release(ctx, t, program, root); err != nil {
 		return explain(spec, err)
 	}
-	t.Update(func(r *monitor.Record) { r.Ready, r.Handle.Started = true, time.Now() })
-	if err := t.Save(); err != nil {
-		return err
-	}
-	t.Watch()
 	return nil
 }
 

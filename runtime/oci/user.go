@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/passwd"
@@ -24,9 +25,9 @@ func lookupUser(rootfs, user string) (specs.User, error) {
 	}
 	defer root.Close()
 	open := func(name string) io.ReadCloser {
-		// A fifo in the image must not hold us up.
+		// A fifo must not hold us up, also not one that a running container puts there after we looked.
 		if st, err := root.Stat(name); err == nil && st.Mode().IsRegular() {
-			if f, err := root.Open(name); err == nil {
+			if f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0); err == nil {
 				return f
 			}
 		}

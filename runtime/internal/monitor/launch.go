@@ -107,7 +107,7 @@ func (t *Task) Start(ctx context.Context, l Launch) error {
 func readSync(r *os.File) (pid int, err error) {
 	line, err := bufio.NewReaderSize(r, 1<<16).ReadBytes('\n')
 	if len(line) == 0 {
-		return 0, fmt.Errorf("conmon ended without an answer: %w", errors.Join(err))
+		return 0, fmt.Errorf("conmon ended without an answer: %w", err)
 	}
 	return parseSync(line)
 }

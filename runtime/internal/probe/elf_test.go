@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"testing"
+
+	"skerry.dev/skerry/internal/testenv"
 )
 
 // TestProgram runs the program on the machine at hand, and on others where an emulator is installed.
@@ -28,7 +30,7 @@ func TestProgram(t *testing.T) {
 					path, err = exec.LookPath(emulator + "-static")
 				}
 				if errors.Is(err, exec.ErrNotFound) {
-					t.Skip(err)
+					t.Skip(&testenv.Unsupported{What: "programs for " + arch, Why: emulator + " is not installed; apt-get install qemu-user-static"})
 				}
 				cmd = exec.Command(path, file)
 			}
