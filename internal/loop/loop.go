@@ -35,6 +35,8 @@ type Host interface {
 const (
 	queueLength = 1024 // inputs that wait; a full queue holds their senders up
 	batchLength = 256  // inputs that share one commit
+	batchWrites = 1024 // writes from which on a batch takes no more inputs
+	batchBytes  = 2 << 20
 )
 
 // ErrStopped says that the loop has ended.
@@ -173,6 +175,7 @@ type pending struct {
 func (l *Loop) batch(in input) (skerry.Effects, []pending) {
 	var all skerry.Effects
 	var waiting []pending
+	size := 0
 	for n := 0; ; n++ {
 		if in.view != nil {
 			in.view()
@@ -181,11 +184,14 @@ func (l *Loop) batch(in input) (skerry.Effects, []pending) {
 			l.messages.Add(1)
 			fx := l.core.Step(l.clock(), in.msg)
 			all.Merge(fx)
+			for _, w := range fx.Writes {
+				size += len(w.Key) + len(w.Value)
+			}
 			if in.reply != nil {
 				waiting = append(waiting, pending{in.reply, reply{fx.Result, fx.Err}})
 			}
 		}
-		if n+1 >= batchLength {
+		if n+1 >= batchLength || len(all.Writes) >= batchWrites || size >= batchBytes {
 			return all, waiting
 		}
 		select {
@@ -222,7 +228,9 @@ func (l *Loop) carryOut(ctx context.Context, fx skerry.Effects, waiting []pendin
 	return nil
 }
 
-// commit writes the last value of each key.
+// commit writes the last value of each key. What is more than the store takes at once, such as ten thousand instances of one
+// service, goes in several commits, in order: nothing was sent or answered yet, and a core that finds the first part alone
+// after a crash goes on from there, as it does from any state that its children do not match.
 func (l *Loop) commit(ctx context.Context, writes []skerry.Write) error {
 	last := make(map[string]int, len(writes))
 	for i, w := range writes {
@@ -234,10 +242,22 @@ func (l *Loop) commit(ctx context.Context, writes []skerry.Write) error {
 			ops = append(ops, store.Op{Key: w.Key, Value: w.Value, Delete: w.Value == nil})
 		}
 	}
-	l.commits.Add(1)
-	// A stopping role still finishes what it has begun.
-	_, err := l.store.Commit(context.WithoutCancel(ctx), ops)
-	return err
+	ctx = context.WithoutCancel(ctx) // a stopping role still finishes what it has begun
+	for len(ops) > 0 {
+		n, size := 0, 0
+		for n < len(ops) && n < store.MaxOps {
+			if size += len(ops[n].Key) + len(ops[n].Value); size > store.MaxCommit && n > 0 {
+				break
+			}
+			n++
+		}
+		l.commits.Add(1)
+		if _, err := l.store.Commit(ctx, ops[:n]); err != nil {
+			return err
+		}
+		ops = ops[n:]
+	}
+	return nil
 }
 
 // StoreError gives the error that a user sees when the store refused a commit.

@@ -1,0 +1,122 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/store"
+)
+
+// writer is a core that writes as many records as it is told.
+type writer struct{ n int }
+
+// many asks for records of a size.
+type many struct{ records, size int }
+
+func (w *writer) Step(_ time.Time, msg any) skerry.Effects {
+	m := msg.(many)
+	var fx skerry.Effects
+	for range m.records {
+		w.n++
+		fx.Writes = append(fx.Writes, skerry.Write{Key: fmt.Sprintf("r/%08d", w.n), Value: make([]byte, m.size)})
+	}
+	fx.Result = w.n
+	return fx
+}
+func (w *writer) Tick(time.Time) skerry.Effects { return skerry.Effects{} }
+func (w *writer) NextWake() time.Time           { return time.Time{} }
+
+type quiet struct{}
+
+func (quiet) Record(time.Time, []skerry.Event) []skerry.Write { return nil }
+func (quiet) Send(string, skerry.Message)                     {}
+func (quiet) Announce([]skerry.Event, []skerry.Change)        {}
+func (quiet) Act(any)                                         {}
+
+// limited counts commits and holds the first one up, so that messages pile up behind it.
+type limited struct {
+	store.Store
+	commits int
+	hold    chan struct{}
+}
+
+func (l *limited) Commit(ctx context.Context, ops []store.Op) (int64, error) {
+	if l.commits++; l.commits == 1 {
+		<-l.hold
+	}
+	return l.Store.Commit(ctx, ops)
+}
+
+// A step that writes more than the store takes in one commit, and many steps that together do, are no reason to stop.
+func TestMoreThanOneCommit(t *testing.T) {
+	for what, msgs := range map[string][]many{
+		"one large step": {{1, 1}, {store.MaxOps + 5, 10}},
+		"large records":  {{1, 1}, {12, 900 << 10}},
+		"many steps":     append([]many{{1, 1}}, make([]many, 100)...),
+	} {
+		t.Run(what, func(t *testing.T) {
+			want := 0
+			for i := range msgs {
+				if msgs[i].records == 0 {
+					msgs[i] = many{100, 2000}
+				}
+				want += msgs[i].records
+			}
+			st, err := store.Open(t.Context(), "memory:", store.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer st.Close()
+			lim := &limited{Store: st, hold: make(chan struct{})}
+			l := New(&writer{}, lim, quiet{}, nil)
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- l.Run(ctx, skerry.Effects{}) }()
+			answers := make(chan error, len(msgs))
+			for i, m := range msgs {
+				go func() {
+					_, err := l.Do(ctx, m)
+					answers <- err
+				}()
+				for i > 0 && l.Stats().Queue < i || i == 0 && l.Stats().Messages < 1 {
+					time.Sleep(100 * time.Microsecond)
+				}
+			}
+			close(lim.hold)
+			for range msgs {
+				if err := <-answers; err != nil {
+					t.Errorf("refused: %v", err)
+				}
+			}
+			cancel()
+			if err := <-done; err != nil {
+				t.Errorf("the role stopped: %v", err)
+			}
+			if recs, _, err := st.List(t.Context(), ""); err != nil || len(recs) != want {
+				t.Errorf("%d of %d records are kept: %v", len(recs), want, err)
+			}
+		})
+	}
+}
+
+// A record that no store takes is an error for who asked, and stops the role like any refused commit.
+func TestRecordTooLarge(t *testing.T) {
+	st, err := store.Open(t.Context(), "memory:", store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	l := New(&writer{}, st, quiet{}, nil)
+	done := make(chan error, 1)
+	go func() { done <- l.Run(t.Context(), skerry.Effects{}) }()
+	if _, err := l.Do(t.Context(), many{1, store.MaxValue + 1}); err == nil {
+		t.Error("accepted")
+	}
+	if err := <-done; !errors.Is(err, store.ErrTooLarge) {
+		t.Error(err)
+	}
+}
