@@ -2,6 +2,7 @@ package link_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/tls"
@@ -12,6 +13,7 @@ import (
 	"net"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -346,5 +348,27 @@ func TestHostileRevoked(t *testing.T) {
 	wantRefuse(t, c.rec.next("refused").err, skerry.RefuseRevoked, "new token")
 	wantRefuse(t, m.Renew(t.Context(), s.dialing("m-w1")), skerry.RefuseRevoked)
 	s.rec.next("down")
+	s.healthy()
+}
+
+// A key that is revoked while its owner comes in gets no further: there is nothing to disconnect yet, and the answer to
+// whether it may come in is a moment old.
+func TestHostileRevokedWhileItComes(t *testing.T) {
+	var s *site
+	var revoke sync.Once
+	s = newSite(t, "harbour", skerry.TierCluster, func(c *link.ServerConfig, _ *auth.AuthorityConfig) {
+		c.Admit = func(ctx context.Context, id skerry.PeerIdentity, h *skerry.Hello) error {
+			err := s.auth.Admit(ctx, id, h)
+			revoke.Do(func() {
+				if err := s.auth.Revoke(ctx, skerry.TierWorker, "w1", "ada", "stolen"); err != nil {
+					t.Error(err)
+				}
+				s.srv.Disconnect(skerry.TierWorker, "w1")
+			})
+			return err
+		}
+	})
+	c := s.child(s.join(skerry.TierWorker, "w1"), nil)
+	wantRefuse(t, c.rec.next("refused").err, skerry.RefuseRevoked)
 	s.healthy()
 }

@@ -24,8 +24,8 @@ type ServerConfig struct {
 	TLS *tls.Config
 	// Identify reads a verified certificate.
 	Identify func(tls.ConnectionState) (skerry.PeerIdentity, error)
-	// Admit says whether an identity may come in: enrolled, not revoked, not expired, no known clone. For a stream
-	// connection hello is nil. A *skerry.Refuse reaches the peer; another error is logged and told as internal.
+	// Admit says whether an identity may come in: enrolled, not revoked, not expired, no known clone. It is asked twice, the
+	// second time when the connection can be found by Disconnect. For a stream connection hello is nil. A *skerry.Refuse reaches the peer; another error is logged and told as internal.
 	Admit func(ctx context.Context, id skerry.PeerIdentity, hello *skerry.Hello) error
 	// Welcome answers an admitted peer whose connection is now the only one of its name. It sets Tier, Name, Version,
 	// Incarnation, Sets and Events; the server sets the rest.
@@ -315,6 +315,11 @@ func (s *Server) hello(ctx context.Context, raw net.Conn, conn *tls.Conn, id ske
 	if err := s.claim(ctx, p); err != nil {
 		return err
 	}
+	// Again, now that Disconnect finds it: the key may have been revoked in between.
+	if err := s.cfg.Admit(ctx, id, h); err != nil {
+		s.release(p)
+		return s.refusal(err, "admit")
+	}
 	answer, err := s.cfg.Welcome(p)
 	if err != nil {
 		s.release(p)
@@ -420,7 +425,10 @@ func (s *Server) Peer(tier skerry.Tier, name string) *Peer {
 
 // Disconnect ends the connection of a child, for example after its key was revoked.
 func (s *Server) Disconnect(tier skerry.Tier, name string) {
-	if p := s.Peer(tier, name); p != nil {
+	s.mu.Lock()
+	p := s.peers[peerKey{tier, name}] // also one that is still coming up
+	s.mu.Unlock()
+	if p != nil {
 		p.Close()
 	}
 }

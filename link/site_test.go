@@ -113,7 +113,10 @@ func newSite(t testing.TB, name string, tier skerry.Tier, tweak func(*link.Serve
 	if s.auth, err = auth.OpenAuthority(ctx, acfg); err != nil {
 		t.Fatal(err)
 	}
-	cfg.TLS, cfg.Identify, cfg.Admit, cfg.Join = s.auth.ServerTLS(), s.auth.Identify, s.auth.Admit, s.auth.ServeJoin
+	cfg.TLS, cfg.Identify, cfg.Join = s.auth.ServerTLS(), s.auth.Identify, s.auth.ServeJoin
+	if cfg.Admit == nil {
+		cfg.Admit = s.auth.Admit
+	}
 	if s.srv, err = link.NewServer(cfg); err != nil {
 		t.Fatal(err)
 	}
