@@ -49,7 +49,8 @@ type Authority struct {
 	server serverCert
 	codec  *frame.Codec
 
-	mu       sync.Mutex // held across the store's commits: enrolments change one after another
+	change   sync.Mutex // held across the store's commits: enrolments change one after another; ...Locked need it; before mu
+	mu       sync.Mutex // held to change the maps, and to read them without change; never across a commit
 	enrolled map[string]*stored[Enrolled]
 	revoked  map[string]Revoked
 }
@@ -317,8 +318,8 @@ func (a *Authority) Revocations() []Revoked {
 
 // Revoke takes a child's key out for good and frees its name. The caller ends its connection.
 func (a *Authority) Revoke(ctx context.Context, tier skerry.Tier, name, by, why string) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.change.Lock()
+	defer a.change.Unlock()
 	e := a.enrolled[peerName(tier, name)]
 	if e == nil {
 		return skerry.Errorf(skerry.CodeNotFound, "%s %q is not enrolled here", tier, name)
@@ -332,6 +333,8 @@ func (a *Authority) Revoke(ctx context.Context, tier skerry.Tier, name, by, why 
 	if _, err := a.cfg.Store.Commit(ctx, []store.Op{op, drop}); err != nil {
 		return fmt.Errorf("revoke %s %q: %w", tier, name, err)
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	a.revoked[r.Key] = r
 	delete(a.enrolled, peerName(tier, name))
 	return nil
@@ -340,8 +343,8 @@ func (a *Authority) Revoke(ctx context.Context, tier skerry.Tier, name, by, why 
 // Quarantine notes that a second machine lives under a child's identity: first keeps working, later is refused. The link
 // calls it for two live connections.
 func (a *Authority) Quarantine(ctx context.Context, tier skerry.Tier, name, first, later, addr, how string) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.change.Lock()
+	defer a.change.Unlock()
 	e := a.enrolled[peerName(tier, name)]
 	if e == nil {
 		return skerry.Errorf(skerry.CodeNotFound, "%s %q is not enrolled here", tier, name)
@@ -358,8 +361,8 @@ func (a *Authority) quarantineLocked(ctx context.Context, e *stored[Enrolled], q
 
 // Release ends a quarantine, once the operator has removed the copy.
 func (a *Authority) Release(ctx context.Context, tier skerry.Tier, name string) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.change.Lock()
+	defer a.change.Unlock()
 	e := a.enrolled[peerName(tier, name)]
 	if e == nil {
 		return skerry.Errorf(skerry.CodeNotFound, "%s %q is not enrolled here", tier, name)
@@ -379,6 +382,8 @@ func (a *Authority) putLocked(ctx context.Context, e Enrolled, rev int64, also .
 	if err != nil {
 		return fmt.Errorf("keep enrolment of %s %q: %w", e.Tier, e.Name, err)
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	a.enrolled[peerName(e.Tier, e.Name)] = &stored[Enrolled]{next, e}
 	return nil
 }

@@ -29,8 +29,8 @@ func (a *Authority) Join(ctx context.Context, req *skerry.Join, addr string) (*s
 	if err != nil {
 		return nil, err
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.change.Lock()
+	defer a.change.Unlock()
 	rec, err := a.cfg.Store.Get(ctx, a.cfg.Prefix+recToken+text.id)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return nil, err
@@ -99,7 +99,9 @@ func (a *Authority) Join(ctx context.Context, req *skerry.Join, addr string) (*s
 		return nil, err
 	}
 	if replaced != nil && replaced.value.Key != key {
+		a.mu.Lock()
 		a.revoked[replaced.value.Key] = Revoked{Key: replaced.value.Key, Tier: t.Tier, Name: name, At: now, By: t.By}
+		a.mu.Unlock()
 	}
 	a.cfg.Log.Info("joined", "role", e.Tier, "name", e.Name, "machine", e.Machine, "addr", addr, "token", t.ID)
 	return answer, nil
@@ -132,7 +134,7 @@ func refuseRevoked(r Revoked) error {
 		Hint:   "to bring this device back, delete its data directory and join it with a new token"}
 }
 
-// lookupLocked finds the enrolment behind a verified certificate.
+// lookupLocked finds the enrolment behind a verified certificate. Either lock will do.
 func (a *Authority) lookupLocked(id skerry.PeerIdentity) (*stored[Enrolled], error) {
 	if r, ok := a.revoked[id.Key]; ok {
 		return nil, refuseRevoked(r)
@@ -175,8 +177,8 @@ func refuseClone(e *Enrolled, q *Quarantine) error {
 // Renew gives the next certificate to an enrolled key, also after the last one expired. A counter that was used up
 // before is proof of a copied data directory: the copy that comes later is kept out.
 func (a *Authority) Renew(ctx context.Context, id skerry.PeerIdentity, req *skerry.Renew, addr string) (*skerry.Joined, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.change.Lock()
+	defer a.change.Unlock()
 	old, err := a.lookupLocked(id)
 	if err != nil {
 		return nil, err

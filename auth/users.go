@@ -57,7 +57,8 @@ type People struct {
 	basics basicCache
 	audit  auditLog
 
-	mu       sync.Mutex // held across the store's commits: people change one after another
+	change   sync.Mutex // held across the store's commits: people change one after another; ...Locked need it; before mu
+	mu       sync.Mutex // held to change the maps, and to read them without change; never across a commit
 	users    map[string]*User
 	sessions map[string]*session
 	access   map[string]*accessToken
@@ -155,8 +156,8 @@ func (p *People) load(ctx context.Context) error {
 // Bootstrap makes the user admin with a random password when there is no user yet, and writes the password into a file
 // that only the owner of the process may read. It reports whether it did.
 func (p *People) Bootstrap(ctx context.Context, file string) (bool, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.change.Lock()
+	defer p.change.Unlock()
 	if len(p.users) > 0 {
 		return false, nil
 	}
@@ -183,6 +184,8 @@ func (p *People) putUserLocked(ctx context.Context, u *User, also ...store.Op) e
 	if _, err := p.cfg.Store.Commit(ctx, append(also, op)); err != nil {
 		return fmt.Errorf("keep user %s: %w", u.Name, err)
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.users[u.Name] = u
 	return nil
 }
@@ -215,8 +218,8 @@ func (p *People) CreateUser(ctx context.Context, n NewUser) (User, error) {
 	if err := p.hash.do(ctx, func() { hash = p.cfg.Argon2.hash(n.Password) }); err != nil {
 		return User{}, err
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.change.Lock()
+	defer p.change.Unlock()
 	if p.users[n.Name] != nil {
 		return User{}, skerry.Errorf(skerry.CodeConflict, "user %q exists already", n.Name)
 	}
@@ -300,8 +303,8 @@ func (p *People) ChangeUser(ctx context.Context, name string, c UserChange) (Use
 			return User{}, err
 		}
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.change.Lock()
+	defer p.change.Unlock()
 	old := p.users[name]
 	if old == nil {
 		return User{}, noUser(name)
@@ -357,8 +360,8 @@ func lastAdmin(name string) error {
 
 // DeleteUser removes a user with all sessions and access tokens.
 func (p *People) DeleteUser(ctx context.Context, name string) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.change.Lock()
+	defer p.change.Unlock()
 	if p.users[name] == nil {
 		return noUser(name)
 	}
@@ -375,6 +378,8 @@ func (p *People) DeleteUser(ctx context.Context, name string) error {
 		return fmt.Errorf("delete user %s: %w", name, err)
 	}
 	p.forgetSessionsLocked(name, "")
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for id, t := range p.access {
 		if t.User == name {
 			delete(p.access, id)

@@ -56,8 +56,8 @@ func (p *People) CreateAccessToken(ctx context.Context, user string, o AccessTok
 	if o.TTL > 0 {
 		t.Expires = now.Add(o.TTL)
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.change.Lock()
+	defer p.change.Unlock()
 	if p.users[user] == nil {
 		return "", AccessToken{}, noUser(user)
 	}
@@ -80,7 +80,9 @@ func (p *People) CreateAccessToken(ctx context.Context, user string, o AccessTok
 	if _, err := p.cfg.Store.Commit(ctx, []store.Op{op}); err != nil {
 		return "", AccessToken{}, fmt.Errorf("keep access token: %w", err)
 	}
+	p.mu.Lock()
 	p.access[t.ID] = t
+	p.mu.Unlock()
 	return accessPrefix + t.ID + "." + secret, t.AccessToken, nil
 }
 
@@ -108,14 +110,16 @@ func (p *People) AccessTokens(user string) []AccessToken {
 
 // DeleteAccessToken takes a token back, by id or name. An empty user means anybody's, by id.
 func (p *People) DeleteAccessToken(ctx context.Context, user, id string) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.change.Lock()
+	defer p.change.Unlock()
 	for _, t := range p.access {
 		if (user == "" || t.User == user) && (t.ID == id || user != "" && t.Name == id) {
 			if _, err := p.cfg.Store.Commit(ctx, []store.Op{{Key: p.cfg.Prefix + recAccess + t.ID, Delete: true}}); err != nil {
 				return fmt.Errorf("delete access token: %w", err)
 			}
+			p.mu.Lock()
 			delete(p.access, t.ID)
+			p.mu.Unlock()
 			return nil
 		}
 	}

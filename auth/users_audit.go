@@ -75,19 +75,26 @@ func (p *People) Audit(ctx context.Context, r AuditRecord) {
 		drop = append(drop, a.first)
 		a.first++
 	}
-	if now.Sub(a.pruned) > pruneEvery {
+	prune := now.Sub(a.pruned) > pruneEvery
+	if prune {
 		a.pruned = now
-		for a.first < a.last && len(drop) < 1024 {
-			rec, err := p.cfg.Store.Get(ctx, p.cfg.Prefix+auditKey(a.first))
-			var old AuditRecord
-			if err == nil && json.Unmarshal(rec.Value, &old) == nil && now.Sub(old.At) <= l.Age {
-				break
-			}
-			drop = append(drop, a.first)
-			a.first++
-		}
 	}
+	oldest := a.first
 	a.mu.Unlock()
+	for prune && oldest < r.Seq && len(drop) < 1024 {
+		rec, err := p.cfg.Store.Get(ctx, p.cfg.Prefix+auditKey(oldest))
+		var old AuditRecord
+		if err == nil && json.Unmarshal(rec.Value, &old) == nil && now.Sub(old.At) <= l.Age {
+			break
+		}
+		drop = append(drop, oldest)
+		oldest++
+	}
+	if prune {
+		a.mu.Lock()
+		a.first = max(a.first, oldest) // others may have dropped more meanwhile
+		a.mu.Unlock()
+	}
 	if r.At.IsZero() {
 		r.At = now
 	}

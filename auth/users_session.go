@@ -107,8 +107,8 @@ func (p *People) Login(ctx context.Context, user, password, addr string) (Tokens
 	now := p.cfg.Now()
 	secret := randomText(20)
 	s := &session{ID: randomText(10), User: user, Hash: hashSecret(secret), Addr: addr, Created: now, Rotated: now}
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.change.Lock()
+	defer p.change.Unlock()
 	if u := p.users[user]; u == nil || u.Disabled {
 		return Tokens{}, wrongLogin()
 	}
@@ -120,6 +120,8 @@ func (p *People) Login(ctx context.Context, user, password, addr string) (Tokens
 	if _, err := p.cfg.Store.Commit(ctx, append(ops, op)); err != nil {
 		return Tokens{}, fmt.Errorf("begin a session: %w", err)
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for _, op := range ops {
 		delete(p.sessions, strings.TrimPrefix(op.Key, p.cfg.Prefix+recSession))
 	}
@@ -178,8 +180,8 @@ func (p *People) Refresh(ctx context.Context, refresh, addr string) (Tokens, err
 	}
 	now := p.cfg.Now()
 	hash := hashSecret(parts[2])
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.change.Lock()
+	defer p.change.Unlock()
 	s := p.sessions[parts[1]]
 	if s == nil || !s.alive(now) {
 		return Tokens{}, endedSession()
@@ -216,7 +218,9 @@ func (p *People) Refresh(ctx context.Context, refresh, addr string) (Tokens, err
 	if _, err := p.cfg.Store.Commit(ctx, []store.Op{op}); err != nil {
 		return Tokens{}, fmt.Errorf("keep the session: %w", err)
 	}
+	p.mu.Lock()
 	p.sessions[s.ID] = &next
+	p.mu.Unlock()
 	return p.tokens(&next, secret)
 }
 
@@ -225,8 +229,8 @@ func (p *People) Logout(ctx context.Context, who *Principal) error {
 	if who.Session == "" {
 		return skerry.Errorf(skerry.CodeInvalid, "this was not a login").WithHint("an access token ends with `skerry access-token delete`")
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.change.Lock()
+	defer p.change.Unlock()
 	return p.endLocked(ctx, who.User, who.Session)
 }
 
@@ -242,6 +246,8 @@ func (p *People) endOpsLocked(user, keep string) []store.Op {
 }
 
 func (p *People) forgetSessionsLocked(user, keep string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for id, s := range p.sessions {
 		if s.User == user && id != keep {
 			delete(p.sessions, id)
@@ -256,6 +262,8 @@ func (p *People) endLocked(ctx context.Context, user, id string) error {
 	if _, err := p.cfg.Store.Commit(ctx, []store.Op{{Key: p.cfg.Prefix + recSession + id, Delete: true}}); err != nil {
 		return fmt.Errorf("end the session: %w", err)
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	delete(p.sessions, id)
 	return nil
 }
@@ -275,8 +283,8 @@ func (p *People) ChangePassword(ctx context.Context, who *Principal, old, passwo
 	if err := p.hash.do(ctx, func() { hash = p.cfg.Argon2.hash(password) }); err != nil {
 		return err
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.change.Lock()
+	defer p.change.Unlock()
 	u := p.users[who.User]
 	if u == nil {
 		return noUser(who.User)
