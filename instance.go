@@ -16,7 +16,7 @@ type Assignment struct {
 	Restart  uint64            `json:"restart,omitempty" cbor:"9,keyasint,omitempty"` // raised to ask for a restart in place
 	Deadline time.Time         `json:"deadline,omitzero" cbor:"10,keyasint,omitzero"` // convergence: answer before
 	Digest   map[string]string `json:"digest,omitempty" cbor:"11,keyasint,omitempty"` // image reference -> digest, resolved once per revision
-	Excluded []WorkerName      `json:"-" cbor:"-"`
+	Due      time.Time         `json:"due,omitzero" cbor:"12,keyasint,omitzero"`      // a job must be done by then
 }
 
 // AssignmentKey and the other key functions give the keys of items in sets.
@@ -82,6 +82,8 @@ type Observation struct {
 	Have        int    `json:"have,omitempty" cbor:"18,keyasint,omitempty"`
 	Digest      string `json:"digest,omitempty" cbor:"19,keyasint,omitempty"`      // of the main image that runs
 	Unreachable bool   `json:"unreachable,omitempty" cbor:"20,keyasint,omitempty"` // its worker is not in touch
+	// Violated says what of the SLA does not hold and cannot be mended at the site; empty: nothing.
+	Violated string `json:"violated,omitempty" cbor:"21,keyasint,omitempty"`
 }
 
 // Reason says what ruled out how many candidates, by how much at best, and what would help.
@@ -125,6 +127,25 @@ type Decision struct {
 	Considered int         `json:"considered"`
 	Why        []Reason    `json:"why,omitempty"`
 	Top        []Candidate `json:"top,omitempty"` // the best few, and of those ruled out a few examples
+	// What the world outside answered; with these the decision can be made again.
+	Users   []UserPosition `json:"users,omitempty"`
+	Plugins []PluginAnswer `json:"plugins,omitempty"`
+}
+
+// UserPosition is where a user was found to be in the network.
+type UserPosition struct {
+	Coordinate Coordinate `json:"coordinate"`
+	Residual   float64    `json:"residual"`          // root mean square of what trilateration left over, in milliseconds
+	Probes     int        `json:"probes"`            // workers that measured a round trip
+	Unknown    string     `json:"unknown,omitempty"` // why the position is not known; empty: it is
+}
+
+// PluginAnswer is what a plugin said to a query, or why it was skipped.
+type PluginAnswer struct {
+	Plugin  string             `json:"plugin"`
+	Scores  map[string]float64 `json:"scores,omitempty"` // by candidate; higher is better
+	Out     map[string]string  `json:"out,omitempty"`    // candidates ruled out, and why
+	Skipped string             `json:"skipped,omitempty"`
 }
 
 // Instance is an instance as the API shows it at a tier. At the root Worker, Address and host names are empty.

@@ -160,12 +160,28 @@ type QoS struct {
 	TxBytes    int64    `json:"txBytes,omitempty" cbor:"6,keyasint,omitempty"`
 	ReadBytes  int64    `json:"readBytes,omitempty" cbor:"7,keyasint,omitempty"`
 	WriteBytes int64    `json:"writeBytes,omitempty" cbor:"8,keyasint,omitempty"`
+	Waiting    float64  `json:"waiting,omitempty" cbor:"9,keyasint,omitempty"`  // share of time in which it could run and had no processor, 0 to 1
+	Disk       float64  `json:"disk,omitempty" cbor:"10,keyasint,omitempty"`    // share of the disk's time that it takes, 0 to 1
+	Network    float64  `json:"network,omitempty" cbor:"11,keyasint,omitempty"` // share of the machine's bandwidth that it takes, 0 to 1
+	ProbeMs    float64  `json:"probeMs,omitempty" cbor:"13,keyasint,omitempty"` // mean time of its readiness probes, in milliseconds
+	// Links holds the round trip, in milliseconds, to the nearest endpoint of each service that it is linked to with a limit.
+	Links map[string]float64 `json:"links,omitempty" cbor:"12,keyasint,omitempty"`
 }
 
-// Add folds two: amounts are summed, the throttled share is the larger.
+// Add folds two: amounts are summed; of shares of time and of round trips the larger counts.
 func (q QoS) Add(o QoS) QoS {
-	return QoS{q.CPU + o.CPU, q.Memory + o.Memory, max(q.Throttled, o.Throttled), q.OOMKills + o.OOMKills,
-		q.RxBytes + o.RxBytes, q.TxBytes + o.TxBytes, q.ReadBytes + o.ReadBytes, q.WriteBytes + o.WriteBytes}
+	sum := QoS{CPU: q.CPU + o.CPU, Memory: q.Memory + o.Memory, Throttled: max(q.Throttled, o.Throttled), OOMKills: q.OOMKills + o.OOMKills,
+		RxBytes: q.RxBytes + o.RxBytes, TxBytes: q.TxBytes + o.TxBytes, ReadBytes: q.ReadBytes + o.ReadBytes, WriteBytes: q.WriteBytes + o.WriteBytes,
+		Waiting: max(q.Waiting, o.Waiting), ProbeMs: max(q.ProbeMs, o.ProbeMs), Disk: q.Disk + o.Disk, Network: q.Network + o.Network}
+	for _, links := range []map[string]float64{q.Links, o.Links} {
+		for k, ms := range links {
+			if sum.Links == nil {
+				sum.Links = map[string]float64{}
+			}
+			sum.Links[k] = max(sum.Links[k], ms)
+		}
+	}
+	return sum
 }
 
 // RuntimeReport is the verdict of a runtime's self-test on one worker.
@@ -212,6 +228,16 @@ type WorkerReport struct {
 	Refusing string `json:"refusing,omitempty" cbor:"5,keyasint,omitempty"`
 	// Coordinate is nil until a few round trips were measured.
 	Coordinate *Coordinate `json:"coordinate,omitempty" cbor:"6,keyasint,omitempty"`
+	// Pressure is nil where the kernel does not tell.
+	Pressure *Pressure `json:"pressure,omitempty" cbor:"7,keyasint,omitempty"`
+}
+
+// Pressure is the share of time, 0 to 1, in which something on the machine waited for a resource (the kernel's pressure
+// stall information, "some" over ten seconds).
+type Pressure struct {
+	CPU    float64 `json:"cpu" cbor:"1,keyasint,omitempty"`
+	Memory float64 `json:"memory" cbor:"2,keyasint,omitempty"`
+	IO     float64 `json:"io" cbor:"3,keyasint,omitempty"`
 }
 
 // PassedRuntimes lists the names of the runtimes that passed their self-test.

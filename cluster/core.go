@@ -53,6 +53,9 @@ type Core struct {
 	linked   map[skerry.AppKey]bool // applications whose endpoints must be worked out again
 	seq      uint64
 	rounds   uint64
+	plugins  map[string]Plugin
+	moving   map[skerry.InstanceID]bool // placements with a successor
+	services map[skerry.ServiceKey]*learned
 	grew     bool // capacity may have appeared: try what waits
 
 	reportAt  time.Time
@@ -69,7 +72,9 @@ type worker struct {
 	reportAt time.Time
 	lost     bool
 	reserved skerry.Resources
-	ports    map[string]int // taken host ports, counted
+	ports    map[string]int                         // taken host ports, counted
+	leaving  map[skerry.InstanceID]skerry.Resources // held by instances that were told to end
+	loads    skerry.Contention                      // of what runs there, summed
 }
 
 // placement is an instance that the site holds.
@@ -88,7 +93,13 @@ type placement struct {
 	Created  time.Time          `json:"created"`
 	Timeline []skerry.Step      `json:"timeline,omitempty"`
 	Decision *skerry.Decision   `json:"decision,omitempty"`
+	Next     *successor         `json:"next,omitempty"` // the copy that is to take over
 	qos      *skerry.QoS
+	users    []skerry.UserPosition // where its users are in the network
+	usersAt  time.Time
+	ask      *ask      // what it waits for
+	room     time.Time // others are making room for it, until then
+	sla      slaState
 }
 
 // group is a perWorker assignment with one placement on each worker that fits.
@@ -122,7 +133,7 @@ func New(opt Options) *Core {
 	return &Core{opt: opt, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
 		Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), Up: fleet.NewParent(life, opt.Sets),
 		workers: map[string]*worker{}, site: sched.NewSite(), places: map[skerry.InstanceID]*placement{}, groups: map[skerry.InstanceID]*group{},
-		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, waiting: map[skerry.InstanceID]bool{}, removing: map[skerry.InstanceID]bool{}, linked: map[skerry.AppKey]bool{}}
+		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, moving: map[skerry.InstanceID]bool{}, services: map[skerry.ServiceKey]*learned{}, waiting: map[skerry.InstanceID]bool{}, removing: map[skerry.InstanceID]bool{}, linked: map[skerry.AppKey]bool{}}
 }
 
 // Load takes one record of the store.
@@ -176,6 +187,10 @@ func (c *Core) Start(now time.Time) skerry.Effects {
 	}
 	for _, p := range c.places {
 		c.reserve(p, 1)
+		if p.Next != nil {
+			c.moving[p.A.ID] = true
+			c.reserveOn(p.Next.Worker, p, 1)
+		}
 		c.linked[p.A.Service.App] = true
 		if p.Worker == "" && !p.Removing {
 			c.waiting[p.A.ID] = true
@@ -277,6 +292,12 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 		c.holdWorker(now, m, &fx)
 	case apps.DeleteInstance:
 		c.deleteInstance(now, m, &fx)
+	case Measured:
+		c.measured(now, m)
+	case Scored:
+		c.scored(m)
+	case SetPlugins:
+		c.setPlugins(m)
 	default:
 		if err := c.rootOwns(msg); err != nil {
 			fx.Err = err
@@ -347,6 +368,7 @@ func (c *Core) Tick(now time.Time) skerry.Effects {
 			c.loseWorker(now, w, &fx)
 		}
 	}
+	c.expire(now, &fx)
 	c.settle(now, &fx, nil)
 	return fx
 }
@@ -361,6 +383,7 @@ func (c *Core) NextWake() time.Time {
 	}
 	consider(c.Kids.Due())
 	consider(c.Up.Due())
+	consider(c.nextExpiry())
 	for name, w := range c.workers {
 		if k := c.Kids.Get(name); !w.lost && k != nil && !k.Connected {
 			consider(k.Since.Add(c.opt.LostAfter))

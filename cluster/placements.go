@@ -69,6 +69,7 @@ func (c *Core) accept(now time.Time, a skerry.Assignment, origin string, fx *ske
 	p := c.places[a.ID]
 	if p == nil || p.A.Fence.RootEpoch < a.Fence.RootEpoch {
 		if p != nil {
+			c.abandon(p)
 			c.letGo(p)
 			c.reserve(p, -1)
 			c.dropQuietly(p, fx)
@@ -100,6 +101,7 @@ func (c *Core) accept(now time.Time, a skerry.Assignment, origin string, fx *ske
 	c.changed(now, p, fx)
 	if p.Worker != "" {
 		c.send(p)
+		c.sendNext(p)
 	}
 }
 
@@ -169,6 +171,7 @@ func (c *Core) remove(now time.Time, p *placement, fx *skerry.Effects) {
 		return
 	}
 	delete(c.waiting, p.A.ID)
+	c.abandon(p)
 	w := c.workers[p.Worker]
 	if p.Worker == "" || w == nil || w.lost {
 		c.letGo(p)
@@ -205,6 +208,7 @@ func (c *Core) ownerGone(now time.Time, id skerry.InstanceID, fx *skerry.Effects
 
 // gone handles a worker that no longer has an instance.
 func (c *Core) gone(now time.Time, worker string, id skerry.InstanceID, fx *skerry.Effects) {
+	c.left(worker, id)
 	p := c.places[id]
 	if p == nil || p.Worker != worker {
 		return
@@ -228,6 +232,10 @@ func (c *Core) observe(now time.Time, worker string, o skerry.Observation, fx *s
 		c.stranger(now, worker, o.ID, fx)
 		return
 	}
+	if p.Next != nil && p.Next.Worker == worker {
+		c.observeNext(now, p, o, fx)
+		return
+	}
 	if p.Worker != worker {
 		c.Kids.Delete(worker, skerry.AssignmentKey(o.ID)) // an old copy: end it
 		return
@@ -244,11 +252,7 @@ func (c *Core) observe(now time.Time, worker string, o skerry.Observation, fx *s
 	} else {
 		p.Obs = o
 	}
-	for i := range p.Obs.Ports {
-		if w := c.workers[worker]; w.Facts != nil && p.Obs.Ports[i].HostPort > 0 {
-			p.Obs.Ports[i].Address = fmt.Sprintf("%s:%d", w.Facts.Address, p.Obs.Ports[i].HostPort)
-		}
-	}
+	c.addressPorts(p)
 	if wasReady != o.Ready || ended {
 		c.linked[p.A.Service.App] = true
 	}
@@ -263,6 +267,16 @@ func (c *Core) observe(now time.Time, worker string, o skerry.Observation, fx *s
 	c.changed(now, p, fx)
 }
 
+// addressPorts completes the ports of an instance with the address of its worker.
+func (c *Core) addressPorts(p *placement) {
+	w := c.workers[p.Worker]
+	for i := range p.Obs.Ports {
+		if b := &p.Obs.Ports[i]; w != nil && w.Facts != nil && b.HostPort > 0 {
+			b.Address = fmt.Sprintf("%s:%d", w.Facts.Address, b.HostPort)
+		}
+	}
+}
+
 // stranger is an instance that a worker runs and this store does not know: it was restored from an older backup. It is
 // left alone until its owner names it or an operator ends it.
 func (c *Core) stranger(now time.Time, worker string, id skerry.InstanceID, fx *skerry.Effects) {
@@ -275,7 +289,7 @@ func (c *Core) stranger(now time.Time, worker string, id skerry.InstanceID, fx *
 }
 
 func (c *Core) othersFit(p *placement) bool {
-	policy, why := c.policy(&p.A.Spec)
+	policy, _, why := c.policy(&p.A.Spec)
 	if why != nil {
 		return false
 	}
@@ -286,7 +300,9 @@ func (c *Core) othersFit(p *placement) bool {
 
 // move takes an instance from its worker and lets it wait for another. avoid keeps it from the same one in this round.
 func (c *Core) move(now time.Time, p *placement, why string, avoid bool, fx *skerry.Effects) {
+	c.abandon(p)
 	c.letGo(p)
+	c.leave(p, p.Worker)
 	c.reserve(p, -1)
 	if avoid && p.Worker != "" {
 		p.Avoid = append(p.Avoid, p.Worker)
@@ -303,10 +319,17 @@ func (c *Core) move(now time.Time, p *placement, why string, avoid bool, fx *ske
 
 // reserve adds a placement's needs to its worker (sign 1) or takes them off (-1). Ended instances hold nothing.
 func (c *Core) reserve(p *placement, sign int) {
-	w := c.workers[p.Worker]
-	if w == nil || p.ended() {
+	if !p.ended() {
+		c.reserveOn(p.Worker, p, sign)
+	}
+}
+
+func (c *Core) reserveOn(worker string, p *placement, sign int) {
+	w := c.workers[worker]
+	if w == nil {
 		return
 	}
+	c.load(w, p, sign)
 	need := p.A.Spec.Need()
 	if sign > 0 {
 		w.reserved = w.reserved.Add(need)

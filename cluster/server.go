@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -28,6 +27,7 @@ type ServerOptions struct {
 	Images    tier.Registry // on a miss it asks the root, then the registry named
 	Admission Admission
 	Policies  map[string]sched.Policy
+	Plugins   PluginHost // nil: none
 	Journal   journal.Limits
 	LostAfter time.Duration
 	CertLife  time.Duration
@@ -51,8 +51,9 @@ type RootLink struct {
 // Server is a cluster orchestrator with goroutines, store and links. It implements api.Backend.
 type Server struct {
 	*tier.Hub
-	opt ServerOptions
-	up  atomic.Pointer[tier.Up]
+	opt     ServerOptions
+	up      atomic.Pointer[tier.Up]
+	answers atomic.Pointer[answerer] // of this life
 }
 
 // NewServer opens what the cluster keeps; Run starts it.
@@ -97,6 +98,9 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 		}
 		parts = append(parts, func() error { return up.Run(ctx) })
 	}
+	answers := newAnswerer(ctx, s, l)
+	s.answers.Store(answers)
+	defer answers.wg.Wait()
 	done := make(chan error, len(parts))
 	for _, run := range parts {
 		go func() { done <- run() }()
@@ -179,4 +183,9 @@ func (h *host) Announce(events []skerry.Event, changed []skerry.Change) {
 	h.Journal().Announce(events, changed)
 }
 
-func (h *host) Act(action any) { panic(fmt.Sprintf("a cluster has no action %T", action)) }
+// Act finds out what the core asks; between two lives nobody does, and the question's deadline passes.
+func (h *host) Act(action any) {
+	if a := h.answers.Load(); a != nil {
+		a.act(action)
+	}
+}

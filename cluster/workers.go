@@ -78,6 +78,13 @@ func (c *Core) childFrame(now time.Time, m ChildFrame, fx *skerry.Effects) {
 	if d.Report != nil && d.Report.Kind == skerry.ReportWorker {
 		c.workerReport(now, m.Name, d.Report.Payload, fx)
 	}
+	if w := c.workers[m.Name]; d.Settled && w != nil && len(w.leaving) > 0 && child.Settled() {
+		for _, id := range sortedIDs(w.leaving) {
+			if _, orphaned, has := child.Observed.Get(skerry.AssignmentKey(id)); !has || orphaned {
+				c.left(m.Name, id)
+			}
+		}
+	}
 	if d.Settled && len(c.removing) > 0 && child.Settled() {
 		for _, id := range sortedIDs(c.removing) {
 			key := skerry.AssignmentKey(id)
@@ -110,11 +117,14 @@ func (c *Core) workerReport(now time.Time, name string, payload []byte, fx *sker
 		if p := c.places[id]; p != nil && p.Worker == name {
 			use := q
 			p.qos = &use
+			c.learn(p, &use)
+			c.judge(now, p, fx)
 			if i := c.Apps.Instance(id); i != nil {
 				i.QoS = &use
 			}
 		}
 	}
+	c.reload(w, r.Instances)
 	if facts == nil || reflect.DeepEqual(facts, w.Facts) {
 		return
 	}
@@ -150,8 +160,18 @@ func (c *Core) loseWorker(now time.Time, w *worker, fx *skerry.Effects) {
 	c.seeWorker(w)
 	c.reportDue = true
 	c.siteEvent(fx, now, skerry.EventWarning, "WorkerLost", "worker "+w.Name+" has been out of touch for "+c.opt.LostAfter.String()+"; its instances get a new place", w.Name)
+	w.leaving = nil
+	c.seeWorker(w)
+	for _, id := range sortedIDs(c.places) {
+		if p := c.places[id]; p.Next != nil && p.Next.Worker == w.Name {
+			c.abandon(p)
+			c.changed(now, p, fx)
+		}
+	}
 	for _, p := range c.on(w.Name) {
 		switch {
+		case p.Next != nil:
+			c.takeOver(now, p, "worker "+w.Name+" is out of touch", fx)
 		case p.Removing:
 			c.drop(now, p, fx)
 		case p.Group != "":
@@ -217,5 +237,9 @@ func (w *worker) available() skerry.Resources {
 	if w.Facts == nil {
 		return skerry.Resources{}
 	}
-	return w.Facts.Capacity.Sub(w.reserved)
+	left := w.Facts.Capacity.Sub(w.reserved)
+	for _, need := range w.leaving {
+		left = left.Sub(need)
+	}
+	return left
 }

@@ -121,6 +121,22 @@ func (q *Query) firstFailing(n int) Check {
 	return nil
 }
 
+// Fails gives the first rule of a policy that a worker fails, or nil. Rules about who may take something new play no part.
+func (s *Site) Fails(p Policy, r *Request, worker string) *skerry.Reason {
+	s.refresh()
+	n := s.find(worker)
+	if n < 0 {
+		return nil
+	}
+	for _, c := range s.query(time.Time{}, p, r).checks {
+		if fails(c, n) {
+			out := c.Reason(n)
+			return &out
+		}
+	}
+	return nil
+}
+
 // Explain tells, for each class of workers, how many fit, what ruled the others out, and what change would make one fit.
 // Workers are counted under every rule that they fail.
 func (s *Site) Explain(now time.Time, p Policy, r *Request) []skerry.ClassVerdict {

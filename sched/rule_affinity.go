@@ -13,6 +13,8 @@ type Affinity struct{}
 
 func (Affinity) Name() string { return "affinity" }
 
+func (Affinity) Lasting() bool { return false }
+
 func (Affinity) For(q *Query) Check {
 	c := &affinity{s: q.Site}
 	for _, a := range q.Spec.Placement.Affinity {

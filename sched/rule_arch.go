@@ -13,6 +13,8 @@ type Architecture struct{}
 
 func (Architecture) Name() string { return "architecture" }
 
+func (Architecture) Lasting() bool { return false }
+
 func (Architecture) For(q *Query) Check {
 	arch := q.Spec.Placement.Arch
 	if len(arch) == 0 {

@@ -11,6 +11,8 @@ type Area struct{}
 
 func (Area) Name() string { return "area" }
 
+func (Area) Lasting() bool { return true }
+
 func (Area) For(q *Query) Check {
 	area := q.Spec.Placement.Area
 	if area == "" {

@@ -13,6 +13,8 @@ type Capacity struct{}
 
 func (Capacity) Name() string { return "capacity" }
 
+func (Capacity) Lasting() bool { return false }
+
 func (Capacity) For(q *Query) Check {
 	c := &capacity{s: q.Site}
 	for i, v := range q.Need.Vector() {

@@ -12,6 +12,8 @@ type Devices struct{}
 
 func (Devices) Name() string { return "devices" }
 
+func (Devices) Lasting() bool { return false }
+
 func (Devices) For(q *Query) Check {
 	need := q.Spec.Placement.Devices
 	if len(need) == 0 {

@@ -14,6 +14,8 @@ type Distance struct{}
 
 func (Distance) Name() string { return "distance" }
 
+func (Distance) Lasting() bool { return true }
+
 func (Distance) For(q *Query) Check {
 	p := &q.Spec.Placement
 	if p.Location == nil || p.MaxDistance == 0 {

@@ -15,6 +15,8 @@ type Labels struct{}
 
 func (Labels) Name() string { return "labels" }
 
+func (Labels) Lasting() bool { return false }
+
 func (Labels) For(q *Query) Check {
 	if len(q.Spec.Placement.Labels) == 0 {
 		return nil

@@ -16,6 +16,8 @@ type Links struct{}
 
 func (Links) Name() string { return "links" }
 
+func (Links) Lasting() bool { return true }
+
 func (Links) For(q *Query) Check {
 	c := &links{s: q.Site}
 	for _, l := range q.Spec.Links {

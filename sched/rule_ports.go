@@ -12,6 +12,8 @@ type HostPorts struct{}
 
 func (HostPorts) Name() string { return "host-ports" }
 
+func (HostPorts) Lasting() bool { return false }
+
 func (HostPorts) For(q *Query) Check {
 	c := &hostPorts{s: q.Site}
 	for _, p := range q.Spec.Ports {

@@ -11,6 +11,8 @@ type Taints struct{}
 
 func (Taints) Name() string { return "taints" }
 
+func (Taints) Lasting() bool { return false }
+
 func (Taints) For(q *Query) Check {
 	bad := func(k *kind) string {
 		for _, t := range k.taints {

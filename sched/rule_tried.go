@@ -7,6 +7,8 @@ type NotTried struct{}
 
 func (NotTried) Name() string { return "not-tried" }
 
+func (NotTried) Lasting() bool { return false }
+
 func (NotTried) For(q *Query) Check {
 	c := slotCheck{what: "tried", reason: func(int) skerry.Reason {
 		return skerry.Reason{What: "tried", Text: "it was tried just now and failed"}

@@ -14,6 +14,8 @@ type Users struct{}
 
 func (Users) Name() string { return "users" }
 
+func (Users) Lasting() bool { return true }
+
 func (Users) For(q *Query) Check {
 	p := &q.Spec.Placement
 	c := &users{s: q.Site}

@@ -12,6 +12,8 @@ type Virtualization struct{}
 
 func (Virtualization) Name() string { return "virtualization" }
 
+func (Virtualization) Lasting() bool { return false }
+
 func (Virtualization) For(q *Query) Check {
 	need := NeedsRuntime(q.Spec)
 	return byKind(q, "runtime", func(k *kind) bool { return slices.Contains(k.class.Runtimes, need) },

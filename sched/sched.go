@@ -23,7 +23,7 @@ type Request struct {
 	// Peers are the placed instances of the same application, this one left out.
 	Peers []Peer
 	// Users holds, for each user of the placement, where it is in the network; nil until that was measured.
-	Users []UserPosition
+	Users []skerry.UserPosition
 	// Contention is what the service does to its neighbours and they to it, stated or learned.
 	Contention skerry.Contention
 	// Whole is what all instances of the application that have no place need together; the root looks at it.
@@ -38,20 +38,13 @@ type Peer struct {
 	Links   []skerry.Link
 }
 
-// UserPosition is where a user was found to be in the network.
-type UserPosition struct {
-	Coordinate skerry.Coordinate `json:"coordinate"`
-	Residual   float64           `json:"residual"` // root mean square of what trilateration left over, in milliseconds
-	Probes     int               `json:"probes"`   // workers that measured a round trip
-	// Unknown says why the position is not known; empty: it is.
-	Unknown string `json:"unknown,omitempty"`
-}
-
 // Rule is one condition of a policy.
 type Rule interface {
 	Name() string
 	// For prepares the rule for a query, or gives nil where it does not concern it.
 	For(q *Query) Check
+	// Lasting reports whether the rule holds for as long as an instance runs; the others only guide where it starts.
+	Lasting() bool
 }
 
 // Check is a rule prepared for one query.

@@ -159,6 +159,20 @@ func (s *Site) SetReport(name string, c *skerry.Coordinate, at time.Time) {
 	}
 }
 
+// SetLoad changes what runs on a worker does to its neighbours, and suffers from them, in all.
+func (s *Site) SetLoad(name string, load skerry.Contention) {
+	n := s.find(name)
+	if n < 0 || s.more[n] == nil && load == (skerry.Contention{}) {
+		return
+	}
+	own := extra{}
+	if s.more[n] != nil {
+		own = *s.more[n]
+	}
+	own.load, own.suffers = load.Intensity.Vector(), load.Sensitivity.Vector()
+	s.more[n] = &own
+}
+
 func (s *Site) setCoordinate(n int, c *skerry.Coordinate) {
 	s.net[n] = [4]float32{3: noHeight}
 	if c != nil && c.Valid() {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/worker"
 )
 
@@ -19,6 +20,12 @@ func (w *World) act(n *Node, action any) {
 		})
 	}
 	switch a := action.(type) {
+	case cluster.Measure:
+		later(10*time.Millisecond, func() { w.Do(n, cluster.Measured{ID: a.ID, Round: a.Round, RTT: w.measure(a)}) })
+	case cluster.Score:
+		if w.Machine.Plugins != nil {
+			later(10*time.Millisecond, func() { w.Do(n, cluster.Scored{ID: a.ID, Round: a.Round, Answers: w.Machine.Plugins(a)}) })
+		}
 	case worker.Prepare:
 		later(w.Machine.Prepare, func() {
 			p := worker.Prepared{ID: a.A.ID, Fence: a.A.Fence, Runtime: "oci", Address: "172.31.0.2"}
@@ -66,6 +73,22 @@ func (w *World) act(n *Node, action any) {
 	case worker.Cancel:
 		later(0, func() {}) // the Prepare answers by itself
 	}
+}
+
+// measure answers for the workers of a site as the test says.
+func (w *World) measure(q cluster.Measure) []map[string]float64 {
+	out := make([]map[string]float64, len(q.Targets))
+	for i, t := range q.Targets {
+		out[i] = map[string]float64{}
+		for _, name := range q.Workers {
+			if w.Machine.RTT != nil {
+				if ms := w.Machine.RTT(name, t); ms > 0 {
+					out[i][name] = ms
+				}
+			}
+		}
+	}
+	return out
 }
 
 // probe tries again and again until the probes of the instance are replaced or end.

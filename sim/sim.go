@@ -52,6 +52,10 @@ type Machine struct {
 	Probe func(a *skerry.Assignment, kind worker.ProbeKind, attempt int) bool
 	// Started, if not nil, is told of every start of a container.
 	Started func(a *skerry.Assignment, name string, attempt int)
+	// RTT, if not nil, gives the round trip from a worker to a user in milliseconds; 0 is no answer.
+	RTT func(worker, target string) float64
+	// Plugins, if not nil, answers for the sites' plugins; else nobody does.
+	Plugins func(q cluster.Score) []skerry.PluginAnswer
 }
 
 // core is what the three cores have in common.

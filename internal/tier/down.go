@@ -180,6 +180,9 @@ func (d *Down) transport(name string) *http.Transport {
 	return t
 }
 
+// RoundTripper carries requests of this tier's own to a child.
+func (d *Down) RoundTripper(name string) http.RoundTripper { return d.transport(name) }
+
 // Proxy passes a request on to a child under another path. Upgrades (exec, port-forward) pass through.
 func (d *Down) Proxy(w http.ResponseWriter, r *http.Request, name, path string) {
 	p := &httputil.ReverseProxy{

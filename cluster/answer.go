@@ -1,0 +1,138 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"sync"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/loop"
+	"skerry.dev/skerry/sched"
+)
+
+// PluginHost runs the site's scheduling plugins.
+type PluginHost interface {
+	// List gives the plugins that work now.
+	List() []Plugin
+	// Ask asks the plugins named, in bounded time. It gives one answer each, in that order.
+	Ask(ctx context.Context, names []string, q sched.PluginQuery) []skerry.PluginAnswer
+	// Watch calls changed, from one goroutine, at the start and whenever List changes, until ctx ends.
+	Watch(ctx context.Context, changed func())
+}
+
+// answerer finds out, beside the loop of one life, what the core asks of the world outside.
+type answerer struct {
+	s    *Server
+	ctx  context.Context // of the life
+	loop *loop.Loop
+	busy chan struct{} // bounds the questions under way
+	wg   sync.WaitGroup
+}
+
+// questionsAtOnce bounds the questions under way; the others wait, and may find their deadline past.
+const questionsAtOnce = 32
+
+func newAnswerer(ctx context.Context, s *Server, l *loop.Loop) *answerer {
+	a := &answerer{s: s, ctx: ctx, loop: l, busy: make(chan struct{}, questionsAtOnce)}
+	if h := s.opt.Plugins; h != nil {
+		a.wg.Add(1)
+		go func() {
+			defer a.wg.Done()
+			h.Watch(ctx, func() { l.Post(SetPlugins{List: h.List()}) })
+		}()
+	}
+	return a
+}
+
+// begin answers one question in a goroutine of its own.
+func (a *answerer) begin(answer func(ctx context.Context) any) {
+	a.wg.Add(1)
+	go func() {
+		defer a.wg.Done()
+		select {
+		case a.busy <- struct{}{}:
+		case <-a.ctx.Done():
+			return
+		}
+		defer func() { <-a.busy }()
+		a.loop.Post(answer(a.ctx))
+	}()
+}
+
+func (a *answerer) act(action any) {
+	switch q := action.(type) {
+	case Measure:
+		a.begin(func(ctx context.Context) any { return a.measure(ctx, q) })
+	case Score:
+		a.begin(func(ctx context.Context) any {
+			ctx, cancel := context.WithTimeout(ctx, sched.PluginDeadline)
+			defer cancel()
+			return Scored{ID: q.ID, Round: q.Round, Answers: a.s.opt.Plugins.Ask(ctx, q.Plugins, q.Query)}
+		})
+	default:
+		panic(fmt.Sprintf("a cluster has no action %T", action))
+	}
+}
+
+// measure has every worker measure every target at the same time.
+func (a *answerer) measure(ctx context.Context, q Measure) Measured {
+	ctx, cancel := context.WithTimeout(ctx, measureTime)
+	defer cancel()
+	out := Measured{ID: q.ID, Round: q.Round, RTT: make([]map[string]float64, len(q.Targets))}
+	for i := range out.RTT {
+		out.RTT[i] = map[string]float64{}
+	}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for _, w := range q.Workers {
+		wg.Go(func() {
+			m, err := a.ask(ctx, w, q.Targets)
+			if err != nil {
+				a.s.opt.Log.Debug("measure", "worker", w, "err", err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for i, ms := range m {
+				if i < len(q.Targets) && ms > 0 {
+					out.RTT[i][w] = ms
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return out
+}
+
+// ask has one worker measure the round trips to the targets, in milliseconds; 0 stands for no answer.
+func (a *answerer) ask(ctx context.Context, worker string, targets []string) ([]float64, error) {
+	down := a.s.Down()
+	if down == nil {
+		return nil, skerry.Errorf(skerry.CodeUnavailable, "the role is starting")
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://child/measure?"+url.Values{"target": targets}.Encode(), nil)
+	if err != nil {
+		return nil, err
+	}
+	res, err := down.RoundTripper(worker).RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(res.Body, 64<<10))
+	if err != nil {
+		return nil, err
+	}
+	if res.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("worker %s answers %s", worker, res.Status)
+	}
+	var ms []float64
+	if err := json.Unmarshal(body, &ms); err != nil {
+		return nil, fmt.Errorf("worker %s: %w", worker, err)
+	}
+	return ms, nil
+}

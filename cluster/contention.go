@@ -1,0 +1,117 @@
+package cluster
+
+import (
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/sched"
+)
+
+// learned is what a service was seen to do to its neighbours and to suffer from them, over all its instances here.
+type learned struct {
+	intensity [skerry.NumShares]float64
+	seen      int
+	base      float64 // shortest probe, in milliseconds: what it takes alone
+	scale     float64 // observed over predicted slow-down; 0: not yet known
+}
+
+// learnRate is the weight of a new observation.
+const learnRate = 0.1
+
+// learn folds what an instance uses into what is known of its service: processor, disk and network as shares of the
+// machine's. What counters do not show (cache and memory bandwidth) must be stated or measured. The time that its probe
+// takes corrects the predicted slow-down.
+func (c *Core) learn(p *placement, q *skerry.QoS) {
+	w := c.workers[p.Worker]
+	if w == nil || w.Facts == nil || w.Facts.Capacity.CPU <= 0 {
+		return
+	}
+	l := c.services[p.A.Service]
+	if l == nil {
+		l = &learned{}
+		c.services[p.A.Service] = l
+	}
+	now := [skerry.NumShares]float64{0: min(1, float64(q.CPU)/float64(w.Facts.Capacity.CPU)), 3: min(1, q.Disk), 4: min(1, q.Network)}
+	rate := max(learnRate, 1/float64(l.seen+1))
+	l.seen++
+	for i, v := range now {
+		l.intensity[i] += (v - l.intensity[i]) * rate
+	}
+	if q.ProbeMs <= 0 {
+		return
+	}
+	if l.base == 0 || q.ProbeMs < l.base {
+		l.base = q.ProbeMs
+	}
+	own := c.contentionOf(p)
+	others := minus(w.loads, own)
+	predicted := sched.Slowdown(skerry.Contention{Sensitivity: own.Sensitivity}, others)
+	if predicted < 0.05 {
+		return // alone, or nearly so: nothing to compare
+	}
+	ratio := max(0.1, min(10, (q.ProbeMs/l.base-1)/predicted))
+	if l.scale == 0 {
+		l.scale = 1
+	}
+	l.scale += (ratio - l.scale) * learnRate
+}
+
+// contentionOf gives what a service states, or what was learned of it; who takes a resource is taken to suffer from its
+// lack.
+func (c *Core) contentionOf(p *placement) skerry.Contention {
+	var k skerry.Contention
+	l := c.services[p.A.Service]
+	switch stated := p.A.Spec.Placement.Contention; {
+	case stated != nil:
+		k = *stated
+	case l != nil:
+		s := skerry.SharesOf(l.intensity)
+		k = skerry.Contention{Intensity: s, Sensitivity: s}
+	}
+	if l != nil && l.scale > 0 {
+		v := k.Sensitivity.Vector()
+		for i := range v {
+			v[i] *= l.scale
+		}
+		k.Sensitivity = skerry.SharesOf(v)
+	}
+	return k
+}
+
+// load adds what a placement does to its neighbours to its worker, or takes it off; the worker's next report sets the
+// sum right.
+func (c *Core) load(w *worker, p *placement, sign int) {
+	if k := c.contentionOf(p); sign > 0 {
+		w.loads = plus(w.loads, k)
+	} else {
+		w.loads = minus(w.loads, k)
+	}
+	c.site.SetLoad(w.Name, w.loads)
+}
+
+// reload sums anew what runs on a worker.
+func (c *Core) reload(w *worker, instances map[skerry.InstanceID]skerry.QoS) {
+	var sum skerry.Contention
+	for _, id := range sortedIDs(instances) {
+		if p := c.places[id]; p != nil && (p.Worker == w.Name || p.Next != nil && p.Next.Worker == w.Name) {
+			sum = plus(sum, c.contentionOf(p))
+		}
+	}
+	if sum != w.loads {
+		w.loads = sum
+		c.site.SetLoad(w.Name, sum)
+	}
+}
+
+func plus(a, b skerry.Contention) skerry.Contention { return sumOf(a, b, 1) }
+
+func minus(a, b skerry.Contention) skerry.Contention { return sumOf(a, b, -1) }
+
+func sumOf(a, b skerry.Contention, sign float64) skerry.Contention {
+	f := func(x, y skerry.Shares) skerry.Shares {
+		v, o := x.Vector(), y.Vector()
+		for i := range v {
+			v[i] = max(0, v[i]+sign*o[i])
+		}
+		return skerry.SharesOf(v)
+	}
+	return skerry.Contention{Intensity: f(a.Intensity, b.Intensity), Sensitivity: f(a.Sensitivity, b.Sensitivity)}
+}

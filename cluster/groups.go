@@ -1,0 +1,149 @@
+package cluster
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// acceptGroup takes a perWorker assignment.
+func (c *Core) acceptGroup(now time.Time, a skerry.Assignment, origin string, fx *skerry.Effects) {
+	g := c.groups[a.ID]
+	if g != nil && g.Removing {
+		return
+	}
+	if g != nil && g.A.Gen == a.Gen && g.A.Restart == a.Restart && g.A.Fence.RootEpoch == a.Fence.RootEpoch {
+		return
+	}
+	if g == nil {
+		g = &group{Origin: origin, Created: now}
+		c.groups[a.ID] = g
+	}
+	g.A = a
+	fx.Put(prefixGroup+string(a.ID), mustJSON(g))
+	for _, p := range c.copies(a.ID) {
+		fence := p.A.Fence
+		p.A.Gen, p.A.Restart = a.Gen, a.Restart
+		p.A.Fence = fence
+		p.A.Fence.RootEpoch = a.Fence.RootEpoch
+		if p.Worker != "" {
+			p.Obs.Fence = p.A.Fence
+			c.send(p)
+		}
+	}
+	c.grew = true
+	c.tellGroup(now, g, fx)
+}
+
+// copies lists the placements of a group, by id.
+func (c *Core) copies(id skerry.InstanceID) []*placement {
+	g := c.groups[id]
+	if g == nil {
+		return nil
+	}
+	var out []*placement
+	for _, pid := range sortedIDs(c.byApp[g.A.Service.App]) {
+		if p := c.places[pid]; p.Group == id {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// expandGroups gives every worker that fits its copy, and ends copies on workers that are no longer there.
+func (c *Core) expandGroups(now time.Time, fx *skerry.Effects) {
+	for _, id := range sortedIDs(c.groups) {
+		g := c.groups[id]
+		if g.Removing {
+			continue
+		}
+		if why := c.opt.Admission.Check(&g.A); why != nil {
+			o := skerry.Observation{ID: id, Gen: g.A.Gen, Fence: g.A.Fence, State: skerry.ClusterScheduled, Reason: why.Text, Why: []skerry.Reason{*why}}
+			c.tellGroupAs(now, g, o, fx)
+			continue
+		}
+		have := map[string]bool{}
+		for _, p := range c.copies(id) {
+			have[p.Pinned] = true
+			if c.workers[p.Pinned] == nil {
+				c.remove(now, p, fx)
+			}
+		}
+		policy, _, why := c.policy(&g.A.Spec)
+		if why != nil {
+			o := skerry.Observation{ID: id, Gen: g.A.Gen, Fence: g.A.Fence, State: skerry.ClusterScheduled, Reason: why.Text, Why: []skerry.Reason{*why}}
+			c.tellGroupAs(now, g, o, fx)
+			continue
+		}
+		for _, name := range slices.Sorted(maps.Keys(c.workers)) {
+			if have[name] {
+				continue
+			}
+			p := &placement{A: g.A, Origin: g.Origin, Group: id, Pinned: name, Created: now}
+			p.A.ID = id + "-" + skerry.InstanceID(name)
+			if c.site.Place(now, policy, c.request(p), 0).Chosen == "" {
+				continue
+			}
+			a := p.A
+			p.Obs = skerry.Observation{ID: a.ID, Gen: a.Gen, Fence: a.Fence, State: skerry.ClusterScheduled}
+			c.addPlacement(p)
+			c.waiting[a.ID] = true
+			c.changed(now, p, fx)
+		}
+		c.tellGroup(now, g, fx)
+	}
+}
+
+func (c *Core) removeGroup(now time.Time, g *group, fx *skerry.Effects) {
+	g.Removing = true
+	fx.Put(prefixGroup+string(g.A.ID), mustJSON(g))
+	for _, p := range c.copies(g.A.ID) {
+		c.remove(now, p, fx)
+	}
+	c.tellGroup(now, g, fx)
+}
+
+// tellGroup folds the copies of a group into one observation for its owner.
+func (c *Core) tellGroup(now time.Time, g *group, fx *skerry.Effects) {
+	list := c.copies(g.A.ID)
+	if g.Removing && len(list) == 0 {
+		delete(c.groups, g.A.ID)
+		fx.Delete(prefixGroup + string(g.A.ID))
+		c.ownerGone(now, g.A.ID, fx)
+		return
+	}
+	o := skerry.Observation{ID: g.A.ID, Gen: g.A.Gen, Fence: g.A.Fence, State: skerry.ClusterScheduled, Want: len(list), Restart: g.A.Restart}
+	if len(list) == 0 {
+		o.Reason = "no worker fits yet"
+	}
+	for _, p := range list {
+		switch {
+		case p.Obs.Ready:
+			o.Have++
+		case p.Obs.Reason != "" && o.Reason == "":
+			o.Reason = anonymous(p.Obs.Reason, p.Worker)
+		}
+		if p.Obs.State == skerry.Running {
+			o.State = skerry.Running
+		} else if p.Worker != "" && o.State == skerry.ClusterScheduled {
+			o.State = skerry.WorkerScheduled
+		}
+		o.Restarts += p.Obs.Restarts
+		o.Restart = min(o.Restart, p.Obs.Restart)
+	}
+	o.Ready = len(list) > 0 && o.Have == len(list)
+	if o.Ready {
+		o.Reason = ""
+	}
+	c.tellGroupAs(now, g, o, fx)
+}
+
+func (c *Core) tellGroupAs(now time.Time, g *group, o skerry.Observation, fx *skerry.Effects) {
+	if g.Origin == "local" {
+		c.Apps.Observe(now, Self, o, fx)
+		return
+	}
+	c.report(o)
+}

@@ -1,0 +1,151 @@
+package cluster
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/sched"
+)
+
+// slaState is how an instance's SLA has fared. Violations are smoothed, and a move buys calm that doubles, so that
+// nothing flaps.
+type slaState struct {
+	share    float64 // of late, smoothed: 1 is violated all the time
+	judged   time.Time
+	violated string // what is violated now; empty: nothing
+	moves    int    // because of violations, not long ago
+	moved    time.Time
+	calm     time.Time // no move before
+	ready    bool      // it has been ready at this place
+}
+
+const (
+	// smoothing is the time constant of the share of violation: after so long, 63 % of the past is forgotten.
+	smoothing = 20 * time.Second
+	// firstCalm is the least time between two moves of an instance; each further move doubles it.
+	firstCalm   = 30 * time.Second
+	longestCalm = time.Hour
+	// What counts as short: shares of time in which something waited (the kernel's pressure stall information).
+	waitingLimit  = 0.25
+	pressureLimit = 0.25
+)
+
+// judge looks whether an instance gets what its SLA says. Rigidness r lets a share of violation of 1-r pass (Oakestra,
+// section 3.2: the sensitivity for re-triggering scheduling); beyond it the instance gets a new place, in its site where
+// there is one, else the owner is told.
+func (c *Core) judge(now time.Time, p *placement, fx *skerry.Effects) {
+	s := &p.sla
+	s.ready = s.ready || p.Obs.Ready
+	if p.Obs.State != skerry.Running || p.Removing || p.Obs.Unreachable {
+		s.judged = now
+		return
+	}
+	violated := c.violation(p)
+	value := 0.0
+	if violated != "" {
+		value = 1
+	}
+	dt := time.Second
+	if !s.judged.IsZero() {
+		dt = max(0, now.Sub(s.judged))
+	}
+	s.share += (value - s.share) * (1 - math.Exp(-dt.Seconds()/smoothing.Seconds()))
+	s.judged = now
+	if (violated == "") != (s.violated == "") {
+		if violated != "" {
+			c.event(fx, now, p, skerry.EventWarning, "SLAViolated", violated)
+		} else {
+			c.event(fx, now, p, skerry.EventNormal, "SLAKept", "no longer: "+s.violated)
+			p.Obs.Violated = ""
+		}
+		s.violated = violated
+		c.changed(now, p, fx)
+	}
+	s.violated = violated
+	if violated == "" || !s.exceeds(p.A.Spec.Placement.Rigidness) || now.Before(s.calm) || p.Next != nil || p.Pinned != "" || p.A.Spec.Mode != skerry.ModeService {
+		return
+	}
+	if now.Sub(s.moved) > 2*longestCalm {
+		s.moves = 0
+	}
+	s.calm = now.Add(min(longestCalm, firstCalm<<min(s.moves, 20)))
+	if d, ok := c.better(now, p); ok {
+		s.moves++
+		s.moved, s.share = now, 0
+		c.migrate(now, p, d, violated, fx)
+		return
+	}
+	// Nobody at the site does better: the owner may know another site.
+	p.Obs.Violated = violated
+	c.changed(now, p, fx)
+	c.event(fx, now, p, skerry.EventWarning, "NoBetterPlace", "the site has no worker that keeps the SLA: "+violated)
+}
+
+// exceeds reports whether the smoothed share of violation is more than the rigidness puts up with.
+func (s *slaState) exceeds(rigidness *float64) bool {
+	r := 0.5
+	if rigidness != nil {
+		r = *rigidness
+	}
+	return r > 0 && s.share > 1-r
+}
+
+// violation says what of an instance's SLA does not hold now, or "".
+func (c *Core) violation(p *placement) string {
+	w := c.workers[p.Worker]
+	if w == nil {
+		return ""
+	}
+	if p.sla.ready && !p.Obs.Ready {
+		return "it is not available: " + p.Obs.Reason
+	}
+	for i, v := range w.available().Vector() {
+		if v < 0 && p.A.Spec.Need().Vector()[i] > 0 {
+			return "its worker has less " + skerry.ResourceNames[i] + " than was promised"
+		}
+	}
+	if q := p.qos; q != nil {
+		// Throttled time is the service's own limit; waiting without it is the fault of neighbours.
+		if q.Waiting > waitingLimit && q.Throttled < 0.05 {
+			return fmt.Sprintf("it waits for a processor %.0f %% of the time", 100*q.Waiting)
+		}
+		for _, l := range p.A.Spec.Links {
+			if ms, ok := q.Links[l.Service]; ok && l.MaxLatency != nil && ms > float64(*l.MaxLatency)/1e6 {
+				return fmt.Sprintf("the round trip to %s takes %.1f ms, at most %s are allowed", l.Service, ms, *l.MaxLatency)
+			}
+		}
+	}
+	if r := w.report.Pressure; r != nil && r.Memory > pressureLimit {
+		return fmt.Sprintf("its worker stalls for lack of memory %.0f %% of the time", 100*r.Memory)
+	}
+	policy, _, why := c.policy(&p.A.Spec)
+	if why != nil {
+		return ""
+	}
+	policy.Rules = slices.DeleteFunc(slices.Clone(policy.Rules), func(r sched.Rule) bool { return !r.Lasting() })
+	if out := c.site.Fails(policy, c.request(p), p.Worker); out != nil {
+		return out.Text
+	}
+	return ""
+}
+
+// better looks for a worker that would keep the SLA. Workers under pressure are no improvement.
+func (c *Core) better(now time.Time, p *placement) (skerry.Decision, bool) {
+	policy, _, why := c.policy(&p.A.Spec)
+	if why != nil {
+		return skerry.Decision{}, false
+	}
+	req := c.request(p)
+	req.Avoid = append(slices.Clone(req.Avoid), p.Worker)
+	for name, w := range c.workers {
+		if r := w.report.Pressure; r != nil && (r.Memory > pressureLimit/2 || r.CPU > pressureLimit) {
+			req.Avoid = append(req.Avoid, name)
+		}
+	}
+	c.rounds++
+	d := c.site.Place(now, policy, req, c.rounds)
+	return d, d.Chosen != ""
+}

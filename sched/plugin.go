@@ -1,0 +1,52 @@
+package sched
+
+import (
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// PluginQuery is what a scheduling plugin is asked, as one JSON value: score these candidates for this service. It is the
+// same for every kind of plugin.
+type PluginQuery struct {
+	Version    int               `json:"version"` // 1
+	Instance   skerry.InstanceID `json:"instance"`
+	Service    string            `json:"service"`
+	Labels     map[string]string `json:"labels,omitempty"`
+	Need       skerry.Resources  `json:"need"`
+	Placement  skerry.Placement  `json:"placement"`
+	Seed       uint64            `json:"seed"`
+	Candidates []PluginCandidate `json:"candidates"` // that passed every built-in rule, best first
+}
+
+// PluginCandidate is one worker.
+type PluginCandidate struct {
+	Name       string             `json:"name"`
+	Score      float64            `json:"score"` // of the built-in policy, 0 to 1
+	Arch       string             `json:"arch,omitempty"`
+	Area       string             `json:"area,omitempty"`
+	Labels     map[string]string  `json:"labels,omitempty"`
+	Location   *skerry.Location   `json:"location,omitempty"`
+	Coordinate *skerry.Coordinate `json:"coordinate,omitempty"`
+	Capacity   skerry.Resources   `json:"capacity"`
+	Available  skerry.Resources   `json:"available"`
+	Power      *skerry.Power      `json:"power,omitempty"`
+	Pressure   *skerry.Pressure   `json:"pressure,omitempty"`
+	Age        float64            `json:"age"`             // of these numbers, in seconds
+	Peers      int                `json:"peers,omitempty"` // instances of the same application there
+}
+
+// PluginVersion is the version of PluginQuery and PluginReply.
+const PluginVersion = 1
+
+// PluginReply is a plugin's answer. Candidates that it does not mention keep the built-in score.
+type PluginReply struct {
+	Scores map[string]float64 `json:"scores,omitempty"` // by candidate, 0 to 1; higher is better
+	Out    map[string]string  `json:"out,omitempty"`    // candidates ruled out, and why
+}
+
+// PluginCandidates bounds how many candidates a plugin is asked about.
+const PluginCandidates = 16
+
+// PluginDeadline is how long the cluster waits for all plugins of one decision before it goes on without them.
+const PluginDeadline = 2 * time.Second
