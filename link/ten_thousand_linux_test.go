@@ -25,6 +25,7 @@ import (
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/link"
 	"skerry.dev/skerry/link/frame"
+	"skerry.dev/skerry/store"
 )
 
 var (
@@ -62,8 +63,15 @@ func BenchmarkTenThousand(b *testing.B) {
 		b.Skip(&testenv.Unsupported{What: fmt.Sprintf("%d connections", n), Why: fmt.Sprintf("%d descriptors are allowed, %d are needed (ulimit -n)", lim.Cur, n+200)})
 	}
 	var count counter
-	s := newSite(b, "harbour", skerry.TierCluster, func(c *link.ServerConfig, _ *auth.AuthorityConfig) {
+	// The store of a real cluster: one in memory would be counted with the connections.
+	st, err := store.Open(b.Context(), "sqlite:"+filepath.Join(b.TempDir(), "state.db"), store.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { st.Close() })
+	s := newSite(b, "harbour", skerry.TierCluster, func(c *link.ServerConfig, a *auth.AuthorityConfig) {
 		c.Handler, c.KeepAlive, c.HandshakeTimeout = &count, 30*time.Second, time.Minute
+		a.Store = st
 	})
 	file := fleetFile{Addr: s.addr}
 	for i := range n {
