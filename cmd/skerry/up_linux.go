@@ -141,9 +141,15 @@ func (f *upFlags) welcome(cmd *cobra.Command, r *node.Root, k *node.Cluster, roo
 	password := filepath.Join(f.data, "root", node.AdminPasswordFile)
 	login := "skerry login --server " + root.served + " --ca-pin " + r.Authority().CAPin()
 	if f.contextName != "" {
-		if err := f.addContexts(r, k, root, site); err != nil {
+		path, err := ctl.ConfigPath()
+		if err != nil { // in a service nobody is at home
+			fmt.Fprintf(cmd.ErrOrStderr(), "no context is added: %v\n", err)
+			f.contextName = ""
+		} else if err := f.addContexts(path, r, k, root, site); err != nil {
 			return err
 		}
+	}
+	if f.contextName != "" {
 		login = "skerry login --context " + f.contextName
 	}
 	fmt.Fprintf(out, "Skerry runs. Log in:\n\n  %s --user admin --password-file %s\n\n", login, password)
@@ -155,11 +161,7 @@ func (f *upFlags) welcome(cmd *cobra.Command, r *node.Root, k *node.Cluster, roo
 }
 
 // addContexts adds or renews the contexts; logins that are still good stay.
-func (f *upFlags) addContexts(r *node.Root, k *node.Cluster, root, site *apiFlags) error {
-	path, err := ctl.ConfigPath()
-	if err != nil {
-		return err
-	}
+func (f *upFlags) addContexts(path string, r *node.Root, k *node.Cluster, root, site *apiFlags) error {
 	return ctl.UpdateConfig(path, func(c *ctl.Config) error {
 		put := func(name, server, pin string) {
 			if old := c.Find(name); old == nil || old.Server != server || old.CAPin != pin {
