@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -17,6 +18,9 @@ import (
 
 	"skerry.dev/skerry"
 )
+
+// suites are the tests of what speaks to control groups: on most hosts where they run those are of version 1.
+var suites = []string{"runtime/internal/cgroup", "runtime/native", "runtime/oci"}
 
 // payload is what the guest is given: Skerry as `make install` lays it out, and a program to run.
 func payload(t *testing.T) string {
@@ -32,6 +36,14 @@ func payload(t *testing.T) string {
 	}
 	run("make", "-s", "install", "VERSION=guest", "BIN="+t.TempDir(), "DESTDIR="+filepath.Join(dir, "stage"))
 	run("go", "build", "-trimpath", "-o", filepath.Join(dir, "workload"), "./runtime/runtimetest/workload")
+	built := filepath.Join(dir, "built")
+	if err := os.Mkdir(built, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	run("go", "build", "-trimpath", "-ldflags=-s -w", "-o", built, "./runtime/runtimetest/workload", "./runtime/native/testdata/shim")
+	for _, pkg := range suites {
+		run("go", "test", "-c", "-ldflags=-s -w", "-o", filepath.Join(built, path.Base(pkg)+".test"), "./"+pkg)
+	}
 	if err := os.CopyFS(dir, os.DirFS("testdata/payload")); err != nil {
 		t.Fatal(err)
 	}
@@ -49,13 +61,20 @@ func TestSystemd(t *testing.T) {
 	}{
 		{"machine", g.sanity},
 		{"units", g.units},
+		{"drivers", g.drivers},
 		{"apply", g.apply},
 		{"enforced", g.enforced},
 		{"manager", g.manager},
 		{"outlive", g.outlive},
+		{"reboot", g.reboot},
+		{"stop all", g.stopAll},
 		{"gone", g.gone},
+		{"by hand", g.byHand},
 	} {
 		if !t.Run(step.name, step.run) {
+			if m.dead == nil {
+				m.run(t, "journalctl -b --no-pager -n 60 -u 'skerry*' -u up")
+			}
 			return // the next needs what this one made
 		}
 	}
@@ -105,6 +124,17 @@ func (g *guest) connected(t *testing.T) {
 	g.await(t, "skerry worker status | grep '^Parent: *connected'")
 }
 
+// drivers runs the tests of the runtimes.
+func (g *guest) drivers(t *testing.T) {
+	for _, pkg := range suites {
+		r := g.run(t, "cd /root && PATH=/payload/bin:$PATH /payload/built/"+path.Base(pkg)+".test -test.v")
+		t.Logf("%s: %d pass, %d skip", pkg, strings.Count(r.out, "--- PASS"), strings.Count(r.out, "--- SKIP"))
+		if r.status != 0 {
+			t.Errorf("%s fails under version 2:\n%s%s", pkg, r.out, r.err)
+		}
+	}
+}
+
 // instances asks the root.
 func (g *guest) instances(t *testing.T) []skerry.Instance {
 	t.Helper()
@@ -120,6 +150,7 @@ type task struct {
 	instance   string
 	group      string // below the mount point
 	pid, start string // the first process and when it began, in ticks since the machine did
+	restarts   int
 }
 
 // tasks finds what runs for the services run/box and run/bare.
@@ -131,14 +162,14 @@ func (g *guest) tasks(t *testing.T, services ...string) map[string]task {
 		if !slices.Contains(services, service) {
 			continue
 		}
-		if i.State != skerry.Running || i.Phase != skerry.PhaseRunning || i.Restarts != 0 {
-			t.Errorf("instance %s is %s, %s, with %d restarts", i.ID, i.State, i.Phase, i.Restarts)
+		if i.State != skerry.Running || i.Phase != skerry.PhaseRunning {
+			t.Errorf("instance %s is %s, %s", i.ID, i.State, i.Phase)
 		}
-		f := strings.Fields(g.must(t, fmt.Sprintf(`cd /sys/fs/cgroup && dir=$(find skerry.slice -type d -name '*%s*') && read pid <$dir/cgroup.procs && echo $dir $pid $(cut -d' ' -f22 /proc/$pid/stat)`, i.ID)))
+		f := strings.Fields(g.must(t, fmt.Sprintf(`cd /sys/fs/cgroup && dir=$(find skerry* -type d -name '*%s*') && read pid <$dir/cgroup.procs && echo $dir $pid $(cut -d' ' -f22 /proc/$pid/stat)`, i.ID)))
 		if len(f) != 3 {
 			t.Fatalf("no group of %s: %q", i.ID, f)
 		}
-		out[service] = task{string(i.ID), f[0], f[1], f[2]}
+		out[service] = task{string(i.ID), f[0], f[1], f[2], i.Restarts}
 	}
 	for _, s := range services {
 		if out[s] == (task{}) {
@@ -163,6 +194,10 @@ func (g *guest) apply(t *testing.T) {
 	g.running = g.tasks(t, "box", "bare")
 	for _, k := range g.running {
 		g.limitsOf(t, k)
+	}
+	// The group in which they are is held by the service manager, and delegated.
+	if out := g.must(t, "systemctl show -P ControlGroup -P Delegate -P SubState skerry-workloads"); out != "/skerry.slice/skerry-workloads.service\nyes\nrunning" {
+		t.Errorf("group, delegation and state of the workloads' unit: %q", out)
 	}
 	// Neither workloads nor their supervisors are among the agent's processes.
 	agent := g.must(t, "systemctl show -P MainPID skerry-worker")
@@ -252,6 +287,40 @@ func (g *guest) outlive(t *testing.T) {
 	}
 }
 
+// reboot shuts the machine down while workloads run, and finds all of it back.
+func (g *guest) reboot(t *testing.T) {
+	began := time.Now()
+	g.restart(t)
+	t.Logf("the guest came up again after %s", time.Since(began).Round(time.Second))
+	g.must(t, "mount -o ro /dev/nvme1n1 /payload")
+	g.connected(t)
+	g.await(t, "skerry worker status | grep '^Instances: *2$'")
+	g.must(t, "skerry wait run --for ready")
+	before := g.running
+	g.running = g.tasks(t, "box", "bare")
+	for service, k := range g.running {
+		if b := before[service]; k.instance != b.instance || k.restarts != b.restarts+1 {
+			t.Errorf("before the reboot there was %v, after it %v", b, k)
+		}
+		g.limitsOf(t, k)
+	}
+}
+
+// stopAll ends all workloads through the service manager, as an operator would before work on the machine.
+func (g *guest) stopAll(t *testing.T) {
+	g.must(t, "systemctl stop skerry-workloads && ! pgrep workload && ! pgrep conmon && ! systemctl -q is-active skerry-worker")
+	g.must(t, "systemctl start skerry-worker")
+	g.connected(t)
+	for _, k := range g.running {
+		g.await(t, "cat /sys/fs/cgroup/"+path.Dir(k.group)+"/"+k.instance+".*/cgroup.procs | grep .")
+	}
+	g.must(t, "skerry wait run --for ready; systemctl daemon-reload; skerry get instances")
+	g.running = g.tasks(t, "box", "bare")
+	for _, k := range g.running {
+		g.limitsOf(t, k)
+	}
+}
+
 // gone deletes what outlived the agent.
 func (g *guest) gone(t *testing.T) {
 	g.must(t, "skerry delete app run --wait")
@@ -262,4 +331,24 @@ func (g *guest) gone(t *testing.T) {
 	if out := g.must(t, "systemctl --failed --no-legend; journalctl -b -p warning --no-pager _SYSTEMD_UNIT=init.scope + _SYSTEMD_UNIT=skerry-worker.service"); out != "" {
 		t.Logf("warnings:\n%s", out)
 	}
+}
+
+// byHand runs all roles in one process, as a service that nobody packaged: workloads are in groups of the default name, which
+// are no unit's.
+func (g *guest) byHand(t *testing.T) {
+	g.must(t, "systemctl disable --now skerry-worker skerry-cluster skerry-root skerry-workloads && rm -r $HOME/.config/skerry")
+	start := "systemd-run --unit up --service-type=notify skerry up --data /var/lib/up --name hand"
+	g.must(t, start)
+	g.must(t, "skerry login --trust -u admin --password-file /var/lib/up/root/admin-password 127.0.0.1")
+	g.must(t, "skerry image build /payload/workload -t guest/workload:1 --push && skerry apply -f /payload/run.yaml")
+	before := g.tasks(t, "box", "bare")
+	g.must(t, "systemctl stop up && systemctl daemon-reload && "+start+" && skerry wait run --for ready")
+	if now := g.tasks(t, "box", "bare"); !maps.Equal(now, before) {
+		t.Errorf("ran %v, now %v", before, now)
+	}
+	for _, k := range before {
+		g.limitsOf(t, k)
+	}
+	g.must(t, "systemctl stop up && skerry worker cleanup --data /var/lib/up/worker --yes")
+	g.must(t, "! pgrep workload && ! test -e /sys/fs/cgroup/skerry")
 }

@@ -20,7 +20,7 @@ import (
 )
 
 // patience is how long a command in the guest may take; an emulated processor on a busy host is slow.
-const patience = 3 * time.Minute
+const patience = 5 * time.Minute
 
 // machine is a running guest, which has no network but what the emulator answers itself.
 type machine struct {
@@ -41,9 +41,9 @@ func boot(t *testing.T, image, payload string) *machine {
 	}
 	m := &machine{console: filepath.Join(dir, "console"), answers: make(chan string)}
 	m.cmd = exec.Command("qemu-system-x86_64", "-M", "q35", "-accel", "tcg,thread=multi", "-cpu", "Nehalem", "-smp", "2", "-m", "1024",
-		"-nodefaults", "-no-reboot", "-display", "none", "-snapshot",
+		"-nodefaults", "-display", "none", "-snapshot",
 		"-kernel", filepath.Join(image, "vmlinuz"),
-		"-append", "console=ttyS0 root=/dev/nvme0n1 rw rootfstype=ext4 panic=-1 mitigations=off tsc=reliable quiet",
+		"-append", "console=ttyS0 root=/dev/nvme0n1 rw rootfstype=ext4 panic=0 mitigations=off tsc=reliable quiet",
 		"-drive", "file="+filepath.Join(image, "root.ext4")+",format=raw,if=none,id=root", "-device", "nvme,drive=root,serial=root",
 		"-drive", "file="+disk+",format=raw,if=none,id=payload", "-device", "nvme,drive=payload,serial=payload",
 		"-netdev", "user,id=net,restrict=on", "-device", "virtio-net-pci,netdev=net,romfile=", "-device", "virtio-rng-pci",
@@ -114,6 +114,23 @@ func (m *machine) next(ctx context.Context) (string, error) {
 type result struct {
 	status   int
 	out, err string
+}
+
+// restart reboots the guest. The agent may end before it has answered.
+func (m *machine) restart(t *testing.T) {
+	t.Helper()
+	if _, err := io.WriteString(m.in, base64.StdEncoding.EncodeToString([]byte("systemctl --no-block reboot"))+"\n"); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		answer, err := m.next(t.Context())
+		if err != nil {
+			t.Fatalf("the guest did not come up again: %v", err)
+		}
+		if answer == "ready" {
+			return
+		}
+	}
 }
 
 // run runs a shell script in the guest.
