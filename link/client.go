@@ -56,7 +56,6 @@ type Client struct {
 	codec *frame.Codec
 	stats Stats
 	peer  atomic.Pointer[Peer]
-	kick  chan struct{}
 	wg    sync.WaitGroup
 
 	mu      sync.Mutex
@@ -82,7 +81,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Client{cfg: cfg, codec: frame.NewCodec(), kick: make(chan struct{}, 1)}, nil
+	return &Client{cfg: cfg, codec: frame.NewCodec()}, nil
 }
 
 // Stats gives the client's counters.
@@ -120,14 +119,6 @@ func (c *Client) setErr(err error) {
 	c.lastErr = err
 }
 
-// Reconnect ends a wait between two rounds, for example when an address or certificate is new.
-func (c *Client) Reconnect() {
-	select {
-	case c.kick <- struct{}{}:
-	default:
-	}
-}
-
 // Run keeps the link up until ctx ends. It returns when everything it started has ended.
 func (c *Client) Run(ctx context.Context) error {
 	defer c.wg.Wait()
@@ -159,7 +150,6 @@ func (c *Client) Run(ctx context.Context) error {
 		t := time.NewTimer(max(asked, wait/2+rand.N(wait)))
 		select {
 		case <-t.C:
-		case <-c.kick:
 		case <-ctx.Done():
 		}
 		t.Stop()

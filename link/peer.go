@@ -66,9 +66,6 @@ func (p *Peer) Addr() net.Addr { return p.raw.RemoteAddr() }
 // RTT is the last round trip measured, zero before the first.
 func (p *Peer) RTT() time.Duration { return time.Duration(p.rtt.Load()) }
 
-// LastHeard is when the last frame arrived.
-func (p *Peer) LastHeard() time.Time { return time.Unix(0, p.lastRecv.Load()) }
-
 // Feature reports whether both sides offered a feature.
 func (p *Peer) Feature(name string) bool {
 	for _, f := range p.welcome.Features {

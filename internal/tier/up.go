@@ -27,8 +27,6 @@ type UpConfig struct {
 	Down  func()
 	// HTTP serves what the parent asks over streams.
 	HTTP http.Handler
-	// Retired is told when the parent revoked this child or quarantined it as a clone.
-	Retired func(r *skerry.Refuse)
 	Site    *auth.Authority // a cluster's own, whose CA the root certifies
 	Log     *slog.Logger
 }
@@ -79,20 +77,15 @@ func (h *upHandler) Up(p *link.Peer) {
 func (h *upHandler) Frame(_ *link.Peer, m skerry.Message) { h.cfg.Frame(m) }
 func (h *upHandler) Down(_ *link.Peer, _ error)           { h.cfg.Down() }
 
-// refused renews an expired certificate at once, and tells of a refusal that waiting does not cure.
+// refused renews an expired certificate at once. What else is refused, the operator may mend while the client tries again.
 func (u *Up) refused(ctx context.Context, r *skerry.Refuse) {
 	u.mu.Lock()
 	u.refusal = r
 	u.mu.Unlock()
 	u.cfg.Log.Warn("the parent refuses", "code", r.Code, "err", r.Reason, "hint", r.Hint)
-	switch r.Code {
-	case skerry.RefuseExpired:
+	if r.Code == skerry.RefuseExpired {
 		if err := u.cfg.Member.Renew(ctx, u.dialing()); err != nil {
 			u.cfg.Log.Warn("renewal", "err", err)
-		}
-	case skerry.RefuseRevoked, skerry.RefuseClone, skerry.RefuseUnknown:
-		if u.cfg.Retired != nil {
-			u.cfg.Retired(r)
 		}
 	}
 }

@@ -97,9 +97,6 @@ func NewReader(r io.Reader, codec *Codec, limit int) *Reader {
 	return &Reader{r: r, codec: codec, limit: limit}
 }
 
-// SetLimit changes the limit for the frames to come.
-func (r *Reader) SetLimit(limit int) { r.limit = limit }
-
 // keepBuffer is the largest payload buffer that is used again; larger ones are rare and go to the collector.
 const keepBuffer = 64 << 10
 
