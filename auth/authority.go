@@ -53,6 +53,7 @@ type Authority struct {
 	mu       sync.Mutex // held to change the maps, and to read them without change; never across a commit
 	enrolled map[string]*stored[Enrolled]
 	revoked  map[string]Revoked
+	tidied   time.Time // when old tokens were looked for last
 }
 
 type stored[T any] struct {
@@ -224,6 +225,9 @@ type TokenOptions struct {
 // MaxTokenTTL is the longest life of a token.
 const MaxTokenTTL = 30 * 24 * time.Hour
 
+// keepTokens is how long an expired token stays in the list, for people to see what became of it.
+const keepTokens = 30 * 24 * time.Hour
+
 // CreateToken makes a one-time token and gives its text, which is not kept.
 func (a *Authority) CreateToken(ctx context.Context, o TokenOptions) (string, JoinToken, error) {
 	switch {
@@ -251,10 +255,34 @@ func (a *Authority) CreateToken(ctx context.Context, o TokenOptions) (string, Jo
 	if err != nil {
 		return "", JoinToken{}, err
 	}
-	if _, err := a.cfg.Store.Commit(ctx, []store.Op{op}); err != nil {
+	ops, err := a.oldTokens(ctx, now)
+	if err != nil {
+		return "", JoinToken{}, err
+	}
+	if _, err := a.cfg.Store.Commit(ctx, append(ops, op)); err != nil {
 		return "", JoinToken{}, fmt.Errorf("keep token: %w", err)
 	}
 	return text.String(), t, nil
+}
+
+// oldTokens gives the writes that delete tokens of long ago, at most once an hour: a site may make thousands at a time.
+func (a *Authority) oldTokens(ctx context.Context, now time.Time) (ops []store.Op, err error) {
+	a.mu.Lock()
+	due := now.Sub(a.tidied) > time.Hour
+	if due {
+		a.tidied = now
+	}
+	a.mu.Unlock()
+	if !due {
+		return nil, nil
+	}
+	list, err := a.Tokens(ctx)
+	for _, t := range list {
+		if now.Sub(t.Expires) > keepTokens && len(ops) < store.MaxOps-1 {
+			ops = append(ops, store.Op{Key: a.cfg.Prefix + recToken + t.ID, Delete: true})
+		}
+	}
+	return ops, err
 }
 
 func (a *Authority) op(key string, value any, expect *int64) (store.Op, error) {

@@ -508,3 +508,21 @@ func TestUsedTokenOfAClone(t *testing.T) {
 		t.Error("a token that was used up ended the quarantine")
 	}
 }
+
+// Tokens of long ago do not pile up.
+func TestOldTokensGo(t *testing.T) {
+	o := newOffice(t, skerry.TierCluster)
+	old := o.token(auth.TokenOptions{Tier: skerry.TierWorker})
+	o.clock.add(20 * 24 * time.Hour)
+	o.token(auth.TokenOptions{Tier: skerry.TierWorker})
+	if list, err := o.Tokens(t.Context()); err != nil || len(list) != 2 {
+		t.Fatalf("%d tokens: %v", len(list), err)
+	}
+	_, err := o.enter(filepath.Join(t.TempDir(), "w"), old, "w1")
+	refused(t, err, skerry.RefuseTokenExpired)
+	o.clock.add(11 * 24 * time.Hour)
+	o.token(auth.TokenOptions{Tier: skerry.TierWorker})
+	if list, err := o.Tokens(t.Context()); err != nil || len(list) != 2 {
+		t.Fatalf("%d tokens: %v", len(list), err)
+	}
+}
