@@ -172,6 +172,9 @@ func Shares(request skerry.MilliCPU) uint64 { return uint64(max(2, int64(request
 
 // Create makes the group with its limits. It may exist already.
 func (g Group) Create(l Limits) error {
+	if err := g.outsideSlice(); err != nil {
+		return err
+	}
 	if g.t.unified {
 		return g.createV2(l)
 	}
@@ -235,6 +238,16 @@ func (g Group) fillCPUSet() error {
 				return fmt.Errorf("cgroup %s: %w", g.Path(), err)
 			}
 		}
+	}
+	return nil
+}
+
+// outsideSlice refuses a group right below a slice of systemd's, which decides what controllers those have and takes away what
+// no unit of its own asked for, with the limits. It cannot where a further level in between uses them.
+func (g Group) outsideSlice() error {
+	if parent := filepath.Dir(g.path); g.t.unified && strings.HasSuffix(parent, ".slice") {
+		return fmt.Errorf("cgroup %s: systemd takes limits away from groups right below %s; use a group below it, such as --cgroup-parent %s/workloads",
+			g.Path(), filepath.Base(parent), parent)
 	}
 	return nil
 }
@@ -495,6 +508,9 @@ func keyed(path string) map[string]uint64 {
 // Shelter moves a process out of the service that its parent belongs to, so that the service manager takes it for none of
 // the service's. The group is made when needed. Without a service manager's hierarchy it does nothing.
 func (g Group) Shelter(pid int) error {
+	if err := g.outsideSlice(); err != nil {
+		return err
+	}
 	dir := ""
 	switch {
 	case g.t.unified:

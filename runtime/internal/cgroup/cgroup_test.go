@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -93,6 +94,11 @@ func TestUnified(t *testing.T) {
 	}
 	if !g.Frozen() {
 		t.Error("not frozen")
+	}
+	for _, err := range []error{tree.Group("skerry.slice/a").Create(Limits{}), tree.Group("skerry.slice/conmon").Shelter(os.Getpid())} {
+		if err == nil || !strings.Contains(err.Error(), "--cgroup-parent skerry.slice/workloads") {
+			t.Errorf("a group right below a slice: %v", err)
+		}
 	}
 	write("skerry/a/memory.max", "max\n")
 	if s, _ := g.Stats(time.Now()); s.MemoryLimit != 0 {
