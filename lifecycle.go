@@ -95,6 +95,7 @@ const (
 	Ready     ConditionType = "Ready"     // probes pass; it may get traffic
 	Reachable ConditionType = "Reachable" // its worker and site are in touch
 	UpToDate  ConditionType = "UpToDate"  // it runs the current version of its service
+	Satisfied ConditionType = "Satisfied" // its SLA holds; set once it was violated
 )
 
 // Condition is a statement about an instance with its reason and since when it holds.

@@ -44,6 +44,32 @@ type RunView struct {
 	Succeeded int       `json:"succeeded"`
 	Failed    int       `json:"failed"`
 	Result    string    `json:"result,omitempty"`
+	Reason    string    `json:"reason,omitempty"`
+}
+
+// Plan tells what applying a manifest would do, without doing it.
+type Plan struct {
+	Key  AppKey        `json:"key"`
+	Tier string        `json:"tier" doc:"root or cluster; a root's plan names clusters, a cluster's names workers."`
+	List []PlannedCopy `json:"instances"`
+}
+
+// PlanVerdict is what a cluster tells the root of one instance of a plan: whether it would take it, and why not in counts.
+type PlanVerdict struct {
+	Fits   bool     `json:"fits"`
+	Copies int      `json:"copies,omitempty"`
+	Why    []Reason `json:"why,omitempty"`
+}
+
+// PlannedCopy is one instance of a plan.
+type PlannedCopy struct {
+	Service  string     `json:"service"`
+	Instance InstanceID `json:"instance,omitempty" doc:"Of one that exists and would stay."`
+	Cluster  string     `json:"cluster,omitempty"`
+	Worker   string     `json:"worker,omitempty"`
+	Kept     bool       `json:"kept,omitempty"`
+	Copies   int        `json:"copies,omitempty" doc:"Of a perWorker service: workers that fit."`
+	Decision *Decision  `json:"decision,omitempty"`
 }
 
 // ClusterView is what the root shows of a site: aggregates only.
@@ -82,6 +108,8 @@ type Explanation struct {
 	Deadline time.Time `json:"deadline,omitzero"`
 	RetryAt  time.Time `json:"retryAt,omitzero"`
 	Tried    []string  `json:"tried,omitempty"`
+	// Classes tells how each class of workers stands to the service now; only a cluster knows.
+	Classes []ClassVerdict `json:"classes,omitempty"`
 }
 
 // ImageView is an image of the built-in registry.

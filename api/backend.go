@@ -25,6 +25,10 @@ type Backend interface {
 	App(ctx context.Context, key skerry.AppKey) (skerry.AppView, error) // with its manifest
 	Instances(ctx context.Context) ([]skerry.Instance, error)
 	Explain(ctx context.Context, id skerry.InstanceID) (skerry.Explanation, error)
+	// Classes tells how each class of workers stands to an instance now; the root knows none and gives nothing.
+	Classes(ctx context.Context, id skerry.InstanceID) ([]skerry.ClassVerdict, error)
+	// Plan tells where the instances of a manifest would go, changing nothing.
+	Plan(ctx context.Context, app skerry.Application) (skerry.Plan, error)
 	// Scrapes lists the instances whose service declares metrics.
 	Scrapes(ctx context.Context) ([]skerry.Scrape, error)
 	Orgs(ctx context.Context) ([]apps.Org, error)

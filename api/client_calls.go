@@ -182,6 +182,11 @@ func (c *Client) Apply(ctx context.Context, data []byte, o ApplyOptions) (apps.A
 	return send[apps.Applied](ctx, c, http.MethodPost, "/v1/apps", q, rawBody{"application/yaml", data})
 }
 
+// Plan tells where the instances of a manifest would go. data is one manifest, as YAML or JSON.
+func (c *Client) Plan(ctx context.Context, data []byte) (skerry.Plan, error) {
+	return send[skerry.Plan](ctx, c, http.MethodPost, "/v1/plan", nil, rawBody{"application/yaml", data})
+}
+
 // DeleteApp ends an application.
 func (c *Client) DeleteApp(ctx context.Context, k skerry.AppKey) error {
 	return c.do(ctx, http.MethodDelete, appPath(k), nil, nil, nil)

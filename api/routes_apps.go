@@ -102,21 +102,8 @@ func (h *Handler) addApply() {
 	o := operation{ID: "apply-app", Method: http.MethodPost, Path: "/v1/apps", Scope: auth.ScopeAppsWrite, Object: objNamed, Tag: "applications",
 		Summary: "Create an application, or change it to what the manifest says.", Body: skerry.MaxManifest + 1, Audit: true}
 	add(h, o, func(ctx context.Context, who *auth.Principal, in *applyIn) (*answer[apps.Applied], error) {
-		app, err := DecodeManifest(in.ContentType, in.RawBody)
+		app, key, err := h.manifest(ctx, who, in.ContentType, in.RawBody)
 		if err != nil {
-			return nil, err
-		}
-		ns := app.Metadata.Namespace
-		if ns == "" {
-			ns = skerry.DefaultNamespace
-		}
-		key := skerry.AppKey{Namespace: ns, Name: app.Metadata.Name}
-		callOf(ctx).object = key.String()
-		org, missing, err := h.orgOf(ctx, skerry.AppKey{Namespace: ns})
-		if err != nil {
-			return nil, err
-		}
-		if err := h.allow(who, auth.ScopeAppsWrite, auth.ScopeAppsRead, org, h.cluster(), missing); err != nil {
 			return nil, err
 		}
 		if in.DryRun {
@@ -124,6 +111,45 @@ func (h *Handler) addApply() {
 		}
 		return h.do(ctx, apps.Apply{App: *app, Actor: who.User, Register: in.Register, Expect: in.Expect})
 	})
+	h.takesManifest(o)
+	type planIn struct {
+		ContentType string `header:"Content-Type" maxLength:"200"`
+		RawBody     []byte `contentType:"application/yaml"`
+	}
+	plan := operation{ID: "plan-app", Method: http.MethodPost, Path: "/v1/plan", Scope: auth.ScopeAppsWrite, Object: objNamed, Tag: "applications",
+		Summary: "Tell where the instances of a manifest would go, changing nothing.", Body: skerry.MaxManifest + 1}
+	add(h, plan, func(ctx context.Context, who *auth.Principal, in *planIn) (*answer[skerry.Plan], error) {
+		app, _, err := h.manifest(ctx, who, in.ContentType, in.RawBody)
+		if err != nil {
+			return nil, err
+		}
+		p, err := h.opt.Backend.Plan(ctx, *app)
+		return &answer[skerry.Plan]{p}, err
+	})
+	h.takesManifest(plan)
+}
+
+// manifest reads a manifest and checks that the user may apply it.
+func (h *Handler) manifest(ctx context.Context, who *auth.Principal, contentType string, body []byte) (*skerry.Application, skerry.AppKey, error) {
+	app, err := DecodeManifest(contentType, body)
+	if err != nil {
+		return nil, skerry.AppKey{}, err
+	}
+	ns := app.Metadata.Namespace
+	if ns == "" {
+		ns = skerry.DefaultNamespace
+	}
+	key := skerry.AppKey{Namespace: ns, Name: app.Metadata.Name}
+	callOf(ctx).object = key.String()
+	org, missing, err := h.orgOf(ctx, skerry.AppKey{Namespace: ns})
+	if err != nil {
+		return nil, key, err
+	}
+	return app, key, h.allow(who, auth.ScopeAppsWrite, auth.ScopeAppsRead, org, h.cluster(), missing)
+}
+
+// takesManifest says in the API's document that an operation's body is a manifest.
+func (h *Handler) takesManifest(o operation) {
 	body := h.api.OpenAPI().Paths[o.Path].Post.RequestBody
 	for _, t := range []string{"application/json", "application/yaml"} {
 		body.Content[t] = &huma.MediaType{Schema: manifestText{}.Schema(nil)}

@@ -67,6 +67,9 @@ func (h *Handler) addInstances() {
 		Summary: "Tell how an instance came to where it is, or why it is nowhere."},
 		func(ctx context.Context, _ *auth.Principal, in *InstancePath) (*answer[skerry.Explanation], error) {
 			e, err := h.opt.Backend.Explain(ctx, skerry.InstanceID(in.ID))
+			if err == nil {
+				e.Classes, err = h.opt.Backend.Classes(ctx, skerry.InstanceID(in.ID))
+			}
 			return &answer[skerry.Explanation]{e}, err
 		})
 	type logsIn struct {

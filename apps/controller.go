@@ -37,13 +37,15 @@ func (a *App) Key() skerry.AppKey { return a.Manifest.Key() }
 
 // Run is one run of a job.
 type Run struct {
-	ID        string    `json:"id"`
-	Revision  string    `json:"revision"`
-	StartedAt time.Time `json:"startedAt"`
-	EndedAt   time.Time `json:"endedAt,omitzero"`
-	Succeeded int       `json:"succeeded"`
-	Failed    int       `json:"failed"`
-	Result    string    `json:"result,omitempty"` // Succeeded, Failed or Replaced; empty while it goes on
+	ID        string        `json:"id"`
+	Revision  string        `json:"revision"`
+	StartedAt time.Time     `json:"startedAt"`
+	EndedAt   time.Time     `json:"endedAt,omitzero"`
+	Succeeded int           `json:"succeeded"`
+	Failed    int           `json:"failed"`
+	Result    string        `json:"result,omitempty"` // Succeeded, Failed or Replaced; empty while it goes on
+	Reason    string        `json:"reason,omitempty"` // why it failed
+	Took      time.Duration `json:"took,omitempty"`   // the longest instance so far
 }
 
 // Instance is an instance with what this tier knows of its place.
@@ -60,6 +62,11 @@ type Instance struct {
 	Told     bool                `json:"told,omitempty"`     // the deadline's event was sent
 	Spec     *skerry.ServiceSpec `json:"spec"`
 	Decision *skerry.Decision    `json:"decision,omitempty"`
+	Due      time.Time           `json:"due,omitzero"`       // a job must be done by then
+	Replaces skerry.InstanceID   `json:"replaces,omitempty"` // the instance whose SLA it is to keep elsewhere
+	Shun     []string            `json:"shun,omitempty"`     // holders that cannot keep its SLA
+	Moves    int                 `json:"moves,omitempty"`    // for its SLA, so far
+	Calm     time.Time           `json:"calm,omitzero"`      // no such move before
 	counted  bool                // in its run's result
 }
 

@@ -126,6 +126,8 @@ func (c *Controller) driveRun(now time.Time, a *App, s *skerry.ServiceSpec, r *R
 		r.Result, r.EndedAt = "Succeeded", now
 	case r.Failed > *s.Job.BackoffLimit:
 		r.Result, r.EndedAt = "Failed", now
+	case c.tooLate(now, a, s, r, active):
+		r.Result, r.EndedAt = "Failed", now
 	default:
 		for n := min(*s.Job.Parallelism, *s.Job.Completions-r.Succeeded) - active; n > 0; n-- {
 			c.create(now, a, s, r.Succeeded+r.Failed+active, "", r.ID, fx)
@@ -134,8 +136,49 @@ func (c *Controller) driveRun(now time.Time, a *App, s *skerry.ServiceSpec, r *R
 		return
 	}
 	c.saveApp(a, fx)
-	c.appEvent(fx, now, a, s.Name, "Job"+r.Result, itoa(r.Succeeded)+" succeeded, "+itoa(r.Failed)+" failed")
+	text := itoa(r.Succeeded) + " succeeded, " + itoa(r.Failed) + " failed"
+	if r.Reason != "" {
+		text += "; " + r.Reason
+	}
+	c.appEvent(fx, now, a, s.Name, "Job"+r.Result, text)
 	c.dirty[a.Key()] = true // ends what is left of it
+}
+
+// due is when a run must be done, or the zero time.
+func (r *Run) due(s *skerry.ServiceSpec) time.Time {
+	if s.Job == nil || s.Job.FinishBefore == nil {
+		return time.Time{}
+	}
+	return r.StartedAt.Add(time.Duration(*s.Job.FinishBefore))
+}
+
+// tooLate reports whether a run cannot be done before its deadline, and says why: what is left, in rounds of
+// job.parallelism, takes longer by the estimate given or by what instances of earlier runs took.
+func (c *Controller) tooLate(now time.Time, a *App, s *skerry.ServiceSpec, r *Run, active int) bool {
+	due := r.due(s)
+	if due.IsZero() {
+		return false
+	}
+	c.wakeAt(a.Key(), due)
+	left := due.Sub(now)
+	if left <= 0 {
+		r.Reason = "it was not done within " + s.Job.FinishBefore.String()
+		return true
+	}
+	estimate, from := time.Duration(0), "earlier runs"
+	for _, o := range a.Runs[s.Name] {
+		estimate = max(estimate, o.Took)
+	}
+	if s.Job.Estimate != nil {
+		estimate, from = time.Duration(*s.Job.Estimate), "the estimate"
+	}
+	open := *s.Job.Completions - r.Succeeded - active // those that run are on their way
+	rounds := (open + *s.Job.Parallelism - 1) / *s.Job.Parallelism
+	if need := time.Duration(max(rounds, 0)) * estimate; need > left {
+		r.Reason = itoa(open) + " instances, " + itoa(*s.Job.Parallelism) + " at a time, take " + need.String() + " by " + from + ", and " + left.Truncate(time.Millisecond).String() + " are left"
+		return true
+	}
+	return false
 }
 
 // count takes a run's result from its instances; those already dropped were counted before and only raise the numbers.
@@ -148,6 +191,9 @@ func (c *Controller) count(a *App, s *skerry.ServiceSpec, r *Run) {
 		switch {
 		case i.State == skerry.Terminated && !i.Stopping:
 			ok++
+			if i.Exit != nil && !i.StartedAt.IsZero() {
+				r.Took = max(r.Took, i.Exit.At.Sub(i.StartedAt))
+			}
 		case i.State == skerry.Failed:
 			bad++
 		}

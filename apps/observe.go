@@ -72,6 +72,7 @@ func (c *Controller) Observe(now time.Time, holder string, o skerry.Observation,
 	if before.State != i.State || before.Phase != i.Phase {
 		i.step(now, o.Reason)
 	}
+	c.violated(now, i, o.Violated, fx)
 	c.tellTransition(now, &before, i, fx)
 	if i.State == skerry.Failed && i.Run == "" && !i.Stopping {
 		i.Rejected = nil

@@ -31,31 +31,11 @@ type Applied struct {
 // apply stores an application that was validated and has its defaults set.
 func (c *Controller) apply(now time.Time, r Apply) (Applied, skerry.Effects, error) {
 	var fx skerry.Effects
-	if err := r.App.Validate(); err != nil {
-		return Applied{}, fx, err
-	}
-	r.App.SetDefaults()
-	if err := checkSchedules(&r.App); err != nil {
+	ns, old, err := c.check(&r.App, r.Expect)
+	if err != nil {
 		return Applied{}, fx, err
 	}
 	key := r.App.Key()
-	ns := c.spaces[key.Namespace]
-	if ns == nil {
-		return Applied{}, fx, skerry.Errorf(skerry.CodeNotFound, "there is no namespace %q", key.Namespace).
-			WithHint("create it with `skerry namespace create %s --org ORG`, or name another in metadata.namespace", key.Namespace)
-	}
-	old := c.apps[key]
-	if old != nil && old.Deleting {
-		return Applied{}, fx, skerry.Errorf(skerry.CodeConflict, "application %s is being deleted", key).
-			WithHint("wait until `skerry get apps` no longer shows it, then apply again")
-	}
-	if r.Expect != 0 && (old == nil || old.Gen != r.Expect) {
-		return Applied{}, fx, skerry.Errorf(skerry.CodeConflict, "application %s is not at generation %d", key, r.Expect).
-			WithHint("get it again, repeat the change and apply")
-	}
-	if err := c.checkQuota(ns.Org, &r.App); err != nil {
-		return Applied{}, fx, err
-	}
 	res := Applied{Key: key, Gen: 1, Created: old == nil, Warnings: r.App.Warnings()}
 	a := &App{Manifest: r.App, Org: ns.Org, Gen: 1, CreatedAt: now, UpdatedAt: now, Author: r.Actor, Deployed: !r.Register, Digests: r.Digests}
 	if old != nil {
@@ -77,6 +57,34 @@ func (c *Controller) apply(now time.Time, r Apply) (Applied, skerry.Effects, err
 	}
 	c.appEvent(&fx, now, a, "", verb, "generation "+itoa(int(a.Gen))+" was applied by "+orNobody(r.Actor))
 	return res, fx, nil
+}
+
+// check sets a manifest's defaults and tells whether it may be applied now. It gives its namespace, and the application
+// as it is now or nil.
+func (c *Controller) check(app *skerry.Application, expect skerry.Generation) (*Namespace, *App, error) {
+	if err := app.Validate(); err != nil {
+		return nil, nil, err
+	}
+	app.SetDefaults()
+	if err := checkSchedules(app); err != nil {
+		return nil, nil, err
+	}
+	key := app.Key()
+	ns := c.spaces[key.Namespace]
+	if ns == nil {
+		return nil, nil, skerry.Errorf(skerry.CodeNotFound, "there is no namespace %q", key.Namespace).
+			WithHint("create it with `skerry namespace create %s --org ORG`, or name another in metadata.namespace", key.Namespace)
+	}
+	old := c.apps[key]
+	if old != nil && old.Deleting {
+		return nil, nil, skerry.Errorf(skerry.CodeConflict, "application %s is being deleted", key).
+			WithHint("wait until `skerry get apps` no longer shows it, then apply again")
+	}
+	if expect != 0 && (old == nil || old.Gen != expect) {
+		return nil, nil, skerry.Errorf(skerry.CodeConflict, "application %s is not at generation %d", key, expect).
+			WithHint("get it again, repeat the change and apply")
+	}
+	return ns, old, c.checkQuota(ns.Org, app)
 }
 
 func checkSchedules(a *skerry.Application) error {

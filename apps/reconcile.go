@@ -132,6 +132,7 @@ func (c *Controller) reconcileService(now time.Time, a *App, s *skerry.ServiceSp
 			old = append(old, i)
 		}
 	}
+	current = c.settleReplacements(now, current, fx)
 	c.takeOver(now, a, s, current, fx)
 	if s.Update.Strategy == "recreate" && len(old) > 0 {
 		for _, i := range old {
@@ -288,6 +289,9 @@ func (c *Controller) create(now time.Time, a *App, s *skerry.ServiceSpec, ordina
 		Gen: a.Gen, Revision: a.revisions[s.Name], State: skerry.Requested, CreatedAt: now,
 	}, Target: target, Run: run, Restart: a.Restarts[s.Name], Spec: s,
 		Deadline: now.Add(time.Duration(*s.Placement.ConvergenceTime))}
+	if r := lastRun(a.Runs[s.Name]); run != "" && r != nil {
+		i.Due = r.due(s)
+	}
 	i.Conditions = skerry.SetCondition(nil, now, skerry.Ready, false, "not running yet")
 	i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, true, "")
 	i.step(now, "created for generation "+itoa(int(a.Gen)))

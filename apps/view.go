@@ -62,7 +62,7 @@ func (c *Controller) viewService(a *App, s *skerry.ServiceSpec) skerry.ServiceVi
 		}
 	}
 	for _, r := range a.Runs[s.Name] {
-		v.Runs = append(v.Runs, skerry.RunView{ID: r.ID, StartedAt: r.StartedAt, EndedAt: r.EndedAt, Succeeded: r.Succeeded, Failed: r.Failed, Result: r.Result})
+		v.Runs = append(v.Runs, skerry.RunView{ID: r.ID, StartedAt: r.StartedAt, EndedAt: r.EndedAt, Succeeded: r.Succeeded, Failed: r.Failed, Result: r.Result, Reason: r.Reason})
 	}
 	return v
 }

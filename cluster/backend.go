@@ -2,8 +2,11 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
+	"io"
 	"net/http"
 	"slices"
+	"time"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
@@ -131,4 +134,44 @@ func (s *Server) WriteMetrics(ctx context.Context, w http.ResponseWriter) {
 	m.Apps, _ = s.Apps(ctx)
 	m.Instances, _ = s.Instances(ctx)
 	m.Write(w)
+}
+
+// Plan tells where the instances of a manifest would go, changing nothing.
+func (s *Server) Plan(ctx context.Context, app skerry.Application) (skerry.Plan, error) {
+	return tier.View(ctx, s.Role, func(c *Core) (skerry.Plan, error) { return c.PlanApp(time.Now(), app) })
+}
+
+// Classes tells how each class of the site's workers stands to an instance now.
+func (s *Server) Classes(ctx context.Context, id skerry.InstanceID) ([]skerry.ClassVerdict, error) {
+	return tier.View(ctx, s.Role, func(c *Core) ([]skerry.ClassVerdict, error) { return c.Explain(time.Now(), id), nil })
+}
+
+// servePlan tells the root whether the site would take instances, in terms that the root may know.
+func (s *Server) servePlan(w http.ResponseWriter, r *http.Request) {
+	var items []skerry.Assignment
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 64<<20))
+	if err == nil {
+		err = json.Unmarshal(body, &items)
+	}
+	if err != nil {
+		tier.WriteProblem(w, skerry.Errorf(skerry.CodeInvalid, "the plan cannot be read: %v", err))
+		return
+	}
+	out, err := tier.View(r.Context(), s.Role, func(c *Core) ([]skerry.PlanVerdict, error) {
+		var out []skerry.PlanVerdict
+		for n, d := range c.Plan(time.Now(), items) {
+			v := skerry.PlanVerdict{Fits: d.Chosen != "", Copies: copiesOf(&items[n], &d)}
+			if !v.Fits {
+				v.Why = inCounts(d.Why)
+			}
+			out = append(out, v)
+		}
+		return out, nil
+	})
+	if err != nil {
+		tier.WriteProblem(w, skerry.AsError(err))
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(out)
 }

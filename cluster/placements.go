@@ -393,6 +393,7 @@ func (c *Core) tellUp(now time.Time, p *placement, fx *skerry.Effects) {
 
 func (c *Core) report(o skerry.Observation) {
 	o.Address = ""
+	o.Why = inCounts(o.Why)
 	o.Ports = slices.Clone(o.Ports)
 	for i := range o.Ports {
 		o.Ports[i].Address = ""

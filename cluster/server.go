@@ -140,6 +140,10 @@ func (s *Server) connect(ctx context.Context, l *loop.Loop) (*tier.Up, error) {
 
 // fromParent serves what the root asks: requests for an instance, which go on to its worker.
 func (s *Server) fromParent(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/plan" && r.Method == http.MethodPost {
+		s.servePlan(w, r)
+		return
+	}
 	rest, ok := strings.CutPrefix(r.URL.Path, "/instances/")
 	id, path, _ := strings.Cut(rest, "/")
 	if !ok || id == "" {

@@ -80,6 +80,7 @@ func printExplanation(w io.Writer, e *skerry.Explanation, now time.Time) {
 	}
 	p.flush()
 	printReasons(w, "Why it has no place", i.Why)
+	printClasses(w, e.Classes)
 	d := e.Decision
 	if d == nil {
 		return
@@ -107,6 +108,36 @@ func printExplanation(w io.Writer, e *skerry.Explanation, now time.Time) {
 		t.add("", []string{"  " + c.Name, score, verdict})
 	}
 	t.print(w, false, true)
+}
+
+// printClasses tells how each class of workers stands to the service now.
+func printClasses(w io.Writer, list []skerry.ClassVerdict) {
+	if len(list) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "\nHow the site's workers stand to it now:")
+	for _, k := range list {
+		name := strings.Join(nonEmpty(k.Class.Arch, strings.Join(k.Class.Runtimes, "+"), strings.Join(k.Class.Devices, "+")), " ")
+		if k.Area != "" {
+			name += ", area " + k.Area
+		}
+		switch {
+		case k.Fits == 1:
+			fmt.Fprintf(w, "  %s: 1 of %d fits, score %.4g\n", clean(name), k.Workers, k.Best)
+		case k.Fits > 1:
+			fmt.Fprintf(w, "  %s: %d of %d fit, scores %.4g to %.4g\n", clean(name), k.Fits, k.Workers, k.Least, k.Best)
+		default:
+			fmt.Fprintf(w, "  %s: none of %d fits\n", clean(name), k.Workers)
+		}
+		for _, r := range k.Out {
+			fmt.Fprintf(w, "    %s: %s\n", r.What, clean(whyText(r)))
+			if r.Sole > 0 && r.Hint != "" {
+				fmt.Fprintf(w, "      would let in one more: %s\n", clean(r.Hint))
+			} else if r.Hint != "" {
+				fmt.Fprintf(w, "      hint: %s\n", clean(r.Hint))
+			}
+		}
+	}
 }
 
 // printReasons lists reasons, each with how many candidates it ruled out and what would help.

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -226,7 +227,7 @@ func nonEmpty(list ...string) []string {
 
 // whyText is a reason with the number of candidates that it ruled out.
 func whyText(r skerry.Reason) string {
-	if r.Count > 1 {
+	if r.Count > 1 && !strings.HasPrefix(r.Text, strconv.Itoa(r.Count)+" ") {
 		return fmt.Sprintf("%s (%d times)", r.Text, r.Count)
 	}
 	return r.Text

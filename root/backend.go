@@ -137,3 +137,6 @@ func (s *Server) WriteMetrics(ctx context.Context, w http.ResponseWriter) {
 	m.Instances, _ = s.Instances(ctx)
 	m.Write(w)
 }
+
+// Classes is answered by clusters only.
+func (s *Server) Classes(context.Context, skerry.InstanceID) ([]skerry.ClassVerdict, error) { return nil, nil }

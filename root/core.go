@@ -458,7 +458,7 @@ func (c *Core) request(i *apps.Instance, round map[skerry.AppKey]*around) *sched
 			}
 		}
 	}
-	return &sched.Request{Instance: i.ID, Service: i.Service.Service, Spec: i.Spec, Need: i.Spec.Need(), Avoid: i.Rejected, Peers: a.peers, Whole: a.whole}
+	return &sched.Request{Instance: i.ID, Service: i.Service.Service, Spec: i.Spec, Need: i.Spec.Need(), Avoid: append(slices.Clone(i.Shun), i.Rejected...), Peers: a.peers, Whole: a.whole}
 }
 
 // Sites lists the clusters.

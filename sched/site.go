@@ -403,3 +403,23 @@ func (s *Site) Available(name string) (left skerry.Resources, ok bool) {
 	}
 	return left, false
 }
+
+// Give undoes Take.
+func (s *Site) Give(name string, r *Request) {
+	n := s.find(name)
+	if n < 0 {
+		return
+	}
+	for i, v := range r.Need.Vector() {
+		s.avail[n][i] += v
+	}
+	if x := s.more[n]; x != nil && len(x.ports) > 0 {
+		own := *x
+		own.ports = maps.Clone(x.ports)
+		for _, p := range r.Spec.Ports {
+			delete(own.ports, PortKey(p.Proto(), p.HostPort))
+		}
+		s.more[n] = &own
+	}
+	s.touch(n)
+}

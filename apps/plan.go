@@ -1,0 +1,62 @@
+package apps
+
+import (
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// Planned is what applying a manifest would do to its instances.
+type Planned struct {
+	Org  string
+	New  []*Instance // that would be created; they are in no map
+	Kept []*Instance
+}
+
+// Plan tells which instances applying a manifest would need anew and which it would keep, changing nothing. It makes the
+// checks that Apply makes.
+func (c *Controller) Plan(now time.Time, app skerry.Application) (Planned, error) {
+	ns, old, err := c.check(&app, 0)
+	if err != nil {
+		return Planned{}, err
+	}
+	a := &App{Manifest: app, Org: ns.Org, Gen: 1, revisions: map[string]string{}}
+	if old != nil {
+		a.Gen = old.Gen + 1
+	}
+	p := Planned{Org: ns.Org}
+	for n := range app.Spec.Services {
+		s := &a.Manifest.Spec.Services[n]
+		a.revisions[s.Name] = s.Revision()
+		kept := map[string]int{} // by target
+		for _, i := range c.Instances(skerry.ServiceKey{App: app.Key(), Service: s.Name}) {
+			if i.Live() && i.Revision == a.revisions[s.Name] && i.Run == "" && i.Replaces == "" && (s.Mode != skerry.ModeService || kept[""] < *s.Replicas) {
+				kept[i.Target]++
+				p.Kept = append(p.Kept, i)
+			}
+		}
+		add := func(ordinal int, target string) {
+			p.New = append(p.New, &Instance{Instance: skerry.Instance{ID: skerry.InstanceID(s.Name + "-new-" + itoa(len(p.New))), Service: skerry.ServiceKey{App: app.Key(), Service: s.Name},
+				Org: a.Org, Ordinal: ordinal, Gen: a.Gen, Revision: a.revisions[s.Name], State: skerry.Requested, CreatedAt: now}, Target: target, Spec: s,
+				Deadline: now.Add(time.Duration(*s.Placement.ConvergenceTime))})
+		}
+		switch s.Mode {
+		case skerry.ModePerWorker:
+			for _, t := range c.targets {
+				if kept[t] == 0 {
+					add(0, t)
+				}
+			}
+		case skerry.ModeCron: // nothing runs before its time
+		case skerry.ModeJob:
+			for n := range min(*s.Job.Completions, *s.Job.Parallelism) {
+				add(n, "")
+			}
+		default:
+			for n := kept[""]; n < *s.Replicas; n++ {
+				add(n, "")
+			}
+		}
+	}
+	return p, nil
+}

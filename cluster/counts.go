@@ -1,0 +1,66 @@
+package cluster
+
+import (
+	"fmt"
+
+	"skerry.dev/skerry"
+)
+
+// inCounts takes what tells of single workers out of reasons that leave the site: how many were ruled out by what goes
+// up, and neither a name nor what one of them has (DESIGN 5).
+func inCounts(list []skerry.Reason) []skerry.Reason {
+	out := make([]skerry.Reason, 0, len(list))
+	for _, r := range list {
+		c := skerry.Reason{What: r.What, Count: r.Count, Text: r.Text, Hint: r.Hint}
+		switch r.What {
+		case "admission", "quota", "policy", "workers", "worker":
+			// these are the site's rules, and speak of no worker but one that the service names
+		default:
+			text, hint := lacking(r.What)
+			c.Text = fmt.Sprintf("%d of the site's workers %s", r.Count, text)
+			if r.Count == 1 {
+				c.Text = "a worker of the site " + text
+			}
+			c.Hint = hint
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// lacking says in general terms what rules workers out.
+func lacking(what string) (text, hint string) {
+	switch what {
+	case "cpu", "memory", "storage", "gpus", "tpus", "bandwidthIn", "bandwidthOut":
+		return "cannot spare the " + what, "ask for less " + what + ", or choose another site"
+	case "runtime":
+		return "cannot run it", "the site's operator sees with `skerry worker check` what is missing"
+	case "arch":
+		return "are of another architecture", "build the image for more architectures and add them to placement.arch"
+	case "devices":
+		return "lack a device", ""
+	case "area", "distance":
+		return "are elsewhere", "allow a longer distance, or another area"
+	case "location":
+		return "do not say where they are", "the site's operator sets --location"
+	case "latency":
+		return "are too far in the network, or not measured yet", "allow a longer round trip"
+	case "label":
+		return "lack a label", ""
+	case "taint":
+		return "are tainted", "add the taint to placement.tolerations if the service may run there"
+	case "affinity", "antiAffinity":
+		return "do not meet the " + what, "set preferred: true to do without"
+	case "hostPort":
+		return "have the port taken", "choose another port, or hostPort: -1"
+	case "tried":
+		return "were tried just now and failed", ""
+	case "reachable":
+		return "are not in touch", ""
+	case "refusing":
+		return "take nothing new", ""
+	case "plugin":
+		return "are ruled out by a plugin of the site", "ask the site's operator"
+	}
+	return "are ruled out by " + what, ""
+}

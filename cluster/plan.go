@@ -1,0 +1,128 @@
+package cluster
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/sched"
+)
+
+// PlanApp tells where the instances of an application of the site's own would go, changing nothing.
+func (c *Core) PlanApp(now time.Time, app skerry.Application) (skerry.Plan, error) {
+	p, err := c.Apps.Plan(now, app)
+	if err != nil {
+		return skerry.Plan{}, err
+	}
+	out := skerry.Plan{Key: app.Key(), Tier: string(skerry.TierCluster)}
+	for _, i := range p.Kept {
+		k := skerry.PlannedCopy{Service: i.Service.Service, Instance: i.ID, Kept: true, Copies: i.Want}
+		if held := c.places[i.ID]; held != nil {
+			k.Worker = held.Worker
+		}
+		out.List = append(out.List, k)
+	}
+	var items []skerry.Assignment
+	for _, i := range p.New {
+		items = append(items, *i.Assignment(nil))
+	}
+	for n, d := range c.Plan(now, items) {
+		out.List = append(out.List, skerry.PlannedCopy{Service: items[n].Service.Service, Worker: d.Chosen, Decision: &d, Copies: copiesOf(&items[n], &d)})
+	}
+	return out, nil
+}
+
+// copiesOf counts the workers that would get a copy of a perWorker service.
+func copiesOf(a *skerry.Assignment, d *skerry.Decision) int {
+	if a.Spec.Mode != skerry.ModePerWorker {
+		return 0
+	}
+	return len(d.Top)
+}
+
+// Plan tells what would become of instances if they came now, in this order, changing nothing. Each takes its room from
+// the next. Round trips to users and plugins are not asked: what depends on them is told as unknown, or not considered.
+func (c *Core) Plan(now time.Time, items []skerry.Assignment) []skerry.Decision {
+	site := c.site.Clone()
+	used := map[string]skerry.Resources{}
+	var peers []sched.Peer
+	out := make([]skerry.Decision, 0, len(items))
+	for n := range items {
+		a := &items[n]
+		d := c.planOne(now, site, a, used, peers, uint64(n)+c.rounds)
+		if d.Chosen != "" && a.Spec.Mode != skerry.ModePerWorker {
+			used[a.Org] = used[a.Org].Add(a.Spec.Need())
+			site.Take(d.Chosen, &sched.Request{Spec: &a.Spec, Need: a.Spec.Need()})
+			peers = append(peers, sched.Peer{Worker: d.Chosen, Service: a.Service.Service, Labels: a.Spec.Labels, Links: a.Spec.Links})
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+func (c *Core) planOne(now time.Time, site *sched.Site, a *skerry.Assignment, used map[string]skerry.Resources, peers []sched.Peer, seed uint64) skerry.Decision {
+	d := skerry.Decision{At: now, Instance: a.ID, Tier: string(skerry.TierCluster), Policy: "admission", Seed: seed, Considered: site.Len()}
+	why := c.opt.Admission.Check(a)
+	if why == nil {
+		why = c.opt.Admission.CheckQuota(a.Org, c.usedBy(a.Org, a.ID).Add(used[a.Org]), a.Spec.Need())
+	}
+	policy, plugins, unknown := c.policy(&a.Spec)
+	if why == nil {
+		why = unknown
+	}
+	if why != nil {
+		d.Why = []skerry.Reason{*why}
+		return d
+	}
+	r := c.request(&placement{A: *a})
+	r.Peers = append(r.Peers, peers...)
+	for _, u := range a.Spec.Placement.Users {
+		p := skerry.UserPosition{}
+		if a.Spec.Placement.UserLatency(u) > 0 {
+			p.Unknown = "a plan does not measure; it is measured when the service is placed"
+		}
+		r.Users = append(r.Users, p)
+	}
+	if a.Spec.Mode == skerry.ModePerWorker {
+		d.Policy = policy.Name
+		for _, name := range slices.Sorted(maps.Keys(c.workers)) {
+			r.Only = name
+			if one := site.Place(now, policy, r, seed); one.Chosen != "" {
+				d.Top = append(d.Top, skerry.Candidate{Name: name, Score: one.Top[0].Score, Chosen: true})
+				d.Chosen = name
+			} else {
+				d.Why = append(d.Why, one.Why...)
+			}
+		}
+		return d
+	}
+	d = site.Place(now, policy, r, seed)
+	for _, p := range plugins {
+		d.Why = append(d.Why, skerry.Reason{What: "plugin", Text: fmt.Sprintf("plugin %s has a say when it is placed", p.Name)})
+	}
+	return d
+}
+
+// Explain tells how each class of the site's workers stands to an instance now: the one it has left out of account.
+func (c *Core) Explain(now time.Time, id skerry.InstanceID) []skerry.ClassVerdict {
+	p := c.places[id]
+	if p == nil {
+		i := c.Apps.Instance(id)
+		if i == nil || i.Spec == nil {
+			return nil
+		}
+		p = &placement{A: *i.Assignment(nil)}
+	}
+	policy, _, why := c.policy(&p.A.Spec)
+	if why != nil {
+		return nil
+	}
+	site := c.site
+	if p.Worker != "" && !p.ended() {
+		site = c.site.Clone() // it would not stand in its own way
+		site.Give(p.Worker, c.request(p))
+	}
+	return site.Explain(now, policy, c.request(p))
+}

@@ -1,0 +1,89 @@
+package ctl
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/api"
+)
+
+func (a *app) planCommand() *cobra.Command {
+	var files []string
+	var output string
+	cmd := &cobra.Command{Use: "plan -f FILE", Short: "Tell where the instances of manifests would go, changing nothing", Args: cobra.NoArgs,
+		Long:    "Tell where the instances of manifests would go, changing nothing. At the root, clusters are asked in the order in which they\nwould be offered the instances; at a cluster, the plan names workers. Round trips to users and plugins are not asked: what\ndepends on them is decided when the service is placed.\n\nExits with 2 when some instance would find no place.",
+		Example: "  skerry plan -f shop.yaml\n  skerry plan -f shop.yaml -o json",
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, _ []string) error {
+			docs, err := readDocuments(files, cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
+			var plans []skerry.Plan
+			for _, d := range docs {
+				p, err := c.Plan(cmd.Context(), d.inNamespace(a.namespace()))
+				if err != nil {
+					return d.at(err)
+				}
+				plans = append(plans, p)
+			}
+			if done, err := printValue(cmd.OutOrStdout(), output, map[string]any{"items": plans}); done {
+				return err
+			}
+			missing := 0
+			for n := range plans {
+				if n > 0 {
+					fmt.Fprintln(cmd.OutOrStdout())
+				}
+				missing += a.printPlan(cmd.OutOrStdout(), &plans[n])
+			}
+			if missing > 0 {
+				return notPlaced(skerry.Errorf(skerry.CodeUnavailable, "%d instances would find no place", missing))
+			}
+			return nil
+		})}
+	cmd.Flags().StringSliceVarP(&files, "file", "f", nil, "file, folder or - for standard input; may be repeated")
+	outputFlag(cmd, &output)
+	return cmd
+}
+
+// printPlan shows a plan and counts the instances that would find no place.
+func (a *app) printPlan(w io.Writer, p *skerry.Plan) int {
+	fmt.Fprintf(w, "app/%s, as the %s sees it now:\n", a.short(p.Key), p.Tier)
+	t := table{head: []string{"  SERVICE", "WHERE", "SCORE", "WHAT"}}
+	missing := 0
+	var without []*skerry.PlannedCopy
+	for n := range p.List {
+		k := &p.List[n]
+		where, score, what := k.Worker, "", "new"
+		if p.Tier == string(skerry.TierRoot) {
+			where = k.Cluster
+		}
+		if k.Kept {
+			what = "stays: " + string(k.Instance)
+		}
+		if k.Copies > 0 {
+			what += fmt.Sprintf(", %d copies", k.Copies)
+		}
+		if d := k.Decision; d != nil && len(d.Top) > 0 && where != "" {
+			score = fmt.Sprintf("%.4g", d.Top[0].Score)
+		}
+		if where == "" {
+			where, what = "-", "no place"
+			missing++
+			without = append(without, k)
+		}
+		t.add("", []string{"  " + k.Service, where, score, what})
+	}
+	t.print(w, false, true)
+	told := map[string]bool{}
+	for _, k := range without {
+		if k.Decision != nil && !told[k.Service] {
+			told[k.Service] = true
+			printReasons(w, "Why "+k.Service+" would have no place", k.Decision.Why)
+		}
+	}
+	return missing
+}
