@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -34,6 +36,10 @@ type Server struct {
 	l    Listen
 	http *http.Server
 	ln   atomic.Pointer[net.Listener]
+
+	mu       sync.Mutex // protects fresh, stopping
+	fresh    map[net.Conn]struct{}
+	stopping bool
 }
 
 // NewServer makes the server; Open listens and Run serves.
@@ -44,8 +50,8 @@ func NewServer(h *Handler, l Listen) (*Server, error) {
 	if (l.CertFile == "") != (l.KeyFile == "") {
 		return nil, errors.New("certificate and key are needed together")
 	}
-	s := &Server{h: h, l: l}
-	s.http = &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: maxHeader,
+	s := &Server{h: h, l: l, fresh: map[net.Conn]struct{}{}}
+	s.http = &http.Server{Handler: h, ConnState: s.connState, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: maxHeader,
 		ErrorLog: slog.NewLogLogger(h.opt.Log.Handler(), slog.LevelDebug),
 		// Terminals and forwards take a connection over, which HTTP/2 does not have.
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){}}
@@ -138,6 +144,32 @@ func (s *Server) URL() string {
 	return scheme + "://" + net.JoinHostPort(host, fmt.Sprint(a.Port))
 }
 
+// connState keeps account of connections that have asked nothing yet. An orderly shutdown waits for them as for requests,
+// though nobody waits for an answer.
+func (s *Server) connState(c net.Conn, state http.ConnState) {
+	s.mu.Lock()
+	stopping := s.stopping
+	if state == http.StateNew {
+		s.fresh[c] = struct{}{}
+	} else {
+		delete(s.fresh, c)
+	}
+	s.mu.Unlock()
+	if stopping && state == http.StateNew {
+		c.Close()
+	}
+}
+
+func (s *Server) closeFresh() {
+	s.mu.Lock()
+	s.stopping = true
+	fresh := slices.Collect(maps.Keys(s.fresh))
+	s.mu.Unlock()
+	for _, c := range fresh {
+		c.Close()
+	}
+}
+
 // stopWait is how long requests may go on when the server stops.
 const stopWait = 3 * time.Second
 
@@ -162,9 +194,11 @@ func (s *Server) Run(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	cancel()
+	s.closeFresh()
 	grace, stop := context.WithTimeout(context.Background(), stopWait)
 	defer stop()
-	if s.http.Shutdown(grace) != nil {
+	if err := s.http.Shutdown(grace); err != nil {
+		s.h.opt.Log.Warn("requests are cut off, because the server stops", "after", stopWait, "err", err)
 		s.http.Close()
 	}
 	<-done

@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
@@ -32,24 +34,43 @@ func (t *table) add(name string, cells []string, wide ...string) {
 	t.rows = append(t.rows, row{name, cells, wide})
 }
 
-func (t *table) print(w io.Writer, wide, header bool) {
-	tw := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
-	line := func(cells, more []string) {
+func (t *table) print(w io.Writer, wide, header bool) { t.printBelow(w, wide, header, nil) }
+
+// printBelow prints columns that are at least as wide as those printed before. It returns how wide they are.
+func (t *table) printBelow(w io.Writer, wide, header bool, widths []int) []int {
+	var lines [][]string
+	add := func(cells, more []string) {
 		if wide {
-			cells = append(cells[:len(cells):len(cells)], more...)
+			cells = slices.Concat(cells, more)
 		}
-		for i, c := range cells {
-			cells[i] = clean(orDash(c))
+		line := make([]string, len(cells))
+		for n, c := range cells {
+			line[n] = clean(orDash(c))
+			if n == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[n] = max(widths[n], utf8.RuneCountInString(line[n]))
 		}
-		fmt.Fprintln(tw, strings.Join(cells, "\t"))
+		lines = append(lines, line)
 	}
 	if header {
-		line(t.head, t.wide)
+		add(t.head, t.wide)
 	}
 	for _, r := range t.rows {
-		line(r.cells, r.wide)
+		add(r.cells, r.wide)
 	}
-	tw.Flush()
+	var b strings.Builder
+	for _, line := range lines {
+		for n, c := range line {
+			b.WriteString(c)
+			if n < len(line)-1 {
+				b.WriteString(strings.Repeat(" ", widths[n]-utf8.RuneCountInString(c)+3))
+			}
+		}
+		b.WriteByte('\n')
+	}
+	io.WriteString(w, b.String())
+	return widths
 }
 
 // clean keeps what came from elsewhere from moving the cursor or hiding text.

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"skerry.dev/skerry"
 )
 
@@ -71,6 +73,34 @@ func TestTable(t *testing.T) {
 	tab.print(&b, false, false)
 	if got := b.String(); strings.Contains(got, "NAME") || strings.Contains(got, "here") {
 		t.Errorf("got\n%s", got)
+	}
+}
+
+// What a watch tells later stands below the heading of before, and what is not shown does not count as a change.
+func TestPrintChanged(t *testing.T) {
+	var out, gone bytes.Buffer
+	cmd := &cobra.Command{}
+	cmd.SetOut(&out)
+	cmd.SetErr(&gone)
+	r := &resource{names: []string{"instance"}, head: []string{"NAME", "STATE", "AGE"}, wide: []string{"CPU"}}
+	told := shown{last: map[string]string{}}
+	at := func(name, state, age, cpu string) item {
+		return item{name: name, cells: []string{name, state, age}, wide: []string{cpu}}
+	}
+	for _, items := range [][]item{
+		nil,
+		{at("long-name", "Starting", "1s", "0")},
+		{at("long-name", "Starting", "2s", "100m")},
+		{at("long-name", "Up", "3s", "100m"), at("b", "Up", "1s", "0")},
+		{at("b", "Up", "2s", "0")},
+	} {
+		if err := printChanged(cmd, r, &getFlags{}, items, &told); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := "NAME        STATE      AGE\nlong-name   Starting   1s\nlong-name   Up         3s\nb           Up         1s\n"
+	if out.String() != want || gone.String() != "instance long-name is gone\n" {
+		t.Errorf("got\n%s%swant\n%s", out.String(), gone.String(), want)
 	}
 }
 

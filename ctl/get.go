@@ -229,7 +229,7 @@ func watchList(cmd *cobra.Command, c *api.Client, r *resource, q listQuery, f *g
 	}
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
-	last := map[string]string{}
+	told := shown{last: map[string]string{}}
 	for first := true; ; first = false {
 		items, err := list(ctx)
 		if interrupted(ctx) {
@@ -239,7 +239,7 @@ func watchList(cmd *cobra.Command, c *api.Client, r *resource, q listQuery, f *g
 		if err != nil && !(errors.As(err, &e) && e.Code == skerry.CodeNotFound && !first) {
 			return err
 		}
-		if err := printChanged(cmd, r, f, items, last, first); err != nil {
+		if err := printChanged(cmd, r, f, items, &told); err != nil {
 			return err
 		}
 		select {
@@ -263,13 +263,24 @@ func watchList(cmd *cobra.Command, c *api.Client, r *resource, q listQuery, f *g
 	}
 }
 
+// shown is what a watch has printed.
+type shown struct {
+	last   map[string]string // what each item looked like
+	widths []int             // of the columns
+}
+
 // printChanged prints the items that look different from last time.
-func printChanged(cmd *cobra.Command, r *resource, f *getFlags, items []item, last map[string]string, first bool) error {
+func printChanged(cmd *cobra.Command, r *resource, f *getFlags, items []item, told *shown) error {
+	last := told.last
 	var news []item
 	seen := map[string]bool{}
 	for _, i := range items {
 		seen[i.name] = true
-		key := strings.Join(slices.Concat(withoutAge(r, i.cells), i.wide), "\t")
+		cells := withoutAge(r, i.cells)
+		if f.output != "" && f.output != formatTable { // the others show more than a narrow table
+			cells = slices.Concat(cells, i.wide)
+		}
+		key := strings.Join(cells, "\t")
 		if last[i.name] != key {
 			last[i.name] = key
 			news = append(news, i)
@@ -296,7 +307,7 @@ func printChanged(cmd *cobra.Command, r *resource, f *getFlags, items []item, la
 		}
 	default:
 		if len(news) > 0 {
-			tableOf(r, news).print(cmd.OutOrStdout(), f.output == formatWide, first && !f.noHeaders)
+			told.widths = tableOf(r, news).printBelow(cmd.OutOrStdout(), f.output == formatWide, told.widths == nil && !f.noHeaders, told.widths)
 		}
 	}
 	return nil

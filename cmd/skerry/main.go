@@ -22,10 +22,13 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == shimCommand {
 		os.Exit(shim(os.Args[2:]))
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ends := []os.Signal{syscall.SIGTERM}
+	if !signal.Ignored(os.Interrupt) { // a shell without job control starts what ends in & so: Ctrl-C is for its neighbours
+		ends = append(ends, os.Interrupt)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), ends...)
 	defer stop()
-	context.AfterFunc(ctx, stop)  // a second signal ends the process at once
-	signal.Ignore(syscall.SIGHUP) // a lost terminal does not end a role
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	os.Exit(ctl.Main(ctx, commands(), os.Args[1:], ctl.StdStreams()))
 }
 

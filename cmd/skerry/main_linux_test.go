@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -41,22 +42,35 @@ func TestUp(t *testing.T) {
 			}
 		}
 	}
+	commands := scriptCommands()
+	commands["terminal"] = terminal
 	testscript.Run(t, testscript.Params{Dir: "testdata/up", Setup: func(env *testscript.Env) error {
 		setHome(env)
 		env.Setenv("BIN", bin)
 		data := filepath.Join(env.WorkDir, "data")
-		cgroup := cgroupParent(filepath.Dir(bin))
+		cgroup := cgroupParent(env.WorkDir)
 		run := filepath.Join(env.WorkDir, "run")
 		env.Setenv("SKERRY_DATA", data)
 		env.Setenv("SKERRY_RUN_DIR", run)
 		env.Setenv("SKERRY_CGROUP_PARENT", cgroup)
 		env.Defer(func() {
+			if t, ok := env.T().(interface{ Failed() bool }); ok && t.Failed() {
+				logs, _ := filepath.Glob(filepath.Join(env.WorkDir, "*.log"))
+				for _, file := range logs {
+					text, _ := os.ReadFile(file)
+					env.T().Log(filepath.Base(file)+" ends with:\n", string(text[max(0, len(text)-4000):]))
+				}
+			}
 			// Whatever happened, nothing of the worker stays on the machine.
-			cfg := node.WorkerConfig{Common: node.Common{Dir: filepath.Join(data, "worker")}, RunDir: run, CgroupParent: cgroup, Join: node.Join{Name: "w1"}}
+			cfg := node.WorkerConfig{Common: node.Common{Dir: filepath.Join(data, "worker")}, Join: node.Join{Name: "w1"}}
 			if _, err := os.Stat(cfg.Dir); err != nil {
 				return
 			}
-			// A script that failed may leave its agent running for a moment.
+			// The agent of a script that failed runs on until after this.
+			var st status
+			if callLocal(context.Background(), cfg.Dir, "GET", "/status", nil, &st) == nil {
+				syscall.Kill(st.Pid, syscall.SIGTERM)
+			}
 			err := node.CleanMachine(context.Background(), cfg)
 			for n := 0; n < 5 && errors.Is(err, store.ErrInUse); n++ {
 				err = node.CleanMachine(context.Background(), cfg)
@@ -66,5 +80,5 @@ func TestUp(t *testing.T) {
 			}
 		})
 		return nil
-	}, Cmds: scriptCommands(), UpdateScripts: *update})
+	}, Cmds: commands, UpdateScripts: *update})
 }

@@ -43,6 +43,7 @@ func setHome(env *testscript.Env) {
 	env.Setenv("SKERRY_IMAGES", filepath.Join(env.WorkDir, "images"))
 	env.Setenv("NO_COLOR", "1")
 	env.Setenv("TZ", "UTC")
+	env.Setenv("GORACE", "atexit_sleep_ms=0") // else each command sleeps for a second under the race detector
 }
 
 // startTestRoot starts a root over a memory store and tells the script where it is.

@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"regexp"
 	"strings"
 	"time"
@@ -15,7 +16,7 @@ import (
 const scriptPatience = 60 * time.Second
 
 func scriptCommands() map[string]func(*testscript.TestScript, bool, []string) {
-	return map[string]func(*testscript.TestScript, bool, []string){"wait-for": waitFor, "http": httpGet}
+	return map[string]func(*testscript.TestScript, bool, []string){"wait-for": waitFor, "http": httpGet, "until": until}
 }
 
 // waitFor waits until a file holds a pattern: wait-for FILE PATTERN [VARIABLE]. The first group goes into the variable.
@@ -37,6 +38,41 @@ func waitFor(ts *testscript.TestScript, neg bool, args []string) {
 			ts.Fatalf("%s never held %q:\n%s", args[0], args[1], data)
 		}
 	}
+}
+
+// until runs a command of skerry again and again until what it prints holds a pattern: until PATTERN skerry ARG... What it
+// printed last is the script's stdout.
+func until(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 || args[1] != "skerry" {
+		ts.Fatalf("usage: until PATTERN skerry ARG...")
+	}
+	re, err := regexp.Compile("(?m)" + args[0])
+	ts.Check(err)
+	self, err := os.Executable()
+	ts.Check(err)
+	for deadline := time.Now().Add(scriptPatience); ; time.Sleep(50 * time.Millisecond) {
+		cmd := exec.Cmd{Path: self, Args: args[1:], Env: scriptEnv(ts), Dir: ts.MkAbs(".")}
+		out, err := cmd.CombinedOutput()
+		if re.Match(out) {
+			ts.Stdout().Write(out)
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("%s never gave %q; last (%v):\n%s", strings.Join(args[1:], " "), args[0], err, out)
+		}
+	}
+}
+
+// scriptEnv is the part of a script's environment that skerry reads.
+func scriptEnv(ts *testscript.TestScript) []string {
+	var env []string
+	for _, name := range []string{"PATH", "HOME", "TMPDIR", "TZ", "NO_COLOR", "GORACE", "SKERRY_TEST_RUN", "SKERRY_CONFIG", "SKERRY_IMAGES", "SKERRY_CONTEXT",
+		"SKERRY_DATA", "SKERRY_RUN_DIR", "SKERRY_CGROUP_PARENT"} {
+		if v := ts.Getenv(name); v != "" {
+			env = append(env, name+"="+v)
+		}
+	}
+	return env
 }
 
 // httpGet gets a URL and compares the body: http URL PATTERN.

@@ -7,8 +7,10 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/signal"
 	"runtime/debug"
 	"strings"
+	"syscall"
 )
 
 // part is something that runs until its context ends. Parts start in order and stop in reverse.
@@ -36,7 +38,13 @@ type running struct {
 	ended  chan struct{}
 }
 
-func newService(log *slog.Logger) *service { return &service{log: log, done: make(chan ended, 16)} }
+func newService(log *slog.Logger) *service {
+	// A lost terminal does not end a role. The signals are caught and dropped rather than ignored, for what is ignored is so in
+	// the containers that the role starts, too, and a shell in there could not even trap it.
+	dropped := make(chan os.Signal, 1)
+	signal.Notify(dropped, syscall.SIGHUP, os.Interrupt)
+	return &service{log: log, done: make(chan ended, 16)}
+}
 
 // start starts a part. Its context is its own, so that the parts end one after the other.
 func (s *service) start(p part) {

@@ -71,11 +71,11 @@ func (d *Driver) Exec(ctx context.Context, h runtime.Handle, spec runtime.ExecSp
 	cmd := exec.Command(rec.Runtime, "--root", d.root(rec.Runtime), "exec", "--process", process.Name(), "--pid-file", pidFile, string(h.ID))
 	cmd.Dir = "/"
 	// The runtime waits for the process; killing the runtime alone would leave it.
-	kill := func() {
+	inner := func() int {
 		data, _ := os.ReadFile(pidFile)
-		if pid, err := strconv.Atoi(strings.TrimSpace(string(data))); err == nil {
-			_ = monitor.Identify(pid).Signal(unix.SIGKILL)
-		}
+		pid, _ := strconv.Atoi(strings.TrimSpace(string(data)))
+		return pid
 	}
-	return tty.Run(ctx, cmd, spec, first, kill)
+	kill := func() { _ = monitor.Identify(inner()).Signal(unix.SIGKILL) }
+	return tty.Run(ctx, cmd, spec, first, kill, inner)
 }

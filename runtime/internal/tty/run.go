@@ -68,9 +68,10 @@ func First(spec runtime.ExecSpec) *runtime.WinSize {
 }
 
 // Run starts cmd and waits for it; first is what First gave. When ctx ends, kill is called, then the command itself is killed.
-func Run(ctx context.Context, cmd *exec.Cmd, spec runtime.ExecSpec, first *runtime.WinSize, kill func()) (int, error) {
+// inner, if not nil, gives the process that cmd runs on a further terminal, or 0 while there is none.
+func Run(ctx context.Context, cmd *exec.Cmd, spec runtime.ExecSpec, first *runtime.WinSize, kill func(), inner func() int) (int, error) {
 	if spec.TTY {
-		return runTTY(ctx, cmd, spec, first, kill)
+		return runTTY(ctx, cmd, spec, first, kill, inner)
 	}
 	cmd.Stdout, cmd.Stderr = spec.Stdout, spec.Stderr
 	// What the command left behind may keep the pipes open; its output is not waited for longer than this.
@@ -95,7 +96,7 @@ func Run(ctx context.Context, cmd *exec.Cmd, spec runtime.ExecSpec, first *runti
 	return wait(ctx, cmd, kill)
 }
 
-func runTTY(ctx context.Context, cmd *exec.Cmd, spec runtime.ExecSpec, first *runtime.WinSize, kill func()) (int, error) {
+func runTTY(ctx context.Context, cmd *exec.Cmd, spec runtime.ExecSpec, first *runtime.WinSize, kill func(), inner func() int) (int, error) {
 	master, slave, err := Open()
 	if err != nil {
 		return -1, err
@@ -108,6 +109,11 @@ func runTTY(ctx context.Context, cmd *exec.Cmd, spec runtime.ExecSpec, first *ru
 	cmd.SysProcAttr.Setsid, cmd.SysProcAttr.Setctty = true, true
 	if first != nil {
 		resize(master, *first)
+	}
+	var outer unix.Stat_t
+	if err := unix.Fstat(int(slave.Fd()), &outer); err != nil {
+		slave.Close()
+		return -1, err
 	}
 	err = cmd.Start()
 	slave.Close()
@@ -125,19 +131,7 @@ func runTTY(ctx context.Context, cmd *exec.Cmd, spec runtime.ExecSpec, first *ru
 		_, _ = io.Copy(out, master)
 	})
 	if spec.Resize != nil {
-		wg.Go(func() {
-			for {
-				select {
-				case w, ok := <-spec.Resize:
-					if !ok {
-						return
-					}
-					resize(master, w)
-				case <-done:
-					return
-				}
-			}
-		})
+		wg.Go(func() { follow(spec.Resize, done, master, &outer, inner) })
 	}
 	if spec.Stdin != nil {
 		go func() { _, _ = io.Copy(master, spec.Stdin) }()
@@ -148,6 +142,65 @@ func runTTY(ctx context.Context, cmd *exec.Cmd, spec runtime.ExecSpec, first *ru
 	_ = master.SetReadDeadline(time.Now().Add(time.Second))
 	wg.Wait()
 	return code, err
+}
+
+// A process that has not begun yet is looked for so often, and so many times.
+const (
+	innerEvery = 20 * time.Millisecond
+	innerTries = 500
+)
+
+// follow makes terminals as large as the user's until done is closed.
+func follow(sizes <-chan runtime.WinSize, done <-chan struct{}, master *os.File, outer *unix.Stat_t, inner func() int) {
+	var again <-chan time.Time
+	var last runtime.WinSize
+	tries := 0
+	for sizes != nil || again != nil {
+		select {
+		case w, ok := <-sizes:
+			if !ok {
+				sizes = nil
+				continue
+			}
+			last, tries = w, 0
+			resize(master, w)
+		case <-again:
+		case <-done:
+			return
+		}
+		again = nil
+		if tries++; inner != nil && tries < innerTries && !resizeInner(inner(), outer, last) {
+			again = time.After(innerEvery)
+		}
+	}
+}
+
+// resizeInner sets the size of the terminal that a process has for its input or output, unless it still is the outer one.
+// Runtimes copy the size of their own terminal to that of the process, but crun only since 1.8.7.
+func resizeInner(pid int, outer *unix.Stat_t, w runtime.WinSize) bool {
+	if pid <= 0 {
+		return false
+	}
+	for n := range 3 {
+		// It is looked at before it is opened, for the process may have put anything there.
+		at, err := unix.Open(fmt.Sprintf("/proc/%d/fd/%d", pid, n), unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			continue
+		}
+		var st unix.Stat_t
+		const firstMajor, lastMajor = 136, 143 // of pseudo-terminals, in the kernel's devices.txt
+		if err = unix.Fstat(at, &st); err == nil && (st.Dev != outer.Dev || st.Rdev != outer.Rdev) && st.Mode&unix.S_IFMT == unix.S_IFCHR && unix.Major(uint64(st.Rdev)) >= firstMajor && unix.Major(uint64(st.Rdev)) <= lastMajor {
+			var f *os.File
+			if f, err = os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", at), os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0); err == nil {
+				resize(f, w)
+				f.Close()
+				unix.Close(at)
+				return true
+			}
+		}
+		unix.Close(at)
+	}
+	return false
 }
 
 func wait(ctx context.Context, cmd *exec.Cmd, kill func()) (int, error) {

@@ -29,6 +29,9 @@ func main() {
 		case "exit":
 			n, _ := strconv.Atoi(args[1])
 			os.Exit(n)
+		case "terminal":
+			terminal()
+			args = args[1:]
 		case "wait":
 			ch := make(chan os.Signal, 1)
 			signal.Notify(ch, syscall.SIGTERM, os.Interrupt)
