@@ -141,6 +141,8 @@ type ClusterReport struct {
 	// Network is the middle of the workers' coordinates and NetworkMs the longest round trip from there to one of them.
 	Network   *Coordinate `json:"network,omitempty" cbor:"8,keyasint,omitempty"`
 	NetworkMs float64     `json:"networkMs,omitempty" cbor:"9,keyasint,omitempty"`
+	// Lowest is the lowest priority of what runs here: a service of higher priority may be given room. Nil: nothing runs.
+	Lowest *int `json:"lowest,omitempty" cbor:"10,keyasint,omitempty"`
 }
 
 // ServiceQoS folds the use of all instances of a service at one site.

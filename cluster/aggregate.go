@@ -79,6 +79,11 @@ func (c *Core) Aggregate() skerry.ClusterReport {
 		}
 		r.Centroid, r.RadiusKm = &centre, radius
 	}
+	for _, p := range c.places {
+		if n := p.A.Spec.Placement.Priority; p.Worker != "" && p.Pinned == "" && !p.Removing && !p.ended() && (r.Lowest == nil || n < *r.Lowest) {
+			r.Lowest = &n
+		}
+	}
 	r.Instances = len(c.places)
 	r.Services = c.foldQoS()
 	return r

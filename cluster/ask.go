@@ -351,6 +351,11 @@ func (c *Core) nextExpiry() time.Time {
 			consider(p.room)
 		}
 	}
+	for id := range c.watched {
+		if p := c.places[id]; p != nil {
+			consider(p.sla.judged.Add(lookEvery))
+		}
+	}
 	for id := range c.moving {
 		if p := c.places[id]; p != nil && p.Next != nil {
 			consider(p.Next.Since.Add(migrationTime(&p.A.Spec)))

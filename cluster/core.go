@@ -55,6 +55,7 @@ type Core struct {
 	rounds   uint64
 	plugins  map[string]Plugin
 	moving   map[skerry.InstanceID]bool // placements with a successor
+	watched  map[skerry.InstanceID]bool // placements whose SLA is violated
 	services map[skerry.ServiceKey]*learned
 	grew     bool // capacity may have appeared: try what waits
 
@@ -133,7 +134,7 @@ func New(opt Options) *Core {
 	return &Core{opt: opt, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
 		Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), Up: fleet.NewParent(life, opt.Sets),
 		workers: map[string]*worker{}, site: sched.NewSite(), places: map[skerry.InstanceID]*placement{}, groups: map[skerry.InstanceID]*group{},
-		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, moving: map[skerry.InstanceID]bool{}, services: map[skerry.ServiceKey]*learned{}, waiting: map[skerry.InstanceID]bool{}, removing: map[skerry.InstanceID]bool{}, linked: map[skerry.AppKey]bool{}}
+		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, moving: map[skerry.InstanceID]bool{}, watched: map[skerry.InstanceID]bool{}, services: map[skerry.ServiceKey]*learned{}, waiting: map[skerry.InstanceID]bool{}, removing: map[skerry.InstanceID]bool{}, linked: map[skerry.AppKey]bool{}}
 }
 
 // Load takes one record of the store.
@@ -369,6 +370,7 @@ func (c *Core) Tick(now time.Time) skerry.Effects {
 		}
 	}
 	c.expire(now, &fx)
+	c.judgeWatched(now, &fx)
 	c.settle(now, &fx, nil)
 	return fx
 }

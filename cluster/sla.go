@@ -65,6 +65,11 @@ func (c *Core) judge(now time.Time, p *placement, fx *skerry.Effects) {
 		c.changed(now, p, fx)
 	}
 	s.violated = violated
+	if violated != "" {
+		c.watched[p.A.ID] = true
+	} else {
+		delete(c.watched, p.A.ID)
+	}
 	if violated == "" || !s.exceeds(p.A.Spec.Placement.Rigidness) || now.Before(s.calm) || p.Next != nil || p.Pinned != "" || p.A.Spec.Mode != skerry.ModeService {
 		return
 	}
@@ -82,6 +87,22 @@ func (c *Core) judge(now time.Time, p *placement, fx *skerry.Effects) {
 	p.Obs.Violated = violated
 	c.changed(now, p, fx)
 	c.event(fx, now, p, skerry.EventWarning, "NoBetterPlace", "the site has no worker that keeps the SLA: "+violated)
+}
+
+// lookEvery is how often an instance is judged again while its SLA is violated, reports or not.
+const lookEvery = 2 * time.Second
+
+// judgeWatched judges again the instances whose SLA is violated.
+func (c *Core) judgeWatched(now time.Time, fx *skerry.Effects) {
+	for _, id := range sortedIDs(c.watched) {
+		p := c.places[id]
+		switch {
+		case p == nil || p.Obs.State != skerry.Running:
+			delete(c.watched, id)
+		case now.Sub(p.sla.judged) >= lookEvery:
+			c.judge(now, p, fx)
+		}
+	}
 }
 
 // exceeds reports whether the smoothed share of violation is more than the rigidness puts up with.

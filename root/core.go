@@ -369,7 +369,9 @@ func (c *Core) place(now time.Time, i *apps.Instance, seen map[skerry.AppKey]*ar
 	}
 	names, d := c.fed.Rank(now, c.request(i, seen), c.rounds, 1)
 	if len(names) == 0 {
-		d.Why = append(slices.Clone(i.Why), d.Why...)
+		if len(i.Rejected) > 0 { // what the last of them said
+			d.Why = append(slices.Clone(i.Why), d.Why...)
+		}
 		c.Apps.NoPlace(now, i, &d, fx)
 		return
 	}

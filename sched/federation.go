@@ -28,6 +28,7 @@ type site struct {
 	reported  bool
 	classes   []classView
 	workers   int
+	lowest    int                   // priority of what runs there; a service above it may be given room
 	sum       skerry.ResourceVector // free in all, less what was handed out since the report
 	pending   skerry.ResourceVector // handed out since the report
 	areas     []string
@@ -117,7 +118,10 @@ func (f *Federation) Take(name string, need skerry.Resources) {
 // SetReport takes a site's newest aggregate. Numbers that are not finite count as nothing.
 func (f *Federation) SetReport(name string, r *skerry.ClusterReport) {
 	s := f.of(name)
-	*s = site{name: name, hash: s.hash, connected: s.connected, reported: true, areas: r.Areas, classes: make([]classView, 0, len(r.Classes))}
+	*s = site{name: name, hash: s.hash, connected: s.connected, reported: true, areas: r.Areas, classes: make([]classView, 0, len(r.Classes)), lowest: math.MaxInt}
+	if r.Lowest != nil {
+		s.lowest = *r.Lowest
+	}
 	var sum [skerry.NumResources]float64
 	for i := range r.Classes {
 		k := &r.Classes[i]
@@ -251,7 +255,7 @@ func (q *fedQuery) check(s *site) verdict {
 			continue
 		}
 		out = tooLittle
-		if q.missing(k) < 0 {
+		if q.missing(k) < 0 || p.Priority > s.lowest {
 			return possible
 		}
 	}

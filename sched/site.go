@@ -338,8 +338,8 @@ func onSphere(l skerry.Location) [3]float32 {
 	return [3]float32{float32(math.Cos(lat) * math.Cos(lon)), float32(math.Cos(lat) * math.Sin(lon)), float32(math.Sin(lat))}
 }
 
-// freshness discounts a worker whose numbers are old: none up to fullTrust, then by half for each further minute (the
-// age of information, which the paper's section 3.2 leaves open).
+// freshness discounts a worker whose numbers are old: not up to fullTrust, then by half for each further minute (the age
+// of information, which the paper's section 3.2 leaves open).
 func (s *Site) freshness(slot int, now time.Time) float64 {
 	if s.seen[slot] == 0 {
 		return 1
@@ -351,8 +351,9 @@ func (s *Site) freshness(slot int, now time.Time) float64 {
 	return math.Exp2(-age / 60)
 }
 
-// fullTrust is how old numbers may be, in seconds, before they count for less.
-const fullTrust = 10
+// fullTrust is how old numbers may be, in seconds, before they count for less: a worker on which nothing changes reports
+// every 30 s.
+const fullTrust = 45
 
 // Clone gives a copy that can be changed apart, for a plan.
 func (s *Site) Clone() *Site {

@@ -7,6 +7,7 @@ package worker
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -36,8 +37,7 @@ type Core struct {
 	facts    *skerry.WorkerFacts
 	factsNew bool
 	refusing string
-	used     skerry.Resources
-	qos      map[skerry.InstanceID]skerry.QoS
+	usage    Usage // now
 	told     Usage // in the last report
 	usageNew bool  // what is used now differs from that by enough
 	seq      uint64
@@ -54,7 +54,7 @@ func New(opt Options) *Core {
 		opt.ReportIdle = 30 * time.Second
 	}
 	life := skerry.Incarnation(fmt.Sprintf("%s.%x", opt.Name, opt.Seed[:8]))
-	return &Core{opt: opt, Up: fleet.NewParent(life, opt.Sets), codec: wire.New(), insts: map[skerry.InstanceID]*inst{}, qos: map[skerry.InstanceID]skerry.QoS{}}
+	return &Core{opt: opt, Up: fleet.NewParent(life, opt.Sets), codec: wire.New(), insts: map[skerry.InstanceID]*inst{}}
 }
 
 const prefixInst = "inst/"
@@ -102,8 +102,10 @@ type (
 	Facts struct{ Facts skerry.WorkerFacts }
 	// Usage tells what is used; it goes into the next report.
 	Usage struct {
-		Used      skerry.Resources
-		Instances map[skerry.InstanceID]skerry.QoS
+		Used       skerry.Resources
+		Instances  map[skerry.InstanceID]skerry.QoS
+		Coordinate *skerry.Coordinate // nil: not known
+		Pressure   *skerry.Pressure   // nil: not known
 	}
 	// Refuse keeps new work away; an empty text ends that.
 	Refuse struct{ Text string }
@@ -241,7 +243,7 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 			c.reportAt = time.Time{}
 		}
 	case Usage:
-		c.used, c.qos = m.Used, m.Instances
+		c.usage = m
 		c.usageNew = c.usageNew || notable(c.told, m)
 	case Refuse:
 		if c.refusing != m.Text {
@@ -350,17 +352,49 @@ func notable(told, now Usage) bool {
 	}
 	for id, q := range now.Instances {
 		t, ok := told.Instances[id]
-		if !ok || far(t.CPU, q.CPU, t.Memory, q.Memory) || t.OOMKills != q.OOMKills {
+		if !ok || far(t.CPU, q.CPU, t.Memory, q.Memory) || t.OOMKills != q.OOMKills || math.Abs(t.Waiting-q.Waiting) > 0.1 || linksMoved(t.Links, q.Links) {
+			return true
+		}
+	}
+	return moved(told.Coordinate, now.Coordinate) || pressed(told.Pressure, now.Pressure)
+}
+
+// linksMoved reports whether a round trip changed by more than a tenth and a millisecond.
+func linksMoved(told, now map[string]float64) bool {
+	if len(told) != len(now) {
+		return true
+	}
+	for k, ms := range now {
+		if t, ok := told[k]; !ok || math.Abs(ms-t) > 1+t/10 {
 			return true
 		}
 	}
 	return false
 }
 
+// moved reports whether a coordinate came or went, or moved by more than a millisecond and a tenth of its height.
+func moved(told, now *skerry.Coordinate) bool {
+	if told == nil || now == nil {
+		return told != now
+	}
+	d := math.Abs(told.Height - now.Height)
+	for i := range now.Vec {
+		d = max(d, math.Abs(now.Vec[i]-told.Vec[i]))
+	}
+	return d > 1+now.Height/10
+}
+
+func pressed(told, now *skerry.Pressure) bool {
+	if told == nil || now == nil {
+		return told != now
+	}
+	return math.Abs(told.CPU-now.CPU) > 0.15 || math.Abs(told.Memory-now.Memory) > 0.1 || math.Abs(told.IO-now.IO) > 0.2
+}
+
 func (c *Core) report(now time.Time, fx *skerry.Effects) {
 	c.seq++
-	c.told, c.usageNew = Usage{Used: c.used, Instances: c.qos}, false
-	r := skerry.WorkerReport{Seq: c.seq, Used: c.used, Instances: c.qos, Refusing: c.refusing}
+	c.told, c.usageNew = c.usage, false
+	r := skerry.WorkerReport{Seq: c.seq, Used: c.usage.Used, Instances: c.usage.Instances, Refusing: c.refusing, Coordinate: c.usage.Coordinate, Pressure: c.usage.Pressure}
 	if c.factsNew {
 		r.Facts, c.factsNew = c.facts, false
 	}

@@ -477,7 +477,7 @@ func (c *Core) cleaned(now time.Time, i *inst, m Cleaned, fx *skerry.Effects) {
 		return
 	}
 	delete(c.insts, i.A.ID)
-	delete(c.qos, i.A.ID)
+	delete(c.usage.Instances, i.A.ID)
 	fx.Delete(prefixInst + string(i.A.ID))
 	fx.Changed = append(fx.Changed, skerry.Change{App: i.A.Service.App, Instance: i.A.ID, Deleted: true})
 	if i.Next != nil {
