@@ -61,7 +61,7 @@ func (a *app) scaleCommand() *cobra.Command {
 			}
 			if len(args) == 2 {
 				if replicas, err = strconv.Atoi(args[1]); err != nil {
-					return skerry.Errorf(skerry.CodeInvalid, "%q is not a number of instances", args[1])
+					return skerry.Errorf(skerry.CodeInvalid, "%q is not a number of instances", args[1]).WithHint("write skerry scale %s 3", args[0])
 				}
 			} else if !cmd.Flags().Changed("replicas") {
 				return skerry.Errorf(skerry.CodeInvalid, "the number of instances is missing").WithHint("write skerry scale %s 3", args[0])

@@ -75,11 +75,13 @@ func readLogs(ctx context.Context, c *api.Client, list []skerry.Instance, o api.
 			if interrupted(ctx) || errors.Is(err, io.ErrClosedPipe) {
 				return nil
 			}
-			if err != nil && len(list) > 1 {
+			if err != nil && first != nil {
 				fmt.Fprintf(p.err, "%s: %v\n", i.ID, err)
 			}
-			if first == nil {
-				first = err
+			if err != nil && first == nil {
+				if first = err; len(list) > 1 {
+					first = fmt.Errorf("%s: %w", i.ID, err)
+				}
 			}
 		}
 		return first

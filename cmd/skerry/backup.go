@@ -66,10 +66,22 @@ func (f *secretFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.passFile, "passphrase-file", "", "file with the passphrase (default $SKERRY_PASSPHRASE, else asked for)")
 }
 
+// get gives the passphrase, which is never empty. twice asks for it once more where it is typed.
 func (f *secretFlags) get(cmd *cobra.Command, twice bool) (string, error) {
+	pass, err := f.read(cmd, twice)
+	if err == nil && pass == "" {
+		err = skerry.Errorf(skerry.CodeInvalid, "the passphrase is empty")
+	}
+	return pass, err
+}
+
+func (f *secretFlags) read(cmd *cobra.Command, twice bool) (string, error) {
 	if f.passFile != "" {
 		b, err := os.ReadFile(f.passFile)
-		return strings.TrimRight(string(b), "\r\n"), err
+		if err != nil {
+			return "", skerry.Errorf(skerry.CodeInvalid, "--passphrase-file: %w", err)
+		}
+		return strings.TrimRight(string(b), "\r\n"), nil
 	}
 	if v := os.Getenv("SKERRY_PASSPHRASE"); v != "" {
 		return v, nil
@@ -80,7 +92,7 @@ func (f *secretFlags) get(cmd *cobra.Command, twice bool) (string, error) {
 	}
 	again, err := ctl.AskSecret(cmd, "Once more: ")
 	if err == nil && again != pass {
-		err = errors.New("the two passphrases differ")
+		err = skerry.Errorf(skerry.CodeInvalid, "the two passphrases differ")
 	}
 	return pass, err
 }
