@@ -306,19 +306,29 @@ func (g *guest) reboot(t *testing.T) {
 	}
 }
 
-// stopAll ends all workloads through the service manager, as an operator would before work on the machine.
+// stopAll ends all workloads through the service manager, as an operator would before work on the machine, and then kills
+// whatever is in their unit.
 func (g *guest) stopAll(t *testing.T) {
 	g.must(t, "systemctl stop skerry-workloads && ! pgrep workload && ! pgrep conmon && ! systemctl -q is-active skerry-worker")
 	g.must(t, "systemctl start skerry-worker")
-	g.connected(t)
-	for _, k := range g.running {
-		g.await(t, "cat /sys/fs/cgroup/"+path.Dir(k.group)+"/"+k.instance+".*/cgroup.procs | grep .")
-	}
-	g.must(t, "skerry wait run --for ready; systemctl daemon-reload; skerry get instances")
-	g.running = g.tasks(t, "box", "bare")
+	g.back(t)
+	g.must(t, "systemctl kill -s KILL skerry-workloads")
+	g.await(t, "systemctl -q is-active skerry-workloads skerry-worker")
+	g.back(t)
 	for _, k := range g.running {
 		g.limitsOf(t, k)
 	}
+}
+
+// back waits until what had ended runs again.
+func (g *guest) back(t *testing.T) {
+	t.Helper()
+	g.connected(t)
+	for _, k := range g.running {
+		g.await(t, "! test -e /sys/fs/cgroup/"+k.group+" && cat /sys/fs/cgroup/"+path.Dir(k.group)+"/"+k.instance+".*/cgroup.procs | grep .")
+	}
+	g.await(t, "skerry get instances --app run | grep -c 'Running  *Running  *yes' | grep -x 2")
+	g.running = g.tasks(t, "box", "bare")
 }
 
 // gone deletes what outlived the agent.

@@ -4,7 +4,7 @@
 set -eu
 out=$1 sources=$2 agent=$3
 root=$out/root
-mmdebstrap --quiet --mode=root --variant=essential --skip=cleanup/tmp \
+mmdebstrap --mode=root --variant=essential --skip=cleanup/tmp \
 	--include=systemd-sysv,dbus,udev,kmod,iproute2,procps,crun,conmon,nftables,ca-certificates \
 	--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
 	--aptopt='Acquire::Languages "none"' --aptopt='Acquire::Retries "3"' --aptopt='APT::Sandbox::User "root"' \
