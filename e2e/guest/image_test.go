@@ -57,29 +57,58 @@ func image(t *testing.T) string {
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
-	if st, err := os.Stat(filepath.Join(dir, "root.ext4")); err == nil && time.Since(st.ModTime()) < 4*7*24*time.Hour {
+	clean(t, cache)
+	if _, err := os.Stat(filepath.Join(dir, "root.ext4")); err == nil {
 		return dir
 	}
 	build(t, cache, dir, sources)
 	return dir
 }
 
-// build makes the image beside its place and moves it there when it is whole. What is there of others goes: they are of
-// former contents.
-func build(t *testing.T, cache, dir string, sources []byte) {
+// clean removes images that are four weeks old, and what a build that was killed left behind. The caller has the lock.
+func clean(t *testing.T, cache string) {
 	t.Helper()
-	began := time.Now()
-	old, _ := filepath.Glob(filepath.Join(cache, "*", "root.ext4"))
-	for _, f := range old {
-		if err := os.RemoveAll(filepath.Dir(f)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	work, err := os.MkdirTemp(cache, "new-")
+	entries, err := os.ReadDir(cache)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer os.RemoveAll(work)
+	for _, e := range entries {
+		dir := filepath.Join(cache, e.Name())
+		st, err := os.Stat(filepath.Join(dir, "root.ext4"))
+		if !e.IsDir() || err == nil && time.Since(st.ModTime()) < 4*7*24*time.Hour && !strings.HasPrefix(e.Name(), building) {
+			continue
+		}
+		remove(t, dir)
+	}
+}
+
+// remove deletes a directory, unless something of the machine's is still mounted in it.
+func remove(t *testing.T, dir string) {
+	t.Helper()
+	if mounts := testenv.Mounts(dir); len(mounts) > 0 {
+		t.Fatalf("in %s there are still mounts of a build that was killed; unmount them: %v", dir, mounts)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// building begins the names of directories in which an image is being made.
+const building = "new-"
+
+// build makes the image beside its place and moves it there when it is whole.
+func build(t *testing.T, cache, dir string, sources []byte) {
+	t.Helper()
+	began := time.Now()
+	work, err := os.MkdirTemp(cache, building)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if _, err := os.Stat(work); err == nil {
+			remove(t, work)
+		}
+	}()
 	// The package manager's own user reads below it.
 	if err := os.Chmod(work, 0o755); err != nil {
 		t.Fatal(err)
