@@ -346,6 +346,11 @@ func describeWorker(ctx context.Context, c *api.Client, out io.Writer, v *skerry
 			p.add("Location", fmt.Sprintf("%g,%g", f.Location.Lat, f.Location.Lon))
 		}
 		p.add("Labels", pairsText(f.Labels))
+		p.add("Taints", strings.Join(f.Taints, ", "))
+		p.add("Devices", strings.Join(f.Devices, ", "))
+		if f.Power != nil {
+			p.add("Power", fmt.Sprintf("%g W idle, %g W busy", f.Power.Idle, f.Power.Busy))
+		}
 		p.add("Devices", strings.Join(f.Devices, ", "))
 		p.add("Capacity", resourcesText(f.Capacity))
 	}

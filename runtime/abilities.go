@@ -48,6 +48,9 @@ type Stats struct {
 	Throttled        time.Duration `json:"throttled"`
 	Periods          uint64        `json:"periods"`
 	ThrottledPeriods uint64        `json:"throttledPeriods"`
+	// Waiting is the time in which something was ready to run and had no processor, throttling left out where the kernel
+	// tells them apart. What threads that have ended waited is not always in it.
+	Waiting time.Duration `json:"waiting"`
 	// Memory is what is charged now, page cache included; MemoryWorkingSet leaves out cache that the kernel may drop at
 	// no cost; MemoryPeak is the most ever; MemoryLimit is 0 for none.
 	Memory           skerry.Bytes `json:"memory"`

@@ -33,6 +33,9 @@ type FactOptions struct {
 	Area     string
 	Location *skerry.Location
 	Address  string // at which other machines reach host ports
+	Taints   []string
+	Devices  []string
+	Power    *skerry.Power
 }
 
 // measureEvery is how often use is measured.
@@ -41,7 +44,8 @@ const measureEvery = 10 * time.Second
 // facts describes the machine.
 func (s *Server) facts() skerry.WorkerFacts {
 	f := skerry.WorkerFacts{Arch: goruntime.GOARCH, OS: goruntime.GOOS, Labels: s.opt.Facts.Labels, Area: s.opt.Facts.Area,
-		Location: s.opt.Facts.Location, Address: s.opt.Facts.Address, Version: s.opt.Version}
+		Location: s.opt.Facts.Location, Address: s.opt.Facts.Address, Version: s.opt.Version,
+		Taints: s.opt.Facts.Taints, Devices: s.opt.Facts.Devices, Power: s.opt.Facts.Power}
 	s.mu.Lock()
 	f.Runtimes = slices.Clone(s.reports)
 	s.mu.Unlock()
@@ -73,6 +77,11 @@ func capacity(dir string) skerry.Resources {
 	var st unix.Statfs_t
 	if unix.Statfs(dir, &st) == nil {
 		r.Storage = skerry.Bytes(st.Bavail) * skerry.Bytes(st.Bsize)
+	}
+	r.GPUs, r.TPUs = accelerators("/dev")
+	if routes, err := os.ReadFile("/proc/net/route"); err == nil {
+		r.BandwidthIn = linkSpeed("/sys", defaultDevice(string(routes)))
+		r.BandwidthOut = r.BandwidthIn
 	}
 	return r
 }
@@ -117,9 +126,21 @@ func outboundAddress(addrs func() []string) string {
 // usage keeps what is needed to turn counters into rates. Only measure touches it.
 type usage struct {
 	at    time.Time
-	cpu   map[skerry.InstanceID]time.Duration
+	by    map[skerry.InstanceID]counters
 	busy  float64
 	total float64
+	disk  int64 // milliseconds in which disks were busy
+}
+
+// counters of one instance grow as long as it runs.
+type counters struct {
+	cpu, waiting       time.Duration
+	periods, throttled uint64
+	disk, network      int64 // bytes
+}
+
+func (c counters) since(o counters) counters {
+	return counters{max(0, c.cpu-o.cpu), max(0, c.waiting-o.waiting), c.periods - min(c.periods, o.periods), c.throttled - min(c.throttled, o.throttled), max(0, c.disk-o.disk), max(0, c.network-o.network)}
 }
 
 // measure tells the core what is used, until ctx ends.
@@ -233,33 +254,55 @@ func (s *Server) Stats(ctx context.Context) ([]InstanceStats, error) {
 }
 
 func (s *Server) usageNow(ctx context.Context, l *loop.Loop) Usage {
-	u := Usage{Instances: map[skerry.InstanceID]skerry.QoS{}}
+	u := Usage{Instances: map[skerry.InstanceID]skerry.QoS{}, Pressure: pressure("/proc/pressure")}
 	now := time.Now()
 	span := now.Sub(s.usage.at)
 	first := s.usage.at.IsZero()
-	cpu := map[skerry.InstanceID]time.Duration{}
+	by := map[skerry.InstanceID]counters{}
 	list, err := s.Stats(ctx)
 	if err != nil {
 		return u
 	}
 	for _, x := range list {
-		q := u.Instances[x.Instance]
-		cpu[x.Instance] += x.Stats.CPU
+		q, k := u.Instances[x.Instance], by[x.Instance]
+		k.cpu, k.waiting = k.cpu+x.Stats.CPU, k.waiting+x.Stats.Waiting
+		k.periods, k.throttled = k.periods+x.Stats.Periods, k.throttled+x.Stats.ThrottledPeriods
 		q.Memory += x.Stats.MemoryWorkingSet
 		q.OOMKills += int64(x.Stats.OOMKills)
 		q.RxBytes, q.TxBytes = q.RxBytes+x.RxBytes, q.TxBytes+x.TxBytes
 		q.ReadBytes, q.WriteBytes = q.ReadBytes+int64(x.Stats.DiskRead), q.WriteBytes+int64(x.Stats.DiskWrite)
-		if x.Stats.Periods > 0 {
-			q.Throttled = max(q.Throttled, float64(x.Stats.ThrottledPeriods)/float64(x.Stats.Periods))
-		}
-		u.Instances[x.Instance] = q
+		k.disk, k.network = q.ReadBytes+q.WriteBytes, q.RxBytes+q.TxBytes
+		u.Instances[x.Instance], by[x.Instance] = q, k
 	}
-	for id, total := range cpu {
-		if before, ok := s.usage.cpu[id]; ok && total >= before && span > 0 {
-			q := u.Instances[id]
-			q.CPU = skerry.MilliCPU(1000 * (total - before) / span)
-			u.Instances[id] = q
+	diskText, _ := os.ReadFile("/proc/diskstats")
+	diskMs, disks := diskTime(string(diskText), "/sys")
+	var diskBytes int64
+	for id, k := range by {
+		if before, ok := s.usage.by[id]; ok {
+			diskBytes += k.since(before).disk
 		}
+	}
+	bandwidth := s.bandwidth()
+	for id, k := range by {
+		before, ok := s.usage.by[id]
+		if !ok || span <= 0 {
+			continue
+		}
+		d, q := k.since(before), u.Instances[id]
+		q.CPU = skerry.MilliCPU(1000 * d.cpu / span)
+		q.Waiting = min(1, float64(d.waiting)/float64(span))
+		if d.periods > 0 {
+			q.Throttled = float64(d.throttled) / float64(d.periods)
+		}
+		if diskBytes > 0 && disks > 0 {
+			// Its part of the bytes stands for its part of the time in which disks were busy.
+			q.Disk = min(1, float64(d.disk)/float64(diskBytes)*float64(diskMs-s.usage.disk)/float64(span.Milliseconds()+1)/float64(disks))
+		}
+		if bandwidth > 0 {
+			q.Network = min(1, float64(d.network)/span.Seconds()/float64(bandwidth))
+		}
+		q.ProbeMs = s.probeTime(id)
+		u.Instances[id] = q
 	}
 	busy, total := cpuTimes()
 	if !first && total > s.usage.total {
@@ -269,8 +312,48 @@ func (s *Server) usageNow(ctx context.Context, l *loop.Loop) Usage {
 	if all, free := memory(); all > 0 {
 		u.Used.Memory = all - free
 	}
-	s.usage = usage{at: now, cpu: cpu, busy: busy, total: total}
+	s.usage = usage{at: now, by: by, busy: busy, total: total, disk: diskMs}
 	return u
+}
+
+// bandwidth is what the machine can send and receive together, in bytes per second, or 0 where that is not known.
+func (s *Server) bandwidth() skerry.Bytes {
+	in, out := s.opt.Facts.Capacity.BandwidthIn, s.opt.Facts.Capacity.BandwidthOut
+	if in == 0 || out == 0 {
+		c := capacity(s.opt.Dir)
+		in, out = max(in, c.BandwidthIn), max(out, c.BandwidthOut)
+	}
+	return in + out
+}
+
+// probed notes how long a readiness probe took that passed.
+func (s *Server) probed(id skerry.InstanceID, took time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.probes == nil {
+		s.probes = map[skerry.InstanceID]probeTimes{}
+	}
+	p := s.probes[id]
+	p.sum, p.n = p.sum+took, p.n+1
+	s.probes[id] = p
+}
+
+// probeTimes sums the readiness probes of an instance since the last report.
+type probeTimes struct {
+	sum time.Duration
+	n   int
+}
+
+// probeTime gives the mean of an instance's readiness probes since the last call, in milliseconds, or 0.
+func (s *Server) probeTime(id skerry.InstanceID) float64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.probes[id]
+	delete(s.probes, id)
+	if p.n == 0 {
+		return 0
+	}
+	return float64(p.sum.Microseconds()) / 1000 / float64(p.n)
 }
 
 // cpuTimes reads busy and total processor time of the machine, in ticks.

@@ -31,19 +31,30 @@ type attachments struct {
 
 	mu      sync.Mutex
 	changes uint64
-	wants   map[skerry.InstanceID][]skerry.PortBinding
+	wants   map[skerry.InstanceID]wanted
 	have    map[skerry.InstanceID]skerry.Attachment
 }
 
 func newAttachments(n Network) *attachments {
-	return &attachments{network: n, wants: map[skerry.InstanceID][]skerry.PortBinding{}, have: map[skerry.InstanceID]skerry.Attachment{}}
+	return &attachments{network: n, wants: map[skerry.InstanceID]wanted{}, have: map[skerry.InstanceID]skerry.Attachment{}}
+}
+
+// wanted is what an instance has of the network: its ports, and its bandwidth in bytes per second (0: no limit).
+type wanted struct {
+	ports   []skerry.PortBinding
+	in, out skerry.Bytes
+}
+
+func wantedBy(a *skerry.Assignment, ports []skerry.PortBinding) wanted {
+	need := a.Spec.Need()
+	return wanted{ports, need.BandwidthIn, need.BandwidthOut}
 }
 
 // want takes up an instance of an earlier life, before restore.
-func (n *attachments) want(id skerry.InstanceID, ports []skerry.PortBinding) {
+func (n *attachments) want(a *skerry.Assignment, ports []skerry.PortBinding) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.wants[id] = ports
+	n.wants[a.ID] = wantedBy(a, ports)
 }
 
 // restore brings the machine in line with what is wanted, and takes away what is not.
@@ -98,16 +109,16 @@ func (n *attachments) bindLocked(a *skerry.Assignment, keep []skerry.PortBinding
 			}
 		}
 		ports = append(ports, b)
-		n.wants[a.ID] = ports // so that the next free port is another one
+		n.wants[a.ID] = wantedBy(a, ports) // so that the next free port is another one
 	}
-	n.wants[a.ID] = ports
+	n.wants[a.ID] = wantedBy(a, ports)
 	return ports, nil
 }
 
 func (n *attachments) freePortLocked(proto string) (int, error) {
 	used := map[string]bool{}
-	for _, ports := range n.wants {
-		for _, p := range ports {
+	for _, w := range n.wants {
+		for _, p := range w.ports {
 			used[fmt.Sprintf("%s/%d", p.Protocol, p.HostPort)] = true
 		}
 	}
@@ -150,9 +161,9 @@ func (n *attachments) apply(ctx context.Context, mine uint64) error {
 	n.mu.Lock()
 	upTo := n.changes
 	var c hostnet.Config
-	for id, ports := range n.wants {
-		w := hostnet.Want{ID: string(id)}
-		for _, p := range ports {
+	for id, want := range n.wants {
+		w := hostnet.Want{ID: string(id), In: want.in, Out: want.out}
+		for _, p := range want.ports {
 			if p.HostPort > 0 {
 				w.HostPorts = append(w.HostPorts, hostnet.HostPort{HostPort: uint16(p.HostPort), Port: uint16(p.Port), Proto: hostnet.Proto(p.Protocol)})
 			}

@@ -33,8 +33,12 @@ func (s *Server) probe(ctx context.Context, a ProbeOn, kind ProbeKind) {
 		case <-t.C:
 		}
 		tctx, cancel := context.WithTimeout(ctx, time.Duration(p.Timeout))
+		begin := time.Now()
 		err := s.try(tctx, p, a)
 		cancel()
+		if err == nil && kind == Readiness {
+			s.probed(a.A.ID, time.Since(begin))
+		}
 		if ctx.Err() != nil {
 			return
 		}

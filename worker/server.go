@@ -72,6 +72,7 @@ type Server struct {
 
 	mu     sync.Mutex
 	active map[skerry.InstanceID]*activity
+	probes map[skerry.InstanceID]probeTimes
 	work   sync.WaitGroup // every goroutine that acts on the machine
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -140,7 +141,7 @@ func (s *Server) load(ctx context.Context) (loop.Core, skerry.Effects, error) {
 	}
 	for _, i := range c.insts {
 		if i.Phase != skerry.PhaseExited && i.Address != "" {
-			s.net.want(i.A.ID, i.Ports)
+			s.net.want(&i.A, i.Ports)
 		}
 		s.endpoints.know(i.A.ID, i.A.Service.App)
 	}

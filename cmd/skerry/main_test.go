@@ -11,6 +11,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/node"
 )
 
@@ -117,6 +118,19 @@ func TestFlagsFromEnvironment(t *testing.T) {
 }
 
 func TestParseLocation(t *testing.T) {
+	for in, want := range map[string]skerry.Power{"2.5, 6": {Idle: 2.5, Busy: 6}, "0,0": {}} {
+		if p, err := parsePower(in); err != nil || *p != want {
+			t.Errorf("--power %s: %+v, %v", in, p, err)
+		}
+	}
+	for _, in := range []string{"3", "6,2", "-1,5", "NaN,5", "1,Inf", "a,b"} {
+		if _, err := parsePower(in); err == nil {
+			t.Errorf("--power %s is accepted", in)
+		}
+	}
+	if err := checkKeys("--taint", []string{"=x"}); err == nil {
+		t.Error("a taint without a key is accepted")
+	}
 	if l, err := parseLocation("53.87, 10.69"); err != nil || l.Lat != 53.87 || l.Lon != 10.69 {
 		t.Errorf("%v %v", l, err)
 	}

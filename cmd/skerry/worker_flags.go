@@ -11,6 +11,9 @@ type workerFlags struct {
 	common         commonFlags
 	join           joinFlags
 	labels         []string
+	taints         []string
+	devices        []string
+	power          string
 	area, location string
 	capacity       skerry.Resources
 	address        string
@@ -28,11 +31,18 @@ func (w *workerFlags) add(fs *pflag.FlagSet) {
 
 func (w *workerFlags) addMachine(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&w.labels, "label", nil, "label of the worker, KEY=VALUE; may be repeated")
+	fs.StringSliceVar(&w.taints, "taint", nil, "keep services away that do not tolerate it, KEY or KEY=VALUE; may be repeated")
+	fs.StringSliceVar(&w.devices, "device", nil, "name of a device that the worker offers; may be repeated")
+	fs.StringVar(&w.power, "power", "", "what the machine draws in watts, idle and with all cores busy: IDLE,BUSY")
 	fs.StringVar(&w.area, "area", "", "area in which the worker is")
 	fs.StringVar(&w.location, "location", "", "where the worker is: latitude,longitude in degrees")
 	fs.Var(cpuFlag(&w.capacity.CPU), "cpu", "cores that instances may use (default the machine's)")
 	fs.Var(bytesFlag(&w.capacity.Memory), "memory", "memory that instances may use (default the machine's, less a share for itself)")
 	fs.Var(bytesFlag(&w.capacity.Storage), "storage", "storage that instances may use (default what is free)")
+	fs.IntVar(&w.capacity.GPUs, "gpus", 0, "graphics processors that instances may use (default those found)")
+	fs.IntVar(&w.capacity.TPUs, "tpus", 0, "tensor processors that instances may use (default those found)")
+	fs.Var(bytesFlag(&w.capacity.BandwidthIn), "bandwidth-in", "bytes per second that instances may receive (default the speed of the link, where it is known)")
+	fs.Var(bytesFlag(&w.capacity.BandwidthOut), "bandwidth-out", "bytes per second that instances may send (default the speed of the link, where it is known)")
 	fs.StringVar(&w.address, "address", "", "address at which other machines reach host ports (default found out)")
 	fs.StringVar(&w.subnet, "subnet", "", "IPv4 subnet of the instances, such as 10.31.5.0/24 (default one that is free)")
 	fs.BoolVar(&w.noNetwork, "no-network", false, "give instances no network of their own")

@@ -30,6 +30,13 @@ func (w *workerFlags) config() (node.WorkerConfig, error) {
 	if cfg.Facts.Location, err = parseLocation(w.location); err != nil {
 		return cfg, err
 	}
+	cfg.Facts.Taints, cfg.Facts.Devices = w.taints, w.devices
+	if err := checkKeys("--taint", w.taints); err != nil {
+		return cfg, err
+	}
+	if cfg.Facts.Power, err = parsePower(w.power); err != nil {
+		return cfg, err
+	}
 	if w.subnet != "" {
 		if cfg.Subnet, err = netip.ParsePrefix(w.subnet); err != nil || !cfg.Subnet.Addr().Is4() {
 			return cfg, skerry.Errorf(skerry.CodeInvalid, "--subnet %q is not an IPv4 subnet", w.subnet).WithHint("write it as 10.31.5.0/24")

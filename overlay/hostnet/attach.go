@@ -243,6 +243,14 @@ func (n *Network) wire(id string, ns *os.File) error {
 // detach takes an attachment down and frees its address. The cable goes with the namespace; see reap.
 func (n *Network) detach(id string) (cable int, err error) {
 	delete(n.up, id)
+	delete(n.shaped, id)
+	if _, ok := n.state.Addrs[id]; ok {
+		if way, err := n.nl.LinkByName(n.shaper(id)); err == nil {
+			if err := n.nl.LinkDel(way); err != nil && !gone(err) {
+				return 0, fmt.Errorf("delete device %s: %w", n.shaper(id), err)
+			}
+		}
+	}
 	if _, ok := n.state.Addrs[id]; ok {
 		if l, err := n.nl.LinkByName(n.link(id)); err == nil {
 			cable = l.Attrs().Index

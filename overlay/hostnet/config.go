@@ -38,6 +38,8 @@ type Config struct {
 type Want struct {
 	ID        string
 	HostPorts []HostPort
+	// In and Out limit what the instance receives and sends, in bytes per second; 0 is no limit.
+	In, Out skerry.Bytes
 }
 
 // HostPort hands connections to a port of the host on to a port of the instance.

@@ -39,6 +39,7 @@ type Network struct {
 	dns    []netip.Addr
 	search []string
 	up     map[string]bool // attachments seen complete by this process
+	shaped map[string]rates
 	ports  []mapping
 
 	closing chan struct{} // closed by Close
@@ -72,7 +73,7 @@ func New(o Options) (*Network, error) {
 		host.Close()
 		return nil, unsupported(fmt.Errorf("hostnet: open netlink: %w", err))
 	}
-	return &Network{opts: o, host: host, nl: nl, state: st, busy: make(chan struct{}, 1), up: map[string]bool{}, closing: make(chan struct{})}, nil
+	return &Network{opts: o, host: host, nl: nl, state: st, busy: make(chan struct{}, 1), up: map[string]bool{}, shaped: map[string]rates{}, closing: make(chan struct{})}, nil
 }
 
 func (n *Network) lock(ctx context.Context) error {
@@ -162,17 +163,25 @@ func (n *Network) Set(ctx context.Context, c Config) (map[string]skerry.Attachme
 		}
 	}
 	for _, w := range c.Attachments {
-		if failed[w.ID] || n.up[w.ID] {
+		if failed[w.ID] {
 			continue
 		}
-		if err := ctx.Err(); err != nil {
-			return nil, err
+		if !n.up[w.ID] {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			if err := n.attach(w.ID); err != nil {
+				fail(w.ID, unsupported(err))
+				continue
+			}
+			n.up[w.ID] = true
+			delete(n.shaped, w.ID)
 		}
-		if err := n.attach(w.ID); err != nil {
-			fail(w.ID, unsupported(err))
-			continue
+		if n.shaped[w.ID] != (rates{w.In, w.Out}) {
+			if err := n.shape(w.ID, rates{w.In, w.Out}); err != nil {
+				fail(w.ID, unsupported(err))
+			}
 		}
-		n.up[w.ID] = true
 	}
 	ms, portErrs := claims(c.Attachments, func(id string) netip.Addr { return n.state.Addrs[id] })
 	for _, id := range slices.Sorted(maps.Keys(portErrs)) {
@@ -288,7 +297,7 @@ func (n *Network) CleanUp(ctx context.Context) error {
 	// Directories that somebody else uses too are not empty and stay.
 	_ = os.Remove(n.opts.RunDir)
 	n.state, n.base, n.table = &state{Subnet: n.opts.Subnet, Addrs: map[string]netip.Addr{}}, false, false
-	n.up, n.ports = map[string]bool{}, nil
+	n.up, n.shaped, n.ports = map[string]bool{}, map[string]rates{}, nil
 	return errors.Join(errs...)
 }
 

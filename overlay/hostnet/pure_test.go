@@ -69,15 +69,15 @@ func FuzzState(f *testing.F) {
 func TestClaims(t *testing.T) {
 	ip := netip.MustParseAddr
 	wants := []Want{
-		{"a", []HostPort{{HostPort: 80, Port: 1}, {HostPort: 53, Port: 53, Proto: UDP}}},
-		{"b", []HostPort{{HostPort: 80, Port: 2, Proto: UDP}, {HostPort: 53, Port: 53}}},
-		{"c", []HostPort{{HostIP: ip("192.0.2.1"), HostPort: 80, Port: 3}}},
-		{"d", []HostPort{{HostIP: ip("192.0.2.1"), HostPort: 81, Port: 3}}},
-		{"e", []HostPort{{HostIP: ip("192.0.2.2"), HostPort: 81, Port: 3}}},
-		{"f", []HostPort{{HostIP: ip("0.0.0.0"), HostPort: 81, Port: 3}}},
-		{"g", []HostPort{{HostPort: 0, Port: 3}}},
-		{"h", []HostPort{{HostPort: 9, Port: 3, Proto: "sctp"}}},
-		{"i", []HostPort{{HostIP: ip("::1"), HostPort: 9, Port: 3}}},
+		{ID: "a", HostPorts: []HostPort{{HostPort: 80, Port: 1}, {HostPort: 53, Port: 53, Proto: UDP}}},
+		{ID: "b", HostPorts: []HostPort{{HostPort: 80, Port: 2, Proto: UDP}, {HostPort: 53, Port: 53}}},
+		{ID: "c", HostPorts: []HostPort{{HostIP: ip("192.0.2.1"), HostPort: 80, Port: 3}}},
+		{ID: "d", HostPorts: []HostPort{{HostIP: ip("192.0.2.1"), HostPort: 81, Port: 3}}},
+		{ID: "e", HostPorts: []HostPort{{HostIP: ip("192.0.2.2"), HostPort: 81, Port: 3}}},
+		{ID: "f", HostPorts: []HostPort{{HostIP: ip("0.0.0.0"), HostPort: 81, Port: 3}}},
+		{ID: "g", HostPorts: []HostPort{{HostPort: 0, Port: 3}}},
+		{ID: "h", HostPorts: []HostPort{{HostPort: 9, Port: 3, Proto: "sctp"}}},
+		{ID: "i", HostPorts: []HostPort{{HostIP: ip("::1"), HostPort: 9, Port: 3}}},
 	}
 	ms, errs := claims(wants, func(string) netip.Addr { return netip.Addr{} })
 	var got []string

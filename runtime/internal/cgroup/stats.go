@@ -29,6 +29,7 @@ func (g Group) Stats(now time.Time) (runtime.Stats, error) {
 		s.CPU = time.Duration(readUint(filepath.Join(d, "cpuacct.usage")))
 	}
 	if d := g.dir("cpu"); d != "" {
+		s.Waiting = runDelay(readFile(filepath.Join(d, "tasks")))
 		m := keyed(filepath.Join(d, "cpu.stat"))
 		s.Periods, s.ThrottledPeriods, s.Throttled = m["nr_periods"], m["nr_throttled"], time.Duration(m["throttled_time"])
 	}
@@ -61,6 +62,7 @@ func (g Group) statsV2(now time.Time) runtime.Stats {
 	s.CPU = time.Duration(cpu["usage_usec"]) * time.Microsecond
 	s.Periods, s.ThrottledPeriods = cpu["nr_periods"], cpu["nr_throttled"]
 	s.Throttled = time.Duration(cpu["throttled_usec"]) * time.Microsecond
+	s.Waiting = stalled(readFile(file("cpu.pressure")))
 	s.Memory = skerry.Bytes(readUint(file("memory.current")))
 	s.MemoryPeak = skerry.Bytes(readUint(file("memory.peak")))
 	s.MemoryLimit = skerry.Bytes(readUint(file("memory.max"))) // "max" reads as 0
@@ -69,6 +71,34 @@ func (g Group) statsV2(now time.Time) runtime.Stats {
 	s.Pids = int64(readUint(file("pids.current")))
 	s.DiskRead, s.DiskWrite = parseIOStat(readFile(file("io.stat")))
 	return s
+}
+
+// runDelay sums what threads have waited on run queues: the second number of schedstat, in nanoseconds.
+func runDelay(tids string) time.Duration {
+	var sum time.Duration
+	for tid := range strings.FieldsSeq(tids) {
+		f := strings.Fields(readFile(filepath.Join("/proc", tid, "schedstat")))
+		if len(f) < 2 {
+			continue // it has just ended, or the kernel does not tell
+		}
+		if n, err := strconv.ParseInt(f[1], 10, 64); err == nil && n > 0 {
+			sum += time.Duration(n)
+		}
+	}
+	return sum
+}
+
+// stalled reads the total of the line "some" of a pressure file, which is in microseconds.
+func stalled(text string) time.Duration {
+	for line := range strings.Lines(text) {
+		if rest, ok := strings.CutPrefix(line, "some "); ok {
+			_, total, _ := strings.Cut(rest, "total=")
+			if n, err := strconv.ParseInt(strings.TrimSpace(total), 10, 64); err == nil && n > 0 {
+				return time.Duration(n) * time.Microsecond
+			}
+		}
+	}
+	return 0
 }
 
 // OOMKills counts the processes that the kernel killed for the group's memory limit.
