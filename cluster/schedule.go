@@ -59,7 +59,8 @@ func (c *Core) seeWorker(w *worker) {
 }
 
 // placeWaiting looks for a worker for every instance that has none: the most important first, then those with the least
-// slack before their deadline, then the oldest, and of those that came together the largest, which is hardest to fit.
+// slack before their deadline, then the oldest; of those that came together the ones with the narrowest choice, which the
+// others can follow, and the largest, which are hardest to fit.
 func (c *Core) placeWaiting(now time.Time, fx *skerry.Effects) {
 	if len(c.waiting) == 0 {
 		return
@@ -79,7 +80,21 @@ func placeBefore(now time.Time, p, q *placement) int {
 		return float64(n.CPU)/1000 + float64(n.Memory)/float64(skerry.GiB)
 	}
 	return cmp.Or(cmp.Compare(q.A.Spec.Placement.Priority, p.A.Spec.Placement.Priority), cmp.Compare(p.slack(now), q.slack(now)),
-		p.Created.Compare(q.Created), cmp.Compare(size(q), size(p)))
+		p.Created.Compare(q.Created), cmp.Compare(q.narrowness(), p.narrowness()), cmp.Compare(size(q), size(p)))
+}
+
+// narrowness tells how few workers a service may run on by its own word: 3 is one worker, 0 any.
+func (p *placement) narrowness() int {
+	q := &p.A.Spec.Placement
+	switch {
+	case p.Pinned != "" || q.Worker != "":
+		return 3
+	case len(q.Users) > 0 || q.MaxDistance > 0 || len(q.Devices) > 0 || len(q.Labels) > 0:
+		return 2
+	case q.Area != "" || len(q.Arch) > 0:
+		return 1
+	}
+	return 0
 }
 
 // slack is the time that is left before an instance must start to be done in time.

@@ -1,0 +1,187 @@
+package sim
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/worker"
+)
+
+// line puts workers at a site on a line in the network and on the earth: w0 at 0 ms and longitude 0, w1 at 10 ms and
+// longitude 1, and so on; a degree is 111 km.
+func line(t *testing.T, count int) (*World, *Node) {
+	t.Helper()
+	w := New(11)
+	site := w.AddCluster("a")
+	for i := range count {
+		f := facts(2000)
+		f.Location = &skerry.Location{Lon: float64(i)}
+		n := w.AddWorker("a", fmt.Sprintf("w%d", i), f)
+		w.Do(n, worker.Usage{Coordinate: &skerry.Coordinate{Vec: [3]float64{float64(10 * i)}, Error: 0.1}})
+	}
+	w.Run(10 * time.Second)
+	return w, site
+}
+
+func ms(n int) *skerry.Duration {
+	d := skerry.Duration(time.Duration(n) * time.Millisecond)
+	return &d
+}
+
+// where lists the workers of a service's instances.
+func (w *World) where(site *Node, name string) (out []string) {
+	for _, i := range site.Core.(*cluster.Core).Instances() {
+		if i.Service == web(name) {
+			out = append(out, string(i.Worker))
+		}
+	}
+	return out
+}
+
+// A user is found by round trips from a few workers, and the service goes near it.
+func TestPlacedNearAUser(t *testing.T) {
+	w, site := line(t, 6)
+	asked := 0
+	w.Machine.RTT = func(name, target string) float64 {
+		asked++
+		at := float64(10 * int(name[1]-'0'))
+		return math.Abs(at-40) + 1 // 1 ms from w4
+	}
+	w.must(t, w.Root, app("shop", 1, func(s *skerry.ServiceSpec) {
+		s.Placement.Users = []skerry.User{{Address: "192.0.2.7", MaxLatency: ms(8)}}
+	}))
+	w.Run(10 * time.Second)
+	if got := w.where(site, "shop"); len(got) != 1 || got[0] != "w4" {
+		t.Errorf("placed on %v", got)
+	}
+	if asked == 0 || asked > 8 {
+		t.Errorf("%d workers measured", asked)
+	}
+	_, d, _ := site.Core.(*cluster.Core).Instance(w.RootCore().Apps.Instances(web("shop"))[0].ID)
+	if d == nil || len(d.Users) != 1 || d.Users[0].Probes == 0 || d.Users[0].Residual > 1 {
+		t.Errorf("the decision does not keep what was measured: %+v", d)
+	}
+}
+
+// A user that nobody reaches, or that is too far from everybody, is told of as such, and measured again later.
+func TestUserOutOfReach(t *testing.T) {
+	w, _ := line(t, 3)
+	w.must(t, w.Root, app("shop", 1, func(s *skerry.ServiceSpec) {
+		s.Placement.Users = []skerry.User{{Address: "192.0.2.7", MaxLatency: ms(8)}}
+	}))
+	w.Run(10 * time.Second)
+	i := w.RootCore().Apps.Instances(web("shop"))[0]
+	if i.State != skerry.Requested || len(i.Why) == 0 || i.Why[0].What != "latency" {
+		t.Fatalf("%s %v", i.State, i.Why)
+	}
+	w.Machine.RTT = func(string, string) float64 { return 3 }
+	w.Run(3 * time.Minute)
+	w.check(t, "shop", 1, 1)
+}
+
+// A limited link binds whichever end comes second.
+func TestLinkedServicesStayNear(t *testing.T) {
+	w, site := line(t, 6)
+	two := app("shop", 1, func(s *skerry.ServiceSpec) {
+		s.Placement.Worker = "w2"
+	})
+	db := two.App.Spec.Services[0]
+	db.Name, db.Placement = "db", skerry.Placement{}
+	two.App.Spec.Services = append(two.App.Spec.Services, db)
+	two.App.Spec.Services[0].Links = []skerry.Link{{Service: "db", MaxLatency: ms(11), MaxDistance: 120}}
+	for n := range two.App.Spec.Services {
+		two.App.Spec.Services[n].Resources.CPU = 1500 // one on each worker
+	}
+	two.App.Spec.Services[1].Placement.Policy = skerry.PolicyLDP
+	w.must(t, w.Root, two)
+	w.Run(10 * time.Second)
+	for _, i := range site.Core.(*cluster.Core).Instances() {
+		if i.Service.Service == "db" && i.Worker != "w1" && i.Worker != "w3" {
+			t.Errorf("db is on %s, which is not next to w2", i.Worker)
+		}
+	}
+	if n := len(site.Core.(*cluster.Core).Instances()); n != 2 {
+		t.Errorf("%d instances", n)
+	}
+}
+
+// What a site's workers have, one by one, never reaches the root, not even in the reasons of a refusal.
+func TestRefusalsTellNoWorker(t *testing.T) {
+	w := New(4)
+	w.AddCluster("a")
+	for i, cpu := range []skerry.MilliCPU{1234, 1235, 1236, 1237} {
+		w.AddWorker("a", fmt.Sprintf("secret%d", i), facts(cpu))
+	}
+	w.Run(time.Second)
+	// The aggregate allows 1237 for somebody; 1236.9 do not exist, so the site must refuse.
+	w.must(t, w.Root, app("shop", 1, func(s *skerry.ServiceSpec) {
+		s.Resources.CPU = 1237
+		s.Placement.Labels = map[string]string{"none": "has"}
+	}))
+	w.Run(20 * time.Second)
+	i := w.RootCore().Apps.Instances(web("shop"))[0]
+	if len(i.Why) == 0 {
+		t.Fatal("no reasons")
+	}
+	for _, r := range i.Why {
+		if text := r.Text + r.Hint; strings.Contains(text, "1.23") || strings.Contains(text, "secret") {
+			t.Errorf("the root reads %q", text)
+		}
+	}
+}
+
+func TestUnknownPluginIsNamed(t *testing.T) {
+	w, _ := line(t, 1)
+	w.must(t, w.Root, app("shop", 1, func(s *skerry.ServiceSpec) { s.Placement.Policy = "plugin/greenest" }))
+	w.Run(5 * time.Second)
+	i := w.RootCore().Apps.Instances(web("shop"))[0]
+	if len(i.Why) == 0 || !strings.Contains(i.Why[0].Text, `"greenest"`) {
+		t.Errorf("%v", i.Why)
+	}
+}
+
+func job(name string, completions, parallelism int, finish, estimate time.Duration) apps.Apply {
+	a := app(name, 1)
+	s := &a.App.Spec.Services[0]
+	f, e := skerry.Duration(finish), skerry.Duration(estimate)
+	s.Mode, s.Replicas, s.Job = skerry.ModeJob, nil, &skerry.JobSpec{Completions: &completions, Parallelism: &parallelism, FinishBefore: &f, Estimate: &e}
+	return a
+}
+
+// A job that cannot be done in time fails at once, and says by how much.
+func TestDeadlineThatCannotBeMet(t *testing.T) {
+	w, _ := line(t, 2)
+	w.must(t, w.Root, job("nightly", 10, 2, 4*time.Minute, time.Minute))
+	w.Run(time.Second)
+	r := w.RootCore().Apps.View(w.RootCore().Apps.App(web("nightly").App), "root", false).Services[0].Runs
+	if len(r) != 1 || r[0].Result != "Failed" || !strings.Contains(r[0].Reason, "take 5m0s by the estimate, and 4m0s are left") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// Of jobs that wait for room the one with the least slack comes first, whichever was asked for first.
+func TestLeastSlackFirst(t *testing.T) {
+	w := New(8)
+	w.AddCluster("a")
+	w.AddWorker("a", "w1", facts(500))
+	w.Run(time.Second)
+	var order []string
+	w.Machine.Started = func(a *skerry.Assignment, _ string, _ int) { order = append(order, a.Service.App.Name) }
+	w.Machine.Exit = func(*skerry.Assignment, string, int) (time.Duration, skerry.Exit) {
+		return 30 * time.Second, skerry.Exit{}
+	}
+	w.must(t, w.Root, job("first", 1, 1, time.Hour, 30*time.Second))
+	w.Run(time.Second)
+	w.must(t, w.Root, job("relaxed", 1, 1, time.Hour, 30*time.Second))
+	w.must(t, w.Root, job("urgent", 1, 1, 5*time.Minute, 30*time.Second))
+	w.Run(5 * time.Minute)
+	if got := strings.Join(order, " "); got != "first urgent relaxed" {
+		t.Errorf("ran %s", got)
+	}
+}
