@@ -22,6 +22,7 @@ type miss struct {
 // tally counts misses by what they are about. Reasons are written for the nearest alone, because text costs more than
 // the rest of a decision.
 type tally struct {
+	s     *Site
 	order []string
 	by    map[string]*miss
 }
@@ -38,12 +39,12 @@ func (t *tally) add(c Check, slot int) {
 		return
 	}
 	m.count++
-	if by < m.by {
+	if by < m.by || by == m.by && t.s.names[slot] < t.s.names[m.slot] {
 		m.slot, m.by, m.check = slot, by, c
 	}
 }
 
-// reasons gives the reasons, most frequent first.
+// reasons gives the reasons, most frequent first. Neither they nor the nearest depend on the order in which workers came.
 func (t *tally) reasons() []skerry.Reason {
 	out := make([]skerry.Reason, 0, len(t.order))
 	for _, k := range t.order {
@@ -55,7 +56,9 @@ func (t *tally) reasons() []skerry.Reason {
 		}
 		out = append(out, r)
 	}
-	slices.SortStableFunc(out, func(a, b skerry.Reason) int { return b.Count - a.Count })
+	slices.SortFunc(out, func(a, b skerry.Reason) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.What, b.What))
+	})
 	return out
 }
 
@@ -66,7 +69,7 @@ func (q *Query) whyNot() ([]skerry.Reason, []skerry.Candidate) {
 	if s.Len() == 0 {
 		return []skerry.Reason{{What: "workers", Text: "the site has no workers", Hint: "join one with `skerry token create --role worker`"}}, nil
 	}
-	var t tally
+	t := tally{s: s}
 	var examples []int
 	s.each(q.only, func(n int) {
 		c := q.firstFailing(n)
@@ -155,7 +158,7 @@ func (s *Site) Explain(now time.Time, p Policy, r *Request) []skerry.ClassVerdic
 		key := k.class.Arch + "|" + strings.Join(k.class.Runtimes, ",") + "|" + strings.Join(k.class.Devices, ",") + "|" + k.area
 		g := groups[key]
 		if g == nil {
-			g = &group{ClassVerdict: skerry.ClassVerdict{Class: k.class, Area: k.area}}
+			g = &group{ClassVerdict: skerry.ClassVerdict{Class: k.class, Area: k.area}, all: tally{s: s}, sole: tally{s: s}}
 			groups[key] = g
 		}
 		g.Workers++
@@ -168,7 +171,7 @@ func (s *Site) Explain(now time.Time, p Policy, r *Request) []skerry.ClassVerdic
 		}
 		switch len(failing) {
 		case 0:
-			score := q.rank.Score(n) * s.freshness(n, now)
+			score := q.rank.Score(n) * s.freshness(n, now.Unix())
 			if g.Fits++; g.Fits == 1 {
 				g.Best, g.Least = score, score
 			}

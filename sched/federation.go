@@ -272,12 +272,15 @@ func (q *fedQuery) missing(k *classView) int {
 	return -1
 }
 
+// rounding makes up for places held in float32, in kilometres: a site is ruled out only by what is proved.
+const rounding = 0.01
+
 // within reports whether some worker of a site may be so near to a point.
 func (s *site) within(p [3]float32, km float64) verdict {
 	if s.at == ([3]float32{}) {
 		return unknownPlace
 	}
-	if kmOf(distance2(s.at, p))-s.radiusKm > km {
+	if kmOf(distance2(s.at, p))-s.radiusKm > km+rounding {
 		return tooFar
 	}
 	return possible

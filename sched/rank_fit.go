@@ -1,5 +1,7 @@
 package sched
 
+import "math/bits"
+
 // BestFit prefers the worker that is fullest after the placement, so that large holes stay for large services. The score
 // is the mean share in use over CPU and memory after placing.
 type BestFit struct{}
@@ -41,6 +43,10 @@ func newFit(q *Query) fit {
 // free is the mean share of CPU and memory that a worker has left after the placement; resources of which it has none
 // do not count.
 func (f *fit) free(n int) float64 {
+	if a, b := float64(f.s.perUnit[0][n]), float64(f.s.perUnit[1][n]); a > 0 && b > 0 {
+		v := &f.s.avail[n]
+		return clamp(((float64(v[0])-f.need[0])*a + (float64(v[1])-f.need[1])*b) / 2)
+	}
 	sum, parts := 0.0, 0.0
 	for i := range f.need {
 		if per := float64(f.s.perUnit[i][n]); per > 0 {
@@ -78,12 +84,37 @@ func (f *fit) mostFree(sum *summary) float64 {
 	return clamp((a+b)/2 + slack)
 }
 
+// frees works out free for the workers of a block.
+func (f *fit) frees(b int, mask uint64, out *[64]float64) {
+	for ; mask != 0; mask &= mask - 1 {
+		i := bits.TrailingZeros64(mask)
+		out[i] = f.free(b*64 + i)
+	}
+}
+
 type bestFit struct{ fit }
 
 func (r bestFit) Score(n int) float64        { return 1 - r.free(n) }
 func (r bestFit) Bound(sum *summary) float64 { return 1 - r.leastFree(sum) }
 
+func (r bestFit) Scores(b int, mask uint64, out *[64]float64) {
+	r.frees(b, mask, out)
+	for i := range out {
+		out[i] = 1 - out[i]
+	}
+}
+
+func (r bestFit) Levels(sum *summary, worst float64) (least, most float64) {
+	return r.fuller(sum, 1-worst)
+}
+
 type worstFit struct{ fit }
 
 func (r worstFit) Score(n int) float64        { return r.free(n) }
 func (r worstFit) Bound(sum *summary) float64 { return r.mostFree(sum) }
+
+func (r worstFit) Scores(b int, mask uint64, out *[64]float64) { r.frees(b, mask, out) }
+
+func (r worstFit) Levels(sum *summary, worst float64) (least, most float64) {
+	return r.emptier(sum, worst)
+}

@@ -1,5 +1,7 @@
 package sched
 
+import "math/bits"
+
 // Pack fills as few workers as possible: first those in use, the fullest before the others.
 type Pack struct{}
 
@@ -26,7 +28,31 @@ func (r pack) Bound(sum *summary) float64 {
 	return bound
 }
 
+func (r pack) Scores(b int, mask uint64, out *[64]float64) {
+	r.frees(b, mask, out)
+	for ; mask != 0; mask &= mask - 1 {
+		i := bits.TrailingZeros64(mask)
+		score := 0.5 * (1 - out[i])
+		if r.s.inUse(b*64 + i) {
+			score += 0.5
+		}
+		out[i] = score
+	}
+}
+
+func (r pack) Levels(sum *summary, worst float64) (least, most float64) {
+	if worst <= 0.5 {
+		return everyLevel()
+	}
+	return r.fuller(sum, 2*(1-worst))
+}
+
 // inUse reports whether something is reserved on a worker.
 func (s *Site) inUse(n int) bool {
-	return float32(s.avail[n][0])*s.perUnit[0][n] < 1-2*slack || float32(s.avail[n][1])*s.perUnit[1][n] < 1-2*slack
+	for i := range s.perUnit {
+		if per := s.perUnit[i][n]; per > 0 && float32(s.avail[n][i])*per < 1-2*slack {
+			return true
+		}
+	}
+	return false
 }

@@ -57,7 +57,7 @@ func (c *distance) Keep(b int, mask uint64) uint64 {
 	}
 	for left := mask; left != 0; left &= left - 1 {
 		i := bits.TrailingZeros64(left)
-		if p := c.s.at[b*64+i]; p == ([3]float32{}) || distance2(p, c.from) > c.chord2 {
+		if p := c.s.at[b*64+i]; p == ([3]float32{}) || !(distance2(p, c.from) <= c.chord2) {
 			mask &^= 1 << i
 		}
 	}

@@ -21,6 +21,9 @@ func byKind(q *Query, what string, ok func(k *kind) bool, reason func(k *kind) s
 	c := &kindCheck{s: q.Site, pass: make([]bool, len(q.Site.kinds)), bits: 1 << 63, what: what, reason: reason}
 	all := true
 	for id, k := range q.Site.kinds {
+		if k.users == 0 {
+			continue
+		}
 		p := ok(k)
 		c.pass[id] = p
 		switch {

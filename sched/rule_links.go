@@ -20,15 +20,37 @@ func (Links) Lasting() bool { return true }
 
 func (Links) For(q *Query) Check {
 	c := &links{s: q.Site}
-	for _, l := range q.Spec.Links {
-		if l.Limited() {
-			c.add(q, l, func(p *Peer) bool { return p.Service == l.Service }, l.Service)
+	var seen map[limits]bool        // each once: replicas of a service carry the same links
+	var targets map[string][]target // by service
+	add := func(service string, l *skerry.Link) {
+		e := end{service: service, limits: limits{service, l.MaxDistance, -1}, chord2: math.Inf(1), ms: math.Inf(1)}
+		if l.MaxDistance > 0 {
+			e.chord2 = chord2(l.MaxDistance)
+		}
+		if l.MaxLatency != nil {
+			e.ms = float64(*l.MaxLatency) / 1e6
+			e.limits.ms = e.ms
+		}
+		if seen[e.limits] {
+			return
+		}
+		if targets == nil {
+			seen, targets = map[limits]bool{}, q.targets()
+		}
+		seen[e.limits] = true
+		if e.targets = targets[service]; len(e.targets) > 0 {
+			c.ends = append(c.ends, e)
+		}
+	}
+	for i := range q.Spec.Links {
+		if l := &q.Spec.Links[i]; l.Limited() {
+			add(l.Service, l)
 		}
 	}
 	for i := range q.Peers {
-		for _, l := range q.Peers[i].Links {
-			if service := q.Peers[i].Service; l.Limited() && l.Service == q.Service && !c.has(service, l) {
-				c.add(q, l, func(p *Peer) bool { return p.Service == service }, service)
+		for j := range q.Peers[i].Links {
+			if l := &q.Peers[i].Links[j]; l.Limited() && l.Service == q.Service {
+				add(q.Peers[i].Service, l)
 			}
 		}
 	}
@@ -46,7 +68,7 @@ type links struct {
 // end is one link with where its other end is.
 type end struct {
 	service string
-	link    skerry.Link
+	limits  limits
 	chord2  float64 // infinite: no limit
 	ms      float64 // infinite: no limit
 	targets []target
@@ -58,37 +80,26 @@ type target struct {
 	net  [4]float32
 }
 
-func (c *links) add(q *Query, l skerry.Link, is func(*Peer) bool, service string) {
-	e := end{service: service, link: l, chord2: math.Inf(1), ms: math.Inf(1)}
-	if l.MaxDistance > 0 {
-		e.chord2 = chord2(l.MaxDistance)
+// limits is what a link to a service asks for.
+type limits struct {
+	service string
+	km, ms  float64 // km 0, ms -1: no limit
+}
+
+// targets gives the workers on which each service of the application has instances, each once.
+func (q *Query) targets() map[string][]target {
+	type place struct {
+		service string
+		slot    int
 	}
-	if l.MaxLatency != nil {
-		e.ms = float64(*l.MaxLatency) / 1e6
-	}
-	seen := map[int]bool{}
+	out, seen := map[string][]target{}, map[place]bool{}
 	for _, p := range q.peers {
-		if p.slot >= 0 && is(p.Peer) && !seen[p.slot] {
-			seen[p.slot] = true
-			e.targets = append(e.targets, target{p.slot, c.s.at[p.slot], c.s.net[p.slot]})
+		if k := (place{p.Service, p.slot}); p.slot >= 0 && !seen[k] {
+			seen[k] = true
+			out[p.Service] = append(out[p.Service], target{p.slot, q.Site.at[p.slot], q.Site.net[p.slot]})
 		}
 	}
-	if len(e.targets) > 0 {
-		c.ends = append(c.ends, e)
-	}
-}
-
-func (c *links) has(service string, l skerry.Link) bool {
-	for _, e := range c.ends {
-		if e.service == service && sameLimits(e.link, l) {
-			return true
-		}
-	}
-	return false
-}
-
-func sameLimits(a, b skerry.Link) bool {
-	return a.MaxDistance == b.MaxDistance && (a.MaxLatency == b.MaxLatency || a.MaxLatency != nil && b.MaxLatency != nil && *a.MaxLatency == *b.MaxLatency)
+	return out
 }
 
 func (c *links) Impossible(sum *summary) bool {
@@ -126,6 +137,9 @@ func (c *links) holdsTarget(e *end, sum *summary) bool {
 
 func (c *links) Keep(b int, mask uint64) uint64 {
 	for i := range c.ends {
+		if mask == 0 {
+			break
+		}
 		e := &c.ends[i]
 		for left := mask; left != 0; left &= left - 1 {
 			bit := bits.TrailingZeros64(left)
@@ -190,7 +204,7 @@ func (c *links) nearest(e *end, n int) (*target, float64) {
 			if c.s.at[n] == [3]float32{} || t.at == [3]float32{} {
 				over = 1e9
 			} else {
-				over = kmOf(distance2(c.s.at[n], t.at))/e.link.MaxDistance - 1
+				over = kmOf(distance2(c.s.at[n], t.at))/e.limits.km - 1
 			}
 		}
 		if !math.IsInf(e.ms, 1) {
@@ -219,7 +233,7 @@ func (c *links) Reason(n int) skerry.Reason {
 			return skerry.Reason{What: "location", Text: "where it or " + e.service + " runs is not known", Hint: "start workers with --location LAT,LON"}
 		case "distance":
 			km := kmOf(distance2(c.s.at[n], t.at))
-			return skerry.Reason{What: "distance", Text: fmt.Sprintf("it is %.1f km from %s, at most %.1f km are allowed", km, e.service, e.link.MaxDistance),
+			return skerry.Reason{What: "distance", Text: fmt.Sprintf("it is %.1f km from %s, at most %.1f km are allowed", km, e.service, e.limits.km),
 				Hint: fmt.Sprintf("raise the link's maxDistance to %.0f or move %s", math.Ceil(km), e.service)}
 		}
 		if c.s.net[n][3] < 0 || t.net[3] < 0 {

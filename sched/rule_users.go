@@ -87,7 +87,7 @@ func (c *users) Keep(b int, mask uint64) uint64 {
 }
 
 func (c *users) near(u *user, n int) bool {
-	if !math.IsInf(u.chord2, 1) && (c.s.at[n] == [3]float32{} || distance2(c.s.at[n], u.at) > u.chord2) {
+	if !math.IsInf(u.chord2, 1) && (c.s.at[n] == [3]float32{} || !(distance2(c.s.at[n], u.at) <= u.chord2)) {
 		return false
 	}
 	return math.IsInf(u.ms, 1) || u.unknown == "" && c.s.net[n][3] >= 0 && rtt(c.s.net[n], u.net) <= u.ms
@@ -117,7 +117,7 @@ func (c *users) lacks(u *user, n int) string {
 		if c.s.at[n] == [3]float32{} {
 			return "location"
 		}
-		if distance2(c.s.at[n], u.at) > u.chord2 {
+		if !(distance2(c.s.at[n], u.at) <= u.chord2) {
 			return "distance"
 		}
 	}

@@ -74,6 +74,16 @@ type Rank interface {
 	Bound(sum *summary) float64
 }
 
+// blockRank is what a Rank by how full workers are can do besides.
+type blockRank interface {
+	Rank
+	// Scores writes the score of each worker of a block that is in the mask, by its bit.
+	Scores(block int, mask uint64, out *[64]float64)
+	// Levels gives a range of the mean share that is free before the placement, outside of which no worker under the summary
+	// scores as much as worst.
+	Levels(sum *summary, worst float64) (least, most float64)
+}
+
 // Policy is a chain of rules and the ranking that chooses among what they leave. Policies are values, so that a site can
 // put its own together.
 type Policy struct {
@@ -94,7 +104,10 @@ type Query struct {
 	checks []Check
 	names  []string // of the checks' rules
 	rank   Rank
-	only   int // slot, or -1
+	blocks blockRank // rank, where it is one; else nil
+	room   *capacity // among the checks, or nil
+	unix   int64     // Now
+	only   int       // slot, or -1
 	peers  []peerAt
 }
 
@@ -105,7 +118,7 @@ type peerAt struct {
 }
 
 func (s *Site) query(now time.Time, p Policy, r *Request) *Query {
-	q := &Query{Request: r, Site: s, Now: now, only: -1, reach: &reachable{s}}
+	q := &Query{Request: r, Site: s, Now: now, unix: now.Unix(), only: -1, reach: &reachable{s}}
 	only := r.Only
 	if only == "" {
 		only = r.Spec.Placement.Worker
@@ -126,6 +139,12 @@ func (s *Site) query(now time.Time, p Policy, r *Request) *Query {
 		}
 	}
 	q.rank = withPreferences(q, p.Rank.For(q))
+	q.blocks, _ = q.rank.(blockRank)
+	for _, c := range q.checks {
+		if room, ok := c.(*capacity); ok {
+			q.room = room
+		}
+	}
 	return q
 }
 
@@ -147,7 +166,8 @@ func (s *Site) place(now time.Time, p Policy, r *Request, seed uint64, keep int,
 	s.refresh()
 	d := skerry.Decision{At: now, Instance: r.Instance, Tier: "cluster", Policy: p.Name, Seed: seed, Considered: s.Len()}
 	q := s.query(now, p, r)
-	best := shortlist{site: s, keep: max(keep, 1), seed: seed, byName: p.ByName}
+	best := shortlist{site: s, size: max(keep, maxShown), seed: seed, byName: p.ByName}
+	best.list = make([]candidate, 0, best.size)
 	switch {
 	case q.only >= len(s.kindOf):
 		d.Why = []skerry.Reason{{What: "worker", Count: 1, Text: "the site has no worker " + only(r), Hint: "`skerry get workers` lists them"}}
@@ -199,25 +219,39 @@ func (q *Query) skip(sum *summary, best *shortlist) bool {
 // block looks at one block of workers.
 func (q *Query) block(b int, mask uint64, best *shortlist, prune bool) {
 	mask = q.reach.Keep(b, mask)
+	if prune {
+		mask &= q.levels(b, best)
+	}
 	for _, c := range q.checks {
 		if mask == 0 {
 			return
 		}
 		mask = c.Keep(b, mask)
 	}
-	if prune && mask != 0 && best.full() && q.rank.Bound(&q.Site.blocks[b]) < best.worst() {
-		return
+	var scores [64]float64
+	if q.blocks != nil {
+		q.blocks.Scores(b, mask, &scores)
 	}
+	floor := best.floor()
 	for ; mask != 0; mask &= mask - 1 {
-		slot := b*64 + bits.TrailingZeros64(mask)
-		best.add(slot, q.rank.Score(slot)*q.Site.freshness(slot, q.Now))
+		i := bits.TrailingZeros64(mask)
+		score := scores[i]
+		if q.blocks == nil {
+			score = q.rank.Score(b*64 + i)
+		}
+		score *= q.Site.freshness(b*64+i, q.unix)
+		if score < floor {
+			continue
+		}
+		best.add(b*64+i, score)
+		floor = best.floor()
 	}
 }
 
-// shortlist keeps the best candidates seen, best first. It keeps a few more than asked for, as examples.
+// shortlist keeps the best candidates seen, best first: those asked for, and a few more as examples.
 type shortlist struct {
 	site   *Site
-	keep   int
+	size   int
 	seed   uint64
 	byName bool
 	list   []candidate
@@ -226,24 +260,37 @@ type shortlist struct {
 type candidate struct {
 	slot  int
 	score float64
+	tie   uint64
 }
 
-func (l *shortlist) full() bool     { return len(l.list) >= l.keep }
-func (l *shortlist) worst() float64 { return l.list[l.keep-1].score }
+func (l *shortlist) full() bool     { return len(l.list) == l.size }
+func (l *shortlist) worst() float64 { return l.list[l.size-1].score }
+
+// floor is the least score that can still be kept.
+func (l *shortlist) floor() float64 {
+	if l.full() {
+		return l.worst()
+	}
+	return math.Inf(-1)
+}
 
 func (l *shortlist) add(slot int, score float64) {
 	if math.IsNaN(score) {
 		score = 0
 	}
-	c := candidate{slot, score}
-	size := max(l.keep, maxShown)
-	if n := len(l.list); n == size && !l.better(c, l.list[n-1]) {
-		return
-	} else if n < size {
+	c := candidate{slot: slot, score: score}
+	if !l.byName {
+		c.tie = mix(l.seed, l.site.hash[slot])
+	}
+	if l.full() {
+		if !l.better(&c, &l.list[l.size-1]) {
+			return
+		}
+	} else {
 		l.list = append(l.list, c)
 	}
 	i := len(l.list) - 1
-	for ; i > 0 && l.better(c, l.list[i-1]); i-- {
+	for ; i > 0 && l.better(&c, &l.list[i-1]); i-- {
 		l.list[i] = l.list[i-1]
 	}
 	l.list[i] = c
@@ -251,18 +298,14 @@ func (l *shortlist) add(slot int, score float64) {
 
 // better orders candidates: by score, then by a hash of seed and name, so that the order in which workers came plays no
 // part.
-func (l *shortlist) better(a, b candidate) bool {
+func (l *shortlist) better(a, b *candidate) bool {
 	if a.score != b.score {
 		return a.score > b.score
 	}
-	s := l.site
-	if !l.byName {
-		x, y := mix(l.seed, s.hash[a.slot]), mix(l.seed, s.hash[b.slot])
-		if x != y {
-			return x < y
-		}
+	if a.tie != b.tie {
+		return a.tie < b.tie
 	}
-	return s.names[a.slot] < s.names[b.slot]
+	return l.site.names[a.slot] < l.site.names[b.slot]
 }
 
 func (l *shortlist) candidates() []skerry.Candidate {

@@ -54,16 +54,19 @@ type Site struct {
 	live, open []uint64
 	blocks     []summary
 	supers     []summary
-	stale      []uint64 // blocks whose summary is out of date
+	stale      []uint64    // blocks whose summary is out of date
+	levels     [][8]uint64 // a byte for each slot: see level
 
-	kinds  []*kind
-	kindID map[string]int32
+	kinds     []*kind
+	kindID    map[string]int32
+	freeKinds []int32 // ids of kinds that nobody is of any more
 
 	unsorted int // workers that were put anywhere since the last sort
 }
 
 // kind is what many workers have in common.
 type kind struct {
+	key    string
 	class  skerry.Class
 	taints []string
 	area   string
@@ -102,13 +105,14 @@ func (s *Site) find(name string) int {
 
 // Set adds a worker or replaces what is known of it. Numbers that cannot be (not finite, off the earth) count as unknown.
 func (s *Site) Set(w *Worker) {
+	kind := s.kind(w) // before the old one is given up, which is often the same
 	n := s.find(w.Name)
 	if n < 0 {
 		n = s.add(w.Name)
 	} else {
 		s.dropKind(s.kindOf[n])
 	}
-	s.kindOf[n] = s.kind(w)
+	s.kindOf[n] = kind
 	s.avail[n] = w.Available.Vector()
 	capacity := w.Capacity.Vector()
 	for i := range s.perUnit {
@@ -122,10 +126,7 @@ func (s *Site) Set(w *Worker) {
 		s.at[n] = onSphere(*w.Location)
 	}
 	s.setCoordinate(n, w.Coordinate)
-	s.seen[n] = 0
-	if !w.Reported.IsZero() {
-		s.seen[n] = uint32(w.Reported.Unix())
-	}
+	s.seen[n] = secondsOf(w.Reported)
 	s.more[n] = extraOf(w)
 	bit := uint64(1) << (n % 64)
 	s.open[n/64] &^= bit
@@ -133,6 +134,14 @@ func (s *Site) Set(w *Worker) {
 		s.open[n/64] |= bit
 	}
 	s.touch(n)
+}
+
+// secondsOf gives a time as a column holds it; 0 stands for one that is not told.
+func secondsOf(t time.Time) uint32 {
+	if t.IsZero() {
+		return 0
+	}
+	return uint32(min(max(t.Unix(), 1), math.MaxUint32))
 }
 
 func extraOf(w *Worker) *extra {
@@ -154,7 +163,7 @@ func (s *Site) SetAvailable(name string, left skerry.Resources) {
 func (s *Site) SetReport(name string, c *skerry.Coordinate, at time.Time) {
 	if n := s.find(name); n >= 0 {
 		s.setCoordinate(n, c)
-		s.seen[n] = uint32(at.Unix())
+		s.seen[n] = secondsOf(at)
 		s.touch(n)
 	}
 }
@@ -202,7 +211,7 @@ func (s *Site) add(name string) int {
 		n, s.free = int(s.free[last]), s.free[:last]
 	} else {
 		if n%64 == 0 {
-			s.live, s.open, s.blocks = append(s.live, 0), append(s.open, 0), append(s.blocks, summary{})
+			s.live, s.open, s.blocks, s.levels = append(s.live, 0), append(s.open, 0), append(s.blocks, summary{}), append(s.levels, [8]uint64{})
 			if len(s.blocks)%superBlocks == 1 {
 				s.supers, s.stale = append(s.supers, summary{}), append(s.stale, 0)
 			}
@@ -231,15 +240,29 @@ func (s *Site) kind(w *Worker) int32 {
 	key := strings.Join([]string{w.Arch, strings.Join(runtimes, "\x01"), strings.Join(devices, "\x01"), strings.Join(taints, "\x01"), w.Area}, "\x00")
 	id, ok := s.kindID[key]
 	if !ok {
-		id = int32(len(s.kinds))
-		s.kinds = append(s.kinds, &kind{class: skerry.Class{Arch: w.Arch, Runtimes: runtimes, Devices: devices}, taints: taints, area: w.Area})
+		k := &kind{key: key, class: skerry.Class{Arch: w.Arch, Runtimes: runtimes, Devices: devices}, taints: taints, area: w.Area}
+		if last := len(s.freeKinds) - 1; last >= 0 {
+			id, s.freeKinds = s.freeKinds[last], s.freeKinds[:last]
+			s.kinds[id] = k
+		} else {
+			id = int32(len(s.kinds))
+			s.kinds = append(s.kinds, k)
+		}
 		s.kindID[key] = id
 	}
 	s.kinds[id].users++
 	return id
 }
 
-func (s *Site) dropKind(id int32) { s.kinds[id].users-- }
+// dropKind gives a kind up. Its number may come to mean another kind; the summaries know then, because whoever was of it
+// or comes to be of it was touched.
+func (s *Site) dropKind(id int32) {
+	k := s.kinds[id]
+	if k.users--; k.users == 0 {
+		delete(s.kindID, k.key)
+		s.freeKinds = append(s.freeKinds, id)
+	}
+}
 
 func sorted(list []string) []string {
 	if slices.IsSorted(list) {
@@ -277,7 +300,7 @@ func (s *Site) refresh() {
 // sort puts workers near each other into the same blocks: by place on the earth, else by place in the network.
 func (s *Site) sort() {
 	order := make([]int32, 0, len(s.slots))
-	key := make(map[int32]uint64, len(s.slots))
+	key := make([]uint64, len(s.names))
 	for _, n := range s.slots {
 		order = append(order, n)
 		if s.at[n] != ([3]float32{}) {
@@ -294,12 +317,12 @@ func (s *Site) sort() {
 	})
 	old := *s
 	size := len(order)
-	*s = Site{slots: make(map[string]int32, size), kinds: old.kinds, kindID: old.kindID,
+	*s = Site{slots: make(map[string]int32, size), kinds: old.kinds, kindID: old.kindID, freeKinds: old.freeKinds,
 		names: make([]string, size), hash: make([]uint32, size), kindOf: make([]int32, size), avail: make([]skerry.ResourceVector, size),
 		at: make([][3]float32, size), net: make([][4]float32, size), seen: make([]uint32, size), more: make([]*extra, size),
 		perUnit: [2][]float32{make([]float32, size), make([]float32, size)}}
 	count := (size + 63) / 64
-	s.live, s.open, s.blocks = make([]uint64, count), make([]uint64, count), make([]summary, count)
+	s.live, s.open, s.blocks, s.levels = make([]uint64, count), make([]uint64, count), make([]summary, count), make([][8]uint64, count)
 	tops := (count + superBlocks - 1) / superBlocks
 	s.supers, s.stale = make([]summary, tops), make([]uint64, tops)
 	for n, o := range order {
@@ -340,15 +363,11 @@ func onSphere(l skerry.Location) [3]float32 {
 
 // freshness discounts a worker whose numbers are old: not up to fullTrust, then by half for each further minute (the age
 // of information, which the paper's section 3.2 leaves open).
-func (s *Site) freshness(slot int, now time.Time) float64 {
-	if s.seen[slot] == 0 {
+func (s *Site) freshness(slot int, now int64) float64 {
+	if s.seen[slot] == 0 || now-int64(s.seen[slot]) <= fullTrust {
 		return 1
 	}
-	age := float64(now.Unix()-int64(s.seen[slot])) - fullTrust
-	if age <= 0 {
-		return 1
-	}
-	return math.Exp2(-age / 60)
+	return math.Exp2(-float64(now-int64(s.seen[slot])-fullTrust) / 60)
 }
 
 // fullTrust is how old numbers may be, in seconds, before they count for less: a worker on which nothing changes reports
@@ -363,6 +382,7 @@ func (s *Site) Clone() *Site {
 	c.avail, c.at, c.net, c.seen, c.more = slices.Clone(s.avail), slices.Clone(s.at), slices.Clone(s.net), slices.Clone(s.seen), slices.Clone(s.more)
 	c.perUnit = [2][]float32{slices.Clone(s.perUnit[0]), slices.Clone(s.perUnit[1])}
 	c.live, c.open, c.blocks, c.supers, c.stale = slices.Clone(s.live), slices.Clone(s.open), slices.Clone(s.blocks), slices.Clone(s.supers), slices.Clone(s.stale)
+	c.levels, c.freeKinds = slices.Clone(s.levels), slices.Clone(s.freeKinds)
 	c.kinds = nil
 	for _, k := range s.kinds {
 		own := *k

@@ -7,9 +7,10 @@ import (
 	"skerry.dev/skerry"
 )
 
-// summary tells what the open workers under it have at most and at least.
+// summary tells what the workers under it have at most and at least. Those that take nothing new count too, because the
+// rules are asked of them as well: whether what runs there is still well placed, and why nobody fits.
 type summary struct {
-	open       int32
+	open       int32  // how many take new work
 	kinds      uint64 // bit k: somebody is of kind k; bit 63 stands for all kinds from 63 on
 	most       skerry.ResourceVector
 	least      skerry.ResourceVector
@@ -47,10 +48,11 @@ func kindBit(id int32) uint64 { return 1 << min(id, 63) }
 func (s *Site) summarise(b int) {
 	sum := &s.blocks[b]
 	*sum = emptySummary
-	mask := s.open[b] & s.live[b]
-	sum.open = int32(bits.OnesCount64(mask))
-	for ; mask != 0; mask &= mask - 1 {
-		n := b*64 + bits.TrailingZeros64(mask)
+	sum.open = int32(bits.OnesCount64(s.open[b] & s.live[b]))
+	for mask := s.live[b]; mask != 0; mask &= mask - 1 {
+		i := bits.TrailingZeros64(mask)
+		n := b*64 + i
+		s.setLevel(b, i, meanFree(s, n))
 		sum.kinds |= kindBit(s.kindOf[n])
 		a := &s.avail[n]
 		for i, v := range a {
