@@ -8,6 +8,7 @@ import (
 
 // Planned is what applying a manifest would do to its instances.
 type Planned struct {
+	Key  skerry.AppKey
 	Org  string
 	New  []*Instance // that would be created; they are in no map
 	Kept []*Instance
@@ -24,7 +25,7 @@ func (c *Controller) Plan(now time.Time, app skerry.Application) (Planned, error
 	if old != nil {
 		a.Gen = old.Gen + 1
 	}
-	p := Planned{Org: ns.Org}
+	p := Planned{Key: app.Key(), Org: ns.Org}
 	for n := range app.Spec.Services {
 		s := &a.Manifest.Spec.Services[n]
 		a.revisions[s.Name] = s.Revision()

@@ -21,6 +21,9 @@ type Admission struct {
 	Privileged bool     `json:"privileged,omitempty"`
 	HostPorts  bool     `json:"hostPorts,omitempty"`
 	HostPaths  []string `json:"hostPaths,omitempty"` // allowed prefixes
+	// MaxPriority is the highest priority that foreign organisations may give their services; above it they could push
+	// others out.
+	MaxPriority int `json:"maxPriority,omitempty"`
 	// Registries, if not empty, lists the registries that images of foreign organisations may come from.
 	Registries []string `json:"registries,omitempty"`
 	// MaxPerInstance bounds what one instance of a foreign organisation may ask for; zero entries do not.
@@ -59,6 +62,9 @@ func (p *Admission) Check(a *skerry.Assignment) *skerry.Reason {
 	s := &a.Spec
 	if s.Runtime == "native" && !p.Native {
 		return no("use an image in runtime oci", "no native runtime for organisation %s", a.Org)
+	}
+	if n := s.Placement.Priority; n > p.MaxPriority {
+		return no(fmt.Sprintf("set placement.priority to %d or less", p.MaxPriority), "no priority above %d for organisation %s", p.MaxPriority, a.Org)
 	}
 	for _, q := range s.Ports {
 		if q.HostPort > 0 && !p.HostPorts {

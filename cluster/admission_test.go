@@ -37,6 +37,8 @@ func TestAdmission(t *testing.T) {
 	}{
 		{"a plain service of anybody", Admission{}, as("guest", nil), ""},
 		{"native", Admission{}, as("guest", native), "no native runtime"},
+		{"priority", Admission{}, as("guest", func(s *skerry.ServiceSpec) { s.Placement.Priority = 1 }), "no priority above 0"},
+		{"priority up to what is allowed", Admission{MaxPriority: 5}, as("guest", func(s *skerry.ServiceSpec) { s.Placement.Priority = 5 }), ""},
 		{"native of one's own", Admission{Trusted: []string{"home"}}, as("home", native), ""},
 		{"native allowed", Admission{Native: true}, as("guest", native), ""},
 		{"fixed host port", Admission{}, as("guest", port), "no fixed host ports"},

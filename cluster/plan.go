@@ -16,7 +16,7 @@ func (c *Core) PlanApp(now time.Time, app skerry.Application) (skerry.Plan, erro
 	if err != nil {
 		return skerry.Plan{}, err
 	}
-	out := skerry.Plan{Key: app.Key(), Tier: string(skerry.TierCluster)}
+	out := skerry.Plan{Key: p.Key, Tier: string(skerry.TierCluster)}
 	for _, i := range p.Kept {
 		k := skerry.PlannedCopy{Service: i.Service.Service, Instance: i.ID, Kept: true, Copies: i.Want}
 		if held := c.places[i.ID]; held != nil {

@@ -54,13 +54,21 @@ func (c *Core) makeRoom(now time.Time, p *placement, policy sched.Policy, req *s
 		if g := v.A.Spec.TerminationGrace; g != nil {
 			longest = max(longest, time.Duration(*g))
 		}
-		c.event(fx, now, v, skerry.EventWarning, "Preempted", fmt.Sprintf("%s of priority %d needs the room", p.A.ID, p.A.Spec.Placement.Priority))
-		c.move(now, v, "made room for "+string(p.A.ID), false, fx)
+		who := p.A.Service.String()
+		if p.A.Org != v.A.Org {
+			who = "a service of another organisation"
+		}
+		c.event(fx, now, v, skerry.EventWarning, "Preempted", fmt.Sprintf("%s, of priority %d, needs the room", who, p.A.Spec.Placement.Priority))
+		c.move(now, v, "made room for "+who, false, fx)
 	}
 	p.room = now.Add(longest + roomSpare)
-	p.Obs.Reason = fmt.Sprintf("waits for %d instances of lower priority to leave a worker", len(victims))
+	what := "1 instance"
+	if n := len(victims); n > 1 {
+		what = fmt.Sprintf("%d instances", n)
+	}
+	p.Obs.Reason = "waits for " + what + " of lower priority to leave a worker"
 	c.changed(now, p, fx)
-	c.event(fx, now, p, skerry.EventNormal, "MakingRoom", fmt.Sprintf("%d instances of lower priority leave worker %s", len(victims), d.Chosen))
+	c.event(fx, now, p, skerry.EventNormal, "MakingRoom", fmt.Sprintf("%s of lower priority must leave worker %s", what, d.Chosen))
 	return true
 }
 

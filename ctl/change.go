@@ -331,7 +331,7 @@ func exist(ctx context.Context, c *api.Client, keys []skerry.AppKey) error {
 func (a *app) waitCompleted(cmd *cobra.Command, c *api.Client, k skerry.AppKey, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 	defer cancel()
-	var failed []string
+	var failed, why []string
 	err := c.Watch(ctx, api.WatchFilter{Namespace: k.Namespace, App: k.Name, Kinds: []string{api.WatchApp}}, func(m api.WatchMessage) error {
 		if m.Type == api.WatchDeleted {
 			return skerry.Errorf(skerry.CodeNotFound, "application %s was deleted", k)
@@ -339,7 +339,7 @@ func (a *app) waitCompleted(cmd *cobra.Command, c *api.Client, k skerry.AppKey, 
 		if m.App == nil {
 			return nil
 		}
-		failed = nil
+		failed, why = nil, nil
 		jobs := 0
 		for _, s := range m.App.Services {
 			if s.Mode != skerry.ModeJob && s.Mode != skerry.ModeCron {
@@ -350,8 +350,11 @@ func (a *app) waitCompleted(cmd *cobra.Command, c *api.Client, k skerry.AppKey, 
 			if n == 0 || s.Runs[n-1].Result == "" {
 				return nil
 			}
-			if s.Runs[n-1].Result == "Failed" {
+			if r := s.Runs[n-1]; r.Result == "Failed" {
 				failed = append(failed, s.Name)
+				if r.Reason != "" {
+					why = append(why, s.Name+": "+r.Reason)
+				}
 			}
 		}
 		if jobs == 0 {
@@ -360,6 +363,8 @@ func (a *app) waitCompleted(cmd *cobra.Command, c *api.Client, k skerry.AppKey, 
 		return errDone
 	})
 	switch {
+	case errors.Is(err, errDone) && len(why) > 0:
+		return skerry.Errorf(skerry.CodeUnavailable, "jobs of %s failed: %s", a.short(k), strings.Join(why, "; ")).WithHint("give them more time with job.finishBefore, or more at a time with job.parallelism")
 	case errors.Is(err, errDone) && len(failed) > 0:
 		return skerry.Errorf(skerry.CodeUnavailable, "jobs of %s failed: %s", a.short(k), strings.Join(failed, ", ")).WithHint("`skerry logs %s/%s` shows what it said", k.Name, failed[0])
 	case errors.Is(err, errDone):

@@ -32,13 +32,14 @@ func (s *Server) Plan(ctx context.Context, app skerry.Application) (skerry.Plan,
 	ctx, cancel := context.WithTimeout(ctx, planTime)
 	defer cancel()
 	now := time.Now()
-	out := skerry.Plan{Key: app.Key(), Tier: string(skerry.TierRoot)}
+	out := skerry.Plan{Tier: string(skerry.TierRoot)}
 	var list []*planned
 	_, err := tier.View(ctx, s.Role, func(c *Core) (struct{}, error) {
 		p, err := c.Apps.Plan(now, app)
 		if err != nil {
 			return struct{}{}, err
 		}
+		out.Key = p.Key
 		for _, i := range p.Kept {
 			out.List = append(out.List, skerry.PlannedCopy{Service: i.Service.Service, Instance: i.ID, Cluster: i.Holder, Kept: true, Copies: i.Want})
 		}
