@@ -255,6 +255,7 @@ func (c *Core) observe(now time.Time, worker string, o skerry.Observation, fx *s
 	c.addressPorts(p)
 	if wasReady != o.Ready || ended {
 		c.linked[p.A.Service.App] = true
+		c.judge(now, p, fx)
 	}
 	job := p.A.Spec.Mode == skerry.ModeJob || p.A.Spec.Mode == skerry.ModeCron
 	if o.State == skerry.Failed && !job && !p.Removing && p.Group == "" {

@@ -19,7 +19,8 @@ type slaState struct {
 	moves    int    // because of violations, not long ago
 	moved    time.Time
 	calm     time.Time // no move before
-	ready    bool      // it has been ready at this place
+	ready    bool      // it has been ready
+	restarts int       // when it was ready last
 }
 
 const (
@@ -38,7 +39,9 @@ const (
 // there is one, else the owner is told.
 func (c *Core) judge(now time.Time, p *placement, fx *skerry.Effects) {
 	s := &p.sla
-	s.ready = s.ready || p.Obs.Ready
+	if p.Obs.Ready {
+		s.ready, s.restarts = true, p.Obs.Restarts
+	}
 	if p.Obs.State != skerry.Running || p.Removing || p.Obs.Unreachable {
 		s.judged = now
 		return
@@ -120,7 +123,8 @@ func (c *Core) violation(p *placement) string {
 	if w == nil {
 		return ""
 	}
-	if p.sla.ready && !p.Obs.Ready {
+	// What crashes is restarted where it is, and moved when that does not help; that is not the place's fault.
+	if p.sla.ready && !p.Obs.Ready && p.Obs.Restarts == p.sla.restarts && p.Obs.Phase == skerry.PhaseRunning {
 		return "it is not available: " + p.Obs.Reason
 	}
 	for i, v := range w.available().Vector() {

@@ -137,6 +137,7 @@ func (c *Core) workerReport(now time.Time, name string, payload []byte, fx *sker
 	c.grew, c.reportDue = true, true
 	for _, p := range c.on(name) {
 		c.linked[p.A.Service.App] = true
+		c.judge(now, p, fx) // the worker may have shrunk, or moved
 	}
 }
 

@@ -180,3 +180,29 @@ func TestPriorityMakesRoom(t *testing.T) {
 	w.Run(30 * time.Second)
 	w.check(t, "high", 1, 2)
 }
+
+// A worker that has less than was promised is left: here bandwidth, which is counted like every other resource.
+func TestShrunkenWorkerIsLeft(t *testing.T) {
+	wide := facts(2000)
+	wide.Capacity.BandwidthOut = 10 * skerry.MiB
+	w := New(12)
+	site := w.AddCluster("a")
+	for _, name := range []string{"w1", "w2"} {
+		w.AddWorker("a", name, wide)
+	}
+	w.Run(time.Second)
+	w.must(t, w.Root, app("shop", 1, rigid(0.9), func(s *skerry.ServiceSpec) { s.Resources.BandwidthOut = 4 * skerry.MiB }))
+	w.Run(10 * time.Second)
+	id := w.RootCore().Apps.Instances(web("shop"))[0].ID
+	at := w.Workers["a/"+on(site, id)]
+	narrow := wide
+	narrow.Capacity.BandwidthOut = skerry.MiB
+	narrow.Runtimes = []skerry.RuntimeReport{{Name: "oci", Passed: true}}
+	narrow.Arch, narrow.Address = "amd64", "x.test"
+	w.Do(at, worker.Facts{Facts: narrow})
+	w.Run(time.Minute)
+	if now := on(site, id); now == short(at) || now == "" {
+		t.Errorf("it is on %q", now)
+	}
+	w.check(t, "shop", 1, 1)
+}
