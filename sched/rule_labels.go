@@ -34,28 +34,18 @@ func (c *labels) Impossible(*summary) bool { return false }
 func (c *labels) Keep(b int, mask uint64) uint64 {
 	for left := mask; left != 0; left &= left - 1 {
 		i := bits.TrailingZeros64(left)
-		if c.missing(b*64+i) != "" {
+		if x := c.s.more[b*64+i]; x == nil || !hasLabels(x.labels, c.want) {
 			mask &^= 1 << i
 		}
 	}
 	return mask
 }
 
-func (c *labels) missing(n int) string {
-	x := c.s.more[n]
-	for k, v := range c.want {
-		if x == nil || x.labels[k] != v {
-			return k
-		}
-	}
-	return ""
-}
-
 func (c *labels) Miss(int) (string, float64) { return "label", 1 }
 
 func (c *labels) Reason(n int) skerry.Reason {
 	for _, k := range slices.Sorted(maps.Keys(c.want)) {
-		if x := c.s.more[n]; x == nil || x.labels[k] != c.want[k] {
+		if x := c.s.more[n]; x == nil || !hasLabels(x.labels, map[string]string{k: c.want[k]}) {
 			return skerry.Reason{What: "label", Text: fmt.Sprintf("it has no label %s=%s", k, c.want[k]), Hint: fmt.Sprintf("start a worker with --label %s=%s", k, c.want[k])}
 		}
 	}

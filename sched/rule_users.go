@@ -101,7 +101,11 @@ func (c *users) Miss(n int) (string, float64) {
 		}
 		switch what := c.lacks(u, n); {
 		case what == "distance":
-			return what, kmOf(distance2(c.s.at[n], u.at))/u.km - 1
+			by := kmOf(distance2(c.s.at[n], u.at))/u.km - 1
+			if math.IsNaN(by) {
+				by = 1e9
+			}
+			return what, by
 		case what == "location" || u.unknown != "" || c.s.net[n][3] < 0:
 			return what, 1e9
 		default:

@@ -6,7 +6,7 @@ import (
 
 // Sample chooses a few random workers, by the seed, of those that pass a policy's rules but for the limits of users, and
 // whose place in the network is known: rnd(W) of Algorithm 2, line 11.
-func (s *Site) Sample(now time.Time, p Policy, r *Request, seed uint64, count int) []string {
+func (s *Site) Sample(_ time.Time, p Policy, r *Request, seed uint64, count int) []string {
 	rules := []Rule{located{}}
 	for _, rule := range p.Rules {
 		if _, users := rule.(Users); !users {
@@ -15,7 +15,7 @@ func (s *Site) Sample(now time.Time, p Policy, r *Request, seed uint64, count in
 	}
 	p.Rules = rules
 	p.Rank = atRandom{seed}
-	d := s.Best(now, p, r, seed, count)
+	d := s.Best(time.Time{}, p, r, seed, count) // at no time: who told something long ago is as likely as the others
 	var out []string
 	for _, k := range d.Top {
 		if k.Out == nil && len(out) < count {

@@ -1,0 +1,205 @@
+package sched
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/coord"
+)
+
+func TestWholeApplicationStaysTogether(t *testing.T) {
+	sites := func() []*cluster {
+		return []*cluster{
+			clusterOf("many", 100, 100, 10), // 10 cores in all, no worker with half a core
+			clusterOf("roomy", 10, 2000, 100),
+			clusterOf("tight", 40, 450, 200), // 18 cores
+		}
+	}
+	ask := func(whole skerry.MilliCPU) ([]string, skerry.Decision) {
+		r := request(500, 1)
+		r.Whole = skerry.Resources{CPU: whole}
+		return federation(r, sites()).Rank(epoch, r, 1, 10)
+	}
+	if names, _ := ask(19_000); names[0] != "roomy" {
+		t.Errorf("only one holds it all: %v", names)
+	}
+	if names, _ := ask(0); names[0] != "tight" {
+		t.Errorf("without a whole, the most workers that fit: %v", names)
+	}
+	// No site holds all of it: every site that can hold the instance stays, so that it is split.
+	names, d := ask(1_000_000)
+	if len(names) < 2 || d.Chosen == "" {
+		t.Errorf("split: %v %v", names, d.Why)
+	}
+	// The second instance goes where the first is, although another could hold it all.
+	r := request(500, 1)
+	r.Whole, r.Peers = skerry.Resources{CPU: 19_000}, []Peer{{Worker: "tight", Service: "db"}}
+	if names, _ := federation(r, sites()).Rank(epoch, r, 1, 10); names[0] != "tight" {
+		t.Errorf("beside what is placed: %v", names)
+	}
+	// What was handed out just now no longer holds it all.
+	r = request(500, 1)
+	r.Whole = skerry.Resources{CPU: 19_000}
+	f := federation(r, sites())
+	f.Take("roomy", skerry.Resources{CPU: 2000})
+	if names, _ := f.Rank(epoch, r, 1, 10); names[0] == "roomy" {
+		t.Errorf("handed out: %v", names)
+	}
+}
+
+func TestNetworkNearness(t *testing.T) {
+	at := func(x, radius float64) func(*cluster) {
+		return func(c *cluster) {
+			c.Report.Network, c.Report.NetworkMs = &skerry.Coordinate{Vec: [3]float64{x}}, radius
+		}
+	}
+	ms := new(skerry.Duration(20 * time.Millisecond))
+	sites := []*cluster{clusterOf("home", 10, 2000, 100, at(0, 5)), clusterOf("near", 10, 2000, 100, at(25, 2)), clusterOf("far", 10, 2000, 100, at(200, 2)), clusterOf("unknown", 10, 2000, 100)}
+	linked := func(s *skerry.ServiceSpec) { s.Links = []skerry.Link{{Service: "db", MaxLatency: ms}} }
+	r := request(1000, 1, linked)
+	r.Service, r.Peers = "web", []Peer{{Worker: "home", Service: "db"}}
+	names, d := federation(r, sites).Rank(epoch, r, 1, 10)
+	if strings.Join(names, " ") != "home near far unknown" {
+		t.Errorf("%v %+v", names, d.Top)
+	}
+	// It only orders; a site is not ruled out by it.
+	if len(d.Why) != 0 {
+		t.Errorf("%v", d.Why)
+	}
+	// Links without a latency, and to services that are nowhere, weigh nothing.
+	r = request(1000, 1, func(s *skerry.ServiceSpec) { s.Links = []skerry.Link{{Service: "db"}, {Service: "x", MaxLatency: ms}} })
+	_, d = federation(r, sites).Rank(epoch, r, 1, 10)
+	if d.Top[0].Score != d.Top[3].Score {
+		t.Errorf("%+v", d.Top)
+	}
+}
+
+func TestSitesOutOfPlace(t *testing.T) {
+	munich, berlin := skerry.Location{Lat: 48.14, Lon: 11.58}, skerry.Location{Lat: 52.52, Lon: 13.4}
+	at := func(l skerry.Location, km float64) func(*cluster) {
+		return func(c *cluster) { c.Report.Centroid, c.Report.RadiusKm = &l, km }
+	}
+	sites := []*cluster{clusterOf("munich", 10, 2000, 100, at(munich, 10)), clusterOf("berlin", 10, 2000, 100, at(berlin, 10)), clusterOf("wide", 10, 2000, 100, at(berlin, 600)), clusterOf("somewhere", 10, 2000, 100)}
+	want := map[string]string{"berlin": "distance", "somewhere": "location"}
+	for name, edit := range map[string]func(*skerry.ServiceSpec){
+		"location": func(s *skerry.ServiceSpec) { s.Placement.Location, s.Placement.MaxDistance = &munich, 100 },
+		"user":     func(s *skerry.ServiceSpec) { s.Placement.Users = []skerry.User{{Location: &munich, MaxDistance: 100}} },
+	} {
+		r := request(1000, 1, edit)
+		names, d := federation(r, sites).Rank(epoch, r, 1, 10)
+		slices.Sort(names)
+		if strings.Join(names, " ") != "munich wide" {
+			t.Errorf("%s: %v", name, names)
+		}
+		for _, c := range d.Top {
+			if c.Out != nil && c.Out.What != want[c.Name] {
+				t.Errorf("%s: %s is ruled out by %+v", name, c.Name, c.Out)
+			}
+		}
+	}
+}
+
+// A site whose aggregate was made of workers of which one fits, in room and in place, is never ruled out.
+func TestNoSiteWithAFitIsRuledOut(t *testing.T) {
+	rng := rand.New(rand.NewPCG(9, 9))
+	fits := 0
+	for round := range 3000 {
+		r := request(skerry.MilliCPU(rng.IntN(4000)), skerry.Bytes(rng.IntN(4000))*skerry.MiB)
+		where := skerry.Location{Lat: 180*rng.Float64() - 90, Lon: 360*rng.Float64() - 180}
+		km := 500 * rng.Float64()
+		if rng.IntN(2) == 0 {
+			r.Spec.Placement.Location, r.Spec.Placement.MaxDistance = &where, km
+		}
+		var cpu, mem []float64
+		var points []skerry.Location
+		fit := false
+		for range 1 + rng.IntN(10) {
+			c, m := float64(rng.IntN(4000)), float64(rng.IntN(4000))*float64(skerry.MiB)
+			l := skerry.Location{Lat: math.Max(-90, math.Min(90, where.Lat+6*rng.Float64()-3)), Lon: math.Max(-180, math.Min(180, where.Lon+6*rng.Float64()-3))}
+			cpu, mem, points = append(cpu, c), append(mem, m), append(points, l)
+			fit = fit || c >= float64(r.Need.CPU) && m >= float64(r.Need.Memory) && (r.Spec.Placement.Location == nil || coord.GreatCircleKm(l, where) <= km)
+		}
+		if !fit {
+			continue
+		}
+		fits++
+		c := clusterOf("a", len(cpu), 0, 0)
+		c.Report.Classes[0].Available[0], c.Report.Classes[0].Available[1] = skerry.MomentsOf(cpu), skerry.MomentsOf(mem)
+		if centre, radius, ok := coord.Centroid(points); ok {
+			c.Report.Centroid, c.Report.RadiusKm = &centre, radius
+		}
+		if names, d := federation(nil, []*cluster{c}).Rank(epoch, r, 1, 1); len(names) == 0 {
+			t.Fatalf("round %d: ruled out by %+v", round, d.Why)
+		}
+	}
+	if fits < 500 {
+		t.Errorf("%d cases", fits)
+	}
+}
+
+func TestRankIsADecisionOfItsInputs(t *testing.T) {
+	rng := rand.New(rand.NewPCG(4, 4))
+	var sites []*cluster
+	for i := range 10_000 {
+		sites = append(sites, clusterOf(fmt.Sprintf("c%05d", i), 1+rng.IntN(20), float64(rng.IntN(3000)), float64(rng.IntN(500)), func(c *cluster) { c.Connected = rng.IntN(20) > 0 }))
+	}
+	r := request(1000, skerry.GiB)
+	names, d := federation(r, sites).Rank(epoch, r, 7, 32)
+	if len(names) != 32 || d.Considered != 10_000 || len(d.Top) > maxSites+maxRuledOut {
+		t.Fatalf("%d names, %d shown", len(names), len(d.Top))
+	}
+	rng.Shuffle(len(sites), func(i, j int) { sites[i], sites[j] = sites[j], sites[i] })
+	f := federation(r, sites)
+	again, e := f.Rank(epoch, r, 7, 32)
+	if !slices.Equal(names, again) || !reflect.DeepEqual(d, e) {
+		t.Error("the order in which sites came changes the decision")
+	}
+	// Names come back when the best are gone.
+	for _, n := range names {
+		f.Remove(n)
+	}
+	f.Remove("nobody")
+	more, _ := f.Rank(epoch, r, 7, 32)
+	if f.Len() != 10_000-32 || slices.ContainsFunc(more, func(n string) bool { return slices.Contains(names, n) }) {
+		t.Error("a removed site is ranked")
+	}
+}
+
+func TestFederationPutsUpWithNonsense(t *testing.T) {
+	nan, inf := math.NaN(), math.Inf(1)
+	f := NewFederation()
+	for i, m := range []skerry.Moments{{Sum: nan, Mean: nan, StdDev: nan}, {Sum: inf, Mean: inf, StdDev: inf}, {Sum: -1, Mean: -1, StdDev: -1}, {Sum: 1e300, Mean: 1e300, StdDev: 1e300}, {}} {
+		for j, workers := range []int{-5, 0, 1, math.MaxInt32} {
+			name := fmt.Sprint("c", i, j)
+			f.SetConnected(name, true)
+			r := &skerry.ClusterReport{Classes: []skerry.ClassAggregate{{Class: skerry.Class{Runtimes: []string{"oci"}}, Workers: workers}}, Centroid: &skerry.Location{Lat: nan, Lon: inf}, RadiusKm: nan,
+				Network: &skerry.Coordinate{Height: nan}, NetworkMs: inf}
+			for k := range r.Classes[0].Available {
+				r.Classes[0].Available[k] = m
+			}
+			f.SetReport(name, r)
+			f.Take(name, skerry.Resources{CPU: math.MaxInt64 / 4})
+		}
+	}
+	r := request(1000, 1, func(s *skerry.ServiceSpec) {
+		s.Placement.Location, s.Placement.MaxDistance = &skerry.Location{Lat: nan, Lon: nan}, nan
+		s.Links = []skerry.Link{{Service: "web", MaxLatency: new(skerry.Duration(0))}}
+	})
+	r.Service, r.Peers = "web", []Peer{{Worker: "c00", Service: "web"}}
+	f.Rank(epoch, r, 1, 10)
+	r = request(1000, 1)
+	for _, n := range first(f.Rank(epoch, r, 1, 100)) {
+		if !strings.HasPrefix(n, "c3") {
+			t.Errorf("%s has a worker that fits?", n)
+		}
+	}
+}
+
+func first[A, B any](a A, _ B) A { return a }

@@ -1,0 +1,24 @@
+package sched
+
+import (
+	"testing"
+
+	"skerry.dev/skerry"
+)
+
+func TestCapacity(t *testing.T) {
+	need := func(r skerry.Resources) func(*skerry.ServiceSpec) {
+		return func(s *skerry.ServiceSpec) { s.Resources = r }
+	}
+	testRule(t, Capacity{}, []ruleCase{
+		{name: "enough", spec: need(skerry.Resources{CPU: 4000, Memory: 4 * skerry.GiB})},
+		{name: "nothing asked for", spec: need(skerry.Resources{}), worker: func(w *Worker) { w.Available = skerry.Resources{CPU: -5} }},
+		{name: "one millicore short", spec: need(skerry.Resources{CPU: 4001}), want: "cpu: needs 4.001 of cpu, 4 is free"},
+		{name: "accelerators", spec: need(skerry.Resources{GPUs: 1}), want: "gpus: needs 1 of gpus, 0 is free"},
+		{name: "accelerators there", spec: need(skerry.Resources{GPUs: 1, TPUs: 1}), worker: func(w *Worker) { w.Available.GPUs, w.Available.TPUs = 1, 1 }},
+		{name: "bandwidth", spec: need(skerry.Resources{BandwidthOut: skerry.MiB}), want: "bandwidthOut: needs 1Mi of bandwidthOut, 0 is free"},
+		{name: "storage", spec: need(skerry.Resources{Storage: 2 * skerry.GiB}), worker: func(w *Worker) { w.Available.Storage = skerry.GiB }, want: "storage: needs 2Gi of storage, 1Gi is free"},
+		{name: "the resource that is missing most is told", spec: need(skerry.Resources{CPU: 4100, Memory: 40 * skerry.GiB}), want: "memory: needs 40Gi of memory, 4Gi is free"},
+		{name: "over-committed", spec: need(skerry.Resources{CPU: 1}), worker: func(w *Worker) { w.Available.CPU = -100 }, want: "cpu: needs 0.001 of cpu, 0 is free"},
+	})
+}

@@ -1,0 +1,97 @@
+package sched
+
+import (
+	"fmt"
+	"testing"
+
+	"skerry.dev/skerry"
+)
+
+func TestVirtualization(t *testing.T) {
+	runtime := func(name string) func(*skerry.ServiceSpec) {
+		return func(s *skerry.ServiceSpec) { s.Runtime = name }
+	}
+	testRule(t, Virtualization{}, []ruleCase{
+		{name: "auto is oci", spec: runtime("auto")},
+		{name: "has it", spec: runtime("native"), worker: func(w *Worker) { w.Runtimes = []string{"native", "oci"} }},
+		{name: "has it not", spec: runtime("native"), want: "runtime: it offers no working runtime native"},
+		{name: "none passed", worker: func(w *Worker) { w.Runtimes = nil }, want: "runtime: it offers no working runtime oci"},
+	})
+}
+
+func TestArchitecture(t *testing.T) {
+	arch := func(list ...string) func(*skerry.ServiceSpec) {
+		return func(s *skerry.ServiceSpec) { s.Placement.Arch = list }
+	}
+	is := func(name string) func(*Worker) { return func(w *Worker) { w.Arch = name } }
+	testRule(t, Architecture{}, []ruleCase{
+		{name: "any", worker: is("riscv64")},
+		{name: "one of two", spec: arch("arm64", "amd64"), worker: is("amd64")},
+		{name: "another", spec: arch("arm64"), worker: is("amd64"), want: "arch: it is amd64; the service runs on arm64"},
+	})
+}
+
+func TestDevices(t *testing.T) {
+	devices := func(list ...string) func(*skerry.ServiceSpec) {
+		return func(s *skerry.ServiceSpec) { s.Placement.Devices = list }
+	}
+	has := func(list ...string) func(*Worker) { return func(w *Worker) { w.Devices = list } }
+	testRule(t, Devices{}, []ruleCase{
+		{name: "none asked for", worker: has("gpu")},
+		{name: "in any order", spec: devices("gpu", "camera"), worker: has("camera", "gpu", "lidar")},
+		{name: "one is missing", spec: devices("camera", "gpu"), worker: has("camera"), want: "devices: it has no device gpu"},
+	})
+}
+
+func TestArea(t *testing.T) {
+	north := func(s *skerry.ServiceSpec) { s.Placement.Area = "north" }
+	in := func(a string) func(*Worker) { return func(w *Worker) { w.Area = a } }
+	testRule(t, Area{}, []ruleCase{
+		{name: "there", spec: north, worker: in("north")},
+		{name: "elsewhere", spec: north, worker: in("south"), want: `area: it is in area "south", not "north"`},
+		{name: "nowhere", spec: north, want: `area: it is in no area; "north" is asked for`},
+		{name: "none asked for", worker: in("south")},
+	})
+}
+
+func TestTaints(t *testing.T) {
+	tolerate := func(list ...skerry.Toleration) func(*skerry.ServiceSpec) {
+		return func(s *skerry.ServiceSpec) { s.Placement.Tolerations = list }
+	}
+	tainted := func(list ...string) func(*Worker) { return func(w *Worker) { w.Taints = list } }
+	testRule(t, Taints{}, []ruleCase{
+		{name: "none"},
+		{name: "not tolerated", worker: tainted("gpu=only"), want: "taint: it is tainted gpu=only"},
+		{name: "by key", worker: tainted("gpu=only"), spec: tolerate(skerry.Toleration{Key: "gpu"})},
+		{name: "by key and value", worker: tainted("gpu=only"), spec: tolerate(skerry.Toleration{Key: "gpu", Value: "only"})},
+		{name: "another value", worker: tainted("gpu=only"), spec: tolerate(skerry.Toleration{Key: "gpu", Value: "some"}), want: "taint: it is tainted gpu=only"},
+		{name: "one of two", worker: tainted("a", "b"), spec: tolerate(skerry.Toleration{Key: "a"}), want: "taint: it is tainted b"},
+		{name: "all", worker: tainted("a", "b=c"), spec: tolerate(skerry.Toleration{Key: "*"})},
+	})
+}
+
+// Beyond 63 kinds the summaries know less, and the answer is still exact; kinds that nobody is of are used anew.
+func TestManyKinds(t *testing.T) {
+	s := NewSite()
+	for i := range 200 {
+		s.Set(worker(nameOf(i), 4000, skerry.GiB, func(w *Worker) { w.Area = fmt.Sprint("area", i) }))
+	}
+	for i := range 200 {
+		r := request(1, 1, func(s *skerry.ServiceSpec) { s.Placement.Area = fmt.Sprint("area", i) })
+		if d := s.Place(epoch, ROM(), r, 1); d.Chosen != nameOf(i) {
+			t.Fatalf("area%d: %q", i, d.Chosen)
+		}
+	}
+	for round := range 50 {
+		for i := range 200 {
+			s.Set(worker(nameOf(i), 4000, skerry.GiB, func(w *Worker) { w.Area = fmt.Sprint("area", i, "-", round) }))
+		}
+	}
+	if len(s.kinds) > 300 || len(s.kindID) != 200 {
+		t.Errorf("%d kinds are kept for 200", len(s.kinds))
+	}
+	r := request(1, 1, func(s *skerry.ServiceSpec) { s.Placement.Area = "area7-49" })
+	if d := s.Place(epoch, ROM(), r, 1); d.Chosen != nameOf(7) {
+		t.Errorf("%q %v", d.Chosen, d.Why)
+	}
+}
