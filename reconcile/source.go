@@ -260,6 +260,12 @@ func (s *Source) Settled() bool {
 	return s.peer.connected && s.peer.confirmed && s.peer.held == s.gen
 }
 
+// Confirmed reports whether the set has an item and the connected peer holds its present value.
+func (s *Source) Confirmed(key string) bool {
+	i, ok := s.items[key]
+	return ok && s.peer.connected && s.peer.confirmed && i.gen <= s.peer.held
+}
+
 // Orphans gives the items of earlier incarnations that the peer keeps and this set has not decided about. known says
 // whether the list is complete as of the peer's last answer. Put adopts an orphan, Delete removes it.
 func (s *Source) Orphans() (orphans []skerry.HeldItem, known bool) {

@@ -139,4 +139,6 @@ func (s *Server) WriteMetrics(ctx context.Context, w http.ResponseWriter) {
 }
 
 // Classes is answered by clusters only.
-func (s *Server) Classes(context.Context, skerry.InstanceID) ([]skerry.ClassVerdict, error) { return nil, nil }
+func (s *Server) Classes(context.Context, skerry.InstanceID) ([]skerry.ClassVerdict, error) {
+	return nil, nil
+}

@@ -6,6 +6,7 @@ package root
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -41,6 +42,7 @@ type Core struct {
 	fed     *sched.Federation // the scheduler's view of reports
 	seq     uint64
 	rounds  uint64
+	doubts  map[skerry.InstanceID]time.Time // instances that their site said were gone before it had heard of their placement
 }
 
 // siteReport is the newest aggregate of a site.
@@ -51,7 +53,7 @@ type siteReport struct {
 
 // New makes a core without state; Load adds the records of the store, and Start must follow.
 func New(opt Options) *Core {
-	return &Core{opt: opt, Apps: apps.New(opt.Seed, "r"), Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), codec: wire.New(), reports: map[string]*siteReport{}, fed: sched.NewFederation()}
+	return &Core{opt: opt, Apps: apps.New(opt.Seed, "r"), Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), codec: wire.New(), reports: map[string]*siteReport{}, fed: sched.NewFederation(), doubts: map[skerry.InstanceID]time.Time{}}
 }
 
 const keySeq = "root/seq"
@@ -142,6 +144,7 @@ func (c *Core) Tick(now time.Time) skerry.Effects {
 			}
 		}
 	}
+	c.settleDoubts(now, &fx)
 	c.settle(now, &fx)
 	return fx
 }
@@ -155,6 +158,11 @@ func (c *Core) NextWake() time.Time {
 		}
 	}
 	consider(c.Kids.Due())
+	for id, at := range c.doubts {
+		if i := c.Apps.Instance(id); i == nil || i.Holder == "" || c.Kids.Get(i.Holder) != nil && c.Kids.Get(i.Holder).Settled() {
+			consider(at.Add(doubtFor))
+		}
+	}
 	if c.opt.LostAfter > 0 {
 		for _, name := range c.Kids.Names() {
 			if k := c.Kids.Get(name); !k.Connected && !k.Since.IsZero() && len(c.Apps.HeldBy(name)) > 0 {
@@ -181,6 +189,7 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *skerry.Effects) {
 		if err := c.codec.Unmarshal(value, &o); err != nil || string(o.ID) != id {
 			continue // a hostile or broken child harms only itself
 		}
+		delete(c.doubts, o.ID)
 		o.Address, o.Ports = "", hideAddresses(o.Ports)
 		if c.Apps.Instance(o.ID) == nil {
 			// Restored from an older backup: left alone until somebody names it or an operator ends it.
@@ -193,9 +202,17 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *skerry.Effects) {
 		}
 	}
 	for _, key := range d.Deleted {
-		if id, ok := strings.CutPrefix(key, "inst/"); ok {
-			c.gone(now, m.Name, skerry.InstanceID(id), fx)
+		id, ok := strings.CutPrefix(key, "inst/")
+		if !ok {
+			continue
 		}
+		if _, wanted := child.Desired.Get(key); wanted && !child.Desired.Confirmed(key) {
+			// This is about an earlier placement: the site has not heard of the present one. Taken for its loss, each new
+			// placement would be undone by the end of the one before.
+			c.doubts[skerry.InstanceID(id)] = now
+			continue
+		}
+		c.gone(now, m.Name, skerry.InstanceID(id), fx)
 	}
 	for _, e := range d.Events {
 		c.childEvent(now, m.Name, e, fx)
@@ -223,6 +240,31 @@ func hideAddresses(ports []skerry.PortBinding) []skerry.PortBinding {
 		out[i].Address = ""
 	}
 	return out
+}
+
+// doubtFor is how long a site has to tell of an instance that it said was gone before it had heard of its placement.
+const doubtFor = 5 * time.Second
+
+// settleDoubts takes instances for lost that their sites still do not speak of.
+func (c *Core) settleDoubts(now time.Time, fx *skerry.Effects) {
+	for _, id := range slices.Sorted(maps.Keys(c.doubts)) {
+		if now.Sub(c.doubts[id]) < doubtFor {
+			continue
+		}
+		i := c.Apps.Instance(id)
+		if i == nil || i.Holder == "" {
+			delete(c.doubts, id)
+			continue
+		}
+		child := c.Kids.Get(i.Holder)
+		if child == nil || !child.Settled() {
+			continue // it will be reviewed once it is back
+		}
+		delete(c.doubts, id)
+		if _, orphaned, has := child.Observed.Get(skerry.AssignmentKey(id)); !has || orphaned {
+			c.gone(now, i.Holder, id, fx)
+		}
+	}
 }
 
 func (c *Core) gone(now time.Time, holder string, id skerry.InstanceID, fx *skerry.Effects) {

@@ -8,6 +8,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/worker"
 )
 
 // TestChaosComesToRest kills roles, cuts links, switches machines off and lets users change their minds, at random, and
@@ -30,7 +31,7 @@ func chaos(t *testing.T, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 99))
 	w := New(seed)
 	var nodes []*Node
-	f := facts(4000)
+	f := facts(2000)
 	f.Runtimes, f.Arch, f.Address = []skerry.RuntimeReport{{Name: "oci", Passed: true}}, "amd64", "x"
 	for c := range 2 {
 		name := string(rune('a' + c))
@@ -55,13 +56,18 @@ func chaos(t *testing.T, seed uint64) {
 	for range 60 {
 		n := nodes[rng.IntN(len(nodes))]
 		name := fmt.Sprintf("app%d", rng.IntN(3))
-		switch rng.IntN(9) {
+		switch rng.IntN(11) {
 		case 0, 1:
 			if down[w.Root] {
 				break
 			}
 			k := rng.IntN(5)
-			if _, bad := w.Do(w.Root, app(name, k, func(s *skerry.ServiceSpec) { s.Image = fmt.Sprintf("web:%d", rng.IntN(3)) })).(error); !bad {
+			edit := func(s *skerry.ServiceSpec) {
+				s.Image = fmt.Sprintf("web:%d", rng.IntN(3))
+				s.Placement.Priority = rng.IntN(3)
+				rigid(float64(rng.IntN(3)) / 2)(s)
+			}
+			if _, bad := w.Do(w.Root, app(name, k, edit)).(error); !bad {
 				want[name] = k
 			}
 		case 2:
@@ -97,6 +103,10 @@ func chaos(t *testing.T, seed uint64) {
 			if _, there := want[name]; there && !down[w.Root] {
 				w.Do(w.Root, apps.Restart{Service: web(name)})
 			}
+		case 9, 10: // what runs there suffers, or no longer does
+			if !down[n] && w.Workers[n.Name] != nil {
+				w.suffer(n, float64(rng.IntN(2)))
+			}
 		}
 		w.Run(time.Duration(rng.IntN(6000)) * time.Millisecond)
 	}
@@ -111,7 +121,20 @@ func chaos(t *testing.T, seed uint64) {
 			up(n)
 		}
 	}
+	for _, n := range w.Workers {
+		w.suffer(n, 0)
+	}
 	w.Run(5 * time.Minute)
+	// What is placed again and again, at the pace of the links, comes to rest only because somebody pulls a plug.
+	placed := 0
+	for _, e := range w.Events {
+		if e.Reason == "Scheduled" {
+			placed++
+		}
+	}
+	if placed > 300 {
+		t.Errorf("the root placed %d times", placed)
+	}
 	total := 0
 	for a := range 3 {
 		name := fmt.Sprintf("app%d", a)
@@ -142,4 +165,13 @@ func chaos(t *testing.T, seed uint64) {
 	for _, x := range w.Faults {
 		t.Error(x)
 	}
+}
+
+// suffer has everything on a worker wait for a processor for a share of the time.
+func (w *World) suffer(n *Node, share float64) {
+	use := map[skerry.InstanceID]skerry.QoS{}
+	for _, o := range n.Core.(*worker.Core).Instances() {
+		use[o.ID] = skerry.QoS{CPU: 100, Waiting: share}
+	}
+	w.Do(n, worker.Usage{Instances: use})
 }
