@@ -23,6 +23,8 @@ type miss struct {
 // the rest of a decision.
 type tally struct {
 	s     *Site
+	last  string // what the one before was about, and its miss
+	lastM *miss
 	order []string
 	by    map[string]*miss
 }
@@ -32,11 +34,15 @@ func (t *tally) add(c Check, slot int) {
 		t.by = map[string]*miss{}
 	}
 	what, by := c.Miss(slot)
-	m := t.by[what]
-	if m == nil {
-		t.by[what] = &miss{1, slot, by, c}
-		t.order = append(t.order, what)
-		return
+	m := t.lastM
+	if m == nil || what != t.last {
+		m = t.by[what]
+		if m == nil {
+			m = &miss{0, slot, by, c}
+			t.by[what] = m
+			t.order = append(t.order, what)
+		}
+		t.last, t.lastM = what, m
 	}
 	m.count++
 	if by < m.by || by == m.by && t.s.names[slot] < t.s.names[m.slot] {
@@ -71,14 +77,30 @@ func (q *Query) whyNot() ([]skerry.Reason, []skerry.Candidate) {
 	}
 	t := tally{s: s}
 	var examples []int
-	s.each(q.only, func(n int) {
-		c := q.firstFailing(n)
-		if c == nil {
-			return // it came to fit between two calls, which a pure function does not see
+	count := func(c Check, b int, mask uint64) {
+		for ; mask != 0; mask &= mask - 1 {
+			n := b*64 + bits.TrailingZeros64(mask)
+			t.add(c, n)
+			examples = insertByName(s, examples, n)
 		}
-		t.add(c, n)
-		examples = insertByName(s, examples, n)
-	})
+	}
+	for b, mask := range s.live {
+		if q.only >= 0 {
+			if b != q.only/64 {
+				continue
+			}
+			mask &= 1 << (q.only % 64)
+		}
+		kept := q.reach.Keep(b, mask)
+		count(q.reach, b, mask&^kept)
+		for _, c := range q.checks {
+			if mask = kept; mask == 0 {
+				break
+			}
+			kept = c.Keep(b, mask)
+			count(c, b, mask&^kept)
+		}
+	}
 	top := make([]skerry.Candidate, 0, len(examples))
 	for _, n := range examples {
 		out := q.firstFailing(n).Reason(n)
@@ -89,10 +111,10 @@ func (q *Query) whyNot() ([]skerry.Reason, []skerry.Candidate) {
 
 // insertByName keeps the first few by name, so that the examples do not depend on the order in which workers came.
 func insertByName(s *Site, list []int, n int) []int {
-	i, _ := slices.BinarySearchFunc(list, n, func(a, b int) int { return strings.Compare(s.names[a], s.names[b]) })
-	if i >= maxShown {
+	if len(list) == maxShown && s.names[n] > s.names[list[maxShown-1]] {
 		return list
 	}
+	i, _ := slices.BinarySearchFunc(list, n, func(a, b int) int { return strings.Compare(s.names[a], s.names[b]) })
 	list = slices.Insert(list, i, n)
 	return list[:min(len(list), maxShown)]
 }

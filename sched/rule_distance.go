@@ -68,7 +68,7 @@ func (c *distance) Miss(n int) (string, float64) {
 	if c.s.at[n] == ([3]float32{}) {
 		return "location", 1
 	}
-	return "distance", kmOf(distance2(c.s.at[n], c.from)) - c.km
+	return "distance", distance2(c.s.at[n], c.from) - c.chord2
 }
 
 func (c *distance) Reason(n int) skerry.Reason {

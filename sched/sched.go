@@ -107,7 +107,8 @@ type Query struct {
 	blocks blockRank // rank, where it is one; else nil
 	room   *capacity // among the checks, or nil
 	unix   int64     // Now
-	only   int       // slot, or -1
+	scores [64]float64
+	only   int // slot, or -1
 	peers  []peerAt
 }
 
@@ -228,9 +229,9 @@ func (q *Query) block(b int, mask uint64, best *shortlist, prune bool) {
 		}
 		mask = c.Keep(b, mask)
 	}
-	var scores [64]float64
-	if q.blocks != nil {
-		q.blocks.Scores(b, mask, &scores)
+	scores := &q.scores
+	if q.blocks != nil && mask != 0 {
+		q.blocks.Scores(b, mask, scores)
 	}
 	floor := best.floor()
 	for ; mask != 0; mask &= mask - 1 {

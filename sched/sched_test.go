@@ -220,29 +220,3 @@ func TestAggregateNeverRulesOutAFit(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkRankClusters10000(b *testing.B) {
-	var sites []*cluster
-	for i := range 10_000 {
-		sites = append(sites, clusterOf(fmt.Sprint("c", i), 3+i%50, float64(500+i%3000), float64(i%700)))
-	}
-	r := request(1000, skerry.GiB)
-	f := federation(r, sites)
-	b.ReportAllocs()
-	for i := 0; b.Loop(); i++ {
-		f.Rank(time.Time{}, r, uint64(i), 1)
-	}
-}
-
-func BenchmarkROM10000(b *testing.B) {
-	var list []*Worker
-	for i := range 10_000 {
-		list = append(list, worker(fmt.Sprint("w", i), skerry.MilliCPU(i%4000), skerry.Bytes(i%4096)*skerry.MiB))
-	}
-	r := request(1000, skerry.GiB)
-	s := siteOf(list)
-	b.ReportAllocs()
-	for i := 0; b.Loop(); i++ {
-		s.Place(time.Time{}, ROM(), r, uint64(i))
-	}
-}

@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"cmp"
 	"hash/fnv"
 	"maps"
 	"math"
@@ -297,7 +298,11 @@ func (s *Site) refresh() {
 	}
 }
 
-// sort puts workers near each other into the same blocks: by place on the earth, else by place in the network.
+// likeBlocks is how many blocks next to each other are sorted by the size of machines.
+const likeBlocks = 8
+
+// sort puts workers near each other into the same blocks: by place on the earth, else by place in the network; and among
+// those of a few blocks, machines of the same kind and size, because of those that are alike a block can tell more.
 func (s *Site) sort() {
 	order := make([]int32, 0, len(s.slots))
 	key := make([]uint64, len(s.names))
@@ -310,11 +315,14 @@ func (s *Site) sort() {
 		}
 	}
 	slices.SortFunc(order, func(a, b int32) int {
-		if key[a] != key[b] {
-			return compare(key[a], key[b])
-		}
-		return strings.Compare(s.names[a], s.names[b])
+		return cmp.Or(cmp.Compare(key[a], key[b]), strings.Compare(s.names[a], s.names[b]))
 	})
+	for i := 0; i < len(order); i += likeBlocks * 64 {
+		slices.SortFunc(order[i:min(i+likeBlocks*64, len(order))], func(a, b int32) int {
+			return cmp.Or(cmp.Compare(s.kindOf[a], s.kindOf[b]), cmp.Compare(s.perUnit[0][a], s.perUnit[0][b]), cmp.Compare(s.perUnit[1][a], s.perUnit[1][b]),
+				cmp.Compare(key[a], key[b]))
+		})
+	}
 	old := *s
 	size := len(order)
 	*s = Site{slots: make(map[string]int32, size), kinds: old.kinds, kindID: old.kindID, freeKinds: old.freeKinds,
@@ -334,13 +342,6 @@ func (s *Site) sort() {
 		s.open[n/64] |= old.open[o/64] >> (o % 64) & 1 << (n % 64)
 		s.touch(n)
 	}
-}
-
-func compare(a, b uint64) int {
-	if a < b {
-		return -1
-	}
-	return 1
 }
 
 // morton interleaves the bits of a point whose parts lie within [-span, span].

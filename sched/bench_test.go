@@ -1,0 +1,114 @@
+package sched
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// benchSite is a site over Germany: places, coordinates that go with them, four sizes of machines, any fullness or empty.
+func benchSite(workers int, empty bool) *Site {
+	rng := rand.New(rand.NewPCG(1, uint64(workers)))
+	s := NewSite()
+	for i := range workers {
+		size := int64(1) << rng.IntN(4)
+		w := &Worker{Name: fmt.Sprintf("worker-%07d", i), Arch: "amd64", Runtimes: []string{"oci"}, Reported: epoch,
+			Capacity: skerry.Resources{CPU: skerry.MilliCPU(1000 * size), Memory: skerry.Bytes(size) * skerry.GiB}}
+		x, y := rng.Float64(), rng.Float64()
+		w.Location = &skerry.Location{Lat: 47.5 + 7*x, Lon: 6 + 9*y}
+		w.Coordinate = &skerry.Coordinate{Vec: [3]float64{170 * x, 170 * y, 10 * rng.Float64()}, Height: 1 + 4*rng.Float64()}
+		w.Available = w.Capacity
+		if !empty {
+			w.Available = skerry.Resources{CPU: skerry.MilliCPU(rng.Int64N(1000*size + 1)), Memory: skerry.Bytes(rng.Int64N(size * int64(skerry.GiB)))}
+		}
+		s.Set(w)
+	}
+	s.refresh()
+	return s
+}
+
+// paperRequests asks for what the paper's section 5.4 asks for; near adds a user somewhere, 20 ms and 120 km away at most.
+func paperRequests(near bool) (list [64]*Request) {
+	rng := rand.New(rand.NewPCG(2, 2))
+	for i := range list {
+		r := request(1000, 100*skerry.MiB)
+		if near {
+			x, y := 0.1+0.8*rng.Float64(), 0.1+0.8*rng.Float64()
+			r.Spec.Placement.Users = []skerry.User{{Location: &skerry.Location{Lat: 47.5 + 7*x, Lon: 6 + 9*y}, MaxDistance: 120, Address: "192.0.2.1", MaxLatency: new(skerry.Duration(20 * time.Millisecond))}}
+			r.Users = []skerry.UserPosition{{Coordinate: skerry.Coordinate{Vec: [3]float64{170 * x, 170 * y, 5}, Height: 1}}}
+		}
+		list[i] = r
+	}
+	return list
+}
+
+func BenchmarkPlace(b *testing.B) {
+	for _, n := range []int{100, 10_000, 1_000_000} {
+		for _, empty := range []bool{false, true} {
+			s := benchSite(n, empty)
+			for _, p := range policiesByName() {
+				b.Run(fmt.Sprintf("workers=%d/empty=%v/%s", n, empty, p.Name), func(b *testing.B) {
+					list := paperRequests(p.Name == skerry.PolicyLDP)
+					b.ReportAllocs()
+					for i := 0; b.Loop(); i++ {
+						s.Place(epoch, p, list[i%len(list)], uint64(i))
+					}
+				})
+			}
+		}
+	}
+}
+
+// BenchmarkPlaceAndTake is a placement with what it costs to write it down in the index, and to give up the one of
+// 1,024 placements before, so that the site stays as full.
+func BenchmarkPlaceAndTake(b *testing.B) {
+	for _, p := range policiesByName() {
+		b.Run(p.Name, func(b *testing.B) {
+			s := benchSite(10_000, false)
+			list := paperRequests(p.Name == skerry.PolicyLDP)
+			var last [1024]string
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				r, old := list[i%len(list)], &last[i%len(last)]
+				if *old != "" {
+					s.Give(*old, r)
+				}
+				d := s.Place(epoch, p, r, uint64(i))
+				if *old = d.Chosen; d.Chosen != "" {
+					s.Take(d.Chosen, r)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkNobodyFits10000(b *testing.B) {
+	s := benchSite(10_000, false)
+	r := request(1_000_000, 1)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		s.Place(epoch, ROM(), r, uint64(i))
+	}
+}
+
+func BenchmarkBuild(b *testing.B) {
+	for b.Loop() {
+		benchSite(100_000, false)
+	}
+}
+
+func BenchmarkRankClusters10000(b *testing.B) {
+	var sites []*cluster
+	for i := range 10_000 {
+		sites = append(sites, clusterOf(fmt.Sprint("c", i), 3+i%50, float64(500+i%3000), float64(i%700)))
+	}
+	r := request(1000, skerry.GiB)
+	f := federation(r, sites)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		f.Rank(time.Time{}, r, uint64(i), 1)
+	}
+}
