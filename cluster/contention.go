@@ -41,9 +41,8 @@ func (c *Core) learn(p *placement, q *skerry.QoS) {
 	if l.base == 0 || q.ProbeMs < l.base {
 		l.base = q.ProbeMs
 	}
-	own := c.contentionOf(p)
-	others := minus(w.loads, own)
-	predicted := sched.Slowdown(skerry.Contention{Sensitivity: own.Sensitivity}, others)
+	others := minus(w.loads, c.contentionOf(p))
+	predicted := sched.Slowdown(skerry.Contention{Sensitivity: c.uncorrected(p).Sensitivity}, others)
 	if predicted < 0.05 {
 		return // alone, or nearly so: nothing to compare
 	}
@@ -54,19 +53,23 @@ func (c *Core) learn(p *placement, q *skerry.QoS) {
 	l.scale += (ratio - l.scale) * learnRate
 }
 
-// contentionOf gives what a service states, or what was learned of it; who takes a resource is taken to suffer from its
-// lack.
-func (c *Core) contentionOf(p *placement) skerry.Contention {
-	var k skerry.Contention
-	l := c.services[p.A.Service]
-	switch stated := p.A.Spec.Placement.Contention; {
-	case stated != nil:
-		k = *stated
-	case l != nil:
-		s := skerry.SharesOf(l.intensity)
-		k = skerry.Contention{Intensity: s, Sensitivity: s}
+// uncorrected gives what a service states, or what was learned of its use; who takes a resource is taken to suffer from
+// its lack.
+func (c *Core) uncorrected(p *placement) skerry.Contention {
+	if k := p.A.Spec.Placement.Contention; k != nil {
+		return *k
 	}
-	if l != nil && l.scale > 0 {
+	if l := c.services[p.A.Service]; l != nil {
+		s := skerry.SharesOf(l.intensity)
+		return skerry.Contention{Intensity: s, Sensitivity: s}
+	}
+	return skerry.Contention{}
+}
+
+// contentionOf gives a service's contention, its sensitivity corrected by what was seen.
+func (c *Core) contentionOf(p *placement) skerry.Contention {
+	k := c.uncorrected(p)
+	if l := c.services[p.A.Service]; l != nil && l.scale > 0 {
 		v := k.Sensitivity.Vector()
 		for i := range v {
 			v[i] *= l.scale

@@ -39,7 +39,9 @@ func (a *app) planCommand() *cobra.Command {
 				}
 				missing += a.printPlan(cmd.OutOrStdout(), &plans[n])
 			}
-			if missing > 0 {
+			if missing == 1 {
+				return notPlaced(skerry.Errorf(skerry.CodeUnavailable, "1 instance would find no place"))
+			} else if missing > 1 {
 				return notPlaced(skerry.Errorf(skerry.CodeUnavailable, "%d instances would find no place", missing))
 			}
 			return nil

@@ -1,0 +1,94 @@
+package cluster
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/sched"
+)
+
+func contended(t *testing.T) (*Core, *worker) {
+	t.Helper()
+	c := New(Options{Name: "a", Incarnation: "a1", Term: 1})
+	w := &worker{Name: "w1", ports: map[string]int{}, Facts: &skerry.WorkerFacts{Capacity: skerry.Resources{CPU: 4000, Memory: skerry.GiB}}}
+	c.workers["w1"] = w
+	c.seeWorker(w)
+	return c, w
+}
+
+func placed(c *Core, id, service string, stated *skerry.Contention) *placement {
+	p := &placement{Worker: "w1", Created: time.Unix(1, 0)}
+	p.A.ID, p.A.Service = skerry.InstanceID(id), skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "shop"}, Service: service}
+	p.A.Spec.Placement.Contention = stated
+	p.Obs.State = skerry.Running
+	c.addPlacement(p)
+	return p
+}
+
+// What a service uses becomes what it is taken to do to others; what it states counts instead.
+func TestIntensityIsLearned(t *testing.T) {
+	c, _ := contended(t)
+	p := placed(c, "x", "encoder", nil)
+	for range 50 {
+		c.learn(p, &skerry.QoS{CPU: 2000, Disk: 0.25, Network: 0.1})
+	}
+	k := c.contentionOf(p)
+	if math.Abs(k.Intensity.CPU-0.5) > 0.01 || math.Abs(k.Intensity.Disk-0.25) > 0.01 || math.Abs(k.Sensitivity.Network-0.1) > 0.01 || k.Intensity.Cache != 0 {
+		t.Errorf("learned %+v", k)
+	}
+	stated := skerry.Contention{Intensity: skerry.Shares{Cache: 0.9}}
+	if k := c.contentionOf(placed(c, "y", "encoder", &stated)); k != stated {
+		t.Errorf("%+v instead of what it states", k)
+	}
+}
+
+// A probe that takes longer beside others than predicted raises the service's sensitivity, one that takes less lowers it.
+func TestSensitivityIsCorrectedByWhatIsSeen(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		probe  float64 // milliseconds beside the neighbour; 10 alone
+		up     bool
+		factor float64
+	}{{"slower than predicted", 20, true, 2}, {"hardly slower", 10.5, false, 0.1}} {
+		t.Run(tt.name, func(t *testing.T) {
+			c, w := contended(t)
+			own := skerry.Contention{Sensitivity: skerry.Shares{Cache: 1}}
+			p := placed(c, "x", "front", &own)
+			placed(c, "y", "encoder", &skerry.Contention{Intensity: skerry.Shares{Cache: 0.5}})
+			c.reload(w, map[skerry.InstanceID]skerry.QoS{"x": {}})
+			c.learn(p, &skerry.QoS{ProbeMs: 10}) // alone
+			c.reload(w, map[skerry.InstanceID]skerry.QoS{"x": {}, "y": {}})
+			for range 200 {
+				c.learn(p, &skerry.QoS{ProbeMs: tt.probe})
+			}
+			got := c.contentionOf(p).Sensitivity.Cache
+			if tt.up != (got > 1) || math.Abs(got-tt.factor) > 0.15*tt.factor {
+				t.Errorf("sensitivity %.3f, want about %.3f", got, tt.factor)
+			}
+		})
+	}
+}
+
+// The sum of what runs on a worker reaches the scheduler, and what left is no longer in it.
+func TestLoadsReachTheScheduler(t *testing.T) {
+	c, w := contended(t)
+	calm := &worker{Name: "w2", ports: map[string]int{}, Facts: w.Facts}
+	c.workers["w2"] = calm
+	k := skerry.Contention{Intensity: skerry.Shares{Disk: 0.8}, Sensitivity: skerry.Shares{Disk: 0.8}}
+	placed(c, "x", "store", &k)
+	c.reload(w, map[skerry.InstanceID]skerry.QoS{"x": {}})
+	for _, w := range c.workers {
+		c.site.Set(&sched.Worker{Name: w.Name, Runtimes: []string{"oci"}, Capacity: w.Facts.Capacity, Available: w.Facts.Capacity, Load: w.loads})
+	}
+	policy, _, _ := c.policy(&skerry.ServiceSpec{Placement: skerry.Placement{Policy: skerry.PolicyContention}})
+	r := &sched.Request{Spec: &skerry.ServiceSpec{}, Contention: k}
+	if d := c.site.Place(time.Time{}, policy, r, 1); d.Chosen != "w2" {
+		t.Errorf("a second store goes to %s, beside the first", d.Chosen)
+	}
+	c.reload(w, nil)
+	if w.loads != (skerry.Contention{}) {
+		t.Errorf("%+v is left", w.loads)
+	}
+}
