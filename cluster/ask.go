@@ -124,10 +124,10 @@ func (c *Core) usersKnown(now time.Time, p *placement, policy sched.Policy, fx *
 		}
 	}
 	fresh := usersGoodFor
-	if slices.ContainsFunc(p.users, func(u skerry.UserPosition) bool { return u.Unknown != "" }) {
+	if slices.ContainsFunc(p.Users, func(u skerry.UserPosition) bool { return u.Unknown != "" }) {
 		fresh = usersRetry
 	}
-	if len(targets) == 0 || p.users != nil && now.Sub(p.usersAt) < fresh {
+	if len(targets) == 0 || p.Users != nil && now.Sub(p.UsersAt) < fresh {
 		return true
 	}
 	c.rounds++
@@ -141,16 +141,30 @@ func (c *Core) usersKnown(now time.Time, p *placement, policy sched.Policy, fx *
 	return false
 }
 
+// refreshUsers has the places of the users of an instance that runs measured again from time to time: users move.
+func (c *Core) refreshUsers(now time.Time, p *placement, fx *skerry.Effects) {
+	if p.ask != nil && now.After(p.ask.until) {
+		p.ask = nil
+	}
+	if p.Worker == "" || p.ask != nil || len(p.Users) == 0 || now.Sub(p.UsersAt) < usersGoodFor {
+		return
+	}
+	policy, _, why := c.policy(&p.A.Spec)
+	if why == nil {
+		c.usersKnown(now, p, policy, fx)
+	}
+}
+
 // setUsers works out where users are from the round trips measured, in the order of the users with a limit.
 func (c *Core) setUsers(now time.Time, p *placement, rtts []map[string]float64, unknown string) {
 	q := &p.A.Spec.Placement
-	p.users, p.usersAt = make([]skerry.UserPosition, len(q.Users)), now
+	p.Users, p.UsersAt = make([]skerry.UserPosition, len(q.Users)), now
 	next := 0
 	for i, u := range q.Users {
 		if q.UserLatency(u) == 0 {
 			continue
 		}
-		out := &p.users[i]
+		out := &p.Users[i]
 		if next >= len(rtts) {
 			out.Unknown = cmp.Or(unknown, "nobody measured it in time")
 			continue
@@ -178,7 +192,14 @@ func (c *Core) measured(now time.Time, m Measured) {
 		return // too late, or moved on
 	}
 	p.ask = nil
+	before := p.Users
 	c.setUsers(now, p, m.RTT, "")
+	for i := range p.Users {
+		// Who does not answer while the service runs is taken to be where it was.
+		if p.Worker != "" && p.Users[i].Unknown != "" && i < len(before) {
+			p.Users[i] = before[i]
+		}
+	}
 }
 
 func (c *Core) scored(m Scored) {

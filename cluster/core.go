@@ -6,6 +6,7 @@ package cluster
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -95,12 +96,13 @@ type placement struct {
 	Timeline []skerry.Step      `json:"timeline,omitempty"`
 	Decision *skerry.Decision   `json:"decision,omitempty"`
 	Next     *successor         `json:"next,omitempty"` // the copy that is to take over
-	qos      *skerry.QoS
-	users    []skerry.UserPosition // where its users are in the network
-	usersAt  time.Time
-	ask      *ask      // what it waits for
-	room     time.Time // others are making room for it, until then
-	sla      slaState
+	// Users is where the service's users are in the network, and UsersAt when that was measured.
+	Users   []skerry.UserPosition `json:"users,omitempty"`
+	UsersAt time.Time             `json:"usersAt,omitzero"`
+	qos     *skerry.QoS
+	ask     *ask      // what it waits for
+	room    time.Time // others are making room for it, until then
+	sla     slaState
 }
 
 // group is a perWorker assignment with one placement on each worker that fits.
@@ -233,6 +235,7 @@ func (c *Core) forget(p *placement) {
 	delete(c.byApp[app], p.A.ID)
 	if len(c.byApp[app]) == 0 {
 		delete(c.byApp, app)
+		maps.DeleteFunc(c.services, func(k skerry.ServiceKey, _ *learned) bool { return k.App == app })
 	}
 	if p.limited() {
 		if c.limits[app]--; c.limits[app] == 0 {

@@ -247,11 +247,10 @@ func (c *Core) observe(now time.Time, worker string, o skerry.Observation, fx *s
 	ended := o.State == skerry.Terminated || o.State == skerry.Failed
 	if ended && before != o.State {
 		c.reserve(p, -1)
-		p.Obs = o
 		c.grew, c.reportDue = true, true
-	} else {
-		p.Obs = o
 	}
+	o.Violated = p.Obs.Violated // the site's own judgement
+	p.Obs = o
 	c.addressPorts(p)
 	if wasReady != o.Ready || ended {
 		c.linked[p.A.Service.App] = true

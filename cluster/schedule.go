@@ -14,7 +14,7 @@ import (
 // request is what the scheduler is asked for a placement.
 func (c *Core) request(p *placement) *sched.Request {
 	s := &p.A.Spec
-	r := &sched.Request{Instance: p.A.ID, Service: p.A.Service.Service, Spec: s, Need: s.Need(), Only: p.Pinned, Avoid: p.Avoid, Users: p.users,
+	r := &sched.Request{Instance: p.A.ID, Service: p.A.Service.Service, Spec: s, Need: s.Need(), Only: p.Pinned, Avoid: p.Avoid, Users: p.Users,
 		Contention: c.contentionOf(p)}
 	if !c.peersMatter(p) {
 		return r
@@ -130,12 +130,12 @@ func (c *Core) placeOne(now time.Time, p *placement, fx *skerry.Effects) {
 			return
 		}
 	}
-	d.Users = p.users
+	d.Users = p.Users
 	switch {
 	case d.Chosen != "":
 		c.give(now, p, d, fx)
 	case p.Pinned != "": // a copy of a perWorker service waits for its worker
-	case c.makeRoom(now, p, policy, req, fx): // it waits until those who make room are gone
+	case len(d.Plugins) == 0 && c.makeRoom(now, p, policy, req, fx): // it waits until those who make room are gone
 	default:
 		c.refuse(now, p, d.Why, &d, fx)
 	}

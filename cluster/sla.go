@@ -15,7 +15,8 @@ import (
 type slaState struct {
 	share    float64 // of late, smoothed: 1 is violated all the time
 	judged   time.Time
-	violated string // what is violated now; empty: nothing
+	violated string // what was violated last
+	alarm    bool   // it was told of as violated
 	moves    int    // because of violations, not long ago
 	moved    time.Time
 	calm     time.Time // no move before
@@ -29,6 +30,8 @@ const (
 	// firstCalm is the least time between two moves of an instance; each further move doubles it.
 	firstCalm   = 30 * time.Second
 	longestCalm = time.Hour
+	// Alarms come and go at different shares, so that what flickers is told of once.
+	alarmOn, alarmOff = 0.2, 0.05
 	// What counts as short: shares of time in which something waited (the kernel's pressure stall information).
 	waitingLimit  = 0.25
 	pressureLimit = 0.25
@@ -57,22 +60,24 @@ func (c *Core) judge(now time.Time, p *placement, fx *skerry.Effects) {
 	}
 	s.share += (value - s.share) * (1 - math.Exp(-dt.Seconds()/smoothing.Seconds()))
 	s.judged = now
-	if (violated == "") != (s.violated == "") {
-		if violated != "" {
-			c.event(fx, now, p, skerry.EventWarning, "SLAViolated", violated)
-		} else {
-			c.event(fx, now, p, skerry.EventNormal, "SLAKept", "no longer: "+s.violated)
-			p.Obs.Violated = ""
-		}
-		s.violated = violated
-		c.changed(now, p, fx)
-	}
-	s.violated = violated
 	if violated != "" {
+		s.violated = violated
 		c.watched[p.A.ID] = true
 	} else {
 		delete(c.watched, p.A.ID)
 	}
+	switch {
+	case !s.alarm && violated != "" && s.share > alarmOn:
+		s.alarm = true
+		c.event(fx, now, p, skerry.EventWarning, "SLAViolated", violated)
+		c.changed(now, p, fx)
+	case s.alarm && s.share < alarmOff:
+		s.alarm = false
+		p.Obs.Violated = ""
+		c.event(fx, now, p, skerry.EventNormal, "SLAKept", "no longer: "+s.violated)
+		c.changed(now, p, fx)
+	}
+	c.refreshUsers(now, p, fx)
 	if violated == "" || !s.exceeds(p.A.Spec.Placement.Rigidness) || now.Before(s.calm) || p.Next != nil || p.Pinned != "" || p.A.Spec.Mode != skerry.ModeService {
 		return
 	}
@@ -82,7 +87,7 @@ func (c *Core) judge(now time.Time, p *placement, fx *skerry.Effects) {
 	s.calm = now.Add(min(longestCalm, firstCalm<<min(s.moves, 20)))
 	if d, ok := c.better(now, p); ok {
 		s.moves++
-		s.moved, s.share = now, 0
+		s.moved, s.share, s.alarm = now, 0, false
 		c.migrate(now, p, d, violated, fx)
 		return
 	}
@@ -150,7 +155,10 @@ func (c *Core) violation(p *placement) string {
 	if why != nil {
 		return ""
 	}
-	policy.Rules = slices.DeleteFunc(slices.Clone(policy.Rules), func(r sched.Rule) bool { return !r.Lasting() })
+	policy.Rules = slices.DeleteFunc(slices.Clone(policy.Rules), func(r sched.Rule) bool {
+		_, users := r.(sched.Users)
+		return !r.Lasting() || users && len(p.Users) == 0 // not measured in this life of the store
+	})
 	if out := c.site.Fails(policy, c.request(p), p.Worker); out != nil {
 		return out.Text
 	}

@@ -78,6 +78,9 @@ func (c *Core) show(p *placement) skerry.Instance {
 	if o.Unreachable {
 		touch = "its worker is not in touch"
 	}
+	if p.sla.alarm {
+		v.Conditions = append(v.Conditions, skerry.Condition{Type: skerry.Satisfied, Reason: p.sla.violated, Since: p.sla.judged})
+	}
 	v.Conditions = append(v.Conditions, skerry.Condition{Type: skerry.Reachable, Status: !o.Unreachable, Reason: touch, Since: since})
 	return v
 }

@@ -185,3 +185,25 @@ func TestLeastSlackFirst(t *testing.T) {
 		t.Errorf("ran %s", got)
 	}
 }
+
+// A user who moves is found again, and the service follows.
+func TestServiceFollowsItsUser(t *testing.T) {
+	w, site := line(t, 6)
+	user := 40.0
+	w.Machine.RTT = func(name, target string) float64 { return math.Abs(float64(10*int(name[1]-'0'))-user) + 1 }
+	w.must(t, w.Root, app("shop", 1, rigid(0.9), func(s *skerry.ServiceSpec) {
+		s.Placement.Users = []skerry.User{{Address: "192.0.2.7", MaxLatency: ms(8)}}
+	}))
+	w.Run(10 * time.Second)
+	if got := w.where(site, "shop"); len(got) != 1 || got[0] != "w4" {
+		t.Fatalf("placed on %v", got)
+	}
+	id := w.RootCore().Apps.Instances(web("shop"))[0].ID
+	w.Do(w.Workers["a/w4"], worker.Usage{Instances: map[skerry.InstanceID]skerry.QoS{id: {CPU: 10}}, Coordinate: &skerry.Coordinate{Vec: [3]float64{40}, Error: 0.1}})
+	user = 10
+	w.Run(10 * time.Minute)
+	if got := w.where(site, "shop"); len(got) != 1 || got[0] != "w1" {
+		t.Errorf("it is on %v", got)
+	}
+	w.check(t, "shop", 1, 1)
+}
