@@ -20,8 +20,8 @@ import (
 	"skerry.dev/skerry/runtime/internal/tty"
 )
 
-// Exec runs a process inside a container, with the container's own restrictions. A program that is not there ends with
-// the runtime's exit code (crun 1, runc 255) and its message on Stderr.
+// Exec runs a process inside a container, with the container's own restrictions. As in a shell, a program that is not
+// there ends with 127 and one that cannot be run with 126, with the reason on Stderr, or on the terminal.
 func (d *Driver) Exec(ctx context.Context, h runtime.Handle, spec runtime.ExecSpec) (int, error) {
 	t, err := d.Running(h, spec)
 	if err != nil {
@@ -68,7 +68,9 @@ func (d *Driver) Exec(ctx context.Context, h runtime.Handle, spec runtime.ExecSp
 	if err != nil {
 		return -1, err
 	}
-	cmd := exec.Command(rec.Runtime, "--root", d.root(rec.Runtime), "exec", "--process", process.Name(), "--pid-file", pidFile, string(h.ID))
+	log := process.Name() + ".log"
+	defer os.Remove(log)
+	cmd := exec.Command(rec.Runtime, "--log", log, "--log-format", "json", "--root", d.root(rec.Runtime), "exec", "--process", process.Name(), "--pid-file", pidFile, string(h.ID))
 	cmd.Dir = "/"
 	// The runtime waits for the process; killing the runtime alone would leave it.
 	inner := func() int {
@@ -77,5 +79,44 @@ func (d *Driver) Exec(ctx context.Context, h runtime.Handle, spec runtime.ExecSp
 		return pid
 	}
 	kill := func() { _ = monitor.Identify(inner()).Signal(unix.SIGKILL) }
-	return tty.Run(ctx, cmd, spec, first, kill, inner)
+	code, err := tty.Run(ctx, cmd, spec, first, kill, inner)
+	if err != nil || code == 0 {
+		return code, err
+	}
+	if msg := lastError(log); msg != "" && inner() == 0 {
+		return refused(spec, msg), nil
+	}
+	return code, nil
+}
+
+// lastError gives the last error in a log that the runtime wrote as lines of JSON, or "".
+func lastError(file string) string {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return ""
+	}
+	msg := ""
+	for line := range strings.Lines(string(data)) {
+		var e struct{ Level, Msg string }
+		if json.Unmarshal([]byte(line), &e) == nil && e.Level == "error" {
+			msg = e.Msg
+		}
+	}
+	return msg
+}
+
+// refused tells why the runtime did not start a process, and gives the exit status that a shell would.
+func refused(spec runtime.ExecSpec, msg string) int {
+	text, code := explain(runtime.Spec{Args: spec.Args, Dir: spec.Dir}, &monitor.CreateError{Message: msg}).Error(), 126
+	if low := strings.ToLower(msg); strings.Contains(low, "no such file") || strings.Contains(low, "not found") {
+		code = 127
+	}
+	out, end := spec.Stderr, "\n"
+	if spec.TTY {
+		out, end = spec.Stdout, "\r\n"
+	}
+	if out != nil {
+		fmt.Fprint(out, text, end)
+	}
+	return code
 }

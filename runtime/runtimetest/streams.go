@@ -80,8 +80,8 @@ func (s *suite) exec(t *testing.T) {
 	t.Run("missing program", func(t *testing.T) {
 		var out bytes.Buffer
 		code, err := x.Exec(t.Context(), h, runtime.ExecSpec{Args: []string{"/no/such"}, Stderr: &out})
-		if err == nil && (code == 0 || out.Len() == 0) {
-			t.Errorf("%d, %q, %v", code, out.String(), err)
+		if err != nil || code != 127 || !strings.Contains(out.String(), "/no/such") {
+			t.Errorf("%d, %q, %v; want 127 and the name", code, out.String(), err)
 		}
 	})
 	t.Run("given up", func(t *testing.T) {
