@@ -28,6 +28,7 @@ var imports = map[string]string{
 	"link":            ". link/frame",
 	"link/frame":      ".",
 	"artifact":        ".",
+	"plugin":          ". sched",
 
 	// roles: Core and Server each
 	"root":    ". api apps auth fleet internal/loop internal/tier internal/wire internal/execstream journal link reconcile sched store",

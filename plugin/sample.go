@@ -1,0 +1,116 @@
+package plugin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/sched"
+)
+
+// Sample is a query for trying a plugin: three workers that could run a web shop.
+func Sample() sched.PluginQuery {
+	worker := func(name, area string, lat, lon, idle, full, pressure float64) sched.PluginCandidate {
+		return sched.PluginCandidate{Name: name, Score: 0.5, Arch: "amd64", Area: area, Labels: map[string]string{"rack": "a"},
+			Location: &skerry.Location{Lat: lat, Lon: lon}, Coordinate: &skerry.Coordinate{},
+			Capacity: skerry.Resources{CPU: 8000, Memory: 16 * skerry.GiB}, Available: skerry.Resources{CPU: 6000, Memory: 12 * skerry.GiB},
+			Power: &skerry.Power{Idle: idle, Busy: full}, Pressure: &skerry.Pressure{CPU: pressure}, Age: 2}
+	}
+	return sched.PluginQuery{Version: sched.PluginVersion, Instance: "shop.web.1", Service: "web", Labels: map[string]string{"depot": "north"},
+		Need: skerry.Resources{CPU: 500, Memory: 256 * skerry.MiB}, Placement: skerry.Placement{Policy: "plugin/sample"}, Seed: 7,
+		Candidates: []sched.PluginCandidate{
+			worker("hamburg", "harbour", 53.55, 9.99, 30, 90, 0.02),
+			worker("bremen", "harbour", 53.08, 8.80, 8, 25, 0.10),
+			worker("munich", "alps", 48.14, 11.58, 60, 240, 0.45),
+		}}
+}
+
+func sampleText() (sched.PluginQuery, []byte) {
+	q := Sample()
+	text, err := json.Marshal(q)
+	if err != nil {
+		panic(fmt.Sprintf("the sample query cannot be written: %v", err))
+	}
+	return q, text
+}
+
+// Trial is what came of trying one plugin.
+type Trial struct {
+	Name        string             `json:"name"`
+	File        string             `json:"file"` // its description
+	Description *Description       `json:"description,omitempty"`
+	Problem     string             `json:"problem,omitempty"`
+	Load        time.Duration      `json:"load"`  // in nanoseconds
+	First       time.Duration      `json:"first"` // the first answer, with the start of a program
+	Then        time.Duration      `json:"then"`  // the next one
+	Memory      skerry.Bytes       `json:"memory"`
+	Isolation   []string           `json:"isolation,omitempty"`
+	Reply       *sched.PluginReply `json:"reply,omitempty"`
+}
+
+// Check loads every plugin of a directory, asks each the query twice and ends it. The error is about the directory.
+func Check(ctx context.Context, o Options, q sched.PluginQuery) ([]Trial, error) {
+	h := &Host{opt: o}
+	if h.opt.CgroupParent == "" {
+		h.opt.CgroupParent = DefaultCgroupParent
+	}
+	var err error
+	if h.opt.Dir, err = filepath.Abs(o.Dir); err != nil {
+		return nil, err
+	}
+	found, problems, err := descriptions(h.opt.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("directory of plugins: %w", err)
+	}
+	text, err := json.Marshal(q)
+	if err != nil {
+		return nil, err
+	}
+	defer removeGroups(h.opt.CgroupParent)
+	var out []Trial
+	for _, p := range problems {
+		out = append(out, Trial{File: p.Path, Problem: p.Message})
+	}
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		out = append(out, h.try(ctx, name, found[name], &q, text))
+	}
+	return out, nil
+}
+
+func (h *Host) try(ctx context.Context, name, file string, q *sched.PluginQuery, text []byte) Trial {
+	t := Trial{Name: name, File: filepath.Base(file)}
+	data, err := readDescription(file)
+	if err == nil {
+		t.Description, err = ParseDescription(data)
+	}
+	if err != nil {
+		t.Problem = err.Error()
+		return t
+	}
+	begin := time.Now()
+	v := h.load(ctx, name, t.Description)
+	t.Load = time.Since(begin)
+	if v.run == nil {
+		t.Problem = v.broken
+		return t
+	}
+	defer v.run.close()
+	for i := range 2 {
+		r, err := v.ask(ctx, q, text)
+		if err != nil {
+			t.Problem = err.Error()
+			break
+		}
+		t.Reply = &r
+		if i == 0 {
+			t.First = v.last
+		}
+	}
+	t.Then, t.Memory, t.Isolation = v.last, v.memory, v.run.isolation()
+	return t
+}
