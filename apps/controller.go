@@ -55,6 +55,7 @@ type Instance struct {
 	Target   string              `json:"target,omitempty"`   // the only child that may have it (perWorker)
 	Run      string              `json:"run,omitempty"`      // the run of a job it belongs to
 	Rejected []string            `json:"rejected,omitempty"` // children that had no place for it, in this round
+	Refusals []skerry.Reason     `json:"refusals,omitempty"` // what they said
 	Restart  uint64              `json:"restart,omitempty"`  // restart asked for
 	Failures int                 `json:"failures,omitempty"` // in a row, for the back-off
 	RetryAt  time.Time           `json:"retryAt,omitzero"`   // not before

@@ -22,7 +22,7 @@ func (c *Controller) NoPlace(now time.Time, i *Instance, d *skerry.Decision, fx 
 	changed := len(i.Why) != len(d.Why) || len(i.Why) > 0 && i.Why[0].Text != d.Why[0].Text
 	i.Failures++
 	i.RetryAt = now.Add(backoff(i.Failures))
-	i.Rejected, i.Why, i.Decision = nil, d.Why, d
+	i.Rejected, i.Refusals, i.Why, i.Decision = nil, nil, d.Why, d
 	if changed {
 		i.Reason = firstWhy(i)
 		i.step(now, "no place: "+firstWhy(i))
@@ -52,6 +52,7 @@ func (c *Controller) Observe(now time.Time, holder string, o skerry.Observation,
 	if o.Rejected {
 		i.Why = o.Why
 		i.Rejected = append(i.Rejected, holder)
+		i.Refusals = append(i.Refusals, o.Why...)
 		c.unplace(now, i, "no place at "+holder+": "+firstWhy(i), fx)
 		return true
 	}
@@ -75,7 +76,7 @@ func (c *Controller) Observe(now time.Time, holder string, o skerry.Observation,
 	c.violated(now, i, o.Violated, fx)
 	c.tellTransition(now, &before, i, fx)
 	if i.State == skerry.Failed && i.Run == "" && !i.Stopping {
-		i.Rejected = nil
+		i.Rejected, i.Refusals = nil, nil
 		c.unplace(now, i, "failed: "+orNothing(o.Reason), fx)
 		return true
 	}

@@ -197,6 +197,9 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *skerry.Effects) {
 				Text: "cluster " + m.Name + " runs " + id + ", which this store does not know; it is left running"})
 			continue
 		}
+		for n := range o.Why {
+			o.Why[n].Text = m.Name + ": " + o.Why[n].Text
+		}
 		if c.Apps.Observe(now, m.Name, o, fx) {
 			c.Kids.Delete(m.Name, key)
 		}
@@ -411,9 +414,8 @@ func (c *Core) place(now time.Time, i *apps.Instance, seen map[skerry.AppKey]*ar
 	}
 	names, d := c.fed.Rank(now, c.request(i, seen), c.rounds, 1)
 	if len(names) == 0 {
-		if len(i.Rejected) > 0 { // what the last of them said
-			d.Why = append(slices.Clone(i.Why), d.Why...)
-		}
+		// What the sites that were asked said tells more than that they were.
+		d.Why = append(slices.Clone(i.Refusals), slices.DeleteFunc(d.Why, func(r skerry.Reason) bool { return r.What == "rejected" })...)
 		c.Apps.NoPlace(now, i, &d, fx)
 		return
 	}
