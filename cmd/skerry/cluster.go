@@ -31,8 +31,10 @@ Every flag may also be given as an environment variable: --root is SKERRY_ROOT. 
   privileged: false
   hostPorts: false
   hostPaths: [/srv/shared]
+  maxPriority: 0            # above it they could push others out
   registries: [registry.example.com]
   maxPerInstance: {cpu: 2, memory: 1Gi}
+  quotas: {guests: {cpu: 8}} # of an organisation's instances together, trusted or not
 
 Without a file no organisation is trusted: containers only, no privileges, no host paths, no fixed host ports.`,
 		Example: "  skerry cluster --name harbour --root root.example.com --join skt1.cluster.…\n  skerry cluster --name island --standalone",
