@@ -138,9 +138,9 @@ func (c *Core) violation(p *placement) string {
 		}
 	}
 	if q := p.qos; q != nil {
-		// Throttled time is the service's own limit; waiting without it is the fault of neighbours.
-		if q.Waiting > waitingLimit && q.Throttled < 0.05 {
-			return fmt.Sprintf("it waits for a processor %.0f %% of the time", 100*q.Waiting)
+		// Short of CPU is who waits for it, has not what was promised, and is not held back by a limit of its own.
+		if need := p.A.Spec.Need().CPU; q.Waiting > waitingLimit && q.CPU < need*95/100 && q.Throttled < 0.05 {
+			return fmt.Sprintf("it gets %s of the %s cores promised, and waits for a processor %.0f %% of the time", q.CPU, need, 100*q.Waiting)
 		}
 		for _, l := range p.A.Spec.Links {
 			if ms, ok := q.Links[l.Service]; ok && l.MaxLatency != nil && ms > float64(*l.MaxLatency)/1e6 {
