@@ -16,7 +16,7 @@ func clusterCommand() *cobra.Command {
 	var p parentFlags
 	var j joinFlags
 	var standalone bool
-	var admission string
+	var admission, plugins string
 	cmd := &cobra.Command{
 		Use: "cluster", Short: "Run a cluster orchestrator: it owns one site and its workers", Args: cobra.NoArgs,
 		Long: `Run a cluster orchestrator: it owns one site, lets in what its operator admits, and places instances on its workers.
@@ -42,7 +42,7 @@ Without a file no organisation is trusted: containers only, no privileges, no ho
 			if err := fromEnv(cmd); err != nil {
 				return err
 			}
-			cfg, err := clusterConfig(&c, &p, admission)
+			cfg, err := clusterConfig(&c, &p, admission, plugins)
 			if err != nil {
 				return err
 			}
@@ -72,19 +72,23 @@ Without a file no organisation is trusted: containers only, no privileges, no ho
 	c.add(cmd.Flags(), "cluster")
 	p.add(cmd.Flags(), clusterLink, clusterAPI)
 	j.add(cmd.Flags(), "root", "root", "7443")
-	cmd.AddCommand(statusCommand("cluster"))
+	cmd.AddCommand(statusCommand("cluster"), pluginCommand())
 	cmd.Flags().BoolVar(&standalone, "standalone", false, "this site has no root")
 	cmd.Flags().StringVar(&admission, "admission", "", "file with the site's admission policy")
+	cmd.Flags().StringVar(&plugins, "plugins", "", pluginsHelp)
 	return cmd
 }
 
-func clusterConfig(c *commonFlags, p *parentFlags, admission string) (node.ClusterConfig, error) {
+func clusterConfig(c *commonFlags, p *parentFlags, admission, plugins string) (node.ClusterConfig, error) {
 	cfg := node.ClusterConfig{Link: p.link, LostAfter: p.lostAfter, CertLife: p.certLife, Journal: p.journal()}
 	var err error
 	if cfg.Common, err = c.common(); err != nil {
 		return cfg, err
 	}
 	if cfg.Admission, err = readAdmission(admission); err != nil {
+		return cfg, err
+	}
+	if cfg.Plugins, err = pluginConfig(plugins); err != nil {
 		return cfg, err
 	}
 	cfg.Registry, err = p.registry()
@@ -114,7 +118,7 @@ func startCluster(ctx context.Context, s *service, cfg node.ClusterConfig, api *
 	if err := startAPI(ctx, s, k, k.Store, cfg.Common, api); err != nil {
 		return nil, err
 	}
-	return k, startLocal(s, cfg.Dir, cfg.Log, &parentLocal{role: "cluster", name: k.Name(), authority: k.Authority(), store: k.Store, ready: k.Ready, parent: k.Parent, api: api})
+	return k, startLocal(s, cfg.Dir, cfg.Log, &parentLocal{role: "cluster", name: k.Name(), authority: k.Authority(), store: k.Store, ready: k.Ready, parent: k.Parent, plugins: k.Plugins, api: api})
 }
 
 // joinError gives a refusal the form that users get.

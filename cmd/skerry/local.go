@@ -20,6 +20,7 @@ import (
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/ctl"
 	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/plugin"
 	"skerry.dev/skerry/store"
 )
 
@@ -168,6 +169,7 @@ type parentLocal struct {
 	store      store.Store
 	ready      func() error
 	parent     func() (bool, string, bool) // nil at the root
+	plugins    *plugin.Host                // nil: none
 	api        *apiFlags
 }
 
@@ -180,6 +182,8 @@ func (p *parentLocal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(w, v, err)
 	case "POST /backup":
 		p.backup(w, r)
+	case "GET /plugins":
+		answer(w, pluginList(p.plugins), nil)
 	default:
 		answer(w, nil, skerry.Errorf(skerry.CodeNotFound, "a %s does not answer %s", p.role, r.URL.Path))
 	}

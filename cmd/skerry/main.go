@@ -12,6 +12,8 @@ import (
 
 	"skerry.dev/skerry/bench"
 	"skerry.dev/skerry/ctl"
+	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/plugin"
 )
 
 // version is set by the build: -ldflags "-X main.version=v1.2.3".
@@ -21,6 +23,9 @@ func main() {
 	// The shim starts once per native process and must stay small: it is dispatched before anything else is built up.
 	if len(os.Args) > 1 && os.Args[1] == shimCommand {
 		os.Exit(shim(os.Args[2:]))
+	}
+	if len(os.Args) > 1 && os.Args[1] == node.PluginShimCommand {
+		os.Exit(plugin.ShimMain(os.Args[2:]))
 	}
 	ends := []os.Signal{syscall.SIGTERM}
 	if !signal.Ignored(os.Interrupt) { // a shell without job control starts what ends in & so: Ctrl-C is for its neighbours

@@ -16,7 +16,8 @@ import (
 
 // upFlags are those of all roles in one process.
 type upFlags struct {
-	data, admission, contextName      string
+	data, admission, plugins          string
+	contextName                       string
 	rootLink, clusterLink, clusterAPI string
 	logs                              commonFlags
 	worker                            workerFlags
@@ -57,6 +58,7 @@ Every flag may also be given as an environment variable: --data is SKERRY_DATA.`
 	fs.StringVar(&f.clusterLink, "cluster-link", "127.0.0.1:7444", "address on which further workers connect")
 	fs.StringVar(&f.clusterAPI, "cluster-api", "127.0.0.1:7481", "address on which the site's operator is served; empty for none")
 	fs.StringVar(&f.admission, "admission", "", "file with the site's admission policy (default: the organisation default is trusted)")
+	fs.StringVar(&f.plugins, "plugins", "", pluginsHelp)
 	fs.StringVar(&f.contextName, "add-context", "local", "name of the client's context to add, beside NAME-site for the cluster; empty adds none")
 	fs.StringVar(&f.worker.join.name, "name", "", "name of the worker (default the host name)")
 	f.shared.api.add(fs, "127.0.0.1:7480")
@@ -88,7 +90,7 @@ func (f *upFlags) start(cmd *cobra.Command, s *service) error {
 	below := f.shared
 	below.link = f.clusterLink
 	below.api.listen = f.clusterAPI
-	clusterCfg, err := clusterConfig(&cf, &below, f.admission)
+	clusterCfg, err := clusterConfig(&cf, &below, f.admission, f.plugins)
 	if err != nil {
 		return err
 	}

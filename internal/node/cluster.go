@@ -10,6 +10,7 @@ import (
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/journal"
+	"skerry.dev/skerry/plugin"
 	"skerry.dev/skerry/sched"
 	"skerry.dev/skerry/store"
 )
@@ -25,6 +26,7 @@ type ClusterConfig struct {
 	CertLife   time.Duration
 	Journal    journal.Limits
 	Registry   *artifact.Source
+	Plugins    PluginConfig
 }
 
 // Cluster is a cluster orchestrator with its store and images.
@@ -32,6 +34,8 @@ type Cluster struct {
 	*cluster.Server
 	Store  store.Store
 	Images *tier.Images
+	// Plugins runs scheduling plugins; nil when the site has none.
+	Plugins *plugin.Host
 }
 
 // OpenCluster opens a cluster orchestrator, joining its root first if it has not; Run starts it.
@@ -57,6 +61,16 @@ func OpenCluster(ctx context.Context, c ClusterConfig) (*Cluster, error) {
 	opt := cluster.ServerOptions{Name: c.Join.Name, Version: c.Version, Store: st, Link: c.Link, Images: images, Admission: c.Admission,
 		Policies: sched.Policies(), Journal: c.Journal, LostAfter: c.LostAfter, CertLife: c.CertLife, Log: c.Log}
 	fail := func(err error) (*Cluster, error) { return nil, errors.Join(err, images.Store.Close(), st.Close()) }
+	plugins, err := c.Plugins.open(ctx, &c.Common)
+	if err != nil {
+		return fail(err)
+	}
+	if plugins != nil {
+		opt.Plugins = pluginHost{plugins}
+		fail = func(err error) (*Cluster, error) {
+			return nil, errors.Join(err, plugins.Close(), images.Store.Close(), st.Close())
+		}
+	}
 	if !c.Standalone {
 		opt.Root = &cluster.RootLink{Boot: boot(), Machine: machine(), Addrs: func() []string { return c.Parent }, OnUp: images.SetParent}
 	}
@@ -69,8 +83,14 @@ func OpenCluster(ctx context.Context, c ClusterConfig) (*Cluster, error) {
 			return fail(err)
 		}
 	}
-	return &Cluster{s, st, images}, nil
+	return &Cluster{s, st, images, plugins}, nil
 }
 
-// Close closes store and images. Run must have ended.
-func (c *Cluster) Close() error { return errors.Join(c.Images.Store.Close(), c.Store.Close()) }
+// Close ends the plugins and closes store and images. Run must have ended.
+func (c *Cluster) Close() error {
+	var err error
+	if c.Plugins != nil {
+		err = c.Plugins.Close()
+	}
+	return errors.Join(err, c.Images.Store.Close(), c.Store.Close())
+}
