@@ -396,9 +396,16 @@ func (c *Core) NextWake() time.Time {
 	}
 	if c.Up.Connected {
 		consider(c.reportAt.Add(c.opt.ReportEvery))
+		if c.reportDue {
+			consider(c.reportAt.Add(reportPause))
+		}
 	}
 	return next
 }
+
+// reportPause is the least time between two reports: an aggregate looks at every worker, and a burst of placements
+// changes it with each.
+const reportPause = 100 * time.Millisecond
 
 // settle brings everything in line: what should be, who gets it, what must be told.
 func (c *Core) settle(now time.Time, fx *skerry.Effects, replies []skerry.Message) {
@@ -419,7 +426,7 @@ func (c *Core) settle(now time.Time, fx *skerry.Effects, replies []skerry.Messag
 	}
 	clear(c.linked)
 	c.Kids.Flush(now, fx)
-	if c.Up.Connected && (c.reportDue || now.Sub(c.reportAt) >= c.opt.ReportEvery) {
+	if since := now.Sub(c.reportAt); c.Up.Connected && (c.reportDue && since >= reportPause || since >= c.opt.ReportEvery) {
 		c.sendReport(now, fx)
 	}
 	c.Up.Flush(now, fx, replies)
