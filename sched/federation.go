@@ -289,29 +289,45 @@ func (s *site) within(p [3]float32, km float64) verdict {
 // fits estimates how many workers of a site have room: in each class that suits, their number times the probability,
 // taking each resource as normally distributed and independent of the others, that all suffice.
 func (q *fedQuery) fits(s *site) float64 {
+	// What was handed out since the report is taken to be so many of what is asked for now, spread evenly: each worker has
+	// got some, and a part of them one more.
+	units := 0.0
+	for _, a := range q.need {
+		units = max(units, float64(s.pending[a.resource])/float64(a.amount))
+	}
+	each, more := 0.0, 0.0
+	if units > 0 && s.workers > 0 {
+		each = math.Floor(units / float64(s.workers))
+		more = units/float64(s.workers) - each
+	}
 	total := 0.0
 	for i := range s.classes {
 		k := &s.classes[i]
 		if !q.suits[k.id] || k.workers == 0 {
 			continue
 		}
-		p := k.workers
-		for _, a := range q.need {
-			j := a.resource
-			short := float64(a.amount) - k.mean[j]
-			if s.pending[j] != 0 {
-				short += float64(s.pending[j]) / float64(s.workers)
-			}
-			switch {
-			case k.stddev[j] > 1e-9:
-				p *= q.f.exceeds(short / k.stddev[j])
-			case short > 0:
-				p *= 0.01 // the aggregate may be old; not proof
-			}
+		p := q.roomFor(k, each+1)
+		if more > 0 {
+			p = (1-more)*p + more*q.roomFor(k, each+2)
 		}
-		total += p
+		total += k.workers * p
 	}
 	return total
+}
+
+// roomFor gives the probability that a worker of a class has room for so many instances.
+func (q *fedQuery) roomFor(k *classView, count float64) float64 {
+	p := 1.0
+	for _, a := range q.need {
+		short := count*float64(a.amount) - k.mean[a.resource]
+		switch dev := k.stddev[a.resource]; {
+		case dev > 1e-9:
+			p *= q.f.exceeds(short / dev)
+		case short > 0:
+			p *= 0.01 // the aggregate may be old; not proof
+		}
+	}
+	return p
 }
 
 // Weights of what makes one site better than another. Keeping an application together comes first, then a site that can

@@ -207,3 +207,37 @@ func TestServiceFollowsItsUser(t *testing.T) {
 	}
 	w.check(t, "shop", 1, 1)
 }
+
+// holders counts an application's instances by site.
+func (w *World) holders(name string) map[string]int {
+	out := map[string]int{}
+	for _, i := range w.RootCore().Apps.Instances(web(name)) {
+		out[i.Holder]++
+	}
+	return out
+}
+
+// An application goes as a whole to a site that can hold it, and is split where none can.
+func TestSplitOnlyWhereNoSiteHoldsAll(t *testing.T) {
+	w := New(21)
+	for name, workers := range map[string]int{"small": 3, "large": 9} {
+		w.AddCluster(name)
+		for i := range workers {
+			w.AddWorker(name, fmt.Sprintf("w%d", i), facts(500)) // one instance each
+		}
+	}
+	w.Run(time.Second)
+	w.must(t, w.Root, app("whole", 6))
+	w.Run(10 * time.Second)
+	if h := w.holders("whole"); h["large"] != 6 {
+		t.Errorf("whole is at %v", h)
+	}
+	w.must(t, w.Root, deleteApp("whole"))
+	w.Run(10 * time.Second)
+	w.must(t, w.Root, app("split", 11))
+	w.Run(30 * time.Second)
+	if h := w.holders("split"); h["large"] != 9 || h["small"] != 2 {
+		t.Errorf("split is at %v", h)
+	}
+	w.check(t, "split", 11, 11)
+}
