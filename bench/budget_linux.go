@@ -30,6 +30,8 @@ func Budget(ctx context.Context, o BudgetOptions) ([]Result, error) {
 	if st, err := os.Stat(o.Program); err == nil {
 		b.add("binary.size", sample{values: []float64{float64(st.Size()) / 1e6}, context: "the binary that measures"})
 	}
+	o.Progress("measuring: placement")
+	b.placement()
 	first, err := buildFirstline(ctx)
 	if err != nil {
 		return nil, err
@@ -70,6 +72,13 @@ type budgeter struct {
 	s         *site
 	firstline string
 	samples   map[string]sample
+}
+
+// placement needs no site: the scheduler is asked about simulated machines.
+func (b *budgeter) placement() {
+	ldp, rate := placementBudgets(ScheduleOptions{Full: b.o.Full})
+	b.add("place.ldp", ldp)
+	b.add("place.rate", rate)
 }
 
 func (b *budgeter) add(name string, s sample) { b.samples[name] = s }

@@ -8,12 +8,14 @@ import (
 	"skerry.dev/skerry"
 )
 
-// Command gives `skerry bench`, which needs Linux.
+// Command gives `skerry bench`, of which most needs Linux.
 func Command() *cobra.Command {
-	return &cobra.Command{
-		Use: "bench", Short: "Measure what Skerry costs on this machine (Linux only)",
+	cmd := &cobra.Command{Use: "bench", Short: "Measure what Skerry costs on this machine"}
+	cmd.AddCommand(scheduleCommand(), &cobra.Command{
+		Use: "budget", Short: "Measure the goals of the design (Linux only)",
 		RunE: func(*cobra.Command, []string) error {
-			return skerry.Errorf(skerry.CodeUnsupported, "the benchmarks start workers, which need Linux")
+			return skerry.Errorf(skerry.CodeUnsupported, "the benchmark starts workers, which need Linux")
 		},
-	}
+	})
+	return cmd
 }

@@ -35,7 +35,7 @@ type budget struct {
 
 // budgets lists the goals in the order of the design.
 func budgets() []budget {
-	const overlay, placement, simulator = "the overlay is not built yet", "LDP and the index come with placement", "the fleet simulator at this size comes with failure handling"
+	const overlay, simulator = "the overlay is not built yet", "the fleet simulator at this size comes with failure handling"
 	return []budget{
 		{"agent.mem", "MiB", "lower", 25, ""},
 		{"agent.cpu", "% of a core", "lower", 0.1, ""},
@@ -54,8 +54,8 @@ func budgets() []budget {
 		{"overlay.tcp.mtu", "x", "higher", 0.75, overlay},
 		{"overlay.tcp.default", "x", "higher", 0.5, overlay},
 		{"overlay.rtt", "x", "lower", 1.3, overlay},
-		{"place.ldp", "ms", "lower", 1, placement},
-		{"place.rate", "1/s", "higher", 10000, placement},
+		{"place.ldp", "ms", "lower", 1, ""},
+		{"place.rate", "1/s", "higher", 10000, ""},
 		{"sim.fleet", "workers", "higher", 100000, simulator},
 	}
 }

@@ -233,3 +233,38 @@ func FuzzSite(f *testing.F) {
 	f.Add([]byte{99, 1, 99, 2, 99, 3, 99, 4, 99, 5, 99, 6, 185, 0, 200, 2, 101, 3, 102, 4, 200, 5, 210, 6})
 	f.Fuzz(program)
 }
+
+// Names with the same hash are told apart, whichever of them goes first.
+func TestNamesWithTheSameHash(t *testing.T) {
+	seen, pairs := map[uint32]string{}, [][2]string{}
+	for i := 0; len(pairs) < 3; i++ {
+		name := nameOf(i)
+		if other, ok := seen[hashOf(name)]; ok {
+			pairs = append(pairs, [2]string{other, name})
+		}
+		seen[hashOf(name)] = name
+	}
+	for _, pair := range pairs {
+		for _, gone := range []int{0, 1} {
+			s := NewSite()
+			s.Set(worker(pair[0], 1000, skerry.GiB))
+			s.Set(worker(pair[1], 2000, skerry.GiB))
+			s.Set(worker(pair[0], 3000, skerry.GiB)) // again, not a third one
+			s.sort()
+			s.Remove(pair[gone])
+			s.Remove(pair[gone])
+			left := pair[1-gone]
+			if s.Len() != 1 || s.find(pair[gone]) >= 0 || s.names[s.find(left)] != left {
+				t.Fatalf("%v without %s: %v", pair, pair[gone], s.names)
+			}
+			if got, ok := s.Available(left); !ok || got.CPU != map[int]skerry.MilliCPU{0: 2000, 1: 3000}[gone] {
+				t.Errorf("%s has %v", left, got)
+			}
+			s.Remove(left)
+			s.Set(worker(pair[gone], 1, 1))
+			if s.Len() != 1 || s.find(left) >= 0 || s.find(pair[gone]) < 0 {
+				t.Error("slots are not used anew")
+			}
+		}
+	}
+}

@@ -38,6 +38,12 @@ func (r *leastContention) Score(n int) float64 {
 
 func (r *leastContention) Bound(sum *summary) float64 { return 0.9 + 0.1*r.mostFree(sum) }
 
+func (r *leastContention) Scores(b int, mask uint64, out *[64]float64) { eachScore(r, b, mask, out) }
+
+func (r *leastContention) Levels(sum *summary, worst float64) (least, most float64) {
+	return r.emptier(sum, (worst-0.9)/0.1-slack)
+}
+
 // Slowdown predicts what a service with one contention does to, and suffers from, a neighbourhood with another.
 func Slowdown(of, among skerry.Contention) float64 {
 	a, b, c, d := of.Intensity.Vector(), of.Sensitivity.Vector(), among.Intensity.Vector(), among.Sensitivity.Vector()

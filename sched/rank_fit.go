@@ -84,6 +84,14 @@ func (f *fit) mostFree(sum *summary) float64 {
 	return clamp((a+b)/2 + slack)
 }
 
+// eachScore scores the workers of a block one by one.
+func eachScore(r Rank, b int, mask uint64, out *[64]float64) {
+	for ; mask != 0; mask &= mask - 1 {
+		i := bits.TrailingZeros64(mask)
+		out[i] = r.Score(b*64 + i)
+	}
+}
+
 // frees works out free for the workers of a block.
 func (f *fit) frees(b int, mask uint64, out *[64]float64) {
 	for ; mask != 0; mask &= mask - 1 {

@@ -2,7 +2,8 @@ package sched
 
 import "math/bits"
 
-// Pack fills as few workers as possible: first those in use, the fullest before the others.
+// Pack fills as few workers as possible: first those in use, the fullest before the others; where another has to be
+// opened, the one with the most room.
 type Pack struct{}
 
 func (Pack) Name() string { return "pack" }
@@ -11,32 +12,28 @@ func (Pack) For(q *Query) Rank { return pack{newFit(q)} }
 
 type pack struct{ fit }
 
-// Score is above a half for workers in use.
-func (r pack) Score(n int) float64 {
-	score := 0.5 * (1 - r.free(n))
+// Score is at least a half for workers in use.
+func (r pack) Score(n int) float64 { return r.score(n, r.free(n)) }
+
+func (r pack) score(n int, free float64) float64 {
 	if r.s.inUse(n) {
-		score += 0.5
+		return 0.5 + 0.5*(1-free)
 	}
-	return score
+	return 0.5 * free
 }
 
 func (r pack) Bound(sum *summary) float64 {
-	bound := 0.5 * (1 - r.leastFree(sum))
 	if sum.leastFree[0] < 1-slack || sum.leastFree[1] < 1-slack {
-		bound += 0.5
+		return 0.5 + 0.5*(1-r.leastFree(sum))
 	}
-	return bound
+	return 0.5 * r.mostFree(sum)
 }
 
 func (r pack) Scores(b int, mask uint64, out *[64]float64) {
 	r.frees(b, mask, out)
 	for ; mask != 0; mask &= mask - 1 {
 		i := bits.TrailingZeros64(mask)
-		score := 0.5 * (1 - out[i])
-		if r.s.inUse(b*64 + i) {
-			score += 0.5
-		}
-		out[i] = score
+		out[i] = r.score(b*64+i, out[i])
 	}
 }
 

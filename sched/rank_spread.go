@@ -34,3 +34,9 @@ func (r *spread) Score(n int) float64 {
 }
 
 func (r *spread) Bound(sum *summary) float64 { return 0.95 + 0.05*r.mostFree(sum) }
+
+func (r *spread) Scores(b int, mask uint64, out *[64]float64) { eachScore(r, b, mask, out) }
+
+func (r *spread) Levels(sum *summary, worst float64) (least, most float64) {
+	return r.emptier(sum, (worst-0.95)/0.05-slack)
+}

@@ -2,7 +2,6 @@ package sched
 
 import (
 	"cmp"
-	"hash/fnv"
 	"maps"
 	"math"
 	"math/bits"
@@ -37,7 +36,11 @@ type Worker struct {
 // Site holds a site's workers in columns, in blocks of 64 near each other, with a summary for each block and each 64
 // blocks: the index in which a query skips what cannot fit. It is not safe for use by several goroutines.
 type Site struct {
-	slots map[string]int32
+	// slots finds the first slot by the hash of its name, and next the one after it with the same hash, or -1: a map of names
+	// would take a third as much as all the rest.
+	slots map[uint32]int32
+	next  []int32
+	count int
 	free  []int32 // slots of removed workers
 
 	// One entry per slot.
@@ -92,16 +95,45 @@ const superBlocks = 64
 const noHeight = -1
 
 // NewSite makes an empty site.
-func NewSite() *Site { return &Site{slots: map[string]int32{}, kindID: map[string]int32{}} }
+func NewSite() *Site { return &Site{slots: map[uint32]int32{}, kindID: map[string]int32{}} }
 
 // Len counts the workers.
-func (s *Site) Len() int { return len(s.slots) }
+func (s *Site) Len() int { return s.count }
 
 func (s *Site) find(name string) int {
-	if n, ok := s.slots[name]; ok {
-		return int(n)
+	n, ok := s.slots[hashOf(name)]
+	for ; ok && n >= 0; n = s.next[n] {
+		if s.names[n] == name {
+			return int(n)
+		}
 	}
 	return -1
+}
+
+// link makes a slot findable by its name.
+func (s *Site) link(n int) {
+	s.next[n] = -1
+	if first, ok := s.slots[s.hash[n]]; ok {
+		s.next[n] = first
+	}
+	s.slots[s.hash[n]] = int32(n)
+	s.count++
+}
+
+// unlink undoes link.
+func (s *Site) unlink(n int) {
+	s.count--
+	switch first := s.slots[s.hash[n]]; {
+	case first == int32(n) && s.next[n] < 0:
+		delete(s.slots, s.hash[n])
+	case first == int32(n):
+		s.slots[s.hash[n]] = s.next[n]
+	default:
+		for s.next[first] != int32(n) {
+			first = s.next[first]
+		}
+		s.next[first] = s.next[n]
+	}
 }
 
 // Set adds a worker or replaces what is known of it. Numbers that cannot be (not finite, off the earth) count as unknown.
@@ -196,7 +228,7 @@ func (s *Site) Remove(name string) {
 	if n < 0 {
 		return
 	}
-	delete(s.slots, name)
+	s.unlink(n)
 	s.free = append(s.free, int32(n))
 	s.dropKind(s.kindOf[n])
 	s.names[n], s.more[n] = "", nil
@@ -217,22 +249,25 @@ func (s *Site) add(name string) int {
 				s.supers, s.stale = append(s.supers, summary{}), append(s.stale, 0)
 			}
 		}
-		s.names, s.hash, s.kindOf = append(s.names, ""), append(s.hash, 0), append(s.kindOf, 0)
+		s.names, s.hash, s.next, s.kindOf = append(s.names, ""), append(s.hash, 0), append(s.next, -1), append(s.kindOf, 0)
 		s.avail, s.at, s.net = append(s.avail, skerry.ResourceVector{}), append(s.at, [3]float32{}), append(s.net, [4]float32{})
 		s.perUnit[0], s.perUnit[1] = append(s.perUnit[0], 0), append(s.perUnit[1], 0)
 		s.seen, s.more = append(s.seen, 0), append(s.more, nil)
 	}
 	s.names[n], s.hash[n] = name, hashOf(name)
-	s.slots[name] = int32(n)
+	s.link(n)
 	s.live[n/64] |= 1 << (n % 64)
 	s.unsorted++
 	return n
 }
 
+// hashOf is FNV-1a.
 func hashOf(name string) uint32 {
-	h := fnv.New32a()
-	h.Write([]byte(name))
-	return h.Sum32()
+	h := uint32(2166136261)
+	for i := range len(name) {
+		h = (h ^ uint32(name[i])) * 16777619
+	}
+	return h
 }
 
 // kind finds or makes the kind of a worker.
@@ -279,7 +314,7 @@ func (s *Site) touch(n int) {
 
 // refresh brings the summaries up to date, and sorts the workers anew when many came since the last time.
 func (s *Site) refresh() {
-	if s.unsorted > max(1024, len(s.slots)/4) {
+	if s.unsorted > max(1024, s.count/4) {
 		s.sort()
 	}
 	for top, mask := range s.stale {
@@ -304,16 +339,16 @@ const likeBlocks = 8
 // sort puts workers near each other into the same blocks: by place on the earth, else by place in the network; and among
 // those of a few blocks, machines of the same kind and size, because of those that are alike a block can tell more.
 func (s *Site) sort() {
-	order := make([]int32, 0, len(s.slots))
+	order := make([]int32, 0, s.count)
 	key := make([]uint64, len(s.names))
-	for _, n := range s.slots {
-		order = append(order, n)
+	s.each(-1, func(n int) {
+		order = append(order, int32(n))
 		if s.at[n] != ([3]float32{}) {
 			key[n] = morton(s.at[n], 1)
 		} else {
 			key[n] = 1<<63 | morton([3]float32(s.net[n][:3]), 1000)
 		}
-	}
+	})
 	slices.SortFunc(order, func(a, b int32) int {
 		return cmp.Or(cmp.Compare(key[a], key[b]), strings.Compare(s.names[a], s.names[b]))
 	})
@@ -325,7 +360,7 @@ func (s *Site) sort() {
 	}
 	old := *s
 	size := len(order)
-	*s = Site{slots: make(map[string]int32, size), kinds: old.kinds, kindID: old.kindID, freeKinds: old.freeKinds,
+	*s = Site{slots: make(map[uint32]int32, size), next: make([]int32, size), kinds: old.kinds, kindID: old.kindID, freeKinds: old.freeKinds,
 		names: make([]string, size), hash: make([]uint32, size), kindOf: make([]int32, size), avail: make([]skerry.ResourceVector, size),
 		at: make([][3]float32, size), net: make([][4]float32, size), seen: make([]uint32, size), more: make([]*extra, size),
 		perUnit: [2][]float32{make([]float32, size), make([]float32, size)}}
@@ -337,7 +372,7 @@ func (s *Site) sort() {
 		s.names[n], s.hash[n], s.kindOf[n], s.avail[n], s.at[n], s.net[n] = old.names[o], old.hash[o], old.kindOf[o], old.avail[o], old.at[o], old.net[o]
 		s.seen[n], s.more[n] = old.seen[o], old.more[o]
 		s.perUnit[0][n], s.perUnit[1][n] = old.perUnit[0][o], old.perUnit[1][o]
-		s.slots[s.names[n]] = int32(n)
+		s.link(n)
 		s.live[n/64] |= 1 << (n % 64)
 		s.open[n/64] |= old.open[o/64] >> (o % 64) & 1 << (n % 64)
 		s.touch(n)
@@ -379,7 +414,7 @@ const fullTrust = 45
 func (s *Site) Clone() *Site {
 	c := *s
 	c.slots, c.kindID = maps.Clone(s.slots), maps.Clone(s.kindID)
-	c.free, c.names, c.hash, c.kindOf = slices.Clone(s.free), slices.Clone(s.names), slices.Clone(s.hash), slices.Clone(s.kindOf)
+	c.free, c.names, c.hash, c.next, c.kindOf = slices.Clone(s.free), slices.Clone(s.names), slices.Clone(s.hash), slices.Clone(s.next), slices.Clone(s.kindOf)
 	c.avail, c.at, c.net, c.seen, c.more = slices.Clone(s.avail), slices.Clone(s.at), slices.Clone(s.net), slices.Clone(s.seen), slices.Clone(s.more)
 	c.perUnit = [2][]float32{slices.Clone(s.perUnit[0]), slices.Clone(s.perUnit[1])}
 	c.live, c.open, c.blocks, c.supers, c.stale = slices.Clone(s.live), slices.Clone(s.open), slices.Clone(s.blocks), slices.Clone(s.supers), slices.Clone(s.stale)

@@ -22,6 +22,7 @@ type summary struct {
 	netLo      [3]float32 // box of those whose coordinate is known
 	netHi      [3]float32
 	height     float32 // smallest known
+	leastDraw  float32 // smallest known difference between busy and idle, in watts
 }
 
 // inf32 is beyond every number that a summary holds.
@@ -32,7 +33,7 @@ var emptySummary = summary{
 	most: filled(math.MinInt64), least: filled(math.MaxInt64),
 	leastFree: [2]float32{inf32, inf32}, mostFree: [2]float32{-inf32, -inf32}, mostPer: [2]float32{}, leastPer: [2]float32{inf32, inf32},
 	atLo: [3]float32{inf32, inf32, inf32}, atHi: [3]float32{-inf32, -inf32, -inf32},
-	netLo: [3]float32{inf32, inf32, inf32}, netHi: [3]float32{-inf32, -inf32, -inf32}, height: inf32,
+	netLo: [3]float32{inf32, inf32, inf32}, netHi: [3]float32{-inf32, -inf32, -inf32}, height: inf32, leastDraw: inf32,
 }
 
 func filled(v int64) (out skerry.ResourceVector) {
@@ -75,6 +76,9 @@ func (s *Site) summarise(b int) {
 			}
 			sum.height = min(sum.height, c[3])
 		}
+		if x := s.more[n]; x != nil && x.power != nil {
+			sum.leastDraw = min(sum.leastDraw, float32(draw(x.power)))
+		}
 	}
 }
 
@@ -96,6 +100,7 @@ func (sum *summary) join(o *summary) {
 		sum.netLo[i], sum.netHi[i] = min(sum.netLo[i], o.netLo[i]), max(sum.netHi[i], o.netHi[i])
 	}
 	sum.height = min(sum.height, o.height)
+	sum.leastDraw = min(sum.leastDraw, o.leastDraw)
 }
 
 // boxDistance2 gives the square of the distance from a point to a box; 0 inside, infinite for an empty box.

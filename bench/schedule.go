@@ -1,0 +1,367 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/sched"
+)
+
+// ScheduleOptions say how much to measure.
+type ScheduleOptions struct {
+	Full     bool // more repetitions
+	Small    bool // sizes for a test of the benchmark itself
+	Progress func(string)
+}
+
+// Schedule is what the benchmark of placement found.
+type Schedule struct {
+	Machine  map[string]string `json:"machine"`
+	Splits   []Split           `json:"splits"` // the paper's figure 2
+	Sizes    []Size            `json:"sizes"`  // the paper's figure 10
+	Rates    []Rate            `json:"rates"`  // placements per second
+	Rank     Times             `json:"rank"`   // the root's ranking of RankOf clusters
+	RankOf   int               `json:"rankOf"`
+	Quality  []Quality         `json:"quality"` // every policy
+	Fleet    int               `json:"fleet"`   // workers of the quality's stream
+	Optimum  []Distance        `json:"optimum"` // every policy against exhaustive search
+	Batches  int               `json:"batches"`
+	Memory   Memory            `json:"memory"`
+	NotInIt  []string          `json:"notInIt"`  // what the times do not cover
+	Duration float64           `json:"duration"` // seconds
+}
+
+// Times sums up durations, in microseconds.
+type Times struct {
+	Median float64 `json:"median"`
+	P99    float64 `json:"p99"`
+	N      int     `json:"n"`
+}
+
+func timesOf(list []float64) Times {
+	return Times{Median: Median(list), P99: Quantile(list, 0.99), N: len(list)}
+}
+
+// Split is one split of the same workers into clusters.
+type Split struct {
+	Workers  int   `json:"workers"` // in all
+	Clusters int   `json:"clusters"`
+	Root     Times `json:"root"`
+	Cluster  Times `json:"cluster"`
+	Both     Times `json:"both"`
+	Placed   int   `json:"placed"`
+}
+
+// Size is one size of a site.
+type Size struct {
+	Workers int   `json:"workers"`
+	ROM     Times `json:"rom"`
+	LDP     Times `json:"ldp"`
+	Sample  Times `json:"sample"` // choosing the workers that measure a user (Algorithm 2, line 11)
+	// Shares of the requests that were placed, and of those placed that really meet both limits.
+	ROMPlaced float64 `json:"romPlaced"`
+	ROMMeets  float64 `json:"romMeets"`
+	LDPPlaced float64 `json:"ldpPlaced"`
+	LDPMeets  float64 `json:"ldpMeets"`
+}
+
+// Rate is how many placements one core decides and writes into the index in a second.
+type Rate struct {
+	Policy    string  `json:"policy"`
+	Workers   int     `json:"workers"`
+	PerSecond float64 `json:"perSecond"` // median of the runs
+	Spread    float64 `json:"spread"`    // half the distance between the quartiles
+	N         int     `json:"n"`
+
+	values []float64 // of the runs
+}
+
+// Memory is what the index holds per worker, in bytes, workers without labels and host ports.
+type Memory struct {
+	Workers int     `json:"workers"`
+	Index   float64 `json:"index"` // columns, summaries, and the table from names to slots
+	Names   float64 `json:"names"` // the text of the names
+	All     float64 `json:"all"`
+}
+
+// clock measures in microseconds.
+func clock(f func()) float64 {
+	start := time.Now()
+	f()
+	return float64(time.Since(start).Nanoseconds()) / 1e3
+}
+
+// MeasureSchedule measures placement with the scheduler that root and clusters use. It needs neither root nor network.
+func MeasureSchedule(ctx context.Context, o ScheduleOptions) (*Schedule, error) {
+	start := time.Now()
+	out := &Schedule{Machine: MachineFacts(), NotInIt: []string{
+		"the network: messages between root, cluster and worker, and the round trips to a user",
+		"persistence, and the core around the scheduler (reservations, events, effects)",
+		"trilateration: where a user is in the network is given",
+	}}
+	steps := []struct {
+		what string
+		fn   func()
+	}{
+		{"splits of 45 workers", func() { out.Splits = append(out.Splits, splits(o, 45, []int{1, 3, 5, 9, 15, 45})...) }},
+		{"splits of many workers", func() {
+			if o.Small {
+				return
+			}
+			out.Splits = append(out.Splits, splits(o, 45_000, []int{1, 9, 45, 225, 1000, 5000, 45_000})...)
+		}},
+		{"sizes of a site", func() { out.Sizes = sizesOf(o) }},
+		{"placements per second", func() { out.Rates = rates(o) }},
+		{"ranking clusters", func() { out.RankOf, out.Rank = rankMany(o) }},
+		{"quality by policy", func() { out.Fleet, out.Quality = qualities(o) }},
+		{"distance from the optimum", func() { out.Batches, out.Optimum = optimum(o) }},
+		{"memory", func() { out.Memory = indexMemory(o) }},
+	}
+	for _, s := range steps {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		o.Progress("measuring: " + s.what)
+		s.fn()
+	}
+	out.Duration = time.Since(start).Seconds()
+	return out, nil
+}
+
+// splits repeats the paper's figure 2: the same workers in more and more clusters, 100 deployments each; the time of the
+// root's and the cluster's decision.
+func splits(o ScheduleOptions, workers int, clusters []int) []Split {
+	repeats := pickInt(o, 2, 10, 50)
+	if workers > 1000 {
+		repeats = pickInt(o, 1, 1, 5)
+	}
+	out := make([]Split, len(clusters))
+	root, cluster, both := make([][]float64, len(clusters)), make([][]float64, len(clusters)), make([][]float64, len(clusters))
+	// Interleaved, so that whatever else the machine does falls on all.
+	for run := range repeats {
+		for i, n := range clusters {
+			out[i].Workers, out[i].Clusters = workers, n
+			f := newFederation(uint64(run), workers, n)
+			for d := range 100 {
+				seed := uint64(run*100 + d)
+				var names []string
+				var chosen string
+				r := resourceRequest()
+				a := clock(func() { names, _ = f.Rank(bornAt, r, seed, 3) })
+				b := 0.0
+				for _, c := range names {
+					site := f.sites[c]
+					b += clock(func() { chosen = site.Place(bornAt, sched.ROM(), r, seed).Chosen })
+					if chosen != "" {
+						site.Take(chosen, r)
+						f.Take(c, r.Need)
+						out[i].Placed++
+						break
+					}
+				}
+				root[i], cluster[i], both[i] = append(root[i], a), append(cluster[i], b), append(both[i], a+b)
+			}
+		}
+	}
+	for i := range out {
+		out[i].Root, out[i].Cluster, out[i].Both = timesOf(root[i]), timesOf(cluster[i]), timesOf(both[i])
+		out[i].Placed /= repeats
+	}
+	return out
+}
+
+// federation is a root's view with the sites behind it.
+type federation struct {
+	*sched.Federation
+	sites map[string]*sched.Site
+}
+
+func newFederation(seed uint64, workers, clusters int) *federation {
+	f := &federation{sched.NewFederation(), map[string]*sched.Site{}}
+	fleet := newFleet(seed)
+	made := 0
+	for c := range clusters {
+		name, site := fmt.Sprintf("cluster-%05d", c), sched.NewSite()
+		var list []*sched.Worker
+		for ; made < workers*(c+1)/clusters; made++ {
+			w := fleet.worker(made)
+			list = append(list, w)
+			site.Set(w)
+		}
+		f.sites[name] = site
+		f.SetConnected(name, true)
+		f.SetReport(name, reportOf(list))
+		site.Place(bornAt, sched.ROM(), resourceRequest(), 0) // sorts the index, which is not part of a decision
+	}
+	return f
+}
+
+// sizesOf repeats the paper's figure 10 and goes on: one decision of ROM and of LDP over more and more workers.
+func sizesOf(o ScheduleOptions) (out []Size) {
+	list := []int{10, 50, 100, 500, 10_000, 100_000, 1_000_000}
+	if o.Small {
+		list = list[:4]
+	}
+	rounds := pickInt(o, 20, 300, 2000)
+	for _, n := range list {
+		f := newFleet(uint64(n))
+		f.filled, f.keep = true, true
+		s := f.site(n)
+		s.Place(bornAt, sched.ROM(), resourceRequest(), 0)
+		index := make(map[string]int, n)
+		for i := range n {
+			index[fmt.Sprintf("worker-%07d", i)] = i
+		}
+		var rom, ldp, sample []float64
+		size := Size{Workers: n}
+		var romPlaced, romMeets, ldpPlaced, ldpMeets int
+		for round := range rounds {
+			plain, near := resourceRequest(), resourceRequest()
+			u := f.user(f.truths[f.rng.IntN(n)])
+			f.nearUser(near, u)
+			var d skerry.Decision
+			rom = append(rom, clock(func() { d = s.Place(bornAt, sched.ROM(), plain, uint64(round)) }))
+			count(&romPlaced, &romMeets, d, f, index, u)
+			sample = append(sample, clock(func() { s.Sample(bornAt, sched.LDP(), near, uint64(round), 5) }))
+			ldp = append(ldp, clock(func() { d = s.Place(bornAt, sched.LDP(), near, uint64(round)) }))
+			count(&ldpPlaced, &ldpMeets, d, f, index, u)
+		}
+		size.ROM, size.LDP, size.Sample = timesOf(rom), timesOf(ldp), timesOf(sample)
+		size.ROMPlaced, size.ROMMeets = share(romPlaced, rounds), share(romMeets, romPlaced)
+		size.LDPPlaced, size.LDPMeets = share(ldpPlaced, rounds), share(ldpMeets, ldpPlaced)
+		out = append(out, size)
+	}
+	return out
+}
+
+func count(placed, meets *int, d skerry.Decision, f *fleet, index map[string]int, u spot) {
+	if d.Chosen == "" {
+		return
+	}
+	*placed++
+	if f.truths[index[d.Chosen]].meets(u) {
+		*meets++
+	}
+}
+
+func share(part, all int) float64 {
+	if all == 0 {
+		return 0
+	}
+	return float64(part) / float64(all)
+}
+
+// rates measures placements by every policy with what it costs to write them into the index, on one core: each is decided and taken, and
+// the one 1,024 before is given up, so that the site stays as full.
+func rates(o ScheduleOptions) []Rate { return ratesOf(o, skerry.PolicyNames()) }
+
+func ratesOf(o ScheduleOptions, names []string) (out []Rate) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	workers, runs, each := 10_000, pickInt(o, 3, 7, 21), pickInt(o, 50, 5000, 20_000)
+	if o.Small {
+		workers = 200
+	}
+	policies := sched.Policies()
+	for _, name := range names {
+		f := newFleet(7)
+		f.filled, f.keep, f.powered = true, true, true
+		s := f.site(workers)
+		requests := make([]*sched.Request, 256)
+		for i := range requests {
+			requests[i] = resourceRequest()
+			if name == skerry.PolicyLDP {
+				f.nearUser(requests[i], f.user(f.truths[f.rng.IntN(workers)]))
+			}
+		}
+		var last [1024]string
+		var values []float64
+		for run := range runs {
+			took := clock(func() {
+				for i := range each {
+					r, old := requests[i%len(requests)], &last[i%len(last)]
+					if *old != "" {
+						s.Give(*old, r)
+					}
+					if *old = s.Place(bornAt, policies[name], r, uint64(run*each+i)).Chosen; *old != "" {
+						s.Take(*old, r)
+					}
+				}
+			})
+			values = append(values, float64(each)/took*1e6)
+		}
+		out = append(out, Rate{Policy: name, Workers: workers, PerSecond: Median(values), Spread: (Quantile(values, 0.75) - Quantile(values, 0.25)) / 2, N: runs, values: values})
+	}
+	return out
+}
+
+// rankMany measures the root's ranking of many clusters of one to a hundred workers.
+func rankMany(o ScheduleOptions) (int, Times) {
+	n, rounds := pickInt(o, 100, 10_000, 10_000), pickInt(o, 10, 300, 3000)
+	f, fleet := sched.NewFederation(), newFleet(3)
+	fleet.filled = true
+	for c := range n {
+		var list []*sched.Worker
+		for i := range 1 + fleet.rng.IntN(100) {
+			list = append(list, fleet.worker(i))
+		}
+		name := fmt.Sprintf("cluster-%05d", c)
+		f.SetConnected(name, true)
+		f.SetReport(name, reportOf(list))
+	}
+	var values []float64
+	r := resourceRequest()
+	for i := range rounds {
+		values = append(values, clock(func() { f.Rank(bornAt, r, uint64(i), 1) }))
+	}
+	return n, timesOf(values)
+}
+
+// indexMemory measures what the index holds. Names are made beforehand, so that their bytes are told apart.
+func indexMemory(o ScheduleOptions) Memory {
+	n := pickInt(o, 2000, 1_000_000, 1_000_000)
+	held := func(make func() any) (float64, any) {
+		var before, after runtime.MemStats
+		debug.FreeOSMemory()
+		runtime.ReadMemStats(&before)
+		x := make()
+		debug.FreeOSMemory()
+		runtime.ReadMemStats(&after)
+		return (float64(after.HeapAlloc) - float64(before.HeapAlloc)) / float64(n), x
+	}
+	names := make([]string, n)
+	text, _ := held(func() any {
+		for i := range names {
+			names[i] = fmt.Sprintf("worker-%07d", i)
+		}
+		return nil
+	})
+	all, s := held(func() any {
+		f := newFleet(1)
+		f.filled = true
+		s := sched.NewSite()
+		for i := range n {
+			w := f.worker(i)
+			w.Name = names[i]
+			s.Set(w)
+		}
+		s.Place(bornAt, sched.ROM(), resourceRequest(), 0) // sorts
+		return s
+	})
+	runtime.KeepAlive(s)
+	runtime.KeepAlive(names)
+	return Memory{Workers: n, Index: all, Names: text, All: all + text}
+}
+
+func pickInt(o ScheduleOptions, small, quick, full int) int {
+	switch {
+	case o.Small:
+		return small
+	case o.Full:
+		return full
+	}
+	return quick
+}
