@@ -206,7 +206,7 @@ func sizesOf(o ScheduleOptions) (out []Size) {
 	if o.Small {
 		list = list[:4]
 	}
-	rounds := pickInt(o, 20, 300, 2000)
+	rounds := pickInt(o, 20, 300, 1000)
 	for _, n := range list {
 		f := newFleet(uint64(n))
 		f.filled, f.keep = true, true
@@ -261,7 +261,7 @@ func rates(o ScheduleOptions) []Rate { return ratesOf(o, skerry.PolicyNames()) }
 
 func ratesOf(o ScheduleOptions, names []string) (out []Rate) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	workers, runs, each := 10_000, pickInt(o, 3, 7, 21), pickInt(o, 50, 5000, 20_000)
+	workers, runs, each := 10_000, pickInt(o, 3, 7, 15), pickInt(o, 50, 5000, 10_000)
 	if o.Small {
 		workers = 200
 	}

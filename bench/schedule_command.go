@@ -107,11 +107,11 @@ func writeSchedule(w io.Writer, s *Schedule) error {
 	}
 	if len(s.Quality) > 0 {
 		q := s.Quality[0]
-		table(fmt.Sprintf("Quality: %d machines, %d services, then %d in all; every second service has a user at most 20 ms and 120 km away", s.Fleet, q.Asked, q.AskedFull),
-			"POLICY\tPLACED\tWITH A USER\tMEET BOTH LIMITS\tWORKERS USED\tSLOW-DOWN\tWATTS\tPLACED WHEN FULL\tSTRANDED CPU")
+		table(fmt.Sprintf("Quality: %d machines, %d instances, three of each service, then %d in all; every second one has a user at most 20 ms and 120 km away", s.Fleet, q.Asked, q.AskedFull),
+			"POLICY\tPLACED\tWITH A USER\tMEET BOTH LIMITS\tWORKERS USED\tON THE SAME WORKER\tSLOW-DOWN\tWATTS\tPLACED WHEN FULL\tSTRANDED CPU")
 	}
 	for _, x := range s.Quality {
-		fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%d\t%.3f\t%.0f\t%d\t%s\n", x.Policy, x.Placed, x.Limited, percent(x.Meet), x.Used, x.Slowdown, x.Watts, x.PlacedFull, percent(x.Stranded))
+		fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%d\t%d\t%.3f\t%.0f\t%d\t%s\n", x.Policy, x.Placed, x.Limited, percent(x.Meet), x.Used, x.Together, x.Slowdown, x.Watts, x.PlacedFull, percent(x.Stranded))
 	}
 	table(fmt.Sprintf("Distance from the optimum found by exhaustive search (%d batches of 7 services on 4 machines)", s.Batches), "POLICY\tSCORE MISSED\tPLACED OF PLACEABLE\tFULL BATCHES\tMORE WORKERS\tMORE SLOW-DOWN\tMORE WATTS")
 	for _, x := range s.Optimum {

@@ -10,8 +10,8 @@ import (
 	"skerry.dev/skerry/sched"
 )
 
-// Quality is what a policy makes of one stream of services on one fleet. Half of the services have a user with the paper's
-// limits.
+// Quality is what a policy makes of one stream of instances on one fleet, of which each three are of one service. Every
+// second has a user with the paper's limits.
 type Quality struct {
 	Policy string `json:"policy"`
 	// At about half load: all services fit somewhere but for limits.
@@ -20,6 +20,7 @@ type Quality struct {
 	Limited  int     `json:"limited"`  // placed services with a user
 	Meet     float64 `json:"meet"`     // share of those that really meet both limits
 	Used     int     `json:"used"`     // workers
+	Together int     `json:"together"` // instances on a worker that had one of the same service
 	Slowdown float64 `json:"slowdown"` // mean over placed services, predicted; 0 is none
 	Watts    float64 `json:"watts"`    // predicted
 	// After more was asked for than there is.
@@ -27,6 +28,9 @@ type Quality struct {
 	AskedFull  int     `json:"askedFull"`
 	Stranded   float64 `json:"stranded"` // share of all CPU that is free where the mean service does not fit
 }
+
+// replicas is how many instances of each service the stream has.
+const replicas = 3
 
 // kinds of load (thesis, chapter 2): each takes and suffers on another resource.
 var loads = []skerry.Contention{
@@ -147,11 +151,21 @@ func qualities(o ScheduleOptions) (int, []Quality) {
 		g := newGround(list)
 		q := Quality{Policy: name, Asked: half, AskedFull: full}
 		meet := 0
+		var peers []sched.Peer // instances of the same service
 		for i := range full {
 			r, u := f.service(i)
+			if i%replicas == 0 {
+				peers = nil
+			}
+			r.Service, r.Peers = fmt.Sprint("s", i/replicas), peers
 			n := g.put(policies[name], r, uint64(i))
 			if n >= 0 {
 				q.PlacedFull++
+				at := sched.Peer{Worker: list[n].Name, Service: r.Service}
+				if i < half && slices.ContainsFunc(peers, func(p sched.Peer) bool { return p.Worker == at.Worker }) {
+					q.Together++
+				}
+				peers = append(peers, at)
 			}
 			if i >= half {
 				continue

@@ -27,8 +27,8 @@ type series struct {
 }
 
 const (
-	chartWidth, chartHeight          = 720.0, 400.0
-	leftMargin, rightMargin          = 78.0, 150.0
+	chartWidth, chartHeight          = 820.0, 400.0
+	leftMargin, rightMargin          = 78.0, 172.0
 	topMargin, bottomMargin          = 46.0, 74.0
 	plotWidth                        = chartWidth - leftMargin - rightMargin
 	plotHeight                       = chartHeight - topMargin - bottomMargin
@@ -86,7 +86,7 @@ func axisOf(values []float64, log bool, from, to float64) axis {
 	case math.IsInf(a.low, 0):
 		a.low, a.high = 1, 10
 	case log:
-		a.low, a.high = math.Pow(10, math.Floor(math.Log10(a.low))), math.Pow(10, math.Ceil(math.Log10(a.high)+1e-9))
+		a.low, a.high = math.Pow(10, math.Floor(math.Log10(a.low))), math.Pow(10, math.Ceil(math.Log10(a.high)-1e-9))
 		if a.low == a.high {
 			a.high *= 10
 		}
@@ -181,7 +181,7 @@ func (c *chart) svg() string {
 	}
 	if c.goal > 0 {
 		line(leftMargin, y.at(c.goal), leftMargin+plotWidth, y.at(c.goal), colourAxis, ` stroke-dasharray="6 4"`)
-		text(leftMargin+plotWidth-4, y.at(c.goal)-5, "end", ` font-style="italic"`, c.goalText)
+		text(leftMargin+6, y.at(c.goal)-5, "start", ` font-style="italic"`, c.goalText)
 	}
 	line(leftMargin, topMargin+plotHeight, leftMargin+plotWidth, topMargin+plotHeight, colourAxis, "")
 	line(leftMargin, topMargin, leftMargin, topMargin+plotHeight, colourAxis, "")
