@@ -66,6 +66,16 @@ func (v *Vivaldi) Coordinate() skerry.Coordinate {
 	return c
 }
 
+// Restore goes on from a coordinate that was kept, and gives false if that is none.
+func (v *Vivaldi) Restore(c skerry.Coordinate) bool {
+	if !c.Valid() {
+		return false
+	}
+	copy(v.s.me.vec, c.Vec[:])
+	v.s.me.height, v.s.me.err, v.s.updates = max(c.Height, leastHeight), min(max(c.Error, leastError), mostError), young
+	return true
+}
+
 // Known reports whether enough round trips were taken for the coordinate to be of use.
 func (v *Vivaldi) Known() bool { return v.s.updates >= enough }
 

@@ -326,6 +326,17 @@ func TestPeersAreForgotten(t *testing.T) {
 	}
 }
 
+func TestRestore(t *testing.T) {
+	v := NewVivaldi(1)
+	c := skerry.Coordinate{Vec: [3]float64{1, 2, 3}, Height: 4, Error: 0.1}
+	if v.Known() || !v.Restore(c) || v.Coordinate() != c || !v.Known() {
+		t.Errorf("%+v", v.Coordinate())
+	}
+	if v.Restore(skerry.Coordinate{Height: -1}) || v.Coordinate() != c {
+		t.Error("a coordinate that cannot be was restored")
+	}
+}
+
 func TestMiddle(t *testing.T) {
 	c, ms, ok := Middle([]skerry.Coordinate{{Vec: [3]float64{10}, Height: 2, Error: 0.2}, {Vec: [3]float64{-10}, Error: 0.4}, {Vec: [3]float64{math.NaN()}}})
 	if !ok || c.Vec != [3]float64{} || math.Abs(ms-12) > 1e-9 || math.Abs(c.Error-0.3) > 1e-9 {

@@ -83,6 +83,10 @@ func (s *Server) act(action any) {
 				x.probes = nil
 			}
 		})
+	case MeasurePeers:
+		if s.rtt != nil {
+			s.rtt.setPeers(a.Peers)
+		}
 	case Endpoints:
 		for _, err := range s.endpoints.set(a, s.instanceDir) {
 			s.opt.Log.Warn("write endpoints", "err", err)

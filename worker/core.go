@@ -212,6 +212,8 @@ type (
 		Handle  json.RawMessage
 	}
 	ProbeOff struct{ ID skerry.InstanceID }
+	// MeasurePeers says to whom round trips are measured, in place of those before.
+	MeasurePeers struct{ Peers skerry.Peers }
 	// Endpoints gives the endpoints of a service to the instances of its application; nil removes them.
 	Endpoints struct {
 		Service skerry.ServiceKey
@@ -418,6 +420,8 @@ func (c *Core) desired(now time.Time, changed, deleted []string, fx *skerry.Effe
 			c.assign(now, a, fx)
 		} else if strings.HasPrefix(key, "ep/") {
 			c.endpoints(value, fx)
+		} else if key == skerry.PeersKey {
+			c.peers(value, fx)
 		}
 	}
 	for _, key := range deleted {
@@ -440,6 +444,13 @@ func (c *Core) endpoints(value []byte, fx *skerry.Effects) {
 	var e skerry.Endpoints
 	if c.codec.Unmarshal(value, &e) == nil {
 		fx.Actions = append(fx.Actions, Endpoints{Service: e.Service, List: e.List})
+	}
+}
+
+func (c *Core) peers(value []byte, fx *skerry.Effects) {
+	var p skerry.Peers
+	if c.codec.Unmarshal(value, &p) == nil {
+		fx.Actions = append(fx.Actions, MeasurePeers{p})
 	}
 }
 

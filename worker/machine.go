@@ -65,6 +65,9 @@ func (s *Server) facts() skerry.WorkerFacts {
 	if f.Address == "" {
 		f.Address = outboundAddress(s.opt.Addrs)
 	}
+	if s.rtt != nil {
+		f.Probe = s.rtt.address(s.opt.ProbeAddress, f.Address)
+	}
 	return f
 }
 
@@ -168,6 +171,7 @@ func (s *Server) measure(ctx context.Context, l *loop.Loop) {
 		case <-ctx.Done():
 			return
 		case <-t.C:
+		case <-s.nudge:
 		}
 	}
 }
@@ -254,7 +258,7 @@ func (s *Server) Stats(ctx context.Context) ([]InstanceStats, error) {
 }
 
 func (s *Server) usageNow(ctx context.Context, l *loop.Loop) Usage {
-	u := Usage{Instances: map[skerry.InstanceID]skerry.QoS{}, Pressure: pressure("/proc/pressure")}
+	u := Usage{Instances: map[skerry.InstanceID]skerry.QoS{}, Pressure: pressure("/proc/pressure"), Coordinate: s.rtt.place()}
 	now := time.Now()
 	span := now.Sub(s.usage.at)
 	first := s.usage.at.IsZero()

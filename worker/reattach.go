@@ -76,6 +76,8 @@ func (c *Core) reattach(now time.Time, tasks []Task, fx *skerry.Effects) {
 	for k, v := range c.Up.Desired.All() {
 		if len(k) > 3 && k[:3] == "ep/" {
 			c.endpoints(v, fx)
+		} else if k == skerry.PeersKey {
+			c.peers(v, fx)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -52,7 +53,11 @@ type ServerOptions struct {
 	Journal   journal.Limits
 	// MinFree is the free space below which the worker takes no new work. Default 64 MiB.
 	MinFree skerry.Bytes
-	Log     *slog.Logger
+	// ProbeAddress is where other workers measure round trips to this one by UDP, HOST:PORT. Without a host it is the
+	// worker's address, without a port or with 0 the system chooses one; NoProbing keeps it out of all this.
+	ProbeAddress string
+	ProbeEvery   time.Duration // between two questions to other workers, once the place in the network is found; default 6 s
+	Log          *slog.Logger
 }
 
 // Server is a worker with its machine.
@@ -68,6 +73,8 @@ type Server struct {
 	source    atomic.Pointer[artifact.Source]
 	started   time.Time
 	usage     usage
+	rtt       *rtt          // nil: does not measure
+	nudge     chan struct{} // measure use now
 	shares    shares
 
 	mu     sync.Mutex
@@ -90,7 +97,7 @@ func NewServer(opt ServerOptions) (*Server, error) {
 		opt.MinFree = 64 * skerry.MiB
 	}
 	s := &Server{Role: tier.NewRole(), opt: opt, drivers: map[string]runtime.Driver{}, journal: journal.New(opt.Journal), started: time.Now(),
-		active: map[skerry.InstanceID]*activity{}, net: newAttachments(opt.Network), endpoints: newEndpoints()}
+		active: map[skerry.InstanceID]*activity{}, net: newAttachments(opt.Network), endpoints: newEndpoints(), nudge: make(chan struct{}, 1)}
 	for _, d := range opt.Drivers {
 		s.drivers[d.Name()] = d
 	}
@@ -158,6 +165,7 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 	if err := s.net.restore(ctx); err != nil {
 		s.opt.Log.Error("restore the network", "err", err)
 	}
+	s.startRTT()
 	l.Post(Reattach{Tasks: s.tasks(ctx)})
 	l.Post(Facts{Facts: s.facts()})
 	s.work.Go(func() { s.measure(s.ctx, l) })
@@ -184,6 +192,38 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 	s.source.Store(src)
 	s.up.Store(up)
 	return up.Run(ctx)
+}
+
+// startRTT begins to measure round trips to other workers. A worker that cannot works without a place in the network.
+func (s *Server) startRTT() {
+	s.mu.Lock()
+	s.rtt = nil
+	s.mu.Unlock()
+	if s.opt.ProbeAddress == NoProbing || s.opt.Member == nil {
+		return
+	}
+	r, err := newRTT(s.opt.ProbeAddress, s.opt.ProbeEvery, filepath.Join(s.opt.Dir, "coordinate.json"), s.opt.Log, func() {
+		select {
+		case s.nudge <- struct{}{}:
+		default:
+		}
+	})
+	if err != nil {
+		s.opt.Log.Error("measure round trips to other workers", "err", err)
+		return
+	}
+	s.mu.Lock()
+	s.rtt = r
+	s.mu.Unlock()
+	s.work.Go(func() { r.run(s.ctx) })
+}
+
+// Coordinate gives the worker's place in the network, or nil while it is not known.
+func (s *Server) Coordinate() *skerry.Coordinate {
+	s.mu.Lock()
+	r := s.rtt
+	s.mu.Unlock()
+	return r.place()
 }
 
 // Parent tells whether the cluster is connected, and if not, why.

@@ -1,0 +1,332 @@
+//go:build linux
+
+package worker
+
+import (
+	"context"
+	crand "crypto/rand"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/coord"
+)
+
+// NoProbing as a probe address keeps a worker from measuring round trips to others, and others from measuring to it.
+const NoProbing = "off"
+
+const (
+	// defaultProbeEvery is the time from one question to the next once a place is found. With 72 bytes on the wire a
+	// datagram, and as many questions from others, that is 384 bit/s.
+	defaultProbeEvery = 6 * time.Second
+	// eagerEvery is that time while a place is being found, for eagerCount questions, and for surpriseCount after a round
+	// trip that was not to be expected.
+	eagerEvery    = 250 * time.Millisecond
+	eagerCount    = 160
+	surpriseCount = 8
+	surpriseRest  = time.Minute // between two surprises
+	// answerTime is how long an answer is waited for.
+	answerTime = 5 * time.Second
+	// After silentTries questions without an answer a peer is left alone for silentRest, which doubles up to silentMost.
+	silentTries = 3
+	silentRest  = time.Minute
+	silentMost  = 10 * time.Minute
+	// answersPerSecond bounds what others can make this worker send.
+	answersPerSecond = 200
+	// saveEvery is how often the place is written down, so that an agent that starts again need not look for it.
+	saveEvery = 10 * time.Minute
+)
+
+// rtt measures round trips to other workers, answers when they do, and keeps the coordinate.
+type rtt struct {
+	conn  *net.UDPConn
+	every time.Duration
+	file  string // where the place is kept
+	log   *slog.Logger
+	found func() // called when the place is found; must not block
+	limit *rate.Limiter
+
+	mu       sync.Mutex
+	viv      *coord.Vivaldi
+	set      *skerry.Peers // nil: the cluster has not said
+	peers    []*ping
+	turn     int
+	asked    map[uint64]asked
+	eager    int
+	surprise time.Time
+	saved    time.Time
+	known    bool
+	told     *skerry.Coordinate // what place gave last
+	wake     chan struct{}
+}
+
+// ping is a peer that is asked.
+type ping struct {
+	name   string
+	addr   netip.AddrPort
+	silent int // questions since the last answer
+	rest   time.Time
+	last   float64 // round trip, in milliseconds
+}
+
+type asked struct {
+	peer *ping
+	at   time.Time
+}
+
+// newRTT listens. An address that is not this machine's own, behind a NAT that forwards, is listened for on its port.
+func newRTT(listen string, every time.Duration, file string, log *slog.Logger, found func()) (*rtt, error) {
+	if listen == "" {
+		listen = ":0"
+	}
+	a, err := net.ResolveUDPAddr("udp", listen)
+	if err != nil {
+		return nil, fmt.Errorf("probe address: %w", err)
+	}
+	conn, err := net.ListenUDP("udp", a)
+	if errors.Is(err, syscall.EADDRNOTAVAIL) {
+		conn, err = net.ListenUDP("udp", &net.UDPAddr{Port: a.Port})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listen for round trips: %w", err)
+	}
+	if every <= 0 {
+		every = defaultProbeEvery
+	}
+	var seed [8]byte
+	crand.Read(seed[:])
+	r := &rtt{conn: conn, every: every, file: file, log: log, found: found, limit: rate.NewLimiter(answersPerSecond, answersPerSecond),
+		viv: coord.NewVivaldi(binary.BigEndian.Uint64(seed[:])), asked: map[uint64]asked{}, eager: eagerCount, wake: make(chan struct{}, 1)}
+	var at skerry.Coordinate
+	if data, err := os.ReadFile(file); err == nil && json.Unmarshal(data, &at) == nil && r.viv.Restore(at) {
+		r.eager, r.known = surpriseCount, true
+	}
+	return r, nil
+}
+
+// address is where others reach it: the host given, or else this worker's, and the port.
+func (r *rtt) address(listen, worker string) string {
+	port := r.conn.LocalAddr().(*net.UDPAddr).AddrPort().Port()
+	host, _, _ := net.SplitHostPort(listen)
+	for _, h := range []string{host, worker} {
+		if a, err := netip.ParseAddr(h); err == nil && !a.IsUnspecified() {
+			return netip.AddrPortFrom(a.Unmap(), port).String()
+		}
+	}
+	return ""
+}
+
+// setPeers takes what the cluster says.
+func (r *rtt) setPeers(p skerry.Peers) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.set != nil && len(r.set.List) == 0 && len(p.List) > 0 {
+		r.eager = max(r.eager, eagerCount) // no longer alone
+	}
+	r.set = &p
+	var list []*ping
+	for _, name := range p.List {
+		addr, err := netip.ParseAddrPort(name)
+		if err != nil {
+			continue
+		}
+		if i := slices.IndexFunc(r.peers, func(x *ping) bool { return x.name == name }); i >= 0 {
+			list = append(list, r.peers[i])
+		} else {
+			list = append(list, &ping{name: name, addr: addr})
+		}
+	}
+	r.peers = list
+	r.viv.Keep(p.List)
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run asks and answers until ctx ends.
+func (r *rtt) run(ctx context.Context) {
+	stop := context.AfterFunc(ctx, func() { r.conn.Close() })
+	defer stop()
+	var wg sync.WaitGroup
+	wg.Go(func() { r.read(ctx) })
+	t := time.NewTimer(0)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			r.conn.Close()
+			wg.Wait()
+			r.mu.Lock()
+			r.saveLocked()
+			r.mu.Unlock()
+			return
+		case <-r.wake:
+		case <-t.C:
+		}
+		t.Reset(r.ask(time.Now()))
+	}
+}
+
+// ask sends the next question, and gives the time until the one after it.
+func (r *rtt) ask(now time.Time) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for n, a := range r.asked {
+		if now.Sub(a.at) > answerTime {
+			delete(r.asked, n)
+		}
+	}
+	if r.known && now.Sub(r.saved) >= saveEvery {
+		r.saved = now
+		r.saveLocked()
+	}
+	wait := r.every
+	if r.eager > 0 {
+		r.eager--
+		wait = min(wait, eagerEvery)
+	}
+	for range r.peers {
+		p := r.peers[r.turn%len(r.peers)]
+		r.turn++
+		if now.Before(p.rest) {
+			continue
+		}
+		if p.silent++; p.silent >= silentTries {
+			p.rest = now.Add(min(silentMost, silentRest<<min(p.silent-silentTries, 8)))
+		}
+		var nonce [8]byte
+		crand.Read(nonce[:])
+		q := datagram{kind: question, keyID: r.set.KeyID, nonce: binary.BigEndian.Uint64(nonce[:])}
+		b := q.append(nil, r.set.Key)
+		r.asked[q.nonce] = asked{p, time.Now()}
+		if _, err := r.conn.WriteToUDPAddrPort(b, p.addr); err != nil {
+			delete(r.asked, q.nonce)
+			r.log.Debug("ask for a round trip", "peer", p.name, "err", err)
+		}
+		break
+	}
+	return wait
+}
+
+// read answers questions and takes answers until the socket is closed.
+func (r *rtt) read(ctx context.Context) {
+	var buf [datagramSize + 1]byte
+	for {
+		n, from, err := r.conn.ReadFromUDPAddrPort(buf[:])
+		at := time.Now()
+		switch {
+		case err == nil:
+			r.take(at, buf[:n], netip.AddrPortFrom(from.Addr().Unmap(), from.Port()))
+		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
+			return
+		default: // such as a port that is closed at the other side; never many in a row without a question of ours
+			r.log.Debug("read a round trip", "err", err)
+		}
+	}
+}
+
+// take handles one datagram from anybody.
+func (r *rtt) take(at time.Time, b []byte, from netip.AddrPort) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.set == nil {
+		return
+	}
+	d, err := parseDatagram(b, r.set.KeyID, r.set.Key)
+	if err != nil {
+		return // nobody is told anything
+	}
+	if d.kind == question {
+		if !r.limit.AllowN(at, 1) {
+			return
+		}
+		a := datagram{kind: answer, keyID: r.set.KeyID, nonce: d.nonce, at: r.viv.Coordinate()}
+		_, _ = r.conn.WriteToUDPAddrPort(a.append(nil, r.set.Key), from)
+		return
+	}
+	q, ok := r.asked[d.nonce]
+	if !ok || q.peer.addr != from {
+		return // late, twice, or from somebody else
+	}
+	delete(r.asked, d.nonce)
+	ms := float64(at.Sub(q.at)) / 1e6
+	q.peer.silent, q.peer.rest = 0, time.Time{}
+	if !slices.Contains(r.peers, q.peer) || !r.viv.Update(q.peer.name, d.at, ms) {
+		return
+	}
+	// A way that has changed is worth a closer look, now and then.
+	if was := q.peer.last; was > 0 && math.Abs(ms-was) > max(2, was/4) && at.Sub(r.surprise) > surpriseRest {
+		r.surprise, r.eager = at, max(r.eager, surpriseCount)
+	}
+	q.peer.last = ms
+	if !r.known && r.viv.Known() {
+		r.known = true
+		r.found()
+	}
+}
+
+// place gives the coordinate, or nil while it is not known. A worker that has nobody to measure to is at the origin. A
+// coordinate never stands still; it is told anew only when it has moved by a tenth of the usual round trip, because each
+// telling costs traffic and may move a judgement (Ledlie, section 5: application-level coordinates).
+func (r *rtt) place() *skerry.Coordinate {
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.known && (r.set == nil || len(r.set.List) > 0) {
+		return nil
+	}
+	now := r.viv.Coordinate()
+	if r.told == nil || drift(*r.told, now) > max(1, r.usualLocked()/10) {
+		r.told = &now
+	}
+	c := *r.told
+	c.Error = now.Error
+	return &c
+}
+
+// usualLocked is the mean round trip to peers, in milliseconds.
+func (r *rtt) usualLocked() float64 {
+	sum, n := 0.0, 0.0
+	for _, p := range r.peers {
+		if p.last > 0 {
+			sum, n = sum+p.last, n+1
+		}
+	}
+	return sum / max(n, 1)
+}
+
+// drift is how far a coordinate has moved, in milliseconds.
+func drift(a, b skerry.Coordinate) float64 {
+	up := math.Abs(a.Height - b.Height)
+	a.Height, b.Height = 0, 0
+	return a.RTT(b) + up
+}
+
+func (r *rtt) saveLocked() {
+	if !r.known {
+		return
+	}
+	data, err := json.Marshal(r.viv.Coordinate())
+	if err == nil {
+		err = replaceFile(r.file, data)
+	}
+	if err != nil {
+		r.log.Warn("keep the place in the network", "err", err)
+	}
+}
