@@ -226,7 +226,7 @@ func sizesOf(o ScheduleOptions) (out []Size) {
 			var d skerry.Decision
 			rom = append(rom, clock(func() { d = s.Place(bornAt, sched.ROM(), plain, uint64(round)) }))
 			count(&romPlaced, &romMeets, d, f, index, u)
-			sample = append(sample, clock(func() { s.Sample(bornAt, sched.LDP(), near, uint64(round), 5) }))
+			sample = append(sample, clock(func() { s.Sample(sched.LDP(), near, uint64(round), 5) }))
 			ldp = append(ldp, clock(func() { d = s.Place(bornAt, sched.LDP(), near, uint64(round)) }))
 			count(&ldpPlaced, &ldpMeets, d, f, index, u)
 		}

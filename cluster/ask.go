@@ -131,7 +131,7 @@ func (c *Core) usersKnown(now time.Time, p *placement, policy sched.Policy, fx *
 		return true
 	}
 	c.rounds++
-	workers := c.site.Sample(now, policy, c.request(p), c.rounds, measuringWork)
+	workers := c.site.Sample(policy, c.request(p), c.rounds, measuringWork)
 	if len(workers) == 0 {
 		c.setUsers(now, p, nil, "no worker that could take the instance knows its place in the network")
 		return true

@@ -112,3 +112,12 @@ func BenchmarkRankClusters10000(b *testing.B) {
 		f.Rank(time.Time{}, r, uint64(i), 1)
 	}
 }
+
+func BenchmarkExplain10000(b *testing.B) {
+	s := benchSite(10_000, false)
+	r := paperRequests(true)[0]
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Explain(epoch, LDP(), r)
+	}
+}

@@ -171,21 +171,26 @@ func (s *Site) Explain(now time.Time, p Policy, r *Request) []skerry.ClassVerdic
 		skerry.ClassVerdict
 		all, sole tally // sole: misses of workers that fail nothing else
 	}
-	groups := map[string]*group{}
+	groups, byKind := map[string]*group{}, make([]*group, len(s.kinds)) // kinds that differ in taints alone share a group
+	checks := append([]Check{q.reach}, q.checks...)
+	var failing []Check
 	if q.only >= len(s.kindOf) {
 		return nil
 	}
 	s.each(q.only, func(n int) {
-		k := s.kinds[s.kindOf[n]]
-		key := k.class.Arch + "|" + strings.Join(k.class.Runtimes, ",") + "|" + strings.Join(k.class.Devices, ",") + "|" + k.area
-		g := groups[key]
+		g := byKind[s.kindOf[n]]
 		if g == nil {
-			g = &group{ClassVerdict: skerry.ClassVerdict{Class: k.class, Area: k.area}, all: tally{s: s}, sole: tally{s: s}}
-			groups[key] = g
+			k := s.kinds[s.kindOf[n]]
+			key := k.class.Arch + "|" + strings.Join(k.class.Runtimes, ",") + "|" + strings.Join(k.class.Devices, ",") + "|" + k.area
+			if g = groups[key]; g == nil {
+				g = &group{ClassVerdict: skerry.ClassVerdict{Class: k.class, Area: k.area}, all: tally{s: s}, sole: tally{s: s}}
+				groups[key] = g
+			}
+			byKind[s.kindOf[n]] = g
 		}
 		g.Workers++
-		var failing []Check
-		for _, c := range append([]Check{q.reach}, q.checks...) {
+		failing = failing[:0]
+		for _, c := range checks {
 			if fails(c, n) {
 				failing = append(failing, c)
 				g.all.add(c, n)

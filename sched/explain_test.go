@@ -118,7 +118,7 @@ func TestSample(t *testing.T) {
 	})
 	got := map[string]int{}
 	for seed := range uint64(200) {
-		list := s.Sample(epoch, LDP(), r, seed, 5)
+		list := s.Sample(LDP(), r, seed, 5)
 		if len(list) != 5 {
 			t.Fatalf("%d workers", len(list))
 		}
@@ -132,7 +132,7 @@ func TestSample(t *testing.T) {
 	if len(got) < 60 {
 		t.Errorf("only %d workers are ever asked", len(got))
 	}
-	if list := NewSite().Sample(epoch, LDP(), r, 1, 5); list != nil {
+	if list := NewSite().Sample(LDP(), r, 1, 5); list != nil {
 		t.Errorf("%v", list)
 	}
 }

@@ -200,7 +200,7 @@ func TestNonsenseIsPutUpWith(t *testing.T) {
 				t.Fatalf("%s: %v", p.Name, err)
 			}
 			s.Explain(epoch, p, r)
-			s.Sample(epoch, p, r, 1, 3)
+			s.Sample(p, r, 1, 3)
 			s.Preempt(epoch, p, r, 1, func(string) []Resident { return []Resident{{Need: res()}} })
 			for _, n := range names {
 				s.Fails(p, r, n)

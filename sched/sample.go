@@ -6,7 +6,7 @@ import (
 
 // Sample chooses a few random workers, by the seed, of those that pass a policy's rules but for the limits of users, and
 // whose place in the network is known: rnd(W) of Algorithm 2, line 11.
-func (s *Site) Sample(_ time.Time, p Policy, r *Request, seed uint64, count int) []string {
+func (s *Site) Sample(p Policy, r *Request, seed uint64, count int) []string {
 	rules := []Rule{located{}}
 	for _, rule := range p.Rules {
 		if _, users := rule.(Users); !users {
