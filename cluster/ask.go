@@ -64,6 +64,7 @@ type ask struct {
 	probes  []string              // workers that measure
 	answers []skerry.PluginAnswer // of plugins; nil until they came
 	plugins []string
+	asked   map[string]bool // candidates that the plugins were asked about
 }
 
 const (
@@ -215,7 +216,20 @@ func (c *Core) consult(now time.Time, p *placement, policy sched.Policy, plugins
 	if p.ask != nil && p.ask.answers == nil {
 		return d, true
 	}
-	d = c.site.Best(now, policy, req, c.rounds, sched.PluginCandidates)
+	round := c.rounds
+	if p.ask != nil {
+		round = p.ask.round // ties fall as they did, so that these are the candidates that plugins were asked about
+	}
+	d = c.site.Best(now, policy, req, round, sched.PluginCandidates)
+	if p.ask != nil && d.Chosen != "" {
+		// Who came in since then has not been judged. When nobody is left, they are asked about.
+		asked := p.ask.asked
+		d.Top = slices.DeleteFunc(d.Top, func(k skerry.Candidate) bool { return !asked[k.Name] })
+		if len(d.Top) == 0 {
+			p.ask, round = nil, c.rounds
+			d = c.site.Best(now, policy, req, round, sched.PluginCandidates)
+		}
+	}
 	if d.Chosen == "" {
 		p.ask = nil
 		return d, false
@@ -225,8 +239,12 @@ func (c *Core) consult(now time.Time, p *placement, policy sched.Policy, plugins
 		for _, x := range plugins {
 			names = append(names, x.Name)
 		}
-		p.ask = &ask{round: c.rounds, until: now.Add(sched.PluginDeadline), plugins: names}
-		fx.Actions = append(fx.Actions, Score{ID: p.A.ID, Round: c.rounds, Plugins: names, Query: c.pluginQuery(now, req, &d)})
+		q := c.pluginQuery(now, req, &d)
+		p.ask = &ask{round: round, until: now.Add(sched.PluginDeadline), plugins: names, asked: map[string]bool{}}
+		for _, k := range q.Candidates {
+			p.ask.asked[k.Name] = true
+		}
+		fx.Actions = append(fx.Actions, Score{ID: p.A.ID, Round: round, Plugins: names, Query: q})
 		return d, true
 	}
 	answers := p.ask.answers
@@ -274,9 +292,10 @@ func combine(d *skerry.Decision, plugins []Plugin, answers []skerry.PluginAnswer
 		d.Plugins = append(d.Plugins, a)
 		d.Policy += "+" + skerry.PluginPrefix + p.Name
 		if a.Skipped != "" {
-			why := skerry.Reason{What: "plugin", Count: 1, Text: fmt.Sprintf("plugin %s: %s", p.Name, a.Skipped)}
+			why := skerry.Reason{What: "skipped", Count: 1, Text: fmt.Sprintf("plugin %s was skipped: %s", p.Name, a.Skipped)}
 			if p.Reject {
 				d.Chosen, d.Top = "", nil
+				why.Text = fmt.Sprintf("plugin %s gave no answer: %s", p.Name, a.Skipped)
 				why.Hint = "the site refuses what this plugin does not judge; ask its operator"
 				d.Why = append(d.Why, why)
 				return
@@ -286,7 +305,7 @@ func combine(d *skerry.Decision, plugins []Plugin, answers []skerry.PluginAnswer
 		}
 		for name, text := range a.Out {
 			if out[name] == nil {
-				out[name] = &skerry.Reason{What: "plugin", Text: fmt.Sprintf("plugin %s rules it out: %s", p.Name, text)}
+				out[name] = &skerry.Reason{What: "plugin", Count: 1, Text: fmt.Sprintf("plugin %s rules it out: %s", p.Name, text)}
 			}
 		}
 		if len(a.Scores) > 0 {
@@ -325,6 +344,10 @@ func combine(d *skerry.Decision, plugins []Plugin, answers []skerry.PluginAnswer
 		return
 	}
 	for _, k := range d.Top {
+		if i := slices.IndexFunc(d.Why, func(r skerry.Reason) bool { return r.Text == k.Out.Text }); i >= 0 {
+			d.Why[i].Count++
+			continue
+		}
 		d.Why = append(d.Why, *k.Out)
 	}
 }

@@ -15,6 +15,8 @@ func inCounts(list []skerry.Reason) []skerry.Reason {
 		switch r.What {
 		case "admission", "quota", "policy", "workers", "worker":
 			// these are the site's rules, and speak of no worker but one that the service names
+		case "skipped": // what was wrong with the answer may name workers
+			c.Text, c.Hint = "a scheduling plugin of the site gave no answer", "ask the site's operator"
 		default:
 			text, hint := lacking(r.What)
 			c.Text = fmt.Sprintf("%d of the site's workers %s", r.Count, text)

@@ -99,6 +99,7 @@ func late(ctx context.Context, timeout time.Duration) error {
 type version struct {
 	name   string
 	desc   *Description
+	log    *slog.Logger
 	run    runner // nil: it does not load
 	broken string // why
 	loaded time.Time
@@ -345,7 +346,9 @@ func (v *version) ask(ctx context.Context, q *sched.PluginQuery, text []byte) (r
 	v.memory = max(v.memory, u.memory)
 	if err != nil {
 		v.failures++
-		v.health.fail(end, err.Error())
+		if v.health.fail(end, err.Error()) {
+			v.log.Warn("a plugin fails again and again, and rests", "plugin", v.name, "until", v.health.until.Format(time.TimeOnly), "failures", v.health.failures, "err", err)
+		}
 		return r, err
 	}
 	v.health.ok()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -58,6 +59,9 @@ func Check(ctx context.Context, o Options, q sched.PluginQuery) ([]Trial, error)
 	h := &Host{opt: o}
 	if h.opt.CgroupParent == "" {
 		h.opt.CgroupParent = DefaultCgroupParent
+	}
+	if h.opt.Log == nil {
+		h.opt.Log = slog.New(slog.DiscardHandler)
 	}
 	var err error
 	if h.opt.Dir, err = filepath.Abs(o.Dir); err != nil {
