@@ -78,6 +78,9 @@ func (c *Controller) checkQuota(org string, m *skerry.Application) error {
 	if o == nil {
 		return skerry.Errorf(skerry.CodeNotFound, "there is no organisation %q", org)
 	}
+	if o.Quota == (Quota{}) {
+		return nil // no bound, and no need to look at every application
+	}
 	used, asked := c.Usage(org, m.Key()), c.ask(m)
 	total := used.Need.Add(asked.Need)
 	over := func(what, limit, used, asked string) error {

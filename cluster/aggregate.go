@@ -33,13 +33,10 @@ func (c *Core) Aggregate() skerry.ClusterReport {
 		if w.Facts == nil || w.lost || k == nil || !k.Connected || w.refusing() != "" {
 			continue
 		}
-		runtimes := w.Facts.PassedRuntimes()
-		slices.Sort(runtimes)
-		devices := slices.Sorted(slices.Values(w.Facts.Devices))
-		key := w.Facts.Arch + "|" + strings.Join(runtimes, ",") + "|" + strings.Join(devices, ",")
+		key := w.classKey()
 		g := classes[key]
 		if g == nil {
-			g = &class{Class: skerry.Class{Arch: w.Facts.Arch, Runtimes: runtimes, Devices: devices}}
+			g = &class{Class: classOf(w.Facts)}
 			classes[key] = g
 		}
 		for i, v := range w.available().Vector() {
@@ -87,6 +84,22 @@ func (c *Core) Aggregate() skerry.ClusterReport {
 	r.Instances = len(c.places)
 	r.Services = c.foldQoS()
 	return r
+}
+
+// classOf gives a worker's capability class.
+func classOf(f *skerry.WorkerFacts) skerry.Class {
+	runtimes := f.PassedRuntimes()
+	slices.Sort(runtimes)
+	return skerry.Class{Arch: f.Arch, Runtimes: runtimes, Devices: slices.Sorted(slices.Values(f.Devices))}
+}
+
+// classKey names a worker's class; it is worked out once for each set of facts.
+func (w *worker) classKey() string {
+	if w.classFor != w.Facts {
+		k := classOf(w.Facts)
+		w.classFor, w.class = w.Facts, k.Arch+"|"+strings.Join(k.Runtimes, ",")+"|"+strings.Join(k.Devices, ",")
+	}
+	return w.class
 }
 
 // coarsen rounds a small class: sums up, so that nothing possible is ruled out, means down, deviation away.

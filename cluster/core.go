@@ -51,14 +51,19 @@ type Core struct {
 	waiting map[skerry.InstanceID]bool
 	// removing holds the placements whose worker has not yet said that they are gone.
 	removing map[skerry.InstanceID]bool
-	linked   map[skerry.AppKey]bool // applications whose endpoints must be worked out again
-	seq      uint64
-	rounds   uint64
-	plugins  map[string]Plugin
-	moving   map[skerry.InstanceID]bool // placements with a successor
-	watched  map[skerry.InstanceID]bool // placements whose SLA is violated
-	services map[skerry.ServiceKey]*learned
-	grew     bool // capacity may have appeared: try what waits
+	byWorker map[string]map[skerry.InstanceID]*placement
+	silent   map[string]bool                       // workers that are not connected and not yet lost
+	astray   map[skerry.InstanceID]map[string]bool // instances that workers report and that are not placed there
+	// published holds, for each application, which workers were given the endpoints of which service.
+	published map[skerry.AppKey]map[endpointsAt]bool
+	linked    map[skerry.AppKey]bool // applications whose endpoints must be worked out again
+	seq       uint64
+	rounds    uint64
+	plugins   map[string]Plugin
+	moving    map[skerry.InstanceID]bool // placements with a successor
+	watched   map[skerry.InstanceID]bool // placements whose SLA is violated
+	services  map[skerry.ServiceKey]*learned
+	grew      bool // capacity may have appeared: try what waits
 
 	reportAt  time.Time
 	reportDue bool
@@ -74,6 +79,8 @@ type worker struct {
 	reportAt time.Time
 	lost     bool
 	reserved skerry.Resources
+	class    string                                 // key of its capability class,
+	classFor *skerry.WorkerFacts                    // worked out for these facts
 	ports    map[string]int                         // taken host ports, counted
 	leaving  map[skerry.InstanceID]skerry.Resources // held by instances that were told to end
 	loads    skerry.Contention                      // of what runs there, summed
@@ -136,7 +143,8 @@ func New(opt Options) *Core {
 	return &Core{opt: opt, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
 		Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), Up: fleet.NewParent(life, opt.Sets),
 		workers: map[string]*worker{}, site: sched.NewSite(), places: map[skerry.InstanceID]*placement{}, groups: map[skerry.InstanceID]*group{},
-		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, moving: map[skerry.InstanceID]bool{}, watched: map[skerry.InstanceID]bool{}, services: map[skerry.ServiceKey]*learned{}, waiting: map[skerry.InstanceID]bool{}, removing: map[skerry.InstanceID]bool{}, linked: map[skerry.AppKey]bool{}}
+		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, moving: map[skerry.InstanceID]bool{}, watched: map[skerry.InstanceID]bool{}, services: map[skerry.ServiceKey]*learned{}, byWorker: map[string]map[skerry.InstanceID]*placement{}, silent: map[string]bool{},
+		astray: map[skerry.InstanceID]map[string]bool{}, published: map[skerry.AppKey]map[endpointsAt]bool{}, waiting: map[skerry.InstanceID]bool{}, removing: map[skerry.InstanceID]bool{}, linked: map[skerry.AppKey]bool{}}
 }
 
 // Load takes one record of the store.
@@ -185,6 +193,7 @@ func (c *Core) Start(now time.Time) skerry.Effects {
 			k.Since = now
 		}
 	}
+	c.loadPublished()
 	for _, w := range c.workers {
 		c.seeWorker(w)
 	}
@@ -221,14 +230,37 @@ func (c *Core) addPlacement(p *placement) {
 		c.byApp[p.A.Service.App] = m
 	}
 	m[p.A.ID] = p
+	c.bind(p, p.Worker)
 	if p.limited() {
 		c.limits[p.A.Service.App]++
 	}
 }
 
+// bind says which worker an instance is on; an empty name: none.
+func (c *Core) bind(p *placement, worker string) {
+	if old := c.byWorker[p.Worker]; old != nil {
+		if delete(old, p.A.ID); len(old) == 0 {
+			delete(c.byWorker, p.Worker)
+		}
+	}
+	p.Worker = worker
+	if worker == "" {
+		return
+	}
+	if c.byWorker[worker] == nil {
+		c.byWorker[worker] = map[skerry.InstanceID]*placement{}
+	}
+	c.byWorker[worker][p.A.ID] = p
+}
+
 // forget takes a placement out of the maps.
 func (c *Core) forget(p *placement) {
 	app := p.A.Service.App
+	if on := c.byWorker[p.Worker]; on != nil {
+		if delete(on, p.A.ID); len(on) == 0 {
+			delete(c.byWorker, p.Worker)
+		}
+	}
 	delete(c.places, p.A.ID)
 	delete(c.waiting, p.A.ID)
 	delete(c.removing, p.A.ID)
@@ -366,10 +398,9 @@ func (c *Core) deleteInstance(now time.Time, m apps.DeleteInstance, fx *skerry.E
 // Tick does what is due.
 func (c *Core) Tick(now time.Time) skerry.Effects {
 	var fx skerry.Effects
-	for name, w := range c.workers {
-		k := c.Kids.Get(name)
-		if !w.lost && k != nil && !k.Connected && now.Sub(k.Since) >= c.opt.LostAfter {
-			c.loseWorker(now, w, &fx)
+	for _, name := range slices.Sorted(maps.Keys(c.silent)) {
+		if now.Sub(c.Kids.Get(name).Since) >= c.opt.LostAfter {
+			c.loseWorker(now, c.workers[name], &fx)
 		}
 	}
 	c.expire(now, &fx)
@@ -389,10 +420,8 @@ func (c *Core) NextWake() time.Time {
 	consider(c.Kids.Due())
 	consider(c.Up.Due())
 	consider(c.nextExpiry())
-	for name, w := range c.workers {
-		if k := c.Kids.Get(name); !w.lost && k != nil && !k.Connected {
-			consider(k.Since.Add(c.opt.LostAfter))
-		}
+	for name := range c.silent {
+		consider(c.Kids.Get(name).Since.Add(c.opt.LostAfter))
 	}
 	if c.Up.Connected {
 		consider(c.reportAt.Add(c.opt.ReportEvery))

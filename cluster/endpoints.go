@@ -11,17 +11,13 @@ import (
 // publishEndpoints gives every worker that runs something of an application the endpoints of the services that it is
 // linked to. It stands in for the routes of the overlay.
 func (c *Core) publishEndpoints(app skerry.AppKey) {
-	type want struct {
-		worker string
-		target string
-	}
-	wanted := map[want]bool{}
+	wanted := map[endpointsAt]bool{}
 	for _, p := range c.byApp[app] {
 		if p.Worker == "" || p.Removing {
 			continue
 		}
 		for _, l := range p.A.Spec.Links {
-			wanted[want{p.Worker, l.Service}] = true
+			wanted[endpointsAt{p.Worker, l.Service}] = true
 		}
 	}
 	ids := sortedIDs(c.byApp[app])
@@ -44,12 +40,35 @@ func (c *Core) publishEndpoints(app skerry.AppKey) {
 		// Endpoints of one service are small; a set that is too large for one item keeps the old list.
 		_ = c.Kids.Put(w.worker, skerry.EndpointsKey(e.Service), c.codec.Marshal(&e))
 	}
-	prefix := "ep/" + app.String() + "/"
+	for at := range c.published[app] {
+		if !wanted[at] {
+			c.Kids.Delete(at.worker, skerry.EndpointsKey(skerry.ServiceKey{App: app, Service: at.target}))
+		}
+	}
+	if len(wanted) == 0 {
+		delete(c.published, app)
+	} else {
+		c.published[app] = wanted
+	}
+}
+
+// endpointsAt says that a worker has the endpoints of a service.
+type endpointsAt struct{ worker, target string }
+
+// loadPublished finds out what an earlier life published.
+func (c *Core) loadPublished() {
 	for _, name := range c.Kids.Names() {
 		for _, key := range c.Kids.Get(name).Desired.Keys() {
-			if target, ok := strings.CutPrefix(key, prefix); ok && !wanted[want{name, target}] {
-				c.Kids.Delete(name, key)
+			part := strings.Split(key, "/")
+			if len(part) != 4 || part[0] != "ep" {
+				continue
 			}
+			app := skerry.AppKey{Namespace: part[1], Name: part[2]}
+			if c.published[app] == nil {
+				c.published[app] = map[endpointsAt]bool{}
+			}
+			c.published[app][endpointsAt{name, part[3]}] = true
+			c.linked[app] = true
 		}
 	}
 }

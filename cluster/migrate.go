@@ -74,7 +74,8 @@ func (c *Core) takeOver(now time.Time, p *placement, why string, fx *skerry.Effe
 	c.letGo(p)
 	c.leave(p, old)
 	c.reserve(p, -1)
-	p.Next, p.Worker, p.Placed, p.A.Fence, p.Obs = nil, n.Worker, now, n.Fence, n.Obs
+	c.bind(p, n.Worker)
+	p.Next, p.Placed, p.A.Fence, p.Obs = nil, now, n.Fence, n.Obs
 	p.qos = nil
 	c.addressPorts(p)
 	c.linked[p.A.Service.App] = true

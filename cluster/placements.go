@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -122,13 +123,18 @@ func (c *Core) usedBy(org string, without skerry.InstanceID) skerry.Resources {
 // adopt takes over an instance that a worker runs already and this store has forgotten, as after a restored backup.
 func (c *Core) adopt(now time.Time, p *placement, fx *skerry.Effects) bool {
 	key := skerry.AssignmentKey(p.A.ID)
-	for _, name := range c.Kids.Names() {
+	for _, name := range slices.Sorted(maps.Keys(c.astray[p.A.ID])) {
+		if c.Kids.Get(name) == nil {
+			continue
+		}
 		value, orphaned, ok := c.Kids.Get(name).Observed.Get(key)
 		var o skerry.Observation
 		if !ok || orphaned || c.codec.Unmarshal(value, &o) != nil || o.Fence.RootEpoch != p.A.Fence.RootEpoch || o.Fence.ClusterTerm > c.opt.Term {
 			continue
 		}
-		p.Worker, p.Placed, p.A.Fence, p.Obs = name, now, o.Fence, o
+		c.bind(p, name)
+		p.Placed, p.A.Fence, p.Obs = now, o.Fence, o
+		c.found(p.A.ID, name)
 		c.seq = max(c.seq, o.Fence.Sequence)
 		c.reserve(p, 1)
 		c.send(p)
@@ -136,6 +142,15 @@ func (c *Core) adopt(now time.Time, p *placement, fx *skerry.Effects) bool {
 		return true
 	}
 	return false
+}
+
+// found says that a worker no longer has an instance astray.
+func (c *Core) found(id skerry.InstanceID, worker string) {
+	if at := c.astray[id]; at != nil {
+		if delete(at, worker); len(at) == 0 {
+			delete(c.astray, id)
+		}
+	}
 }
 
 // send puts the placement into its worker's desired set.
@@ -209,6 +224,7 @@ func (c *Core) ownerGone(now time.Time, id skerry.InstanceID, fx *skerry.Effects
 // gone handles a worker that no longer has an instance.
 func (c *Core) gone(now time.Time, worker string, id skerry.InstanceID, fx *skerry.Effects) {
 	c.left(worker, id)
+	c.found(id, worker)
 	p := c.places[id]
 	if p == nil || p.Worker != worker {
 		return
@@ -228,6 +244,12 @@ func (c *Core) gone(now time.Time, worker string, id skerry.InstanceID, fx *sker
 // observe takes what a worker reports of an instance.
 func (c *Core) observe(now time.Time, worker string, o skerry.Observation, fx *skerry.Effects) {
 	p := c.places[o.ID]
+	if p == nil || p.Worker != worker && (p.Next == nil || p.Next.Worker != worker) {
+		if c.astray[o.ID] == nil {
+			c.astray[o.ID] = map[string]bool{}
+		}
+		c.astray[o.ID][worker] = true
+	}
 	if p == nil {
 		c.stranger(now, worker, o.ID, fx)
 		return
@@ -309,7 +331,7 @@ func (c *Core) move(now time.Time, p *placement, why string, avoid bool, fx *ske
 	}
 	old := p.Obs
 	c.event(fx, now, p, skerry.EventWarning, "Moved", why)
-	p.Worker = ""
+	c.bind(p, "")
 	p.Obs = skerry.Observation{ID: p.A.ID, Gen: p.A.Gen, Fence: p.A.Fence, State: skerry.ClusterScheduled, Reason: why, Restarts: old.Restarts, Exit: old.Exit}
 	c.waiting[p.A.ID] = true
 	c.linked[p.A.Service.App] = true

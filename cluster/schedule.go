@@ -56,6 +56,11 @@ func (c *Core) seeWorker(w *worker) {
 		v.HostPorts[k] = true
 	}
 	c.site.Set(v)
+	if k != nil && !k.Connected && !w.lost {
+		c.silent[w.Name] = true
+	} else {
+		delete(c.silent, w.Name)
+	}
 }
 
 // placeWaiting looks for a worker for every instance that has none: the most important first, then those with the least
@@ -148,7 +153,8 @@ func (c *Core) give(now time.Time, p *placement, d skerry.Decision, fx *skerry.E
 	p.room = time.Time{}
 	c.seq++
 	fx.Put(keySeq, []byte(fmt.Sprint(c.seq)))
-	p.Worker, p.Placed, p.Decision, p.Refused = d.Chosen, now, &d, false
+	c.bind(p, d.Chosen)
+	p.Placed, p.Decision, p.Refused = now, &d, false
 	p.A.Fence.ClusterTerm, p.A.Fence.Sequence = c.opt.Term, c.seq
 	p.Obs.State, p.Obs.Fence, p.Obs.Reason, p.Obs.Rejected, p.Obs.Why = skerry.WorkerScheduled, p.A.Fence, "", false, nil
 	p.Obs.Unreachable = false

@@ -39,11 +39,9 @@ func (c *Core) reach(now time.Time, name string, fx *skerry.Effects) {
 
 // on lists the placements on a worker, by id.
 func (c *Core) on(name string) []*placement {
-	var out []*placement
-	for _, p := range c.places {
-		if p.Worker == name {
-			out = append(out, p)
-		}
+	out := make([]*placement, 0, len(c.byWorker[name]))
+	for _, p := range c.byWorker[name] {
+		out = append(out, p)
 	}
 	slices.SortFunc(out, func(a, b *placement) int { return strings.Compare(string(a.A.ID), string(b.A.ID)) })
 	return out
@@ -204,6 +202,10 @@ func (c *Core) removeWorker(now time.Time, name string, fx *skerry.Effects) {
 		c.drop(now, p, fx)
 	}
 	delete(c.workers, name)
+	delete(c.silent, name)
+	for id := range c.astray {
+		c.found(id, name)
+	}
 	c.site.Remove(name)
 	fx.Delete(prefixWorker + name)
 	c.Kids.Remove(name, fx)

@@ -41,14 +41,15 @@ type Children struct {
 	inc   skerry.Incarnation
 	opt   reconcile.Options
 	m     map[string]*Child
-	dirty map[string]bool
+	dirty map[string]bool // to be looked at by the next Flush
+	waits map[string]bool // connected, and something sent to them is not yet acknowledged
 	// records seen while loading, by child
 	loading map[string]map[string][]byte
 }
 
 // NewChildren makes an empty set of children under the parent's incarnation.
 func NewChildren(inc skerry.Incarnation, opt reconcile.Options) *Children {
-	return &Children{inc: inc, opt: opt, m: map[string]*Child{}, dirty: map[string]bool{}, loading: map[string]map[string][]byte{}}
+	return &Children{inc: inc, opt: opt, m: map[string]*Child{}, dirty: map[string]bool{}, waits: map[string]bool{}, loading: map[string]map[string][]byte{}}
 }
 
 const prefixChild = "child/"
@@ -137,6 +138,7 @@ func (f *Children) Down(now time.Time, name string) {
 	if c := f.m[name]; c != nil && c.Connected {
 		c.Connected, c.Synced, c.Since = false, false, now
 		c.Desired.Disconnect()
+		delete(f.waits, name)
 	}
 }
 
@@ -172,6 +174,7 @@ func (f *Children) Remove(name string, fx *skerry.Effects) {
 	fx.Writes = append(fx.Writes, c.Desired.Flush()...)
 	delete(f.m, name)
 	delete(f.dirty, name)
+	delete(f.waits, name)
 }
 
 // Delivery is what a frame from a child brought.
@@ -226,8 +229,8 @@ func send(fx *skerry.Effects, to string, list []skerry.Message) {
 
 // Flush adds what must be persisted and sent because of changes, acknowledgements and time.
 func (f *Children) Flush(now time.Time, fx *skerry.Effects) {
-	for name, c := range f.m {
-		if due := c.Desired.Due(); !due.IsZero() && !due.After(now) {
+	for name := range f.waits {
+		if due := f.m[name].Desired.Due(); !due.IsZero() && !due.After(now) {
 			f.dirty[name] = true
 		}
 	}
@@ -242,6 +245,11 @@ func (f *Children) Flush(now time.Time, fx *skerry.Effects) {
 		if c.Connected {
 			send(fx, n, c.Desired.Next(now))
 		}
+		if c.Connected && !c.Desired.Due().IsZero() {
+			f.waits[n] = true
+		} else {
+			delete(f.waits, n)
+		}
 	}
 	clear(f.dirty)
 }
@@ -249,8 +257,8 @@ func (f *Children) Flush(now time.Time, fx *skerry.Effects) {
 // Due gives the time of the next resend, or the zero time.
 func (f *Children) Due() time.Time {
 	var next time.Time
-	for _, c := range f.m {
-		if d := c.Desired.Due(); c.Connected && !d.IsZero() && (next.IsZero() || d.Before(next)) {
+	for name := range f.waits {
+		if d := f.m[name].Desired.Due(); !d.IsZero() && (next.IsZero() || d.Before(next)) {
 			next = d
 		}
 	}
