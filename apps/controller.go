@@ -58,6 +58,7 @@ type Instance struct {
 	Refusals []skerry.Reason     `json:"refusals,omitempty"` // what they said
 	Restart  uint64              `json:"restart,omitempty"`  // restart asked for
 	Failures int                 `json:"failures,omitempty"` // in a row, for the back-off
+	Misses   int                 `json:"misses,omitempty"`   // rounds in a row in which nobody had a place, for the back-off
 	RetryAt  time.Time           `json:"retryAt,omitzero"`   // not before
 	Deadline time.Time           `json:"deadline,omitzero"`  // end of the convergence time
 	Told     bool                `json:"told,omitempty"`     // the deadline's event was sent

@@ -65,7 +65,7 @@ func (c *Controller) settleReplacements(now time.Time, list []*Instance, fx *ske
 			n.Replaces, n.Shun = "", nil
 			c.saveInstance(n, fx)
 			out = append(out, n)
-		case n.Holder == "" && n.Failures > 0 || now.Sub(n.CreatedAt) > replacementTime:
+		case n.Holder == "" && n.Misses > 0 || now.Sub(n.CreatedAt) > replacementTime:
 			c.stop(now, n, "no better place was found", fx)
 		default:
 			c.wakeAt(n.Service.App, n.CreatedAt.Add(replacementTime+time.Millisecond))

@@ -20,8 +20,8 @@ func (c *Controller) Place(now time.Time, i *Instance, holder string, fence sker
 // so that the next round asks everybody again.
 func (c *Controller) NoPlace(now time.Time, i *Instance, d *skerry.Decision, fx *skerry.Effects) {
 	changed := len(i.Why) != len(d.Why) || len(i.Why) > 0 && i.Why[0].Text != d.Why[0].Text
-	i.Failures++
-	i.RetryAt = now.Add(backoff(i.Failures))
+	i.Misses++
+	i.RetryAt = now.Add(backoff(i.Misses))
 	i.Rejected, i.Refusals, i.Why, i.Decision = nil, nil, d.Why, d
 	if changed {
 		i.Reason = firstWhy(i)
@@ -75,6 +75,9 @@ func (c *Controller) Observe(now time.Time, holder string, o skerry.Observation,
 	}
 	c.violated(now, i, o.Violated, fx)
 	c.tellTransition(now, &before, i, fx)
+	if ready {
+		i.Misses = 0
+	}
 	if i.State == skerry.Failed && i.Run == "" && !i.Stopping {
 		i.Rejected, i.Refusals = nil, nil
 		c.unplace(now, i, "failed: "+orNothing(o.Reason), fx)

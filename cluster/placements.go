@@ -271,6 +271,9 @@ func (c *Core) observe(now time.Time, worker string, o skerry.Observation, fx *s
 		c.reserve(p, -1)
 		c.grew, c.reportDue = true, true
 	}
+	if o.Ready {
+		p.Avoid = nil // it found its place; what failed elsewhere is over
+	}
 	o.Violated = p.Obs.Violated // the site's own judgement
 	p.Obs = o
 	c.addressPorts(p)

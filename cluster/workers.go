@@ -180,7 +180,8 @@ func (c *Core) loseWorker(now time.Time, w *worker, fx *skerry.Effects) {
 			// ended: nothing to place anew
 		default:
 			p.Obs.Unreachable = true
-			c.move(now, p, "worker "+w.Name+" is out of touch", true, fx)
+			// Nothing new comes to a worker that is out of touch; once it is back it is as good as any.
+			c.move(now, p, "worker "+w.Name+" is out of touch", false, fx)
 		}
 	}
 }

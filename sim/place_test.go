@@ -241,3 +241,30 @@ func TestSplitOnlyWhereNoSiteHoldsAll(t *testing.T) {
 	}
 	w.check(t, "split", 11, 11)
 }
+
+// Two workers die in turn, again and again: each time the other takes over as soon as the loss is noticed, however often
+// that was before.
+func TestWorkersDieInTurn(t *testing.T) {
+	w := New(31)
+	site := w.AddCluster("a")
+	f := facts(2000)
+	for _, name := range []string{"w1", "w2"} {
+		w.AddWorker("a", name, f)
+	}
+	w.Run(time.Second)
+	w.must(t, w.Root, app("shop", 1))
+	w.Run(5 * time.Second)
+	f.Runtimes, f.Arch, f.Address = []skerry.RuntimeReport{{Name: "oci", Passed: true}}, "amd64", "x.test"
+	for round := range 20 {
+		at := w.where(site, "shop")
+		n := w.Workers["a/"+at[0]]
+		w.PowerOff(n)
+		w.Run(5 * time.Second)
+		if now := w.where(site, "shop"); len(now) != 1 || now[0] == at[0] || now[0] == "" || w.ready("shop") != 1 {
+			t.Fatalf("round %d: from %v to %v, %d ready", round, at, now, w.ready("shop"))
+		}
+		w.Restart(n, &f)
+		w.Run(5 * time.Second)
+	}
+	w.check(t, "shop", 1, 1)
+}
