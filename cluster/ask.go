@@ -144,7 +144,7 @@ func (c *Core) usersKnown(now time.Time, p *placement, policy sched.Policy, fx *
 
 // refreshUsers has the places of the users of an instance that runs measured again from time to time: users move.
 func (c *Core) refreshUsers(now time.Time, p *placement, fx *skerry.Effects) {
-	if p.ask != nil && now.After(p.ask.until) {
+	if p.ask != nil && len(p.ask.plugins) == 0 && now.After(p.ask.until) {
 		p.ask = nil
 	}
 	if p.Worker == "" || p.ask != nil || len(p.Users) == 0 || now.Sub(p.UsersAt) < usersGoodFor {

@@ -79,13 +79,20 @@ func (c *Core) judge(now time.Time, p *placement, fx *skerry.Effects) {
 	}
 	c.refreshUsers(now, p, fx)
 	if violated == "" || !s.exceeds(p.A.Spec.Placement.Rigidness) || now.Before(s.calm) || p.Next != nil || p.Pinned != "" || p.A.Spec.Mode != skerry.ModeService {
+		if p.ask != nil && len(p.ask.plugins) > 0 {
+			p.ask = nil // what plugins say of a move that is not wanted any more
+		}
 		return
+	}
+	d, wait := c.better(now, p, fx)
+	if wait {
+		return // it is watched, and judged again when the plugins have answered
 	}
 	if now.Sub(s.moved) > 2*longestCalm {
 		s.moves = 0
 	}
 	s.calm = now.Add(min(longestCalm, firstCalm<<min(s.moves, 20)))
-	if d, ok := c.better(now, p); ok {
+	if d.Chosen != "" {
 		s.moves++
 		s.moved, s.share, s.alarm = now, 0, false
 		c.migrate(now, p, d, violated, fx)
@@ -165,11 +172,12 @@ func (c *Core) violation(p *placement) string {
 	return ""
 }
 
-// better looks for a worker that would keep the SLA. Workers under pressure are no improvement.
-func (c *Core) better(now time.Time, p *placement) (skerry.Decision, bool) {
-	policy, _, why := c.policy(&p.A.Spec)
+// better looks for a worker that would keep the SLA. Workers under pressure are no improvement. wait is true while plugins
+// think: a rule that they stand for also holds for where an instance moves to.
+func (c *Core) better(now time.Time, p *placement, fx *skerry.Effects) (d skerry.Decision, wait bool) {
+	policy, plugins, why := c.policy(&p.A.Spec)
 	if why != nil {
-		return skerry.Decision{}, false
+		return d, false
 	}
 	req := c.request(p)
 	req.Avoid = append(slices.Clone(req.Avoid), p.Worker)
@@ -179,6 +187,11 @@ func (c *Core) better(now time.Time, p *placement) (skerry.Decision, bool) {
 		}
 	}
 	c.rounds++
-	d := c.site.Place(now, policy, req, c.rounds)
-	return d, d.Chosen != ""
+	if len(plugins) == 0 {
+		return c.site.Place(now, policy, req, c.rounds), false
+	}
+	if p.ask != nil && p.ask.answers == nil && !now.Before(p.ask.until) {
+		p.ask.answers = []skerry.PluginAnswer{}
+	}
+	return c.consult(now, p, policy, plugins, req, fx)
 }

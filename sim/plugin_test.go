@@ -215,3 +215,36 @@ func TestPluginDecisionReplays(t *testing.T) {
 		t.Errorf("%+v\n%+v", first, again)
 	}
 }
+
+// A plugin has its say where an instance moves to because its SLA is violated, too, and it stays where no place is allowed.
+func TestPluginJudgesMoves(t *testing.T) {
+	for _, allowed := range []bool{true, false} {
+		w, site, id, at := lone(t, rigid(0.5))
+		w.AddWorker("a", "w3", facts(2000))
+		w.Do(site, cluster.SetPlugins{List: []cluster.Plugin{{Name: "greenest", All: true, Reject: true}}})
+		asked := 0
+		w.Machine.Plugins = func(q cluster.Score) []skerry.PluginAnswer {
+			asked++
+			out := map[string]string{}
+			for _, k := range q.Query.Candidates {
+				if k.Name == short(at) {
+					t.Errorf("asked about %s, where it suffers", k.Name)
+				}
+				if k.Name != "w3" || !allowed {
+					out[k.Name] = "no"
+				}
+			}
+			return answers(skerry.PluginAnswer{Out: out})(q)
+		}
+		w.starve(at, id, 0.9)
+		w.Run(time.Minute)
+		want := "w3"
+		if !allowed {
+			want = short(at)
+		}
+		if now := on(site, id); now != want || asked == 0 {
+			t.Errorf("allowed %v: on %s, want %s; asked %d times", allowed, now, want, asked)
+		}
+		w.check(t, "shop", 1, 1)
+	}
+}
