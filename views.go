@@ -96,9 +96,11 @@ type WorkerView struct {
 	Available Resources    `json:"available"`
 	Used      Resources    `json:"used"`
 	ReportAt  time.Time    `json:"reportAt,omitzero"`
-	Instances int          `json:"instances"`
-	Version   string       `json:"version,omitempty"`
-	Machine   string       `json:"machine,omitempty"`
+	// Coordinate is where the worker is in the network; nil while it is not known.
+	Coordinate *Coordinate `json:"coordinate,omitempty" doc:"Place in the network, in milliseconds; error is relative, 1 knows nothing."`
+	Instances  int         `json:"instances"`
+	Version    string      `json:"version,omitempty"`
+	Machine    string      `json:"machine,omitempty"`
 }
 
 // Explanation tells how an instance came to where it is, or why it is nowhere.

@@ -26,6 +26,9 @@ type Admission struct {
 	MaxPriority int `json:"maxPriority,omitempty"`
 	// Registries, if not empty, lists the registries that images of foreign organisations may come from.
 	Registries []string `json:"registries,omitempty"`
+	// NoMeasuring keeps the site's workers from measuring round trips to addresses of users that a service names, whoever
+	// asks: a worker then sends nothing to addresses that a manifest chose. Round trips among workers are not meant.
+	NoMeasuring bool `json:"noMeasuring,omitempty"`
 	// MaxPerInstance bounds what one instance of a foreign organisation may ask for; zero entries do not.
 	MaxPerInstance skerry.Resources `json:"maxPerInstance,omitempty"`
 	// Quotas bound what the instances of an organisation may ask for together at this site, trusted or not.

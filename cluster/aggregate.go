@@ -27,6 +27,7 @@ func (c *Core) Aggregate() skerry.ClusterReport {
 	classes := map[string]*class{}
 	areas := map[string]bool{}
 	var points []skerry.Location
+	var network []skerry.Coordinate
 	var r skerry.ClusterReport
 	for name, w := range c.workers {
 		k := c.Kids.Get(name)
@@ -47,6 +48,9 @@ func (c *Core) Aggregate() skerry.ClusterReport {
 		}
 		if w.Facts.Location != nil {
 			points = append(points, *w.Facts.Location)
+		}
+		if w.report.Coordinate != nil {
+			network = append(network, *w.report.Coordinate)
 		}
 	}
 	keys := make([]string, 0, len(classes))
@@ -75,6 +79,18 @@ func (c *Core) Aggregate() skerry.ClusterReport {
 			centre.Lat, centre.Lon, radius = math.Round(centre.Lat*10)/10, math.Round(centre.Lon*10)/10, radius+10
 		}
 		r.Centroid, r.RadiusKm = &centre, radius
+	}
+	if middle, ms, ok := coord.Middle(network); ok {
+		// Of a few workers the place is told to ten milliseconds; the round trip is longer by what that may hide.
+		if len(network) < fewest {
+			const grain = 10
+			for i := range middle.Vec {
+				middle.Vec[i] = math.Round(middle.Vec[i]/grain) * grain
+			}
+			middle.Error = math.Ceil(middle.Error*10) / 10
+			ms = math.Ceil((ms+grain*math.Sqrt(skerry.CoordinateDims)/2)/grain) * grain
+		}
+		r.Network, r.NetworkMs = &middle, ms
 	}
 	for _, p := range c.places {
 		if n := p.A.Spec.Placement.Priority; p.Worker != "" && p.Pinned == "" && !p.Removing && !p.ended() && (r.Lowest == nil || n < *r.Lowest) {

@@ -131,6 +131,10 @@ func (c *Core) usersKnown(now time.Time, p *placement, policy sched.Policy, fx *
 	if len(targets) == 0 || p.Users != nil && now.Sub(p.UsersAt) < fresh {
 		return true
 	}
+	if c.opt.Admission.NoMeasuring {
+		c.setUsers(now, p, nil, "the site's operator lets no worker measure round trips to users")
+		return true
+	}
 	c.rounds++
 	workers := c.site.Sample(policy, c.request(p), c.rounds, measuringWork)
 	if len(workers) == 0 {

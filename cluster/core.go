@@ -32,7 +32,9 @@ type Options struct {
 	ReportEvery time.Duration // at least this often the root gets an aggregate; default 10 s
 	Admission   Admission
 	Policies    map[string]sched.Policy // by name; nil: the built-in ones
-	Sets        reconcile.Options
+	// Secret is random, from this start of a process; keys are made of it.
+	Secret [32]byte
+	Sets   reconcile.Options
 }
 
 // Core is a cluster orchestrator as a state machine.
@@ -60,6 +62,7 @@ type Core struct {
 	seq       uint64
 	rounds    uint64
 	plugins   map[string]Plugin
+	peers     peering
 	moving    map[skerry.InstanceID]bool // placements with a successor
 	watched   map[skerry.InstanceID]bool // placements whose SLA is violated
 	services  map[skerry.ServiceKey]*learned
@@ -143,7 +146,7 @@ func New(opt Options) *Core {
 	return &Core{opt: opt, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
 		Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), Up: fleet.NewParent(life, opt.Sets),
 		workers: map[string]*worker{}, site: sched.NewSite(), places: map[skerry.InstanceID]*placement{}, groups: map[skerry.InstanceID]*group{},
-		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, moving: map[skerry.InstanceID]bool{}, watched: map[skerry.InstanceID]bool{}, services: map[skerry.ServiceKey]*learned{}, byWorker: map[string]map[skerry.InstanceID]*placement{}, silent: map[string]bool{},
+		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, peers: peering{given: map[string]uint64{}, secret: opt.Secret[:]}, moving: map[skerry.InstanceID]bool{}, watched: map[skerry.InstanceID]bool{}, services: map[skerry.ServiceKey]*learned{}, byWorker: map[string]map[skerry.InstanceID]*placement{}, silent: map[string]bool{},
 		astray: map[skerry.InstanceID]map[string]bool{}, published: map[skerry.AppKey]map[endpointsAt]bool{}, waiting: map[skerry.InstanceID]bool{}, removing: map[skerry.InstanceID]bool{}, linked: map[skerry.AppKey]bool{}}
 }
 
@@ -169,6 +172,8 @@ func (c *Core) Load(key string, value []byte) error {
 			w.ports = map[string]int{}
 			c.workers[w.Name] = w
 		}
+	case key == keyPeers:
+		err = json.Unmarshal(value, &c.peers)
 	case c.Kids.Load(key, value), c.Up.Load(key, value):
 	default:
 		_, err = c.Apps.Load(key, value)
@@ -214,6 +219,7 @@ func (c *Core) Start(now time.Time) skerry.Effects {
 	}
 	c.Apps.SetTargets([]string{Self})
 	c.reviewDesired(now, &fx)
+	c.peersChanged(now)
 	c.grew = true
 	c.settle(now, &fx, nil)
 	return fx
@@ -405,6 +411,7 @@ func (c *Core) Tick(now time.Time) skerry.Effects {
 	}
 	c.expire(now, &fx)
 	c.judgeWatched(now, &fx)
+	c.reviewPeers(now, &fx)
 	c.settle(now, &fx, nil)
 	return fx
 }
@@ -420,6 +427,7 @@ func (c *Core) NextWake() time.Time {
 	consider(c.Kids.Due())
 	consider(c.Up.Due())
 	consider(c.nextExpiry())
+	consider(c.peers.due)
 	for name := range c.silent {
 		consider(c.Kids.Get(name).Since.Add(c.opt.LostAfter))
 	}

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -72,7 +73,9 @@ func NewServer(ctx context.Context, opt ServerOptions) (*Server, error) {
 }
 
 func (s *Server) load(ctx context.Context) (loop.Core, skerry.Effects, error) {
-	c := New(Options{Name: s.opt.Name, Incarnation: s.Life().Incarnation, Term: s.Life().Epoch, Seed: tier.Seed(), LostAfter: s.opt.LostAfter,
+	var secret [32]byte
+	rand.Read(secret[:])
+	c := New(Options{Secret: secret, Name: s.opt.Name, Incarnation: s.Life().Incarnation, Term: s.Life().Epoch, Seed: tier.Seed(), LostAfter: s.opt.LostAfter,
 		Admission: s.opt.Admission, Policies: s.opt.Policies})
 	if err := s.LoadCore(ctx, c.Load); err != nil {
 		return nil, skerry.Effects{}, err

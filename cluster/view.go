@@ -16,7 +16,7 @@ func (c *Core) Workers() []skerry.WorkerView {
 	out := make([]skerry.WorkerView, 0, len(c.workers))
 	for name, w := range c.workers {
 		v := skerry.WorkerView{Name: skerry.WorkerName(name), Lost: w.lost, Hold: w.Hold, Refusing: w.refusing(), Facts: w.Facts, Reserved: w.reserved,
-			Available: w.available(), Used: w.report.Used, ReportAt: w.reportAt, Instances: count[name]}
+			Available: w.available(), Used: w.report.Used, Coordinate: w.report.Coordinate, ReportAt: w.reportAt, Instances: count[name]}
 		if k := c.Kids.Get(name); k != nil {
 			v.Connected, v.Since, v.Version, v.Machine = k.Connected, k.Since, k.Version, k.Machine
 		}

@@ -18,6 +18,9 @@ func (c *Core) childUp(now time.Time, hello *skerry.Hello, fx *skerry.Effects) {
 		c.workers[hello.Name] = w
 		c.saveWorker(w, fx)
 	}
+	if w.lost {
+		c.peersChanged(now)
+	}
 	w.lost = false
 	c.seeWorker(w)
 	c.grew, c.reportDue = true, true
@@ -129,6 +132,9 @@ func (c *Core) workerReport(now time.Time, name string, payload []byte, fx *sker
 	if facts.Location != nil && !facts.Location.Valid() {
 		facts.Location = nil
 	}
+	if w.Facts == nil || w.Facts.Probe != facts.Probe {
+		c.peersChanged(now)
+	}
 	w.Facts = facts
 	c.saveWorker(w, fx)
 	c.seeWorker(w)
@@ -156,6 +162,7 @@ func (c *Core) workerEvent(now time.Time, name string, data []byte, fx *skerry.E
 // ended when it comes back, because their tombstones wait for it.
 func (c *Core) loseWorker(now time.Time, w *worker, fx *skerry.Effects) {
 	w.lost = true
+	c.peersChanged(now)
 	c.seeWorker(w)
 	c.reportDue = true
 	c.siteEvent(fx, now, skerry.EventWarning, "WorkerLost", "worker "+w.Name+" has been out of touch for "+c.opt.LostAfter.String()+"; its instances get a new place", w.Name)
@@ -207,6 +214,10 @@ func (c *Core) removeWorker(now time.Time, name string, fx *skerry.Effects) {
 	for id := range c.astray {
 		c.found(id, name)
 	}
+	// It knew the key of the others.
+	c.peers.renew = true
+	delete(c.peers.given, name)
+	c.peersChanged(now)
 	c.site.Remove(name)
 	fx.Delete(prefixWorker + name)
 	c.Kids.Remove(name, fx)

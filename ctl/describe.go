@@ -329,6 +329,14 @@ func describeCluster(out io.Writer, v *skerry.ClusterView, now time.Time) {
 	t.print(out, false, true)
 }
 
+// coordinateText shows a place in the network: vector and height in milliseconds, and how far it may be off.
+func coordinateText(c *skerry.Coordinate) string {
+	if c == nil {
+		return ""
+	}
+	return fmt.Sprintf("(%.1f %.1f %.1f) + %.1f ms, ±%.0f%%", c.Vec[0], c.Vec[1], c.Vec[2], c.Height, 100*c.Error)
+}
+
 func describeWorker(ctx context.Context, c *api.Client, out io.Writer, v *skerry.WorkerView, now time.Time) error {
 	p := newPairs(out)
 	p.add("Worker", string(v.Name))
@@ -357,6 +365,7 @@ func describeWorker(ctx context.Context, c *api.Client, out io.Writer, v *skerry
 	p.add("Reserved", resourcesText(v.Reserved))
 	p.add("Available", resourcesText(v.Available))
 	p.add("Used", resourcesText(v.Used))
+	p.add("Coordinate", coordinateText(v.Coordinate))
 	p.add("Last report", when(now, v.ReportAt))
 	p.flush()
 	if v.Facts != nil && len(v.Facts.Runtimes) > 0 {

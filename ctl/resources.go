@@ -57,7 +57,7 @@ func resources() []*resource {
 			wide: []string{"WORKER", "ADDRESS", "PORTS", "RUNTIME", "CPU", "MEMORY", "REASON"}, list: listInstances},
 		{names: []string{"cluster", "clusters", "cl"}, head: []string{"NAME", "CONNECTED", "WORKERS", "INSTANCES", "CPU-FREE", "MEMORY-FREE", "SINCE"}, wide: []string{"AREAS", "VERSION"}, list: listClusters},
 		{names: []string{"worker", "workers", "w"}, head: []string{"NAME", "STATUS", "INSTANCES", "CPU-FREE", "MEMORY-FREE", "RUNTIMES", "SINCE"},
-			wide: []string{"ADDRESS", "ARCH", "AREA", "KERNEL", "VERSION", "MACHINE"}, list: listWorkers},
+			wide: []string{"ADDRESS", "ARCH", "AREA", "KERNEL", "VERSION", "MACHINE", "COORDINATE"}, list: listWorkers},
 		{names: []string{"event", "events", "ev"}, namespaced: true, watch: true, head: []string{"AGE", "TYPE", "REASON", "OBJECT", "TEXT"}, wide: []string{"CLUSTER", "WORKER"}, list: listEvents},
 		{names: []string{"image", "images", "img"}, head: []string{"NAME", "SIZE", "PLATFORMS", "AGE"}, wide: []string{"DIGEST"}, list: listImages},
 		{names: []string{"namespace", "namespaces", "ns"}, head: []string{"NAME", "ORG"}, list: listNamespaces},
@@ -276,7 +276,7 @@ func listWorkers(ctx context.Context, c *api.Client, q listQuery) ([]item, error
 		}
 		out = append(out, item{name: string(v.Name), value: v, labels: f.Labels, cells: []string{string(v.Name), workerStatusText(&v), strconv.Itoa(v.Instances),
 			cores(v.Available.CPU), size(v.Available.Memory), strings.Join(f.PassedRuntimes(), ","), age(q.now, v.Since)},
-			wide: []string{f.Address, f.Arch, f.Area, f.Kernel, v.Version, v.Machine}})
+			wide: []string{f.Address, f.Arch, f.Area, f.Kernel, v.Version, v.Machine, coordinateText(v.Coordinate)}})
 	}
 	return out, err
 }

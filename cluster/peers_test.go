@@ -1,0 +1,232 @@
+package cluster
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/wire"
+)
+
+// peersSite is a core with workers that measure round trips.
+type peersSite struct {
+	t   *testing.T
+	c   *Core
+	now time.Time
+	kv  map[string][]byte
+}
+
+func newPeersSite(t *testing.T) *peersSite {
+	s := &peersSite{t: t, now: time.Unix(1e9, 0), kv: map[string][]byte{}}
+	s.start()
+	return s
+}
+
+func (s *peersSite) start() {
+	s.c = New(Options{Name: "harbour", Incarnation: "a", Secret: [32]byte{1}})
+	for k, v := range s.kv {
+		if err := s.c.Load(k, v); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	s.keep(s.c.Start(s.now))
+}
+
+func (s *peersSite) keep(fx skerry.Effects) {
+	for _, w := range fx.Writes {
+		if w.Value == nil {
+			delete(s.kv, w.Key)
+		} else {
+			s.kv[w.Key] = w.Value
+		}
+	}
+}
+
+func (s *peersSite) wait(d time.Duration) {
+	s.now = s.now.Add(d)
+	s.keep(s.c.Tick(s.now))
+}
+
+// join connects a worker that can be reached at an address, or not.
+func (s *peersSite) join(name, probe string) {
+	s.keep(s.c.Step(s.now, ChildUp{Hello: &skerry.Hello{Name: name}}))
+	s.report(name, skerry.WorkerReport{Facts: &skerry.WorkerFacts{Arch: "amd64", Probe: probe}})
+}
+
+func (s *peersSite) report(name string, r skerry.WorkerReport) {
+	s.keep(s.c.Step(s.now, ChildFrame{Name: name, Msg: &skerry.Report{Kind: skerry.ReportWorker, Payload: wire.New().Marshal(&r)}}))
+}
+
+// told gives what a worker is to measure to.
+func (s *peersSite) told(name string) *skerry.Peers {
+	v, ok := s.c.Kids.Get(name).Desired.Get(skerry.PeersKey)
+	if !ok {
+		return nil
+	}
+	p := new(skerry.Peers)
+	if err := wire.New().Unmarshal(v, p); err != nil {
+		s.t.Fatal(err)
+	}
+	return p
+}
+
+func TestPeersAreGivenToThoseWhoMeasure(t *testing.T) {
+	s := newPeersSite(t)
+	s.join("old", "")
+	s.wait(reviewLater)
+	if s.told("old") != nil {
+		t.Error("a site in which nobody measures has peers")
+	}
+	s.join("a", "192.0.2.1:7001")
+	s.wait(reviewLater)
+	if p := s.told("a"); p == nil || len(p.List) != 0 || len(p.Key) != 32 {
+		t.Errorf("a worker alone: %+v", p)
+	}
+	s.join("b", "192.0.2.2:7002")
+	s.join("behind-nat", "")
+	s.join("liar", "0.0.0.0:1")
+	s.join("nonsense", "somewhere")
+	s.wait(reviewLater)
+	for name, want := range map[string][]string{"a": {"192.0.2.2:7002"}, "b": {"192.0.2.1:7001"}, "behind-nat": {"192.0.2.1:7001", "192.0.2.2:7002"}} {
+		if p := s.told(name); p == nil || !slices.Equal(p.List, want) || !bytes.Equal(p.Key, s.told("a").Key) {
+			t.Errorf("%s: %+v, want %v", name, p, want)
+		}
+	}
+}
+
+func TestKeyChangesWhenAWorkerIsRemoved(t *testing.T) {
+	s := newPeersSite(t)
+	for i := range 3 {
+		s.join(fmt.Sprint("w", i), fmt.Sprintf("192.0.2.%d:7000", i+1))
+	}
+	s.wait(reviewLater)
+	before := s.told("w0")
+	s.start() // another life keeps the key, and what workers were told
+	for i := range 3 {
+		s.join(fmt.Sprint("w", i), fmt.Sprintf("192.0.2.%d:7000", i+1))
+	}
+	s.wait(reviewLater)
+	if p := s.told("w0"); p == nil || p.KeyID != before.KeyID || !bytes.Equal(p.Key, before.Key) {
+		t.Errorf("after a restart: %+v, before %+v", p, before)
+	}
+	s.keep(s.c.Step(s.now, ChildDown{Name: "w2"}))
+	s.wait(10 * time.Second)
+	s.wait(reviewLater)
+	if p := s.told("w0"); p.KeyID != before.KeyID || len(p.List) != 1 {
+		t.Errorf("after a worker was lost: %+v", p)
+	}
+	fx := s.c.Step(s.now, RemoveWorker{Name: "w2"})
+	if s.keep(fx); fx.Err != nil {
+		t.Fatal(fx.Err)
+	}
+	s.wait(reviewLater)
+	if p := s.told("w0"); p.KeyID == before.KeyID || bytes.Equal(p.Key, before.Key) || !bytes.Equal(p.Key, s.told("w1").Key) {
+		t.Errorf("the key that the removed worker knows is still used: %+v", p)
+	}
+}
+
+func TestPeersOfMany(t *testing.T) {
+	ring := func(n int) *peering {
+		p := &peering{}
+		for i := range n {
+			name := fmt.Sprint("worker-", i)
+			p.ring = append(p.ring, spot{hashOf(name), name, fmt.Sprintf("10.0.%d.%d:7000", i/250, i%250+1)})
+		}
+		slices.SortFunc(p.ring, func(a, b spot) int {
+			if a.hash < b.hash {
+				return -1
+			}
+			return 1
+		})
+		return p
+	}
+	const n = 1000
+	now := time.Unix(1e9, 0)
+	many := ring(n)
+	asked := map[string]int{}
+	for i := range n {
+		list := many.of(fmt.Sprint("worker-", i), now)
+		if len(slices.Compact(slices.Clone(list))) != peersEach || slices.Contains(list, fmt.Sprintf("10.0.%d.%d:7000", i/250, i%250+1)) {
+			t.Fatalf("worker %d: %v", i, list)
+		}
+		for _, a := range list {
+			asked[a]++
+		}
+	}
+	most := 0
+	for _, k := range asked {
+		most = max(most, k)
+	}
+	if most > 12*peersEach {
+		t.Errorf("one worker is asked by %d", most)
+	}
+	// One more changes the peers of few.
+	more, changed := ring(n+1), 0
+	for i := range n {
+		if name := fmt.Sprint("worker-", i); !slices.Equal(many.of(name, now), more.of(name, now)) {
+			changed++
+		}
+	}
+	if changed > n/10 {
+		t.Errorf("one more worker changes the peers of %d of %d", changed, n)
+	}
+	// Peers turn over slowly, and half of them not at all.
+	differ := func(a, b []string) (k int) {
+		for _, x := range a {
+			if !slices.Contains(b, x) {
+				k++
+			}
+		}
+		return k
+	}
+	first := many.of("worker-7", now)
+	for m := range 12 {
+		a, b := many.of("worker-7", now.Add(time.Duration(m)*rotateEvery)), many.of("worker-7", now.Add(time.Duration(m+1)*rotateEvery))
+		if k := differ(a, b); k > 2 {
+			t.Errorf("%d peers are replaced at once", k)
+		}
+		if k := differ(first, b); k > peersEach-peersStable {
+			t.Errorf("%d peers are replaced after %d turns", k, m+1)
+		}
+	}
+	if k := differ(first, many.of("worker-7", now.Add(12*rotateEvery))); k < 3 {
+		t.Errorf("only %d peers were replaced in two hours", k)
+	}
+}
+
+func TestNetworkOfASite(t *testing.T) {
+	s := newPeersSite(t)
+	at := func(x float64) skerry.WorkerReport {
+		return skerry.WorkerReport{Coordinate: &skerry.Coordinate{Vec: [3]float64{x, 3, 0}, Height: 1, Error: 0.12}}
+	}
+	if r := s.c.Aggregate(); r.Network != nil {
+		t.Errorf("%+v", r.Network)
+	}
+	for i, x := range []float64{10, 32, 60} {
+		name := fmt.Sprint("w", i)
+		s.join(name, "")
+		s.report(name, at(x))
+		r := s.c.Aggregate()
+		if r.Network == nil {
+			t.Fatal("no place in the network")
+		}
+		exact := i == 2
+		if got := r.Network.Vec[1] == 3; got != exact {
+			t.Errorf("%d workers: %+v", i+1, r.Network)
+		}
+		for j := range i + 1 {
+			if w := s.c.workers[fmt.Sprint("w", j)].report.Coordinate; r.Network.RTT(*w) > r.NetworkMs {
+				t.Errorf("%d workers: one is %v ms away, told are %v", i+1, r.Network.RTT(*w), r.NetworkMs)
+			}
+		}
+	}
+	bad := at(0)
+	bad.Coordinate.Vec[0] = 1e300
+	s.report("w0", bad)
+	if r := s.c.Aggregate(); !r.Network.Valid() || r.NetworkMs > 100 {
+		t.Errorf("%+v %v", r.Network, r.NetworkMs)
+	}
+}
