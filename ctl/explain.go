@@ -92,6 +92,22 @@ func printExplanation(w io.Writer, e *skerry.Explanation, now time.Time) {
 		fmt.Fprintf(w, "  none of %d considered\n", d.Considered)
 	}
 	printReasons(w, "", d.Why)
+	for n, u := range d.Users {
+		switch {
+		case u.Unknown != "":
+			fmt.Fprintf(w, "  user %d: %s\n", n, clean(u.Unknown))
+		case u.Probes > 0:
+			fmt.Fprintf(w, "  user %d: found by round trips from %d workers, which disagree by %.1f ms\n", n, u.Probes, u.Residual)
+		}
+	}
+	for _, p := range d.Plugins {
+		switch {
+		case p.Skipped != "":
+			fmt.Fprintf(w, "  plugin %s: skipped: %s\n", clean(p.Plugin), clean(p.Skipped))
+		default:
+			fmt.Fprintf(w, "  plugin %s: scored %d candidates and ruled %d out\n", clean(p.Plugin), len(p.Scores), len(p.Out))
+		}
+	}
 	if len(d.Top) == 0 {
 		return
 	}

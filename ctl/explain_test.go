@@ -1,0 +1,39 @@
+package ctl
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+func TestExplanationTellsWhatWasAsked(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	e := skerry.Explanation{Instance: skerry.Instance{ID: "web-1"},
+		Classes: []skerry.ClassVerdict{
+			{Class: skerry.Class{Arch: "arm64", Runtimes: []string{"native", "oci"}}, Area: "roof", Workers: 3, Fits: 2, Best: 0.5, Least: 0.25,
+				Out: []skerry.Reason{{What: "memory", Count: 1, Sole: 1, Text: "needs 64Mi of memory, 32Mi is free", Hint: "ask for at most 32Mi of memory"}}},
+			{Class: skerry.Class{Arch: "amd64"}, Workers: 1, Out: []skerry.Reason{{What: "runtime", Count: 1, Text: "it offers no working runtime oci", Hint: "look"}, {What: "area", Count: 1, Text: "elsewhere"}}}},
+		Decision: &skerry.Decision{At: now, Tier: "cluster", Policy: "ldp+plugin/greenest", Considered: 4, Chosen: "w1",
+			Users:   []skerry.UserPosition{{}, {Probes: 5, Residual: 0.42}, {Unknown: "nobody measured it in time"}},
+			Plugins: []skerry.PluginAnswer{{Plugin: "greenest", Scores: map[string]float64{"w1": 1, "w2": 0}, Out: map[string]string{"w3": "hot"}}, {Plugin: "slow", Skipped: "it took longer than 200ms"}},
+			Top:     []skerry.Candidate{{Name: "w1", Score: 1, Chosen: true}}}}
+	var out bytes.Buffer
+	printExplanation(&out, &e, now.Add(time.Minute))
+	for _, want := range []string{
+		"arm64 native+oci, area roof: 2 of 3 fit, scores 0.25 to 0.5\n",
+		"would let in one more: ask for at most 32Mi of memory\n",
+		"  amd64: none of 1 fits\n    runtime: it offers no working runtime oci\n      hint: look\n    area: elsewhere\n",
+		"  user 1: found by round trips from 5 workers, which disagree by 0.4 ms\n  user 2: nobody measured it in time\n",
+		"  plugin greenest: scored 2 candidates and ruled 1 out\n  plugin slow: skipped: it took longer than 200ms\n",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is not in\n%s", want, out.String())
+		}
+	}
+	if strings.Contains(out.String(), "user 0") {
+		t.Error("a user that was not asked about is told of")
+	}
+}
