@@ -27,8 +27,8 @@ type UpConfig struct {
 	Down  func()
 	// HTTP serves what the parent asks over streams.
 	HTTP http.Handler
-	Site    *auth.Authority // a cluster's own, whose CA the root certifies
-	Log     *slog.Logger
+	Site *auth.Authority // a cluster's own, whose CA the root certifies
+	Log  *slog.Logger
 }
 
 // Up is the child's side of its link.
