@@ -23,7 +23,7 @@ func plots(s *Schedule) map[string]string {
 		c.series = []series{root, cluster, both}
 		out[fmt.Sprintf("schedule-split-%d", total)] = c.svg()
 	}
-	c := chart{title: "One decision in one cluster", note: note, xLabel: "workers", yLabel: "microseconds", logX: true, logY: true, goal: 1000, goalText: "goal for LDP at 10,000: 1 ms"}
+	c := chart{title: "One decision in one cluster", note: note, xLabel: "workers", yLabel: "microseconds", logX: true, logY: true, goal: 1000, goalText: "goal at 10,000: 1 ms"}
 	lines := []series{{name: "ROM, median"}, {name: "ROM, p99"}, {name: "LDP, median"}, {name: "LDP, p99"}}
 	for _, x := range s.Sizes {
 		for i, v := range []float64{x.ROM.Median, x.ROM.P99, x.LDP.Median, x.LDP.P99} {

@@ -175,13 +175,16 @@ func (c *chart) svg() string {
 				fmt.Fprintf(&b, `<circle cx="%.1f" cy="%.1f" r="%g" fill="%s"><title>%s: %s</title></circle>`+"\n", x.at(p[0]), y.at(p[1]), map[bool]float64{true: 5, false: 3}[s.dots], colour, html.EscapeString(s.name), number(p[1]))
 			}
 		}
+		if len(c.series) == 1 {
+			break // the axis says what it is
+		}
 		at := topMargin + 10 + 20*float64(i)
 		fmt.Fprintf(&b, `<rect x="%.1f" y="%.1f" width="12" height="12" fill="%s"/>`+"\n", leftMargin+plotWidth+14, at-10, colour)
 		text(leftMargin+plotWidth+32, at, "start", "", s.name)
 	}
 	if c.goal > 0 {
 		line(leftMargin, y.at(c.goal), leftMargin+plotWidth, y.at(c.goal), colourAxis, ` stroke-dasharray="6 4"`)
-		text(leftMargin+6, y.at(c.goal)-5, "start", ` font-style="italic"`, c.goalText)
+		text(leftMargin+plotWidth+6, y.at(c.goal)+4, "start", ` font-style="italic"`, c.goalText)
 	}
 	line(leftMargin, topMargin+plotHeight, leftMargin+plotWidth, topMargin+plotHeight, colourAxis, "")
 	line(leftMargin, topMargin, leftMargin, topMargin+plotHeight, colourAxis, "")
