@@ -38,6 +38,13 @@ func (e *endpoints) forget(id skerry.InstanceID) {
 	delete(e.insts, id)
 }
 
+// of gives the endpoints of a service.
+func (e *endpoints) of(k skerry.ServiceKey) []skerry.Endpoint {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.lists[k])
+}
+
 // set takes a new list and writes the files of all instances of the application.
 func (e *endpoints) set(a Endpoints, dir func(skerry.InstanceID) string) (errs []error) {
 	e.mu.Lock()

@@ -21,12 +21,15 @@ import (
 	"skerry.dev/skerry/runtime"
 )
 
-// ServeHTTP answers what the cluster asks about an instance: /instances/ID/logs, exec, portforward, metrics and stats.
+// ServeHTTP answers what the cluster asks about an instance: /instances/ID/logs, exec, portforward, metrics and stats, and
+// about round trips: /measure.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rest, ok := strings.CutPrefix(r.URL.Path, "/instances/")
 	id, what, _ := strings.Cut(rest, "/")
 	var err error
 	switch {
+	case r.URL.Path == "/measure" && r.Method == http.MethodGet:
+		err = s.serveMeasure(w, r)
 	case !ok || id == "":
 		err = skerry.Errorf(skerry.CodeNotFound, "a worker does not answer %s", r.URL.Path)
 	case what == "logs":

@@ -223,19 +223,23 @@ type InstanceStats struct {
 	Stats     runtime.Stats     `json:"stats"`
 	RxBytes   int64             `json:"rxBytes"`
 	TxBytes   int64             `json:"txBytes"`
+	// Links is the round trip, in milliseconds, to each service that the instance is linked to with a limit.
+	Links map[string]float64 `json:"links,omitempty"`
 }
 
 // Stats reads the counters of every running container.
 func (s *Server) Stats(ctx context.Context) ([]InstanceStats, error) {
 	type running struct {
 		InstanceStats
-		handle json.RawMessage
+		handle     json.RawMessage
+		assignment *skerry.Assignment
 	}
 	var list []running
 	err := s.Role.View(ctx, func(c loop.Core) {
 		c.(*Core).Running(func(a *skerry.Assignment, name string, handle json.RawMessage) {
 			_, res := containerOf(&a.Spec, name)
-			list = append(list, running{InstanceStats{App: a.Service, Instance: a.ID, Container: name, CPULimit: res.CPU}, handle})
+			own := *a // the core's own may change
+			list = append(list, running{InstanceStats{App: a.Service, Instance: a.ID, Container: name, CPULimit: res.CPU}, handle, &own})
 		})
 	})
 	out := make([]InstanceStats, 0, len(list))
@@ -250,6 +254,7 @@ func (s *Server) Stats(ctx context.Context) ([]InstanceStats, error) {
 			}
 		}
 		if r.Container == skerry.MainContainer {
+			r.Links = s.links.of(r.assignment)
 			r.RxBytes, r.TxBytes = s.net.stats(r.Instance)
 		}
 		out = append(out, r.InstanceStats)
@@ -271,6 +276,9 @@ func (s *Server) usageNow(ctx context.Context, l *loop.Loop) Usage {
 		q, k := u.Instances[x.Instance], by[x.Instance]
 		k.cpu, k.waiting = k.cpu+x.Stats.CPU, k.waiting+x.Stats.Waiting
 		k.periods, k.throttled = k.periods+x.Stats.Periods, k.throttled+x.Stats.ThrottledPeriods
+		if x.Links != nil {
+			q.Links = x.Links
+		}
 		q.Memory += x.Stats.MemoryWorkingSet
 		q.OOMKills += int64(x.Stats.OOMKills)
 		q.RxBytes, q.TxBytes = q.RxBytes+x.RxBytes, q.TxBytes+x.TxBytes

@@ -75,6 +75,8 @@ type Server struct {
 	usage     usage
 	rtt       *rtt          // nil: does not measure
 	nudge     chan struct{} // measure use now
+	links     linkTimes
+	measuring chan struct{} // one for each round trip to a user that is measured
 	shares    shares
 
 	mu     sync.Mutex
@@ -97,7 +99,7 @@ func NewServer(opt ServerOptions) (*Server, error) {
 		opt.MinFree = 64 * skerry.MiB
 	}
 	s := &Server{Role: tier.NewRole(), opt: opt, drivers: map[string]runtime.Driver{}, journal: journal.New(opt.Journal), started: time.Now(),
-		active: map[skerry.InstanceID]*activity{}, net: newAttachments(opt.Network), endpoints: newEndpoints(), nudge: make(chan struct{}, 1)}
+		active: map[skerry.InstanceID]*activity{}, net: newAttachments(opt.Network), endpoints: newEndpoints(), nudge: make(chan struct{}, 1), measuring: make(chan struct{}, measuringAtOnce)}
 	for _, d := range opt.Drivers {
 		s.drivers[d.Name()] = d
 	}
@@ -169,6 +171,7 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 	l.Post(Reattach{Tasks: s.tasks(ctx)})
 	l.Post(Facts{Facts: s.facts()})
 	s.work.Go(func() { s.measure(s.ctx, l) })
+	s.work.Go(func() { s.watchLinks(s.ctx, linkEvery) })
 	if s.opt.Member == nil {
 		<-ctx.Done()
 		return nil
@@ -202,12 +205,7 @@ func (s *Server) startRTT() {
 	if s.opt.ProbeAddress == NoProbing || s.opt.Member == nil {
 		return
 	}
-	r, err := newRTT(s.opt.ProbeAddress, s.opt.ProbeEvery, filepath.Join(s.opt.Dir, "coordinate.json"), s.opt.Log, func() {
-		select {
-		case s.nudge <- struct{}{}:
-		default:
-		}
-	})
+	r, err := newRTT(s.opt.ProbeAddress, s.opt.ProbeEvery, filepath.Join(s.opt.Dir, "coordinate.json"), s.opt.Log, s.measureNow)
 	if err != nil {
 		s.opt.Log.Error("measure round trips to other workers", "err", err)
 		return
@@ -216,6 +214,14 @@ func (s *Server) startRTT() {
 	s.rtt = r
 	s.mu.Unlock()
 	s.work.Go(func() { r.run(s.ctx) })
+}
+
+// measureNow has use measured before its time.
+func (s *Server) measureNow() {
+	select {
+	case s.nudge <- struct{}{}:
+	default:
+	}
 }
 
 // Coordinate gives the worker's place in the network, or nil while it is not known.

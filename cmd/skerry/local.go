@@ -40,6 +40,8 @@ type status struct {
 	Pin       string                 `json:"caPin,omitempty"`
 	Runtimes  []skerry.RuntimeReport `json:"runtimes,omitempty"`
 	Instances []skerry.Observation   `json:"instances,omitempty"`
+	// Coordinate is a worker's place in the network, once it is known.
+	Coordinate *skerry.Coordinate `json:"coordinate,omitempty"`
 }
 
 type parentStatus struct {

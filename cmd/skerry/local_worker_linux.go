@@ -24,6 +24,7 @@ func (l *workerLocal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		up, why := l.w.Parent()
 		st.Parent = &parentStatus{up, why}
 		st.Runtimes = l.w.Runtimes()
+		st.Coordinate = l.w.Coordinate()
 		var err error
 		st.Instances, err = l.w.Instances(r.Context())
 		answer(w, st, err)

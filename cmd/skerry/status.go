@@ -71,6 +71,9 @@ func printStatus(out io.Writer, st *status) {
 	for _, r := range st.Runtimes {
 		fmt.Fprintf(tw, "Runtime %s:\t%s\n", r.Name, yesNo(r.Passed, r.Cause))
 	}
+	if c := st.Coordinate; c != nil {
+		fmt.Fprintf(tw, "Coordinate:\t(%.1f %.1f %.1f) + %.1f ms, ±%.0f%%\n", c.Vec[0], c.Vec[1], c.Vec[2], c.Height, 100*c.Error)
+	}
 	if st.Role == "worker" {
 		fmt.Fprintf(tw, "Instances:\t%d\n", len(st.Instances))
 	}

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"os"
+	"strconv"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -18,7 +20,7 @@ import (
 
 // config makes the worker's configuration of the flags.
 func (w *workerFlags) config() (node.WorkerConfig, error) {
-	cfg := node.WorkerConfig{NoNetwork: w.noNetwork, RunDir: w.runDir, CgroupParent: w.cgroup, PullLimit: w.pull, MinFree: w.minFree}
+	cfg := node.WorkerConfig{NoNetwork: w.noNetwork, RunDir: w.runDir, CgroupParent: w.cgroup, PullLimit: w.pull, MinFree: w.minFree, ProbeAddress: w.probeAddress, ProbeEvery: w.probeEvery}
 	var err error
 	if cfg.Common, err = w.common.common(); err != nil {
 		return cfg, err
@@ -37,12 +39,30 @@ func (w *workerFlags) config() (node.WorkerConfig, error) {
 	if cfg.Facts.Power, err = parsePower(w.power); err != nil {
 		return cfg, err
 	}
+	if a := w.probeAddress; a != "" && a != worker.NoProbing {
+		if host, port, err := net.SplitHostPort(a); err != nil || host != "" && !isIP(host) || !isPort(port) {
+			return cfg, skerry.Errorf(skerry.CodeInvalid, "--probe-address %q is not an IP address with a port", a).WithHint("write it as 192.0.2.7:7445, :7445 or off")
+		}
+	}
+	if w.probeEvery < 0 {
+		return cfg, skerry.Errorf(skerry.CodeInvalid, "--probe-every %s is negative", w.probeEvery)
+	}
 	if w.subnet != "" {
 		if cfg.Subnet, err = netip.ParsePrefix(w.subnet); err != nil || !cfg.Subnet.Addr().Is4() {
 			return cfg, skerry.Errorf(skerry.CodeInvalid, "--subnet %q is not an IPv4 subnet", w.subnet).WithHint("write it as 10.31.5.0/24")
 		}
 	}
 	return cfg, nil
+}
+
+func isIP(s string) bool {
+	_, err := netip.ParseAddr(s)
+	return err == nil
+}
+
+func isPort(s string) bool {
+	_, err := strconv.ParseUint(s, 10, 16)
+	return err == nil
 }
 
 func needRoot(what string) error {

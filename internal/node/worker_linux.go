@@ -38,6 +38,8 @@ type WorkerConfig struct {
 	CgroupParent string       // default skerry/NAME
 	PullLimit    skerry.Bytes // per second; 0 means none
 	MinFree      skerry.Bytes
+	ProbeAddress string        // for round trips among workers, HOST:PORT; worker.NoProbing: none
+	ProbeEvery   time.Duration // from one to the next; default 6 s
 }
 
 // Worker is a worker with its store, images, drivers and network.
@@ -83,7 +85,7 @@ func OpenWorker(ctx context.Context, c WorkerConfig) (w *Worker, err error) {
 		return w, err
 	}
 	opt := worker.ServerOptions{Name: member.Name(), Version: c.Version, Store: w.Store, Dir: c.Dir, Member: member, Boot: bootID, Machine: machine(),
-		Addrs: func() []string { return c.Parent }, Drivers: w.Drivers, Images: w.Images, Facts: c.Facts, MinFree: c.MinFree, Log: c.Log}
+		Addrs: func() []string { return c.Parent }, Drivers: w.Drivers, Images: w.Images, Facts: c.Facts, MinFree: c.MinFree, ProbeAddress: c.ProbeAddress, ProbeEvery: c.ProbeEvery, Log: c.Log}
 	if c.PullLimit > 0 {
 		opt.PullLimit = rate.NewLimiter(rate.Limit(c.PullLimit), int(max(c.PullLimit, 256*skerry.KiB)))
 	}
