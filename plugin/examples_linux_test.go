@@ -71,10 +71,10 @@ func TestExamples(t *testing.T) {
 func BenchmarkAsk(b *testing.B) {
 	s := newSite(b)
 	examples(b, s)
-	s.wasm("tiny", says(`{"scores":{"hamburg":0.5}}`))
-	s.shell("shell", `while read -r q; do echo '{"scores":{"hamburg":0.5}}'; done`)
+	s.wasm("tiny", says(`{"scores":{"a":0.5}}`))
+	s.shell("shell", `while read -r q; do echo '{"scores":{"a":0.5}}'; done`)
 	h := s.open()
-	q := Sample()
+	q := query()
 	for _, name := range []string{"tiny", "nearest", "greenest", "shell", "nightshift"} {
 		b.Run(name, func(b *testing.B) {
 			good(b, h, name)
