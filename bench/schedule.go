@@ -86,6 +86,7 @@ type Memory struct {
 	Index   float64 `json:"index"` // columns, summaries, and the table from names to slots
 	Names   float64 `json:"names"` // the text of the names
 	All     float64 `json:"all"`
+	Busy    float64 `json:"busy"` // more for a worker with a host port taken, a learned load and a stated power draw
 }
 
 // clock measures in microseconds.
@@ -339,21 +340,28 @@ func indexMemory(o ScheduleOptions) Memory {
 		}
 		return nil
 	})
-	all, s := held(func() any {
-		f := newFleet(1)
-		f.filled = true
-		s := sched.NewSite()
-		for i := range n {
-			w := f.worker(i)
-			w.Name = names[i]
-			s.Set(w)
-		}
-		s.Place(bornAt, sched.ROM(), resourceRequest(), 0) // sorts
-		return s
-	})
-	runtime.KeepAlive(s)
+	site := func(edit func(*sched.Worker)) float64 {
+		size, s := held(func() any {
+			f := newFleet(1)
+			f.filled = true
+			s := sched.NewSite()
+			for i := range n {
+				w := f.worker(i)
+				w.Name = names[i]
+				edit(w)
+				s.Set(w)
+			}
+			s.Place(bornAt, sched.ROM(), resourceRequest(), 0) // sorts
+			return s
+		})
+		runtime.KeepAlive(s)
+		return size
+	}
+	ports, power := map[string]bool{"tcp/80": true}, &skerry.Power{Idle: 1, Busy: 2} // held by whoever tells of a worker
+	index := site(func(*sched.Worker) {})
+	busy := site(func(w *sched.Worker) { w.HostPorts, w.Power, w.Load = ports, power, loads[0] })
 	runtime.KeepAlive(names)
-	return Memory{Workers: n, Index: all, Names: text, All: all + text}
+	return Memory{Workers: n, Index: index, Names: text, All: index + text, Busy: busy - index}
 }
 
 func pickInt(o ScheduleOptions, small, quick, full int) int {

@@ -119,7 +119,7 @@ func writeSchedule(w io.Writer, s *Schedule) error {
 	}
 	t.Flush()
 	fmt.Fprintf(&b, "\nThe root ranks %d clusters in %.0f us (p99 %.0f).\n", s.RankOf, s.Rank.Median, s.Rank.P99)
-	fmt.Fprintf(&b, "The index of %d workers without labels takes %.0f bytes per worker, the text of their names %.0f more: %.0f.\n", s.Memory.Workers, s.Memory.Index, s.Memory.Names, s.Memory.All)
+	fmt.Fprintf(&b, "The index of %d workers without labels takes %.0f bytes per worker, the text of their names %.0f more: %.0f; a busy one %.0f more.\n", s.Memory.Workers, s.Memory.Index, s.Memory.Names, s.Memory.All, s.Memory.Busy)
 	fmt.Fprintf(&b, "Not in these times: %s.\n", strings.Join(s.NotInIt, "; "))
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -75,8 +75,8 @@ func plots(s *Schedule) map[string]string {
 	return out
 }
 
-// oakestraLDP is what Oakestra's own LDP takes over 100 workers, in microseconds; over 500 it gave no answer. It was
-// measured of its implementation, on another machine.
+// oakestraLDP is the design's figure for Oakestra's own LDP over 100 workers, in microseconds; over 500 it gave no answer.
+// It comes from another machine and may cover more than the decision.
 const oakestraLDP = 59_000
 
 func rateWorkers(s *Schedule) int {

@@ -226,6 +226,26 @@ func program(t *testing.T, code []byte) {
 	if s.Len() != len(m) {
 		t.Fatalf("%d workers, %d were set", s.Len(), len(m))
 	}
+	checkNames(t, s)
+}
+
+// checkNames walks the table of names: every worker stands in it once, and nobody else.
+func checkNames(t *testing.T, s *Site) {
+	t.Helper()
+	found := 0
+	for hash, n := range s.slots {
+		for ; n >= 0; n = s.next[n] {
+			if found++; found > s.count {
+				t.Fatal("the table of names runs in a circle")
+			}
+			if s.hash[n] != hash || hashOf(s.names[n]) != hash || s.live[n/64]>>(n%64)&1 == 0 {
+				t.Fatalf("slot %d, %q, stands under the wrong hash", n, s.names[n])
+			}
+		}
+	}
+	if found != s.count {
+		t.Fatalf("%d names are found of %d", found, s.count)
+	}
 }
 
 func FuzzSite(f *testing.F) {
@@ -252,6 +272,7 @@ func TestNamesWithTheSameHash(t *testing.T) {
 			s.Set(worker(pair[0], 3000, skerry.GiB)) // again, not a third one
 			s.sort()
 			s.Remove(pair[gone])
+			checkNames(t, s)
 			s.Remove(pair[gone])
 			left := pair[1-gone]
 			if s.Len() != 1 || s.find(pair[gone]) >= 0 || s.names[s.find(left)] != left {
@@ -265,6 +286,9 @@ func TestNamesWithTheSameHash(t *testing.T) {
 			if s.Len() != 1 || s.find(left) >= 0 || s.find(pair[gone]) < 0 {
 				t.Error("slots are not used anew")
 			}
+			s.Set(worker(left, 1, 1))
+			s.Remove(pair[gone])
+			checkNames(t, s)
 		}
 	}
 }

@@ -32,8 +32,14 @@ func pick[T any](rng *rand.Rand, list ...T) T { return list[rng.IntN(len(list))]
 func randomWorker(rng *rand.Rand, name string) *Worker {
 	w := &Worker{Name: name, Arch: pick(rng, "amd64", "amd64", "arm64"), Runtimes: []string{"oci"}, Area: pick(rng, "", "north", "south"),
 		Location: randomLocation(rng), Coordinate: randomCoordinate(rng)}
-	w.Capacity = skerry.Resources{CPU: pick[skerry.MilliCPU](rng, 0, 1000, 4000, 4000, 8000), Memory: pick(rng, 0, skerry.GiB, 4*skerry.GiB, 16*skerry.GiB),
+	w.Capacity = skerry.Resources{CPU: pick[skerry.MilliCPU](rng, 1000, 4000, 4000, 8000), Memory: pick(rng, skerry.GiB, 4*skerry.GiB, 16*skerry.GiB),
 		Storage: 10 * skerry.GiB, GPUs: rng.IntN(3), BandwidthOut: 1 << 20}
+	switch rng.IntN(300) { // few, because a block with one of them can tell little
+	case 0:
+		w.Capacity.CPU = 0
+	case 1:
+		w.Capacity.Memory = 0
+	}
 	w.Available = w.Capacity
 	if rng.IntN(3) > 0 {
 		w.Available.CPU = w.Capacity.CPU / 10 * skerry.MilliCPU(rng.IntN(12)-1)

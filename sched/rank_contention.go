@@ -27,7 +27,7 @@ func (r *leastContention) slowdown(n int) float64 {
 	}
 	sum := 0.0
 	for i := range r.intensity {
-		sum += r.sensitivity[i]*x.load[i] + r.intensity[i]*x.suffers[i]
+		sum += r.sensitivity[i]*float64(x.load[i]) + r.intensity[i]*float64(x.suffers[i])
 	}
 	return sum
 }

@@ -81,8 +81,8 @@ type kind struct {
 type extra struct {
 	labels   map[string]string
 	ports    map[string]bool
-	load     [skerry.NumShares]float64 // sum of the intensities of what runs there
-	suffers  [skerry.NumShares]float64 // sum of their sensitivities
+	load     [skerry.NumShares]float32 // sum of the intensities of what runs there
+	suffers  [skerry.NumShares]float32 // sum of their sensitivities
 	power    *skerry.Power
 	refusing string
 	lost     bool
@@ -181,7 +181,14 @@ func extraOf(w *Worker) *extra {
 	if len(w.Labels) == 0 && len(w.HostPorts) == 0 && w.Load == (skerry.Contention{}) && w.Power == nil && w.Refusing == "" && !w.Lost {
 		return nil
 	}
-	return &extra{labels: w.Labels, ports: w.HostPorts, load: w.Load.Intensity.Vector(), suffers: w.Load.Sensitivity.Vector(), power: w.Power, refusing: w.Refusing, lost: w.Lost}
+	return &extra{labels: w.Labels, ports: w.HostPorts, load: narrow(w.Load.Intensity), suffers: narrow(w.Load.Sensitivity), power: w.Power, refusing: w.Refusing, lost: w.Lost}
+}
+
+func narrow(s skerry.Shares) (out [skerry.NumShares]float32) {
+	for i, v := range s.Vector() {
+		out[i] = float32(v)
+	}
+	return out
 }
 
 // SetAvailable changes what is left on a worker, which is what changes most.
@@ -211,7 +218,7 @@ func (s *Site) SetLoad(name string, load skerry.Contention) {
 	if s.more[n] != nil {
 		own = *s.more[n]
 	}
-	own.load, own.suffers = load.Intensity.Vector(), load.Sensitivity.Vector()
+	own.load, own.suffers = narrow(load.Intensity), narrow(load.Sensitivity)
 	s.more[n] = &own
 }
 
