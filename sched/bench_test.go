@@ -50,6 +50,9 @@ func BenchmarkPlace(b *testing.B) {
 		for _, empty := range []bool{false, true} {
 			s := benchSite(n, empty)
 			for _, p := range policiesByName() {
+				if n > 10_000 && p.Name != skerry.PolicyROM && p.Name != skerry.PolicyLDP {
+					continue
+				}
 				b.Run(fmt.Sprintf("workers=%d/empty=%v/%s", n, empty, p.Name), func(b *testing.B) {
 					list := paperRequests(p.Name == skerry.PolicyLDP)
 					b.ReportAllocs()
