@@ -47,7 +47,7 @@ func TestMisbehaviour(t *testing.T) {
 		"x-nonsense": {loop("echo hello"), "", "nonsense: not valid JSON"},
 		"x-stranger": {loop(`echo '{"out":{"z":"no"}}'`), "", `out names "z", which is no candidate`},
 		"x-flood":    {"read q; exec cat /dev/zero", "", "it answered more than 1 MiB"},
-		"x-memory":   {`read q; exec python3 -c 'b"x" * (1 << 30)'`, "", "it was ended because it wanted more than its memory (64Mi)"},
+		"x-memory":   {`read q; exec perl -e '$x = "x" x (1 << 30); print $x'`, "", "it was ended because it wanted more than its memory (64Mi)"},
 		"x-absent":   {"", "", "does not exist"},
 	}
 	s := newSite(t)
