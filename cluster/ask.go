@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/coord"
 	"skerry.dev/skerry/sched"
 )
 
@@ -163,32 +162,21 @@ func (c *Core) refreshUsers(now time.Time, p *placement, fx *skerry.Effects) {
 // setUsers works out where users are from the round trips measured, in the order of the users with a limit.
 func (c *Core) setUsers(now time.Time, p *placement, rtts []map[string]float64, unknown string) {
 	q := &p.A.Spec.Placement
-	p.Users, p.UsersAt = make([]skerry.UserPosition, len(q.Users)), now
+	p.Users, p.UsersAt, p.heard = make([]skerry.UserPosition, len(q.Users)), now, make([]map[string]float64, len(q.Users))
 	next := 0
 	for i, u := range q.Users {
 		if q.UserLatency(u) == 0 {
 			continue
 		}
-		out := &p.Users[i]
 		if next >= len(rtts) {
-			out.Unknown = cmp.Or(unknown, "nobody measured it in time")
+			p.Users[i].Unknown = cmp.Or(unknown, "nobody measured it in time")
 			continue
 		}
-		var from []skerry.Coordinate
-		var ms []float64
-		for _, name := range slices.Sorted(maps.Keys(rtts[next])) {
-			if w := c.workers[name]; w != nil && w.report.Coordinate != nil {
-				from, ms = append(from, *w.report.Coordinate), append(ms, rtts[next][name])
-			}
-		}
+		p.heard[i] = rtts[next]
+		p.Users[i] = c.locate(rtts[next])
 		next++
-		if len(from) == 0 {
-			out.Unknown = "no worker got an answer from it"
-			continue
-		}
-		out.Coordinate, out.Residual = coord.Trilaterate(from, ms)
-		out.Probes = len(from)
 	}
+	p.heardAt = c.frame(p)
 }
 
 func (c *Core) measured(now time.Time, m Measured) {
@@ -197,12 +185,15 @@ func (c *Core) measured(now time.Time, m Measured) {
 		return // too late, or moved on
 	}
 	p.ask = nil
-	before := p.Users
+	before, heard := p.Users, p.heard
 	c.setUsers(now, p, m.RTT, "")
 	for i := range p.Users {
 		// Who does not answer while the service runs is taken to be where it was.
 		if p.Worker != "" && p.Users[i].Unknown != "" && i < len(before) {
 			p.Users[i] = before[i]
+			if i < len(heard) {
+				p.heard[i] = heard[i]
+			}
 		}
 	}
 }

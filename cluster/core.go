@@ -109,6 +109,8 @@ type placement struct {
 	// Users is where the service's users are in the network, and UsersAt when that was measured.
 	Users   []skerry.UserPosition `json:"users,omitempty"`
 	UsersAt time.Time             `json:"usersAt,omitzero"`
+	heard   []map[string]float64  // the round trips behind Users, by user and worker
+	heardAt uint64                // a hash of where those workers were
 	qos     *skerry.QoS
 	ask     *ask      // what it waits for
 	room    time.Time // others are making room for it, until then

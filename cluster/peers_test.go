@@ -230,3 +230,38 @@ func TestNetworkOfASite(t *testing.T) {
 		t.Errorf("%+v %v", r.Network, r.NetworkMs)
 	}
 }
+
+// Workers that turn together in their space take the users with them.
+func TestUsersShiftWithTheWorkers(t *testing.T) {
+	s := newPeersSite(t)
+	put := func(turn bool) {
+		for name, v := range map[string][3]float64{"w0": {0, 0, 0}, "w1": {50, 0, 0}, "w2": {0, 50, 0}, "w3": {0, 0, 50}, "w4": {30, 30, 10}} {
+			if turn {
+				v = [3]float64{-v[1] + 60, v[0], v[2]}
+			}
+			s.report(name, skerry.WorkerReport{Coordinate: &skerry.Coordinate{Vec: v, Height: 1, Error: 0.1}})
+		}
+	}
+	for i := range 5 {
+		s.join(fmt.Sprint("w", i), "")
+	}
+	put(false)
+	user := skerry.Coordinate{Vec: [3]float64{10, 20, 5}, Height: 1}
+	rtt := map[string]float64{}
+	for name, w := range s.c.workers {
+		rtt[name] = w.report.Coordinate.RTT(user)
+	}
+	p := &placement{}
+	p.Users, p.heard = []skerry.UserPosition{s.c.locate(rtt)}, []map[string]float64{rtt}
+	p.heardAt = s.c.frame(p)
+	near := func() float64 { return p.Users[0].Coordinate.RTT(*s.c.workers["w0"].report.Coordinate) }
+	want := near()
+	put(true)
+	if got := near(); got < want+5 {
+		t.Fatalf("the turn makes no difference: %v, %v", got, want)
+	}
+	s.c.shiftUsers(p)
+	if got := near(); got > want+1 || got < want-1 {
+		t.Errorf("the user is %v ms from w0 after the turn, %v before", got, want)
+	}
+}

@@ -49,6 +49,7 @@ func (c *Core) judge(now time.Time, p *placement, fx *skerry.Effects) {
 		s.judged = now
 		return
 	}
+	c.shiftUsers(p)
 	violated := c.violation(p)
 	value := 0.0
 	if violated != "" {

@@ -1,0 +1,65 @@
+package cluster
+
+import (
+	"maps"
+	"math"
+	"slices"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/coord"
+)
+
+// locate works out where a user is from the round trips that workers measured, in milliseconds.
+func (c *Core) locate(rtt map[string]float64) (out skerry.UserPosition) {
+	var from []skerry.Coordinate
+	var ms []float64
+	for _, name := range slices.Sorted(maps.Keys(rtt)) {
+		if w := c.workers[name]; w != nil && w.report.Coordinate != nil {
+			from, ms = append(from, *w.report.Coordinate), append(ms, rtt[name])
+		}
+	}
+	if len(from) == 0 {
+		out.Unknown = "no worker got an answer from it"
+		return out
+	}
+	out.Coordinate, out.Residual = coord.Trilaterate(from, ms)
+	out.Probes = len(from)
+	return out
+}
+
+// frame is a hash of the coordinates of the workers that measured the users of an instance.
+func (c *Core) frame(p *placement) (h uint64) {
+	for _, rtt := range p.heard {
+		for _, name := range slices.Sorted(maps.Keys(rtt)) {
+			h = hashOf(h, name)
+			if w := c.workers[name]; w != nil && w.report.Coordinate != nil {
+				for _, x := range w.report.Coordinate.Vec {
+					h = hashOf(h, math.Float64bits(x))
+				}
+				h = hashOf(h, math.Float64bits(w.report.Coordinate.Height))
+			}
+		}
+	}
+	return h
+}
+
+// shiftUsers places users anew in a network whose workers have moved since: coordinates only mean something to each other,
+// and all of them may turn and drift together while no round trip changes.
+func (c *Core) shiftUsers(p *placement) {
+	if p.heard == nil {
+		return
+	}
+	h := c.frame(p)
+	if h == p.heardAt {
+		return
+	}
+	p.heardAt = h
+	for i, rtt := range p.heard {
+		if rtt == nil || i >= len(p.Users) {
+			continue
+		}
+		if at := c.locate(rtt); at.Unknown == "" {
+			p.Users[i] = at
+		}
+	}
+}
