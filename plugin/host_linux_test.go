@@ -36,7 +36,7 @@ func TestMisbehaviour(t *testing.T) {
 		"memory":       {module{body: slices.Concat(wasmGrow, wasmPrint), text: fine}, "", "it crashed"},
 		"begins-large": {module{pages: 16384, body: wasmPrint, text: fine}, "", "it does not load"},
 		"flood":        {module{body: repeat(wasmPrint), text: strings.Repeat("x", 4000)}, "", "it answered more than 1 MiB"},
-		"deep":         {module{body: wasmDeep}, "", "it crashed: stack overflow"},
+		"deep":         {module{body: wasmDeep}, "", "it crashed: stack overflow|no answer in 1s"}, // as far as it gets
 		"foreign":      {module{body: wasmPrint, text: fine, from: "env"}, "", "it imports fd_write from env"},
 		"library":      {module{body: wasmPrint, text: fine, start: "run"}, "", "it has no _start"},
 	}
@@ -47,7 +47,7 @@ func TestMisbehaviour(t *testing.T) {
 		"x-nonsense": {loop("echo hello"), "", "nonsense: not valid JSON"},
 		"x-stranger": {loop(`echo '{"out":{"z":"no"}}'`), "", `out names "z", which is no candidate`},
 		"x-flood":    {"read q; exec cat /dev/zero", "", "it answered more than 1 MiB"},
-		"x-memory":   {`read q; exec perl -e '$x = "x" x (1 << 30); print $x'`, "", "it was ended because it wanted more than its memory (64Mi)"},
+		"x-memory":   {`read q; exec perl -e 'push @x, "x" x (1 << 20) while @x < 1024'`, "", "it was ended because it wanted more than its memory (64Mi)"},
 		"x-absent":   {"", "", "does not exist"},
 	}
 	s := newSite(t)
@@ -75,7 +75,8 @@ func TestMisbehaviour(t *testing.T) {
 			if name == "x-later" && a.Skipped == "" {
 				a = ask(t, h, name) // the first answer was good
 			}
-			if !strings.Contains(a.Skipped, want) || a.Scores != nil || a.Out != nil {
+			told := slices.ContainsFunc(strings.Split(want, "|"), func(w string) bool { return strings.Contains(a.Skipped, w) })
+			if !told || a.Scores != nil || a.Out != nil {
 				t.Errorf("%+v; want %q", a, want)
 			}
 		})
@@ -202,12 +203,8 @@ func TestReload(t *testing.T) {
 	s.write("m.wasm", "no module")
 	s.write("x.sh", "#!/bin/sh\nexit 1\n")
 	s.write("late.yaml", "kind: wasn\n")
-	for !strings.Contains(s.log.String(), "a new description of a plugin is not valid; the one before stays") ||
-		strings.Count(s.log.String(), "a new version of a plugin does not work; the one before stays") < 2 {
-		if t.Context().Err() != nil {
-			t.Fatal(s.log.String())
-		}
-	}
+	s.log.await(t, "a new description of a plugin is not valid; the one before stays", 1)
+	s.log.await(t, "a new version of a plugin does not work; the one before stays", 2)
 	if a := good(t, h, "m"); a.Out != nil {
 		t.Errorf("%+v", a)
 	}

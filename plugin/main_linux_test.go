@@ -13,7 +13,6 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/testenv"
-	"skerry.dev/skerry/sched"
 )
 
 // shimArg makes the test binary the shim of programs.
@@ -30,14 +29,32 @@ func TestMain(m *testing.M) {
 
 // logs keeps what is logged.
 type logs struct {
-	mu sync.Mutex
-	b  strings.Builder
+	mu    sync.Mutex
+	b     strings.Builder
+	wrote chan struct{}
 }
 
 func (l *logs) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	select {
+	case l.wrote <- struct{}{}:
+	default:
+	}
 	return l.b.Write(p)
+}
+
+// await waits until a text was logged so often.
+func (l *logs) await(t testing.TB, text string, times int) {
+	t.Helper()
+	late := time.After(20 * time.Second)
+	for strings.Count(l.String(), text) < times {
+		select {
+		case <-l.wrote:
+		case <-late:
+			t.Fatalf("%q is missing in the log:\n%s", text, l.String())
+		}
+	}
 }
 
 func (l *logs) String() string {
@@ -55,7 +72,7 @@ type site struct {
 }
 
 func newSite(t testing.TB) *site {
-	s := &site{t: t, dir: t.TempDir()}
+	s := &site{t: t, dir: t.TempDir(), log: logs{wrote: make(chan struct{}, 1)}}
 	for _, d := range []string{s.dir, filepath.Dir(s.dir)} { // nobody finds the way to the program
 		if err := os.Chmod(d, 0o755); err != nil {
 			t.Fatal(err)
@@ -105,15 +122,6 @@ func (s *site) open() *Host {
 	return h
 }
 
-// query asks about workers a, b and c.
-func query() sched.PluginQuery {
-	q := Sample()
-	for i, n := range []string{"a", "b", "c"} {
-		q.Candidates[i].Name = n
-	}
-	return q
-}
-
 func ask(t testing.TB, h *Host, name string) skerry.PluginAnswer {
 	t.Helper()
 	a := h.Ask(context.Background(), []string{name}, query())
@@ -143,9 +151,11 @@ func until(t testing.TB, h *Host, what string, ok func() bool) {
 	defer cancel()
 	found := false
 	h.Watch(ctx, func() {
-		if ok() {
-			found = true
-			cancel()
+		for range 3 { // a busy machine may take its time once
+			if !found && ok() {
+				found = true
+				cancel()
+			}
 		}
 	})
 	if !found {

@@ -13,6 +13,15 @@ import (
 	"skerry.dev/skerry/sched"
 )
 
+// query asks about workers a, b and c.
+func query() sched.PluginQuery {
+	q := Sample()
+	for i, n := range []string{"a", "b", "c"} {
+		q.Candidates[i].Name = n
+	}
+	return q
+}
+
 func TestParseDescription(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"kind: wasm\nfile: a.wasm", ""},

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -164,17 +165,27 @@ func (p *process) ended(memory skerry.Bytes) error {
 	return errors.New("it ended without an answer")
 }
 
-// begin reads what a started process writes, and reaps it.
-func (p *process) begin() {
+// begin starts the process, reads what it writes, and reaps it. All of that is one thread's: the kernel ends the process
+// when the thread that started it ends, which is meant for the end of the orchestrator.
+func (p *process) begin() error {
 	p.answers = make(chan answer, 1)
 	p.done = make(chan struct{})
+	started := make(chan error, 1)
 	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
 		defer close(p.done)
+		err := p.cmd.Start()
+		started <- err
+		if err != nil {
+			return
+		}
 		p.read()
 		_ = p.cmd.Wait()
 		p.oom = p.group.oom()
 		p.group.remove()
 	}()
+	return <-started
 }
 
 // read passes lines on until the process ends, or writes more than one before somebody takes it.
@@ -247,10 +258,9 @@ func (x *program) launch(cmd *exec.Cmd, g *group) (*process, error) {
 	if p.stdout, err = cmd.StdoutPipe(); err != nil {
 		return nil, err
 	}
-	if err := cmd.Start(); err != nil {
+	if err := p.begin(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", x.args[0], err)
 	}
-	p.begin()
 	return p, nil
 }
 

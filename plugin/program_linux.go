@@ -167,12 +167,11 @@ type cage struct {
 func ShimMain(args []string) int {
 	say := os.NewFile(3, "status")
 	unix.CloseOnExec(3)
-	if err := shim(args); err != nil {
-		fmt.Fprintln(say, err)
-	}
+	fmt.Fprintln(say, shim(args))
 	return 127
 }
 
+// shim returns only what went wrong.
 func shim(args []string) error {
 	if len(args) != 1 {
 		return errors.New("the shim takes one argument")
