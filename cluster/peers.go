@@ -5,8 +5,6 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
-	"hash/fnv"
-	"maps"
 	"net/netip"
 	"slices"
 	"sort"
@@ -46,21 +44,20 @@ type spot struct {
 	hash uint64
 	name string
 	addr string
+	told uint64 // hash of the address
 }
 
-func hashOf(parts ...any) uint64 {
-	h := fnv.New64a()
-	for _, p := range parts {
-		switch v := p.(type) {
-		case string:
-			h.Write([]byte(v))
-			h.Write([]byte{0})
-		case uint64:
-			h.Write(binary.BigEndian.AppendUint64(nil, v))
-		}
+// hashOf spreads names over all numbers (FNV-1a, then mix, because FNV leaves similar names close together).
+func hashOf(name string) uint64 {
+	h := uint64(0xcbf29ce484222325)
+	for i := range len(name) {
+		h = (h ^ uint64(name[i])) * 0x100000001b3
 	}
-	// FNV of similar texts lies close together; this spreads it (MurmurHash3's finalizer).
-	x := h.Sum64()
+	return mix(h)
+}
+
+// mix is the finalizer of MurmurHash3.
+func mix(x uint64) uint64 {
 	x = (x ^ x>>33) * 0xff51afd7ed558ccd
 	x = (x ^ x>>33) * 0xc4ceb9fe1a85ec53
 	return x ^ x>>33
@@ -92,7 +89,7 @@ func (c *Core) reviewPeers(now time.Time, fx *skerry.Effects) {
 	p.ring = p.ring[:0]
 	for name, w := range c.workers {
 		if w.reachable() {
-			p.ring = append(p.ring, spot{hashOf(name), name, w.Facts.Probe})
+			p.ring = append(p.ring, spot{hashOf(name), name, w.Facts.Probe, hashOf(w.Facts.Probe)})
 		}
 	}
 	slices.SortFunc(p.ring, func(a, b spot) int { return cmp.Or(cmp.Compare(a.hash, b.hash), cmp.Compare(a.name, b.name)) })
@@ -117,49 +114,59 @@ func (c *Core) reviewPeers(now time.Time, fx *skerry.Effects) {
 	if len(p.ring) > 1 {
 		p.due = now.Add(time.Minute) // for rotation
 	}
-	for _, name := range slices.Sorted(maps.Keys(c.workers)) {
-		if c.workers[name].Facts == nil || c.Kids.Get(name) == nil {
+	for name, w := range c.workers {
+		if w.Facts == nil || c.Kids.Get(name) == nil {
+			continue
+		}
+		_, _, told := p.choose(name, now)
+		if told = mix(told ^ uint64(p.KeyID)); p.given[name] == told {
 			continue
 		}
 		item := skerry.Peers{KeyID: p.KeyID, Key: p.Key, List: p.of(name, now)}
-		told := hashOf(uint64(item.KeyID))
-		for _, a := range item.List {
-			told = hashOf(told, a)
-		}
-		if p.given[name] != told && c.Kids.Put(name, skerry.PeersKey, c.codec.Marshal(&item)) == nil {
+		if c.Kids.Put(name, skerry.PeersKey, c.codec.Marshal(&item)) == nil {
 			p.given[name] = told
 		}
 	}
 }
 
-// of lists the addresses of a worker's peers, sorted.
-func (p *peering) of(name string, now time.Time) []string {
+// choose finds a worker's peers on the ring: their places there, and a hash of their addresses, whatever the order.
+func (p *peering) choose(name string, now time.Time) (at [peersEach]int, n int, sum uint64) {
+	self := hashOf(name)
+	own := sort.Search(len(p.ring), func(i int) bool { return p.ring[i].hash >= self })
+	for own < len(p.ring) && p.ring[own].hash == self && p.ring[own].name != name {
+		own++
+	}
 	others := len(p.ring)
-	if slices.ContainsFunc(p.ring, func(s spot) bool { return s.name == name }) {
+	if own < len(p.ring) && p.ring[own].name == name {
 		others--
+	} else {
+		own = -1
 	}
-	want := min(peersEach, others)
-	if want <= 0 {
-		return nil
-	}
-	var out []string
-	taken := map[string]bool{name: true}
 	// Workers rotate at different moments, and each of its slots after another.
-	const turning = peersEach - peersStable
-	turn := (uint64(now.Unix()) + hashOf(name)%uint64(rotateEvery/time.Second)) / uint64(rotateEvery/time.Second)
-	for slot := range uint64(want) {
+	const turning, period = peersEach - peersStable, uint64(rotateEvery / time.Second)
+	turn := (uint64(now.Unix()) + self%period) / period
+	for slot := range uint64(min(peersEach, others)) {
 		age := uint64(0)
 		if slot >= peersStable {
 			age = (turn + slot) / turning
 		}
-		at := hashOf(name, slot, age)
-		i := sort.Search(len(p.ring), func(i int) bool { return p.ring[i].hash >= at })
-		for taken[p.ring[i%len(p.ring)].name] {
-			i++
+		point := mix(self ^ mix(slot<<48^age))
+		i := sort.Search(len(p.ring), func(i int) bool { return p.ring[i].hash >= point }) % len(p.ring)
+		for i == own || slices.Contains(at[:n], i) {
+			i = (i + 1) % len(p.ring)
 		}
-		s := p.ring[i%len(p.ring)]
-		taken[s.name] = true
-		out = append(out, s.addr)
+		at[n] = i
+		n++
+		sum += p.ring[i].told
+	}
+	return at, n, sum
+}
+
+// of lists the addresses of a worker's peers, sorted.
+func (p *peering) of(name string, now time.Time) (out []string) {
+	at, n, _ := p.choose(name, now)
+	for _, i := range at[:n] {
+		out = append(out, p.ring[i].addr)
 	}
 	slices.Sort(out)
 	return out

@@ -13,13 +13,13 @@ import (
 
 // peersSite is a core with workers that measure round trips.
 type peersSite struct {
-	t   *testing.T
+	t   testing.TB
 	c   *Core
 	now time.Time
 	kv  map[string][]byte
 }
 
-func newPeersSite(t *testing.T) *peersSite {
+func newPeersSite(t testing.TB) *peersSite {
 	s := &peersSite{t: t, now: time.Unix(1e9, 0), kv: map[string][]byte{}}
 	s.start()
 	return s
@@ -133,7 +133,7 @@ func TestPeersOfMany(t *testing.T) {
 		p := &peering{}
 		for i := range n {
 			name := fmt.Sprint("worker-", i)
-			p.ring = append(p.ring, spot{hashOf(name), name, fmt.Sprintf("10.0.%d.%d:7000", i/250, i%250+1)})
+			p.ring = append(p.ring, spot{hash: hashOf(name), name: name, addr: fmt.Sprintf("10.0.%d.%d:7000", i/250, i%250+1)})
 		}
 		slices.SortFunc(p.ring, func(a, b spot) int {
 			if a.hash < b.hash {

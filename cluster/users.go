@@ -31,12 +31,12 @@ func (c *Core) locate(rtt map[string]float64) (out skerry.UserPosition) {
 func (c *Core) frame(p *placement) (h uint64) {
 	for _, rtt := range p.heard {
 		for _, name := range slices.Sorted(maps.Keys(rtt)) {
-			h = hashOf(h, name)
+			h = mix(h ^ hashOf(name))
 			if w := c.workers[name]; w != nil && w.report.Coordinate != nil {
 				for _, x := range w.report.Coordinate.Vec {
-					h = hashOf(h, math.Float64bits(x))
+					h = mix(h ^ math.Float64bits(x))
 				}
-				h = hashOf(h, math.Float64bits(w.report.Coordinate.Height))
+				h = mix(h ^ math.Float64bits(w.report.Coordinate.Height))
 			}
 		}
 	}

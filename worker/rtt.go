@@ -33,7 +33,7 @@ const (
 	// datagram, and as many questions from others, that is 384 bit/s.
 	defaultProbeEvery = 6 * time.Second
 	// eagerEvery is that time while a place is being found, for eagerCount questions, and for surpriseCount after a round
-	// trip that was not to be expected.
+	// trip that was not to be expected twice in a row.
 	eagerEvery    = 250 * time.Millisecond
 	eagerCount    = 160
 	surpriseCount = 8
@@ -79,7 +79,8 @@ type ping struct {
 	addr   netip.AddrPort
 	silent int // questions since the last answer
 	rest   time.Time
-	last   float64 // round trip, in milliseconds
+	usual  float64 // round trip, in milliseconds; a single odd one leaves it
+	odd    int     // round trips in a row that were not to be expected
 }
 
 type asked struct {
@@ -268,11 +269,18 @@ func (r *rtt) take(at time.Time, b []byte, from netip.AddrPort) {
 	if !slices.Contains(r.peers, q.peer) || !r.viv.Update(q.peer.name, d.at, ms) {
 		return
 	}
-	// A way that has changed is worth a closer look, now and then.
-	if was := q.peer.last; was > 0 && math.Abs(ms-was) > max(2, was/4) && at.Sub(r.surprise) > surpriseRest {
-		r.surprise, r.eager = at, max(r.eager, surpriseCount)
+	// A way that has changed, twice in a row, is worth a closer look, now and then.
+	switch was := q.peer.usual; {
+	case was == 0 || math.Abs(ms-was) <= max(2, was/4):
+		q.peer.odd = 0
+	default:
+		if q.peer.odd++; q.peer.odd < 2 {
+			ms = was
+		} else if q.peer.odd = 0; at.Sub(r.surprise) > surpriseRest {
+			r.surprise, r.eager = at, max(r.eager, surpriseCount)
+		}
 	}
-	q.peer.last = ms
+	q.peer.usual = ms
 	if !r.known && r.viv.Known() {
 		r.known = true
 		r.found()
@@ -304,8 +312,8 @@ func (r *rtt) place() *skerry.Coordinate {
 func (r *rtt) usualLocked() float64 {
 	sum, n := 0.0, 0.0
 	for _, p := range r.peers {
-		if p.last > 0 {
-			sum, n = sum+p.last, n+1
+		if p.usual > 0 {
+			sum, n = sum+p.usual, n+1
 		}
 	}
 	return sum / max(n, 1)

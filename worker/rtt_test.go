@@ -261,7 +261,7 @@ func TestPlaceIsToldAnewOnlyWhenItMoved(t *testing.T) {
 	if d := drift(a, b); math.Abs(d-0.6) > 1e-9 {
 		t.Errorf("drift %v", d)
 	}
-	r.peers = []*ping{{last: 20}, {last: 40}, {}}
+	r.peers = []*ping{{usual: 20}, {usual: 40}, {}}
 	if ms := r.usualLocked(); ms != 30 {
 		t.Errorf("the usual round trip is %v", ms)
 	}

@@ -33,6 +33,7 @@ Every flag may also be given as an environment variable: --root is SKERRY_ROOT. 
   hostPaths: [/srv/shared]
   maxPriority: 0            # above it they could push others out
   registries: [registry.example.com]
+  noMeasuring: false        # true: no worker measures round trips to users, for anybody
   maxPerInstance: {cpu: 2, memory: 1Gi}
   quotas: {guests: {cpu: 8}} # of an organisation's instances together, trusted or not
 

@@ -1,0 +1,25 @@
+package cluster
+
+import (
+	"fmt"
+	"testing"
+
+	"skerry.dev/skerry"
+)
+
+// One review of who measures round trips to whom, in a site of ten thousand workers where nothing has changed.
+func BenchmarkReviewPeers(b *testing.B) {
+	s := newPeersSite(b)
+	for i := range 10_000 {
+		name := fmt.Sprint("worker-", i)
+		s.keep(s.c.Step(s.now, ChildUp{Hello: &skerry.Hello{Name: name}}))
+		s.c.workers[name].Facts = &skerry.WorkerFacts{Probe: fmt.Sprintf("10.0.%d.%d:7000", i/250, i%250+1)}
+	}
+	var fx skerry.Effects
+	s.c.peersChanged(s.now)
+	s.c.reviewPeers(s.now.Add(reviewLater), &fx)
+	for b.Loop() {
+		s.c.peers.due = s.now
+		s.c.reviewPeers(s.now.Add(reviewLater), &fx)
+	}
+}
