@@ -18,6 +18,16 @@ func examples(t testing.TB, s *site) {
 	cmd := exec.Command("../examples/plugins/build", s.dir)
 	out, err := cmd.CombinedOutput()
 	if err == nil {
+		for _, name := range []string{"greenest.yaml", "nearest.yaml"} { // other tests run on this machine
+			f, err := os.OpenFile(filepath.Join(s.dir, name), os.O_APPEND|os.O_WRONLY, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := f.WriteString("timeout: 1s\n"); err != nil {
+				t.Fatal(err)
+			}
+			f.Close()
+		}
 		return
 	}
 	if strings.Contains(string(out), "no Rust compiler has the target") {

@@ -47,7 +47,7 @@ func TestMisbehaviour(t *testing.T) {
 		"x-nonsense": {loop("echo hello"), "", "nonsense: not valid JSON"},
 		"x-stranger": {loop(`echo '{"out":{"z":"no"}}'`), "", `out names "z", which is no candidate`},
 		"x-flood":    {"read q; exec cat /dev/zero", "", "it answered more than 1 MiB"},
-		"x-memory":   {`read q; exec perl -e 'push @x, "x" x (1 << 20) while @x < 1024'`, "", "it was ended because it wanted more than its memory (64Mi)"},
+		"x-memory":   {`read q; exec perl -e 'push @x, "x" x (1 << 20) while @x < 1024'`, "timeout: 1s\nmemory: 16Mi", "it was ended because it wanted more than its memory (16Mi)"},
 		"x-absent":   {"", "", "does not exist"},
 	}
 	s := newSite(t)
@@ -72,8 +72,9 @@ func TestMisbehaviour(t *testing.T) {
 	check := func(name, want string) {
 		t.Run(name, func(t *testing.T) {
 			a := ask(t, h, name)
-			if name == "x-later" && a.Skipped == "" {
-				a = ask(t, h, name) // the first answer was good
+			// The first answer of x-later is good; and a busy machine may take its time once.
+			if a.Skipped == "" || strings.Contains(a.Skipped, "no answer in 1") {
+				a = ask(t, h, name)
 			}
 			told := slices.ContainsFunc(strings.Split(want, "|"), func(w string) bool { return strings.Contains(a.Skipped, w) })
 			if !told || a.Scores != nil || a.Out != nil {

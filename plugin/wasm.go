@@ -118,19 +118,18 @@ func (w *wasm) ask(ctx context.Context, seed uint64, query []byte, check func([]
 		cfg = cfg.WithEnv(k, w.desc.Env[k])
 	}
 	mod, err := w.rt.InstantiateModule(ctx, w.module, cfg)
-	if err != nil {
-		return u, w.why(ctx, err, u)
+	if err == nil {
+		defer mod.Close(context.WithoutCancel(ctx))
+		mem := mod.Memory() // it can be looked at when the module has ended, too
+		_, err = mod.ExportedFunction("_start").Call(ctx)
+		u.memory = size(mem)
 	}
-	defer mod.Close(context.WithoutCancel(ctx))
-	mem := mod.Memory()
-	_, err = mod.ExportedFunction("_start").Call(ctx)
-	u.memory = size(mem)
-	switch {
-	case out.over:
+	if out.over {
 		return u, errTooMuch
-	case err != nil:
-		if e := w.why(ctx, err, u); e != nil {
-			return u, e
+	}
+	if err != nil {
+		if err := w.why(ctx, err, u); err != nil {
+			return u, err
 		}
 	}
 	return u, check(out.buf.Bytes())
