@@ -30,20 +30,23 @@ const NoProbing = "off"
 
 const (
 	// defaultProbeEvery is the time from one question to the next once a place is found. With 72 bytes on the wire a
-	// datagram, and as many questions from others, that is 384 bit/s.
-	defaultProbeEvery = 6 * time.Second
+	// datagram, and as many questions from others, that is 288 bit/s.
+	defaultProbeEvery = 8 * time.Second
 	// eagerEvery is that time while a place is being found, for eagerCount questions, and for surpriseCount after a round
 	// trip that was not to be expected twice in a row.
 	eagerEvery    = 250 * time.Millisecond
 	eagerCount    = 160
 	surpriseCount = 8
-	surpriseRest  = time.Minute // between two surprises
+	restoredCount = 32
+	surpriseRest  = 5 * time.Minute // between two surprises
 	// answerTime is how long an answer is waited for.
 	answerTime = 5 * time.Second
 	// After silentTries questions without an answer a peer is left alone for silentRest, which doubles up to silentMost.
 	silentTries = 3
 	silentRest  = time.Minute
 	silentMost  = 10 * time.Minute
+	// tellEvery is how often a coordinate that moved a little is told.
+	tellEvery = 30 * time.Second
 	// answersPerSecond bounds what others can make this worker send.
 	answersPerSecond = 200
 	// saveEvery is how often the place is written down, so that an agent that starts again need not look for it.
@@ -70,6 +73,7 @@ type rtt struct {
 	saved    time.Time
 	known    bool
 	told     *skerry.Coordinate // what place gave last
+	toldAt   time.Time
 	wake     chan struct{}
 }
 
@@ -112,8 +116,11 @@ func newRTT(listen string, every time.Duration, file string, log *slog.Logger, f
 	r := &rtt{conn: conn, every: every, file: file, log: log, found: found, limit: rate.NewLimiter(answersPerSecond, answersPerSecond),
 		viv: coord.NewVivaldi(binary.BigEndian.Uint64(seed[:])), asked: map[uint64]asked{}, eager: eagerCount, wake: make(chan struct{}, 1)}
 	var at skerry.Coordinate
-	if data, err := os.ReadFile(file); err == nil && json.Unmarshal(data, &at) == nil && r.viv.Restore(at) {
-		r.eager, r.known = surpriseCount, true
+	// After a while the others have moved on, and an old place among them is worse than none.
+	if st, err := os.Stat(file); err == nil && time.Since(st.ModTime()) < 3*saveEvery {
+		if data, err := os.ReadFile(file); err == nil && json.Unmarshal(data, &at) == nil && r.viv.Restore(at) {
+			r.eager, r.known = restoredCount, true
+		}
 	}
 	return r, nil
 }
@@ -288,8 +295,8 @@ func (r *rtt) take(at time.Time, b []byte, from netip.AddrPort) {
 }
 
 // place gives the coordinate, or nil while it is not known. A worker that has nobody to measure to is at the origin. A
-// coordinate never stands still; it is told anew only when it has moved by a tenth of the usual round trip, because each
-// telling costs traffic and may move a judgement (Ledlie, section 5: application-level coordinates).
+// coordinate never stands still; it is told anew only when it has moved by a tenth of the usual round trip, and not too
+// often, because each telling costs traffic and may move a judgement (Ledlie, section 5: application-level coordinates).
 func (r *rtt) place() *skerry.Coordinate {
 	if r == nil {
 		return nil
@@ -300,8 +307,12 @@ func (r *rtt) place() *skerry.Coordinate {
 		return nil
 	}
 	now := r.viv.Coordinate()
-	if r.told == nil || drift(*r.told, now) > max(1, r.usualLocked()/10) {
-		r.told = &now
+	d, usual := 0.0, r.usualLocked()
+	if r.told != nil {
+		d = drift(*r.told, now)
+	}
+	if r.told == nil || d > max(2, usual/2) || d > max(1, usual/10) && (r.eager > 0 || time.Since(r.toldAt) > min(4*r.every, tellEvery)) {
+		r.told, r.toldAt = &now, time.Now()
 	}
 	c := *r.told
 	c.Error = now.Error

@@ -211,7 +211,7 @@ func TestHostileAnswers(t *testing.T) {
 
 // A peer that does not answer is left alone for longer and longer.
 func TestSilentPeersAreLeftAlone(t *testing.T) {
-	r, err := newRTT("127.0.0.1:0", 6*time.Second, filepath.Join(t.TempDir(), "x"), slog.New(slog.DiscardHandler), func() {})
+	r, err := newRTT("127.0.0.1:0", 8*time.Second, filepath.Join(t.TempDir(), "x"), slog.New(slog.DiscardHandler), func() {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +234,7 @@ func TestSilentPeersAreLeftAlone(t *testing.T) {
 func TestIdleTraffic(t *testing.T) {
 	const headers = 28 // IPv4 and UDP
 	perQuestion := 2 * (datagramSize + headers) * 8
-	if bits := 2 * float64(perQuestion) / defaultProbeEvery.Seconds(); bits > 400 {
+	if bits := 2 * float64(perQuestion) / defaultProbeEvery.Seconds(); bits > 300 {
 		t.Errorf("%.0f bit/s, both directions, own questions and those of others", bits)
 	}
 }
@@ -250,6 +250,25 @@ func TestCoordinateFileThatIsNone(t *testing.T) {
 			t.Errorf("%q was believed", text)
 		}
 		stop()
+	}
+}
+
+func TestOldPlaceIsForgotten(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "coordinate.json")
+	if err := os.WriteFile(file, []byte(`{"vec":[1,2,3],"height":1,"error":0.1}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, _, stop := prober(t, dir)
+	if stop(); !r.known || r.viv.Coordinate().Vec != [3]float64{1, 2, 3} {
+		t.Error("a place of a moment ago was forgotten")
+	}
+	old := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(file, old, old); err != nil {
+		t.Fatal(err)
+	}
+	if r, _, _ := prober(t, dir); r.known {
+		t.Error("a place of an hour ago was believed")
 	}
 }
 

@@ -56,7 +56,7 @@ type ServerOptions struct {
 	// ProbeAddress is where other workers measure round trips to this one by UDP, HOST:PORT. Without a host it is the
 	// worker's address, without a port or with 0 the system chooses one; NoProbing keeps it out of all this.
 	ProbeAddress string
-	ProbeEvery   time.Duration // between two questions to other workers, once the place in the network is found; default 6 s
+	ProbeEvery   time.Duration // between two questions to other workers, once the place in the network is found; default 8 s
 	Log          *slog.Logger
 }
 

@@ -49,7 +49,7 @@ func (w *workerFlags) addMachine(fs *pflag.FlagSet) {
 	fs.Var(bytesFlag(&w.capacity.BandwidthOut), "bandwidth-out", "bytes per second that instances may send (default the speed of the link, where it is known)")
 	fs.StringVar(&w.address, "address", "", "address at which other machines reach host ports (default found out)")
 	fs.StringVar(&w.probeAddress, "probe-address", "", "where other workers measure round trips to this one by UDP, HOST:PORT, :PORT or off (default the worker's address, a port of the system's choice)")
-	fs.DurationVar(&w.probeEvery, "probe-every", 0, "time from one question to another worker to the next, once the place in the network is found (default 6s)")
+	fs.DurationVar(&w.probeEvery, "probe-every", 0, "time from one question to another worker to the next, once the place in the network is found (default 8s)")
 	fs.StringVar(&w.subnet, "subnet", "", "IPv4 subnet of the instances, such as 10.31.5.0/24 (default one that is free)")
 	fs.BoolVar(&w.noNetwork, "no-network", false, "give instances no network of their own")
 	fs.StringVar(&w.runDir, "run-dir", "", "directory for what ends with the machine's uptime (default /run/skerry/NAME)")

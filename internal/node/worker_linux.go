@@ -39,7 +39,7 @@ type WorkerConfig struct {
 	PullLimit    skerry.Bytes // per second; 0 means none
 	MinFree      skerry.Bytes
 	ProbeAddress string        // for round trips among workers, HOST:PORT; worker.NoProbing: none
-	ProbeEvery   time.Duration // from one to the next; default 6 s
+	ProbeEvery   time.Duration // from one to the next; default 8 s
 }
 
 // Worker is a worker with its store, images, drivers and network.
