@@ -47,10 +47,12 @@ func (l *Lab) start(host string, argv []string, logFile string) (process, error)
 		if err := l.spawn(host, "agent", cmd, &syscall.SysProcAttr{Setsid: true}); err != nil {
 			return err
 		}
-		go cmd.Wait() // so that it does not stay a zombie while this process lives
+		// Waited for, so that it does not stay a zombie while this process lives; but only once it was identified, for until then
+		// one that ends at once must not go.
+		defer func() { go cmd.Wait() }()
 		var err error
 		if p, err = identify(cmd.Process.Pid); err != nil {
-			return fmt.Errorf("it ended at once: %w", err)
+			return err
 		}
 		return writeJSON(l.path("agents", host+".json"), p)
 	})
