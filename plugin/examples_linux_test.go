@@ -18,16 +18,6 @@ func examples(t testing.TB, s *site) {
 	cmd := exec.Command("../examples/plugins/build", s.dir)
 	out, err := cmd.CombinedOutput()
 	if err == nil {
-		for _, name := range []string{"greenest.yaml", "nearest.yaml"} { // other tests run on this machine
-			f, err := os.OpenFile(filepath.Join(s.dir, name), os.O_APPEND|os.O_WRONLY, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := f.WriteString("timeout: 1s\n"); err != nil {
-				t.Fatal(err)
-			}
-			f.Close()
-		}
 		return
 	}
 	if strings.Contains(string(out), "no Rust compiler has the target") {
@@ -56,17 +46,11 @@ func TestExamples(t *testing.T) {
 		"nightshift": `{"scores":{"bremen":0.45,"hamburg":0.49},"out":{"munich":"its io is waited for 90% of the time; the limit is 50%"}}`,
 	}
 	for name, want := range want {
-		var got []byte
-		for range 5 { // the machine may be busy
-			a := h.Ask(t.Context(), []string{name}, q)[0]
-			a.Plugin = ""
-			var err error
-			if got, err = json.Marshal(a); err != nil {
-				t.Fatal(err)
-			}
-			if a.Skipped == "" {
-				break
-			}
+		a := h.Ask(t.Context(), []string{name}, q)[0]
+		a.Plugin = ""
+		got, err := json.Marshal(a)
+		if err != nil {
+			t.Fatal(err)
 		}
 		if strings.Replace(string(got), `"plugin":"",`, "", 1) != want {
 			t.Errorf("%s: %s\nwant %s", name, got, want)

@@ -33,6 +33,8 @@ type Options struct {
 	CgroupParent string
 	Poll         time.Duration // how often the directory is looked at; 0: a second
 	Log          *slog.Logger  // nil: nowhere
+
+	slack time.Duration // more time for every answer, in tests on busy machines
 }
 
 // DefaultCgroupParent is the group of programs that are plugins.

@@ -14,11 +14,13 @@ var errTooMuch = errors.New("it answered more than 1 MiB")
 type bounded struct {
 	buf  bytes.Buffer
 	over bool
+	full func() // called when it is too much
 }
 
 func (b *bounded) Write(p []byte) (int, error) {
 	if b.buf.Len()+len(p) > MaxReply {
 		b.over = true
+		b.full()
 		return 0, errTooMuch
 	}
 	return b.buf.Write(p)

@@ -80,14 +80,24 @@ func (x *program) ask(ctx context.Context, _ uint64, query []byte, check func([]
 		return u, err
 	}
 	defer func() { <-x.turns }()
-	timeout := x.desc.timeout()
 	if x.proc != nil {
 		if err := x.quiet(); err != nil {
 			return u, err
 		}
 	}
+	kept := x.proc != nil
+	u, err = x.once(ctx, query, check)
+	if kept && errors.Is(err, errEnded) { // it may have been on its way out before it was asked
+		u, err = x.once(ctx, query, check)
+	}
+	return u, err
+}
+
+// once asks the process, or a new one.
+func (x *program) once(ctx context.Context, query []byte, check func([]byte) error) (u use, err error) {
+	timeout := x.desc.timeout()
 	if x.proc == nil {
-		timeout = startTime
+		timeout = startTime + x.opt.slack
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -106,6 +116,9 @@ func (x *program) ask(ctx context.Context, _ uint64, query []byte, check func([]
 	}
 	return u, err
 }
+
+// errEnded is that of a process that ended without an answer.
+var errEnded = errors.New("without an answer")
 
 // quiet looks after what happened since the last query: a process that ended is forgotten, one that talks is killed, for
 // what it says would be taken for the answer to a query that it was not asked.
@@ -160,9 +173,9 @@ func (p *process) ended(memory skerry.Bytes) error {
 		return fmt.Errorf("it was ended because it wanted more than its memory (%s)", memory)
 	}
 	if s := p.cmd.ProcessState; s != nil {
-		return fmt.Errorf("it ended (%s) without an answer", s)
+		return fmt.Errorf("it ended (%s) %w", s, errEnded)
 	}
-	return errors.New("it ended without an answer")
+	return fmt.Errorf("it ended %w", errEnded)
 }
 
 // begin starts the process, reads what it writes, and reaps it. All of that is one thread's: the kernel ends the process

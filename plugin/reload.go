@@ -225,6 +225,7 @@ func (h *Host) update(ctx context.Context, name, file string, first bool) (bool,
 
 // load makes a version, which may be broken.
 func (h *Host) load(ctx context.Context, name string, d *Description) *version {
+	d.Timeout += skerry.Duration(h.opt.slack)
 	v := &version{name: name, desc: d, log: h.opt.Log, loaded: time.Now()}
 	stderr := &lines{log: h.opt.Log, name: name}
 	var err error

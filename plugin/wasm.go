@@ -108,7 +108,7 @@ func (w *wasm) ask(ctx context.Context, seed uint64, query []byte, check func([]
 	}()
 	ctx, cancel := context.WithTimeout(ctx, w.desc.timeout())
 	defer cancel()
-	var out bounded
+	out := bounded{full: cancel}
 	defer w.stderr.flush()
 	var key [32]byte
 	binary.LittleEndian.PutUint64(key[:], seed)
