@@ -361,10 +361,6 @@ func (c *Core) expire(now time.Time, fx *skerry.Effects) {
 	}
 	for _, id := range sortedIDs(c.moving) {
 		p := c.places[id]
-		if p == nil || p.Next == nil {
-			delete(c.moving, id)
-			continue
-		}
 		if now.Sub(p.Next.Since) >= migrationTime(&p.A.Spec) {
 			c.event(fx, now, p, skerry.EventWarning, "MigrationFailed", "the copy on worker "+p.Next.Worker+" did not get ready: "+p.Next.Obs.Reason)
 			c.abandon(p)
@@ -386,8 +382,8 @@ func (c *Core) nextExpiry() time.Time {
 		if p.ask != nil && p.ask.answers == nil {
 			consider(p.ask.until)
 		}
-		if !p.room.IsZero() {
-			consider(p.room)
+		if !p.room.IsZero() && p.ask == nil {
+			consider(p.room) // while it asks, it does not look
 		}
 	}
 	for id := range c.watched {

@@ -82,11 +82,11 @@ type worker struct {
 	reportAt time.Time
 	lost     bool
 	reserved skerry.Resources
-	class    string                                 // key of its capability class,
-	classFor *skerry.WorkerFacts                    // worked out for these facts
-	ports    map[string]int                         // taken host ports, counted
-	leaving  map[skerry.InstanceID]skerry.Resources // held by instances that were told to end
-	loads    skerry.Contention                      // of what runs there, summed
+	class    string                     // key of its capability class,
+	classFor *skerry.WorkerFacts        // worked out for these facts
+	ports    map[string]int             // taken host ports, counted
+	leaving  map[skerry.InstanceID]held // by instances that were told to end
+	loads    skerry.Contention          // of what runs there, summed
 }
 
 // placement is an instance that the site holds.
@@ -211,7 +211,7 @@ func (c *Core) Start(now time.Time) skerry.Effects {
 			c.reserveOn(p.Next.Worker, p, 1)
 		}
 		c.linked[p.A.Service.App] = true
-		if p.Worker == "" && !p.Removing {
+		if p.Worker == "" && !p.Removing && !p.Refused {
 			c.waiting[p.A.ID] = true
 		}
 		c.tellUp(now, p, &fx)
@@ -272,6 +272,7 @@ func (c *Core) forget(p *placement) {
 	delete(c.places, p.A.ID)
 	delete(c.waiting, p.A.ID)
 	delete(c.removing, p.A.ID)
+	delete(c.watched, p.A.ID)
 	delete(c.byApp[app], p.A.ID)
 	if len(c.byApp[app]) == 0 {
 		delete(c.byApp, app)
@@ -398,6 +399,16 @@ func (c *Core) deleteInstance(now time.Time, m apps.DeleteInstance, fx *skerry.E
 	if p == nil {
 		fx.Err = skerry.Errorf(skerry.CodeNotFound, "there is no instance %q", m.ID).WithHint("`skerry get instances` lists them")
 		return
+	}
+	switch {
+	case p.Refused:
+		fx.Err = skerry.Errorf(skerry.CodeNotFound, "this site refused instance %q", m.ID).WithHint("delete it where its application is")
+		return
+	case p.ended():
+		fx.Err = skerry.Errorf(skerry.CodeConflict, "instance %q has ended", m.ID).WithHint("its owner removes it when its time is over")
+		return
+	case p.Removing, p.Worker == "":
+		return // it ends, or looks for a place, already
 	}
 	// A copy of a group or an instance of the root: the site gives it a new place.
 	c.move(now, p, "deleted by "+m.Actor, false, fx)

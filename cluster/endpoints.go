@@ -18,6 +18,9 @@ func (c *Core) publishEndpoints(app skerry.AppKey) {
 		}
 		for _, l := range p.A.Spec.Links {
 			wanted[endpointsAt{p.Worker, l.Service}] = true
+			if p.Next != nil {
+				wanted[endpointsAt{p.Next.Worker, l.Service}] = true
+			}
 		}
 	}
 	ids := sortedIDs(c.byApp[app])

@@ -32,6 +32,7 @@ func (c *Core) migrate(now time.Time, p *placement, d skerry.Decision, why strin
 	p.Decision = &d
 	c.moving[p.A.ID] = true
 	c.left(d.Chosen, p.A.ID)
+	c.found(p.A.ID, d.Chosen)
 	c.reserveOn(d.Chosen, p, 1)
 	c.sendNext(p)
 	c.linked[p.A.Service.App] = true
@@ -72,11 +73,15 @@ func (c *Core) observeNext(now time.Time, p *placement, o skerry.Observation, fx
 func (c *Core) takeOver(now time.Time, p *placement, why string, fx *skerry.Effects) {
 	old, n := p.Worker, p.Next
 	c.letGo(p)
-	c.leave(p, old)
+	if !p.ended() {
+		c.leave(p, old)
+	}
 	c.reserve(p, -1)
+	delete(c.moving, p.A.ID)
 	c.bind(p, n.Worker)
 	p.Next, p.Placed, p.A.Fence, p.Obs = nil, now, n.Fence, n.Obs
 	p.qos = nil
+	p.sla.ready, p.sla.restarts = n.Obs.Ready, n.Obs.Restarts
 	c.addressPorts(p)
 	c.linked[p.A.Service.App] = true
 	c.reportDue = true
@@ -91,8 +96,12 @@ func (c *Core) abandon(p *placement) {
 		return
 	}
 	p.Next = nil
+	delete(c.moving, p.A.ID)
 	c.reserveOn(n.Worker, p, -1)
-	c.leave(p, n.Worker)
+	if n.Obs.State != skerry.Terminated && n.Obs.State != skerry.Failed {
+		c.leave(p, n.Worker)
+	}
+	c.linked[p.A.Service.App] = true
 	c.Kids.Delete(n.Worker, skerry.AssignmentKey(p.A.ID))
 }
 

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/sched"
 )
 
 // maxMoves is on how many workers an instance that fails is tried before the failure goes up.
@@ -72,6 +71,9 @@ func (c *Core) accept(now time.Time, a skerry.Assignment, origin string, fx *ske
 		if p != nil {
 			c.abandon(p)
 			c.letGo(p)
+			if !p.ended() {
+				c.leave(p, p.Worker)
+			}
 			c.reserve(p, -1)
 			c.dropQuietly(p, fx)
 		}
@@ -190,6 +192,9 @@ func (c *Core) remove(now time.Time, p *placement, fx *skerry.Effects) {
 	w := c.workers[p.Worker]
 	if p.Worker == "" || w == nil || w.lost {
 		c.letGo(p)
+		if !p.ended() {
+			c.leave(p, p.Worker) // it may run on out of touch
+		}
 		c.drop(now, p, fx)
 		return
 	}
@@ -268,6 +273,7 @@ func (c *Core) observe(now time.Time, worker string, o skerry.Observation, fx *s
 	wasReady, before := p.Obs.Ready, p.Obs.State
 	ended := o.State == skerry.Terminated || o.State == skerry.Failed
 	if ended && before != o.State {
+		c.abandon(p) // it has done its work, or will be placed anew
 		c.reserve(p, -1)
 		c.grew, c.reportDue = true, true
 	}
@@ -327,8 +333,11 @@ func (c *Core) othersFit(p *placement) bool {
 func (c *Core) move(now time.Time, p *placement, why string, avoid bool, fx *skerry.Effects) {
 	c.abandon(p)
 	c.letGo(p)
-	c.leave(p, p.Worker)
+	if !p.ended() {
+		c.leave(p, p.Worker)
+	}
 	c.reserve(p, -1)
+	p.ask = nil // what was asked was about another place
 	if avoid && p.Worker != "" {
 		p.Avoid = append(p.Avoid, p.Worker)
 	}
@@ -361,21 +370,7 @@ func (c *Core) reserveOn(worker string, p *placement, sign int) {
 	} else {
 		w.reserved = w.reserved.Sub(need)
 	}
-	ports := false
-	for _, q := range p.A.Spec.Ports {
-		if q.HostPort > 0 {
-			k := sched.PortKey(q.Proto(), q.HostPort)
-			if w.ports[k] += sign; w.ports[k] <= 0 {
-				delete(w.ports, k)
-			}
-			ports = true
-		}
-	}
-	if ports {
-		c.seeWorker(w)
-	} else {
-		c.site.SetAvailable(w.Name, w.available())
-	}
+	c.takePorts(w, hostPorts(p), sign)
 }
 
 // changed persists a placement and tells its owner.

@@ -8,18 +8,28 @@ import (
 	"skerry.dev/skerry/sched"
 )
 
+// held is what an instance that was told to end still holds on a worker.
+type held struct {
+	need  skerry.Resources
+	ports []string
+}
+
 // leave counts what an instance still holds on a worker that was told to end it, so that nothing is placed on top of what
-// still runs.
+// still runs. A worker that is out of touch runs it too, for all that is known, and says so when it comes back.
 func (c *Core) leave(p *placement, worker string) {
 	w := c.workers[worker]
-	if w == nil || w.lost || p.ended() {
+	if w == nil {
 		return
 	}
 	if w.leaving == nil {
-		w.leaving = map[skerry.InstanceID]skerry.Resources{}
+		w.leaving = map[skerry.InstanceID]held{}
 	}
-	w.leaving[p.A.ID] = p.A.Spec.Need()
-	c.site.SetAvailable(w.Name, w.available())
+	if _, ok := w.leaving[p.A.ID]; ok {
+		return
+	}
+	h := held{p.A.Spec.Need(), hostPorts(p)}
+	w.leaving[p.A.ID] = h
+	c.takePorts(w, h.ports, 1)
 }
 
 // left says that nothing of an instance is left on a worker.
@@ -28,10 +38,24 @@ func (c *Core) left(worker string, id skerry.InstanceID) {
 	if w == nil {
 		return
 	}
-	if _, ok := w.leaving[id]; ok {
+	if h, ok := w.leaving[id]; ok {
 		delete(w.leaving, id)
-		c.site.SetAvailable(w.Name, w.available())
+		c.takePorts(w, h.ports, -1)
 		c.grew, c.reportDue = true, true
+	}
+}
+
+// takePorts counts host ports of a worker as taken (sign 1) or free (-1), and tells the scheduler what it has left.
+func (c *Core) takePorts(w *worker, ports []string, sign int) {
+	for _, k := range ports {
+		if w.ports[k] += sign; w.ports[k] <= 0 {
+			delete(w.ports, k)
+		}
+	}
+	if len(ports) > 0 {
+		c.seeWorker(w)
+	} else {
+		c.site.SetAvailable(w.Name, w.available())
 	}
 }
 

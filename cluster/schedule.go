@@ -150,7 +150,9 @@ func (c *Core) placeOne(now time.Time, p *placement, fx *skerry.Effects) {
 func (c *Core) give(now time.Time, p *placement, d skerry.Decision, fx *skerry.Effects) {
 	delete(c.waiting, p.A.ID)
 	c.left(d.Chosen, p.A.ID)
+	c.found(p.A.ID, d.Chosen)
 	p.room = time.Time{}
+	p.sla.ready = false // there
 	c.seq++
 	fx.Put(keySeq, []byte(fmt.Sprint(c.seq)))
 	c.bind(p, d.Chosen)

@@ -166,10 +166,8 @@ func (c *Core) loseWorker(now time.Time, w *worker, fx *skerry.Effects) {
 	c.seeWorker(w)
 	c.reportDue = true
 	c.siteEvent(fx, now, skerry.EventWarning, "WorkerLost", "worker "+w.Name+" has been out of touch for "+c.opt.LostAfter.String()+"; its instances get a new place", w.Name)
-	w.leaving = nil
-	c.seeWorker(w)
-	for _, id := range sortedIDs(c.places) {
-		if p := c.places[id]; p.Next != nil && p.Next.Worker == w.Name {
+	for _, id := range sortedIDs(c.moving) {
+		if p := c.places[id]; p.Next.Worker == w.Name {
 			c.abandon(p)
 			c.changed(now, p, fx)
 		}
@@ -179,6 +177,9 @@ func (c *Core) loseWorker(now time.Time, w *worker, fx *skerry.Effects) {
 		case p.Next != nil:
 			c.takeOver(now, p, "worker "+w.Name+" is out of touch", fx)
 		case p.Removing:
+			if !p.ended() {
+				c.leave(p, w.Name)
+			}
 			c.drop(now, p, fx)
 		case p.Group != "":
 			p.Obs.Unreachable, p.Obs.Ready = true, false
@@ -253,8 +254,8 @@ func (w *worker) available() skerry.Resources {
 		return skerry.Resources{}
 	}
 	left := w.Facts.Capacity.Sub(w.reserved)
-	for _, need := range w.leaving {
-		left = left.Sub(need)
+	for _, h := range w.leaving {
+		left = left.Sub(h.need)
 	}
 	return left
 }

@@ -21,10 +21,10 @@ func (w *World) act(n *Node, action any) {
 	}
 	switch a := action.(type) {
 	case cluster.Measure:
-		later(10*time.Millisecond, func() { w.Do(n, cluster.Measured{ID: a.ID, Round: a.Round, RTT: w.measure(a)}) })
+		w.think(later, func() { w.Do(n, cluster.Measured{ID: a.ID, Round: a.Round, RTT: w.measure(a)}) })
 	case cluster.Score:
 		if w.Machine.Plugins != nil {
-			later(10*time.Millisecond, func() { w.Do(n, cluster.Scored{ID: a.ID, Round: a.Round, Answers: w.Machine.Plugins(a)}) })
+			w.think(later, func() { w.Do(n, cluster.Scored{ID: a.ID, Round: a.Round, Answers: w.Machine.Plugins(a)}) })
 		}
 	case worker.Prepare:
 		later(w.Machine.Prepare, func() {
@@ -72,6 +72,17 @@ func (w *World) act(n *Node, action any) {
 		n.probing[a.ID]++
 	case worker.Cancel:
 		later(0, func() {}) // the Prepare answers by itself
+	}
+}
+
+// think answers a question after a while, if at all.
+func (w *World) think(later func(time.Duration, func()), answer func()) {
+	d, ok := 10*time.Millisecond, true
+	if w.Machine.Think != nil {
+		d, ok = w.Machine.Think()
+	}
+	if ok {
+		later(d, answer)
 	}
 }
 

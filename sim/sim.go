@@ -29,6 +29,8 @@ type World struct {
 	Faults   []string
 	// Latency of every link in one direction; default 1 ms.
 	Latency time.Duration
+	// Audit, if set, has the books of every site checked after every step.
+	Audit bool
 	// Machine says how a worker's machine behaves; zero values mean: at once and without fault.
 	Machine Machine
 
@@ -56,6 +58,8 @@ type Machine struct {
 	RTT func(worker, target string) float64
 	// Plugins, if not nil, answers for the sites' plugins; else nobody does.
 	Plugins func(q cluster.Score) []skerry.PluginAnswer
+	// Think, if not nil, gives how long an answer to the core's questions takes, and whether it comes at all.
+	Think func() (time.Duration, bool)
 }
 
 // core is what the three cores have in common.
@@ -75,6 +79,8 @@ type Node struct {
 	load  func(c core, key string, value []byte) error
 	Up    bool
 	wake  time.Time
+	ticks int       // at the time of
+	tick  time.Time // the last one
 	life  uint64
 	tasks map[string]*task // on a worker's machine; they outlive the agent
 	sets  func(c core) []skerry.SetAck
@@ -340,6 +346,11 @@ func (w *World) apply(n *Node, fx skerry.Effects) {
 	for _, a := range fx.Actions {
 		w.act(n, a)
 	}
+	if c, ok := n.Core.(*cluster.Core); ok && w.Audit && len(w.Faults) < 10 {
+		for _, text := range c.Audit() {
+			w.fault("%s at %s: %s", n.Name, w.Now.Format("15:04:05.000"), text)
+		}
+	}
 	w.schedule(n)
 }
 
@@ -353,6 +364,15 @@ func (w *World) schedule(n *Node) {
 	w.at(maxTime(at, w.Now), func() {
 		if n.Up && n.life == life && n.wake.Equal(at) {
 			n.wake = time.Time{}
+			if !n.tick.Equal(w.Now) {
+				n.tick, n.ticks = w.Now, 0
+			}
+			if n.ticks++; n.ticks > 100 {
+				w.fault("%s ticks without end at %s: next at %s", n.Name, w.Now.Format("15:04:05.000"), at.Format("15:04:05.000"))
+				n.tick = w.Now.Add(time.Second)
+				w.at(n.tick, func() { w.apply(n, n.Core.Tick(w.Now)) })
+				return
+			}
 			w.apply(n, n.Core.Tick(w.Now))
 		}
 	})

@@ -1,0 +1,133 @@
+package cluster
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/sched"
+)
+
+// Audit says what of the core's books does not balance: what workers have given away against what is on them, and the lists
+// kept beside the placements. It costs as much as the site is large; tests call it after every step.
+func (c *Core) Audit() (faults []string) {
+	bad := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
+	reserved := map[string]skerry.Resources{}
+	ports := map[string]map[string]int{}
+	take := func(worker string, p *placement) {
+		reserved[worker] = reserved[worker].Add(p.A.Spec.Need())
+		if ports[worker] == nil {
+			ports[worker] = map[string]int{}
+		}
+		for _, k := range hostPorts(p) {
+			ports[worker][k]++
+		}
+	}
+	limits, on := map[skerry.AppKey]int{}, 0
+	for id, p := range c.places {
+		if p.A.ID != id || c.byApp[p.A.Service.App][id] != p {
+			bad("%s is not listed under its application", id)
+		}
+		if p.Worker != "" {
+			on++
+			if c.byWorker[p.Worker][id] != p {
+				bad("%s is not listed on %s", id, p.Worker)
+			}
+			if !p.ended() {
+				take(p.Worker, p)
+			}
+		}
+		if p.Next != nil {
+			take(p.Next.Worker, p)
+			if p.Worker == "" || p.Next.Worker == p.Worker || p.Removing || p.ended() {
+				bad("%s on %q, %s, removing %v, has a successor on %s", id, p.Worker, p.Obs.State, p.Removing, p.Next.Worker)
+			}
+		}
+		if p.limited() {
+			limits[p.A.Service.App]++
+		}
+		if waits := p.Worker == "" && !p.Removing && !p.Refused; waits != c.waiting[id] {
+			bad("%s on %q, removing %v, refused %v: waits is %v", id, p.Worker, p.Removing, p.Refused, c.waiting[id])
+		}
+		if p.Removing != c.removing[id] || p.Removing && p.Worker == "" {
+			bad("%s on %q: removing is %v, its list says %v", id, p.Worker, p.Removing, c.removing[id])
+		}
+		if (p.Next != nil) != c.moving[id] {
+			bad("%s: moving is %v", id, c.moving[id])
+		}
+	}
+	for name, w := range c.workers {
+		for _, h := range w.leaving {
+			for _, k := range h.ports {
+				if ports[name] == nil {
+					ports[name] = map[string]int{}
+				}
+				ports[name][k]++
+			}
+		}
+		if w.reserved != reserved[name] {
+			bad("%s: %v is reserved, what is on it needs %v", name, w.reserved, reserved[name])
+		}
+		if !maps.Equal(w.ports, ports[name]) && len(w.ports)+len(ports[name]) > 0 {
+			bad("%s: ports %v are taken, what is on it needs %v", name, w.ports, ports[name])
+		}
+		if w.Facts != nil {
+			for i, v := range w.Facts.Capacity.Sub(w.reserved).Vector() {
+				if v < 0 {
+					bad("%s: %d of %s are promised too much", name, -v, skerry.ResourceNames[i])
+				}
+			}
+		}
+	}
+	for name, m := range c.byWorker {
+		if on -= len(m); len(m) == 0 {
+			bad("an empty list is kept for %s", name)
+		}
+	}
+	if on != 0 {
+		bad("%d placements too few are listed on workers", on)
+	}
+	if !maps.Equal(limits, c.limits) {
+		bad("limits are %v, counted %v", c.limits, limits)
+	}
+	for _, list := range []map[skerry.InstanceID]bool{c.waiting, c.removing, c.moving, c.watched} {
+		for id := range list {
+			if c.places[id] == nil {
+				bad("%s is gone, and still listed", id)
+			}
+		}
+	}
+	for id, at := range c.astray {
+		for name := range at {
+			p := c.places[id]
+			if c.workers[name] == nil || p != nil && (p.Worker == name || p.Next != nil && p.Next.Worker == name) {
+				bad("%s is astray on %s", id, name)
+			}
+		}
+	}
+	for name := range c.silent {
+		if w := c.workers[name]; w == nil || w.lost {
+			bad("%s is lost or removed, and still waited for", name)
+		}
+	}
+	for app, at := range c.published {
+		for e := range at {
+			if c.workers[e.worker] == nil || c.byApp[app] == nil {
+				bad("endpoints of %s/%s are kept at %s", app, e.target, e.worker)
+			}
+		}
+	}
+	slices.Sort(faults)
+	return faults
+}
+
+// hostPorts gives the ports of its worker that a placement takes.
+func hostPorts(p *placement) (out []string) {
+	for _, q := range p.A.Spec.Ports {
+		if q.HostPort > 0 {
+			out = append(out, sched.PortKey(q.Proto(), q.HostPort))
+		}
+	}
+	return out
+}
