@@ -22,7 +22,7 @@ type hierarchy struct {
 }
 
 func hierarchies() ([]hierarchy, error) {
-	text, err := os.ReadFile("/proc/self/mountinfo")
+	text, err := os.ReadFile("/proc/thread-self/mountinfo")
 	if err != nil {
 		return nil, err
 	}

@@ -84,7 +84,7 @@ func bring(t *testing.T, text string, o Options) *Lab {
 func clean(t *testing.T, name string, o Options) {
 	t.Helper()
 	var left []string
-	left = append(left, testenv.Mounts(o.Dir)...)
+	left = append(left, testenv.Mounts(filepath.Join(o.Dir, name))...)
 	left = append(left, testenv.Cgroups("skerry-lab/"+name)...)
 	for _, p := range (belongs{cgroup: "/skerry-lab/" + name}).processes() {
 		left = append(left, fmt.Sprint("process ", p.PID))

@@ -413,7 +413,7 @@ func isMountPoint(path string) (bool, error) {
 
 // unmountBelow takes away every mount below a directory.
 func unmountBelow(dir string) error {
-	data, err := os.ReadFile("/proc/self/mountinfo")
+	data, err := os.ReadFile("/proc/thread-self/mountinfo")
 	if err != nil {
 		return err
 	}

@@ -112,9 +112,10 @@ func Mounts(dir string) []string {
 	return out
 }
 
-// mountPoints gives the mount points below a directory in the order of mounting.
+// mountPoints gives the mount points below a directory in the order of mounting, as the calling thread sees them: the first
+// thread, which /proc/self shows, may be in a namespace for good because a goroutine that was locked to it has ended.
 func mountPoints(dir string) []string {
-	text, _ := os.ReadFile("/proc/self/mountinfo")
+	text, _ := os.ReadFile("/proc/thread-self/mountinfo")
 	var out []string
 	for line := range strings.Lines(string(text)) {
 		if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[4], dir+"/") {
