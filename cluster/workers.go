@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/fleet"
 )
 
 func (c *Core) childUp(now time.Time, hello *skerry.Hello, fx *skerry.Effects) {
@@ -79,19 +80,31 @@ func (c *Core) childFrame(now time.Time, m ChildFrame, fx *skerry.Effects) {
 	if d.Report != nil && d.Report.Kind == skerry.ReportWorker {
 		c.workerReport(now, m.Name, d.Report.Payload, fx)
 	}
-	if w := c.workers[m.Name]; d.Settled && w != nil && len(w.leaving) > 0 && child.Settled() {
+	// A report brings nothing new about instances, but what was given and taken back at once is never acknowledged.
+	if (d.Settled || d.Report != nil) && child.Settled() {
+		c.sweep(now, child, fx)
+	}
+}
+
+// sweep lets go of what a worker should end and does not have.
+func (c *Core) sweep(now time.Time, child *fleet.Child, fx *skerry.Effects) {
+	has := func(id skerry.InstanceID) bool {
+		_, orphaned, has := child.Observed.Get(skerry.AssignmentKey(id))
+		return has && !orphaned
+	}
+	if w := c.workers[child.Name]; w != nil && len(w.leaving) > 0 {
 		for _, id := range sortedIDs(w.leaving) {
-			if _, orphaned, has := child.Observed.Get(skerry.AssignmentKey(id)); !has || orphaned {
-				c.left(m.Name, id)
+			if !has(id) {
+				c.left(child.Name, id)
 			}
 		}
 	}
-	if d.Settled && len(c.removing) > 0 && child.Settled() {
-		for _, id := range sortedIDs(c.removing) {
-			key := skerry.AssignmentKey(id)
-			if _, orphaned, has := child.Observed.Get(key); c.places[id].Worker == m.Name && (!has || orphaned) {
-				c.gone(now, m.Name, id, fx)
-			}
+	if len(c.removing) == 0 {
+		return
+	}
+	for _, p := range c.on(child.Name) {
+		if p.Removing && !has(p.A.ID) {
+			c.gone(now, child.Name, p.A.ID, fx)
 		}
 	}
 }

@@ -139,9 +139,11 @@ func books(t *testing.T, seed uint64) {
 				down[n] = true
 			}
 		case 6, 7:
-			for n := range down {
-				up(n)
-				break
+			for _, n := range list {
+				if down[n] {
+					up(n)
+					break
+				}
 			}
 		case 8:
 			if n != w.Root && !cut[n] {
