@@ -29,6 +29,7 @@ type Options struct {
 	Term        uint64 // second part of fencing tokens; grows with each take-over
 	Seed        [16]byte
 	LostAfter   time.Duration // a worker out of touch for so long is lost; default 3 s
+	StartGrace  time.Duration // time for workers to come back after the orchestrator's own start; default 30 s
 	ReportEvery time.Duration // at least this often the root gets an aggregate; default 10 s
 	Admission   Admission
 	Policies    map[string]sched.Policy // by name; nil: the built-in ones
@@ -40,6 +41,7 @@ type Options struct {
 // Core is a cluster orchestrator as a state machine.
 type Core struct {
 	opt     Options
+	started time.Time
 	Apps    *apps.Controller // the site's own applications
 	Kids    *fleet.Children
 	Up      *fleet.Parent
@@ -138,6 +140,9 @@ func New(opt Options) *Core {
 	if opt.LostAfter == 0 {
 		opt.LostAfter = 3 * time.Second
 	}
+	if opt.StartGrace == 0 {
+		opt.StartGrace = 30 * time.Second
+	}
 	if opt.ReportEvery == 0 {
 		opt.ReportEvery = 10 * time.Second
 	}
@@ -186,8 +191,10 @@ func (c *Core) Load(key string, value []byte) error {
 	return nil
 }
 
-// Start ends loading. Workers count as just lost from sight, so each has LostAfter to come back.
+// Start ends loading. Workers count as just lost from sight, and each has StartGrace to come back: after a power cut a
+// site's machines start at their own pace, and what runs on them must not be placed anew for that.
 func (c *Core) Start(now time.Time) skerry.Effects {
+	c.started = now
 	var fx skerry.Effects
 	for _, name := range c.Kids.Finish() {
 		c.siteEvent(&fx, now, skerry.EventWarning, "DamagedRecords", "the set of worker "+name+" is resynchronised", name)
@@ -418,7 +425,7 @@ func (c *Core) deleteInstance(now time.Time, m apps.DeleteInstance, fx *skerry.E
 func (c *Core) Tick(now time.Time) skerry.Effects {
 	var fx skerry.Effects
 	for _, name := range slices.Sorted(maps.Keys(c.silent)) {
-		if now.Sub(c.Kids.Get(name).Since) >= c.opt.LostAfter {
+		if !now.Before(c.lostAt(name)) {
 			c.loseWorker(now, c.workers[name], &fx)
 		}
 	}
@@ -427,6 +434,15 @@ func (c *Core) Tick(now time.Time) skerry.Effects {
 	c.reviewPeers(now, &fx)
 	c.settle(now, &fx, nil)
 	return fx
+}
+
+// lostAt is when a silent worker counts as lost.
+func (c *Core) lostAt(name string) time.Time {
+	since := c.Kids.Get(name).Since
+	if since.Equal(c.started) { // not seen in this life
+		return since.Add(max(c.opt.LostAfter, c.opt.StartGrace))
+	}
+	return since.Add(c.opt.LostAfter)
 }
 
 // NextWake gives the time at which Tick has something to do, or the zero time.
@@ -442,7 +458,7 @@ func (c *Core) NextWake() time.Time {
 	consider(c.nextExpiry())
 	consider(c.peers.due)
 	for name := range c.silent {
-		consider(c.Kids.Get(name).Since.Add(c.opt.LostAfter))
+		consider(c.lostAt(name))
 	}
 	if c.Up.Connected {
 		consider(c.reportAt.Add(c.opt.ReportEvery))

@@ -178,7 +178,7 @@ func (c *Core) loseWorker(now time.Time, w *worker, fx *skerry.Effects) {
 	c.peersChanged(now)
 	c.seeWorker(w)
 	c.reportDue = true
-	c.siteEvent(fx, now, skerry.EventWarning, "WorkerLost", "worker "+w.Name+" has been out of touch for "+c.opt.LostAfter.String()+"; its instances get a new place", w.Name)
+	c.siteEvent(fx, now, skerry.EventWarning, "WorkerLost", "worker "+w.Name+" has been out of touch for "+now.Sub(c.Kids.Get(w.Name).Since).Round(time.Second).String()+"; its instances get a new place", w.Name)
 	for _, id := range sortedIDs(c.moving) {
 		if p := c.places[id]; p.Next.Worker == w.Name {
 			c.abandon(p)

@@ -268,3 +268,47 @@ func TestWorkersDieInTurn(t *testing.T) {
 	}
 	w.check(t, "shop", 1, 1)
 }
+
+// After a power cut the machines of a site start at their own pace: what a worker starts by itself is not placed anew
+// because the orchestrator was up before it.
+func TestSiteComesBackSlowly(t *testing.T) {
+	w := New(33)
+	site := w.AddCluster("a")
+	f := facts(2000)
+	f.Runtimes, f.Arch, f.Address = []skerry.RuntimeReport{{Name: "oci", Passed: true}}, "amd64", "x.test"
+	for _, name := range []string{"w1", "w2"} {
+		w.AddWorker("a", name, f)
+	}
+	w.Run(time.Second)
+	w.must(t, w.Root, app("shop", 2))
+	w.Run(5 * time.Second)
+	w.check(t, "shop", 2, 2)
+	before := w.where(site, "shop")
+	w.Kill(site)
+	for _, n := range w.Workers {
+		w.PowerOff(n)
+	}
+	w.Run(10 * time.Second)
+	w.Restart(site, nil)
+	w.Run(15 * time.Second)
+	for _, n := range w.Workers {
+		w.Restart(n, &f)
+	}
+	w.Run(20 * time.Second)
+	w.check(t, "shop", 2, 2)
+	if after := w.where(site, "shop"); fmt.Sprint(after) != fmt.Sprint(before) {
+		t.Errorf("from %v to %v", before, after)
+	}
+	for _, e := range w.Events {
+		if e.Reason == "WorkerLost" || e.Reason == "Moved" {
+			t.Errorf("%s: %s", e.Reason, e.Text)
+		}
+	}
+	// One that stays away is lost in the end.
+	w.Kill(site)
+	w.PowerOff(w.Workers["a/"+before[0]])
+	w.Run(time.Second)
+	w.Restart(site, nil)
+	w.Run(40 * time.Second)
+	w.check(t, "shop", 2, 2)
+}
