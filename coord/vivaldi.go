@@ -39,6 +39,8 @@ const (
 	young = 160
 	// mostPeers bounds the peers that are remembered.
 	mostPeers = 32
+	// hurried is the number of round trips for which Hurry lasts.
+	hurried = 64
 	// enough is the number of round trips after which a coordinate is worth telling to others.
 	enough = 32
 )
@@ -74,6 +76,13 @@ func (v *Vivaldi) Restore(c skerry.Coordinate) bool {
 	copy(v.s.me.vec, c.Vec[:])
 	v.s.me.height, v.s.me.err, v.s.updates = max(c.Height, leastHeight), min(max(c.Error, leastError), mostError), young
 	return true
+}
+
+// Hurry forgets the round trips taken, because the network has changed, and has the springs of all peers that are heard of
+// from now on pull in full for a while.
+func (v *Vivaldi) Hurry() {
+	v.s.peers = nil
+	v.s.updates = min(v.s.updates, max(enough, young-hurried))
 }
 
 // Known reports whether enough round trips were taken for the coordinate to be of use.

@@ -337,6 +337,40 @@ func TestRestore(t *testing.T) {
 	}
 }
 
+// A node whose way to all others becomes longer finds its new place sooner when it, and they, hurry.
+func TestHurry(t *testing.T) {
+	off := func(hurry bool) float64 {
+		m := plane(40, rand.New(rand.NewPCG(6, 6)))
+		s := newSwarm(m, skerry.CoordinateDims, testPeers, rand.New(rand.NewPCG(7, 7)))
+		for range 600 {
+			s.round(false)
+		}
+		for i := 1; i < len(m); i++ {
+			m[0][i], m[i][0] = m[0][i]+120, m[i][0]+120
+		}
+		if hurry {
+			for i := range s.nodes {
+				v := &Vivaldi{s.nodes[i]}
+				v.Hurry()
+				s.nodes[i] = v.s
+			}
+		}
+		for range 24 {
+			s.round(false)
+		}
+		sum := 0.0
+		for i := 1; i < len(m); i++ {
+			sum += math.Abs(s.nodes[0].me.rtt(s.nodes[i].me)-m[0][i]) / m[0][i]
+		}
+		return sum / float64(len(m)-1)
+	}
+	slow, fast := off(false), off(true)
+	fmt.Fprintf(t.Output(), "24 samples after a change: %.1f %% off, in a hurry %.1f %%\n", 100*slow, 100*fast)
+	if fast > 0.15 || fast > slow {
+		t.Errorf("%.3f off in a hurry, %.3f else", fast, slow)
+	}
+}
+
 func TestMiddle(t *testing.T) {
 	c, ms, ok := Middle([]skerry.Coordinate{{Vec: [3]float64{10}, Height: 2, Error: 0.2}, {Vec: [3]float64{-10}, Error: 0.4}, {Vec: [3]float64{math.NaN()}}})
 	if !ok || c.Vec != [3]float64{} || math.Abs(ms-12) > 1e-9 || math.Abs(c.Error-0.3) > 1e-9 {

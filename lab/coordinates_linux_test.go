@@ -61,7 +61,7 @@ const apartFront = `
     command: [sleep, "3600"]
     resources: {cpu: 10m, memory: 8Mi}
     links: [{service: db, maxLatency: 30ms}]
-    placement: {labels: {pool: front}, rigidness: 0.95}
+    placement: {labels: {pool: front}, rigidness: 0.7}
     terminationGrace: 1s
   - name: edge
     runtime: native
@@ -133,6 +133,8 @@ func (s *apartSite) where(service string) (out []string) {
 
 func (s *apartSite) await(what string, ok func() bool) {
 	s.t.Helper()
+	begin := time.Now()
+	defer func() { fmt.Fprintf(s.t.Output(), "%s: after %.1f s\n", what, time.Since(begin).Seconds()) }()
 	for end := time.Now().Add(90 * time.Second); !ok(); time.Sleep(200 * time.Millisecond) {
 		if time.Now().After(end) {
 			out, _ := s.try("", "sh", "-c", "skerry get workers -o wide; skerry get instances -o wide; skerry get events; skerry explain shop/front; skerry explain shop/edge")
@@ -216,9 +218,9 @@ func TestPlacementByCoordinates(t *testing.T) {
 	})
 	var reasons []string
 	for _, e := range apartList[skerry.Event](s, "events") {
-		if e.Service == "front" && slices.Contains([]string{"SLAViolated", "Migrating", "Migrated"}, e.Reason) {
+		if e.Service == "front" && slices.Contains([]string{"SLAViolated", "NoBetterPlace", "Migrating", "Migrated"}, e.Reason) {
 			reasons = append(reasons, e.Reason)
-			fmt.Fprintln(t.Output(), e.Reason, e.Text)
+			fmt.Fprintln(t.Output(), e.At.Format("04:05.0"), e.Reason, e.Text)
 		}
 	}
 	if i := slices.Index(reasons, "Migrating"); i < 1 || reasons[0] != "SLAViolated" || !slices.Contains(reasons[i:], "Migrated") {

@@ -36,8 +36,7 @@ const (
 	// trip that was not to be expected twice in a row.
 	eagerEvery    = 250 * time.Millisecond
 	eagerCount    = 160
-	surpriseCount = 8
-	restoredCount = 32
+	surpriseCount = 32
 	surpriseRest  = 5 * time.Minute // between two surprises
 	// answerTime is how long an answer is waited for.
 	answerTime = 5 * time.Second
@@ -119,7 +118,7 @@ func newRTT(listen string, every time.Duration, file string, log *slog.Logger, f
 	// After a while the others have moved on, and an old place among them is worse than none.
 	if st, err := os.Stat(file); err == nil && time.Since(st.ModTime()) < 3*saveEvery {
 		if data, err := os.ReadFile(file); err == nil && json.Unmarshal(data, &at) == nil && r.viv.Restore(at) {
-			r.eager, r.known = restoredCount, true
+			r.eager, r.known = surpriseCount, true
 		}
 	}
 	return r, nil
@@ -285,6 +284,7 @@ func (r *rtt) take(at time.Time, b []byte, from netip.AddrPort) {
 			ms = was
 		} else if q.peer.odd = 0; at.Sub(r.surprise) > surpriseRest {
 			r.surprise, r.eager = at, max(r.eager, surpriseCount)
+			r.viv.Hurry()
 		}
 	}
 	q.peer.usual = ms
