@@ -158,15 +158,7 @@ func (s *Server) servePlan(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	out, err := tier.View(r.Context(), s.Role, func(c *Core) ([]skerry.PlanVerdict, error) {
-		var out []skerry.PlanVerdict
-		for n, d := range c.Plan(time.Now(), items) {
-			v := skerry.PlanVerdict{Fits: d.Chosen != "", Copies: copiesOf(&items[n], &d)}
-			if !v.Fits {
-				v.Why = inCounts(d.Why)
-			}
-			out = append(out, v)
-		}
-		return out, nil
+		return c.Verdicts(time.Now(), items), nil
 	})
 	if err != nil {
 		tier.WriteProblem(w, skerry.AsError(err))

@@ -123,7 +123,7 @@ func (c *Core) tellGroup(now time.Time, g *group, fx *skerry.Effects) {
 		case p.Obs.Ready:
 			o.Have++
 		case p.Obs.Reason != "" && o.Reason == "":
-			o.Reason = anonymous(p.Obs.Reason, p.Worker)
+			o.Reason = c.anonymous(p, p.Obs.Reason)
 		}
 		if p.Obs.State == skerry.Running {
 			o.State = skerry.Running

@@ -407,7 +407,7 @@ func (c *Core) tellUp(now time.Time, p *placement, fx *skerry.Effects) {
 		}
 		return
 	}
-	o.Reason = anonymous(o.Reason, p.Worker)
+	o.Reason = c.anonymous(p, o.Reason)
 	c.report(o)
 }
 

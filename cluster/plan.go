@@ -62,6 +62,19 @@ func (c *Core) Plan(now time.Time, items []skerry.Assignment) []skerry.Decision 
 	return out
 }
 
+// Verdicts is Plan in terms that the root may know.
+func (c *Core) Verdicts(now time.Time, items []skerry.Assignment) []skerry.PlanVerdict {
+	var out []skerry.PlanVerdict
+	for n, d := range c.Plan(now, items) {
+		v := skerry.PlanVerdict{Fits: d.Chosen != "", Copies: copiesOf(&items[n], &d)}
+		if !v.Fits {
+			v.Why = inCounts(d.Why)
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
 func (c *Core) planOne(now time.Time, site *sched.Site, a *skerry.Assignment, used map[string]skerry.Resources, peers []sched.Peer, seed uint64) skerry.Decision {
 	d := skerry.Decision{At: now, Instance: a.ID, Tier: string(skerry.TierCluster), Policy: "admission", Seed: seed, Considered: site.Len()}
 	why := c.opt.Admission.Check(a)

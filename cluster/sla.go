@@ -50,7 +50,7 @@ func (c *Core) judge(now time.Time, p *placement, fx *skerry.Effects) {
 		return
 	}
 	c.shiftUsers(p)
-	violated := c.violation(p)
+	what, violated := c.violation(p)
 	value := 0.0
 	if violated != "" {
 		value = 1
@@ -70,9 +70,9 @@ func (c *Core) judge(now time.Time, p *placement, fx *skerry.Effects) {
 	switch {
 	case !s.alarm && violated != "" && s.share > alarmOn:
 		s.alarm = true
-		c.event(fx, now, p, skerry.EventWarning, "SLAViolated", violated)
+		c.eventUp(fx, now, p, skerry.EventWarning, "SLAViolated", violated, public(what, violated))
 		c.changed(now, p, fx)
-	case s.alarm && s.share < alarmOff:
+	case (s.alarm || p.Obs.Violated != "") && violated == "" && s.share < alarmOff:
 		s.alarm = false
 		p.Obs.Violated = ""
 		c.event(fx, now, p, skerry.EventNormal, "SLAKept", "no longer: "+s.violated)
@@ -100,9 +100,12 @@ func (c *Core) judge(now time.Time, p *placement, fx *skerry.Effects) {
 		return
 	}
 	// Nobody at the site does better: the owner may know another site.
-	p.Obs.Violated = violated
+	const none = "the site has no worker that keeps the SLA: "
+	if p.Obs.Violated = violated; p.Origin == "root" {
+		p.Obs.Violated = c.anonymous(p, public(what, violated))
+	}
 	c.changed(now, p, fx)
-	c.event(fx, now, p, skerry.EventWarning, "NoBetterPlace", "the site has no worker that keeps the SLA: "+violated)
+	c.eventUp(fx, now, p, skerry.EventWarning, "NoBetterPlace", none+violated, none+public(what, violated))
 }
 
 // lookEvery is how often an instance is judged again while its SLA is violated, reports or not.
@@ -130,47 +133,47 @@ func (s *slaState) exceeds(rigidness *float64) bool {
 	return r > 0 && s.share > 1-r
 }
 
-// violation says what of an instance's SLA does not hold now, or "".
-func (c *Core) violation(p *placement) string {
+// violation says what of an instance's SLA does not hold now, in a word and in detail, or "".
+func (c *Core) violation(p *placement) (what, text string) {
 	w := c.workers[p.Worker]
 	if w == nil {
-		return ""
+		return "", ""
 	}
 	// What crashes is restarted where it is, and moved when that does not help; that is not the place's fault.
 	if p.sla.ready && !p.Obs.Ready && p.Obs.Restarts == p.sla.restarts && p.Obs.Phase == skerry.PhaseRunning {
-		return "it is not available: " + p.Obs.Reason
+		return "availability", "it is not available: " + p.Obs.Reason
 	}
-	for i, v := range w.available().Vector() {
+	for i, v := range w.unpromised().Vector() {
 		if v < 0 && p.A.Spec.Need().Vector()[i] > 0 {
-			return "its worker has less " + skerry.ResourceNames[i] + " than was promised"
+			return "promised", "its worker has less " + skerry.ResourceNames[i] + " than was promised"
 		}
 	}
 	if q := p.qos; q != nil {
 		// Short of CPU is who waits for it, has not what was promised, and is not held back by a limit of its own.
 		if need := p.A.Spec.Need().CPU; q.Waiting > waitingLimit && q.CPU < need*95/100 && q.Throttled < 0.05 {
-			return fmt.Sprintf("it gets %s of the %s cores promised, and waits for a processor %.0f %% of the time", q.CPU, need, 100*q.Waiting)
+			return "waiting", fmt.Sprintf("it gets %s of the %s cores promised, and waits for a processor %.0f %% of the time", q.CPU, need, 100*q.Waiting)
 		}
 		for _, l := range p.A.Spec.Links {
 			if ms, ok := q.Links[l.Service]; ok && l.MaxLatency != nil && ms > float64(*l.MaxLatency)/1e6 {
-				return fmt.Sprintf("the round trip to %s takes %.1f ms, at most %s are allowed", l.Service, ms, *l.MaxLatency)
+				return "link", fmt.Sprintf("the round trip to %s takes %.1f ms, at most %s are allowed", l.Service, ms, *l.MaxLatency)
 			}
 		}
 	}
 	if r := w.report.Pressure; r != nil && r.Memory > pressureLimit {
-		return fmt.Sprintf("its worker stalls for lack of memory %.0f %% of the time", 100*r.Memory)
+		return "pressure", fmt.Sprintf("its worker stalls for lack of memory %.0f %% of the time", 100*r.Memory)
 	}
 	policy, _, why := c.policy(&p.A.Spec)
 	if why != nil {
-		return ""
+		return "", ""
 	}
 	policy.Rules = slices.DeleteFunc(slices.Clone(policy.Rules), func(r sched.Rule) bool {
 		_, users := r.(sched.Users)
 		return !r.Lasting() || users && len(p.Users) == 0 // not measured in this life of the store
 	})
 	if out := c.site.Fails(policy, c.request(p), p.Worker); out != nil {
-		return out.Text
+		return out.What, out.Text
 	}
-	return ""
+	return "", ""
 }
 
 // better looks for a worker that would keep the SLA. Workers under pressure are no improvement. wait is true while plugins

@@ -31,12 +31,19 @@ func (c *Core) childUp(now time.Time, hello *skerry.Hello, fx *skerry.Effects) {
 
 func (c *Core) saveWorker(w *worker, fx *skerry.Effects) { fx.Put(prefixWorker+w.Name, mustJSON(w)) }
 
-// reach marks the instances of a worker that is back in touch.
+// reach marks the instances of a worker that is back in touch. What it said last still holds until it says otherwise: a set
+// that did not change is not sent again.
 func (c *Core) reach(now time.Time, name string, fx *skerry.Effects) {
+	child := c.Kids.Get(name)
 	for _, p := range c.on(name) {
-		if p.Obs.Unreachable {
-			p.Obs.Unreachable = false
-			c.changed(now, p, fx)
+		if !p.Obs.Unreachable {
+			continue
+		}
+		p.Obs.Unreachable = false
+		c.changed(now, p, fx)
+		var o skerry.Observation
+		if value, orphaned, has := child.Observed.Get(skerry.AssignmentKey(p.A.ID)); has && !orphaned && c.codec.Unmarshal(value, &o) == nil {
+			c.observe(now, name, o, fx)
 		}
 	}
 }
@@ -188,7 +195,7 @@ func (c *Core) loseWorker(now time.Time, w *worker, fx *skerry.Effects) {
 	for _, p := range c.on(w.Name) {
 		switch {
 		case p.Next != nil:
-			c.takeOver(now, p, "worker "+w.Name+" is out of touch", fx)
+			c.takeOver(now, p, "its worker is out of touch", fx)
 		case p.Removing:
 			if !p.ended() {
 				c.leave(p, w.Name)
@@ -202,7 +209,7 @@ func (c *Core) loseWorker(now time.Time, w *worker, fx *skerry.Effects) {
 		default:
 			p.Obs.Unreachable = true
 			// Nothing new comes to a worker that is out of touch; once it is back it is as good as any.
-			c.move(now, p, "worker "+w.Name+" is out of touch", false, fx)
+			c.move(now, p, "its worker is out of touch", false, fx)
 		}
 	}
 }
@@ -261,12 +268,18 @@ func (w *worker) refusing() string {
 	return w.report.Refusing
 }
 
-// available is what is left on a worker. It may be negative where the worker shrank.
-func (w *worker) available() skerry.Resources {
+// unpromised is what a worker has beyond what is promised to those who are to run on it. It is negative where the worker
+// shrank.
+func (w *worker) unpromised() skerry.Resources {
 	if w.Facts == nil {
 		return skerry.Resources{}
 	}
-	left := w.Facts.Capacity.Sub(w.reserved)
+	return w.Facts.Capacity.Sub(w.reserved)
+}
+
+// available is what is left on a worker for others: less than unpromised while some are on their way out.
+func (w *worker) available() skerry.Resources {
+	left := w.unpromised()
 	for _, h := range w.leaving {
 		left = left.Sub(h.need)
 	}

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bytes"
+	"encoding/json"
 	"maps"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/root"
+	"skerry.dev/skerry/worker"
 )
 
 // restore puts an old copy of a store back under a new incarnation, as `skerry restore` does.
@@ -130,6 +132,12 @@ func TestNoWorkerIsReadableAtTheRoot(t *testing.T) {
 	w.check(t, "shop", 3, 5)
 	w.PowerOff(w.Workers["harbour/worker-quito"])
 	w.Run(time.Minute)
+	readable(t, w, seen, secret)
+}
+
+// readable fails where the root can read any of the words.
+func readable(t *testing.T, w *World, seen *bytes.Buffer, secret []string) {
+	t.Helper()
 	if seen.Len() == 0 {
 		t.Fatal("nothing was seen on the link")
 	}
@@ -142,4 +150,86 @@ func TestNoWorkerIsReadableAtTheRoot(t *testing.T) {
 			t.Errorf("%q is readable at the root: ...%q...", s, seen.Bytes()[max(0, i-60):min(seen.Len(), i+60)])
 		}
 	}
+}
+
+// The same of what placement tells of: violations, moves and failed moves, who made room for whom, lost workers that nobody
+// replaces, and plans.
+func TestNoWorkerIsReadableInPlacement(t *testing.T) {
+	w := New(8)
+	w.Audit = true
+	site := w.AddCluster("harbour")
+	secret := []string{"zanzibar", "quito", "lagos", "198.51.100.70", "198.51.100.71", "198.51.100.72"}
+	fact := func(i int) skerry.WorkerFacts {
+		f := facts(1777)
+		f.Arch, f.Runtimes = "amd64", []skerry.RuntimeReport{{Name: "oci", Passed: true}}
+		f.Address, f.Location = secret[3+i], &skerry.Location{Lat: 17.77, Lon: 17.77}
+		return f
+	}
+	for i, name := range secret[:3] {
+		w.AddWorker("harbour", name, fact(i))
+	}
+	seen := &bytes.Buffer{}
+	w.tap = func(from *Node, to *Node, msg skerry.Message) {
+		if to == w.Root {
+			seen.WriteString(dump(msg))
+		}
+	}
+	w.Run(time.Second)
+	at := func(id skerry.InstanceID) *Node { return w.Workers["harbour/"+on(site, id)] }
+	// A move fails at the new worker, which says so with its name.
+	w.must(t, w.Root, app("shop", 1, rigid(1), func(s *skerry.ServiceSpec) { s.Resources.CPU = 1500 }))
+	w.Run(5 * time.Second)
+	id := w.only(t, "shop").ID
+	w.Machine.PrepareErr = func(name string, _ *skerry.Assignment) (string, bool) {
+		name = name[strings.Index(name, "/")+1:]
+		return "pull from http://" + name + ".example.com:5000 and " + w.Clusters["harbour"].Name + "/" + name + ": refused", true
+	}
+	w.starve(at(id), id, 0.9)
+	w.Run(20 * time.Second)
+	w.Machine.PrepareErr = nil
+	// Another one does not get ready in time.
+	w.Machine.Prepare = 4 * time.Minute
+	w.Run(3 * time.Minute)
+	w.Machine.Prepare = 0
+	// One succeeds, and then its worker stalls, shrinks and is carried away, and there is no better one.
+	w.starve(at(id), id, 0.9)
+	w.Run(10 * time.Minute)
+	w.starve(at(id), id, 0)
+	w.must(t, w.Root, app("full", 2, rigid(0.9), func(s *skerry.ServiceSpec) {
+		s.Resources.CPU, s.Placement.Location, s.Placement.MaxDistance = 1500, &skerry.Location{Lat: 17.77, Lon: 17.77}, 5
+	}))
+	w.Run(5 * time.Second)
+	for i, name := range secret[:3] {
+		n, f := w.Workers["harbour/"+name], fact(i)
+		f.Capacity.CPU, f.Location = 1444, &skerry.Location{Lat: 18.88, Lon: 18.88}
+		w.Do(n, worker.Facts{Facts: f})
+		w.Do(n, worker.Usage{Pressure: &skerry.Pressure{Memory: 0.7654}})
+	}
+	w.Run(3 * time.Minute)
+	for i, name := range secret[:3] {
+		w.Do(w.Workers["harbour/"+name], worker.Facts{Facts: fact(i)})
+		w.Do(w.Workers["harbour/"+name], worker.Usage{})
+	}
+	w.Run(time.Minute)
+	// Somebody has to make room, and a worker is lost that nobody can replace.
+	w.must(t, w.Root, app("urgent", 1, func(s *skerry.ServiceSpec) { s.Resources.CPU, s.Placement.Priority = 1500, 9 }))
+	w.Run(time.Minute)
+	w.PowerOff(at(w.only(t, "urgent").ID))
+	w.Run(time.Minute)
+	verdicts := site.Core.(*cluster.Core).Verdicts(w.Now, []skerry.Assignment{*w.RootCore().Apps.Instances(web("full"))[0].Assignment(nil)})
+	plan, err := json.Marshal(verdicts)
+	if err != nil || len(verdicts) != 1 || verdicts[0].Fits {
+		t.Errorf("%v, %s", err, plan)
+	}
+	seen.Write(plan)
+	told := map[string]bool{}
+	for _, e := range w.Events {
+		told[e.Reason] = true
+	}
+	for _, reason := range []string{"Migrating", "MigrationFailed", "Migrated", "SLAViolated", "NoBetterPlace", "Preempted", "Moved", "WorkerLost"} {
+		if !told[reason] {
+			t.Errorf("%s did not happen", reason)
+		}
+	}
+	readable(t, w, seen, append(secret, "76.54", "77 %", "it is 170", "is free"))
 }

@@ -1,0 +1,85 @@
+package cluster
+
+import (
+	"slices"
+	"strings"
+)
+
+// aWorker stands for a worker's name in what leaves the site.
+const aWorker = "a worker"
+
+// anonymous takes the names of workers out of a text that leaves the site, and the addresses of those that have to do with
+// the placement. Texts come from workers, runtimes and plugins, so nothing is known of their form.
+func (c *Core) anonymous(p *placement, text string) string {
+	if text == "" {
+		return ""
+	}
+	near := []string{p.Worker, p.Pinned}
+	if p.Next != nil {
+		near = append(near, p.Next.Worker)
+	}
+	slices.SortFunc(near, func(a, b string) int { return len(b) - len(a) }) // one may be the beginning of another
+	for _, name := range near {
+		if name == "" {
+			continue
+		}
+		if w := c.workers[name]; w != nil && w.Facts != nil && strings.ContainsAny(w.Facts.Address, ".:") {
+			text = strings.ReplaceAll(text, w.Facts.Address, "its address")
+		}
+		text = strings.ReplaceAll(strings.ReplaceAll(text, "worker "+name, aWorker), name, aWorker)
+	}
+	// Any other worker's name stands by itself, or as a part of a host's name.
+	var out strings.Builder
+	for len(text) > 0 {
+		n := strings.IndexFunc(text, func(r rune) bool { return !wordRune(r) && r != '.' })
+		if n < 0 {
+			n = len(text)
+		}
+		out.WriteString(c.anonymousWord(text[:n]))
+		if text = text[n:]; text != "" {
+			m := strings.IndexFunc(text, wordRune)
+			if m < 0 {
+				m = len(text)
+			}
+			out.WriteString(text[:m])
+			text = text[m:]
+		}
+	}
+	return strings.ReplaceAll(out.String(), "worker "+aWorker, aWorker)
+}
+
+func wordRune(r rune) bool {
+	return r == '-' || r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
+}
+
+// anonymousWord is anonymous for a word, or for several with dots between them.
+func (c *Core) anonymousWord(word string) string {
+	if c.workers[strings.TrimRight(word, ".")] != nil {
+		return aWorker + word[len(strings.TrimRight(word, ".")):]
+	}
+	if !strings.Contains(word, ".") {
+		return word
+	}
+	parts := strings.Split(word, ".")
+	for i, part := range parts {
+		if c.workers[part] != nil {
+			parts[i] = aWorker
+		}
+	}
+	return strings.Join(parts, ".")
+}
+
+// public tells in general terms what of an SLA does not hold, for whoever may not know of single workers.
+func public(what, text string) string {
+	switch what {
+	case "availability", "waiting", "link":
+		return text // its own
+	case "pressure":
+		return "its worker is short of memory"
+	case "promised":
+		return "its worker has less than was promised"
+	case "distance", "area", "location":
+		return "its place is no longer within the limits: " + what
+	}
+	return "its place no longer keeps the limit of " + what
+}
