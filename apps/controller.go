@@ -41,6 +41,7 @@ type Run struct {
 	Revision  string        `json:"revision"`
 	StartedAt time.Time     `json:"startedAt"`
 	EndedAt   time.Time     `json:"endedAt,omitzero"`
+	Seen      time.Time     `json:"seen,omitzero"` // the last time of the schedule that was left out for it
 	Succeeded int           `json:"succeeded"`
 	Failed    int           `json:"failed"`
 	Result    string        `json:"result,omitempty"` // Succeeded, Failed or Replaced; empty while it goes on

@@ -13,26 +13,53 @@ const (
 	longestCalm = time.Hour
 )
 
-// violated takes what a holder says of an SLA that it cannot keep. Where there are other holders, an instance is started
-// at another; when it is ready it takes the first one's place (make before break).
-func (c *Controller) violated(now time.Time, i *Instance, why string, fx *skerry.Effects) {
-	if why == "" && !slices.ContainsFunc(i.Conditions, func(k skerry.Condition) bool { return k.Type == skerry.Satisfied }) {
+// violated takes what a holder says of an SLA that it cannot keep.
+func (c *Controller) violated(now time.Time, i *Instance, why string) {
+	was := slices.ContainsFunc(i.Conditions, func(k skerry.Condition) bool { return k.Type == skerry.Satisfied })
+	if why == "" && !was {
 		return // it never was violated
 	}
 	i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.Satisfied, why == "", why)
-	if why == "" || len(c.targets) < 2 || i.Spec.Mode != skerry.ModeService || now.Before(i.Calm) || c.replacement(i) != nil || i.Spec.Placement.Cluster != "" {
+	if why != "" {
+		c.dirty[i.Service.App] = true
+	}
+}
+
+// seekElsewhere starts an instance at another holder for one whose holder cannot keep its SLA; when it is ready it takes
+// the first one's place (make before break). Never are more under way than an update may have beyond the replicas.
+func (c *Controller) seekElsewhere(now time.Time, a *App, s *skerry.ServiceSpec, list []*Instance, fx *skerry.Effects) {
+	if len(c.targets) < 2 || s.Placement.Cluster != "" {
 		return
 	}
-	a := c.apps[i.Service.App]
-	if a == nil || a.Deleting || a.revisions[i.Service.Service] != i.Revision {
-		return
+	room := max(1, *s.Update.MaxSurge)
+	for _, n := range c.byService[skerry.ServiceKey{App: a.Key(), Service: s.Name}] {
+		if n.Replaces != "" {
+			room-- // it may run until its end is confirmed
+		}
 	}
-	i.Calm = now.Add(min(longestCalm, firstCalm<<min(i.Moves, 10)))
-	i.Moves++
-	n := c.create(now, a, a.Manifest.Spec.Service(i.Service.Service), i.Ordinal, "", "", fx)
-	n.Replaces, n.Shun, n.Moves, n.Calm = i.ID, append(slices.Clone(i.Shun), i.Holder), i.Moves, i.Calm
-	c.saveInstance(n, fx)
-	fx.Events = append(fx.Events, c.event(now, i, skerry.EventWarning, "Elsewhere", "a copy starts elsewhere: "+why))
+	for _, i := range list {
+		k := slices.IndexFunc(i.Conditions, func(k skerry.Condition) bool { return k.Type == skerry.Satisfied && !k.Status })
+		if k < 0 || i.State != skerry.Running || i.Replaces != "" || c.replacement(i) != nil {
+			continue
+		}
+		if now.Before(i.Calm) {
+			c.wakeAt(a.Key(), i.Calm)
+			continue
+		}
+		if room <= 0 {
+			return // the end of one that is under way comes back here
+		}
+		room--
+		why := i.Conditions[k].Reason
+		i.Calm = now.Add(min(longestCalm, firstCalm<<min(i.Moves, 10)))
+		i.Moves++
+		c.saveInstance(i, fx)
+		n := c.create(now, a, s, i.Ordinal, "", "", fx)
+		n.Replaces, n.Shun, n.Moves, n.Calm = i.ID, append(slices.Clone(i.Shun), i.Holder), i.Moves, i.Calm
+		c.saveInstance(n, fx)
+		c.wakeAt(a.Key(), n.CreatedAt.Add(replacementTime+time.Millisecond))
+		fx.Events = append(fx.Events, c.event(now, i, skerry.EventWarning, "Elsewhere", "a copy starts elsewhere: "+why))
+	}
 }
 
 // replacement gives the instance that is to replace another, or nil.

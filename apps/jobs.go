@@ -1,6 +1,7 @@
 package apps
 
 import (
+	"slices"
 	"time"
 
 	"github.com/robfig/cron/v3"
@@ -16,11 +17,10 @@ func (c *Controller) reconcileJob(now time.Time, a *App, s *skerry.ServiceSpec, 
 	if a.Runs == nil {
 		a.Runs = map[string][]*Run{}
 	}
-	rev := a.revisions[s.Name]
 	if s.Mode == skerry.ModeCron {
 		c.startScheduled(now, a, s, fx)
 	} else {
-		id := rev + "." + itoa(int(a.Restarts[s.Name]))
+		id := runID(a, s, a.Restarts[s.Name])
 		if last := lastRun(a.Runs[s.Name]); last == nil || last.ID != id {
 			c.startRun(now, a, s, id, true, fx)
 		}
@@ -29,6 +29,11 @@ func (c *Controller) reconcileJob(now time.Time, a *App, s *skerry.ServiceSpec, 
 		c.driveRun(now, a, s, r, fx)
 	}
 	c.expire(now, a, s, fx)
+}
+
+// runID names the run of a job: there is one for each revision, and for each restart that was asked for.
+func runID(a *App, s *skerry.ServiceSpec, restarts uint64) string {
+	return a.revisions[s.Name] + "." + itoa(int(restarts))
 }
 
 func lastRun(list []*Run) *Run {
@@ -66,6 +71,9 @@ func (c *Controller) startScheduled(now time.Time, a *App, s *skerry.ServiceSpec
 	last := lastRun(a.Runs[s.Name])
 	if last != nil {
 		from = last.StartedAt
+		if last.Seen.After(from) {
+			from = last.Seen
+		}
 	}
 	next := sched.Next(from.UTC())
 	due := time.Time{}
@@ -76,7 +84,7 @@ func (c *Controller) startScheduled(now time.Time, a *App, s *skerry.ServiceSpec
 		goesOn := last != nil && last.Result == ""
 		if goesOn && s.Cron.Concurrency == "forbid" {
 			c.appEvent(fx, now, a, s.Name, "RunSkipped", "the last run has not ended")
-			last.StartedAt = due // so that the schedule moves on
+			last.Seen = due // so that the schedule moves on
 			c.saveApp(a, fx)
 		} else {
 			c.startRun(now, a, s, due.UTC().Format("20060102t150405"), s.Cron.Concurrency == "replace", fx)
@@ -173,6 +181,9 @@ func (c *Controller) tooLate(now time.Time, a *App, s *skerry.ServiceSpec, r *Ru
 		estimate, from = time.Duration(*s.Job.Estimate), "the estimate"
 	}
 	open := *s.Job.Completions - r.Succeeded - active // those that run are on their way
+	if r.Succeeded+r.Failed+active > 0 {
+		return false // it was begun, and an estimate is no more than that: it has until its deadline
+	}
 	rounds := (open + *s.Job.Parallelism - 1) / *s.Job.Parallelism
 	if need := time.Duration(max(rounds, 0)) * estimate; need > left {
 		r.Reason = itoa(open) + " instances, " + itoa(*s.Job.Parallelism) + " at a time, take " + need.String() + " by " + from + ", and " + left.Truncate(time.Millisecond).String() + " are left"
@@ -210,6 +221,9 @@ func (c *Controller) expire(now time.Time, a *App, s *skerry.ServiceSpec, fx *sk
 		ended := i.CreatedAt
 		if i.Exit != nil {
 			ended = i.Exit.At
+		}
+		if slices.ContainsFunc(a.Runs[s.Name], func(r *Run) bool { return r.ID == i.Run && r.Result == "" }) {
+			continue // its run is counted by what is here
 		}
 		if at := ended.Add(time.Duration(*s.Job.TTL)); at.After(now) {
 			c.wakeAt(a.Key(), at)

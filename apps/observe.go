@@ -73,7 +73,7 @@ func (c *Controller) Observe(now time.Time, holder string, o skerry.Observation,
 	if before.State != i.State || before.Phase != i.Phase {
 		i.step(now, o.Reason)
 	}
-	c.violated(now, i, o.Violated, fx)
+	c.violated(now, i, o.Violated)
 	c.tellTransition(now, &before, i, fx)
 	if ready {
 		i.Misses = 0

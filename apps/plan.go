@@ -50,6 +50,11 @@ func (c *Controller) Plan(now time.Time, app skerry.Application) (Planned, error
 			}
 		case skerry.ModeCron: // nothing runs before its time
 		case skerry.ModeJob:
+			if old != nil {
+				if r := lastRun(old.Runs[s.Name]); r != nil && r.ID == runID(a, s, old.Restarts[s.Name]) {
+					break // it has its run
+				}
+			}
 			for n := range min(*s.Job.Completions, *s.Job.Parallelism) {
 				add(n, "")
 			}

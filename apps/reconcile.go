@@ -176,6 +176,9 @@ func (c *Controller) reconcileService(now time.Time, a *App, s *skerry.ServiceSp
 		}
 	}
 	c.restartOneByOne(now, a, s, current, fx)
+	if len(old) == 0 {
+		c.seekElsewhere(now, a, s, current, fx)
+	}
 }
 
 // lessUseful orders instances so that those that serve least come first.
@@ -289,8 +292,10 @@ func (c *Controller) create(now time.Time, a *App, s *skerry.ServiceSpec, ordina
 		Gen: a.Gen, Revision: a.revisions[s.Name], State: skerry.Requested, CreatedAt: now,
 	}, Target: target, Run: run, Restart: a.Restarts[s.Name], Spec: s,
 		Deadline: now.Add(time.Duration(*s.Placement.ConvergenceTime))}
-	if r := lastRun(a.Runs[s.Name]); run != "" && r != nil {
-		i.Due = r.due(s)
+	for _, r := range a.Runs[s.Name] {
+		if run != "" && r.ID == run {
+			i.Due = r.due(s)
+		}
 	}
 	i.Conditions = skerry.SetCondition(nil, now, skerry.Ready, false, "not running yet")
 	i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, true, "")

@@ -17,7 +17,7 @@ import (
 // are leaving, preemption, host ports, questions that are answered late or never, and operators who delete and remove. The
 // books of the site are checked after every step; at the end everything asked for runs, and nothing else.
 func TestBooksBalance(t *testing.T) {
-	seeds := 80
+	seeds := 40
 	if testing.Short() {
 		seeds = 15
 	}

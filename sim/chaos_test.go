@@ -30,7 +30,7 @@ func TestChaosComesToRest(t *testing.T) {
 func chaos(t *testing.T, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 99))
 	w := New(seed)
-	w.Audit = true
+	w.Audit = seed < 20 // it costs more than all the rest
 	var nodes []*Node
 	f := facts(2000)
 	f.Runtimes, f.Arch, f.Address = []skerry.RuntimeReport{{Name: "oci", Passed: true}}, "amd64", "x"

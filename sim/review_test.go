@@ -103,3 +103,110 @@ func TestEndedInstanceHasNoSuccessor(t *testing.T) {
 	}
 	w.check(t, "shop", 0, 0)
 }
+
+// A site that cannot keep the SLA of any of three instances gives them up one after the other: never more than one too many
+// run, none is missing, and neither a full neighbour nor a restart of the root ends the search.
+func TestInstancesGoElsewhereOneByOne(t *testing.T) {
+	w := New(5)
+	w.AddCluster("a")
+	n := w.AddWorker("a", "w1", facts(2000))
+	w.Run(time.Second)
+	w.must(t, w.Root, app("shop", 3, rigid(0.9)))
+	w.Run(10 * time.Second)
+	w.check(t, "shop", 3, 3)
+	w.AddCluster("b")
+	m := w.AddWorker("b", "w1", facts(1500))
+	w.Run(10 * time.Second)
+	w.must(t, w.Root, app("other", 3, func(s *skerry.ServiceSpec) { s.Placement.Cluster = "b" }))
+	w.Run(10 * time.Second)
+	w.check(t, "other", 3, 6)
+	most, least := 0, 3
+	w.Machine.Prepare = 5 * time.Second
+	for step := range 900 {
+		w.suffer(n, 0.9)
+		w.suffer(m, 0)
+		switch step {
+		case 200:
+			w.must(t, w.Root, deleteApp("other"))
+		case 250:
+			w.Kill(w.Root)
+			w.Run(time.Second)
+			w.Restart(w.Root, nil)
+		}
+		w.Run(time.Second)
+		live := 0
+		for _, i := range w.RootCore().Apps.Instances(web("shop")) {
+			if i.Live() && i.Holder != "" {
+				live++
+			}
+		}
+		most, least = max(most, live), min(least, w.ready("shop"))
+	}
+	if h := w.holders("shop"); h["b"] != 3 || len(h) != 1 {
+		t.Errorf("they are at %v", h)
+	}
+	if most > 4 || least < 3 {
+		t.Errorf("at most %d instances, at least %d ready; want 4 and 3", most, least)
+	}
+	w.check(t, "shop", 3, 3)
+}
+
+// A long run whose first instances ended longer ago than they are shown ends nevertheless.
+func TestLongJobEnds(t *testing.T) {
+	w := small(t)
+	w.Machine.Exit = func(*skerry.Assignment, string, int) (time.Duration, skerry.Exit) { return time.Minute, skerry.Exit{} }
+	a := job("long", 6, 1, time.Hour, time.Minute)
+	ttl := skerry.Duration(2 * time.Minute)
+	a.App.Spec.Services[0].Job.TTL = &ttl
+	w.must(t, w.Root, a)
+	w.Run(15 * time.Minute)
+	r := w.RootCore().Apps.App(web("long").App).Runs["web"]
+	if len(r) != 1 || r[0].Result != "Succeeded" || r[0].Succeeded != 6 {
+		t.Errorf("%+v", *r[0])
+	}
+	w.check(t, "long", 0, 0)
+	// Applied again it would not run again, and the plan knows.
+	if p, err := w.RootCore().Apps.Plan(w.Now, w.RootCore().Apps.App(web("long").App).Manifest); err != nil || len(p.New) != 0 {
+		t.Errorf("%v, %d new instances planned", err, len(p.New))
+	}
+}
+
+// What takes exactly its time, as estimated, is not given up on the way because a start took a moment; nor by a restart.
+func TestJobThatJustFits(t *testing.T) {
+	w := small(t)
+	w.Machine.Prepare = 10 * time.Second // the first pull
+	w.Machine.Exit = func(*skerry.Assignment, string, int) (time.Duration, skerry.Exit) {
+		w.Machine.Prepare = 0
+		return 55 * time.Second, skerry.Exit{}
+	}
+	w.must(t, w.Root, job("tight", 6, 2, 3*time.Minute, time.Minute))
+	w.Run(70 * time.Second)
+	w.Kill(w.Root)
+	w.Run(time.Second)
+	w.Restart(w.Root, nil)
+	w.Run(5 * time.Minute)
+	r := w.RootCore().Apps.App(web("tight").App).Runs["web"]
+	if len(r) != 1 || r[0].Result != "Succeeded" {
+		t.Errorf("%+v", *r[0])
+	}
+}
+
+// The next time of a schedule does not move the deadline of the run that goes on.
+func TestSkippedRunKeepsTheDeadline(t *testing.T) {
+	w := small(t)
+	finish := skerry.Duration(7 * time.Minute)
+	w.must(t, w.Root, app("nightly", 1, func(s *skerry.ServiceSpec) {
+		s.Mode, s.Replicas, s.Cron = skerry.ModeCron, nil, &skerry.CronSpec{Schedule: "*/5 * * * *", Concurrency: "forbid"}
+		s.Job = &skerry.JobSpec{FinishBefore: &finish}
+	}))
+	w.Run(13 * time.Minute) // begins at 5, skips 10, is late at 12
+	r := w.RootCore().Apps.App(web("nightly").App).Runs["web"]
+	if len(r) != 1 || r[0].Result != "Failed" {
+		t.Errorf("%d runs, the first is %+v", len(r), *r[0])
+	}
+	w.check(t, "nightly", 0, 0)
+	w.Run(3 * time.Minute)
+	if r = w.RootCore().Apps.App(web("nightly").App).Runs["web"]; len(r) != 2 || r[1].Result != "" {
+		t.Errorf("%d runs, want a second one", len(r))
+	}
+}
