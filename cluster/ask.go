@@ -70,6 +70,7 @@ const (
 	measureTime   = 3 * time.Second
 	usersGoodFor  = 5 * time.Minute
 	usersRetry    = 20 * time.Second // where nobody answered
+	askAgain      = 20 * time.Second // where plugins ruled out the only worker
 	measuringWork = 8                // workers that measure the round trip to a user
 )
 
@@ -77,6 +78,9 @@ func (c *Core) setPlugins(m SetPlugins) {
 	c.plugins = map[string]Plugin{}
 	for _, p := range m.List {
 		c.plugins[p.Name] = p
+	}
+	for id := range c.waiting {
+		c.places[id].again = time.Time{}
 	}
 	c.grew = true
 }
@@ -381,6 +385,9 @@ func (c *Core) nextExpiry() time.Time {
 		p := c.places[id]
 		if p.ask != nil && p.ask.answers == nil {
 			consider(p.ask.until)
+		}
+		if !p.again.IsZero() {
+			consider(p.again)
 		}
 		if !p.room.IsZero() && p.ask == nil {
 			consider(p.room) // while it asks, it does not look

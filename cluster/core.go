@@ -116,6 +116,7 @@ type placement struct {
 	qos     *skerry.QoS
 	ask     *ask      // what it waits for
 	room    time.Time // others are making room for it, until then
+	again   time.Time // a copy that plugins ruled out; they are not asked before
 	sla     slaState
 }
 

@@ -16,15 +16,42 @@ func (c *Core) request(p *placement) *sched.Request {
 	s := &p.A.Spec
 	r := &sched.Request{Instance: p.A.ID, Service: p.A.Service.Service, Spec: s, Need: s.Need(), Only: p.Pinned, Avoid: p.Avoid, Users: p.Users,
 		Contention: c.contentionOf(p)}
-	if !c.peersMatter(p) {
-		return r
-	}
-	for _, id := range sortedIDs(c.byApp[p.A.Service.App]) {
-		if o := c.places[id]; o != p && o.Worker != "" && !o.Removing && !o.ended() {
-			r.Peers = append(r.Peers, sched.Peer{Worker: o.Worker, Service: o.A.Service.Service, Labels: o.A.Spec.Labels, Links: o.A.Spec.Links})
-		}
+	if c.peersMatter(p) {
+		r.Peers = c.peersOf(p, func(*placement) bool { return true })
 	}
 	return r
+}
+
+// peersOf lists where other instances of the application are, those that matter.
+func (c *Core) peersOf(p *placement, matters func(o *placement) bool) []sched.Peer {
+	var list []*placement
+	for _, o := range c.byApp[p.A.Service.App] {
+		if o != p && o.Worker != "" && !o.Removing && !o.ended() && matters(o) {
+			list = append(list, o)
+		}
+	}
+	slices.SortFunc(list, func(a, b *placement) int { return strings.Compare(string(a.A.ID), string(b.A.ID)) })
+	out := make([]sched.Peer, 0, len(list))
+	for _, o := range list {
+		out = append(out, sched.Peer{Worker: o.Worker, Service: o.A.Service.Service, Labels: o.A.Spec.Labels, Links: o.A.Spec.Links})
+	}
+	return out
+}
+
+// lasting is request for the rules that hold for as long as an instance runs. It is asked with every report of a worker, so
+// that of the others it lists only the ends of links with limits.
+func (c *Core) lasting(p *placement) *sched.Request {
+	s := &p.A.Spec
+	r := &sched.Request{Instance: p.A.ID, Service: p.A.Service.Service, Spec: s, Need: s.Need(), Only: p.Pinned, Users: p.Users}
+	if c.limits[p.A.Service.App] > 0 {
+		r.Peers = c.peersOf(p, func(o *placement) bool { return p.limits(o) || o.limits(p) })
+	}
+	return r
+}
+
+// limits reports whether a link of the service limits how far an instance of another may be.
+func (p *placement) limits(o *placement) bool {
+	return slices.ContainsFunc(p.A.Spec.Links, func(l skerry.Link) bool { return l.Service == o.A.Service.Service && l.Limited() })
 }
 
 // peersMatter reports whether where other instances of the application are has a part in placing one; for most it has
@@ -116,6 +143,10 @@ func (p *placement) slack(now time.Time) time.Duration {
 
 // placeOne looks for a worker for one instance, or asks first what only the world outside can answer.
 func (c *Core) placeOne(now time.Time, p *placement, fx *skerry.Effects) {
+	if now.Before(p.again) {
+		return
+	}
+	p.again = time.Time{}
 	policy, plugins, why := c.policy(&p.A.Spec)
 	if why != nil {
 		c.refuse(now, p, []skerry.Reason{*why}, nil, fx)
@@ -140,6 +171,9 @@ func (c *Core) placeOne(now time.Time, p *placement, fx *skerry.Effects) {
 	case d.Chosen != "":
 		c.give(now, p, d, fx)
 	case p.Pinned != "": // a copy of a perWorker service waits for its worker
+		if len(d.Plugins) > 0 {
+			p.again = now.Add(askAgain)
+		}
 	case len(d.Plugins) == 0 && c.makeRoom(now, p, policy, req, fx): // it waits until those who make room are gone
 	default:
 		c.refuse(now, p, d.Why, &d, fx)

@@ -170,7 +170,10 @@ func (c *Core) violation(p *placement) (what, text string) {
 		_, users := r.(sched.Users)
 		return !r.Lasting() || users && len(p.Users) == 0 // not measured in this life of the store
 	})
-	if out := c.site.Fails(policy, c.request(p), p.Worker); out != nil {
+	if len(policy.Rules) == 0 {
+		return "", ""
+	}
+	if out := c.site.Fails(policy, c.lasting(p), p.Worker); out != nil {
 		return out.What, out.Text
 	}
 	return "", ""

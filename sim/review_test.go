@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/worker"
 )
 
@@ -209,4 +210,22 @@ func TestSkippedRunKeepsTheDeadline(t *testing.T) {
 	if r = w.RootCore().Apps.App(web("nightly").App).Runs["web"]; len(r) != 2 || r[1].Result != "" {
 		t.Errorf("%d runs, want a second one", len(r))
 	}
+}
+
+// A copy that a plugin rules out is asked about again from time to time, not with every message.
+func TestRuledOutCopyAsksNowAndThen(t *testing.T) {
+	w, _ := judged(t, 3, cluster.Plugin{Name: "greenest", All: true})
+	asked := 0
+	w.Machine.Plugins = func(q cluster.Score) []skerry.PluginAnswer {
+		asked++
+		return answers(skerry.PluginAnswer{Out: map[string]string{"w0": "no", "w1": "no", "w2": "no"}})(q)
+	}
+	w.must(t, w.Root, app("probe", 1, func(s *skerry.ServiceSpec) { s.Mode, s.Replicas = skerry.ModePerWorker, nil }))
+	w.Run(2 * time.Minute)
+	if asked < 6 || asked > 24 {
+		t.Errorf("asked %d times about three copies", asked)
+	}
+	w.Machine.Plugins = answers(skerry.PluginAnswer{})
+	w.Run(time.Minute)
+	w.check(t, "probe", 1, 3)
 }
