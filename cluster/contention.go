@@ -29,13 +29,13 @@ func (c *Core) learn(p *placement, q *skerry.QoS) {
 		l = &learned{}
 		c.services[p.A.Service] = l
 	}
-	now := [skerry.NumShares]float64{0: min(1, float64(q.CPU)/float64(w.Facts.Capacity.CPU)), 3: min(1, q.Disk), 4: min(1, q.Network)}
+	now := [skerry.NumShares]float64{0: share(float64(q.CPU) / float64(w.Facts.Capacity.CPU)), 3: share(q.Disk), 4: share(q.Network)}
 	rate := max(learnRate, 1/float64(l.seen+1))
 	l.seen++
 	for i, v := range now {
 		l.intensity[i] += (v - l.intensity[i]) * rate
 	}
-	if q.ProbeMs <= 0 {
+	if !(q.ProbeMs > 0 && q.ProbeMs < maxProbeMs) {
 		return
 	}
 	if l.base == 0 || q.ProbeMs < l.base {
@@ -51,6 +51,18 @@ func (c *Core) learn(p *placement, q *skerry.QoS) {
 		l.scale = 1
 	}
 	l.scale += (ratio - l.scale) * learnRate
+}
+
+// maxProbeMs is longer than any probe takes.
+const maxProbeMs = 3600e3
+
+// share brings what a worker says to between 0 and 1: what is learned of a service holds for all its instances, and a
+// broken or hostile worker must harm only itself.
+func share(v float64) float64 {
+	if !(v > 0) { // nor is NaN
+		return 0
+	}
+	return min(1, v)
 }
 
 // uncorrected gives what a service states, or what was learned of its use; who takes a resource is taken to suffer from

@@ -92,3 +92,22 @@ func TestLoadsReachTheScheduler(t *testing.T) {
 		t.Errorf("%+v is left", w.loads)
 	}
 }
+
+// A worker that reports nonsense does not spoil what is known of a service.
+func TestLearnRefusesNonsense(t *testing.T) {
+	for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), -5} {
+		c := New(Options{Name: "a", Incarnation: "a1"})
+		c.workers["w"] = &worker{Name: "w", Facts: &skerry.WorkerFacts{Capacity: skerry.Resources{CPU: 1000}}, loads: skerry.Contention{Intensity: skerry.SharesOf([skerry.NumShares]float64{1, 1, 1, 1, 1})}}
+		p := &placement{Worker: "w"}
+		c.learn(p, &skerry.QoS{CPU: 100, ProbeMs: 1})
+		c.learn(p, &skerry.QoS{CPU: -100, Disk: v, Network: v, ProbeMs: v})
+		k := c.contentionOf(p)
+		for _, shares := range [][skerry.NumShares]float64{k.Intensity.Vector(), k.Sensitivity.Vector()} {
+			for i, x := range shares {
+				if !(x >= 0 && x <= 10) {
+					t.Errorf("%v: share %d is %v", v, i, x)
+				}
+			}
+		}
+	}
+}

@@ -29,6 +29,7 @@ func (c *Core) migrate(now time.Time, p *placement, d skerry.Decision, why strin
 	fence.ClusterTerm, fence.Sequence = c.opt.Term, c.seq
 	p.Next = &successor{Worker: d.Chosen, Fence: fence, Since: now, Why: why,
 		Obs: skerry.Observation{ID: p.A.ID, Gen: p.A.Gen, Fence: fence, State: skerry.WorkerScheduled}}
+	d.Users = p.Users
 	p.Decision = &d
 	c.moving[p.A.ID] = true
 	c.left(d.Chosen, p.A.ID)
