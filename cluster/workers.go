@@ -137,6 +137,8 @@ func (c *Core) workerReport(now time.Time, name string, payload []byte, fx *sker
 	for id, q := range r.Instances {
 		if p := c.places[id]; p != nil && p.Worker == name {
 			use := q
+			// They are summed with those of other workers.
+			use.Waiting, use.Throttled, use.Disk, use.Network = share(q.Waiting), share(q.Throttled), share(q.Disk), share(q.Network)
 			p.qos = &use
 			c.learn(p, &use)
 			c.judge(now, p, fx)

@@ -14,14 +14,15 @@ type Codec struct {
 	dec cbor.DecMode
 }
 
-// New makes a codec. Its limits hold for one item: nesting 24, 64 Ki entries of a list or map.
+// New makes a codec. Its limits hold for one item: nesting 24, 64 Ki entries of a list or map. What is no finite number is
+// refused: records could not hold it, and sums and comparisons go wrong with it.
 func New() *Codec {
 	enc, err := cbor.EncOptions{Sort: cbor.SortCoreDeterministic, Time: cbor.TimeRFC3339NanoUTC}.EncMode()
 	if err != nil {
 		panic("constant options: " + err.Error())
 	}
 	dec, err := cbor.DecOptions{MaxNestedLevels: 24, MaxArrayElements: 1 << 16, MaxMapPairs: 1 << 16,
-		DupMapKey: cbor.DupMapKeyEnforcedAPF}.DecMode()
+		DupMapKey: cbor.DupMapKeyEnforcedAPF, NaN: cbor.NaNDecodeForbidden, Inf: cbor.InfDecodeForbidden}.DecMode()
 	if err != nil {
 		panic("constant options: " + err.Error())
 	}
