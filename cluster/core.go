@@ -111,8 +111,13 @@ type placement struct {
 	// Users is where the service's users are in the network, and UsersAt when that was measured.
 	Users   []skerry.UserPosition `json:"users,omitempty"`
 	UsersAt time.Time             `json:"usersAt,omitzero"`
-	heard   []map[string]float64  // the round trips behind Users, by user and worker
-	heardAt uint64                // a hash of where those workers were
+	// SLAMoves, SLAMoved and Calm keep an instance from flapping across restarts; slaState has them too.
+	SLAMoves int       `json:"slaMoves,omitempty"`
+	SLAMoved time.Time `json:"slaMoved,omitzero"`
+	Calm     time.Time `json:"calm,omitzero"`
+
+	heard   []map[string]float64 // the round trips behind Users, by user and worker
+	heardAt uint64               // a hash of where those workers were
 	qos     *skerry.QoS
 	ask     *ask      // what it waits for
 	room    time.Time // others are making room for it, until then
@@ -167,6 +172,8 @@ func (c *Core) Load(key string, value []byte) error {
 	case strings.HasPrefix(key, prefixPlace):
 		p := new(placement)
 		if err = json.Unmarshal(value, p); err == nil {
+			// What was counted towards calm is kept; the share of violation is found out anew.
+			p.sla.moves, p.sla.moved, p.sla.calm = p.SLAMoves, p.SLAMoved, p.Calm
 			c.addPlacement(p)
 		}
 	case strings.HasPrefix(key, prefixGroup):

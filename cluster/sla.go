@@ -96,6 +96,7 @@ func (c *Core) judge(now time.Time, p *placement, fx *skerry.Effects) {
 	if d.Chosen != "" {
 		s.moves++
 		s.moved, s.share, s.alarm = now, 0, false
+		p.SLAMoves, p.SLAMoved, p.Calm = s.moves, s.moved, s.calm
 		c.migrate(now, p, d, violated, fx)
 		return
 	}

@@ -229,3 +229,23 @@ func TestRuledOutCopyAsksNowAndThen(t *testing.T) {
 	w.Run(time.Minute)
 	w.check(t, "probe", 1, 3)
 }
+
+// Restarts of the site's orchestrator do not make an instance flap.
+func TestCalmOutlivesARestart(t *testing.T) {
+	w, site, id, _ := lone(t, rigid(1))
+	moves, last := 0, on(site, id)
+	for range 60 {
+		for _, n := range w.Workers {
+			w.suffer(n, 0.9)
+		}
+		w.Kill(site)
+		w.Restart(site, nil)
+		w.Run(10 * time.Second)
+		if now := on(site, id); now != last {
+			moves, last = moves+1, now
+		}
+	}
+	if moves == 0 || moves > 6 {
+		t.Errorf("%d moves in ten minutes", moves)
+	}
+}
