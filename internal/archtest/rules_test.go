@@ -44,7 +44,13 @@ var imports = map[string]string{
 
 	"runtime/runtimetest/workload": "",
 
-	"overlay/hostnet": ".",
+	"overlay":          ".",
+	"overlay/hostnet":  ".",
+	"overlay/bpf":      ". overlay",
+	"overlay/tunnel":   ". overlay",
+	"overlay/relay":    ". overlay overlay/tunnel",
+	"overlay/resolver": ". overlay",
+	"overlay/ingress":  ". overlay",
 
 	// API, client, commands
 	"api":        ". apps artifact auth internal/execstream internal/tier journal store runtime",
