@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -17,16 +18,15 @@ const MaxManifest = 1 << 20
 // is a promise that is broken.
 var laterFields = map[string]string{
 	"secrets":    "secrets are not built yet; until then use config for what is not secret",
-	"serviceIP":  "service IPs come with the overlay; until then use hostPort and links",
-	"serviceIPs": "service IPs come with the overlay; until then use hostPort and links",
-	"export":     "exports come with the overlay",
-	"ingress":    "ingress comes with the overlay; until then use hostPort",
 	"canary":     "canary updates come with failure handling; until then use strategy: rolling",
 	"rollback":   "automatic rollback comes with failure handling",
 	"devices":    "devices come with the other runtimes",
 	"kernel":     "virtual machines come with the other runtimes",
 	"cpuPinning": "exclusive CPUs come with the other runtimes",
 }
+
+// otherNames are names under which people look for a field, with the one that it has here.
+var otherNames = map[string]string{"serviceIP": "addresses", "serviceIPs": "addresses", "exports": "export", "ingresses": "ingress"}
 
 // DecodeApplication reads a manifest from JSON strictly: unknown fields are problems with a suggestion, and every
 // problem found is named with its path. It does not set defaults.
@@ -67,6 +67,9 @@ func DecodeStrict(data []byte, into any) []Problem {
 	return d.problems
 }
 
+// addrType is the type of addresses, which are written as text.
+var addrType = reflect.TypeFor[netip.Addr]()
+
 type decoder struct{ problems []Problem }
 
 func (d *decoder) add(path, hint, format string, args ...any) {
@@ -90,6 +93,18 @@ func (d *decoder) value(path string, raw json.RawMessage, v reflect.Value, depth
 		if err := v.Addr().Interface().(json.Unmarshaler).UnmarshalJSON(raw); err != nil {
 			d.add(path, "", "%s", err)
 		}
+		return
+	}
+	if v.Type() == addrType {
+		var s string
+		ip, err := netip.Addr{}, json.Unmarshal(raw, &s)
+		if err == nil && s != "" {
+			ip, err = netip.ParseAddr(s)
+		}
+		if err != nil {
+			d.add(path, "", "must be an IP address, not %s", kindOf(raw))
+		}
+		v.Set(reflect.ValueOf(ip))
 		return
 	}
 	switch v.Kind() {
@@ -146,7 +161,11 @@ func (d *decoder) object(path string, raw json.RawMessage, v reflect.Value, dept
 				d.add(path+"."+k, "", "is not supported by this version: %s", why)
 				continue
 			}
-			d.add(path+"."+k, suggest(k, sortedKeys(fields)), "unknown field")
+			hint := suggest(k, sortedKeys(fields))
+			if name := otherNames[k]; fields[name].IsValid() {
+				hint = fmt.Sprintf("did you mean %q?", name)
+			}
+			d.add(path+"."+k, hint, "unknown field")
 			continue
 		}
 		d.value(path+"."+k, m[k], f, depth+1)

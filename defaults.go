@@ -85,6 +85,9 @@ func (s *ServiceSpec) setDefaults() {
 	for i := range s.Ports {
 		s.Ports[i].Name, s.Ports[i].Protocol = s.Ports[i].PortName(), s.Ports[i].Proto()
 	}
+	for i := range s.Ingress {
+		s.Ingress[i].setDefaults()
+	}
 	for i := range s.Volumes {
 		if e := s.Volumes[i].Empty; e != nil && e.Memory {
 			orDefault(&e.Size, 64*MiB)
@@ -113,6 +116,8 @@ func (p *Probe) setDefaults(interval time.Duration, failures int) {
 func (s *ServiceSpec) Revision() string {
 	t := *s
 	t.Replicas, t.Update, t.Job, t.Cron = nil, UpdateSpec{}, nil, nil
+	// Ways to a service are no part of its instances.
+	t.Addresses, t.Export, t.Ingress = nil, nil, nil
 	// How hard to look for a place, and how soon for a better one, does not make an instance another.
 	t.Placement.Rigidness, t.Placement.ConvergenceTime, t.Placement.Priority = nil, nil, 0
 	data, err := json.Marshal(t)

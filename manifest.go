@@ -102,6 +102,10 @@ type ServiceSpec struct {
 	Ports []Port `json:"ports,omitempty" doc:"Ports that the service listens on."`
 	Links []Link `json:"links,omitempty" doc:"Services of this application that this one talks to; their endpoints are kept up to date in the file named by SKERRY_ENDPOINTS."`
 
+	Addresses *ServiceAddresses `json:"addresses,omitempty" doc:"Service addresses chosen from 10.30.0.0/16, unique within the application. Default: assigned."`
+	Export    []Export          `json:"export,omitempty" doc:"Other applications that may reach the service. Default: none."`
+	Ingress   []Ingress         `json:"ingress,omitempty" doc:"How clients outside reach the service by way of the workers. Default: not at all."`
+
 	Resources Resources `json:"resources,omitempty" doc:"What an instance needs; it is reserved on the worker and, where the runtime can, enforced."`
 	Placement Placement `json:"placement,omitempty" doc:"Where instances may run, and how hard to look for a place."`
 
@@ -189,7 +193,7 @@ type Port struct {
 	Name     string `json:"name,omitempty" doc:"Name, unique within the service. Default: the protocol and number." pattern:"name"`
 	Port     int    `json:"port" doc:"Port in the instance." min:"1" max:"65535"`
 	HostPort int    `json:"hostPort,omitempty" doc:"Port of the worker that leads here; -1 lets the worker choose one." min:"-1" max:"65535"`
-	Protocol string `json:"protocol,omitempty" doc:"tcp or udp. Default: tcp." enum:"tcp,udp"`
+	Protocol string `json:"protocol,omitempty" doc:"Transport protocol; any for a service that takes several. The worker's ports carry tcp and udp alone. Default: tcp." enum:"tcp,udp,sctp,any"`
 }
 
 // Probes find out whether an instance has started, is ready for traffic and still lives.

@@ -34,7 +34,7 @@ func types(t reflect.Type, seen *[]reflect.Type) {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Map {
 		t = t.Elem()
 	}
-	if t.Kind() != reflect.Struct || slices.Contains(*seen, t) {
+	if t.Kind() != reflect.Struct || t == addrType || slices.Contains(*seen, t) {
 		return
 	}
 	*seen = append(*seen, t)
@@ -51,6 +51,10 @@ func typeText(t reflect.Type) string {
 		return "cores"
 	case reflect.TypeFor[Duration]():
 		return "duration"
+	case reflect.TypeFor[PortRef]():
+		return "name or number"
+	case addrType:
+		return "address"
 	}
 	switch t.Kind() {
 	case reflect.Pointer:

@@ -52,6 +52,12 @@ func (g *schemaMaker) of(t reflect.Type) *schemaNode {
 	switch t {
 	case reflect.TypeFor[Bytes](), reflect.TypeFor[MilliCPU]():
 		return &schemaNode{Type: []string{"string", "number"}}
+	case reflect.TypeFor[PortRef]():
+		return &schemaNode{Type: []string{"string", "integer"}}
+	case reflect.TypeFor[IngressTLS]():
+		return &schemaNode{Type: []string{"string", "boolean"}}
+	case addrType:
+		return &schemaNode{Type: "string"}
 	case reflect.TypeFor[Duration]():
 		return &schemaNode{Type: "string", Pattern: `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$|^0$`}
 	}

@@ -92,6 +92,8 @@ func (a *Application) Validate() error {
 	} else if n > MaxServices {
 		c.add("spec.services", "split the application", "%d services; at most %d are allowed", n, MaxServices)
 	}
+	self := a.Key()
+	orDefault(&self.Namespace, DefaultNamespace)
 	seen := map[string]bool{}
 	for i := range a.Spec.Services {
 		s := &a.Spec.Services[i]
@@ -101,7 +103,9 @@ func (a *Application) Validate() error {
 		}
 		seen[s.Name] = true
 		c.service(p, s, &a.Spec)
+		c.overlay(p, s, self)
 	}
+	c.overlays(a.Spec.Services)
 	if len(c.problems) > 0 {
 		return invalid("the manifest is not valid", c.problems)
 	}
@@ -293,7 +297,10 @@ func (c *checker) ports(p string, s *ServiceSpec) {
 		pp := fmt.Sprintf("%s.ports[%d]", p, i)
 		c.between(pp+".port", q.Port, 1, 65535)
 		c.between(pp+".hostPort", q.HostPort, -1, 65535)
-		c.oneOf(pp+".protocol", q.Protocol, "tcp", "udp")
+		c.oneOf(pp+".protocol", q.Protocol, "tcp", "udp", "sctp", "any")
+		if q.HostPort != 0 && (q.Proto() == "sctp" || q.Proto() == "any") {
+			c.add(pp+".hostPort", "list one port for tcp and one for udp, or use the service's address", "ports of the worker carry tcp and udp, not %s", q.Proto())
+		}
 		if q.Name != "" {
 			c.name(pp+".name", q.Name)
 		}
