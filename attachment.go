@@ -7,6 +7,8 @@ import "net/netip"
 type Attachment struct {
 	// NetNS is the path of the network namespace, to be joined by processes; empty when there is none.
 	NetNS string `json:"netns,omitempty"`
+	// Device is the host's end of the cable; empty when there is none.
+	Device string `json:"device,omitempty"`
 	// Tap is the name of the tap device a virtual machine is to use; empty for processes and containers.
 	Tap string `json:"tap,omitempty"`
 	// Addresses are the instance's own addresses with the prefix length of the network they stand in.

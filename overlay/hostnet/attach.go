@@ -208,8 +208,8 @@ func (n *Network) wire(id string, ns *os.File) error {
 	}
 	name := n.link(id)
 	veth := &netlink.Veth{
-		LinkAttrs: netlink.LinkAttrs{Name: name, MTU: n.mtu, MasterIndex: n.index, TxQLen: -1, Flags: net.FlagUp},
-		PeerName:  "eth0", PeerNamespace: netlink.NsFd(int(ns.Fd())), PeerMTU: uint32(n.mtu),
+		LinkAttrs: netlink.LinkAttrs{Name: name, MTU: n.mtuOf(id), MasterIndex: n.index, TxQLen: -1, Flags: net.FlagUp},
+		PeerName:  "eth0", PeerNamespace: netlink.NsFd(int(ns.Fd())), PeerMTU: uint32(n.mtuOf(id)),
 	}
 	if err := n.nl.LinkAdd(veth); err != nil {
 		return fmt.Errorf("make interface %s: %w", name, err)
@@ -222,16 +222,17 @@ func (n *Network) wire(id string, ns *os.File) error {
 	if err != nil {
 		return fmt.Errorf("eth0: %w", err)
 	}
-	addr := netip.PrefixFrom(n.state.Addrs[id], n.state.Subnet.Bits())
-	if err := inner.AddrReplace(eth, &netlink.Addr{IPNet: ipNet(addr)}); err != nil {
-		return fmt.Errorf("address %s: %w", addr, err)
+	for _, addr := range n.addresses(id) {
+		// Nobody else can have it: to wait for a doubt about that would only delay the start.
+		if err := inner.AddrReplace(eth, &netlink.Addr{IPNet: ipNet(addr), Flags: noDAD(addr)}); err != nil {
+			return fmt.Errorf("address %s: %w", addr, err)
+		}
 	}
 	if err := inner.LinkSetUp(eth); err != nil {
 		return fmt.Errorf("eth0: %w", err)
 	}
-	all := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-	if err := inner.RouteReplace(&netlink.Route{LinkIndex: eth.Attrs().Index, Dst: ipNet(all), Gw: n.state.gateway().AsSlice()}); err != nil {
-		return fmt.Errorf("default route: %w", err)
+	if err := n.routes(inner, eth.Attrs().Index, id); err != nil {
+		return err
 	}
 	return errors.Join(
 		// Instances have no CAP_NET_RAW and may run as anybody; inside a namespace of their own both are harmless.

@@ -32,6 +32,52 @@ type Options struct {
 // Config is all that the network is to be.
 type Config struct {
 	Attachments []Want
+	// Fabric, unless nil, gives new attachments addresses of the overlay in place of the worker's own subnet.
+	Fabric *Fabric
+}
+
+// Fabric is what the overlay says of a worker's addresses. The bridge keeps its address of the worker's own subnet: it is
+// the gateway, and the name server, of every instance.
+type Fabric struct {
+	// Blocks are IPv4 prefixes of 26 to 29 bits. Instances have single addresses out of them, and reach everything
+	// through the gateway, their neighbours too: so whoever watches their cables sees all that they send.
+	Blocks []netip.Prefix
+	// V6, if valid, is of 64 bits; the low half of an instance's address in it is its IPv4 address.
+	V6 netip.Prefix
+	// Overhead is how much smaller than the host's the MTU of instances is, in bytes.
+	Overhead int
+	// Resolver: instances ask the gateway for names.
+	Resolver bool
+}
+
+func (f *Fabric) check() error {
+	if f == nil {
+		return nil
+	}
+	for i, b := range f.Blocks {
+		if !b.Addr().Is4() || b.Bits() < 26 || b.Bits() > 29 || b != b.Masked() {
+			return fmt.Errorf("block %s must be an IPv4 prefix of 26 to 29 bits", b)
+		}
+		for _, o := range f.Blocks[:i] {
+			if o.Overlaps(b) {
+				return fmt.Errorf("blocks %s and %s overlap", o, b)
+			}
+		}
+	}
+	if f.V6.IsValid() && (!f.V6.Addr().Is6() || f.V6.Bits() != 64) {
+		return fmt.Errorf("prefix %s must be an IPv6 prefix of 64 bits", f.V6)
+	}
+	if f.Overhead < 0 || f.Overhead > 512 {
+		return fmt.Errorf("an overhead of %d bytes makes no sense", f.Overhead)
+	}
+	return nil
+}
+
+// v6 is the IPv6 address that goes with an IPv4 one.
+func (f *Fabric) v6(a netip.Addr) netip.Addr {
+	b, low := f.V6.Addr().As16(), a.As4()
+	copy(b[12:], low[:])
+	return netip.AddrFrom16(b)
 }
 
 // Want is one instance's attachment. ID is of letters, digits and "._-", at most 200 bytes.
@@ -150,6 +196,9 @@ func (o *Options) table() string {
 
 // check finds what is wrong with a configuration as a whole. Host ports that clash are an error of the later want.
 func (c Config) check() error {
+	if err := c.Fabric.check(); err != nil {
+		return err
+	}
 	ids := map[string]bool{}
 	for _, w := range c.Attachments {
 		if !validID(w.ID) {

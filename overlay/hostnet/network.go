@@ -41,6 +41,8 @@ type Network struct {
 	up     map[string]bool // attachments seen complete by this process
 	shaped map[string]rates
 	ports  []mapping
+	fabric *Fabric        // nil: instances have addresses of the subnet
+	routed []netip.Prefix // blocks that lead to the bridge
 
 	closing chan struct{} // closed by Close
 	reapers sync.WaitGroup
@@ -117,6 +119,9 @@ func (n *Network) Set(ctx context.Context, c Config) (map[string]skerry.Attachme
 	if err := n.ensureBase(); err != nil {
 		return nil, unsupported(err)
 	}
+	if err := n.ensureFabric(c.Fabric); err != nil {
+		return nil, unsupported(err)
+	}
 	var errs []error
 	wanted := map[string]bool{}
 	for _, w := range c.Attachments {
@@ -151,7 +156,7 @@ func (n *Network) Set(ctx context.Context, c Config) (map[string]skerry.Attachme
 	for _, w := range c.Attachments {
 		if _, ok := n.state.Addrs[w.ID]; !ok {
 			changed = true
-			if _, err := n.state.allocate(w.ID); err != nil {
+			if err := n.give(w.ID); err != nil {
 				fail(w.ID, err)
 			}
 		}
@@ -208,18 +213,18 @@ func (n *Network) Set(ctx context.Context, c Config) (map[string]skerry.Attachme
 }
 
 func (n *Network) attachment(id string) skerry.Attachment {
-	return skerry.Attachment{
-		NetNS:     n.path(id),
-		Addresses: []netip.Prefix{netip.PrefixFrom(n.state.Addrs[id], n.state.Subnet.Bits())},
-		MTU:       n.mtu, DNS: n.dns, Search: n.search,
+	at := skerry.Attachment{NetNS: n.path(id), Device: n.link(id), Addresses: n.addresses(id), MTU: n.mtuOf(id), DNS: n.dns, Search: n.search}
+	if n.fabric != nil && n.fabric.Resolver && n.state.block(n.state.Addrs[id]) >= 0 {
+		at.DNS = []netip.Addr{n.state.gateway()}
 	}
+	return at
 }
 
 func (n *Network) path(id string) string { return filepath.Join(n.opts.RunDir, id) }
 
 // link is the host's end of an instance's cable.
 func (n *Network) link(id string) string {
-	return fmt.Sprintf("%s.%d", n.opts.prefix(), n.state.number(n.state.Addrs[id]))
+	return n.opts.prefix() + "." + n.state.device(n.state.Addrs[id])
 }
 
 // known are the attachments of which anything may be there.
@@ -297,7 +302,7 @@ func (n *Network) CleanUp(ctx context.Context) error {
 	// Directories that somebody else uses too are not empty and stay.
 	_ = os.Remove(n.opts.RunDir)
 	n.state, n.base, n.table = &state{Subnet: n.opts.Subnet, Addrs: map[string]netip.Addr{}}, false, false
-	n.up, n.shaped, n.ports = map[string]bool{}, map[string]rates{}, nil
+	n.up, n.shaped, n.ports, n.fabric, n.routed = map[string]bool{}, map[string]rates{}, nil, nil, nil
 	return errors.Join(errs...)
 }
 

@@ -422,6 +422,55 @@ func TestSubnetOverlap(t *testing.T) {
 	must(t, ping(open(t, as["a"].NetNS), as["b"].Addresses[0].Addr()))
 }
 
+func TestFabric(t *testing.T) {
+	s := newSite(t)
+	n := s.open(t, s.options("w1"))
+	as, err := n.Set(t.Context(), wants("old"))
+	must(t, err)
+	old := as["old"].Addresses[0]
+	cfg := wants("old", "a", "b")
+	cfg.Fabric = &Fabric{Blocks: []netip.Prefix{netip.MustParsePrefix("10.64.7.64/26")}, V6: netip.MustParsePrefix("fd12:3456:789a:7::/64"), Overhead: 96, Resolver: true}
+	as, err = n.Set(t.Context(), cfg)
+	must(t, err)
+	if as["old"].Addresses[0] != old {
+		t.Errorf("an attachment that was there moved from %s to %s", old, as["old"].Addresses[0])
+	}
+	a, b := as["a"], as["b"]
+	if got := fmt.Sprint(a.Addresses, a.MTU, a.DNS); got != fmt.Sprintf("[10.64.7.64/32 fd12:3456:789a:7::a40:740/128] %d [%s]", n.mtu-96, n.state.gateway()) {
+		t.Error(got)
+	}
+	must(t, ping(open(t, a.NetNS), b.Addresses[0].Addr()))
+	must(t, ping(open(t, a.NetNS), old.Addr()))
+	must(t, ping(open(t, a.NetNS), netip.MustParseAddr(remoteIP)))
+	serve(t, open(t, b.NetNS), ":80")
+	for _, c := range []struct {
+		from *os.File
+		to   string
+	}{{s.host, "10.64.7.65:80"}, {open(t, a.NetNS), "10.64.7.65:80"}, {s.host, "[fd12:3456:789a:7::a40:741]:80"}} {
+		if _, err := dial(c.from, "tcp", c.to); err != nil {
+			t.Errorf("%s: %v", c.to, err)
+		}
+	}
+	if nets := fmt.Sprint(n.Networks()); strings.Contains(nets, "10.64.") || strings.Contains(nets, "10.31.") || !strings.Contains(nets, "198.51.100.0/24") {
+		t.Errorf("the host's networks: %s", nets)
+	}
+	n.Close()
+	// The next process finds all of it, and gives a new block when one more is needed.
+	n = s.open(t, s.options("w1"))
+	cfg.Fabric.Blocks = append(cfg.Fabric.Blocks, netip.MustParsePrefix("10.64.9.0/26"))
+	cfg.Attachments = append(cfg.Attachments, Want{ID: "c", In: 1 << 20, Out: 1 << 20})
+	again, err := n.Set(t.Context(), cfg)
+	must(t, err)
+	if again["a"].Addresses[0] != a.Addresses[0] || again["c"].Device != n.opts.prefix()+".b0002" {
+		t.Errorf("%v, then %v", as, again)
+	}
+	cfg.Fabric.Blocks = append(cfg.Fabric.Blocks, netip.MustParsePrefix("198.51.100.64/26"))
+	if _, err := n.Set(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "overlaps the host's route") {
+		t.Errorf("a block of the host's own network: %v", err)
+	}
+	must(t, n.CleanUp(t.Context()))
+}
+
 func TestUnprivileged(t *testing.T) {
 	s := newSite(t)
 	n := s.open(t, s.options("w1"))

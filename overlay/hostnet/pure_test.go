@@ -52,7 +52,7 @@ func FuzzState(f *testing.F) {
 		}
 		seen := map[netip.Addr]string{}
 		check := func(id string, a netip.Addr) {
-			if !s.Subnet.Contains(a) || a == s.gateway() || a == s.broadcast() || seen[a] != "" {
+			if !s.Subnet.Contains(a) && s.block(a) < 0 || a == s.gateway() || a == s.broadcast() || seen[a] != "" {
 				t.Errorf("%s has %s of %s, as has %q", id, a, s.Subnet, seen[a])
 			}
 			seen[a] = id
@@ -64,6 +64,53 @@ func FuzzState(f *testing.F) {
 			check("new", a)
 		}
 	})
+}
+
+func TestBlocks(t *testing.T) {
+	prefix := netip.MustParsePrefix
+	blocks := []netip.Prefix{prefix("10.64.0.0/29"), prefix("10.70.1.64/29")}
+	s := &state{Subnet: prefix("10.1.0.0/29"), Addrs: map[string]netip.Addr{}}
+	if err := s.hold(blocks); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[netip.Addr]bool{}
+	for i := range 16 {
+		a, err := s.allocateOf(fmt.Sprint(i), blocks)
+		if err != nil || seen[a] {
+			t.Fatalf("%d: %s, %v", i, a, err)
+		}
+		seen[a] = true
+	}
+	if a, err := s.allocateOf("more", blocks); err == nil {
+		t.Errorf("a seventeenth address: %s", a)
+	}
+	if got := s.device(netip.MustParseAddr("10.70.1.66")); got != "b0042" {
+		t.Errorf("device %s", got)
+	}
+	// The freed one comes last.
+	delete(s.Addrs, "3")
+	delete(s.Addrs, "9")
+	if a, err := s.allocateOf("x", blocks); err != nil || a.String() != "10.64.0.3" {
+		t.Errorf("%s, %v", a, err)
+	}
+	// A block that is used keeps its place; one that is not gives it to another.
+	if err := s.hold([]netip.Prefix{prefix("10.80.0.0/26")}); err != nil || len(s.Blocks) != 3 {
+		t.Errorf("%v, %v", s.Blocks, err)
+	}
+	for id, a := range s.Addrs {
+		if blocks[0].Contains(a) {
+			delete(s.Addrs, id)
+		}
+	}
+	if err := s.hold([]netip.Prefix{prefix("10.80.0.0/26"), prefix("10.81.0.0/26")}); err != nil || s.Blocks[0] != prefix("10.81.0.0/26") {
+		t.Errorf("%v, %v", s.Blocks, err)
+	}
+	if err := s.hold([]netip.Prefix{prefix("10.70.1.64/28")}); err == nil {
+		t.Error("a block that overlaps one that is used is accepted")
+	}
+	if got := parseState([]byte(`{"subnet":"10.31.0.0/24","blocks":["10.64.0.0/26"],"addrs":{"a":"10.64.0.0","b":"10.65.0.0"}}`)); len(got.Addrs) != 1 || !got.Addrs["a"].IsValid() {
+		t.Errorf("%v", got)
+	}
 }
 
 func TestClaims(t *testing.T) {
@@ -117,13 +164,20 @@ func TestOptions(t *testing.T) {
 		}
 	}
 	long := Options{Name: strings.Repeat("w-", 60)}
-	if n := len(fmt.Sprintf("%s.%d", long.prefix(), 1<<16)); n > 15 {
-		t.Errorf("an interface name has %d characters", n)
+	full := &state{Subnet: netip.MustParsePrefix("10.0.0.0/16"), Blocks: make([]netip.Prefix, maxBlocks)}
+	full.Blocks[maxBlocks-1] = netip.MustParsePrefix("10.64.0.0/26")
+	for _, a := range []string{"10.0.255.254", "10.64.0.63"} {
+		if n := len(long.prefix() + ".i" + full.device(netip.MustParseAddr(a))); n > 15 {
+			t.Errorf("an interface name has %d characters", n)
+		}
 	}
 	if tab := long.table(); strings.ContainsAny(tab, "-") || len(tab) > 70 {
 		t.Error(tab)
 	}
-	for _, c := range []Config{{[]Want{{ID: "a"}, {ID: "a"}}}, {[]Want{{ID: "../x"}}}, {[]Want{{}}}} {
+	block := netip.MustParsePrefix
+	for _, c := range []Config{{Attachments: []Want{{ID: "a"}, {ID: "a"}}}, {Attachments: []Want{{ID: "../x"}}}, {Attachments: []Want{{}}},
+		{Fabric: &Fabric{Blocks: []netip.Prefix{block("10.64.0.0/26"), block("10.64.0.0/26")}}}, {Fabric: &Fabric{Blocks: []netip.Prefix{block("10.64.0.1/26")}}},
+		{Fabric: &Fabric{Blocks: []netip.Prefix{block("fd00::/64")}}}, {Fabric: &Fabric{V6: block("fd00::/48")}}, {Fabric: &Fabric{Overhead: 9000}}} {
 		if c.check() == nil {
 			t.Errorf("%v is accepted", c)
 		}

@@ -114,13 +114,17 @@ func (n *Network) writeTable(ms []mapping) error {
 	rule := func(ch *nftables.Chain, exprs ...[]expr.Any) {
 		c.AddRule(&nftables.Rule{Table: t, Chain: ch, Exprs: slices.Concat(exprs...)})
 	}
-	bridge, subnet, loopback := n.opts.bridge(), n.state.Subnet, netip.MustParsePrefix("127.0.0.0/8")
+	bridge, loopback := n.opts.bridge(), netip.MustParsePrefix("127.0.0.0/8")
 	masquerade := []expr.Any{&expr.Masq{}}
 	rule(raw, ifname(expr.MetaKeyIIFNAME, expr.CmpOpEq, bridge), ipIn(daddr, loopback), []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}})
-	rule(post, ipIn(saddr, subnet), ifname(expr.MetaKeyOIFNAME, expr.CmpOpNeq, bridge), masquerade)
+	for _, subnet := range n.subnets() {
+		rule(post, ipIn(saddr, subnet), ifname(expr.MetaKeyOIFNAME, expr.CmpOpNeq, bridge), masquerade)
+	}
 	rule(post, ipIn(saddr, loopback), ifname(expr.MetaKeyOIFNAME, expr.CmpOpEq, bridge), masquerade)
 	// An instance that reaches another one through a host port would get the answer from an address it never asked.
-	rule(post, ipIn(saddr, subnet), ifname(expr.MetaKeyOIFNAME, expr.CmpOpEq, bridge), translated(), masquerade)
+	for _, subnet := range n.subnets() {
+		rule(post, ipIn(saddr, subnet), ifname(expr.MetaKeyOIFNAME, expr.CmpOpEq, bridge), translated(), masquerade)
+	}
 	for _, m := range ms {
 		for _, ch := range []*nftables.Chain{pre, out} {
 			rule(ch, toHost(m.HostPort), dnat(m))
