@@ -1,0 +1,246 @@
+package ipam
+
+import (
+	"cmp"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// Key says what a service address leads to.
+type Key struct {
+	// Service is one of the application itself, or one that another exports to it.
+	Service skerry.ServiceKey `json:"service"`
+	Policy  skerry.Balance    `json:"policy"`
+	Ordinal int               `json:"ordinal,omitempty"` // of the instance, for BalanceInstance alone
+}
+
+func (k Key) String() string {
+	if k.Policy == skerry.BalanceInstance {
+		return fmt.Sprintf("instance %d of %s", k.Ordinal, k.Service)
+	}
+	return fmt.Sprintf("%s of %s", k.Policy, k.Service)
+}
+
+func (k Key) compare(l Key) int {
+	return cmp.Or(cmp.Compare(k.Service.App.Namespace, l.Service.App.Namespace), cmp.Compare(k.Service.App.Name, l.Service.App.Name),
+		cmp.Compare(k.Service.Service, l.Service.Service), cmp.Compare(k.Policy, l.Policy), cmp.Compare(k.Ordinal, l.Ordinal))
+}
+
+// Want is an address that is to exist. Chosen is the developer's, or the zero address.
+type Want struct {
+	Key
+	Chosen netip.Addr
+}
+
+// Wants lists the addresses of one service with a number of instances: one per policy and one per ordinal. Addresses
+// are chosen only in the application that the service belongs to; for another one give a nil spec.
+func Wants(service skerry.ServiceKey, spec *skerry.ServiceSpec, instances int) []Want {
+	var own skerry.ServiceSpec
+	if spec != nil {
+		own = *spec
+	}
+	out := make([]Want, 0, 3+instances)
+	for _, b := range skerry.Balances() {
+		out = append(out, Want{Key{Service: service, Policy: b}, own.Chosen(b, 0)})
+	}
+	for i := range instances {
+		out = append(out, Want{Key{service, skerry.BalanceInstance, i}, own.Chosen(skerry.BalanceInstance, i)})
+	}
+	return out
+}
+
+// Addresses are the service addresses of one application's network, out of skerry.ServicePrefix. The zero value holds
+// none. It is not for use by several goroutines at once.
+type Addresses struct {
+	held    map[Key]netip.Addr
+	holder  map[netip.Addr]Key
+	resting map[netip.Addr]rest
+}
+
+// rest is what is known of an address that was given back.
+type rest struct {
+	Was   Key
+	Until time.Time
+}
+
+// numServices is the number of addresses that a network can have: those of the prefix without its reserved ends.
+const numServices = 1<<16 - 256 - 1
+
+func serviceAddr(n uint64) netip.Addr {
+	var low [2]byte
+	binary.BigEndian.PutUint16(low[:], uint16(n+256))
+	return netip.AddrFrom4([4]byte{10, 30, low[0], low[1]})
+}
+
+// Set makes the addresses those that are wanted. What a key has it keeps, unless another address is chosen for it;
+// chosen addresses come first, the others follow from a hash of the key, so that they are the same wherever they are
+// worked out from the same state. Addresses that are no longer wanted rest until the time given; a key that comes back
+// gets its own again, and one that is chosen does not wait. A chosen address that something else has is refused with
+// the name of who has it (code conflict), and then nothing changes; so is more than there are (code full).
+func (a *Addresses) Set(now, restUntil time.Time, wants []Want) error {
+	wants = slices.Clone(wants)
+	slices.SortFunc(wants, func(x, y Want) int { return x.compare(y.Key) })
+	n := Addresses{held: make(map[Key]netip.Addr, len(wants)), holder: make(map[netip.Addr]Key, len(wants)), resting: map[netip.Addr]rest{}}
+	var problems []skerry.Problem
+	refuse := func(w Want, hint, format string, args ...any) {
+		problems = append(problems, skerry.Problem{Path: w.Key.String(), Message: fmt.Sprintf(format, args...), Hint: hint})
+	}
+	for i, w := range wants {
+		if i > 0 && w.Key == wants[i-1].Key {
+			return skerry.Errorf(skerry.CodeInvalid, "%s is wanted twice", w.Key)
+		}
+		if (w.Chosen == netip.Addr{}) {
+			continue
+		}
+		if !skerry.ServicePrefix().Contains(w.Chosen) || skerry.ServiceReserved(w.Chosen) {
+			refuse(w, "choose one from 10.30.1.0 to 10.30.255.254", "%s is no address that a service can have", w.Chosen)
+			continue
+		}
+		if other, taken := n.holder[w.Chosen]; taken {
+			refuse(w, "choose another one", "%s leads to %s already", w.Chosen, other)
+			continue
+		}
+		n.give(w.Key, w.Chosen)
+	}
+	// What was assigned and is still wanted stays. Where it is in the way of a choice, the choice gives way.
+	for _, w := range wants {
+		had, ok := a.held[w.Key]
+		if !ok || (w.Chosen != netip.Addr{}) {
+			continue
+		}
+		if other, taken := n.holder[had]; taken {
+			refuse(Want{Key: other}, "choose another one, or choose one for the other as well", "%s leads to %s already", had, w.Key)
+			continue
+		}
+		n.give(w.Key, had)
+	}
+	if len(problems) > 0 {
+		return &skerry.Error{Code: skerry.CodeConflict, Message: "the service addresses are in conflict", Problems: problems,
+			Hint: "leave an address out to have one assigned"}
+	}
+	for addr, r := range a.resting {
+		if _, taken := n.holder[addr]; !taken && now.Before(r.Until) {
+			n.resting[addr] = r
+		}
+	}
+	for k, addr := range a.held {
+		if _, taken := n.holder[addr]; !taken && now.Before(restUntil) {
+			n.resting[addr] = rest{k, restUntil}
+		}
+	}
+	if len(wants) > numServices {
+		return skerry.Errorf(skerry.CodeFull, "%d service addresses are wanted; a network has %d", len(wants), numServices).
+			WithHint("split the application, or lower the number of replicas")
+	}
+	own := make(map[Key]netip.Addr, len(n.resting)) // what keys that may come back had last
+	for addr, r := range n.resting {
+		if old, ok := own[r.Was]; !ok || n.resting[old].Until.Before(r.Until) || n.resting[old].Until.Equal(r.Until) && addr.Less(old) {
+			own[r.Was] = addr
+		}
+	}
+	for _, w := range wants {
+		if _, done := n.held[w.Key]; done {
+			continue
+		}
+		addr, ok := own[w.Key]
+		if !ok {
+			if len(n.holder)+len(n.resting) >= numServices {
+				return skerry.Errorf(skerry.CodeFull, "no service address is left for %s: %d are in use, and %d were given back lately", w.Key, len(n.holder), len(n.resting)).
+					WithHint("wait for those given back to be free again")
+			}
+			addr = n.free(w.Key)
+		}
+		delete(n.resting, addr)
+		n.give(w.Key, addr)
+	}
+	*a = n
+	return nil
+}
+
+func (a *Addresses) give(k Key, addr netip.Addr) { a.held[k], a.holder[addr] = addr, k }
+
+// free finds the first free address from where the key's hash points. There is one.
+func (a *Addresses) free(k Key) netip.Addr {
+	for n := hash("service", k.Service.String(), string(k.Policy), strconv.Itoa(k.Ordinal)) % numServices; ; n = (n + 1) % numServices {
+		addr := serviceAddr(n)
+		_, taken := a.holder[addr]
+		if _, rests := a.resting[addr]; !taken && !rests {
+			return addr
+		}
+	}
+}
+
+// Of gives the address that a key has.
+func (a *Addresses) Of(k Key) (netip.Addr, bool) {
+	addr, ok := a.held[k]
+	return addr, ok
+}
+
+// Holder tells what an address leads to; its IPv6 twin leads there too.
+func (a *Addresses) Holder(addr netip.Addr) (Key, bool) {
+	if addr.Is6() && skerry.ServicePrefix6().Contains(addr) {
+		b := addr.As16()
+		addr = netip.AddrFrom4([4]byte(b[12:]))
+	}
+	k, ok := a.holder[addr]
+	return k, ok
+}
+
+// Len gives the number of addresses in use.
+func (a *Addresses) Len() int { return len(a.held) }
+
+// Keys lists what has an address, in order.
+func (a *Addresses) Keys() []Key { return slices.SortedFunc(maps.Keys(a.held), Key.compare) }
+
+// heldAddress is one entry of the stored form; Until is set for those that rest.
+type heldAddress struct {
+	Key
+	Addr  netip.Addr `json:"address"`
+	Until time.Time  `json:"restsUntil,omitzero"`
+}
+
+// MarshalJSON gives the stored form; equal states are equal bytes.
+func (a Addresses) MarshalJSON() ([]byte, error) {
+	out := make([]heldAddress, 0, len(a.held)+len(a.resting))
+	for addr, k := range a.holder {
+		out = append(out, heldAddress{k, addr, time.Time{}})
+	}
+	for addr, r := range a.resting {
+		out = append(out, heldAddress{r.Was, addr, r.Until})
+	}
+	slices.SortFunc(out, func(x, y heldAddress) int { return x.Addr.Compare(y.Addr) })
+	return json.Marshal(out)
+}
+
+// UnmarshalJSON reads the stored form, and refuses one in which an address or a key appears twice.
+func (a *Addresses) UnmarshalJSON(data []byte) error {
+	var in []heldAddress
+	if err := json.Unmarshal(data, &in); err != nil {
+		return err
+	}
+	n := Addresses{map[Key]netip.Addr{}, map[netip.Addr]Key{}, map[netip.Addr]rest{}}
+	for _, h := range in {
+		_, held := n.holder[h.Addr]
+		if _, rests := n.resting[h.Addr]; held || rests || !skerry.ServicePrefix().Contains(h.Addr) || skerry.ServiceReserved(h.Addr) {
+			return fmt.Errorf("address %s is stored twice, or is no service address", h.Addr)
+		}
+		if !h.Until.IsZero() {
+			n.resting[h.Addr] = rest{h.Key, h.Until}
+			continue
+		}
+		if _, twice := n.held[h.Key]; twice {
+			return fmt.Errorf("%s has two stored addresses", h.Key)
+		}
+		n.give(h.Key, h.Addr)
+	}
+	*a = n
+	return nil
+}
