@@ -51,6 +51,15 @@ type ServiceKey struct {
 
 func (k ServiceKey) String() string { return k.App.String() + "/" + k.Service }
 
+// ParseServiceKey reads what ServiceKey.String writes.
+func ParseServiceKey(s string) (ServiceKey, bool) {
+	part := strings.Split(s, "/")
+	if len(part) != 3 {
+		return ServiceKey{}, false
+	}
+	return ServiceKey{AppKey{part[0], part[1]}, part[2]}, true
+}
+
 // Fence orders placements of one instance: root epoch, then cluster term, then sequence. A higher token wins; the
 // holder of a lower one must stop.
 type Fence struct {

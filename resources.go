@@ -211,7 +211,8 @@ type WorkerFacts struct {
 	Version  string            `json:"version,omitempty" cbor:"11,keyasint,omitempty"`
 	Taints   []string          `json:"taints,omitempty" cbor:"12,keyasint,omitempty"` // KEY or KEY=VALUE: only services that tolerate them come here
 	Power    *Power            `json:"power,omitempty" cbor:"13,keyasint,omitempty"`
-	Probe    string            `json:"probe,omitempty" cbor:"14,keyasint,omitempty"` // host:port at which other workers measure round trips by UDP
+	Probe    string            `json:"probe,omitempty" cbor:"14,keyasint,omitempty"`   // host:port at which other workers measure round trips by UDP
+	Overlay  *OverlayFacts     `json:"overlay,omitempty" cbor:"15,keyasint,omitempty"` // nil: it takes no part
 }
 
 // Power is what a machine draws, in watts: doing nothing, and with all cores busy.

@@ -95,20 +95,29 @@ type Controller struct {
 	unplaced  map[skerry.InstanceID]bool
 	stopping  map[skerry.InstanceID]bool
 	wake      map[skerry.AppKey]time.Time
-	local     string // prefix for instance ids; keeps those of different tiers apart
+	nets      map[skerry.AppKey]*network
+	lastNet   skerry.NetworkID
+	exporters map[skerry.AppKey]bool // applications that export something
+	// readdressed are applications whose network changed since somebody asked.
+	readdressed map[skerry.AppKey]bool
+	local       string // prefix for instance ids; keeps those of different tiers apart
 }
 
 // New makes an empty controller. The seed makes instance ids; it must differ at each start of a process. tier is one
 // letter that keeps ids minted by different tiers apart.
 func New(seed [16]byte, tier string) *Controller {
-	return &Controller{
-		seed: seed, local: tier,
+	c := &Controller{
+		seed: seed, local: tier, nets: map[skerry.AppKey]*network{}, exporters: map[skerry.AppKey]bool{}, readdressed: map[skerry.AppKey]bool{},
 		apps: map[skerry.AppKey]*App{}, inst: map[skerry.InstanceID]*Instance{},
 		byService: map[skerry.ServiceKey]map[skerry.InstanceID]*Instance{},
 		orgs:      map[string]*Org{}, spaces: map[string]*Namespace{},
 		dirty: map[skerry.AppKey]bool{}, unplaced: map[skerry.InstanceID]bool{}, stopping: map[skerry.InstanceID]bool{},
 		wake: map[skerry.AppKey]time.Time{},
 	}
+	if tier != "r" {
+		c.lastNet = skerry.LocalNetworks - 1 // the root gives those below
+	}
+	return c
 }
 
 // Record keys.
@@ -123,7 +132,12 @@ const (
 func (c *Controller) Load(key string, value []byte) (bool, error) {
 	kind, _, _ := strings.Cut(key, "/")
 	var err error
+	if key == keyNets {
+		return true, json.Unmarshal(value, &c.lastNet)
+	}
 	switch kind + "/" {
+	case prefixNet:
+		err = c.loadNetwork(key, value)
 	case prefixApp:
 		a := new(App)
 		if err = json.Unmarshal(value, a); err == nil {
@@ -161,6 +175,7 @@ func (c *Controller) addApp(a *App) {
 		a.revisions[s.Name] = s.Revision()
 	}
 	c.apps[a.Key()] = a
+	c.noteExports(a)
 }
 
 func (c *Controller) addInstance(i *Instance) {

@@ -48,6 +48,9 @@ func (c *Controller) apply(now time.Time, r Apply) (Applied, skerry.Effects, err
 		a.Gen = old.Gen + 1
 		res.Gen = a.Gen
 	}
+	if err := c.address(now, a, &fx); err != nil {
+		return Applied{}, skerry.Effects{}, err
+	}
 	c.addApp(a)
 	c.dirty[key] = true
 	c.saveApp(a, &fx)
@@ -217,6 +220,7 @@ func (c *Controller) delete(now time.Time, key skerry.AppKey, actor string) (ske
 		a.Deleting, a.UpdatedAt = true, now
 		a.Gen++
 		c.dirty[key] = true
+		c.noteExports(a)
 		c.saveApp(a, &fx)
 		c.appEvent(&fx, now, a, "", "Deleting", "deletion was asked for by "+orNobody(actor))
 	}

@@ -74,11 +74,16 @@ func (c *Controller) reconcileApp(now time.Time, k skerry.AppKey, fx *skerry.Eff
 		if len(c.InstancesOf(k)) == 0 {
 			delete(c.apps, k)
 			delete(c.wake, k)
+			c.dropNetwork(k, fx)
 			fx.Delete(prefixApp + k.String())
 			fx.Changed = append(fx.Changed, skerry.Change{App: k, Deleted: true})
 			c.appEvent(fx, now, a, "", "Deleted", "nothing of it is left")
 		}
 		return
+	}
+	// Choices were checked when they were applied; what can fail here is room, and then the addresses stay as they are.
+	if err := c.address(now, a, fx); err != nil {
+		fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "NoAddress", Text: err.Error(), App: k, Org: a.Org})
 	}
 	if !a.Deployed {
 		return

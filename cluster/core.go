@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -36,6 +37,10 @@ type Options struct {
 	// Secret is random, from this start of a process; keys are made of it.
 	Secret [32]byte
 	Sets   reconcile.Options
+	// Trusted: the operator declared the site's network trusted, and workers that reach each other there need not seal.
+	Trusted bool
+	// Pool is where the site takes IPv4 prefixes for instances from; the zero value: ipam.DefaultPool.
+	Pool netip.Prefix
 }
 
 // Core is a cluster orchestrator as a state machine.
@@ -65,6 +70,10 @@ type Core struct {
 	rounds    uint64
 	plugins   map[string]Plugin
 	peers     peering
+	fabric    fabric
+	routes    routing
+	readmit   map[string]bool // workers whose part in the overlay must be looked at again
+	draining  map[skerry.ServiceKey]map[drainAt]bool
 	moving    map[skerry.InstanceID]bool // placements with a successor
 	watched   map[skerry.InstanceID]bool // placements whose SLA is violated
 	services  map[skerry.ServiceKey]*learned
@@ -80,6 +89,8 @@ type worker struct {
 	Name     string              `json:"name"`
 	Facts    *skerry.WorkerFacts `json:"facts,omitempty"`
 	Hold     string              `json:"hold,omitempty"` // why it gets nothing new, by an operator
+	Peer     skerry.PeerID       `json:"peer,omitempty"` // its number in the overlay; 0: it takes no part
+	Blocks   []netip.Prefix      `json:"-"`              // of addresses for its instances
 	report   skerry.WorkerReport
 	reportAt time.Time
 	lost     bool
@@ -156,7 +167,7 @@ func New(opt Options) *Core {
 		opt.Policies = sched.Policies()
 	}
 	life := opt.Incarnation + skerry.Incarnation(fmt.Sprintf(".%x", opt.Seed[:6]))
-	return &Core{opt: opt, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
+	return &Core{opt: opt, fabric: newFabric(), routes: newRouting(), readmit: map[string]bool{}, draining: map[skerry.ServiceKey]map[drainAt]bool{}, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
 		Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), Up: fleet.NewParent(life, opt.Sets),
 		workers: map[string]*worker{}, site: sched.NewSite(), places: map[skerry.InstanceID]*placement{}, groups: map[skerry.InstanceID]*group{},
 		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, peers: peering{given: map[string]uint64{}, secret: opt.Secret[:]}, moving: map[skerry.InstanceID]bool{}, watched: map[skerry.InstanceID]bool{}, services: map[skerry.ServiceKey]*learned{}, byWorker: map[string]map[skerry.InstanceID]*placement{}, silent: map[string]bool{},
@@ -187,6 +198,8 @@ func (c *Core) Load(key string, value []byte) error {
 			w.ports = map[string]int{}
 			c.workers[w.Name] = w
 		}
+	case key == keyFabric:
+		err = json.Unmarshal(value, &c.fabric)
 	case key == keyPeers:
 		err = json.Unmarshal(value, &c.peers)
 	case c.Kids.Load(key, value), c.Up.Load(key, value):
@@ -216,6 +229,9 @@ func (c *Core) Start(now time.Time) skerry.Effects {
 		}
 	}
 	c.loadPublished()
+	c.loadFabric()
+	c.turnTags(now)
+	c.loadWants()
 	for _, w := range c.workers {
 		c.seeWorker(w)
 	}
@@ -440,6 +456,7 @@ func (c *Core) Tick(now time.Time) skerry.Effects {
 	c.expire(now, &fx)
 	c.judgeWatched(now, &fx)
 	c.reviewPeers(now, &fx)
+	c.turnTags(now)
 	c.settle(now, &fx, nil)
 	return fx
 }
@@ -465,6 +482,9 @@ func (c *Core) NextWake() time.Time {
 	consider(c.Up.Due())
 	consider(c.nextExpiry())
 	consider(c.peers.due)
+	if c.opt.Trusted {
+		consider(time.Unix((c.fabric.turn+1)*int64(tagTurn/time.Second), 0))
+	}
 	for name := range c.silent {
 		consider(c.lostAt(name))
 	}
@@ -495,10 +515,24 @@ func (c *Core) settle(now time.Time, fx *skerry.Effects, replies []skerry.Messag
 			break
 		}
 	}
+	for _, k := range c.Apps.Readdressed() {
+		c.linked[k] = true
+	}
 	for k := range c.linked {
 		c.publishEndpoints(k)
+		c.publishNetwork(k)
+		for s := range c.routes.apps[k] {
+			c.routes.dirty[s] = true
+		}
 	}
 	clear(c.linked)
+	for name := range c.readmit {
+		if w := c.workers[name]; w != nil {
+			c.admit(now, w, fx)
+		}
+	}
+	clear(c.readmit)
+	c.publishRoutes()
 	c.Kids.Flush(now, fx)
 	if since := now.Sub(c.reportAt); c.Up.Connected && (c.reportDue && since >= reportPause || since >= c.opt.ReportEvery) {
 		c.sendReport(now, fx)
@@ -530,32 +564,6 @@ func (c *Core) digests(i *apps.Instance) map[string]string {
 		return a.Digests
 	}
 	return nil
-}
-
-// siteEvent tells of something that is the site's own business; it does not go up.
-func (c *Core) siteEvent(fx *skerry.Effects, now time.Time, t skerry.EventType, reason, text, worker string) {
-	fx.Events = append(fx.Events, skerry.Event{At: now, Type: t, Reason: reason, Text: text, Worker: skerry.WorkerName(worker), Cluster: skerry.ClusterName(c.opt.Name)})
-}
-
-// event tells of something that happened to an instance; for one of the root it also goes up, without workers' names.
-func (c *Core) event(fx *skerry.Effects, now time.Time, p *placement, t skerry.EventType, reason, text string) {
-	c.eventUp(fx, now, p, t, reason, text, text)
-}
-
-// eventUp is event where what goes up says less.
-func (c *Core) eventUp(fx *skerry.Effects, now time.Time, p *placement, t skerry.EventType, reason, text, up string) {
-	e := skerry.Event{At: now, Type: t, Reason: reason, Text: text, App: p.A.Service.App, Service: p.A.Service.Service,
-		Instance: p.A.ID, Worker: skerry.WorkerName(p.Worker), Cluster: skerry.ClusterName(c.opt.Name), Org: p.A.Org}
-	fx.Events = append(fx.Events, e)
-	if p.Origin == "root" && t == skerry.EventWarning {
-		e.Worker, e.Text = "", c.anonymous(p, up)
-		if p.Group != "" {
-			e.Instance = p.Group // a copy's id names its worker
-		}
-		if _, err := c.Up.Events.Append(c.codec.Marshal(e)); err == nil {
-			return // an event that is too large to travel stays here
-		}
-	}
 }
 
 func sortedIDs[V any](m map[skerry.InstanceID]V) []skerry.InstanceID {

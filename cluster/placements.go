@@ -38,6 +38,9 @@ func (c *Core) reconcileDesired(now time.Time, changed, deleted []string, fx *sk
 	for _, key := range changed {
 		id, ok := strings.CutPrefix(key, "inst/")
 		value, _, have := c.Up.Desired.Get(key)
+		if app, is := strings.CutPrefix(key, "net/"); is {
+			c.relink(app)
+		}
 		if !ok || !have {
 			continue
 		}
@@ -51,7 +54,16 @@ func (c *Core) reconcileDesired(now time.Time, changed, deleted []string, fx *sk
 	for _, key := range deleted {
 		if id, ok := strings.CutPrefix(key, "inst/"); ok {
 			c.removeID(now, skerry.InstanceID(id), fx)
+		} else if app, ok := strings.CutPrefix(key, "net/"); ok {
+			c.relink(app)
 		}
+	}
+}
+
+// relink has what workers know of an application worked out again.
+func (c *Core) relink(app string) {
+	if k, err := skerry.ParseAppKey(app, ""); err == nil {
+		c.linked[k] = true
 	}
 }
 
@@ -160,6 +172,10 @@ func (c *Core) send(p *placement) {
 	a := p.A
 	if err := c.Kids.Put(p.Worker, skerry.AssignmentKey(a.ID), c.codec.Marshal(&a)); err != nil {
 		p.Obs.Reason = err.Error()
+	}
+	c.linked[a.Service.App] = true // its worker needs the application's directory
+	if w := c.workers[p.Worker]; w != nil && w.Peer != 0 && w.cramped(len(c.byWorker[w.Name])) {
+		c.readmit[w.Name] = true
 	}
 }
 
@@ -270,7 +286,7 @@ func (c *Core) observe(now time.Time, worker string, o skerry.Observation, fx *s
 	if o.Fence != p.A.Fence || !p.Obs.State.CanReach(o.State) {
 		return // the worker has not got the newest word yet
 	}
-	wasReady, before := p.Obs.Ready, p.Obs.State
+	wasReady, before, address := p.Obs.Ready, p.Obs.State, p.Obs.Address
 	ended := o.State == skerry.Terminated || o.State == skerry.Failed
 	if ended && before != o.State {
 		c.abandon(p) // it has done its work, or will be placed anew
@@ -283,8 +299,10 @@ func (c *Core) observe(now time.Time, worker string, o skerry.Observation, fx *s
 	o.Violated = p.Obs.Violated // the site's own judgement
 	p.Obs = o
 	c.addressPorts(p)
-	if wasReady != o.Ready || ended {
+	if wasReady != o.Ready || ended || before != o.State || address != o.Address {
 		c.linked[p.A.Service.App] = true
+	}
+	if wasReady != o.Ready || ended {
 		c.judge(now, p, fx)
 	}
 	job := p.A.Spec.Mode == skerry.ModeJob || p.A.Spec.Mode == skerry.ModeCron

@@ -10,8 +10,26 @@ import (
 
 // held is what an instance that was told to end still holds on a worker.
 type held struct {
-	need  skerry.Resources
-	ports []string
+	need    skerry.Resources
+	ports   []string
+	service skerry.ServiceKey
+	ordinal int
+	addr    string // in the overlay: flows to it go on until it has ended
+}
+
+// drainAt is an instance on a worker that was told to end it.
+type drainAt struct {
+	worker string
+	id     skerry.InstanceID
+}
+
+// held finds what an instance that was told to end still holds; the worker may be nil.
+func (w *worker) held(id skerry.InstanceID) (held, bool) {
+	if w == nil {
+		return held{}, false
+	}
+	h, ok := w.leaving[id]
+	return h, ok
 }
 
 // leave counts what an instance still holds on a worker that was told to end it, so that nothing is placed on top of what
@@ -27,8 +45,15 @@ func (c *Core) leave(p *placement, worker string) {
 	if _, ok := w.leaving[p.A.ID]; ok {
 		return
 	}
-	h := held{p.A.Spec.Need(), hostPorts(p)}
+	h := held{p.A.Spec.Need(), hostPorts(p), p.A.Service, p.A.Ordinal, ""}
+	if p.Worker == worker {
+		h.addr = p.Obs.Address
+	}
 	w.leaving[p.A.ID] = h
+	if c.draining[h.service] == nil {
+		c.draining[h.service] = map[drainAt]bool{}
+	}
+	c.draining[h.service][drainAt{worker, p.A.ID}] = true
 	c.takePorts(w, h.ports, 1)
 }
 
@@ -40,6 +65,12 @@ func (c *Core) left(worker string, id skerry.InstanceID) {
 	}
 	if h, ok := w.leaving[id]; ok {
 		delete(w.leaving, id)
+		if delete(c.draining[h.service], drainAt{worker, id}); len(c.draining[h.service]) == 0 {
+			delete(c.draining, h.service)
+		}
+		if c.routes.wants[h.service] != nil {
+			c.routes.dirty[h.service] = true
+		}
 		c.takePorts(w, h.ports, -1)
 		c.grew, c.reportDue = true, true
 	}

@@ -66,6 +66,10 @@ func (c *Core) childFrame(now time.Time, m ChildFrame, fx *skerry.Effects) {
 	}
 	for _, key := range d.Changed {
 		value, orphaned, have := child.Observed.Get(key)
+		if have && !orphaned && strings.HasPrefix(key, "want/") {
+			c.wantItem(m.Name, key, value)
+			continue
+		}
 		id, ok := strings.CutPrefix(key, "inst/")
 		if !ok || !have || orphaned {
 			continue
@@ -79,6 +83,10 @@ func (c *Core) childFrame(now time.Time, m ChildFrame, fx *skerry.Effects) {
 	for _, key := range d.Deleted {
 		if id, ok := strings.CutPrefix(key, "inst/"); ok {
 			c.gone(now, m.Name, skerry.InstanceID(id), fx)
+		} else if rest, ok := strings.CutPrefix(key, "want/"); ok {
+			if s, ok := skerry.ParseServiceKey(rest); ok {
+				c.unwant(m.Name, s)
+			}
 		}
 	}
 	for _, e := range d.Events {
@@ -156,6 +164,22 @@ func (c *Core) workerReport(now time.Time, name string, payload []byte, fx *sker
 	}
 	if w.Facts == nil || w.Facts.Probe != facts.Probe {
 		c.peersChanged(now)
+	}
+	if was := w.Facts; was == nil || !reflect.DeepEqual(was.Overlay, facts.Overlay) {
+		c.readmit[name] = true
+		for _, o := range c.workers { // a block that was in the way of its networks may be free now
+			if o.Peer != 0 && o.cramped(len(c.byWorker[o.Name])) {
+				c.readmit[o.Name] = true
+			}
+		}
+		// Those that exchange packets with it must know its new endpoints at once.
+		c.routes.peers[name] = true
+		for to := range c.routes.reach[name] {
+			c.routes.peers[to] = true
+		}
+		for from := range c.routes.from[name] {
+			c.routes.peers[from] = true
+		}
 	}
 	w.Facts = facts
 	c.saveWorker(w, fx)
@@ -237,6 +261,7 @@ func (c *Core) removeWorker(now time.Time, name string, fx *skerry.Effects) {
 	for id := range c.astray {
 		c.found(id, name)
 	}
+	c.expel(now, w, fx)
 	// It knew the key of the others.
 	c.peers.renew = true
 	delete(c.peers.given, name)

@@ -42,7 +42,10 @@ type Core struct {
 	fed     *sched.Federation // the scheduler's view of reports
 	seq     uint64
 	rounds  uint64
-	doubts  map[skerry.InstanceID]time.Time // instances that their site said were gone before it had heard of their placement
+	// networks holds which sites have the directory of an application, netDirty those to look at again.
+	networks map[skerry.AppKey]map[string]bool
+	netDirty map[skerry.AppKey]bool
+	doubts   map[skerry.InstanceID]time.Time // instances that their site said were gone before it had heard of their placement
 }
 
 // siteReport is the newest aggregate of a site.
@@ -53,7 +56,7 @@ type siteReport struct {
 
 // New makes a core without state; Load adds the records of the store, and Start must follow.
 func New(opt Options) *Core {
-	return &Core{opt: opt, Apps: apps.New(opt.Seed, "r"), Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), codec: wire.New(), reports: map[string]*siteReport{}, fed: sched.NewFederation(), doubts: map[skerry.InstanceID]time.Time{}}
+	return &Core{opt: opt, Apps: apps.New(opt.Seed, "r"), Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), codec: wire.New(), reports: map[string]*siteReport{}, fed: sched.NewFederation(), networks: map[skerry.AppKey]map[string]bool{}, netDirty: map[skerry.AppKey]bool{}, doubts: map[skerry.InstanceID]time.Time{}}
 }
 
 const keySeq = "root/seq"
@@ -80,6 +83,7 @@ func (c *Core) Start(now time.Time) skerry.Effects {
 		c.fed.SetConnected(name, false)
 	}
 	c.Apps.SetTargets(c.Kids.Names())
+	c.loadNetworks()
 	c.settle(now, &fx)
 	return fx
 }
@@ -271,6 +275,9 @@ func (c *Core) settleDoubts(now time.Time, fx *skerry.Effects) {
 }
 
 func (c *Core) gone(now time.Time, holder string, id skerry.InstanceID, fx *skerry.Effects) {
+	if i := c.Apps.Instance(id); i != nil {
+		c.netDirty[i.Service.App] = true
+	}
 	c.Kids.Delete(holder, skerry.AssignmentKey(id))
 	c.Apps.Gone(now, holder, id, fx)
 }
@@ -396,6 +403,7 @@ func (c *Core) settle(now time.Time, fx *skerry.Effects) {
 			c.refresh(now, i, fx)
 		}
 	}
+	c.publishNetworks()
 	c.Kids.Flush(now, fx)
 }
 
@@ -449,6 +457,7 @@ func (c *Core) assign(now time.Time, i *apps.Instance, fx *skerry.Effects) {
 	if a != nil {
 		digests = a.Digests
 	}
+	c.netDirty[i.Service.App] = true
 	as := i.Assignment(digests)
 	if err := c.Kids.Put(i.Holder, skerry.AssignmentKey(i.ID), c.codec.Marshal(as)); err != nil {
 		d := skerry.Decision{At: now, Instance: i.ID, Tier: "root", Why: []skerry.Reason{{What: "size", Text: err.Error(), Hint: "make the manifest smaller"}}}

@@ -17,7 +17,7 @@ var imports = map[string]string{
 	"reconcile": ".",
 	"ipam":      ".",
 	"coord":     ".",
-	"apps":      ". sched reconcile",
+	"apps":      ". ipam sched reconcile",
 	"fleet":     ". reconcile",
 
 	// state, identity, transport
@@ -32,7 +32,7 @@ var imports = map[string]string{
 
 	// roles: Core and Server each
 	"root":    ". api apps auth fleet internal/loop internal/tier internal/wire internal/execstream journal link reconcile sched store",
-	"cluster": ". api apps auth coord fleet internal/loop internal/tier internal/wire internal/execstream journal link reconcile sched store",
+	"cluster": ". ipam api apps auth coord fleet internal/loop internal/tier internal/wire internal/execstream journal link reconcile sched store",
 	"worker":  ". artifact auth coord fleet internal/loop internal/tier internal/wire internal/execstream journal link overlay/hostnet reconcile runtime store",
 
 	// how code runs; drivers never see the overlay

@@ -114,7 +114,7 @@ func wants(ids ...string) Config {
 func serve(t testing.TB, ns *os.File, addr string) {
 	t.Helper()
 	must(t, in(ns, func() error {
-		l, err := net.Listen("tcp4", addr)
+		l, err := net.Listen("tcp", addr) // also by IPv6
 		if err != nil {
 			return err
 		}

@@ -1,0 +1,347 @@
+package cluster
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/ipam"
+)
+
+// fabric is what the site gives its workers for the overlay: numbers, blocks of addresses, and what goes with paths.
+type fabric struct {
+	Last    skerry.PeerID  `json:"last"`    // number given last; none is given twice
+	ULA     netip.Prefix   `json:"ula"`     // of the site, 48 bits
+	Extents []netip.Prefix `json:"extents"` // IPv4 prefixes that blocks come from
+	Blocks  ipam.Blocks    `json:"blocks"`
+	Secret  []byte         `json:"secret"` // tags of plain paths are made of it
+
+	names map[skerry.PeerID]string          // workers by number
+	told  map[string][]byte                 // by worker: the node item it has
+	sites map[skerry.AppKey]map[string]bool // workers that have the directory of an application
+	turn  int64                             // period of tags that peers were told of
+}
+
+const keyFabric = "fabric"
+
+const (
+	// blockRest is how long a removed worker's addresses rest: longer than anybody remembers a route.
+	blockRest = time.Hour
+	// blockSpare is how many addresses of its blocks a worker has left when it gets another one.
+	blockSpare = 16
+	// tagTurn is half the time for which a tag of a plain path is used.
+	tagTurn = 30 * time.Minute
+)
+
+func newFabric() fabric {
+	return fabric{names: map[skerry.PeerID]string{}, told: map[string][]byte{}, sites: map[skerry.AppKey]map[string]bool{}}
+}
+
+// v6 is the IPv6 address of an instance on a worker.
+func (f *fabric) v6(id skerry.PeerID, a netip.Addr) netip.Addr {
+	p, err := ipam.Subnet64(f.ULA, uint32(id))
+	if err != nil {
+		return netip.Addr{}
+	}
+	return ipam.Twin(p, a)
+}
+
+func (c *Core) saveFabric(fx *skerry.Effects) { fx.Put(keyFabric, mustJSON(&c.fabric)) }
+
+// loadFabric rebuilds, once all is loaded, what follows from the records.
+func (c *Core) loadFabric() {
+	for name, w := range c.workers {
+		if w.Peer != 0 {
+			c.fabric.names[w.Peer] = name
+		}
+		w.Blocks = c.fabric.Blocks.Of(name)
+	}
+	for _, name := range c.Kids.Names() {
+		for _, key := range c.Kids.Get(name).Desired.Keys() {
+			if rest, ok := strings.CutPrefix(key, "net/"); ok {
+				if app, err := skerry.ParseAppKey(rest, ""); err == nil {
+					c.hasNetwork(app, name)
+				}
+			}
+		}
+	}
+}
+
+func (c *Core) hasNetwork(app skerry.AppKey, worker string) {
+	if c.fabric.sites[app] == nil {
+		c.fabric.sites[app] = map[string]bool{}
+	}
+	c.fabric.sites[app][worker] = true
+}
+
+// admit gives a worker that takes part in the overlay what it needs for that, and tells it of changes.
+func (c *Core) admit(now time.Time, w *worker, fx *skerry.Effects) {
+	if w.Facts == nil || w.Facts.Overlay == nil || c.Kids.Get(w.Name) == nil {
+		return
+	}
+	f := &c.fabric
+	saved := true
+	if !f.ULA.IsValid() {
+		f.ULA, saved = ipam.ULA(c.opt.Name+"/"+string(c.opt.Incarnation)), false
+	}
+	if len(f.Secret) == 0 {
+		mac := hmac.New(sha256.New, c.opt.Secret[:])
+		mac.Write([]byte("tags"))
+		f.Secret, saved = mac.Sum(nil), false
+	}
+	if w.Peer == 0 {
+		f.Last++
+		w.Peer, saved = f.Last, false
+		f.names[w.Peer] = w.Name
+		c.saveWorker(w, fx)
+	}
+	for w.cramped(len(c.byWorker[w.Name])) {
+		b, err := c.takeBlock(now, w)
+		if err != nil {
+			c.siteEvent(fx, now, skerry.EventWarning, "NoAddresses", "worker "+w.Name+": "+err.Error(), w.Name)
+			break
+		}
+		w.Blocks, saved = append(w.Blocks, b), false
+	}
+	if !saved {
+		c.saveFabric(fx)
+	}
+	node := skerry.OverlayNode{ID: w.Peer, Blocks: w.Blocks, Instances: c.instancePrefixes(), Relays: c.relaysFor(w), Trusted: c.opt.Trusted}
+	if p, err := ipam.Subnet64(f.ULA, uint32(w.Peer)); err == nil {
+		node.V6 = p
+	}
+	value := c.codec.Marshal(&node)
+	if string(f.told[w.Name]) != string(value) {
+		f.told[w.Name] = value
+		_ = c.Kids.Put(w.Name, skerry.NodeKey, value)
+	}
+}
+
+// cramped reports whether a worker with so many instances should have one more block.
+func (w *worker) cramped(instances int) bool {
+	return len(w.Blocks)<<(32-ipam.BlockBits) < instances+len(w.leaving)+blockSpare
+}
+
+// takeBlock finds a block that overlaps no network of a host of the site: any of them may have packets to it.
+func (c *Core) takeBlock(now time.Time, w *worker) (netip.Prefix, error) {
+	var avoid []netip.Prefix
+	for _, o := range c.workers {
+		if o.Facts != nil && o.Facts.Overlay != nil {
+			avoid = append(avoid, o.Facts.Overlay.Networks...)
+		}
+	}
+	slices.SortFunc(avoid, netip.Prefix.Compare)
+	avoid = slices.Compact(avoid)
+	f := &c.fabric
+	b, err := f.Blocks.Take(now, w.Name, f.Extents, avoid)
+	if err == nil {
+		return b, nil
+	}
+	more, err := ipam.Extent(c.pool(), ipam.ExtentBits, c.opt.Name, len(f.Extents), append(slices.Clone(f.Extents), append(avoid, c.takenElsewhere()...)...))
+	if err != nil {
+		return b, err
+	}
+	f.Extents = append(f.Extents, more)
+	for _, o := range c.workers {
+		if o != w && o.Peer != 0 {
+			c.readmit[o.Name] = true // all must know what belongs to the overlay
+		}
+	}
+	return f.Blocks.Take(now, w.Name, f.Extents, avoid)
+}
+
+func (c *Core) pool() netip.Prefix {
+	if c.opt.Pool.IsValid() {
+		return c.opt.Pool
+	}
+	return ipam.DefaultPool()
+}
+
+// instancePrefixes are all that instances anywhere have addresses of.
+func (c *Core) instancePrefixes() []netip.Prefix {
+	return []netip.Prefix{c.pool(), netip.MustParsePrefix("fd00::/8")}
+}
+
+// takenElsewhere are extents of other sites, as far as the root told.
+func (c *Core) takenElsewhere() []netip.Prefix { return nil }
+
+// relaysFor tells a worker where relays are.
+func (c *Core) relaysFor(*worker) []skerry.Relay { return nil }
+
+// expel takes back what a removed worker had.
+func (c *Core) expel(now time.Time, w *worker, fx *skerry.Effects) {
+	for k := range c.routes.of[w.Name] {
+		c.unwant(w.Name, k)
+	}
+	for to := range c.routes.from[w.Name] {
+		c.routes.peers[to] = true
+	}
+	delete(c.routes.from, w.Name)
+	delete(c.fabric.told, w.Name)
+	for app, at := range c.fabric.sites {
+		if delete(at, w.Name); len(at) == 0 {
+			delete(c.fabric.sites, app)
+		}
+	}
+	if w.Peer != 0 {
+		delete(c.fabric.names, w.Peer)
+		c.fabric.Blocks.ReturnAll(w.Name, now.Add(blockRest))
+		c.saveFabric(fx)
+	}
+}
+
+// network gives the directory of an application that runs here, or nil.
+func (c *Core) network(app skerry.AppKey) *skerry.AppNetwork {
+	if n := c.Apps.Network(app); n != nil {
+		return n
+	}
+	value, orphaned, ok := c.Up.Desired.Get(skerry.NetworkItem(app))
+	var n skerry.AppNetwork
+	if !ok || orphaned || c.codec.Unmarshal(value, &n) != nil || n.App != app {
+		return nil
+	}
+	return &n
+}
+
+func (c *Core) networkOf(app skerry.AppKey) skerry.NetworkID {
+	if id := c.Apps.NetworkID(app); id != 0 {
+		return id
+	}
+	if n := c.network(app); n != nil {
+		return n.Net
+	}
+	return 0
+}
+
+// exported reports whether an application may reach a service of another one.
+func (c *Core) exported(to skerry.AppKey, k skerry.ServiceKey) bool {
+	if c.Apps.Exported(to, k) {
+		return true
+	}
+	if c.Apps.App(to) != nil {
+		return false
+	}
+	n := c.network(to)
+	return n != nil && slices.ContainsFunc(n.Services, func(s skerry.NetworkService) bool { return s.Of == k })
+}
+
+// publishNetwork gives the directory of an application to the workers that run something of it, and takes it from others.
+func (c *Core) publishNetwork(app skerry.AppKey) {
+	at := map[string]bool{}
+	for _, p := range c.byApp[app] {
+		if p.Worker != "" {
+			at[p.Worker] = true
+		}
+		if p.Next != nil {
+			at[p.Next.Worker] = true
+		}
+	}
+	var value []byte
+	if n := c.network(app); n != nil && len(at) > 0 {
+		value = c.codec.Marshal(n)
+	}
+	for name := range at {
+		if w := c.workers[name]; value != nil && w != nil && w.Peer != 0 {
+			if c.Kids.Put(name, skerry.NetworkItem(app), value) == nil {
+				c.hasNetwork(app, name)
+			}
+		}
+	}
+	for name := range c.fabric.sites[app] {
+		if !at[name] || value == nil {
+			c.Kids.Delete(name, skerry.NetworkItem(app))
+			delete(c.fabric.sites[app], name)
+		}
+	}
+	if len(c.fabric.sites[app]) == 0 {
+		delete(c.fabric.sites, app)
+	}
+}
+
+// publishPeers tells workers of those that they exchange packets with: whom their routes lead to, and whose lead to them.
+func (c *Core) publishPeers() {
+	for name := range c.routes.peers {
+		k := c.Kids.Get(name)
+		if k == nil {
+			continue
+		}
+		want := map[string]bool{}
+		for to := range c.routes.reach[name] {
+			want[to] = true
+		}
+		for from := range c.routes.from[name] {
+			want[from] = true
+		}
+		keys := map[string]bool{}
+		for other := range want {
+			w := c.workers[other]
+			if c.workers[name] == nil || w == nil || w.Peer == 0 || w.Facts == nil || w.Facts.Overlay == nil {
+				continue
+			}
+			keys[skerry.OverlayPeerKey(w.Peer)] = true
+			_ = c.Kids.Put(name, skerry.OverlayPeerKey(w.Peer), c.codec.Marshal(c.peerFor(c.workers[name], w)))
+		}
+		for _, key := range k.Desired.Keys() {
+			if strings.HasPrefix(key, "peer/") && !keys[key] {
+				c.Kids.Delete(name, key)
+			}
+		}
+	}
+	clear(c.routes.peers)
+}
+
+// peerFor is what a worker is told of another one.
+func (c *Core) peerFor(w, other *worker) *skerry.OverlayPeer {
+	f := other.Facts.Overlay
+	p := &skerry.OverlayPeer{ID: other.Peer, Name: other.Name, Key: f.Key, Endpoints: f.Endpoints, Prefixes: slices.Clone(other.Blocks)}
+	if six, err := ipam.Subnet64(c.fabric.ULA, uint32(other.Peer)); err == nil {
+		p.Prefixes = append(p.Prefixes, six)
+	}
+	if c.opt.Trusted && f.Plain.IsValid() && w.Facts.Overlay != nil && w.Facts.Overlay.Plain.IsValid() {
+		now, then := c.tagTurns()
+		p.Plain, p.TagOut = f.Plain, c.tag(w.Peer, other.Peer, now)
+		p.TagsIn = []uint64{c.tag(other.Peer, w.Peer, now), c.tag(other.Peer, w.Peer, then)}
+	}
+	return p
+}
+
+// tagTurns gives the period whose tags are sent, and the other one whose tags are accepted too. Peers are told at different
+// moments, so what is accepted changes half a period before and after what is sent:
+//
+//	half      2m        2m+1      2m+2
+//	sent      m         m         m+1
+//	accepted  m, m-1    m, m+1    m+1, m
+func (c *Core) tagTurns() (now, other int64) {
+	now = c.fabric.turn / 2
+	if c.fabric.turn%2 == 0 {
+		return now, now - 1
+	}
+	return now, now + 1
+}
+
+// tag is what one worker puts on plain datagrams to another.
+func (c *Core) tag(from, to skerry.PeerID, turn int64) uint64 {
+	mac := hmac.New(sha256.New, c.fabric.Secret)
+	fmt.Fprintf(mac, "%d %d %d", from, to, turn)
+	return binary.BigEndian.Uint64(mac.Sum(nil))
+}
+
+// turnTags rotates tags when it is time.
+func (c *Core) turnTags(now time.Time) {
+	if !c.opt.Trusted {
+		return
+	}
+	if turn := now.Unix() / int64(tagTurn/time.Second); turn != c.fabric.turn {
+		c.fabric.turn = turn
+		for name := range c.workers {
+			c.routes.peers[name] = true
+		}
+		c.publishPeers()
+	}
+}

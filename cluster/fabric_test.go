@@ -1,0 +1,318 @@
+package cluster
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/fleet"
+	"skerry.dev/skerry/internal/wire"
+	"skerry.dev/skerry/reconcile"
+)
+
+// fabricSite is a site whose workers take part in the overlay, and say that what they are given runs.
+type fabricSite struct {
+	*peersSite
+	src  map[string]*reconcile.Source
+	obs  map[string]map[skerry.InstanceID]skerry.Observation
+	want map[string][]skerry.ServiceKey
+	each skerry.MilliCPU // of every instance
+}
+
+func newFabricSite(t testing.TB) *fabricSite {
+	s := &fabricSite{peersSite: newPeersSite(t), src: map[string]*reconcile.Source{}, obs: map[string]map[skerry.InstanceID]skerry.Observation{}, want: map[string][]skerry.ServiceKey{}, each: 50}
+	s.c.opt.Admission = Admission{Trusted: []string{"acme", "other"}}
+	for _, org := range []string{"acme", "other"} {
+		s.do(apps.PutOrg{Org: apps.Org{Name: org}})
+		s.do(apps.PutNamespace{Namespace: apps.Namespace{Name: org, Org: org}})
+	}
+	return s
+}
+
+func (s *fabricSite) do(msg any) {
+	s.t.Helper()
+	fx := s.c.Step(s.now, msg)
+	if fx.Err != nil {
+		s.t.Fatal(fx.Err)
+	}
+	s.keep(fx)
+}
+
+func (s *fabricSite) join(n int, networks ...string) string {
+	name := fmt.Sprint("w", n)
+	f := &skerry.OverlayFacts{Key: skerry.OverlayKey{byte(n)}, Endpoints: []netip.AddrPort{netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(n)}), 7446)}}
+	for _, p := range networks {
+		f.Networks = append(f.Networks, netip.MustParsePrefix(p))
+	}
+	s.keep(s.c.Step(s.now, ChildUp{Hello: &skerry.Hello{Name: name}}))
+	s.report(name, skerry.WorkerReport{Facts: &skerry.WorkerFacts{Arch: "amd64", Runtimes: []skerry.RuntimeReport{{Name: "oci", Passed: true}},
+		Capacity: skerry.Resources{CPU: 4000, Memory: 4 * skerry.GiB}, Overlay: f}})
+	return name
+}
+
+// item reads an item of a worker's desired set.
+func item[T any](s *fabricSite, name, key string) *T {
+	v, ok := s.c.Kids.Get(name).Desired.Get(key)
+	if !ok {
+		return nil
+	}
+	out := new(T)
+	if err := wire.New().Unmarshal(v, out); err != nil {
+		s.t.Fatal(err)
+	}
+	return out
+}
+
+// tell has a worker report all that it is to run, at an address each, and all that it wants.
+func (s *fabricSite) tell(name string) {
+	items := map[string][]byte{}
+	node := item[skerry.OverlayNode](s, name, skerry.NodeKey)
+	if s.obs[name] == nil {
+		s.obs[name] = map[skerry.InstanceID]skerry.Observation{}
+	}
+	for _, key := range s.c.Kids.Get(name).Desired.Keys() {
+		if !strings.HasPrefix(key, "inst/") {
+			continue
+		}
+		a := item[skerry.Assignment](s, name, key)
+		o, ok := s.obs[name][a.ID]
+		if !ok {
+			addr := node.Blocks[0].Addr()
+			for range len(s.obs[name]) {
+				addr = addr.Next()
+			}
+			o = skerry.Observation{ID: a.ID, Address: addr.String(), State: skerry.Running, Ready: true}
+		}
+		o.Gen, o.Fence = a.Gen, a.Fence
+		s.obs[name][a.ID] = o
+	}
+	codec := wire.New()
+	for id, o := range s.obs[name] {
+		items[skerry.AssignmentKey(id)] = codec.Marshal(&o)
+	}
+	for _, k := range s.want[name] {
+		items[skerry.WantKey(k)] = codec.Marshal(&skerry.Want{Service: k})
+	}
+	s.send(name, items)
+}
+
+func (s *fabricSite) apply(ns, name string, replicas int, export ...skerry.Export) {
+	spec := skerry.ServiceSpec{Name: "web", Replicas: &replicas, Export: export, Resources: skerry.Resources{CPU: s.each, Memory: 8 * skerry.MiB}}
+	spec.Image = "web:1"
+	s.do(apps.Apply{App: skerry.Application{APIVersion: skerry.APIVersion, Kind: skerry.KindApplication,
+		Metadata: skerry.Metadata{Name: name, Namespace: ns}, Spec: skerry.ApplicationSpec{Services: []skerry.ServiceSpec{spec}}}})
+}
+
+func key(ns, app string) skerry.ServiceKey {
+	return skerry.ServiceKey{App: skerry.AppKey{Namespace: ns, Name: app}, Service: "web"}
+}
+
+func TestRoutesGoToThoseWhoWantThem(t *testing.T) {
+	s := newFabricSite(t)
+	a, b := s.join(1, "10.0.0.0/8"), s.join(2)
+	if n := item[skerry.OverlayNode](s, a, skerry.NodeKey); n != nil && len(n.Blocks) > 0 {
+		t.Errorf("a host that is in all of the pool has blocks %v", n.Blocks)
+	}
+	s.report(a, skerry.WorkerReport{Facts: &skerry.WorkerFacts{Arch: "amd64", Runtimes: []skerry.RuntimeReport{{Name: "oci", Passed: true}}, Capacity: skerry.Resources{CPU: 4000, Memory: 4 * skerry.GiB},
+		Overlay: &skerry.OverlayFacts{Key: skerry.OverlayKey{1}, Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}}})
+	na, nb := item[skerry.OverlayNode](s, a, skerry.NodeKey), item[skerry.OverlayNode](s, b, skerry.NodeKey)
+	if na == nil || nb == nil || len(na.Blocks) != 1 || len(nb.Blocks) != 1 || na.Blocks[0] == nb.Blocks[0] || na.V6 == nb.V6 || na.ID == nb.ID {
+		t.Fatalf("%+v\n%+v", na, nb)
+	}
+	s.each = 1500 // two on each
+	s.apply("acme", "shop", 4)
+	s.tell(a)
+	s.tell(b)
+	net := item[skerry.AppNetwork](s, a, skerry.NetworkItem(key("acme", "shop").App))
+	if net == nil || net.Net != skerry.LocalNetworks || len(net.Services) != 1 || len(net.Services[0].Instances) != 4 || !net.Services[0].Closest.IsValid() {
+		t.Fatalf("%+v", net)
+	}
+	web := key("acme", "shop")
+	if item[skerry.Route](s, a, skerry.RouteKey(web)) != nil || item[skerry.OverlayPeer](s, a, skerry.OverlayPeerKey(nb.ID)) != nil {
+		t.Error("a worker that wants nothing is told something")
+	}
+	s.want[a] = []skerry.ServiceKey{web}
+	s.tell(a)
+	r := item[skerry.Route](s, a, skerry.RouteKey(web))
+	if r == nil || r.Net != net.Net || len(r.Backends) != 4 {
+		t.Fatalf("%+v", r)
+	}
+	for _, e := range r.Backends {
+		n := na
+		if e.Peer == nb.ID {
+			n = nb
+		}
+		if !n.Blocks[0].Contains(e.Addr) || !n.V6.Contains(e.Addr6) || e.Draining {
+			t.Errorf("%+v is not of %+v", e, n)
+		}
+	}
+	// Both ends of a path know each other.
+	pa, pb := item[skerry.OverlayPeer](s, a, skerry.OverlayPeerKey(nb.ID)), item[skerry.OverlayPeer](s, b, skerry.OverlayPeerKey(na.ID))
+	if pa == nil || pb == nil || pa.Key != (skerry.OverlayKey{2}) || pb.Key != (skerry.OverlayKey{1}) || !slices.Contains(pa.Prefixes, nb.Blocks[0]) || pa.Plain.IsValid() {
+		t.Fatalf("%+v\n%+v", pa, pb)
+	}
+	// Not ready: it keeps its flows and gets no new ones. Gone: it is not listed.
+	var some skerry.InstanceID
+	for id := range s.obs[b] {
+		some = id
+	}
+	o := s.obs[b][some]
+	o.Ready = false
+	s.obs[b][some] = o
+	s.tell(b)
+	if r = item[skerry.Route](s, a, skerry.RouteKey(web)); len(r.Backends) != 4 || !slices.ContainsFunc(r.Backends, func(e skerry.RouteBackend) bool { return e.Instance == some && e.Draining }) {
+		t.Errorf("%+v", r)
+	}
+	o.State, o.Address = skerry.Running, "10.200.0.1"
+	s.obs[b][some] = o
+	s.tell(b)
+	if r = item[skerry.Route](s, a, skerry.RouteKey(web)); len(r.Backends) != 3 {
+		t.Errorf("a worker gives others an address that is not its own: %+v", r)
+	}
+	// Another life of the orchestrator knows all that again.
+	s.start()
+	s.c.opt.Admission = Admission{Trusted: []string{"acme", "other"}}
+	for _, name := range []string{a, b} {
+		s.keep(s.c.Step(s.now, ChildUp{Hello: &skerry.Hello{Name: name}}))
+		s.tell(name)
+	}
+	if r = item[skerry.Route](s, a, skerry.RouteKey(web)); r == nil || len(r.Backends) != 3 || item[skerry.OverlayPeer](s, b, skerry.OverlayPeerKey(na.ID)) == nil {
+		t.Errorf("%+v", r)
+	}
+	// No longer wanted: nothing is left, at either end.
+	s.want[a] = nil
+	s.tell(a)
+	if item[skerry.Route](s, a, skerry.RouteKey(web)) != nil || item[skerry.OverlayPeer](s, a, skerry.OverlayPeerKey(nb.ID)) != nil || item[skerry.OverlayPeer](s, b, skerry.OverlayPeerKey(na.ID)) != nil {
+		t.Error("something is left")
+	}
+	if faults := s.c.Audit(); len(faults) > 0 {
+		t.Error(faults)
+	}
+}
+
+func TestRoutesOfOthers(t *testing.T) {
+	s := newFabricSite(t)
+	a := s.join(1)
+	s.apply("acme", "shop", 1)
+	s.tell(a)
+	b := s.join(2)
+	s.do(HoldWorker{Name: a, Reason: "full"})
+	s.apply("other", "spy", 1)
+	s.tell(b)
+	web := key("acme", "shop")
+	s.want[b] = []skerry.ServiceKey{web}
+	s.tell(b)
+	if r := item[skerry.Route](s, b, skerry.RouteKey(web)); r != nil {
+		t.Fatalf("a worker that runs nothing of the application is told %+v", r)
+	}
+	// An export opens the way, for the organisation that it names.
+	s.apply("acme", "shop", 1, skerry.Export{To: "other/spy"})
+	if r := item[skerry.Route](s, b, skerry.RouteKey(web)); r != nil {
+		t.Fatalf("an export within an organisation reaches another: %+v", r)
+	}
+	s.apply("acme", "shop", 1, skerry.Export{To: "other/*", Org: "other"})
+	s.tell(a)
+	net := item[skerry.AppNetwork](s, b, skerry.NetworkItem(key("other", "spy").App))
+	if len(net.Services) != 2 || net.Services[1].Of != web || net.Services[1].Short || !net.Services[1].RoundRobin.IsValid() {
+		t.Fatalf("%+v", net)
+	}
+	r := item[skerry.Route](s, b, skerry.RouteKey(web))
+	if r == nil || len(r.Backends) != 1 || r.Net == net.Net {
+		t.Fatalf("%+v", r)
+	}
+	s.apply("acme", "shop", 1)
+	if r := item[skerry.Route](s, b, skerry.RouteKey(web)); r != nil {
+		t.Errorf("the export is gone, and its route is not: %+v", r)
+	}
+}
+
+func TestTagsTurnWithoutAGap(t *testing.T) {
+	s := newFabricSite(t)
+	s.c.opt.Trusted = true
+	for _, n := range []int{1, 2} {
+		name := s.join(n)
+		f := *s.c.workers[name].Facts
+		f.Overlay.Plain = netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(n)}), 4789)
+	}
+	a, b := s.c.workers["w1"], s.c.workers["w2"]
+	s.wait(tagTurn)
+	last := s.c.peerFor(a, b)
+	seen := map[uint64]bool{}
+	for range 20 {
+		s.wait(tagTurn)
+		now := s.c.peerFor(b, a)
+		if seen[last.TagOut] = true; !slices.Contains(now.TagsIn, last.TagOut) {
+			t.Fatal("who has not been told yet is not understood")
+		}
+		next := s.c.peerFor(a, b)
+		if !slices.Contains(now.TagsIn, next.TagOut) || next.TagOut == now.TagOut {
+			t.Fatal("tags do not fit")
+		}
+		last = next
+	}
+	if len(seen) < 9 {
+		t.Errorf("%d tags in 20 half turns", len(seen))
+	}
+}
+
+func TestRemovedWorkersBlocksRest(t *testing.T) {
+	s := newFabricSite(t)
+	a := s.join(1)
+	s.apply("acme", "shop", 30)
+	s.tell(a)
+	if n := item[skerry.OverlayNode](s, a, skerry.NodeKey); len(n.Blocks) != 1 {
+		t.Errorf("%v", n.Blocks)
+	}
+	s.apply("acme", "more", 30)
+	s.tell(a)
+	n := item[skerry.OverlayNode](s, a, skerry.NodeKey)
+	if len(n.Blocks) != 2 {
+		t.Fatalf("60 instances have %v", n.Blocks)
+	}
+	s.keep(s.c.Step(s.now, ChildDown{Name: a}))
+	s.do(RemoveWorker{Name: a})
+	b := s.join(2)
+	if m := item[skerry.OverlayNode](s, b, skerry.NodeKey); slices.Contains(n.Blocks, m.Blocks[0]) || m.ID == n.ID {
+		t.Errorf("addresses are given anew at once: %v, %v", n, m)
+	}
+	s.now = s.now.Add(blockRest + time.Minute)
+	c := s.join(3)
+	if m := item[skerry.OverlayNode](s, c, skerry.NodeKey); !slices.Contains(n.Blocks, m.Blocks[0]) {
+		t.Errorf("addresses rest for ever: %v, %v", n, m)
+	}
+}
+
+// send brings what a worker reports to the core.
+func (s *fabricSite) send(name string, items map[string][]byte) {
+	src := s.src[name]
+	if src == nil {
+		src = reconcile.NewSource(fleet.Observed, "", skerry.Incarnation(name), reconcile.Options{})
+		s.src[name] = src
+	}
+	for k, v := range items {
+		if _, err := src.Put(k, v); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	for _, k := range src.Keys() {
+		if items[k] == nil {
+			src.Delete(k)
+		}
+	}
+	src.Connect(s.now, s.c.Kids.Get(name).Observed.State())
+	for _, m := range src.Next(s.now) {
+		fx := s.c.Step(s.now, ChildFrame{Name: name, Msg: m})
+		s.keep(fx)
+		for _, out := range fx.Sends {
+			if msg, ok := out.Msg.(skerry.Message); ok && out.To == name {
+				src.Handle(s.now, msg)
+			}
+		}
+	}
+	src.Disconnect()
+}

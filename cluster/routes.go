@@ -1,0 +1,300 @@
+package cluster
+
+import (
+	"cmp"
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/coord"
+)
+
+// routing keeps the routes that workers are interested in, and who must know whom because of them.
+//
+//	worker: want/<service> --> cluster: route/<service> to it, and a peer item to both ends of each path
+//
+// All of it follows from the workers' interests and the placements; nothing is written down here.
+type routing struct {
+	wants map[skerry.ServiceKey]map[string]bool        // workers that want the routes of a service
+	apps  map[skerry.AppKey]map[skerry.ServiceKey]bool // services of an application that somebody wants
+	of    map[string]map[skerry.ServiceKey]bool        // the same by worker
+	dirty map[skerry.ServiceKey]bool                   // services whose routes must be worked out again
+	// via holds the workers that each route leads to, reach counts by worker how many of its routes lead to another one, and
+	// from is that the other way round.
+	via   map[via][]string
+	reach map[string]map[string]int
+	from  map[string]map[string]bool
+	peers map[string]bool // workers whose peers must be looked at again
+}
+
+func newRouting() routing {
+	return routing{apps: map[skerry.AppKey]map[skerry.ServiceKey]bool{}, wants: map[skerry.ServiceKey]map[string]bool{}, of: map[string]map[skerry.ServiceKey]bool{}, dirty: map[skerry.ServiceKey]bool{},
+		via: map[via][]string{}, reach: map[string]map[string]int{}, from: map[string]map[string]bool{}, peers: map[string]bool{}}
+}
+
+// want takes an interest of a worker. What it may not know it is not told, and nothing says so: a service that is not there
+// looks the same.
+func (c *Core) want(name string, k skerry.ServiceKey) {
+	r := &c.routes
+	if r.wants[k] == nil {
+		r.wants[k] = map[string]bool{}
+		if r.apps[k.App] == nil {
+			r.apps[k.App] = map[skerry.ServiceKey]bool{}
+		}
+		r.apps[k.App][k] = true
+	}
+	if r.of[name] == nil {
+		r.of[name] = map[skerry.ServiceKey]bool{}
+	}
+	r.wants[k][name], r.of[name][k], r.dirty[k] = true, true, true
+}
+
+// unwant ends an interest.
+func (c *Core) unwant(name string, k skerry.ServiceKey) {
+	r := &c.routes
+	if delete(r.wants[k], name); len(r.wants[k]) == 0 {
+		delete(r.wants, k)
+		if delete(r.apps[k.App], k); len(r.apps[k.App]) == 0 {
+			delete(r.apps, k.App)
+		}
+	}
+	if delete(r.of[name], k); len(r.of[name]) == 0 {
+		delete(r.of, name)
+	}
+	c.Kids.Delete(name, skerry.RouteKey(k))
+	c.reroute(name, k, nil)
+}
+
+// wantItem takes a change of a worker's interests from what it reports.
+func (c *Core) wantItem(name, key string, value []byte) {
+	var w skerry.Want
+	if c.codec.Unmarshal(value, &w) == nil && skerry.WantKey(w.Service) == key && len(c.routes.of[name]) < maxWants {
+		c.want(name, w.Service)
+	}
+}
+
+// maxWants bounds what one worker can make the site keep.
+const maxWants = 4096
+
+// loadWants takes up the interests that workers had told an earlier life of, and ends routes that nobody wants any more.
+func (c *Core) loadWants() {
+	for _, name := range c.Kids.Names() {
+		k := c.Kids.Get(name)
+		for key, value := range k.Observed.All() {
+			if strings.HasPrefix(key, "want/") {
+				c.wantItem(name, key, value)
+			}
+		}
+		for _, key := range k.Desired.Keys() {
+			if rest, ok := strings.CutPrefix(key, "route/"); ok {
+				if s, ok := skerry.ParseServiceKey(rest); !ok || !c.routes.of[name][s] {
+					c.Kids.Delete(name, key)
+				}
+			}
+		}
+		c.routes.peers[name] = true
+	}
+}
+
+// backend is a possible end of a route.
+type backend struct {
+	skerry.RouteBackend
+	worker *worker
+}
+
+// backends lists the instances of a service that packets can go to.
+func (c *Core) backends(k skerry.ServiceKey) []backend {
+	var out []backend
+	add := func(id skerry.InstanceID, ordinal int, worker, addr string, draining bool, load float64) {
+		w := c.workers[worker]
+		a, err := netip.ParseAddr(addr)
+		if w == nil || w.Peer == 0 || w.Facts == nil || w.Facts.Overlay == nil || w.lost || err != nil || !w.owns(a) {
+			return
+		}
+		b := skerry.RouteBackend{Instance: id, Ordinal: ordinal, Peer: w.Peer, Addr: a, Addr6: c.fabric.v6(w.Peer, a), Draining: draining, Load: load,
+			Coordinate: w.report.Coordinate, Location: w.Facts.Location}
+		out = append(out, backend{b, w})
+	}
+	for _, id := range sortedIDs(c.byApp[k.App]) {
+		p := c.places[id]
+		if p.A.Service != k || p.Obs.Unreachable || p.ended() {
+			continue
+		}
+		if p.Obs.State == skerry.Running {
+			add(id, p.A.Ordinal, p.Worker, p.Obs.Address, !p.Obs.Ready || p.Removing, p.load())
+		}
+	}
+	for at := range c.draining[k] {
+		if h, ok := c.workers[at.worker].held(at.id); ok {
+			add(at.id, h.ordinal, at.worker, h.addr, true, 0)
+		}
+	}
+	slices.SortFunc(out, func(a, b backend) int {
+		return cmp.Or(strings.Compare(string(a.Instance), string(b.Instance)), a.Addr.Compare(b.Addr))
+	})
+	return out
+}
+
+// load is the part of its processors that an instance uses, in steps of a sixteenth so that routes do not change with every
+// report; 0 where it is not known.
+func (p *placement) load() float64 {
+	if p.qos == nil || p.A.Spec.Need().CPU <= 0 {
+		return 0
+	}
+	return math.Round(min(float64(p.qos.CPU)/float64(p.A.Spec.Need().CPU), 1)*16) / 16
+}
+
+// owns reports whether an address is of one of the worker's blocks: what it says of its instances is not trusted further.
+func (w *worker) owns(a netip.Addr) bool {
+	return slices.ContainsFunc(w.Blocks, func(b netip.Prefix) bool { return b.Contains(a) })
+}
+
+// publishRoutes brings the routes of changed services to whoever wants them.
+func (c *Core) publishRoutes() {
+	for k := range c.routes.dirty {
+		wants := c.routes.wants[k]
+		if len(wants) == 0 {
+			continue
+		}
+		all := c.backends(k)
+		var same []byte // for all, unless each gets the nearest ones of many
+		for name := range wants {
+			w := c.workers[name]
+			if w == nil || w.Peer == 0 {
+				continue
+			}
+			net := c.mayReach(name, k)
+			if net == 0 {
+				c.Kids.Delete(name, skerry.RouteKey(k))
+				c.reroute(name, k, nil)
+				continue
+			}
+			value, ends := same, all
+			if value == nil {
+				ends = w.nearest(all)
+				value = c.codec.Marshal(routeOf(k, net, ends))
+				if len(all) <= skerry.MaxBackends {
+					same = value
+				}
+			}
+			// A route of at most MaxBackends always fits.
+			_ = c.Kids.Put(name, skerry.RouteKey(k), value)
+			var to []string
+			for _, b := range ends {
+				if b.worker != w && !slices.Contains(to, b.worker.Name) {
+					to = append(to, b.worker.Name)
+				}
+			}
+			c.reroute(name, k, to)
+		}
+	}
+	clear(c.routes.dirty)
+	c.publishPeers()
+}
+
+func routeOf(k skerry.ServiceKey, net skerry.NetworkID, ends []backend) *skerry.Route {
+	r := &skerry.Route{Service: k, Net: net, Backends: make([]skerry.RouteBackend, len(ends))}
+	for i, b := range ends {
+		r.Backends[i] = b.RouteBackend
+	}
+	return r
+}
+
+// nearest gives a worker's own choice among the backends of a service: those that drain go last, because only flows that
+// exist are concerned with them.
+func (w *worker) nearest(all []backend) []backend {
+	if len(all) <= skerry.MaxBackends {
+		return all
+	}
+	all = slices.Clone(all)
+	slices.SortStableFunc(all, func(a, b backend) int {
+		if a.Draining != b.Draining {
+			if a.Draining {
+				return 1
+			}
+			return -1
+		}
+		return cmp.Compare(w.distance(a.worker), w.distance(b.worker))
+	})
+	return all[:skerry.MaxBackends]
+}
+
+// distance to another worker in milliseconds of round trip: measured coordinates if both have one, else light in fibre
+// along the great circle, else far away.
+func (w *worker) distance(o *worker) float64 {
+	switch {
+	case w == o:
+		return 0
+	case w.report.Coordinate != nil && o.report.Coordinate != nil:
+		return w.report.Coordinate.RTT(*o.report.Coordinate)
+	case w.Facts.Location != nil && o.Facts.Location != nil:
+		return coord.GreatCircleKm(*w.Facts.Location, *o.Facts.Location) / 100
+	}
+	return 1e6
+}
+
+// mayReach gives the network of a service if a worker runs something that may reach it, else 0.
+func (c *Core) mayReach(name string, k skerry.ServiceKey) skerry.NetworkID {
+	for _, p := range c.byWorker[name] {
+		if app := p.A.Service.App; app == k.App || c.exported(app, k) {
+			return c.networkOf(k.App)
+		}
+	}
+	for id := range c.moving {
+		if p := c.places[id]; p.Next.Worker == name && (p.A.Service.App == k.App || c.exported(p.A.Service.App, k)) {
+			return c.networkOf(k.App)
+		}
+	}
+	return 0
+}
+
+// reroute takes which workers the route of a service leads a worker to; none, when it has no route.
+func (c *Core) reroute(name string, k skerry.ServiceKey, to []string) {
+	r := &c.routes
+	count := func(to string, by int) {
+		if r.reach[name] == nil {
+			r.reach[name] = map[string]int{}
+		}
+		before := r.reach[name][to]
+		r.reach[name][to] = before + by
+		if before > 0 && before+by > 0 {
+			return
+		}
+		r.peers[name], r.peers[to] = true, true
+		if by > 0 {
+			if r.from[to] == nil {
+				r.from[to] = map[string]bool{}
+			}
+			r.from[to][name] = true
+			return
+		}
+		if delete(r.reach[name], to); len(r.reach[name]) == 0 {
+			delete(r.reach, name)
+		}
+		if delete(r.from[to], name); len(r.from[to]) == 0 {
+			delete(r.from, to)
+		}
+	}
+	if slices.Equal(r.via[via{name, k}], to) {
+		return
+	}
+	for _, t := range to {
+		count(t, 1)
+	}
+	for _, t := range r.via[via{name, k}] {
+		count(t, -1)
+	}
+	if len(to) == 0 {
+		delete(r.via, via{name, k})
+	} else {
+		r.via[via{name, k}] = to
+	}
+}
+
+// via is a worker's route to a service.
+type via struct {
+	worker  string
+	service skerry.ServiceKey
+}
