@@ -150,6 +150,8 @@ type (
 		ID  skerry.InstanceID
 		Err string
 	}
+	// Interest tells which services' routes this worker wants, in place of those before.
+	Interest struct{ Services []skerry.ServiceKey }
 	// RestartLocal restarts an instance by hand on the device.
 	RestartLocal struct{ ID skerry.InstanceID }
 )
@@ -214,6 +216,12 @@ type (
 	ProbeOff struct{ ID skerry.InstanceID }
 	// MeasurePeers says to whom round trips are measured, in place of those before.
 	MeasurePeers struct{ Peers skerry.Peers }
+	// Fabric tells of an item that concerns the overlay: a pointer to one of OverlayNode, AppNetwork, Route and OverlayPeer
+	// of the root package, or nil when it is gone.
+	Fabric struct {
+		Key  string
+		Item any
+	}
 	// Endpoints gives the endpoints of a service to the instances of its application; nil removes them.
 	Endpoints struct {
 		Service skerry.ServiceKey
@@ -239,6 +247,7 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 		c.desired(now, changed, deleted, &fx)
 	case Reattach:
 		c.reattach(now, m.Tasks, &fx)
+		c.replay(now, &fx)
 	case Facts:
 		if c.facts == nil || !reflect.DeepEqual(*c.facts, m.Facts) {
 			c.facts, c.factsNew = &m.Facts, true
@@ -252,6 +261,8 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 			c.refusing = m.Text
 			c.reportAt = time.Time{}
 		}
+	case Interest:
+		c.interest(m.Services)
 	case RestartLocal:
 		if i := c.insts[m.ID]; i == nil {
 			fx.Err = skerry.Errorf(skerry.CodeNotFound, "there is no instance %q on this worker", m.ID)
@@ -406,6 +417,14 @@ func (c *Core) report(now time.Time, fx *skerry.Effects) {
 
 // desired takes changes of what the cluster wants here.
 func (c *Core) desired(now time.Time, changed, deleted []string, fx *skerry.Effects) {
+	// What an instance needs of the overlay is told before it.
+	later := func(key string) int {
+		if strings.HasPrefix(key, "inst/") {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(changed, func(a, b string) int { return later(a) - later(b) })
 	for _, key := range changed {
 		value, _, ok := c.Up.Desired.Get(key)
 		if !ok {
@@ -422,6 +441,8 @@ func (c *Core) desired(now time.Time, changed, deleted []string, fx *skerry.Effe
 			c.endpoints(value, fx)
 		} else if key == skerry.PeersKey {
 			c.peers(value, fx)
+		} else {
+			c.fabric(now, key, value, fx)
 		}
 	}
 	for _, key := range deleted {
@@ -436,6 +457,8 @@ func (c *Core) desired(now time.Time, changed, deleted []string, fx *skerry.Effe
 			if p := strings.Split(rest, "/"); len(p) == 3 {
 				fx.Actions = append(fx.Actions, Endpoints{Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: p[0], Name: p[1]}, Service: p[2]}, Gone: true})
 			}
+		} else if newFabricItem(key) != nil {
+			fx.Actions = append(fx.Actions, Fabric{Key: key})
 		}
 	}
 }

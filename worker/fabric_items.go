@@ -1,0 +1,73 @@
+package worker
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// newFabricItem gives a pointer to what an item of the overlay is read into, or nil for a key of something else.
+func newFabricItem(key string) any {
+	kind, _, _ := strings.Cut(key, "/")
+	switch kind {
+	case skerry.NodeKey:
+		return new(skerry.OverlayNode)
+	case "net":
+		return new(skerry.AppNetwork)
+	case "route":
+		return new(skerry.Route)
+	case "peer":
+		return new(skerry.OverlayPeer)
+	}
+	return nil
+}
+
+// fabric hands on an item that concerns the overlay.
+func (c *Core) fabric(now time.Time, key string, value []byte, fx *skerry.Effects) {
+	item := newFabricItem(key)
+	if item == nil {
+		return // of a newer cluster
+	}
+	if err := c.codec.Unmarshal(value, item); err != nil {
+		fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "BadItem", Text: "the cluster sent " + key + " and it cannot be read: " + err.Error()})
+		return
+	}
+	fx.Actions = append(fx.Actions, Fabric{Key: key, Item: item})
+}
+
+// replay hands on, after a start, what earlier lives were told beside instances: all of it works without the cluster.
+func (c *Core) replay(now time.Time, fx *skerry.Effects) {
+	var keys []string
+	var routes []skerry.ServiceKey
+	for key := range c.Up.Desired.All() {
+		if !strings.HasPrefix(key, "inst/") {
+			keys = append(keys, key)
+		}
+		if rest, ok := strings.CutPrefix(key, "route/"); ok {
+			if k, ok := skerry.ParseServiceKey(rest); ok {
+				routes = append(routes, k)
+			}
+		}
+	}
+	slices.Sort(keys)
+	c.desired(now, keys, nil, fx)
+	// What was wanted is wanted until the server says otherwise: the cluster would take the routes away.
+	c.interest(routes)
+}
+
+// interest says which services' routes are wanted.
+func (c *Core) interest(services []skerry.ServiceKey) {
+	want := map[string]bool{}
+	for _, k := range services {
+		want[skerry.WantKey(k)] = true
+		// Interests are few and small.
+		_, _ = c.Up.Observed.Put(skerry.WantKey(k), c.codec.Marshal(&skerry.Want{Service: k}))
+	}
+	for _, key := range c.Up.Observed.Keys() {
+		if strings.HasPrefix(key, "want/") && !want[key] {
+			c.Up.Observed.Delete(key)
+		}
+	}
+}
