@@ -172,4 +172,5 @@ const (
 	FrameTooBig FrameKind = 2 // to the agent: longer than the MTU, and must not be cut
 	FrameAgain  FrameKind = 3 // from the agent: as if the instance with its source address had sent it
 	FrameToInst FrameKind = 4 // from the agent: for the instance with its destination address
+	FrameDead   FrameKind = 5 // to the agent: of a TCP flow that Reset ended, to be answered by a reset
 )

@@ -1,0 +1,192 @@
+//go:build linux
+
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// hook is a program at a device.
+type hook struct {
+	program string
+	index   int
+}
+
+func (h hook) egress() bool { return h.program == "to_instance" }
+func (h hook) pin() string  { return fmt.Sprintf("%s-%d", h.program, h.index) }
+
+// priority of the filters where there is no TCX; those of overlay/hostnet come after it.
+const priority = 1
+
+// reopen puts this process's programs in the place of those that an earlier one left, one by one and with no packet lost.
+func (d *Device) reopen() error {
+	entries, err := os.ReadDir(d.opts.linkDir())
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		path := filepath.Join(d.opts.linkDir(), e.Name())
+		var h hook
+		name, number, _ := strings.Cut(e.Name(), "-")
+		if _, err := fmt.Sscan(number, &h.index); err != nil || d.coll.Programs[name] == nil {
+			_ = os.Remove(path)
+			continue
+		}
+		h.program = name
+		l, err := link.LoadPinnedLink(path, nil)
+		if err != nil {
+			return fmt.Errorf("program %s of an earlier agent: %w", e.Name(), err)
+		}
+		info, err := l.Info()
+		if err != nil || info.TCX() == nil || int(info.TCX().Ifindex) != h.index {
+			// Its device is gone.
+			_ = os.Remove(path)
+			l.Close()
+			continue
+		}
+		if err := l.Update(d.coll.Programs[name]); err != nil {
+			l.Close()
+			return fmt.Errorf("replace program %s: %w", e.Name(), err)
+		}
+		d.links[h] = l
+	}
+	return nil
+}
+
+// attach makes the hooks what they are to be.
+func (d *Device) attach(want map[hook]bool, there map[int]bool) error {
+	var errs []error
+	for h := range want {
+		if !there[h.index] {
+			continue
+		}
+		if err := d.hang(h); err != nil {
+			errs = append(errs, fmt.Errorf("attach program %s: %w", h.program, err))
+		}
+	}
+	for h := range d.links {
+		if !want[h] {
+			errs = append(errs, d.unhang(h))
+		}
+	}
+	if d.clsact {
+		for index := range there {
+			errs = append(errs, d.dropFilters(index, want))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (d *Device) hang(h hook) error {
+	if d.clsact {
+		return d.hangFilter(h)
+	}
+	if l := d.links[h]; l != nil {
+		if info, err := l.Info(); err == nil && info.TCX() != nil && int(info.TCX().Ifindex) == h.index {
+			return nil
+		}
+		_ = d.unhang(h)
+	}
+	kind := ebpf.AttachTCXIngress
+	if h.egress() {
+		kind = ebpf.AttachTCXEgress
+	}
+	var l link.Link
+	err := in(d.host, func() (err error) {
+		l, err = link.AttachTCX(link.TCXOptions{Interface: h.index, Program: d.coll.Programs[h.program], Attach: kind})
+		return err
+	})
+	if errors.Is(err, ebpf.ErrNotSupported) || d.opts.noTCX {
+		if l != nil {
+			l.Close()
+		}
+		d.clsact = true
+		return d.hangFilter(h)
+	}
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(d.opts.linkDir(), h.pin())
+	_ = os.Remove(path)
+	if err := l.Pin(path); err != nil {
+		l.Close()
+		return err
+	}
+	d.links[h] = l
+	return nil
+}
+
+func (d *Device) unhang(h hook) error {
+	l := d.links[h]
+	delete(d.links, h)
+	err := os.Remove(filepath.Join(d.opts.linkDir(), h.pin()))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	l.Close()
+	return err
+}
+
+func parent(h hook) uint32 {
+	if h.egress() {
+		return netlink.HANDLE_MIN_EGRESS
+	}
+	return netlink.HANDLE_MIN_INGRESS
+}
+
+// hangFilter does it the way of older kernels. Replacing a filter is atomic too.
+func (d *Device) hangFilter(h hook) error {
+	q := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: h.index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}}
+	if err := d.nl.QdiscAdd(q); err != nil && !errors.Is(err, unix.EEXIST) {
+		return err
+	}
+	name := d.filterName(h.program)
+	fd := d.coll.Programs[h.program].FD()
+	if d.filters[h] {
+		return nil
+	}
+	err := d.nl.FilterReplace(&netlink.BpfFilter{
+		FilterAttrs: netlink.FilterAttrs{LinkIndex: h.index, Parent: parent(h), Handle: 1, Protocol: unix.ETH_P_ALL, Priority: priority},
+		Fd:          fd, Name: name, DirectAction: true,
+	})
+	if err == nil {
+		d.filters[h] = true
+	}
+	return err
+}
+
+func (d *Device) filterName(program string) string { return d.opts.prefix() + "-" + program }
+
+// dropFilters takes away this worker's filters at a device that are not wanted.
+func (d *Device) dropFilters(index int, want map[hook]bool) error {
+	var errs []error
+	for _, p := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
+		l := &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: index}}
+		list, err := d.nl.FilterList(l, p)
+		if err != nil {
+			continue // there is no queue for them
+		}
+		for _, f := range list {
+			b, ok := f.(*netlink.BpfFilter)
+			if !ok {
+				continue
+			}
+			program, ours := strings.CutPrefix(b.Name, d.opts.prefix()+"-")
+			if ours && !want[hook{program, index}] {
+				errs = append(errs, d.nl.FilterDel(f))
+				delete(d.filters, hook{program, index})
+			}
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,169 @@
+//go:build linux
+
+package bpf
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/overlay"
+)
+
+// walk runs the program that goes through the tables of flows.
+func (d *Device) walk(args sweepArgs) (sweepArgs, error) {
+	out := args
+	_, err := d.coll.Programs["sweep"].Run(&ebpf.RunOptions{Context: &args, ContextOut: &out})
+	return out, err
+}
+
+// sweeper ends flows that are over.
+func (d *Device) sweeper() {
+	t := d.opts.Timeouts
+	tick := time.NewTicker(t.Sweep)
+	defer tick.Stop()
+	ms := func(d time.Duration) uint32 { return uint32(d.Milliseconds()) }
+	for {
+		select {
+		case <-d.closing:
+			return
+		case <-tick.C:
+		}
+		if _, err := d.walk(sweepArgs{What: doSweep, Established: ms(t.Established), Closing: ms(t.Closing), UDP: ms(t.UDP), ICMP: ms(t.ICMP)}); err != nil {
+			d.opts.Log.Warn("flows that are over could not be swept", "err", err)
+		}
+	}
+}
+
+// readRing hands on what the programs tell.
+func (d *Device) readRing() {
+	last := map[overlay.Event]time.Time{}
+	for {
+		r, err := d.ring.Read()
+		if errors.Is(err, os.ErrClosed) {
+			return
+		}
+		if err != nil {
+			d.opts.Log.Warn("events of the overlay's programs", "err", err)
+			continue
+		}
+		e, ok := parseEvent(r.RawSample)
+		if !ok {
+			continue
+		}
+		if e.Kind == eventReset {
+			ports := [2][2]byte{}
+			binary.NativeEndian.PutUint16(ports[0][:], uint16(e.Peer>>16))
+			binary.NativeEndian.PutUint16(ports[1][:], uint16(e.Peer))
+			var ack [4]byte
+			binary.NativeEndian.PutUint32(ack[:], e.Net)
+			if e.Net != 0 {
+				d.write(forgeReset(from16(e.Src), from16(e.Dst), binary.BigEndian.Uint16(ports[0][:]), binary.BigEndian.Uint16(ports[1][:]), binary.BigEndian.Uint32(ack[:])))
+			}
+			continue
+		}
+		out := overlay.Event{Kind: overlay.EventUnknown, Net: skerry.NetworkID(e.Net), Src: from16(e.Src), Dst: from16(e.Dst), Peer: skerry.PeerID(e.Peer)}
+		if e.Kind == eventFull {
+			out.Kind = overlay.EventFull
+		}
+		// One in a while is enough of each.
+		now := time.Now()
+		if now.Sub(last[out]) < time.Second {
+			continue
+		}
+		if len(last) > 1024 {
+			clear(last)
+		}
+		last[out] = now
+		d.tell(out)
+	}
+}
+
+func (d *Device) tell(e overlay.Event) {
+	select {
+	case d.events <- e:
+	default:
+		d.lost.Add(1)
+	}
+}
+
+func parseEvent(b []byte) (e eventValue, ok bool) {
+	if len(b) < binary.Size(e) {
+		return e, false
+	}
+	_, err := binary.Decode(b, binary.NativeEndian, &e)
+	return e, err == nil && e.Kind >= eventUnknown && e.Kind <= eventReset
+}
+
+// settling is how long changes of the machine are gathered before the data plane follows them.
+const settling = 200 * time.Millisecond
+
+// watch follows routes, addresses, devices and queues of the host, because paths and hooks depend on them.
+func (d *Device) watch() error {
+	var file *os.File
+	err := in(d.host, func() error {
+		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
+		if err != nil {
+			return err
+		}
+		groups := uint32(unix.RTMGRP_LINK | unix.RTMGRP_IPV4_ROUTE | unix.RTMGRP_IPV6_ROUTE | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR | unix.RTMGRP_TC)
+		if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groups}); err != nil {
+			unix.Close(fd)
+			return err
+		}
+		file = os.NewFile(uintptr(fd), "netlink")
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("watch the host's devices: %w", err)
+	}
+	d.changes = file
+	changed := make(chan struct{}, 1)
+	d.goroutines.Go(func() {
+		buf := make([]byte, 8192)
+		for {
+			// What exactly has changed does not matter, nor that some of it was lost.
+			if _, err := file.Read(buf); err != nil && errors.Is(err, os.ErrClosed) {
+				return
+			}
+			select {
+			case changed <- struct{}{}:
+			default:
+			}
+		}
+	})
+	d.goroutines.Go(func() {
+		for {
+			select {
+			case <-d.closing:
+				return
+			case <-changed:
+			}
+			select {
+			case <-d.closing:
+				return
+			case <-time.After(settling):
+			}
+			d.follow()
+		}
+	})
+	return nil
+}
+
+// follow sets the last configuration again.
+func (d *Device) follow() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed || d.set == nil {
+		return
+	}
+	if err := d.apply(*d.set); err != nil {
+		d.opts.Log.Warn("the data plane does not follow the host's devices", "err", err)
+	}
+}

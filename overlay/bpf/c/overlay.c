@@ -1,0 +1,644 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+//
+// The overlay's way of a packet:
+//
+//	instance ─ from_instance ─┬─ another one here
+//	                          ├─ to_plain ─ wire ─ from_wire ─ instance
+//	                          ├─ tap of the datapath ... from_tunnel ─ instance
+//	                          └─ tap of the agent: nothing is known, or it is too long
+//
+// What is for nobody in the overlay goes on to the host's stack. to_instance looks at what the stack gives to an instance.
+#include "flow.h"
+
+enum { FRAME_DATA, FRAME_MISS, FRAME_TOO_BIG, FRAME_AGAIN, FRAME_TO_INST, FRAME_DEAD };
+
+struct frame {
+	__u8 two, kind;
+	__u32 peer;
+	__u8 two2, zero;
+	__u32 net;
+	__u16 proto;
+} __attribute__((packed));
+
+/* MARK is on a packet that goes to an instance through the queue of its cable after it was checked here. It does not
+ * come from an instance: crossing a cable clears marks. */
+#define MARK 0x5ce77e57
+
+part int to_tap(struct __sk_buff *skb, __u32 kind, __u32 peer, __u32 net)
+{
+	struct config *c = configuration();
+	struct frame f = {.two = 2, .kind = kind, .peer = bpf_htonl(peer), .two2 = 2, .net = bpf_htonl(net), .proto = skb->protocol};
+	__u32 to;
+
+	if (!c)
+		return drop(DROP_KERNEL);
+	to = kind == FRAME_DATA ? c->tunnel : c->agent;
+	if (!to || bpf_skb_store_bytes(skb, 0, &f, sizeof(f), 0))
+		return drop(DROP_KERNEL);
+	count(kind == FRAME_DATA ? TO_TUNNEL : TO_AGENT);
+	return bpf_redirect(to, 0);
+}
+
+always struct route *route_to(const struct addr *a)
+{
+	struct route_key k = {.bits = 128, .addr = *a};
+
+	return bpf_map_lookup_elem(&routes, &k);
+}
+
+/* hand_over gives a checked packet to an instance. */
+part int hand_over(struct __sk_buff *skb, struct instance *i)
+{
+	struct ethhdr h;
+
+	__builtin_memcpy(h.h_dest, i->mac, 6);
+	if (!(i->mac[0] | i->mac[1] | i->mac[2] | i->mac[3] | i->mac[4] | i->mac[5]))
+		__builtin_memset(h.h_dest, 0xff, 6);
+	__builtin_memcpy(h.h_source, i->gate, 6);
+	h.h_proto = skb->protocol;
+	if (bpf_skb_store_bytes(skb, 0, &h, sizeof(h), 0))
+		return drop(DROP_KERNEL);
+	if (i->flags & LIMIT_IN) {
+		skb->mark = MARK;
+		return bpf_redirect(i->ifindex, 0);
+	}
+	bpf_skb_change_type(skb, 0 /* PACKET_HOST */);
+	return bpf_redirect_peer(i->ifindex, 0);
+}
+
+/* accept checks what is for an instance here, and puts the service address in the place of the backend's if it asked for
+ * that. It gives 0, or a verdict. */
+part int accept(struct __sk_buff *skb, struct packet *p, struct instance *i, __u32 net)
+{
+	struct flow_key k = {.client = p->dst, .to = p->src, .cport = p->dport, .port = p->sport, .proto = p->proto, .dir = REVERSE};
+	struct flow *r;
+
+	if (p->inner) {
+		/* The packet that it tells of went from the client to the backend. */
+		k.cport = p->sport;
+		k.port = p->dport;
+		k.proto = p->inner_proto;
+		if (inner_addr(skb, p, DST, &k.to))
+			return drop(DROP_MALFORMED);
+	}
+	r = flow_get(&k);
+	if (!r) {
+		if (i->net != net) {
+			struct foreign_key f = {.ifindex = i->ifindex, .net = net};
+
+			if (!bpf_map_lookup_elem(&foreign, &f))
+				return drop(DROP_NETWORK);
+		}
+		return 0;
+	}
+	struct addr service = r->other;
+
+	if (p->inner) {
+		if (change_inner(skb, p, DST, &k.to, &service))
+			return drop(DROP_KERNEL);
+		if (!same(&p->src, &k.to))
+			return 0;
+	} else {
+		server_says(r, &k, p, i->net);
+	}
+	if (change(skb, p, addr_off(p, SRC), &p->src, &service))
+		return drop(DROP_KERNEL);
+	return 0;
+}
+
+/* The header that is written in front of a packet on a plain path: IP, UDP, VXLAN, and an Ethernet header of which the
+ * addresses hold the tag and the network. All of it stays the same within a flow, or the receiver could not put segments
+ * together. */
+struct vxlan {
+	struct udphdr udp;
+	__u32 flags;
+	__u32 vni;
+	__u64 tag;
+	__u32 net;
+	__u16 proto;
+} __attribute__((packed));
+
+#define VXLAN_FLAGS bpf_htonl(0x08000000)
+
+part int to_plain(struct __sk_buff *skb, struct peer *peer, __u32 net)
+{
+	__u64 room = BPF_F_ADJ_ROOM_ENCAP_L4_UDP | BPF_F_ADJ_ROOM_ENCAP_L2(ETH_HLEN) | BPF_F_ADJ_ROOM_ENCAP_L2_ETH | BPF_F_ADJ_ROOM_FIXED_GSO | BPF_F_ADJ_ROOM_NO_CSUM_RESET;
+	__u32 len = skb->len - ETH_HLEN + sizeof(struct vxlan);
+	struct vxlan v = {};
+	__u16 proto;
+
+	/* Segments are cut up later; each then gets a length of its own. */
+	if (len > 65535 - sizeof(struct ipv6hdr))
+		len = 65535 - sizeof(struct ipv6hdr);
+	v.udp.source = bpf_htons(49152 | (bpf_get_hash_recalc(skb) & 0x3fff));
+	v.udp.dest = peer->port;
+	v.udp.len = bpf_htons(len);
+	v.flags = VXLAN_FLAGS;
+	v.vni = bpf_htonl((net & 0xffffff) << 8);
+	v.tag = peer->tag;
+	v.net = bpf_htonl(net);
+	v.proto = skb->protocol;
+	if (peer->endpoint.w[2] == bpf_htonl(0xffff)) {
+		struct {
+			struct iphdr ip;
+			struct vxlan v;
+		} __attribute__((packed)) o = {.v = v};
+		struct iphdr h = {.version = 4, .ihl = 5, .ttl = 64, .protocol = IPPROTO_UDP, .frag_off = bpf_htons(0x4000)};
+		__u16 *w = (__u16 *)&h;
+		__u32 sum = 0;
+
+		h.tot_len = bpf_htons(len + sizeof(h));
+		h.saddr = peer->source.w[3];
+		h.daddr = peer->endpoint.w[3];
+#pragma unroll
+		for (int i = 0; i < 10; i++)
+			sum += w[i];
+		sum = (sum & 0xffff) + (sum >> 16);
+		sum = (sum & 0xffff) + (sum >> 16);
+		h.check = ~sum;
+		o.ip = h;
+		if (bpf_skb_adjust_room(skb, sizeof(o), BPF_ADJ_ROOM_MAC, room | BPF_F_ADJ_ROOM_ENCAP_L3_IPV4) || bpf_skb_store_bytes(skb, ETH_HLEN, &o, sizeof(o), 0))
+			return drop(DROP_KERNEL);
+		proto = bpf_htons(ETH_P_IP);
+	} else {
+		struct {
+			struct ipv6hdr ip;
+			struct vxlan v;
+		} __attribute__((packed)) o = {.v = v};
+
+		o.ip.version = 6;
+		o.ip.hop_limit = 64;
+		o.ip.nexthdr = IPPROTO_UDP;
+		o.ip.payload_len = bpf_htons(len);
+		__builtin_memcpy(&o.ip.saddr, &peer->source, 16);
+		__builtin_memcpy(&o.ip.daddr, &peer->endpoint, 16);
+		if (bpf_skb_adjust_room(skb, sizeof(o), BPF_ADJ_ROOM_MAC, room | BPF_F_ADJ_ROOM_ENCAP_L3_IPV6) || bpf_skb_store_bytes(skb, ETH_HLEN, &o, sizeof(o), 0))
+			return drop(DROP_KERNEL);
+		proto = bpf_htons(ETH_P_IPV6);
+	}
+	if (bpf_skb_store_bytes(skb, offsetof(struct ethhdr, h_proto), &proto, 2, 0))
+		return drop(DROP_KERNEL);
+	count(TO_PLAIN);
+	struct bpf_redir_neigh hop = {};
+
+	if (peer->v6) {
+		hop.nh_family = AF_INET6;
+		__builtin_memcpy(hop.ipv6_nh, &peer->hop, 16);
+	} else {
+		hop.nh_family = AF_INET;
+		hop.ipv4_nh = peer->hop.w[3];
+	}
+	return bpf_redirect_neigh(peer->ifindex, &hop, sizeof(hop), 0);
+}
+
+/* onward sends a packet to the instance that it is for, wherever that is. asked: for a service address. */
+part int onward(struct __sk_buff *skb, struct packet *p, __u32 net, int asked)
+{
+	struct instance *i = bpf_map_lookup_elem(&instances, &p->dst);
+	struct route *r;
+	struct peer *peer;
+	int verdict;
+
+	if (i) {
+		verdict = accept(skb, p, i, net);
+		if (verdict)
+			return verdict;
+		count(LOCAL);
+		return hand_over(skb, i);
+	}
+	r = route_to(&p->dst);
+	if (!r || r->kind == ROUTE_INSTANCES || r->kind == ROUTE_SERVICES)
+		return to_tap(skb, FRAME_MISS, 0, net);
+	if (r->kind == ROUTE_OWN)
+		/* The gateway has one of the addresses. A backend that had another is no more. */
+		return asked ? drop(DROP_GONE) : NEXT;
+	peer = bpf_map_lookup_elem(&peers, &r->peer);
+	if (!peer)
+		return to_tap(skb, FRAME_MISS, 0, net);
+	if (!peer->plain)
+		return to_tap(skb, FRAME_DATA, r->peer, net);
+	if (!peer->ifindex)
+		return drop(DROP_GONE);
+	return to_plain(skb, peer, net);
+}
+
+/* serve leads a packet for a service address to its backend. It gives 0, or a verdict. */
+part int serve(struct __sk_buff *skb, struct packet *p, __u32 net)
+{
+	struct flow_key k = {.client = p->src, .to = p->dst, .net = net, .cport = p->sport, .port = p->dport, .proto = p->proto};
+	struct addr backend;
+	struct flow *f;
+	int err;
+
+	if (p->inner) {
+		/* It tells of a packet from the service address, as the client saw it. */
+		k.cport = p->dport;
+		k.port = p->sport;
+		k.proto = p->inner_proto;
+		f = flow_get(&k);
+		if (!f)
+			return drop(DROP_STRAY);
+		backend = f->other;
+		if (change_inner(skb, p, SRC, &k.to, &backend) || change(skb, p, addr_off(p, DST), &p->dst, &backend))
+			return drop(DROP_KERNEL);
+		p->dst = backend;
+		/* What it answers is not a flow of its own. */
+		return 0;
+	}
+	f = flow_get(&k);
+	if (f && p->proto == IPPROTO_TCP && p->frag != LATER) {
+		int begin = (p->flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
+
+		if (f->flags & DEAD && !begin) {
+			if (p->flags & TCP_RST)
+				return drop(DROP_STRAY);
+			return to_tap(skb, FRAME_DEAD, 0, net);
+		}
+		if (begin && (f->flags & DEAD || closed(f))) {
+			end_flow(&k, f);
+			f = 0;
+		}
+	}
+	if (f) {
+		backend = f->other;
+		client_says(f, p);
+	} else {
+		if (p->proto == IPPROTO_TCP && p->flags & TCP_RST)
+			return drop(DROP_STRAY);
+		err = choose(skb, p, &k, &backend);
+		if (err == -3)
+			return to_tap(skb, FRAME_MISS, 0, net);
+		if (err == -2) {
+			tell(EVENT_FULL, &p->src, &p->dst, net, 0);
+			return drop(DROP_FULL);
+		}
+		if (err)
+			return drop(DROP_CLASH);
+		count(NEW_FLOW);
+		f = flow_get(&k);
+		if (f)
+			client_says(f, p);
+	}
+	if (same(&backend, &p->src)) {
+		/* It shall not see itself as the sender. */
+		if (change(skb, p, addr_off(p, SRC), &p->src, &p->dst))
+			return drop(DROP_KERNEL);
+	}
+	if (change(skb, p, addr_off(p, DST), &p->dst, &backend))
+		return drop(DROP_KERNEL);
+	p->src = same(&backend, &p->src) ? p->dst : p->src;
+	p->dst = backend;
+	return 0;
+}
+
+always int too_big(struct __sk_buff *skb, struct packet *p)
+{
+	struct config *c = configuration();
+	__u32 len = skb->len - ETH_HLEN;
+
+	if (!c || !c->mtu || len <= c->mtu)
+		return 0;
+	if (skb->gso_size)
+		len = skb->gso_size + p->l4 - ETH_HLEN + p->l4_len;
+	return len > c->mtu;
+}
+
+/* sent does with a packet what an instance wants of it. */
+part int sent(struct __sk_buff *skb, struct packet *p, __u32 net)
+{
+	struct route *r = route_to(&p->dst);
+	int verdict, asked = 0;
+
+	if (!r)
+		return NEXT;
+	if (too_big(skb, p))
+		return to_tap(skb, FRAME_TOO_BIG, 0, net);
+	if (r->kind == ROUTE_SERVICES) {
+		asked = 1;
+		verdict = serve(skb, p, net);
+		if (verdict)
+			return verdict;
+	}
+	return onward(skb, p, net, asked);
+}
+
+/* neighbourly lets what an instance says to its neighbours pass if it speaks for itself. */
+always int neighbourly(struct __sk_buff *skb)
+{
+	struct {
+		__u16 htype, ptype;
+		__u8 hlen, plen;
+		__u16 op;
+		__u8 sha[6];
+		__u32 sip;
+		__u8 tha[6];
+		__u32 tip;
+	} __attribute__((packed)) a;
+	struct instance *i;
+	struct addr sip;
+
+	if (bpf_skb_load_bytes(skb, ETH_HLEN, &a, sizeof(a)) || a.ptype != bpf_htons(ETH_P_IP) || a.hlen != 6 || a.plen != 4)
+		return drop(DROP_MALFORMED);
+	if (a.sip == 0)
+		return NEXT;
+	mapped(&sip, a.sip);
+	i = bpf_map_lookup_elem(&instances, &sip);
+	if (!i || i->ifindex != skb->ifindex)
+		return drop(DROP_SPOOFED);
+	return NEXT;
+}
+
+/* discovery does the same for IPv6, where the link's own addresses serve to find neighbours and nothing else. */
+always int discovery(struct __sk_buff *skb, struct packet *p, int own)
+{
+	struct addr target;
+	struct instance *i;
+
+	if (p->proto != IPPROTO_ICMPV6 || p->frag != WHOLE || p->inner)
+		return drop(DROP_SPOOFED);
+	switch (p->type) {
+	case 130: /* multicast listeners */
+	case 131:
+	case 132:
+	case 143:
+	case 133: /* router solicitation */
+	case 135: /* neighbour solicitation */
+		return NEXT;
+	case 136: /* neighbour advertisement */
+		if (bpf_skb_load_bytes(skb, p->l4 + 8, &target, 16))
+			return drop(DROP_MALFORMED);
+		if ((target.w[0] & bpf_htonl(0xffc00000)) == bpf_htonl(0xfe800000))
+			return NEXT;
+		i = bpf_map_lookup_elem(&instances, &target);
+		if (i && i->ifindex == skb->ifindex)
+			return NEXT;
+	}
+	return drop(DROP_SPOOFED);
+}
+
+/* from_instance is where a packet of an instance leaves its cable. */
+SEC("tc")
+int from_instance(struct __sk_buff *skb)
+{
+	__u16 proto = skb->protocol;
+	struct instance *i;
+	struct packet p;
+	int verdict;
+
+	if (proto == bpf_htons(ETH_P_ARP))
+		return neighbourly(skb);
+	if (proto != bpf_htons(ETH_P_IP) && proto != bpf_htons(ETH_P_IPV6))
+		return drop(DROP_PROTOCOL);
+	verdict = parse(skb, &p);
+	if (verdict)
+		return verdict;
+	i = bpf_map_lookup_elem(&instances, &p.src);
+	if (!i || i->ifindex != skb->ifindex) {
+		int link = (p.src.w[0] & bpf_htonl(0xffc00000)) == bpf_htonl(0xfe800000);
+		int none = !(p.src.w[0] | p.src.w[1] | p.src.w[2] | p.src.w[3]);
+
+		if (p.v6 && (link || none))
+			return discovery(skb, &p, 0);
+		return drop(DROP_SPOOFED);
+	}
+	if (p.v6 && p.proto == IPPROTO_ICMPV6 && p.type >= 133 && p.type <= 137)
+		return discovery(skb, &p, 1);
+	struct ethhdr h;
+
+	if (bpf_skb_load_bytes(skb, 0, &h, sizeof(h)))
+		return drop(DROP_MALFORMED);
+	if (__builtin_memcmp(h.h_source, i->mac, 6))
+		__builtin_memcpy(i->mac, h.h_source, 6);
+	if (i->flags & LIMIT_OUT)
+		return NEXT;
+	return sent(skb, &p, i->net);
+}
+
+/* from_bridge is where packets go up from the bridge to the host's stack. Those of instances are there only if they did
+ * not leave at once. */
+SEC("tc")
+int from_bridge(struct __sk_buff *skb)
+{
+	struct instance *i;
+	struct packet p;
+	int verdict;
+
+	if (skb->protocol != bpf_htons(ETH_P_IP) && skb->protocol != bpf_htons(ETH_P_IPV6))
+		return NEXT;
+	verdict = parse(skb, &p);
+	if (verdict)
+		return verdict;
+	i = bpf_map_lookup_elem(&instances, &p.src);
+	if (!i || !(i->flags & LIMIT_OUT))
+		return NEXT;
+	return sent(skb, &p, i->net);
+}
+
+/* to_instance looks at what the stack or the bridge gives to an instance. */
+SEC("tc")
+int to_instance(struct __sk_buff *skb)
+{
+	__u32 port = skb->ifindex;
+	struct instance *i, self = {};
+	struct route *r;
+	struct packet p;
+	__u32 *net;
+	int verdict;
+
+	if (skb->mark == MARK) {
+		skb->mark = 0;
+		return NEXT;
+	}
+	if (skb->protocol != bpf_htons(ETH_P_IP) && skb->protocol != bpf_htons(ETH_P_IPV6))
+		return NEXT;
+	net = bpf_map_lookup_elem(&cables, &port);
+	if (!net)
+		return NEXT;
+	verdict = parse(skb, &p);
+	if (verdict)
+		return verdict;
+	i = bpf_map_lookup_elem(&instances, &p.src);
+	if (!i) {
+		r = route_to(&p.src);
+		/* The gateway is the only other one with an address out of the block. */
+		if (r && r->kind != ROUTE_OWN)
+			return drop(DROP_FORGED);
+		return NEXT;
+	}
+	self.net = *net;
+	self.ifindex = port;
+	verdict = accept(skb, &p, &self, i->net);
+	return verdict ? verdict : NEXT;
+}
+
+/* arrived checks and delivers what came from a peer. */
+part int arrived(struct __sk_buff *skb, __u32 peer, __u32 net)
+{
+	struct instance *i;
+	struct route *r;
+	struct packet p;
+	int verdict = parse(skb, &p);
+
+	if (verdict)
+		return verdict;
+	r = route_to(&p.src);
+	if (!r || r->kind != ROUTE_PEER || r->peer != peer)
+		return drop(DROP_FORGED);
+	i = bpf_map_lookup_elem(&instances, &p.dst);
+	if (!i) {
+		r = route_to(&p.dst);
+		if (r && r->kind == ROUTE_OWN)
+			tell(EVENT_UNKNOWN, &p.src, &p.dst, net, peer);
+		return drop(DROP_UNKNOWN);
+	}
+	verdict = accept(skb, &p, i, net);
+	if (verdict)
+		return verdict;
+	return hand_over(skb, i);
+}
+
+/* from_wire is where datagrams of peers come in. Everything that is no such datagram goes on. */
+SEC("tc")
+int from_wire(struct __sk_buff *skb)
+{
+	struct config *c = configuration();
+	__u64 room = BPF_F_ADJ_ROOM_FIXED_GSO;
+	struct tag_key k = {};
+	struct addr dst;
+	struct vxlan v;
+	__u32 *peer, id, net, len;
+	int v6;
+
+	if (!c || !c->plain_port)
+		return NEXT;
+	if (skb->protocol == bpf_htons(ETH_P_IP)) {
+		struct iphdr h;
+
+		if (bpf_skb_load_bytes(skb, ETH_HLEN, &h, sizeof(h)) || h.protocol != IPPROTO_UDP || h.ihl != 5)
+			return NEXT;
+		mapped(&k.source, h.saddr);
+		mapped(&dst, h.daddr);
+		if (!same(&dst, &c->plain) || h.frag_off & bpf_htons(0x1fff))
+			return NEXT;
+		if (bpf_skb_load_bytes(skb, ETH_HLEN + sizeof(h), &v.udp, sizeof(v.udp)) || v.udp.dest != c->plain_port)
+			return NEXT;
+		if (h.frag_off & bpf_htons(0x2000))
+			return drop(DROP_PLAIN);
+		len = sizeof(h);
+		v6 = 0;
+	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6hdr h;
+
+		if (bpf_skb_load_bytes(skb, ETH_HLEN, &h, sizeof(h)) || h.nexthdr != IPPROTO_UDP)
+			return NEXT;
+		__builtin_memcpy(&k.source, &h.saddr, 16);
+		__builtin_memcpy(&dst, &h.daddr, 16);
+		if (!same(&dst, &c->plain))
+			return NEXT;
+		if (bpf_skb_load_bytes(skb, ETH_HLEN + sizeof(h), &v.udp, sizeof(v.udp)) || v.udp.dest != c->plain_port)
+			return NEXT;
+		len = sizeof(h);
+		v6 = 1;
+	} else {
+		return NEXT;
+	}
+	if (bpf_skb_load_bytes(skb, ETH_HLEN + len, &v, sizeof(v)) || v.flags != VXLAN_FLAGS)
+		return drop(DROP_PLAIN);
+	if (v.proto == bpf_htons(ETH_P_IP)) {
+		if (v6)
+			room |= ADJ_ROOM_DECAP_L3_IPV4;
+	} else if (v.proto == bpf_htons(ETH_P_IPV6)) {
+		if (!v6)
+			room |= ADJ_ROOM_DECAP_L3_IPV6;
+	} else {
+		return drop(DROP_PLAIN);
+	}
+	k.tag = v.tag;
+	peer = bpf_map_lookup_elem(&tags, &k);
+	if (!peer)
+		return drop(DROP_PLAIN);
+	id = *peer;
+	net = bpf_ntohl(v.net);
+	len += sizeof(v);
+	if (skb->len < ETH_HLEN + len + (v.proto == bpf_htons(ETH_P_IP) ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)))
+		return drop(DROP_MALFORMED);
+	if (bpf_skb_adjust_room(skb, -(__s32)len, BPF_ADJ_ROOM_MAC, room))
+		return drop(DROP_KERNEL);
+	if (bpf_skb_store_bytes(skb, offsetof(struct ethhdr, h_proto), &v.proto, 2, 0))
+		return drop(DROP_KERNEL);
+	count(FROM_PLAIN);
+	return arrived(skb, id, net);
+}
+
+/* from_vxlan is on the device that exists only so that the kernel puts segments together before from_wire sees them. */
+SEC("tc")
+int from_vxlan(struct __sk_buff *skb)
+{
+	return drop(DROP_PLAIN);
+}
+
+/* from_tunnel is the tap of the datapath, which has checked that a frame is from the peer that it names. */
+SEC("tc")
+int from_tunnel(struct __sk_buff *skb)
+{
+	struct frame f;
+
+	if (bpf_skb_load_bytes(skb, 0, &f, sizeof(f)) || f.two != 2 || f.kind != FRAME_DATA)
+		return drop(DROP_MALFORMED);
+	if (f.proto != bpf_htons(ETH_P_IP) && f.proto != bpf_htons(ETH_P_IPV6))
+		return drop(DROP_MALFORMED);
+	count(FROM_TUNNEL);
+	return arrived(skb, bpf_ntohl(f.peer), bpf_ntohl(f.net));
+}
+
+/* from_agent is the agent's tap: packets that it held, and its own answers to instances. */
+SEC("tc")
+int from_agent(struct __sk_buff *skb)
+{
+	struct instance *i;
+	struct packet p;
+	struct frame f;
+	int verdict;
+
+	if (bpf_skb_load_bytes(skb, 0, &f, sizeof(f)) || f.two != 2)
+		return DROP;
+	if (f.proto != bpf_htons(ETH_P_IP) && f.proto != bpf_htons(ETH_P_IPV6))
+		return DROP;
+	verdict = parse(skb, &p);
+	if (verdict)
+		return verdict;
+	if (f.kind == FRAME_AGAIN) {
+		i = bpf_map_lookup_elem(&instances, &p.src);
+		if (!i)
+			return drop(DROP_GONE);
+		verdict = sent(skb, &p, i->net);
+		/* It came from an instance, and not for the host. */
+		return verdict == NEXT ? DROP : verdict;
+	}
+	if (f.kind == FRAME_TO_INST) {
+		i = bpf_map_lookup_elem(&instances, &p.dst);
+		if (i)
+			return hand_over(skb, i);
+	}
+	return drop(DROP_GONE);
+}
+
+/* sweep ends flows that are over, or those to a backend that is no more. The agent runs it. */
+SEC("syscall")
+int sweep(struct sweep *s)
+{
+	struct sweep copy = *s;
+
+	copy.now = bpf_ktime_get_ns() / 1000000;
+	copy.flows = 0;
+	copy.ended = 0;
+	bpf_for_each_map_elem(&tcp, visit_flow, &copy, 0);
+	bpf_for_each_map_elem(&other, visit_flow, &copy, 0);
+	if (copy.what == RESET)
+		bpf_for_each_map_elem(&affinities, visit_affinity, &copy, 0);
+	s->flows = copy.flows;
+	s->ended = copy.ended;
+	return 0;
+}
+
+char _license[] SEC("license") = "Dual MIT/GPL";

@@ -1,0 +1,230 @@
+//go:build linux
+
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry/overlay"
+)
+
+// openTap makes a tap device that stays, or opens it. The program of the other side may have it open: then there is no
+// file, and no error when keep is false.
+func openTap(host *os.File, name string, flags uint16, keep bool) (*os.File, error) {
+	var file *os.File
+	err := in(host, func() error {
+		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+		if err != nil {
+			return fmt.Errorf("open /dev/net/tun: %w", err)
+		}
+		ifr, err := unix.NewIfreq(name)
+		if err == nil {
+			ifr.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | flags)
+			err = unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr)
+		}
+		if err == nil {
+			err = unix.IoctlSetInt(fd, unix.TUNSETPERSIST, 1)
+		}
+		if err != nil || !keep {
+			unix.Close(fd)
+			return err
+		}
+		file = os.NewFile(uintptr(fd), name)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("tap device %s: %w", name, err)
+	}
+	return file, nil
+}
+
+// quiet keeps the kernel from speaking on a device by itself.
+func (d *Device) quiet(name string) error {
+	return in(d.host, func() error {
+		return errors.Join(sysctl("ipv6/conf/"+name+"/disable_ipv6", "1"), sysctl("ipv4/conf/"+name+"/rp_filter", "0"))
+	})
+}
+
+// ensureTaps makes both taps. The agent's is opened once in the life of a process.
+func (d *Device) ensureTaps() error {
+	if _, err := d.nl.LinkByName(d.opts.tunnelTap()); err != nil {
+		if !gone(err) {
+			return err
+		}
+		if _, err := openTap(d.host, d.opts.tunnelTap(), unix.IFF_VNET_HDR, false); err != nil && !errors.Is(err, unix.EBUSY) {
+			return err
+		}
+	}
+	if d.tap.Load() == nil {
+		f, err := openTap(d.host, d.opts.agentTap(), 0, true)
+		if errors.Is(err, unix.EBUSY) {
+			return fmt.Errorf("%w; another agent of this worker runs", err)
+		}
+		if err != nil {
+			return err
+		}
+		d.tap.Store(f)
+		d.goroutines.Go(func() { d.readTap(f) })
+	}
+	for _, name := range []string{d.opts.tunnelTap(), d.opts.agentTap()} {
+		l, err := d.nl.LinkByName(name)
+		if err != nil {
+			return fmt.Errorf("device %s: %w", name, err)
+		}
+		if l.Attrs().Flags&net.FlagUp != 0 {
+			continue
+		}
+		if err := d.quiet(name); err != nil {
+			return err
+		}
+		if err := d.nl.LinkSetUp(l); err != nil {
+			return fmt.Errorf("device %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// ensureVXLAN makes the device for whose port the kernel puts segments together on arrival, or takes it away.
+func (d *Device) ensureVXLAN(plain netip.AddrPort) error {
+	name := d.opts.vxlan()
+	l, err := d.nl.LinkByName(name)
+	if err != nil && !gone(err) {
+		return err
+	}
+	if l != nil {
+		v, ok := l.(*netlink.Vxlan)
+		if ok && plain.IsValid() && v.Port == int(plain.Port()) && l.Attrs().Flags&net.FlagUp != 0 {
+			return nil
+		}
+		if err := d.nl.LinkDel(l); err != nil && !gone(err) {
+			return fmt.Errorf("delete device %s: %w", name, err)
+		}
+	}
+	if !plain.IsValid() {
+		return nil
+	}
+	if err := d.nl.LinkAdd(&netlink.Vxlan{LinkAttrs: netlink.LinkAttrs{Name: name, TxQLen: -1}, FlowBased: true, Port: int(plain.Port())}); err != nil {
+		return fmt.Errorf("make device %s: %w", name, err)
+	}
+	if err := d.quiet(name); err != nil {
+		return err
+	}
+	if l, err = d.nl.LinkByName(name); err == nil {
+		err = d.nl.LinkSetUp(l)
+	}
+	if errors.Is(err, unix.EADDRINUSE) {
+		return fmt.Errorf("UDP port %d of the plain endpoint is used by another process of the host or another VXLAN device; stop it or choose another port: %w", plain.Port(), err)
+	}
+	if err != nil {
+		return fmt.Errorf("device %s: %w", name, err)
+	}
+	return nil
+}
+
+// machine is what a configuration meets on the host.
+type machine struct {
+	byName   map[string]netlink.Link
+	byIndex  map[int]netlink.Link
+	limitsIn map[int]bool // devices with a limit on what goes out of them
+}
+
+func (d *Device) look() (machine, error) {
+	m := machine{map[string]netlink.Link{}, map[int]netlink.Link{}, map[int]bool{}}
+	links, err := whole(d.nl.LinkList)
+	if err != nil {
+		return m, fmt.Errorf("list devices: %w", err)
+	}
+	for _, l := range links {
+		m.byName[l.Attrs().Name], m.byIndex[l.Attrs().Index] = l, l
+	}
+	queues, err := whole(func() ([]netlink.Qdisc, error) { return d.nl.QdiscList(nil) })
+	if err != nil {
+		return m, fmt.Errorf("list queues: %w", err)
+	}
+	for _, q := range queues {
+		if q.Attrs().Parent == netlink.HANDLE_ROOT && q.Type() == "tbf" {
+			m.limitsIn[q.Attrs().LinkIndex] = true
+		}
+	}
+	return m, nil
+}
+
+// detour is the device through which overlay/hostnet leads what an instance sends when that is limited.
+func detour(device string) string { return strings.Replace(device, ".", ".i", 1) }
+
+// uplinks are the devices that have an address.
+func (d *Device) uplinks(a netip.Addr) ([]int, error) {
+	addrs, err := whole(func() ([]netlink.Addr, error) { return d.nl.AddrList(nil, netlink.FAMILY_ALL) })
+	if err != nil {
+		return nil, fmt.Errorf("list addresses: %w", err)
+	}
+	var out []int
+	for _, x := range addrs {
+		if b, ok := netip.AddrFromSlice(x.IP); ok && b.Unmap() == a {
+			out = append(out, x.LinkIndex)
+		}
+	}
+	return out, nil
+}
+
+// path works out by which device and neighbour a plain endpoint is reached.
+func (d *Device) path(v *peerValue, local overlay.Local) error {
+	to := from16(v.Endpoint)
+	routes, err := d.nl.RouteGet(to.AsSlice())
+	if err != nil || len(routes) == 0 {
+		return fmt.Errorf("plain endpoint %s: no route: %w", to, err)
+	}
+	r := routes[0]
+	if r.Type == unix.RTN_LOCAL {
+		return fmt.Errorf("plain endpoint %s is an address of this host", to)
+	}
+	hop := to
+	if g, ok := netip.AddrFromSlice(r.Gw); ok {
+		hop = g.Unmap()
+	} else if via, ok := r.Via.(*netlink.Via); ok {
+		if g, ok := netip.AddrFromSlice(via.Addr); ok {
+			hop = g.Unmap()
+		}
+	}
+	src, ok := netip.AddrFromSlice(r.Src)
+	src = src.Unmap()
+	// The peer knows this worker by the address of its endpoint.
+	if p := local.Plain.Addr(); p.IsValid() && p.Is4() == to.Is4() {
+		src, ok = p, true
+	}
+	if !ok {
+		return fmt.Errorf("plain endpoint %s: the route has no source address", to)
+	}
+	v.Index, v.Source, v.Hop = uint32(r.LinkIndex), src.As16(), hop.As16()
+	if hop.Is6() {
+		v.V6 = 1
+	}
+	return nil
+}
+
+func gone(err error) bool {
+	return errors.Is(err, unix.ENODEV) || errors.As(err, &netlink.LinkNotFoundError{})
+}
+
+// whole asks for a list until the kernel gives it in one piece.
+func whole[T any](list func() ([]T, error)) ([]T, error) {
+	for range 50 {
+		out, err := list()
+		if !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return out, err
+		}
+	}
+	out, err := list()
+	if errors.Is(err, netlink.ErrDumpInterrupted) {
+		err = nil
+	}
+	return out, err
+}
