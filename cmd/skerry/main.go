@@ -27,6 +27,9 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == node.PluginShimCommand {
 		os.Exit(plugin.ShimMain(os.Args[2:]))
 	}
+	if len(os.Args) > 1 && os.Args[1] == datapathCommand {
+		os.Exit(datapath(os.Args[2:]))
+	}
 	ends := []os.Signal{syscall.SIGTERM}
 	if !signal.Ignored(os.Interrupt) { // a shell without job control starts what ends in & so: Ctrl-C is for its neighbours
 		ends = append(ends, os.Interrupt)

@@ -44,13 +44,14 @@ var imports = map[string]string{
 
 	"runtime/runtimetest/workload": "",
 
-	"overlay":          ".",
-	"overlay/hostnet":  ".",
-	"overlay/bpf":      ". overlay",
-	"overlay/tunnel":   ". overlay",
-	"overlay/relay":    ". overlay overlay/tunnel",
-	"overlay/resolver": ". overlay",
-	"overlay/ingress":  ". overlay",
+	"overlay":             ".",
+	"overlay/hostnet":     ".",
+	"overlay/bpf":         ". overlay",
+	"overlay/tunnel":      ". overlay overlay/relay/frame",
+	"overlay/relay":       ". overlay overlay/relay/frame",
+	"overlay/relay/frame": ".",
+	"overlay/resolver":    ". overlay",
+	"overlay/ingress":     ". overlay",
 
 	// API, client, commands
 	"api":        ". apps artifact auth internal/execstream internal/tier journal store runtime",

@@ -1,0 +1,8 @@
+package main
+
+import "skerry.dev/skerry/overlay/tunnel"
+
+// datapathCommand runs the encrypted path of a worker. It is hidden: the worker starts it.
+const datapathCommand = "datapath"
+
+func datapath(args []string) int { return tunnel.Main(version, args) }

@@ -1,0 +1,112 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Files in the datapath's directory.
+const (
+	socketFile = "datapath.sock"
+	lockFile   = "datapath.lock" // held by the datapath that runs; holds its process ID
+	logFile    = "datapath.log"
+)
+
+// Main is `skerry datapath`: it serves an Engine on a unix socket in a directory until it is told to stop. The agent starts
+// it (Start); it has no use for people. It returns the exit status.
+func Main(version string, args []string) int {
+	flags := flag.NewFlagSet("datapath", flag.ContinueOnError)
+	dir := flags.String("dir", "", "directory of the control socket")
+	wait := flags.Bool("wait", false, "begin when standard input ends")
+	noAES := flags.Bool("no-aes", false, "use ChaCha20-Poly1305 whatever the machine can do")
+	debug := flags.Bool("debug", false, "log every step")
+	if err := flags.Parse(args); err != nil {
+		return 2
+	}
+	if *dir == "" || flags.NArg() > 0 {
+		fmt.Fprintln(os.Stderr, "error: the datapath is started by the worker, with --dir")
+		return 2
+	}
+	level := slog.LevelInfo
+	if *debug {
+		level = slog.LevelDebug
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	if *wait { // until the agent has moved this process into its cgroup
+		var b [1]byte
+		_, _ = os.Stdin.Read(b[:])
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGPIPE)
+	if err := serveIn(ctx, *dir, version, Options{Log: log, NoAES: *noAES, Timing: envTiming()}); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		return 1
+	}
+	return 0
+}
+
+// timingVar lets tests hurry: the age at which keys are renewed.
+const timingVar = "SKERRY_DATAPATH_REKEY"
+
+func envTiming() (t Timing) {
+	if d, err := time.ParseDuration(os.Getenv(timingVar)); err == nil && d > 0 {
+		t.RekeyAfter = d
+	}
+	return t
+}
+
+// lockFor is how long a datapath waits for the one before it to end.
+const lockFor = 10 * time.Second
+
+func serveIn(ctx context.Context, dir, version string, o Options) error {
+	lock, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE|syscall.O_CLOEXEC, 0o600)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	for end := time.Now().Add(lockFor); ; time.Sleep(10 * time.Millisecond) {
+		if err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
+			break
+		}
+		if time.Now().After(end) || ctx.Err() != nil {
+			return fmt.Errorf("another datapath runs in %s: %w", dir, err)
+		}
+	}
+	if err := lock.Truncate(0); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(lock, os.Getpid()); err != nil {
+		return err
+	}
+	path := filepath.Join(dir, socketFile)
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	mask := unix.Umask(0o177) // the socket is root's from its first moment on
+	ln, err := net.Listen("unix", path)
+	unix.Umask(mask)
+	if err != nil {
+		return fmt.Errorf("control socket: %w", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	context.AfterFunc(ctx, func() { ln.Close() })
+	e := New(o)
+	defer e.Close()
+	c := &controller{e: e, hello: Hello{ControlVersion, version, os.Getpid()}, stop: cancel, open: map[*conn]bool{}}
+	c.serve(ctx, ln)
+	return nil
+}

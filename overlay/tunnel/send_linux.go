@@ -1,0 +1,180 @@
+package tunnel
+
+import (
+	"runtime"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/overlay/relay/frame"
+)
+
+// sender seals packets and sends them in batches. One goroutine uses it.
+type sender struct {
+	e       *Engine
+	split   splitter
+	nonce   [12]byte
+	scratch frame.Scratch
+	t       transmitter
+	// A batch: datagrams of one length but the last, for one path.
+	out   []byte
+	seg   int
+	n     int
+	short bool
+	via   *path
+}
+
+func newSender(e *Engine) *sender { return &sender{e: e, out: make([]byte, 0, maxBatch+2048)} }
+
+// frame takes a frame of the tap. It changes it.
+func (s *sender) frame(f []byte) {
+	e := s.e
+	if err := s.split.begin(f); err != nil || s.split.label.kind != overlay.FrameData {
+		e.count.malformed.Add(1)
+		return
+	}
+	p := (*e.peers.Load())[s.split.label.peer]
+	if p == nil {
+		e.count.noPeer.Add(1)
+		return
+	}
+	if mtu := e.mtu.Load(); mtu > 0 && int64(s.split.size) > mtu+metaLen {
+		e.count.tooBig.Add(1)
+		return
+	}
+	sess, via := p.send.Load(), p.via.Load()
+	now := e.now()
+	p.dataTx.Store(int64(now))
+	if sess == nil || via == nil || now-sess.made > e.timing.RejectAfter || sess.counter.Load() > counterMax-maxSegments*2 {
+		if !p.hold(f) {
+			e.count.full.Add(1)
+		}
+		e.post(func() { e.want(p) })
+		return
+	}
+	s.packets(p, sess, via)
+}
+
+// packets sends what the splitter has.
+func (s *sender) packets(p *peer, sess *session, via *path) {
+	k := s.split.left()
+	counter := sess.counter.Add(uint64(k)) - uint64(k)
+	bytes := 0
+	for b := s.split.next(); b != nil; b = s.split.next() {
+		bytes += len(b) - metaLen
+		s.add(sess, via, typeData, counter, b)
+		counter++
+	}
+	p.tx.Add(int64(bytes))
+	s.e.count.tx.Add(int64(k))
+}
+
+// add puts a datagram into the batch, which goes when it is full or of another kind.
+func (s *sender) add(sess *session, via *path, typ byte, counter uint64, b []byte) {
+	need := headerLen + len(b) + tagLen
+	if via.relay != nil {
+		need += frame.DataLen
+	}
+	if s.n > 0 && (s.via != via || s.short || need > s.seg || s.n == maxSegments || len(s.out)+need > maxBatch) {
+		s.flush()
+	}
+	if s.n == 0 {
+		s.via, s.seg = via, need
+	}
+	s.short = need < s.seg
+	n := len(s.out)
+	if r := via.relay; r != nil {
+		s.out = s.out[:n+frame.DataLen]
+		s.out = sess.seal(s.out, &s.nonce, typ, counter, b)
+		r.out.Put(s.out[n:], 0, via.id, r.self, &s.scratch)
+	} else {
+		s.out = sess.seal(s.out, &s.nonce, typ, counter, b)
+	}
+	s.n++
+}
+
+// flush sends the batch.
+func (s *sender) flush() {
+	if s.n == 0 {
+		return
+	}
+	s.transmit(s.via, s.out, s.seg)
+	s.out, s.n, s.short, s.via = s.out[:0], 0, false, nil
+}
+
+// transmit sends datagrams that are ready.
+func (s *sender) transmit(via *path, b []byte, seg int) {
+	if r := via.relay; r != nil && r.stream(b, seg) {
+		return
+	}
+	sock := s.e.sock.Load()
+	if sock == nil {
+		return
+	}
+	raw := &via.raw
+	if via.relay != nil {
+		raw = &via.relay.raw
+	}
+	if err := s.t.send(sock, raw, b, seg); err != nil {
+		s.e.count.sendErr.Add(1)
+	}
+}
+
+// plain sends a datagram that is no data, such as a handshake.
+func (s *sender) plain(via *path, b []byte) {
+	if r := via.relay; r != nil {
+		b = append(make([]byte, frame.DataLen, frame.DataLen+len(b)), b...)
+		r.out.Put(b, 0, via.id, r.self, &s.scratch)
+	}
+	s.transmit(via, b, len(b))
+}
+
+// tapReader is the goroutine that reads the tap.
+type tapReader struct {
+	e    *Engine
+	fd   int
+	wake wake
+	wg   sync.WaitGroup
+}
+
+func newTapReader(e *Engine, fd int) (*tapReader, error) {
+	w, err := newWake()
+	if err != nil {
+		return nil, err
+	}
+	return &tapReader{e: e, fd: fd, wake: w}, nil
+}
+
+func (r *tapReader) run() { r.wg.Go(r.read) }
+
+// read seals what the tap gives. A batch goes as soon as the tap has no more.
+func (r *tapReader) read() {
+	runtime.LockOSThread() // waiting in the kernel: the thread is woken at once
+	defer runtime.UnlockOSThread()
+	s := newSender(r.e)
+	buf := make([]byte, frameLen+maxIP+1)
+	for r.wake.wait(r.fd) {
+		for range 64 { // then look whether the end has come
+			n, err := unix.Read(r.fd, buf)
+			if err == unix.EINTR {
+				continue
+			}
+			if err != nil {
+				break
+			}
+			s.frame(buf[:n])
+		}
+		s.flush()
+	}
+}
+
+// close ends the goroutine and waits for it.
+func (r *tapReader) close() {
+	if r == nil {
+		return
+	}
+	r.wake.wake()
+	r.wg.Wait()
+	unix.Close(r.wake.fd)
+}
