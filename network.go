@@ -53,9 +53,11 @@ type OverlayNode struct {
 
 // Relay is where workers find out how they are seen from outside, and by which sealed datagrams go that find no other way.
 type Relay struct {
-	Address netip.AddrPort `json:"address" cbor:"1,keyasint"`
-	TLS     netip.AddrPort `json:"tls,omitzero" cbor:"2,keyasint,omitzero"` // the same over TLS, where UDP is blocked
-	Key     []byte         `json:"-" cbor:"3,keyasint"`                     // of this worker at that relay, 32 bytes
+	Name string         `json:"name" cbor:"1,keyasint"`
+	UDP  netip.AddrPort `json:"udp,omitzero" cbor:"2,keyasint,omitzero"`
+	TLS  netip.AddrPort `json:"tls,omitzero" cbor:"3,keyasint,omitzero"` // the same over TLS, where UDP is blocked
+	Pin  [32]byte       `json:"pin,omitzero" cbor:"4,keyasint,omitzero"` // SHA-256 of its public key, for TLS
+	Key  [32]byte       `json:"-" cbor:"5,keyasint"`                     // of this worker at that relay
 }
 
 // NetworkItem is the key of the AppNetwork of an application, in the desired set of a worker that runs something of it and

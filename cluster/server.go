@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -32,6 +33,8 @@ type ServerOptions struct {
 	Journal   journal.Limits
 	LostAfter time.Duration
 	CertLife  time.Duration
+	Trusted   bool          // the operator declared the network between the workers trusted
+	Pool      netip.Prefix  // of instance addresses; the zero value: the default
 	KeepAlive time.Duration // default 2 s, so that a silent worker is noticed within 6 s
 
 	// Root tells how to reach the root; nil for a site of its own.
@@ -76,7 +79,7 @@ func (s *Server) load(ctx context.Context) (loop.Core, skerry.Effects, error) {
 	var secret [32]byte
 	rand.Read(secret[:])
 	c := New(Options{Secret: secret, Name: s.opt.Name, Incarnation: s.Life().Incarnation, Term: s.Life().Epoch, Seed: tier.Seed(), LostAfter: s.opt.LostAfter,
-		Admission: s.opt.Admission, Policies: s.opt.Policies})
+		Admission: s.opt.Admission, Policies: s.opt.Policies, Trusted: s.opt.Trusted, Pool: s.opt.Pool})
 	if err := s.LoadCore(ctx, c.Load); err != nil {
 		return nil, skerry.Effects{}, err
 	}

@@ -59,6 +59,11 @@ type Service struct {
 	Slots []Backend // at most MaxSlots
 }
 
+// Cover is what a path adds to a packet at most, in bytes: an outer IPv6 and UDP header, and what the tunnel or a relay puts
+// before and behind it. The MTU of instances is smaller than that of the wire by it, whatever the path, because packets
+// change paths and connections do not change their segment size.
+const Cover = 96
+
 // MaxSlots is the most slots of a service address.
 const MaxSlots = 64
 
@@ -143,6 +148,26 @@ type PathStatus struct {
 	RxBytes   int64          `json:"rxBytes"`
 	TxBytes   int64          `json:"txBytes"`
 	Handshake time.Time      `json:"handshake,omitzero"` // last one
+}
+
+// Status tells how a worker fares in the overlay.
+type Status struct {
+	Off      string           `json:"off,omitempty"` // why it takes no part; all else is then empty
+	ID       skerry.PeerID    `json:"id,omitempty"`  // 0: the cluster has not said yet
+	Blocks   []netip.Prefix   `json:"blocks,omitempty"`
+	V6       netip.Prefix     `json:"v6,omitzero"`
+	Path     string           `json:"path,omitempty"` // how packets are handled
+	Why      string           `json:"why,omitempty"`  // why not by a better way
+	Port     uint16           `json:"port,omitempty"` // UDP, of sealed datagrams
+	Cipher   string           `json:"cipher,omitempty"`
+	Seen     []netip.AddrPort `json:"seen,omitempty"` // where this worker may be reached, as far as it knows
+	Services int              `json:"services"`       // service addresses that lead somewhere
+	Routes   int              `json:"routes"`
+	Flows    int              `json:"flows"`
+	FlowsMax int              `json:"flowsMax"`
+	MapBytes int64            `json:"mapBytes"` // kernel memory of tables
+	Counters map[string]int64 `json:"counters,omitempty"`
+	Peers    []PathStatus     `json:"peers,omitempty"`
 }
 
 // PathKind says by which way packets go.

@@ -87,6 +87,10 @@ func (s *Server) act(action any) {
 		if s.rtt != nil {
 			s.rtt.setPeers(a.Peers)
 		}
+	case Fabric:
+		if s.fabric != nil {
+			s.fabric.take(a)
+		}
 	case Endpoints:
 		for _, err := range s.endpoints.set(a, s.instanceDir) {
 			s.opt.Log.Warn("write endpoints", "err", err)

@@ -57,6 +57,25 @@ func (c *Core) replay(now time.Time, fx *skerry.Effects) {
 	c.interest(routes)
 }
 
+// FabricItems gives what the cluster said of the overlay last, before anything else happens.
+func (c *Core) FabricItems() (out []Fabric) {
+	var keys []string
+	for key := range c.Up.Desired.All() {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	var fx skerry.Effects
+	for _, key := range keys {
+		if value, _, ok := c.Up.Desired.Get(key); ok {
+			c.fabric(time.Time{}, key, value, &fx)
+		}
+	}
+	for _, a := range fx.Actions {
+		out = append(out, a.(Fabric))
+	}
+	return out
+}
+
 // interest says which services' routes are wanted.
 func (c *Core) interest(services []skerry.ServiceKey) {
 	want := map[string]bool{}

@@ -68,6 +68,9 @@ func (s *Server) facts() skerry.WorkerFacts {
 	if s.rtt != nil {
 		f.Probe = s.rtt.address(s.opt.ProbeAddress, f.Address)
 	}
+	if s.fabric != nil {
+		f.Overlay = s.fabric.tell(context.Background(), f.Address, s.opt.Network.Networks())
+	}
 	return f
 }
 

@@ -4,6 +4,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -24,6 +25,7 @@ const (
 // that arrive while one Set is under way share the next.
 type attachments struct {
 	network Network
+	fabric  *fabric // nil: no overlay
 
 	setting sync.Mutex // held across Set; taken before mu
 	applied uint64     // the change up to which Set has been called, under setting
@@ -43,11 +45,13 @@ func newAttachments(n Network) *attachments {
 type wanted struct {
 	ports   []skerry.PortBinding
 	in, out skerry.Bytes
+	service skerry.ServiceKey
+	ordinal int
 }
 
 func wantedBy(a *skerry.Assignment, ports []skerry.PortBinding) wanted {
 	need := a.Spec.Need()
-	return wanted{ports, need.BandwidthIn, need.BandwidthOut}
+	return wanted{ports, need.BandwidthIn, need.BandwidthOut, a.Service, a.Ordinal}
 }
 
 // want takes up an instance of an earlier life, before restore.
@@ -161,6 +165,9 @@ func (n *attachments) apply(ctx context.Context, mine uint64) error {
 	n.mu.Lock()
 	upTo := n.changes
 	var c hostnet.Config
+	if n.fabric != nil {
+		c.Fabric = n.fabric.addresses()
+	}
 	for id, want := range n.wants {
 		w := hostnet.Want{ID: string(id), In: want.in, Out: want.out}
 		for _, p := range want.ports {
@@ -174,12 +181,19 @@ func (n *attachments) apply(ctx context.Context, mine uint64) error {
 	slices.SortFunc(c.Attachments, func(a, b hostnet.Want) int { return strings.Compare(a.ID, b.ID) })
 	// One caller's end must not leave the others without a network.
 	have, err := n.network.Set(context.WithoutCancel(ctx), c)
+	insts := map[skerry.InstanceID]joined{}
 	n.mu.Lock()
 	clear(n.have)
 	for id, a := range have {
-		n.have[skerry.InstanceID(id)] = a
+		id := skerry.InstanceID(id)
+		n.have[id] = a
+		w := n.wants[id]
+		insts[id] = joined{w.service.App, w.service, w.ordinal, a}
 	}
 	n.mu.Unlock()
+	if n.fabric != nil {
+		err = errors.Join(err, n.fabric.attached(context.WithoutCancel(ctx), insts))
+	}
 	n.applied, n.lastErr = upTo, err
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -33,6 +34,8 @@ import (
 type Network interface {
 	Set(ctx context.Context, c hostnet.Config) (map[string]skerry.Attachment, error)
 	Stats(id string) (hostnet.Stats, error)
+	Gateway() netip.Addr      // at which instances reach this host; there after the first Set
+	Networks() []netip.Prefix // of the host itself
 }
 
 // ServerOptions set up a worker server.
@@ -47,6 +50,7 @@ type ServerOptions struct {
 	Machine   string
 	Drivers   []runtime.Driver
 	Network   Network
+	Overlay   *Overlay // nil: instances reach others by ports of their hosts
 	Images    *artifact.Store
 	PullLimit *rate.Limiter // bytes per second of pulls; nil means no limit
 	Facts     FactOptions
@@ -69,6 +73,7 @@ type Server struct {
 	journal   *journal.Journal
 	net       *attachments
 	endpoints *endpoints
+	fabric    *fabric // nil: no overlay
 	up        atomic.Pointer[tier.Up]
 	source    atomic.Pointer[artifact.Source]
 	started   time.Time
@@ -102,6 +107,13 @@ func NewServer(opt ServerOptions) (*Server, error) {
 		active: map[skerry.InstanceID]*activity{}, net: newAttachments(opt.Network), endpoints: newEndpoints(), nudge: make(chan struct{}, 1), measuring: make(chan struct{}, measuringAtOnce)}
 	for _, d := range opt.Drivers {
 		s.drivers[d.Name()] = d
+	}
+	if opt.Overlay != nil && opt.Network != nil {
+		s.fabric = newFabric(*opt.Overlay, opt.Log)
+		s.fabric.place = func() (*skerry.Coordinate, *skerry.Location) { return s.Coordinate(), opt.Facts.Location }
+		s.fabric.post = func(m any) { s.Post(m) }
+		s.fabric.facts = func() { s.Post(Facts{Facts: s.facts()}) }
+		s.net.fabric = s.fabric
 	}
 	s.Role.Store, s.Role.Log, s.Role.Load, s.Role.Host, s.Role.Serve = opt.Store, opt.Log, s.load, (*host)(s), s.serve
 	return s, nil
@@ -148,6 +160,9 @@ func (s *Server) load(ctx context.Context) (loop.Core, skerry.Effects, error) {
 	if err := tier.LoadCore(ctx, s.opt.Store, s.journal, c.Load); err != nil {
 		return nil, skerry.Effects{}, err
 	}
+	if s.fabric != nil {
+		s.fabric.load(c.FabricItems())
+	}
 	for _, i := range c.insts {
 		if i.Phase != skerry.PhaseExited && i.Address != "" {
 			s.net.want(&i.A, i.Ports)
@@ -166,6 +181,12 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 	}()
 	if err := s.net.restore(ctx); err != nil {
 		s.opt.Log.Error("restore the network", "err", err)
+	}
+	if s.fabric != nil {
+		if err := s.fabric.answer(s.ctx, s.opt.Network.Gateway()); err != nil {
+			s.opt.Log.Warn("instances get no names of services", "err", err, "hint", "free port 53 of that address, then restart the worker")
+		}
+		s.work.Go(func() { s.fabric.run(s.ctx) })
 	}
 	s.startRTT()
 	l.Post(Reattach{Tasks: s.tasks(ctx)})

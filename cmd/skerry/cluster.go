@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,7 +16,8 @@ func clusterCommand() *cobra.Command {
 	var c commonFlags
 	var p parentFlags
 	var j joinFlags
-	var standalone bool
+	var standalone, trusted bool
+	var pool string
 	var admission, plugins string
 	cmd := &cobra.Command{
 		Use: "cluster", Short: "Run a cluster orchestrator: it owns one site and its workers", Args: cobra.NoArgs,
@@ -47,7 +49,10 @@ Without a file no organisation is trusted: containers only, no privileges, no ho
 			if err != nil {
 				return err
 			}
-			cfg.Standalone = standalone
+			cfg.Standalone, cfg.Trusted = standalone, trusted
+			if cfg.Pool, err = poolFlag(pool); err != nil {
+				return err
+			}
 			if standalone {
 				if len(j.parents) > 0 || j.token != "" {
 					return skerry.Errorf(skerry.CodeInvalid, "--standalone means that there is no root").WithHint("leave --root and --join away, or --standalone")
@@ -75,9 +80,25 @@ Without a file no organisation is trusted: containers only, no privileges, no ho
 	j.add(cmd.Flags(), "root", "root", "7443")
 	cmd.AddCommand(statusCommand("cluster"), pluginCommand())
 	cmd.Flags().BoolVar(&standalone, "standalone", false, "this site has no root")
+	cmd.Flags().BoolVar(&trusted, "trusted-network", false, "the network between the site's workers is trusted: paths there are not sealed, only tagged")
+	cmd.Flags().StringVar(&pool, "instance-pool", "", "IPv4 prefix that the federation's instances have addresses from (default 10.64.0.0/10)")
 	cmd.Flags().StringVar(&admission, "admission", "", "file with the site's admission policy")
 	cmd.Flags().StringVar(&plugins, "plugins", "", pluginsHelp)
 	return cmd
+}
+
+// poolFlag reads --instance-pool.
+func poolFlag(s string) (p netip.Prefix, err error) {
+	if s == "" {
+		return p, nil
+	}
+	if p, err = netip.ParsePrefix(s); err != nil || !p.Addr().Is4() || p.Bits() > 20 || p != p.Masked() {
+		return p, skerry.Errorf(skerry.CodeInvalid, "--instance-pool %q is not an IPv4 prefix of at most 20 bits", s).WithHint("write it as 10.64.0.0/10")
+	}
+	if skerry.ServicePrefix().Overlaps(p) {
+		return p, skerry.Errorf(skerry.CodeInvalid, "--instance-pool %s overlaps the service addresses, %s", p, skerry.ServicePrefix())
+	}
+	return p, nil
 }
 
 func clusterConfig(c *commonFlags, p *parentFlags, admission, plugins string) (node.ClusterConfig, error) {

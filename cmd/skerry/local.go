@@ -20,6 +20,7 @@ import (
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/ctl"
 	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/plugin"
 	"skerry.dev/skerry/store"
 )
@@ -42,6 +43,8 @@ type status struct {
 	Instances []skerry.Observation   `json:"instances,omitempty"`
 	// Coordinate is a worker's place in the network, once it is known.
 	Coordinate *skerry.Coordinate `json:"coordinate,omitempty"`
+	// Overlay is how a worker fares there.
+	Overlay *overlay.Status `json:"overlay,omitempty"`
 }
 
 type parentStatus struct {

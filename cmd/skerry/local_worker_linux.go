@@ -25,6 +25,11 @@ func (l *workerLocal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		st.Parent = &parentStatus{up, why}
 		st.Runtimes = l.w.Runtimes()
 		st.Coordinate = l.w.Coordinate()
+		o := l.w.Overlay(r.Context())
+		if l.w.NoOverlay != "" {
+			o.Off = l.w.NoOverlay
+		}
+		st.Overlay = &o
 		var err error
 		st.Instances, err = l.w.Instances(r.Context())
 		answer(w, st, err)

@@ -5,13 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/overlay"
 )
 
 func orDash(s string) string {
@@ -74,10 +78,14 @@ func printStatus(out io.Writer, st *status) {
 	if c := st.Coordinate; c != nil {
 		fmt.Fprintf(tw, "Coordinate:\t(%.1f %.1f %.1f) + %.1f ms, ±%.0f%%\n", c.Vec[0], c.Vec[1], c.Vec[2], c.Height, 100*c.Error)
 	}
+	if o := st.Overlay; o != nil {
+		printOverlay(tw, o)
+	}
 	if st.Role == "worker" {
 		fmt.Fprintf(tw, "Instances:\t%d\n", len(st.Instances))
 	}
 	tw.Flush()
+	printPeers(out, st.Overlay)
 	if len(st.Instances) == 0 {
 		return
 	}
@@ -86,6 +94,61 @@ func printStatus(out io.Writer, st *status) {
 	fmt.Fprintln(tw, "INSTANCE\tSTATE\tPHASE\tREADY\tRESTARTS\tRUNTIME\tADDRESS")
 	for _, i := range st.Instances {
 		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", i.ID, i.State, orDash(string(i.Phase)), yesNo(i.Ready, ""), i.Restarts, orDash(i.Runtime), orDash(i.Address))
+	}
+	tw.Flush()
+}
+
+func printOverlay(out io.Writer, o *overlay.Status) {
+	if o.Off != "" {
+		fmt.Fprintf(out, "Overlay:\tno: %s\n", o.Off)
+		return
+	}
+	if o.ID == 0 {
+		fmt.Fprintf(out, "Overlay:\t%s; the cluster has not given addresses yet\n", o.Path)
+		return
+	}
+	fmt.Fprintf(out, "Overlay:\t%s, number %d, UDP port %d, %s\n", o.Path, o.ID, o.Port, orDash(o.Cipher))
+	if o.Why != "" {
+		fmt.Fprintf(out, "\t%s\n", o.Why)
+	}
+	blocks := make([]string, len(o.Blocks))
+	for i, b := range o.Blocks {
+		blocks[i] = b.String()
+	}
+	fmt.Fprintf(out, "Addresses:\t%s %s\n", strings.Join(blocks, " "), o.V6)
+	fmt.Fprintf(out, "Routes:\t%d, to %d service addresses\n", o.Routes, o.Services)
+	fmt.Fprintf(out, "Flows:\t%d of %d, tables take %s\n", o.Flows, o.FlowsMax, skerry.Bytes(o.MapBytes))
+	dropped := []string{}
+	for _, k := range slices.Sorted(maps.Keys(o.Counters)) {
+		if strings.Contains(k, "drop-") && o.Counters[k] > 0 {
+			dropped = append(dropped, fmt.Sprintf("%s %d", strings.Replace(k, "drop-", "", 1), o.Counters[k]))
+		}
+	}
+	if len(dropped) > 0 {
+		fmt.Fprintf(out, "Dropped:\t%s\n", strings.Join(dropped, ", "))
+	}
+}
+
+func printPeers(out io.Writer, o *overlay.Status) {
+	if o == nil || len(o.Peers) == 0 {
+		return
+	}
+	fmt.Fprintln(out)
+	tw := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
+	fmt.Fprintln(tw, "PEER\tPATH\tENDPOINT\tRTT\tLOSS\tSENT\tRECEIVED\tREASON")
+	for _, p := range o.Peers {
+		name := p.Name
+		if name == "" {
+			name = "#" + p.Peer.String()
+		}
+		rtt, loss, endpoint := "-", "-", "-"
+		if p.RTT > 0 {
+			rtt, loss = p.RTT.Round(10*time.Microsecond).String(), fmt.Sprintf("%.1f%%", 100*p.Loss)
+		}
+		if p.Endpoint.IsValid() {
+			endpoint = p.Endpoint.String()
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, p.Path, endpoint, rtt, loss, skerry.Bytes(p.TxBytes), skerry.Bytes(p.RxBytes), orDash(p.Reason))
 	}
 	tw.Flush()
 }

@@ -26,6 +26,10 @@ type workerFlags struct {
 	http           string
 	probeAddress   string
 	probeEvery     time.Duration
+	noOverlay      bool
+	overlayPort    uint16
+	plainPort      uint16
+	flows          int
 }
 
 func (w *workerFlags) add(fs *pflag.FlagSet) {
@@ -52,6 +56,10 @@ func (w *workerFlags) addMachine(fs *pflag.FlagSet) {
 	fs.DurationVar(&w.probeEvery, "probe-every", 0, "time from one question to another worker to the next, once the place in the network is found (default 8s)")
 	fs.StringVar(&w.subnet, "subnet", "", "IPv4 subnet of the instances, such as 10.31.5.0/24 (default one that is free)")
 	fs.BoolVar(&w.noNetwork, "no-network", false, "give instances no network of their own")
+	fs.BoolVar(&w.noOverlay, "no-overlay", false, "take no part in the overlay: instances are reached by ports of the host")
+	fs.Uint16Var(&w.overlayPort, "overlay-port", 0, "UDP port of sealed paths to other workers, where a firewall is to let it through (default any)")
+	fs.Uint16Var(&w.plainPort, "plain-port", 7447, "UDP port of plain paths, used only where the cluster declared its network trusted; 0 for none")
+	fs.IntVar(&w.flows, "flows", 0, "TCP flows through service addresses at once (default by the machine's memory)")
 	fs.StringVar(&w.runDir, "run-dir", "", "directory for what ends with the machine's uptime (default /run/skerry/NAME)")
 	fs.StringVar(&w.cgroup, "cgroup-parent", "", "cgroup below which instances run (default skerry/NAME)")
 	fs.Var(bytesFlag(&w.pull), "pull-limit", "bytes per second for pulling images (default no limit)")

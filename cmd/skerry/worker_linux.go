@@ -20,7 +20,8 @@ import (
 
 // config makes the worker's configuration of the flags.
 func (w *workerFlags) config() (node.WorkerConfig, error) {
-	cfg := node.WorkerConfig{NoNetwork: w.noNetwork, RunDir: w.runDir, CgroupParent: w.cgroup, PullLimit: w.pull, MinFree: w.minFree, ProbeAddress: w.probeAddress, ProbeEvery: w.probeEvery}
+	cfg := node.WorkerConfig{NoNetwork: w.noNetwork, RunDir: w.runDir, CgroupParent: w.cgroup, PullLimit: w.pull, MinFree: w.minFree, ProbeAddress: w.probeAddress, ProbeEvery: w.probeEvery,
+		NoOverlay: w.noOverlay, OverlayPort: w.overlayPort, PlainPort: w.plainPort, Flows: w.flows}
 	var err error
 	if cfg.Common, err = w.common.common(); err != nil {
 		return cfg, err

@@ -6,10 +6,14 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -18,7 +22,10 @@ const usage = `usage:
   kit hello              say who runs where
   kit write FILE TEXT    write a file
   kit clock FILE         write the time into a file every second
-  kit serve ADDR DIR     serve the files of a directory over HTTP`
+  kit serve ADDR DIR     serve the files of a directory over HTTP
+  kit answer ADDR        tell, over HTTP, which instance answers, and from where it was asked
+  kit get URL [N]        get a page N times, each by a connection of its own, and count the answers
+  kit lookup NAME        look up the addresses of a name`
 
 func run(args []string, out io.Writer) error {
 	bad := errors.New(usage)
@@ -45,10 +52,66 @@ func run(args []string, out io.Writer) error {
 	case args[0] == "serve" && len(args) == 3:
 		log.Printf("serving %s on %s", args[2], args[1])
 		return http.ListenAndServe(args[1], http.FileServer(http.Dir(args[2])))
+	case args[0] == "answer" && len(args) == 2:
+		return http.ListenAndServe(args[1], http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			fmt.Fprintf(w, "%s on %s, asked by %s\n", os.Getenv("SKERRY_INSTANCE"), os.Getenv("SKERRY_WORKER"), r.RemoteAddr[:strings.LastIndex(r.RemoteAddr, ":")])
+		}))
+	case args[0] == "get" && (len(args) == 2 || len(args) == 3):
+		n := 1
+		if len(args) == 3 {
+			var err error
+			if n, err = strconv.Atoi(args[2]); err != nil || n < 1 || n > 1_000_000 {
+				return fmt.Errorf("get: %q is not a number from 1 to 1000000", args[2])
+			}
+		}
+		return get(args[1], n, out)
+	case args[0] == "lookup" && len(args) == 2:
+		addrs, err := net.LookupHost(args[1])
+		for _, a := range addrs {
+			fmt.Fprintln(out, a)
+		}
+		return err
 	default:
 		return bad
 	}
 	return nil
+}
+
+// get asks for a page n times, and counts the different answers.
+func get(url string, n int, out io.Writer) error {
+	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	answers := map[string]int{}
+	failed := 0
+	for range n {
+		text, err := page(client, url)
+		if err != nil {
+			if failed++; failed == 1 {
+				log.Printf("get: %v", err)
+			}
+			continue
+		}
+		answers[strings.TrimSpace(text)]++
+	}
+	for _, text := range slices.Sorted(maps.Keys(answers)) {
+		fmt.Fprintf(out, "%d x %s\n", answers[text], text)
+	}
+	if failed > 0 {
+		return fmt.Errorf("get: %d of %d failed", failed, n)
+	}
+	return nil
+}
+
+func page(client *http.Client, url string) (string, error) {
+	resp, err := client.Get(url)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = errors.New(resp.Status)
+	}
+	return string(body), err
 }
 
 // primes counts with a sieve.

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"time"
 
 	"skerry.dev/skerry"
@@ -27,6 +28,8 @@ type ClusterConfig struct {
 	Journal    journal.Limits
 	Registry   *artifact.Source
 	Plugins    PluginConfig
+	Trusted    bool         // the network between the workers is
+	Pool       netip.Prefix // of instance addresses; the zero value: the default
 }
 
 // Cluster is a cluster orchestrator with its store and images.
@@ -59,7 +62,7 @@ func OpenCluster(ctx context.Context, c ClusterConfig) (*Cluster, error) {
 		return nil, err
 	}
 	opt := cluster.ServerOptions{Name: c.Join.Name, Version: c.Version, Store: st, Link: c.Link, Images: images, Admission: c.Admission,
-		Policies: sched.Policies(), Journal: c.Journal, LostAfter: c.LostAfter, CertLife: c.CertLife, Log: c.Log}
+		Policies: sched.Policies(), Journal: c.Journal, LostAfter: c.LostAfter, CertLife: c.CertLife, Trusted: c.Trusted, Pool: c.Pool, Log: c.Log}
 	fail := func(err error) (*Cluster, error) { return nil, errors.Join(err, images.Store.Close(), st.Close()) }
 	plugins, err := c.Plugins.open(ctx, &c.Common)
 	if err != nil {

@@ -73,6 +73,9 @@ func (c *WorkerConfig) cleanPlaces(ctx context.Context) error {
 func (c *WorkerConfig) cleanPlace(ctx context.Context) (err error) {
 	w := &Worker{}
 	defer func() { err = errors.Join(err, w.Close()) }()
+	if err := cleanOverlay(ctx, c, c.Join.Name); err != nil {
+		return err
+	}
 	if w.Drivers, err = c.drivers(); err != nil {
 		return err
 	}

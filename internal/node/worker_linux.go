@@ -16,7 +16,9 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/hostnet"
+	"skerry.dev/skerry/overlay/tunnel"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/native"
 	"skerry.dev/skerry/runtime/oci"
@@ -40,6 +42,10 @@ type WorkerConfig struct {
 	MinFree      skerry.Bytes
 	ProbeAddress string        // for round trips among workers, HOST:PORT; worker.NoProbing: none
 	ProbeEvery   time.Duration // from one to the next; default 8 s
+	NoOverlay    bool          // instances are reached by ports of the host alone
+	OverlayPort  uint16        // UDP port of sealed paths; 0: any
+	PlainPort    uint16        // UDP port of plain ones, where the site's network is trusted; 0: none
+	Flows        int           // TCP flows through service addresses at once; 0: by memory
 }
 
 // Worker is a worker with its store, images, drivers and network.
@@ -49,6 +55,12 @@ type Worker struct {
 	Images  *artifact.Store
 	Drivers []runtime.Driver
 	Network *hostnet.Network
+	Device  overlay.Device // nil: no overlay
+	Tunnel  *tunnel.Client
+	// NoOverlay says why the worker takes no part in the overlay; empty: it does.
+	NoOverlay string
+	overlay   *worker.Overlay
+	datapath  string // directory of the tunnel's process
 }
 
 // OpenWorker opens a worker, joining its cluster first if it has not; Run starts it.
@@ -95,6 +107,10 @@ func OpenWorker(ctx context.Context, c WorkerConfig) (w *Worker, err error) {
 		}
 		opt.Network = w.Network
 	}
+	if err := w.openOverlay(ctx, &c, member.Name()); err != nil {
+		return w, err
+	}
+	opt.Overlay = w.overlay
 	w.Server, err = worker.NewServer(opt)
 	return w, err
 }
@@ -104,6 +120,12 @@ func (w *Worker) Close() error {
 	var errs []error
 	for _, d := range w.Drivers {
 		errs = append(errs, d.Close())
+	}
+	if w.Tunnel != nil {
+		errs = append(errs, w.Tunnel.Close())
+	}
+	if w.Device != nil {
+		errs = append(errs, w.Device.Close())
 	}
 	if w.Network != nil {
 		errs = append(errs, w.Network.Close())
@@ -120,6 +142,12 @@ func (w *Worker) Close() error {
 // CleanUp removes everything that runs on the machine for this worker. It is for a worker that leaves.
 func (w *Worker) CleanUp(ctx context.Context) error {
 	var errs []error
+	if w.Tunnel != nil {
+		errs = append(errs, w.Tunnel.Stop(ctx), os.RemoveAll(w.datapath))
+	}
+	if w.Device != nil {
+		errs = append(errs, w.Device.CleanUp())
+	}
 	for _, d := range w.Drivers {
 		if x, ok := d.(interface{ CleanUp(context.Context) error }); ok {
 			errs = append(errs, x.CleanUp(ctx))

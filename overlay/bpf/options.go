@@ -97,8 +97,12 @@ func (o *Options) prefix() string {
 }
 
 func (o *Options) tunnelTap() string { return o.prefix() + ".t" }
-func (o *Options) agentTap() string  { return o.prefix() + ".m" }
-func (o *Options) vxlan() string     { return o.prefix() + ".v" }
+
+// TunnelTap is the device by which packets for sealed paths go to the tunnel, and come from there.
+func (d *Device) TunnelTap() string { return d.opts.tunnelTap() }
+
+func (o *Options) agentTap() string { return o.prefix() + ".m" }
+func (o *Options) vxlan() string    { return o.prefix() + ".v" }
 
 // dir is where everything of the worker is pinned. The file system allows no dots in names.
 func (o *Options) dir() string {

@@ -1,6 +1,7 @@
 package hostnet
 
 import (
+	"cmp"
 	"net/netip"
 	"os"
 	"strings"
@@ -27,6 +28,16 @@ func resolvers(file string) (servers []netip.Addr, search []string) {
 		}
 	}
 	return servers, search
+}
+
+// Nameservers lists the name servers of the host itself, its loopback included; an empty file is /etc/resolv.conf.
+func Nameservers(file string) []netip.Addr {
+	data, err := os.ReadFile(cmp.Or(file, "/etc/resolv.conf"))
+	if err != nil {
+		return nil
+	}
+	servers, _ := parseResolvConf(string(data))
+	return servers
 }
 
 func reachable(in []netip.Addr) (out []netip.Addr) {

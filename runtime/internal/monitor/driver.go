@@ -194,6 +194,11 @@ func (d *Driver) CleanUp(ctx context.Context) error {
 	return errors.Join(append(errs, d.Tasks.Tree().Group(d.Options.CgroupParent).RemoveShared())...)
 }
 
+// Shelter moves a process of the agent that is to outlive it out of the agent's service, to the supervisors of tasks.
+func (d *Driver) Shelter(pid int) error {
+	return d.Tasks.Tree().Group(path.Join(d.Options.CgroupParent, "conmon")).Shelter(pid)
+}
+
 // Running gives a task that a process can be started in, for Exec.
 func (d *Driver) Running(h runtime.Handle, spec runtime.ExecSpec) (*Task, error) {
 	t, err := d.Tasks.Get(h)

@@ -1,0 +1,111 @@
+package node
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/overlay/bpf"
+	"skerry.dev/skerry/overlay/hostnet"
+	"skerry.dev/skerry/overlay/tunnel"
+	"skerry.dev/skerry/worker"
+)
+
+// DatapathCommand is the hidden command of this program that runs tunnel.Main.
+const DatapathCommand = "datapath"
+
+// datapathDir is where the datapath of a worker listens. It is beside the run directory, in which every name is an
+// attachment.
+func (c *WorkerConfig) datapathDir() string { return c.RunDir + ".datapath" }
+
+// openOverlay opens the worker's parts of the overlay. Where this machine cannot, the reason is kept for people and the
+// worker works without: its instances are reached by ports of the host.
+func (w *Worker) openOverlay(ctx context.Context, c *WorkerConfig, name string) error {
+	if c.NoNetwork || c.NoOverlay {
+		w.NoOverlay = "it is switched off"
+		return nil
+	}
+	dev, err := bpf.New(bpf.Options{Worker: name, Flows: c.Flows, Log: c.Log})
+	if u, ok := errors.AsType[*bpf.Unsupported](err); ok {
+		w.NoOverlay = u.Error()
+		c.Log.Warn("this worker takes no part in the overlay", "err", u.Reason, "hint", u.Cure)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	w.Device = dev
+	o := &worker.Overlay{Device: dev, Port: c.OverlayPort, Plain: c.PlainPort, Path: "ebpf", Cover: overlay.Cover, Tap: dev.TunnelTap()}
+	if o.Secret, err = secret(filepath.Join(c.Dir, "overlay.key")); err != nil {
+		return err
+	}
+	for _, a := range hostnet.Nameservers("") {
+		o.Upstreams = append(o.Upstreams, netip.AddrPortFrom(a, 53))
+	}
+	dir := c.datapathDir()
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	if w.Tunnel, err = tunnel.Start(ctx, tunnel.StartOptions{Dir: dir, Command: []string{self, DatapathCommand}, Shelter: w.shelter}); err != nil {
+		return err
+	}
+	o.Tunnel = w.Tunnel
+	w.overlay, w.datapath = o, dir
+	return nil
+}
+
+// shelter moves a process that is to outlive the agent out of the agent's service.
+func (w *Worker) shelter(pid int) error {
+	for _, d := range w.Drivers {
+		if s, ok := d.(interface{ Shelter(pid int) error }); ok {
+			return s.Shelter(pid)
+		}
+	}
+	return nil
+}
+
+// secret reads a key of 32 bytes, or makes one.
+func secret(path string) (s tunnel.Secret, err error) {
+	data, err := os.ReadFile(path)
+	switch {
+	case err == nil && len(data) == len(s):
+		copy(s[:], data)
+		return s, nil
+	case err == nil:
+		return s, fmt.Errorf("%s has %d bytes, a key has %d; remove it, and the worker makes another", path, len(data), len(s))
+	case !errors.Is(err, fs.ErrNotExist):
+		return s, err
+	}
+	rand.Read(s[:])
+	return s, os.WriteFile(path, s[:], 0o600)
+}
+
+// cleanOverlay ends the datapath of a worker and takes its programs and devices away.
+func cleanOverlay(ctx context.Context, c *WorkerConfig, name string) error {
+	var errs []error
+	dir := c.datapathDir()
+	if t, err := tunnel.Connect(ctx, dir); err == nil {
+		errs = append(errs, t.Stop(ctx))
+	} else if !errors.Is(err, tunnel.ErrNotRunning) {
+		errs = append(errs, err)
+	}
+	errs = append(errs, os.RemoveAll(dir))
+	dev, err := bpf.New(bpf.Options{Worker: name, Log: c.Log})
+	if _, ok := errors.AsType[*bpf.Unsupported](err); ok {
+		return errors.Join(errs...)
+	}
+	if err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	return errors.Join(append(errs, dev.CleanUp(), dev.Close())...)
+}

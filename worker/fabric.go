@@ -1,0 +1,432 @@
+//go:build linux
+
+package worker
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/overlay/hostnet"
+	"skerry.dev/skerry/overlay/resolver"
+	"skerry.dev/skerry/overlay/tunnel"
+)
+
+// Overlay is what a worker takes part in the overlay with. Device is needed.
+type Overlay struct {
+	Device overlay.Device
+	Tunnel Tunnel // nil: no sealed paths, so that only trusted networks are crossed
+	Secret tunnel.Secret
+	Tap    string         // of the tunnel
+	Port   uint16         // of sealed datagrams; 0: any
+	Plain  uint16         // of plain ones; 0: none
+	Path   string         // how packets are handled, for people
+	Why    string         // why not by a better way
+	Cover  int            // bytes that paths add to a packet
+	Hidden []netip.Prefix // addresses of this machine in these are not told to others
+	// Upstreams are the host's name servers, for what is not a name of the overlay.
+	Upstreams []netip.AddrPort
+}
+
+// Tunnel carries what is sealed. *tunnel.Client is one.
+type Tunnel interface {
+	Set(ctx context.Context, c tunnel.Config) error
+	Status(ctx context.Context) (tunnel.Status, error)
+	// Unknown tells a peer that its route to an address is old.
+	Unknown(ctx context.Context, peer skerry.PeerID, net skerry.NetworkID, addr netip.Addr) error
+	Events() <-chan tunnel.Event
+}
+
+const (
+	// wantedFor is how long routes are kept after they were last asked for.
+	wantedFor = 10 * time.Minute
+	// deadFor is how long an instance that its own worker does not know gets no new flows, unless its route changes.
+	deadFor = 10 * time.Second
+	// fabricEvery is how often distances are looked at anew, and interests that have run out.
+	fabricEvery = 10 * time.Second
+)
+
+// fabric keeps a worker's place in the overlay: what the cluster said, what is attached, and which routes are wanted. Parts
+// of the machine are told of it as a whole.
+type fabric struct {
+	Overlay
+	log   *slog.Logger
+	place func() (*skerry.Coordinate, *skerry.Location)
+	post  func(msg any) // to the core
+	facts func()        // tells them anew
+
+	setting sync.Mutex // held while parts are told; taken before mu
+	told    overlay.Config
+	sealed  tunnel.Config
+	named   resolver.Config
+	names   *resolver.Resolver // nil: instances ask the host's name servers
+
+	mu      sync.Mutex
+	node    *skerry.OverlayNode
+	nets    map[skerry.AppKey]*skerry.AppNetwork
+	routes  map[skerry.ServiceKey]*skerry.Route
+	peers   map[skerry.PeerID]*skerry.OverlayPeer
+	insts   map[skerry.InstanceID]joined
+	wanted  map[skerry.ServiceKey]time.Time
+	asked   []skerry.ServiceKey      // what the cluster was asked for last
+	dead    map[netip.Addr]time.Time // instances that are gone, whatever routes say
+	gone    []netip.Addr             // flows to these are to be reset
+	noPath  map[skerry.PeerID]bool
+	waiters map[skerry.ServiceKey]chan struct{} // closed when the route is here
+
+	changed chan struct{} // capacity 1
+}
+
+// joined is an instance with its attachment.
+type joined struct {
+	app     skerry.AppKey
+	service skerry.ServiceKey
+	ordinal int
+	at      skerry.Attachment
+}
+
+func newFabric(o Overlay, log *slog.Logger) *fabric {
+	return &fabric{Overlay: o, log: log, nets: map[skerry.AppKey]*skerry.AppNetwork{}, routes: map[skerry.ServiceKey]*skerry.Route{}, peers: map[skerry.PeerID]*skerry.OverlayPeer{},
+		insts: map[skerry.InstanceID]joined{}, wanted: map[skerry.ServiceKey]time.Time{}, dead: map[netip.Addr]time.Time{}, noPath: map[skerry.PeerID]bool{},
+		waiters: map[skerry.ServiceKey]chan struct{}{}, changed: make(chan struct{}, 1)}
+}
+
+// nudge has parts told soon.
+func (f *fabric) nudge() {
+	select {
+	case f.changed <- struct{}{}:
+	default:
+	}
+}
+
+// take keeps an item of the cluster.
+func (f *fabric) take(a Fabric) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch v := a.Item.(type) {
+	case *skerry.OverlayNode:
+		f.node = v
+	case *skerry.AppNetwork:
+		f.nets[v.App] = v
+	case *skerry.Route:
+		f.replaceLocked(v.Service, v)
+	case *skerry.OverlayPeer:
+		f.peers[v.ID] = v
+	case nil:
+		for k := range f.nets {
+			if skerry.NetworkItem(k) == a.Key {
+				delete(f.nets, k)
+			}
+		}
+		for k := range f.routes {
+			if skerry.RouteKey(k) == a.Key {
+				f.replaceLocked(k, nil)
+			}
+		}
+		for id := range f.peers {
+			if skerry.OverlayPeerKey(id) == a.Key {
+				delete(f.peers, id)
+			}
+		}
+	}
+	f.nudge()
+}
+
+// load takes up what an earlier life knew. Routes that were wanted then are wanted for a while.
+func (f *fabric) load(items []Fabric) {
+	for _, a := range items {
+		f.take(a)
+		if r, ok := a.Item.(*skerry.Route); ok {
+			f.mu.Lock()
+			f.wanted[r.Service] = time.Now()
+			f.mu.Unlock()
+		}
+	}
+}
+
+// replaceLocked takes a new route in place of an old one. Flows to what is not in it any more are to be reset.
+func (f *fabric) replaceLocked(k skerry.ServiceKey, r *skerry.Route) {
+	if old := f.routes[k]; old != nil && r != nil {
+		for _, b := range old.Backends {
+			if !slices.ContainsFunc(r.Backends, func(n skerry.RouteBackend) bool { return n.Addr == b.Addr }) {
+				f.gone = append(f.gone, b.Addr)
+				if b.Addr6.IsValid() {
+					f.gone = append(f.gone, b.Addr6)
+				}
+			}
+		}
+	}
+	if r == nil {
+		delete(f.routes, k)
+		return
+	}
+	for _, b := range r.Backends {
+		delete(f.dead, b.Addr)
+	}
+	f.routes[k] = r
+	if w := f.waiters[k]; w != nil {
+		close(w)
+		delete(f.waiters, k)
+	}
+}
+
+// addresses says what the host's network is to give instances; nil before the cluster has said.
+func (f *fabric) addresses() *hostnet.Fabric {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.node == nil || len(f.node.Blocks) == 0 {
+		return nil
+	}
+	return &hostnet.Fabric{Blocks: f.node.Blocks, V6: f.node.V6, Overhead: f.Cover, Resolver: f.names != nil}
+}
+
+// attached tells what is attached now, and returns when the data plane knows it.
+func (f *fabric) attached(ctx context.Context, insts map[skerry.InstanceID]joined) error {
+	f.mu.Lock()
+	f.insts = insts
+	f.mu.Unlock()
+	err := f.apply(ctx)
+	f.review(time.Now())
+	return err
+}
+
+// run tells parts of changes and looks after what they tell, until ctx ends.
+func (f *fabric) run(ctx context.Context) {
+	t := time.NewTicker(fabricEvery)
+	defer t.Stop()
+	var sealed <-chan tunnel.Event
+	if f.Tunnel != nil {
+		sealed = f.Tunnel.Events()
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-f.changed:
+			if err := f.apply(ctx); err != nil && ctx.Err() == nil {
+				f.log.Warn("bring the overlay in line", "err", err)
+			}
+			f.review(time.Now())
+		case <-t.C:
+			f.review(time.Now())
+			if err := f.apply(ctx); err != nil && ctx.Err() == nil {
+				f.log.Warn("bring the overlay in line", "err", err)
+			}
+		case e, ok := <-f.Device.Events():
+			if !ok {
+				return
+			}
+			f.cameUpon(ctx, e)
+		case e, ok := <-sealed:
+			if !ok {
+				sealed = nil
+				continue
+			}
+			f.heard(e)
+		}
+	}
+}
+
+// cameUpon takes what the data plane tells.
+func (f *fabric) cameUpon(ctx context.Context, e overlay.Event) {
+	switch e.Kind {
+	case overlay.EventMiss:
+		f.missed(e.Net, e.Dst)
+	case overlay.EventUnknown:
+		if f.Tunnel != nil {
+			if err := f.Tunnel.Unknown(ctx, e.Peer, e.Net, e.Dst); err != nil {
+				f.log.Debug("tell a peer that its route is old", "peer", uint32(e.Peer), "err", err)
+			}
+		}
+	case overlay.EventFull:
+		f.log.Warn("a flow was refused: the table of flows is full", "src", e.Src.String(), "dst", e.Dst.String())
+	}
+}
+
+// heard takes what the tunnel tells.
+func (f *fabric) heard(e tunnel.Event) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch e.Kind {
+	case tunnel.EventUnknown:
+		// Only who should have it can say that it is gone.
+		if p := f.peers[e.Peer]; p != nil && slices.ContainsFunc(p.Prefixes, func(x netip.Prefix) bool { return x.Contains(e.Addr) }) {
+			f.dead[e.Addr] = time.Now()
+			f.gone = append(f.gone, e.Addr)
+			f.nudge()
+		}
+	case tunnel.EventPath:
+		if none := e.Path == overlay.PathNone; f.noPath[e.Peer] != none {
+			f.noPath[e.Peer] = none
+			f.nudge()
+		}
+	case tunnel.EventAddress:
+		go f.facts()
+	}
+}
+
+// missed has the routes fetched that a packet of an instance needs.
+func (f *fabric) missed(net skerry.NetworkID, dst netip.Addr) {
+	f.mu.Lock()
+	var want []skerry.ServiceKey
+	for _, n := range f.nets {
+		if n.Net != net {
+			continue
+		}
+		for i := range n.Services {
+			s := &n.Services[i]
+			// An address of an instance itself may be of any service.
+			if serves(s, dst) || !skerry.ServicePrefix().Contains(dst) && !skerry.ServicePrefix6().Contains(dst) {
+				want = append(want, n.Real(s))
+			}
+		}
+	}
+	f.mu.Unlock()
+	f.want(want...)
+}
+
+// serves reports whether an address is one of a service's.
+func serves(s *skerry.NetworkService, a netip.Addr) bool {
+	is := func(x netip.Addr) bool { return x.IsValid() && (x == a || skerry.ServiceTwin(x) == a) }
+	return is(s.RoundRobin) || is(s.Closest) || is(s.LeastLoaded) || slices.ContainsFunc(s.Instances, is)
+}
+
+// want has the routes of services fetched and kept up to date for a while.
+func (f *fabric) want(services ...skerry.ServiceKey) {
+	f.mu.Lock()
+	for _, k := range services {
+		f.wanted[k] = time.Now()
+	}
+	f.mu.Unlock()
+	f.review(time.Now())
+}
+
+// lookup is told that an instance asked for the name of a service. The channel is closed when its routes are here; nil:
+// they are.
+func (f *fabric) lookup(_ skerry.AppKey, k skerry.ServiceKey) <-chan struct{} {
+	f.mu.Lock()
+	if f.routes[k] != nil {
+		f.wanted[k] = time.Now()
+		f.mu.Unlock()
+		return nil
+	}
+	w := f.waiters[k]
+	if w == nil {
+		w = make(chan struct{})
+		f.waiters[k] = w
+	}
+	f.mu.Unlock()
+	f.want(k)
+	return w
+}
+
+// review works out which routes are wanted, and asks the cluster for them if that has changed.
+func (f *fabric) review(now time.Time) {
+	f.mu.Lock()
+	want := map[skerry.ServiceKey]bool{}
+	for k, at := range f.wanted {
+		if now.Sub(at) > wantedFor {
+			delete(f.wanted, k)
+		} else {
+			want[k] = true
+		}
+	}
+	apps := map[skerry.AppKey]bool{}
+	for _, i := range f.insts {
+		apps[i.app] = true
+	}
+	for app := range apps {
+		n := f.nets[app]
+		if n == nil {
+			continue
+		}
+		for _, s := range n.Services {
+			for _, l := range s.Links {
+				for i := range n.Services {
+					if t := &n.Services[i]; t.Name == l {
+						want[n.Real(t)] = true
+					}
+				}
+			}
+		}
+	}
+	for k := range want {
+		if !apps[k.App] && !f.importedLocked(apps, k) {
+			delete(want, k) // nothing here may reach it any more
+			delete(f.wanted, k)
+		}
+	}
+	list := slices.SortedFunc(maps.Keys(want), func(a, b skerry.ServiceKey) int { return cmp.Compare(a.String(), b.String()) })
+	for k, w := range f.waiters {
+		if !want[k] {
+			close(w)
+			delete(f.waiters, k)
+		}
+	}
+	for a, at := range f.dead {
+		if now.Sub(at) > deadFor {
+			delete(f.dead, a)
+			f.nudge()
+		}
+	}
+	same := f.asked != nil && slices.Equal(list, f.asked)
+	f.asked = append([]skerry.ServiceKey{}, list...)
+	f.mu.Unlock()
+	if !same {
+		f.post(Interest{Services: list})
+	}
+}
+
+func (f *fabric) importedLocked(apps map[skerry.AppKey]bool, k skerry.ServiceKey) bool {
+	for app := range apps {
+		if n := f.nets[app]; n != nil && slices.ContainsFunc(n.Services, func(s skerry.NetworkService) bool { return s.Of == k }) {
+			return true
+		}
+	}
+	return false
+}
+
+// apply tells the parts what they are to be.
+func (f *fabric) apply(ctx context.Context) error {
+	f.setting.Lock()
+	defer f.setting.Unlock()
+	f.mu.Lock()
+	if f.node == nil {
+		f.mu.Unlock()
+		return nil
+	}
+	c, sealed, names := f.dataLocked(), f.sealedLocked(), f.namesLocked()
+	gone := f.gone
+	f.gone = nil
+	f.mu.Unlock()
+	if f.Tunnel != nil && !reflect.DeepEqual(sealed, f.sealed) {
+		if err := f.Tunnel.Set(ctx, sealed); err != nil {
+			return err
+		}
+		f.sealed = sealed
+	}
+	if !reflect.DeepEqual(c, f.told) {
+		if err := f.Device.Set(ctx, c); err != nil {
+			return err
+		}
+		f.told = c
+	}
+	for _, a := range gone {
+		if err := f.Device.Reset(a); err != nil {
+			f.log.Warn("reset flows to an instance that is gone", "addr", a.String(), "err", err)
+		}
+	}
+	if f.names != nil && !reflect.DeepEqual(names, f.named) {
+		f.names.Set(names)
+		f.named = names
+	}
+	return nil
+}

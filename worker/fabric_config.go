@@ -1,0 +1,249 @@
+//go:build linux
+
+package worker
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"net"
+	"net/netip"
+	"slices"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/coord"
+	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/overlay/resolver"
+	"skerry.dev/skerry/overlay/tunnel"
+)
+
+// dataLocked is what the data plane is to be.
+func (f *fabric) dataLocked() overlay.Config {
+	c := overlay.Config{Local: overlay.Local{ID: f.node.ID, Instances: f.node.Instances, Services: []netip.Prefix{skerry.ServicePrefix(), skerry.ServicePrefix6()}}}
+	c.Local.Blocks = append(slices.Clone(f.node.Blocks), f.node.V6)
+	if !f.node.V6.IsValid() {
+		c.Local.Blocks = f.node.Blocks
+	}
+	if f.Plain != 0 && f.node.Trusted {
+		c.Local.Plain = netip.AddrPortFrom(netip.IPv4Unspecified(), f.Plain)
+	}
+	apps := map[skerry.AppKey]bool{}
+	for _, id := range slices.Sorted(maps.Keys(f.insts)) {
+		i := f.insts[id]
+		n := f.nets[i.app]
+		if n == nil || !f.ofBlocksLocked(i.at) {
+			continue
+		}
+		apps[i.app] = true
+		in := overlay.Instance{ID: string(id), Net: n.Net, Device: i.at.Device}
+		for _, p := range i.at.Addresses {
+			in.Addrs = append(in.Addrs, p.Addr())
+		}
+		if c.Local.MTU == 0 || i.at.MTU < c.Local.MTU {
+			c.Local.MTU = i.at.MTU
+		}
+		c.Instances = append(c.Instances, in)
+	}
+	for _, app := range slices.SortedFunc(maps.Keys(apps), func(a, b skerry.AppKey) int { return cmp.Compare(a.String(), b.String()) }) {
+		n := f.nets[app]
+		for i := range n.Services {
+			f.servicesLocked(&c, n, &n.Services[i])
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(f.peers)) {
+		p := f.peers[id]
+		d := overlay.Peer{ID: id, Name: p.Name, Prefixes: p.Prefixes}
+		if p.Plain.IsValid() && c.Local.Plain.IsValid() {
+			d.Plain = &overlay.PlainPath{Endpoint: p.Plain, TagOut: p.TagOut, TagsIn: p.TagsIn}
+		}
+		c.Peers = append(c.Peers, d)
+	}
+	return c
+}
+
+// ofBlocksLocked reports whether an attachment has an address of the overlay: one from before the worker took part has not.
+func (f *fabric) ofBlocksLocked(at skerry.Attachment) bool {
+	return len(at.Addresses) > 0 && at.Addresses[0].Bits() == 32
+}
+
+// servicesLocked adds the addresses of a service with what they lead to now.
+func (f *fabric) servicesLocked(c *overlay.Config, n *skerry.AppNetwork, s *skerry.NetworkService) {
+	r := f.routes[n.Real(s)]
+	if r == nil {
+		return
+	}
+	four, six := f.candidatesLocked(r)
+	add := func(a netip.Addr, policy skerry.Balance, ordinal int) {
+		if !a.IsValid() {
+			return
+		}
+		if slots := overlay.Slots(policy, ordinal, four); len(slots) > 0 {
+			c.Services = append(c.Services, overlay.Service{Net: n.Net, Addr: a, Slots: slots})
+		}
+		if slots := overlay.Slots(policy, ordinal, six); len(slots) > 0 {
+			c.Services = append(c.Services, overlay.Service{Net: n.Net, Addr: skerry.ServiceTwin(a), Slots: slots})
+		}
+	}
+	for _, p := range skerry.Balances() {
+		add(s.Address(p), p, 0)
+	}
+	for _, b := range r.Backends {
+		if b.Ordinal >= 0 && b.Ordinal < len(s.Instances) {
+			add(s.Instances[b.Ordinal], skerry.BalanceInstance, b.Ordinal)
+		}
+	}
+	// Two instances may have one ordinal for a moment, while one takes over from the other.
+	c.Services = slices.CompactFunc(c.Services, func(a, b overlay.Service) bool { return a.Net == b.Net && a.Addr == b.Addr })
+}
+
+// candidatesLocked gives the instances of a route as this worker sees them, by their IPv4 and by their IPv6 addresses.
+func (f *fabric) candidatesLocked(r *skerry.Route) (four, six []overlay.Candidate) {
+	var here *skerry.Coordinate
+	var where *skerry.Location
+	if f.place != nil {
+		here, where = f.place()
+	}
+	for _, b := range r.Backends {
+		if _, dead := f.dead[b.Addr]; dead {
+			continue
+		}
+		k := overlay.Candidate{Backend: overlay.Backend{Net: r.Net, Addr: b.Addr}, Ordinal: b.Ordinal, Millis: math.NaN(), Km: math.NaN(), Load: b.Load, Draining: b.Draining || f.noPath[b.Peer]}
+		switch {
+		case b.Peer == f.node.ID:
+			k.Millis, k.Km = 0, 0
+		default:
+			if here != nil && b.Coordinate != nil {
+				k.Millis = here.RTT(*b.Coordinate)
+			}
+			if where != nil && b.Location != nil {
+				k.Km = coord.GreatCircleKm(*where, *b.Location)
+			}
+		}
+		four = append(four, k)
+		if b.Addr6.IsValid() && f.node.V6.IsValid() {
+			k.Addr = b.Addr6
+			six = append(six, k)
+		}
+	}
+	return four, six
+}
+
+// sealedLocked is what the tunnel is to be: peers on trusted networks need none.
+func (f *fabric) sealedLocked() tunnel.Config {
+	c := tunnel.Config{ID: f.node.ID, PrivateKey: f.Secret, Port: f.Port, Tap: f.Tap, Hidden: append(slices.Clone(f.node.Instances), f.Hidden...)}
+	var by []tunnel.PeerRelay
+	for _, r := range f.node.Relays {
+		t := tunnel.Relay{Name: r.Name, UDP: r.UDP, TLS: r.TLS, Pin: r.Pin, Key: tunnel.Secret(r.Key)}
+		c.Relays = append(c.Relays, t)
+		by = append(by, tunnel.PeerRelay{Relay: r.Name})
+	}
+	for _, id := range slices.Sorted(maps.Keys(f.peers)) {
+		p := f.peers[id]
+		if p.Plain.IsValid() && f.Plain != 0 && f.node.Trusted || p.Key.IsZero() {
+			continue
+		}
+		c.Peers = append(c.Peers, tunnel.Peer{ID: id, Name: p.Name, Key: p.Key, Endpoints: p.Endpoints, Prefixes: p.Prefixes, Relays: by})
+	}
+	return c
+}
+
+// namesLocked is what names mean.
+func (f *fabric) namesLocked() resolver.Config {
+	c := resolver.Config{Upstreams: f.Upstreams, IPv6: f.node.V6.IsValid(), Private: f.node.Instances}
+	for _, app := range slices.SortedFunc(maps.Keys(f.nets), func(a, b skerry.AppKey) int { return cmp.Compare(a.String(), b.String()) }) {
+		n := f.nets[app]
+		a := resolver.App{Key: app, Complete: true}
+		for i := range n.Services {
+			s := &n.Services[i]
+			v := resolver.Service{Key: n.Real(s), Ports: s.Ports}
+			if s.Of != (skerry.ServiceKey{}) && s.Short {
+				v.As = s.Name
+			}
+			for _, p := range skerry.Balances() {
+				v.Addrs = append(v.Addrs, resolver.Address{Policy: p, Addr: s.Address(p)})
+			}
+			for ordinal, addr := range s.Instances {
+				v.Addrs = append(v.Addrs, resolver.Address{Policy: skerry.BalanceInstance, Ordinal: ordinal, Addr: addr})
+			}
+			a.Services = append(a.Services, v)
+		}
+		c.Apps = append(c.Apps, a)
+	}
+	for _, id := range slices.Sorted(maps.Keys(f.insts)) {
+		i := f.insts[id]
+		in := resolver.Instance{Service: i.service, Ordinal: i.ordinal, Local: true}
+		for _, p := range i.at.Addresses {
+			in.Addrs = append(in.Addrs, p.Addr())
+		}
+		c.Instances = append(c.Instances, in)
+	}
+	for k, r := range f.routes {
+		for _, b := range r.Backends {
+			if b.Peer != f.node.ID {
+				c.Instances = append(c.Instances, resolver.Instance{Service: k, Ordinal: b.Ordinal, Addrs: []netip.Addr{b.Addr, b.Addr6}})
+			}
+		}
+	}
+	slices.SortFunc(c.Instances, func(a, b resolver.Instance) int { return a.Addrs[0].Compare(b.Addrs[0]) })
+	return c
+}
+
+// tell describes this worker to its cluster.
+func (f *fabric) tell(ctx context.Context, address string, networks []netip.Prefix) *skerry.OverlayFacts {
+	key, err := f.Secret.Public()
+	if err != nil {
+		f.log.Error("the key of sealed paths", "err", err)
+		return nil
+	}
+	out := &skerry.OverlayFacts{Key: key, Path: f.Path, Why: f.Why, Networks: networks}
+	host, err := netip.ParseAddr(address)
+	if err == nil && f.Plain != 0 {
+		out.Plain = netip.AddrPortFrom(host, f.Plain)
+	}
+	if f.Tunnel == nil {
+		return out
+	}
+	st, serr := f.Tunnel.Status(ctx)
+	if serr != nil {
+		return out
+	}
+	if err == nil && st.Port != 0 {
+		out.Endpoints = append(out.Endpoints, netip.AddrPortFrom(host, st.Port))
+	}
+	for _, e := range st.Candidate {
+		if !slices.Contains(out.Endpoints, e) && len(out.Endpoints) < maxEndpoints {
+			out.Endpoints = append(out.Endpoints, e)
+		}
+	}
+	return out
+}
+
+// maxEndpoints is how many addresses a worker tells of itself.
+const maxEndpoints = 16
+
+// answer begins to answer instances' questions for names at an address of this host.
+func (f *fabric) answer(ctx context.Context, at netip.Addr) error {
+	r := resolver.New(resolver.Options{Wanted: f.lookup, Log: f.log})
+	addr := netip.AddrPortFrom(at, 53)
+	pc, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(addr))
+	if err != nil {
+		return fmt.Errorf("answer names at %s: %w", addr, err)
+	}
+	l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(addr))
+	if err != nil {
+		pc.Close()
+		return fmt.Errorf("answer names at %s: %w", addr, err)
+	}
+	f.setting.Lock()
+	f.mu.Lock()
+	f.names, f.named = r, resolver.Config{}
+	f.mu.Unlock()
+	f.setting.Unlock()
+	go r.ServeUDP(pc)
+	go r.ServeTCP(l)
+	context.AfterFunc(ctx, func() { r.Close() })
+	f.nudge()
+	return nil
+}

@@ -1,0 +1,65 @@
+//go:build linux
+
+package worker
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/overlay"
+)
+
+// Overlay tells how the worker fares in the overlay.
+func (s *Server) Overlay(ctx context.Context) overlay.Status {
+	if s.fabric == nil {
+		return overlay.Status{Off: "it is switched off"}
+	}
+	return s.fabric.status(ctx)
+}
+
+func (f *fabric) status(ctx context.Context) overlay.Status {
+	st := overlay.Status{Path: f.Path, Why: f.Why, Counters: map[string]int64{}}
+	f.mu.Lock()
+	plain := map[skerry.PeerID]*skerry.OverlayPeer{}
+	if n := f.node; n != nil {
+		st.ID, st.Blocks, st.V6 = n.ID, n.Blocks, n.V6
+		for id, p := range f.peers {
+			if p.Plain.IsValid() && f.Plain != 0 && n.Trusted {
+				plain[id] = p
+			}
+		}
+	}
+	st.Routes = len(f.routes)
+	f.mu.Unlock()
+	f.setting.Lock()
+	st.Services = len(f.told.Services)
+	if f.names != nil {
+		for k, v := range f.names.Stats() {
+			st.Counters["name-"+k] = v
+		}
+	}
+	f.setting.Unlock()
+	if d, err := f.Device.Stats(); err == nil {
+		st.Flows, st.FlowsMax, st.MapBytes = d.Flows, d.FlowsMax, d.MapBytes
+		maps.Copy(st.Counters, d.Counters)
+	}
+	for _, id := range slices.Sorted(maps.Keys(plain)) {
+		st.Peers = append(st.Peers, overlay.PathStatus{Peer: id, Name: plain[id].Name, Path: overlay.PathPlain, Endpoint: plain[id].Plain})
+	}
+	if f.Tunnel == nil {
+		return st
+	}
+	if t, err := f.Tunnel.Status(ctx); err == nil {
+		st.Port, st.Cipher, st.Seen = t.Port, t.Cipher, t.Candidate
+		st.Peers = append(st.Peers, t.Peers...)
+		for k, v := range t.Counters {
+			st.Counters["tunnel-"+k] = v
+		}
+	} else {
+		st.Why = "the datapath does not answer: " + err.Error()
+	}
+	slices.SortFunc(st.Peers, func(a, b overlay.PathStatus) int { return int(a.Peer) - int(b.Peer) })
+	return st
+}

@@ -1,0 +1,192 @@
+//go:build linux
+
+package worker
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/overlay/tunnel"
+)
+
+// fakeParts note what they are told.
+type fakeParts struct {
+	mu     sync.Mutex
+	data   overlay.Config
+	reset  []netip.Addr
+	sealed tunnel.Config
+	told   []string
+	events chan overlay.Event
+	heard  chan tunnel.Event
+	wants  []skerry.ServiceKey
+}
+
+func (p *fakeParts) Set(_ context.Context, c overlay.Config) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.data = c
+	return nil
+}
+
+func (p *fakeParts) Reset(a netip.Addr) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.reset = append(p.reset, a)
+	return nil
+}
+func (p *fakeParts) Events() <-chan overlay.Event  { return p.events }
+func (p *fakeParts) Stats() (overlay.Stats, error) { return overlay.Stats{}, nil }
+func (p *fakeParts) Close() error                  { return nil }
+func (p *fakeParts) CleanUp() error                { return nil }
+
+type fakeTunnel struct{ *fakeParts }
+
+func (p fakeTunnel) Set(_ context.Context, c tunnel.Config) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sealed = c
+	return nil
+}
+func (p fakeTunnel) Status(context.Context) (tunnel.Status, error) {
+	return tunnel.Status{Port: 7446, Candidate: []netip.AddrPort{netip.MustParseAddrPort("203.0.113.9:999")}}, nil
+}
+func (p fakeTunnel) Unknown(_ context.Context, peer skerry.PeerID, net skerry.NetworkID, a netip.Addr) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.told = append(p.told, fmt.Sprint(peer, net, a))
+	return nil
+}
+func (p fakeTunnel) Events() <-chan tunnel.Event { return p.heard }
+
+func shopNetwork() *skerry.AppNetwork {
+	a := netip.MustParseAddr
+	return &skerry.AppNetwork{App: skerry.AppKey{Namespace: "acme", Name: "shop"}, Net: 7, Services: []skerry.NetworkService{
+		{Name: "web", RoundRobin: a("10.30.1.1"), Closest: a("10.30.1.2"), LeastLoaded: a("10.30.1.3"), Instances: []netip.Addr{a("10.30.2.1"), a("10.30.2.2")}, Short: true, Links: []string{"store"}},
+		{Name: "store", RoundRobin: a("10.30.3.1"), Closest: a("10.30.3.2"), LeastLoaded: a("10.30.3.3"), Short: true},
+	}}
+}
+
+func shop(service string) skerry.ServiceKey {
+	return skerry.ServiceKey{App: skerry.AppKey{Namespace: "acme", Name: "shop"}, Service: service}
+}
+
+// picture tells, in a text, what the data plane was told of services and peers.
+func (p *fakeParts) picture() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []string
+	for _, s := range p.data.Services {
+		var to []string
+		for _, b := range s.Slots {
+			to = append(to, b.Addr.String())
+		}
+		out = append(out, fmt.Sprintf("%d/%s>%s", s.Net, s.Addr, strings.Join(to, "+")))
+	}
+	for _, q := range p.data.Peers {
+		out = append(out, fmt.Sprintf("peer %d plain %v", q.ID, q.Plain != nil))
+	}
+	return strings.Join(out, " ")
+}
+
+func TestFabric(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &fakeParts{events: make(chan overlay.Event), heard: make(chan tunnel.Event)}
+		f := newFabric(Overlay{Device: p, Tunnel: fakeTunnel{p}, Secret: tunnel.Secret{1}, Tap: "t"}, slog.New(slog.DiscardHandler))
+		f.post = func(m any) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.wants = m.(Interest).Services
+		}
+		f.facts = func() {}
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { f.run(ctx) })
+		defer wg.Wait()
+		defer cancel()
+		prefix, a := netip.MustParsePrefix, netip.MustParseAddr
+		if f.addresses() != nil {
+			t.Error("there are addresses before the cluster gave any")
+		}
+		f.take(Fabric{Key: skerry.NodeKey, Item: &skerry.OverlayNode{ID: 1, Blocks: []netip.Prefix{prefix("10.64.0.0/26")}, V6: prefix("fd00:1::/64"), Instances: []netip.Prefix{prefix("10.64.0.0/10")}}})
+		f.take(Fabric{Key: "net/acme/shop", Item: shopNetwork()})
+		if h := f.addresses(); h == nil || h.Blocks[0] != prefix("10.64.0.0/26") {
+			t.Errorf("%+v", h)
+		}
+		at := skerry.Attachment{Device: "sk.1", Addresses: []netip.Prefix{prefix("10.64.0.1/32")}, MTU: 1404}
+		if err := f.attached(ctx, map[skerry.InstanceID]joined{"web-1": {shop("web").App, shop("web"), 0, at}}); err != nil {
+			t.Fatal(err)
+		}
+		// Links are wanted ahead; what is missed or looked up, from then on.
+		if !slices.Equal(p.wants, []skerry.ServiceKey{shop("store")}) {
+			t.Errorf("wants %v", p.wants)
+		}
+		p.events <- overlay.Event{Kind: overlay.EventMiss, Net: 7, Dst: skerry.ServiceTwin(a("10.30.1.2"))}
+		synctest.Wait()
+		if !slices.Equal(p.wants, []skerry.ServiceKey{shop("store"), shop("web")}) {
+			t.Errorf("wants %v", p.wants)
+		}
+		p.events <- overlay.Event{Kind: overlay.EventMiss, Net: 8, Dst: a("10.30.1.2")}
+		ready := f.lookup(shop("web").App, shop("store"))
+		f.take(Fabric{Key: skerry.RouteKey(shop("store")), Item: &skerry.Route{Service: shop("store"), Net: 7, Backends: []skerry.RouteBackend{
+			{Instance: "s1", Peer: 2, Addr: a("10.64.1.1")}, {Instance: "s2", Peer: 3, Addr: a("10.64.2.1")}}}})
+		f.take(Fabric{Key: "peer/2", Item: &skerry.OverlayPeer{ID: 2, Key: skerry.OverlayKey{2}}})
+		f.take(Fabric{Key: "peer/3", Item: &skerry.OverlayPeer{ID: 3, Key: skerry.OverlayKey{3}, Plain: netip.MustParseAddrPort("192.0.2.3:4789")}})
+		synctest.Wait()
+		select {
+		case <-ready:
+		default:
+			t.Error("who waits for a route is not told that it is here")
+		}
+		both := "7/10.30.3.1>10.64.1.1+10.64.2.1 7/10.30.3.2>10.64.1.1+10.64.2.1 7/10.30.3.3>"
+		if got := p.picture(); !strings.HasPrefix(got, both) || !strings.HasSuffix(got, "peer 2 plain false peer 3 plain false") || len(p.sealed.Peers) != 2 {
+			t.Errorf("got %s, %d sealed", got, len(p.sealed.Peers))
+		}
+		// A peer says that its instance is gone: nothing new goes there, and what does is reset; so for an instance that the
+		// cluster no longer lists. Nobody can say so of another's.
+		f.take(Fabric{Key: "peer/2", Item: &skerry.OverlayPeer{ID: 2, Key: skerry.OverlayKey{2}, Prefixes: []netip.Prefix{prefix("10.64.1.0/26")}}})
+		p.heard <- tunnel.Event{Kind: tunnel.EventUnknown, Peer: 2, Addr: a("10.64.2.1")}
+		p.heard <- tunnel.Event{Kind: tunnel.EventUnknown, Peer: 2, Addr: a("10.64.1.1")}
+		synctest.Wait()
+		if got := p.picture(); !strings.HasPrefix(got, "7/10.30.3.1>10.64.2.1 ") || !slices.Equal(p.reset, []netip.Addr{a("10.64.1.1")}) {
+			t.Errorf("got %s, reset %v", got, p.reset)
+		}
+		time.Sleep(deadFor + fabricEvery + time.Second)
+		synctest.Wait()
+		if got := p.picture(); !strings.HasPrefix(got, both) {
+			t.Errorf("got %s", got)
+		}
+		// No way to a peer: its instances are the last resort.
+		p.heard <- tunnel.Event{Kind: tunnel.EventPath, Peer: 3, Path: overlay.PathNone}
+		synctest.Wait()
+		if got := p.picture(); !strings.HasPrefix(got, "7/10.30.3.1>10.64.1.1 ") {
+			t.Errorf("got %s", got)
+		}
+		f.take(Fabric{Key: skerry.RouteKey(shop("store")), Item: &skerry.Route{Service: shop("store"), Net: 7, Backends: []skerry.RouteBackend{{Instance: "s2", Peer: 3, Addr: a("10.64.2.1")}}}})
+		synctest.Wait()
+		if got := p.picture(); !strings.HasPrefix(got, "7/10.30.3.1>10.64.2.1 ") || len(p.reset) != 2 {
+			t.Errorf("got %s, reset %v", got, p.reset)
+		}
+		// Unused, a route is no longer wanted; a link is, for as long as there is who has it.
+		time.Sleep(wantedFor + fabricEvery)
+		synctest.Wait()
+		if !slices.Equal(p.wants, []skerry.ServiceKey{shop("store")}) {
+			t.Errorf("wants %v", p.wants)
+		}
+		if err := f.attached(ctx, nil); err != nil || len(p.wants) != 0 {
+			t.Errorf("%v, wants %v", err, p.wants)
+		}
+		if n := f.tell(ctx, "192.0.2.1", nil); n == nil || n.Key.IsZero() || fmt.Sprint(n.Endpoints) != "[192.0.2.1:7446 203.0.113.9:999]" {
+			t.Errorf("%+v", n)
+		}
+	})
+}
