@@ -171,6 +171,8 @@ type Ingress struct {
 	Protocol string     `json:"protocol,omitempty" doc:"http or tcp. Default: http." enum:"http,tcp"`
 	TLS      IngressTLS `json:"tls,omitempty" doc:"off, self for a certificate of the site's own authority, or the name of an uploaded certificate. Default: off; with protocol tcp, what a client encrypted is then passed on as it is."`
 	Listen   int        `json:"listen,omitempty" doc:"Port of the workers. Default: 80, or 443 with tls; needed for protocol tcp." min:"0" max:"65535"`
+	// ProxyProtocol tells the service who the client is, where nothing else can.
+	ProxyProtocol bool `json:"proxyProtocol,omitempty" doc:"Begin each connection to the service with the client's address (PROXY protocol, version 2); protocol tcp alone."`
 }
 
 // EncryptedName reports whether clients are told apart by the name in their TLS hello.
@@ -243,6 +245,9 @@ func (c *checker) ingress(p string, g Ingress, s *ServiceSpec) {
 	}
 	if g.TLS != "" && g.TLS != TLSOff && g.TLS != TLSSelf {
 		c.name(p+".tls", string(g.TLS))
+	}
+	if g.ProxyProtocol && g.Protocol != IngressTCP {
+		c.add(p+".proxyProtocol", "leave it out; requests have X-Forwarded-For", "it is for protocol tcp alone")
 	}
 	switch {
 	case g.Protocol != IngressTCP:
