@@ -156,6 +156,7 @@ func (d *Device) Set(ctx context.Context, c overlay.Config) error {
 	if d.closed {
 		return errClosed
 	}
+	c = clone(c)
 	d.set = &c
 	err := d.apply(c)
 	if d.changes == nil {
@@ -321,14 +322,15 @@ func (d *Device) Stats() (overlay.Stats, error) {
 	return s, nil
 }
 
-// CleanUp takes everything of the worker down, also what a crashed agent left. The device can be Set again afterwards
-// only by a new process or a new Device.
+// CleanUp takes everything of the worker down, also what a crashed agent left. The device is closed
+// afterwards.
 func (d *Device) CleanUp() error {
 	d.mu.Lock()
 	if d.closed {
 		d.mu.Unlock()
 		return errClosed
 	}
+	d.set = nil // what changes on the host from here on is not followed
 	var errs []error
 	for h := range d.links {
 		errs = append(errs, d.unhang(h))

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 
 	"github.com/cilium/ebpf"
 
@@ -275,6 +276,27 @@ func plan(c overlay.Config) wanted {
 		w.routes[prefixKey(p)] = routeValue{Kind: routeOwn}
 	}
 	return w
+}
+
+// clone copies a configuration that is kept: the caller may change its own.
+func clone(c overlay.Config) overlay.Config {
+	c.Local.Blocks, c.Local.Instances, c.Local.Services = slices.Clone(c.Local.Blocks), slices.Clone(c.Local.Instances), slices.Clone(c.Local.Services)
+	c.Instances, c.Services, c.Peers = slices.Clone(c.Instances), slices.Clone(c.Services), slices.Clone(c.Peers)
+	for i := range c.Instances {
+		c.Instances[i].Addrs, c.Instances[i].Foreign = slices.Clone(c.Instances[i].Addrs), slices.Clone(c.Instances[i].Foreign)
+	}
+	for i := range c.Services {
+		c.Services[i].Slots = slices.Clone(c.Services[i].Slots)
+	}
+	for i := range c.Peers {
+		c.Peers[i].Prefixes = slices.Clone(c.Peers[i].Prefixes)
+		if p := c.Peers[i].Plain; p != nil {
+			path := *p
+			path.TagsIn = slices.Clone(p.TagsIn)
+			c.Peers[i].Plain = &path
+		}
+	}
+	return c
 }
 
 // check finds what no data plane could be.

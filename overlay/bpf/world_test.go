@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -300,29 +301,39 @@ func (i *inst) serve(p int) {
 		u, err = net.ListenUDP("udp", &net.UDPAddr{Port: p})
 		return err
 	}))
-	done := make(chan struct{}, 2)
+	var done sync.WaitGroup
+	var mu sync.Mutex
+	var conns []net.Conn
+	done.Add(2)
 	t.Cleanup(func() {
 		l.Close()
 		u.Close()
-		<-done
-		<-done
+		mu.Lock()
+		for _, c := range conns {
+			c.Close()
+		}
+		mu.Unlock()
+		done.Wait()
 	})
 	go func() {
-		defer func() { done <- struct{}{} }()
+		defer done.Done()
 		for {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
-			go func() {
+			mu.Lock()
+			conns = append(conns, c)
+			mu.Unlock()
+			done.Go(func() {
 				defer c.Close()
 				fmt.Fprintf(c, "%s %s\n", i.name, c.RemoteAddr())
 				io.Copy(c, c)
-			}()
+			})
 		}
 	}()
 	go func() {
-		defer func() { done <- struct{}{} }()
+		defer done.Done()
 		buf := make([]byte, 65536)
 		for {
 			n, from, err := u.ReadFromUDPAddrPort(buf)
@@ -375,7 +386,12 @@ func askOn(c net.Conn) (string, error) {
 }
 
 // ping sends an echo request of a size and waits for the answer.
-func (i *inst) ping(to netip.Addr, size int) error {
+func (i *inst) ping(to netip.Addr, size int) error { return i.pingFor(to, size, 3*time.Second) }
+
+// reaches says whether an echo request is answered soon.
+func (i *inst) reaches(to netip.Addr) bool { return i.pingFor(to, 8, 100*time.Millisecond) == nil }
+
+func (i *inst) pingFor(to netip.Addr, size int, wait time.Duration) error {
 	return in(i.ns, func() error {
 		family, proto, kind, answer := unix.AF_INET, unix.IPPROTO_ICMP, byte(8), byte(0)
 		var sa unix.Sockaddr
@@ -390,7 +406,8 @@ func (i *inst) ping(to netip.Addr, size int) error {
 			return err
 		}
 		defer unix.Close(fd)
-		_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 2})
+		tv := unix.NsecToTimeval(wait.Nanoseconds())
+		_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv)
 		msg := make([]byte, max(size, 8))
 		msg[0] = kind
 		if err := unix.Sendto(fd, msg, 0, sa); err != nil {

@@ -114,14 +114,24 @@ always int enter(const struct flow_key *k, const struct addr *backend)
 /* choose begins a flow. It gives 0, -3: nothing is known of the address, or as enter. */
 part int choose(struct __sk_buff *skb, struct packet *p, struct flow_key *k, struct addr *backend)
 {
-	struct service_key sk = {.addr = k->to, .net = k->net};
-	struct affinity_key ak = {.client = k->client, .to = k->to, .net = k->net, .port = k->port};
-	struct service *s = bpf_map_lookup_elem(&services, &sk);
-	int q = quic(skb, p), err = -1;
+	struct affinity_key ak = {};
+	struct service_key sk = {};
+	struct service *s;
+	int q, err = -1;
 	__u32 n;
 
+	if (!p || !k || !backend)
+		return -3;
+	sk.addr = k->to;
+	sk.net = k->net;
+	s = bpf_map_lookup_elem(&services, &sk);
 	if (!s)
 		return -3;
+	ak.client = k->client;
+	ak.to = k->to;
+	ak.net = k->net;
+	ak.port = k->port;
+	q = quic(skb, p);
 	n = s->slots;
 	if (n == 0 || n > MAX_SLOTS)
 		return -3;

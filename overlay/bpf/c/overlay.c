@@ -51,6 +51,8 @@ part int hand_over(struct __sk_buff *skb, struct instance *i)
 {
 	struct ethhdr h;
 
+	if (!i)
+		return DROP;
 	__builtin_memcpy(h.h_dest, i->mac, 6);
 	if (!(i->mac[0] | i->mac[1] | i->mac[2] | i->mac[3] | i->mac[4] | i->mac[5]))
 		__builtin_memset(h.h_dest, 0xff, 6);
@@ -70,9 +72,16 @@ part int hand_over(struct __sk_buff *skb, struct instance *i)
  * that. It gives 0, or a verdict. */
 part int accept(struct __sk_buff *skb, struct packet *p, struct instance *i, __u32 net)
 {
-	struct flow_key k = {.client = p->dst, .to = p->src, .cport = p->dport, .port = p->sport, .proto = p->proto, .dir = REVERSE};
+	struct flow_key k = {.dir = REVERSE};
 	struct flow *r;
 
+	if (!p || !i)
+		return DROP;
+	k.client = p->dst;
+	k.to = p->src;
+	k.cport = p->dport;
+	k.port = p->sport;
+	k.proto = p->proto;
 	if (p->inner) {
 		/* The packet that it tells of went from the client to the backend. */
 		k.cport = p->sport;
@@ -127,6 +136,8 @@ part int to_plain(struct __sk_buff *skb, struct peer *peer, __u32 net)
 	struct vxlan v = {};
 	__u16 proto;
 
+	if (!peer)
+		return DROP;
 	/* Segments are cut up later; each then gets a length of its own. */
 	if (len > 65535 - sizeof(struct ipv6hdr))
 		len = 65535 - sizeof(struct ipv6hdr);
@@ -194,11 +205,14 @@ part int to_plain(struct __sk_buff *skb, struct peer *peer, __u32 net)
 /* onward sends a packet to the instance that it is for, wherever that is. asked: for a service address. */
 part int onward(struct __sk_buff *skb, struct packet *p, __u32 net, int asked)
 {
-	struct instance *i = bpf_map_lookup_elem(&instances, &p->dst);
+	struct instance *i;
 	struct route *r;
 	struct peer *peer;
 	int verdict;
 
+	if (!p)
+		return DROP;
+	i = bpf_map_lookup_elem(&instances, &p->dst);
 	if (i) {
 		verdict = accept(skb, p, i, net);
 		if (verdict)
@@ -225,11 +239,19 @@ part int onward(struct __sk_buff *skb, struct packet *p, __u32 net, int asked)
 /* serve leads a packet for a service address to its backend. It gives 0, or a verdict. */
 part int serve(struct __sk_buff *skb, struct packet *p, __u32 net)
 {
-	struct flow_key k = {.client = p->src, .to = p->dst, .net = net, .cport = p->sport, .port = p->dport, .proto = p->proto};
-	struct addr backend;
+	struct addr backend = {};
+	struct flow_key k = {};
 	struct flow *f;
 	int err;
 
+	if (!p)
+		return DROP;
+	k.client = p->src;
+	k.to = p->dst;
+	k.net = net;
+	k.cport = p->sport;
+	k.port = p->dport;
+	k.proto = p->proto;
 	if (p->inner) {
 		/* It tells of a packet from the service address, as the client saw it. */
 		k.cport = p->dport;
@@ -306,9 +328,12 @@ always int too_big(struct __sk_buff *skb, struct packet *p)
 /* sent does with a packet what an instance wants of it. */
 part int sent(struct __sk_buff *skb, struct packet *p, __u32 net)
 {
-	struct route *r = route_to(&p->dst);
 	int verdict, asked = 0;
+	struct route *r;
 
+	if (!p)
+		return DROP;
+	r = route_to(&p->dst);
 	if (!r)
 		return NEXT;
 	if (too_big(skb, p))
@@ -382,7 +407,7 @@ int from_instance(struct __sk_buff *skb)
 {
 	__u16 proto = skb->protocol;
 	struct instance *i;
-	struct packet p;
+	struct packet p = {};
 	int verdict;
 
 	if (proto == bpf_htons(ETH_P_ARP))
@@ -420,7 +445,7 @@ SEC("tc")
 int from_bridge(struct __sk_buff *skb)
 {
 	struct instance *i;
-	struct packet p;
+	struct packet p = {};
 	int verdict;
 
 	if (skb->protocol != bpf_htons(ETH_P_IP) && skb->protocol != bpf_htons(ETH_P_IPV6))
@@ -441,7 +466,7 @@ int to_instance(struct __sk_buff *skb)
 	__u32 port = skb->ifindex;
 	struct instance *i, self = {};
 	struct route *r;
-	struct packet p;
+	struct packet p = {};
 	__u32 *net;
 	int verdict;
 
@@ -465,6 +490,9 @@ int to_instance(struct __sk_buff *skb)
 			return drop(DROP_FORGED);
 		return NEXT;
 	}
+	if (p.v6 && p.proto == IPPROTO_ICMPV6 && (p.type == 135 || p.type == 136))
+		/* Neighbours find each other, as with ARP. from_instance has seen to it that none speaks for another. */
+		return NEXT;
 	self.net = *net;
 	self.ifindex = port;
 	verdict = accept(skb, &p, &self, i->net);
@@ -476,7 +504,7 @@ part int arrived(struct __sk_buff *skb, __u32 peer, __u32 net)
 {
 	struct instance *i;
 	struct route *r;
-	struct packet p;
+	struct packet p = {};
 	int verdict = parse(skb, &p);
 
 	if (verdict)
@@ -596,7 +624,7 @@ SEC("tc")
 int from_agent(struct __sk_buff *skb)
 {
 	struct instance *i;
-	struct packet p;
+	struct packet p = {};
 	struct frame f;
 	int verdict;
 

@@ -124,6 +124,8 @@ part int parse(struct __sk_buff *skb, struct packet *p)
 {
 	__u32 id = 0;
 
+	if (!p)
+		return DROP;
 	__builtin_memset(p, 0, sizeof(*p));
 	if (skb->protocol == bpf_htons(ETH_P_IP)) {
 		struct iphdr h;
@@ -208,6 +210,8 @@ part int change(struct __sk_buff *skb, struct packet *p, __u32 off, const struct
 	__u64 flags = BPF_F_PSEUDO_HDR;
 	__u32 sum = 0;
 
+	if (!p || !old || !new)
+		return -1;
 	if (p->frag != LATER) {
 		if (p->proto == IPPROTO_TCP) {
 			sum = p->l4 + 16;
@@ -266,6 +270,8 @@ always int inner_addr(struct __sk_buff *skb, struct packet *p, int which, struct
  * same, because the inner header's own sum makes up for the change. */
 part int change_inner(struct __sk_buff *skb, struct packet *p, int which, const struct addr *old, const struct addr *new)
 {
+	if (!p || !old || !new)
+		return -1;
 	if (!p->v6) {
 		__u32 a = old->w[3], b = new->w[3];
 
