@@ -20,6 +20,7 @@ import (
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/internal/testenv"
+	"skerry.dev/skerry/overlay/tunnel"
 	"skerry.dev/skerry/plugin"
 	"skerry.dev/skerry/runtime/native"
 	"skerry.dev/skerry/worker"
@@ -28,6 +29,9 @@ import (
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == node.ShimCommand {
 		os.Exit(native.ShimMain(os.Args[2:]))
+	}
+	if len(os.Args) > 1 && os.Args[1] == node.DatapathCommand {
+		os.Exit(tunnel.Main("test", os.Args[2:]))
 	}
 	if len(os.Args) > 1 && os.Args[1] == node.PluginShimCommand {
 		os.Exit(plugin.ShimMain(os.Args[2:]))

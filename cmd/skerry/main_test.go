@@ -26,6 +26,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == shimCommand {
 		os.Exit(shim(os.Args[2:])) // a worker of these tests starts it
 	}
+	if len(os.Args) > 1 && os.Args[1] == datapathCommand {
+		os.Exit(datapath(os.Args[2:]))
+	}
 	testscript.Main(inNetNS{func() int { return runTests(m) }}, map[string]func(){"skerry": main})
 }
 
