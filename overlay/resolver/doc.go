@@ -15,6 +15,9 @@
 // The form of six labels and the short ones also work without the zone; with "skerry" as search domain a short name
 // without a dot gets there by itself. What no policy is given for is round-robin.
 //
+// An Authority answers for a cluster or the root, to the world: host names of exported services, with the ingress that
+// is nearest to who asks, and delegations to other sites. See authority.go.
+//
 // The package changes nothing on the machine and opens no listener: sockets are handed to it. The worker's and the
 // cluster's wiring import it.
 package resolver

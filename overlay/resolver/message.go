@@ -197,6 +197,8 @@ func add(b *dns.Builder, r dns.Resource) error {
 		return b.PTRResource(r.Header, *body)
 	case *dns.SOAResource:
 		return b.SOAResource(r.Header, *body)
+	case *dns.CNAMEResource:
+		return b.CNAMEResource(r.Header, *body)
 	case *dns.NSResource:
 		return b.NSResource(r.Header, *body)
 	case *dns.TXTResource:

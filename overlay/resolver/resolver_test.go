@@ -118,6 +118,8 @@ func tell(t testing.TB, raw []byte) string {
 				s = "ptr " + b.PTR.String()
 			case *dns.SOAResource:
 				s = "soa"
+			case *dns.CNAMEResource:
+				s = "cname " + b.CNAME.String()
 			case *dns.NSResource:
 				s = "ns " + b.NS.String()
 			case *dns.TXTResource:

@@ -17,7 +17,7 @@ type handler interface {
 	respond(src netip.AddrPort, msg []byte, limit int) ([]byte, func(context.Context) []byte)
 }
 
-// socket holds what a server listens on.
+// socket holds what a Resolver or an Authority listens on.
 type socket struct {
 	ctx    context.Context
 	cancel context.CancelFunc
