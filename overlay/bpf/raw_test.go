@@ -92,6 +92,23 @@ func (h *host) try(program, device string, frame []byte) uint32 {
 	return verdict
 }
 
+// tryAny does the same with what the kernel may refuse to make a packet of, and fails for a verdict that there is not.
+func (h *host) tryAny(program, device string, frame []byte) {
+	t := h.w.t
+	t.Helper()
+	must(t, in(h.ns, func() error {
+		dev, err := net.InterfaceByName(device)
+		if err != nil {
+			return err
+		}
+		verdict, err := h.dev.coll.Programs[program].Run(&ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256), Context: skb{Ifindex: uint32(dev.Index)}})
+		if err == nil && verdict != verdictDrop && verdict != verdictNext && verdict != verdictRedirect {
+			t.Errorf("%s gives verdict %d on %x", program, verdict, frame)
+		}
+		return nil
+	}))
+}
+
 const (
 	verdictDrop     = 2
 	verdictRedirect = 7
