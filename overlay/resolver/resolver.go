@@ -48,7 +48,7 @@ type Service struct {
 	Ports []skerry.Port // for SRV
 }
 
-// Address is an IPv4 service address. Ordinal counts for BalanceInstance alone.
+// Address is an IPv4 service address; the zero address stands for none. Ordinal counts for BalanceInstance alone.
 type Address struct {
 	Policy  skerry.Balance
 	Ordinal int

@@ -232,6 +232,13 @@ func TestNames(t *testing.T) {
 		}
 	}
 	c := testConfig()
+	c.Apps[0].Services[2].Addrs[1].Addr = netip.Addr{}
+	c.Instances[2].Addrs = append(c.Instances[2].Addrs, netip.Addr{})
+	r.Set(c)
+	if got := ask(t, r, "10.64.0.1", "closest.web.skerry.", dns.TypeA); got != "NameError, soa" {
+		t.Error(got)
+	}
+	c = testConfig()
 	c.IPv6 = false
 	r.Set(c)
 	if got := ask(t, r, "10.64.0.1", "web.skerry.", dns.TypeAAAA); got != "soa" {

@@ -44,6 +44,9 @@ func newView(c Config, serial uint32) *view {
 	}
 	for _, i := range c.Instances {
 		for _, addr := range i.Addrs {
+			if !addr.IsValid() {
+				continue
+			}
 			v.instances[addr] = i
 			if app := v.apps[i.Service.App]; i.Local {
 				if app == nil {
@@ -67,6 +70,9 @@ func newAppView(a App) *appView {
 		out.full[s.Key] = x
 		out.within(s.Key.App)
 		for _, addr := range s.Addrs {
+			if !addr.Addr.Is4() {
+				continue // none is assigned yet
+			}
 			ordinal := -1
 			if addr.Policy == skerry.BalanceInstance {
 				ordinal = addr.Ordinal
