@@ -544,3 +544,22 @@ func FuzzMatch(f *testing.F) {
 		}
 	})
 }
+
+func BenchmarkHTTP(b *testing.B) {
+	in, w, addr := start(b, Options{})
+	w.serve(b, "1/10.30.1.1:80", func(rw http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(rw, "ok") })
+	for _, fresh := range []bool{false, true} {
+		b.Run(fmt.Sprintf("fresh=%v", fresh), func(b *testing.B) {
+			set(b, in, Config{Listeners: []Listener{web(Route{Net: 1, Targets: to("10.30.1.1:80"), Fresh: fresh})}})
+			b.ReportAllocs()
+			for b.Loop() {
+				resp, err := http.Get("http://" + addr(80) + "/")
+				if err != nil {
+					b.Fatal(err)
+				}
+				_, _ = io.Copy(io.Discard, resp.Body)
+				resp.Body.Close()
+			}
+		})
+	}
+}
