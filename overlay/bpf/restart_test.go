@@ -1,0 +1,235 @@
+//go:build linux
+
+package bpf
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"skerry.dev/skerry/overlay"
+)
+
+// stream sends numbered blocks over a connection to an echo until told to stop, checks what comes back, and gives the
+// number of bytes.
+func stream(c net.Conn, stop chan struct{}, got chan<- error, n *int) {
+	block := bytes.Repeat([]byte("0123456789abcdef"), 1024)
+	buf := make([]byte, len(block))
+	for {
+		select {
+		case <-stop:
+			got <- nil
+			return
+		default:
+		}
+		c.SetDeadline(time.Now().Add(5 * time.Second))
+		if _, err := c.Write(block); err != nil {
+			got <- err
+			return
+		}
+		if _, err := io.ReadFull(c, buf); err != nil || !bytes.Equal(buf, block) {
+			got <- fmt.Errorf("after %d bytes: %w", *n, err)
+			return
+		}
+		*n += len(block)
+	}
+}
+
+// Traffic goes on while the agent is away and while the next one takes over, with what the first one has left.
+func TestTrafficOutlivesTheAgent(t *testing.T) {
+	for _, old := range []bool{false, true} {
+		t.Run(fmt.Sprint("noTCX=", old), func(t *testing.T) {
+			w := newWorld(t, plain4)
+			if old {
+				for _, h := range w.hosts {
+					must(t, h.dev.CleanUp())
+					h.opts.noTCX = true
+					h.open()
+					h.set()
+				}
+			}
+			h, client := w.hosts[0], w.inst("a1")
+			w.inst("a2").serve(80)
+			w.inst("b1").serve(80)
+			h.service(7, 1, w.inst("a2"))
+			h.service(7, 2, w.inst("b1"))
+			stop := make(chan struct{})
+			got := make(chan error, 2)
+			var n [2]int
+			for i := range n {
+				c, err := client.dial("tcp", svc(byte(i+1), i == 1), 80)
+				must(t, err)
+				defer c.Close()
+				_, err = askOn(c)
+				must(t, err)
+				go stream(c, stop, got, &n[i])
+			}
+			before, err := h.dev.Stats()
+			must(t, err)
+			for range 3 {
+				for _, h := range w.hosts {
+					must(t, h.dev.Close())
+				}
+				// Nobody is there, and new flows begin all the same.
+				if got, err := client.ask("tcp", svc(1, true), 80); err != nil || got != "a2" {
+					t.Errorf("without an agent: %s, %v", got, err)
+				}
+				for _, h := range w.hosts {
+					h.open()
+					h.set()
+				}
+			}
+			if got, err := client.ask("udp", svc(1, false), 80); err != nil || got != "a2" {
+				t.Errorf("after the agent: %s, %v", got, err)
+			}
+			close(stop)
+			for range n {
+				must(t, <-got)
+			}
+			after, err := h.dev.Stats()
+			must(t, err)
+			if n[0] == 0 || n[1] == 0 || after.Counters["new-flow"] < before.Counters["new-flow"]+4 {
+				t.Errorf("%v bytes, %d flows, then %d", n, before.Counters["new-flow"], after.Counters["new-flow"])
+			}
+			// What was configured before and is not now is gone.
+			h.conf.Services = nil
+			h.set()
+			must(t, h.dev.Close())
+			h.open()
+			if len(h.dev.tables.services.have) != 0 || len(h.dev.tables.instances.have) != 4 {
+				t.Errorf("%d services, %d addresses", len(h.dev.tables.services.have), len(h.dev.tables.instances.have))
+			}
+		})
+	}
+}
+
+// An instance that goes leaves no hook, no address and no flow behind, also if its device went first.
+func TestInstanceGoes(t *testing.T) {
+	w := newWorld(t, plain4)
+	h, client := w.hosts[0], w.inst("a1")
+	w.inst("b1").serve(80)
+	h.service(7, 1, w.inst("b1"))
+	for _, network := range []string{"tcp", "udp"} {
+		_, err := client.ask(network, svc(1, false), 80)
+		must(t, err)
+	}
+	hooks := len(h.dev.links)
+	must(t, in(h.ns, func() error {
+		l, err := netlink.LinkByName(client.device)
+		if err != nil {
+			return err
+		}
+		return netlink.LinkDel(l)
+	}))
+	if err := h.dev.Set(t.Context(), h.conf); err == nil {
+		t.Error("an instance without a device was taken")
+	}
+	h.conf.Instances = h.conf.Instances[1:]
+	h.set()
+	if s, err := h.dev.Stats(); err != nil || s.Flows != 0 || len(h.dev.links) != hooks-2 {
+		t.Errorf("%d flows, %d hooks of %d, %v", s.Flows, len(h.dev.links), hooks, err)
+	}
+	entries, err := os.ReadDir(h.opts.linkDir())
+	if err != nil || len(entries) != len(h.dev.links) {
+		t.Errorf("%d pins, %v", len(entries), err)
+	}
+}
+
+// The data plane follows the host: a peer is reached by another way when routes change, without being told.
+func TestPathsFollowRoutes(t *testing.T) {
+	w := newWorld(t, plain4)
+	one, two := w.hosts[0], w.hosts[1]
+	// A second wire, with a detour over another address of the peer.
+	must(t, in(one.ns, func() error {
+		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "spare", MTU: 1500, TxQLen: -1}, PeerName: "spare", PeerNamespace: netlink.NsFd(int(two.ns.Fd()))})
+	}))
+	for _, h := range w.hosts {
+		run(t, h.ns, fmt.Sprintf("ip addr add 10.101.0.%d/24 dev spare\nip link set spare up", h.n))
+	}
+	if err := w.inst("a1").ping(w.inst("a2").a4, 8); err != nil {
+		t.Fatal(err)
+	}
+	run(t, one.ns, "ip route add 10.100.0.2/32 via 10.101.0.2")
+	eventually(t, "the route is followed", func() bool {
+		var p peerValue
+		id := uint32(2)
+		must(t, one.dev.tables.peers.m.Lookup(&id, &p))
+		return from16(p.Hop) == netip.MustParseAddr("10.101.0.2")
+	})
+}
+
+// Flows that are over go by themselves, and those that are not stay.
+func TestSweeping(t *testing.T) {
+	w := newWorld(t, plain4)
+	h, client := w.hosts[0], w.inst("a1")
+	must(t, h.dev.CleanUp())
+	h.opts.Timeouts = Timeouts{Closing: 200 * time.Millisecond, UDP: 200 * time.Millisecond, ICMP: 200 * time.Millisecond, Sweep: 20 * time.Millisecond}
+	h.open()
+	w.inst("a2").serve(80)
+	h.service(7, 1, w.inst("a2"))
+	keep, err := client.dial("tcp", svc(1, false), 80)
+	must(t, err)
+	defer keep.Close()
+	_, err = askOn(keep)
+	must(t, err)
+	for range 20 {
+		for _, network := range []string{"tcp", "udp"} {
+			_, err := client.ask(network, svc(1, false), 80)
+			must(t, err)
+		}
+	}
+	// Those of which nobody answers are over as well.
+	for k := range uint16(20) {
+		client.send(tcpSegment(client.a4, svc(1, false), 100+k, 9999, 2, 0))
+		client.send(udp(client.a4, svc(1, false), 100+k, 9999, nil))
+	}
+	must(t, client.ping(svc(1, true), 8))
+	eventually(t, "one flow is left", func() bool {
+		s, err := h.dev.Stats()
+		must(t, err)
+		return s.Flows == 1
+	})
+	must(t, echo(keep, "still here"))
+	var k flowKey
+	var v flowValue
+	n := 0
+	for _, m := range []string{"tcp", "other"} {
+		for it := h.dev.coll.Maps[m].Iterate(); it.Next(&k, &v); n++ {
+		}
+	}
+	if n != 2 {
+		t.Errorf("%d entries are left", n)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	for _, o := range []Options{{}, {Worker: "w", BPFFS: "relative"}, {Worker: "w", Flows: -1}, {Worker: "w", Timeouts: Timeouts{UDP: time.Microsecond}}} {
+		if _, err := New(o); err == nil {
+			t.Errorf("%+v was taken", o)
+		}
+	}
+	a := netip.MustParseAddr
+	for name, c := range map[string]overlay.Config{
+		"families":  {Services: []overlay.Service{{Addr: a("10.30.0.1"), Slots: []overlay.Backend{{Addr: a("fd00::1")}}}}},
+		"slots":     {Services: []overlay.Service{{Addr: a("10.30.0.1"), Slots: make([]overlay.Backend, overlay.MaxSlots+1)}}},
+		"peer":      {Peers: []overlay.Peer{{}}},
+		"two peers": {Peers: []overlay.Peer{{ID: 1}, {ID: 1}}},
+		"address":   {Instances: []overlay.Instance{{ID: "x", Device: "y", Addrs: []netip.Addr{a("10.40.0.1")}}, {ID: "z", Device: "z", Addrs: []netip.Addr{a("10.40.0.1")}}}},
+		"plain":     {Local: overlay.Local{Plain: netip.MustParseAddrPort("0.0.0.0:1")}},
+		"mtu":       {Local: overlay.Local{MTU: 100}},
+	} {
+		if check(c) == nil {
+			t.Errorf("%s: it was taken", name)
+		}
+	}
+	if err := check(overlay.Config{}); err != nil {
+		t.Error(err)
+	}
+}
