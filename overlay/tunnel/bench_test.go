@@ -51,6 +51,9 @@ func BenchmarkStream(b *testing.B) {
 				direct = append(direct, iperf(b, x.space, y.space, netip.MustParseAddr("10.1.0.2")))
 				tunnel = append(tunnel, iperf(b, x.space, y.space, y.inner))
 			}
+			for _, s := range []*station{x, y} {
+				b.Logf("%v", s.status().Counters)
+			}
 			b.ReportMetric(median(direct), "direct-Gbit/s")
 			b.ReportMetric(median(tunnel), "tunnel-Gbit/s")
 			b.ReportMetric(median(tunnel)/median(direct), "ratio")

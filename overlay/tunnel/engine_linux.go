@@ -74,6 +74,8 @@ type Engine struct {
 // counters of what became of datagrams and frames.
 type counters struct {
 	malformed, unknown, stale, forged, refused, tooBig, noPeer, noSession, full, sendErr, tapErr, floods, busy, eventsLost atomic.Int64
+	source                                                                                                                 atomic.Int64 // from addresses that are not the peer's
+	reads, sends, messages, writes                                                                                         atomic.Int64 // system calls' worth: each carries several packets
 	rx, tx                                                                                                                 atomic.Int64
 }
 
@@ -83,7 +85,7 @@ func (c *counters) all() map[string]int64 {
 		"drop-malformed": &c.malformed, "drop-unknown": &c.unknown, "drop-stale": &c.stale, "drop-forged": &c.forged,
 		"drop-handshake": &c.refused, "drop-too-big": &c.tooBig, "drop-no-peer": &c.noPeer, "drop-no-session": &c.noSession,
 		"drop-waiting-full": &c.full, "drop-send": &c.sendErr, "drop-tap": &c.tapErr, "drop-flood": &c.floods, "drop-busy": &c.busy,
-		"drop-events": &c.eventsLost, "rx": &c.rx, "tx": &c.tx,
+		"drop-events": &c.eventsLost, "drop-source": &c.source, "reads": &c.reads, "sends": &c.sends, "messages": &c.messages, "writes": &c.writes, "rx": &c.rx, "tx": &c.tx,
 	} {
 		if n := v.Load(); n != 0 {
 			out[name] = n

@@ -2,6 +2,7 @@ package tunnel
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -58,13 +59,11 @@ func Main(version string, args []string) int {
 	return 0
 }
 
-// timingVar lets tests hurry: the age at which keys are renewed.
-const timingVar = "SKERRY_DATAPATH_REKEY"
+// timingVar lets tests hurry: it holds a Timing in JSON.
+const timingVar = "SKERRY_DATAPATH_TIMING"
 
 func envTiming() (t Timing) {
-	if d, err := time.ParseDuration(os.Getenv(timingVar)); err == nil && d > 0 {
-		t.RekeyAfter = d
-	}
+	_ = json.Unmarshal([]byte(os.Getenv(timingVar)), &t)
 	return t
 }
 

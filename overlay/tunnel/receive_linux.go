@@ -38,6 +38,7 @@ func (r *receiver) write(iov [][]byte) {
 	if fd < 0 {
 		return
 	}
+	r.e.count.writes.Add(1)
 	var err error
 	if r.vec, err = writev(int(fd), iov, r.vec); err != nil {
 		r.e.count.tapErr.Add(1)
@@ -163,7 +164,7 @@ func (r *receiver) datagram(from origin, d []byte) {
 		r.conf, r.src = c, r.src[:0]
 	}
 	if pkt[metaLen]>>4 == 6 && len(pkt) < metaLen+40 || !r.conf.allowed(pkt[metaLen:], &r.src) {
-		e.count.refused.Add(1)
+		e.count.source.Add(1)
 		return
 	}
 	p.dataRx.Store(int64(r.now))
@@ -243,6 +244,7 @@ func (u *udpReader) read() {
 				break
 			}
 			r.now = u.e.now()
+			u.e.count.messages.Add(int64(n))
 			for i := range n {
 				from, b, seg := l.message(i)
 				r.datagrams(from, b, seg)

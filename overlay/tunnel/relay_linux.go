@@ -150,9 +150,6 @@ func (r *relayClient) status() RelayStatus {
 // tick registers in time. It reports whether an answer is awaited.
 func (r *relayClient) tick(now time.Duration) bool {
 	if r.conf.UDP.IsValid() && now >= r.udp.next {
-		if r.udp.asked >= deafAfter && r.over() == overUDP {
-			r.set(overNone)
-		}
 		if r.udp.asked >= deafAfter || r.over() == overTLS {
 			r.udp.cookie = [frame.CookieLen]byte{} // an answer must prove anew that one comes through
 		}
@@ -161,11 +158,10 @@ func (r *relayClient) tick(now time.Duration) bool {
 	s := r.live.Load()
 	if s != nil && s.done() {
 		r.dialErr = s.error()
+		r.e.log.Debug("relay stream ended", "relay", r.name, "err", r.dialErr)
 		r.live.Store(nil)
+		r.tcp = question{}
 		s = nil
-		if r.over() == overTLS {
-			r.set(overNone)
-		}
 	}
 	if s != nil && now >= r.tcp.next {
 		if r.tcp.asked >= deafAfter {
@@ -174,11 +170,32 @@ func (r *relayClient) tick(now time.Duration) bool {
 			r.ask(&r.tcp, s, now)
 		}
 	}
-	deaf := !r.conf.UDP.IsValid() || r.udp.asked >= deafAfter
-	if r.conf.TLS.IsValid() && deaf && s == nil && !r.dialing && now >= r.dialAt {
+	if r.conf.TLS.IsValid() && r.deaf() && s == nil && !r.dialing && now >= r.dialAt {
 		r.dial(now)
 	}
-	return r.over() == overNone && (r.udp.asked < deafAfter && r.conf.UDP.IsValid() || r.dialing) || r.udp.asked > 0 && r.udp.asked < deafAfter || s != nil && r.over() != overTLS
+	r.judge()
+	return r.over() == overNone && (!r.deaf() || r.dialing) || r.udp.asked > 0 && !r.deaf() || s != nil && r.over() != overTLS
+}
+
+// deaf says that the relay does not answer by UDP.
+func (r *relayClient) deaf() bool { return !r.conf.UDP.IsValid() || r.udp.asked > deafAfter }
+
+// judge decides by which transport the worker is registered.
+func (r *relayClient) judge() {
+	s := r.live.Load()
+	want := overNone
+	switch {
+	case r.udp.good > 0 && !r.deaf():
+		want = overUDP
+	case s != nil && r.tcp.good > 0:
+		want = overTLS
+	}
+	if want != r.over() {
+		r.set(want)
+	}
+	if s != nil && want == overUDP {
+		s.close()
+	}
 }
 
 // ask sends a registration.
@@ -191,6 +208,9 @@ func (r *relayClient) ask(q *question, s *stream, now time.Duration) {
 		q.next = now + r.e.timing.Better
 	}
 	q.asked++
+	if s == nil && r.deaf() {
+		q.good = 0
+	}
 	r.put(q, s)
 }
 
@@ -223,22 +243,11 @@ func (r *relayClient) answered(a frame.Register, s *stream) {
 		return
 	}
 	q.asked, q.good, q.next = 0, now, now+r.e.timing.KeepAlive
-	if s != nil {
-		if r.over() == overNone {
-			r.set(overTLS)
-		}
-		return
-	}
-	if a.Addr != r.reflexive {
+	if s == nil && a.Addr != r.reflexive {
 		r.reflexive = a.Addr
 		r.e.emit(Event{Kind: EventAddress})
 	}
-	if r.over() != overUDP {
-		r.set(overUDP)
-	}
-	if s := r.live.Load(); s != nil {
-		s.close()
-	}
+	r.judge()
 }
 
 // set changes how the worker is registered, and has the paths looked at.
@@ -299,6 +308,7 @@ func (r *relayClient) dial(now time.Duration) {
 // dialed takes what dial came to.
 func (r *relayClient) dialed(s *stream, err error) {
 	r.dialing, r.dialErr = false, err
+	r.e.log.Debug("relay stream", "relay", r.name, "err", err)
 	if err != nil {
 		return
 	}
@@ -306,7 +316,6 @@ func (r *relayClient) dialed(s *stream, err error) {
 		s.close()
 		return
 	}
-	r.tcp = question{}
 	r.live.Store(s)
 	r.tick(r.e.now())
 }
@@ -331,7 +340,7 @@ func (r *relayClient) connect() (*stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newStream(r, c), nil
+	return newStream(r, c.(*tls.Conn)), nil // as Dialer says
 }
 
 // stream hands datagrams to the TLS connection when there is one; false: they go by UDP.

@@ -112,6 +112,7 @@ func (s *sender) transmit(via *path, b []byte, seg int) {
 	if sock == nil {
 		return
 	}
+	s.e.count.sends.Add(1)
 	raw := &via.raw
 	if via.relay != nil {
 		raw = &via.relay.raw
@@ -163,6 +164,7 @@ func (r *tapReader) read() {
 			if err != nil {
 				break
 			}
+			r.e.count.reads.Add(1)
 			s.frame(buf[:n])
 		}
 		s.flush()

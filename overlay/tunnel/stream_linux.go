@@ -1,7 +1,7 @@
 package tunnel
 
 import (
-	"net"
+	"crypto/tls"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -12,7 +12,7 @@ import (
 // stream is a TLS connection to a relay.
 type stream struct {
 	r    *relayClient
-	conn net.Conn
+	conn *tls.Conn
 	end  chan struct{}
 	once sync.Once
 
@@ -27,7 +27,7 @@ type stream struct {
 // maxQueue is how much may wait for a stream, in bytes. More is lost, as on any slow link.
 const maxQueue = 512 << 10
 
-func newStream(r *relayClient, c net.Conn) *stream {
+func newStream(r *relayClient, c *tls.Conn) *stream {
 	return &stream{r: r, conn: c, end: make(chan struct{}), ready: make(chan struct{}, 1)}
 }
 
@@ -73,7 +73,7 @@ func (s *stream) write() {
 		}
 		s.mu.Lock()
 		b := s.queue
-		s.queue = spare[:0]
+		s.queue, spare = spare[:0], nil
 		s.mu.Unlock()
 		if len(b) == 0 {
 			continue
@@ -129,6 +129,6 @@ func (s *stream) error() error {
 func (s *stream) close() {
 	s.once.Do(func() {
 		close(s.end)
-		s.conn.Close()
+		s.conn.NetConn().Close() // without a farewell, for which one might have to wait
 	})
 }

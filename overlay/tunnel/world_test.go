@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -119,21 +120,22 @@ type station struct {
 	conf   Config
 	inner  netip.Addr
 	inner6 netip.Addr
+	args   []string // of the datapath
 }
 
-var stations int // names of directories
+var stations atomic.Int64 // names of directories
 
 func newStation(t testing.TB, id skerry.PeerID) *station {
 	t.Helper()
 	s := &station{space: newSpace(t), id: id}
-	stations++
-	s.dir = filepath.Join(os.TempDir(), fmt.Sprintf("d%d", stations))
+	n := stations.Add(1)
+	s.dir = filepath.Join(os.TempDir(), fmt.Sprintf("d%d", n))
 	must(t, os.Mkdir(s.dir, 0o700))
 	for i := range s.key {
-		s.key[i] = byte(int(id)*7 + i + stations)
+		s.key[i] = byte(int(id)*7 + i + int(n))
 	}
 	s.inner = netip.AddrFrom4([4]byte{10, 40, 0, byte(id)})
-	s.inner6 = netip.MustParseAddr(fmt.Sprintf("fd00:40::%x", id))
+	s.inner6 = netip.MustParseAddr(fmt.Sprintf("fd00:40::%x", uint32(id)))
 	s.conf = Config{ID: id, PrivateKey: s.key, Port: 4500, Tap: "t0", MTU: 1404, Hidden: []netip.Prefix{netip.MustParsePrefix("10.40.0.0/16"), netip.MustParsePrefix("fd00:40::/64")}}
 	return s
 }
@@ -145,7 +147,7 @@ func (s *station) start(env ...string) {
 		old.Close()
 	}
 	must(s.t, s.in(func() (err error) {
-		s.client, err = Start(s.t.Context(), StartOptions{Dir: s.dir, Command: s.command(), Env: append(env, os.Environ()...)})
+		s.client, err = Start(s.t.Context(), StartOptions{Dir: s.dir, Command: s.command(), Env: append(append(os.Environ(), "GORACE=atexit_sleep_ms=0"), env...)})
 		return err
 	}))
 	c := s.client
@@ -157,23 +159,28 @@ func (s *station) start(env ...string) {
 				_ = kill(s.dir)
 			}
 		}
+		text, _ := os.ReadFile(filepath.Join(s.dir, logFile))
+		if bytes.Contains(text, []byte("DATA RACE")) || bytes.Contains(text, []byte("panic:")) {
+			s.t.Error("the datapath is at fault")
+		}
 		if s.t.Failed() {
-			text, _ := os.ReadFile(filepath.Join(s.dir, logFile))
 			s.t.Logf("datapath %d:\n%s", s.id, text)
 		}
 	})
 }
 
-func (s *station) command() []string { return []string{"/proc/self/exe", "datapath", "--debug"} }
+func (s *station) command() []string {
+	return append([]string{"/proc/self/exe", "datapath", "--debug"}, s.args...)
+}
 
 // set gives the datapath its configuration and the tap its addresses. A frame from a peer is for the tap's address, because
 // that says the peer's ID, as the instance's would.
 func (s *station) set(peer skerry.PeerID) {
 	s.t.Helper()
 	must(s.t, s.client.Set(s.t.Context(), s.conf))
-	s.sh(fmt.Sprintf(`ip link set t0 address 02:00:00:00:00:%02x mtu 1404 up
+	s.sh(fmt.Sprintf(`ip link set t0 address 02:00:00:00:00:%02x mtu 1404 gso_max_size 60000 up
 		ip addr replace %s/24 dev t0
-		ip addr replace %s/64 dev t0 nodad`, peer, s.inner, s.inner6))
+		ip addr replace %s/64 dev t0 nodad`, uint32(peer), s.inner, s.inner6))
 }
 
 // peers makes two stations each other's peer, at the given addresses.
@@ -188,9 +195,15 @@ func peers(a, b *station, atA, atB []netip.AddrPort) {
 		x.s.conf.Peers = append(x.s.conf.Peers, Peer{ID: x.o.id, Name: fmt.Sprint("w", x.o.id), Key: pub, Endpoints: x.at,
 			Prefixes: []netip.Prefix{netip.PrefixFrom(x.o.inner, 32), netip.PrefixFrom(x.o.inner6, 128)}})
 		x.s.set(x.o.id)
-		x.s.sh(fmt.Sprintf(`ip neigh replace %s lladdr 02:00:00:00:00:%02x dev t0 nud permanent
-			ip neigh replace %s lladdr 02:00:00:00:00:%02x dev t0 nud permanent`, x.o.inner, x.o.id, x.o.inner6, x.o.id))
+		x.s.neighbour(x.o)
 	}
+}
+
+// neighbour has packets for another station carry its ID.
+func (s *station) neighbour(o *station) {
+	s.t.Helper()
+	s.sh(fmt.Sprintf(`ip neigh replace %s lladdr 02:00:00:00:00:%02x dev t0 nud permanent
+		ip neigh replace %s lladdr 02:00:00:00:00:%02x dev t0 nud permanent`, o.inner, uint32(o.id), o.inner6, uint32(o.id)))
 }
 
 func at(list ...string) (out []netip.AddrPort) {

@@ -53,10 +53,16 @@ type Scratch struct{ in, out [16]byte }
 
 // NewTagger makes one for a key; toRelay says in which direction the datagrams go.
 func NewTagger(key [32]byte, toRelay bool) *Tagger {
-	label := "to worker"
 	if toRelay {
-		label = "to relay"
+		return newTagger(key, "to relay")
 	}
+	return newTagger(key, "to worker")
+}
+
+// NewRelayTagger makes one for a key of two relays, for the datagrams that the named one sends.
+func NewRelayTagger(key [32]byte, sender string) *Tagger { return newTagger(key, "from relay "+sender) }
+
+func newTagger(key [32]byte, label string) *Tagger {
 	k := derive(key, label)
 	b, err := aes.NewCipher(k[:16])
 	if err != nil {
