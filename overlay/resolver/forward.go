@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -27,6 +28,7 @@ type forwarder struct {
 	mu      sync.Mutex
 	flights map[cacheKey]*flight
 	down    map[netip.AddrPort]time.Time // servers that did not answer, until when they come last
+	forms   map[netip.AddrPort]form      // servers that want something else than the zero form
 }
 
 type flight struct {
@@ -38,7 +40,7 @@ type flight struct {
 const holdDown = 15 * time.Second
 
 func newForwarder(r *Resolver) *forwarder {
-	return &forwarder{r: r, cache: newCache(r.opt.CacheSize), flights: map[cacheKey]*flight{}, down: map[netip.AddrPort]time.Time{}}
+	return &forwarder{r: r, cache: newCache(r.opt.CacheSize), flights: map[cacheKey]*flight{}, down: map[netip.AddrPort]time.Time{}, forms: map[netip.AddrPort]form{}}
 }
 
 // cached answers from what is kept, or gives nil.
@@ -122,6 +124,7 @@ func (f *forwarder) order(servers []netip.AddrPort) []netip.AddrPort {
 			delete(f.down, s)
 		}
 	}
+	maps.DeleteFunc(f.forms, func(s netip.AddrPort, _ form) bool { return !slices.Contains(servers, s) })
 	out := make([]netip.AddrPort, 0, len(servers))
 	for _, last := range []bool{false, true} {
 		for _, s := range servers {
@@ -133,11 +136,29 @@ func (f *forwarder) order(servers []netip.AddrPort) []netip.AddrPort {
 	return out
 }
 
+// form is how a question is written. Small routers that forward names know less than servers do.
+type form struct {
+	lower bool // in lower case, for a server that does not keep the spelling and has no TCP
+	bare  bool // without OPT, for a server that takes it for an error
+}
+
 // try asks one server by UDP, and by TCP when the answer does not fit or somebody plays games.
 func (f *forwarder) try(ctx context.Context, server netip.AddrPort, q *query) (*message, error) {
-	msg, err := f.once(ctx, "udp", server, q)
-	if errors.Is(err, errSpelling) || err == nil && msg.tc {
-		msg, err = f.once(ctx, "tcp", server, q)
+	f.mu.Lock()
+	how := f.forms[server]
+	f.mu.Unlock()
+	first := how
+	msg, err := f.once(ctx, "udp", server, q, how)
+	if err == nil && (msg.rcode == rcodeFormErr || msg.rcode == rcodeNotImp) && !how.bare {
+		how.bare = true
+		msg, err = f.once(ctx, "udp", server, q, how)
+	}
+	if spelling := errors.Is(err, errSpelling); spelling || err == nil && msg.tc {
+		msg, err = f.once(ctx, "tcp", server, q, how)
+		if err != nil && spelling && ctx.Err() == nil {
+			how.lower = true
+			msg, err = f.once(ctx, "udp", server, q, how)
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -145,13 +166,18 @@ func (f *forwarder) try(ctx context.Context, server netip.AddrPort, q *query) (*
 	if msg.rcode != dns.RCodeSuccess && msg.rcode != rcodeNoName {
 		return nil, fmt.Errorf("status %s", msg.rcode)
 	}
+	if how != first {
+		f.mu.Lock()
+		f.forms[server] = how
+		f.mu.Unlock()
+	}
 	return msg, nil
 }
 
 // errSpelling is an answer to the question in another spelling: from a server that does not keep it, or forged.
 var errSpelling = errors.New("the answer does not repeat the question's spelling")
 
-func (f *forwarder) once(ctx context.Context, network string, server netip.AddrPort, q *query) (*message, error) {
+func (f *forwarder) once(ctx context.Context, network string, server netip.AddrPort, q *query, how form) (*message, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.r.opt.UpstreamTimeout)
 	defer cancel()
 	c, err := f.r.opt.Dial(ctx, network, server.String())
@@ -161,7 +187,7 @@ func (f *forwarder) once(ctx context.Context, network string, server netip.AddrP
 	defer c.Close()
 	// A deadline ends reads; so does the Resolver's end.
 	defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })()
-	out := upstreamQuery(q)
+	out := upstreamQuery(q, how)
 	if network == "tcp" {
 		if err := writeMessage(c, out); err != nil {
 			return nil, err
@@ -190,7 +216,7 @@ func (f *forwarder) once(ctx context.Context, network string, server netip.AddrP
 }
 
 // upstreamQuery makes the question that goes to a server.
-func upstreamQuery(q *query) []byte {
+func upstreamQuery(q *query, how form) []byte {
 	var random [2 + 32]byte
 	_, _ = rand.Read(random[:]) // it never fails
 	u := query{id: binary.BigEndian.Uint16(random[:]), question: q.question}
@@ -198,16 +224,21 @@ func upstreamQuery(q *query) []byte {
 	for i := range int(u.question.Name.Length) {
 		c := &u.question.Name.Data[i]
 		if lower := *c | 0x20; lower >= 'a' && lower <= 'z' {
+			if *c = lower; how.lower {
+				continue
+			}
 			*c = lower &^ (bits[i/8%32] >> (i % 8) & 1 << 5)
 		}
 	}
 	b := dns.NewBuilder(make([]byte, 0, 128), dns.Header{ID: u.id, RecursionDesired: true, CheckingDisabled: q.cd})
 	_ = b.StartQuestions()
 	_ = b.Question(u.question) // it was packed before
-	_ = b.StartAdditionals()
-	var h dns.ResourceHeader
-	_ = h.SetEDNS0(maxUDP, 0, q.do)
-	_ = b.OPTResource(h, dns.OPTResource{})
+	if !how.bare {
+		_ = b.StartAdditionals()
+		var h dns.ResourceHeader
+		_ = h.SetEDNS0(maxUDP, 0, q.do)
+		_ = b.OPTResource(h, dns.OPTResource{})
+	}
 	out, _ := b.Finish()
 	return out
 }
@@ -221,7 +252,8 @@ func accept(sent, in []byte) (*message, error) {
 	if in[0] != sent[0] || in[1] != sent[1] {
 		return nil, errors.New("the answer has another ID")
 	}
-	asked := sent[12 : len(sent)-11] // OPT is 11 bytes
+	end, _ := skipName(sent, 12)
+	asked := sent[12 : end+4]
 	got := in[12:m.qEnd]
 	if bytes.Equal(asked, got) {
 		return &m, nil

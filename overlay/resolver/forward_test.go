@@ -257,6 +257,40 @@ func TestForgedAnswersAreDropped(t *testing.T) {
 	})
 }
 
+// TestSimpleServers asks forwarders of small routers: one spells names in lower case and has no TCP, one refuses OPT.
+func TestSimpleServers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lower := func(q []byte) [][]byte {
+			return [][]byte{respondWith(q, 60, func(m *dns.Message) {
+				m.Questions[0].Name = dns.MustNewName(strings.ToLower(m.Questions[0].Name.String()))
+			}, "198.51.100.7")}
+		}
+		r, u := forwarding(t, map[string]func([]byte) [][]byte{"udp " + a1: lower}, a1)
+		for _, want := range []string{"udp " + a1 + ", tcp " + a1 + ", udp " + a1, "udp " + a1} {
+			if got := ask(t, r, "10.64.0.1", strings.Repeat("x", len(want))+".a-long-name.example.org.", dns.TypeA); got != "198.51.100.7" {
+				t.Error(got)
+			}
+			if asked := u.take(); asked != want {
+				t.Errorf("asked %s, want %s", asked, want)
+			}
+		}
+		r, u = forwarding(t, map[string]func([]byte) [][]byte{"udp " + a2: func(q []byte) [][]byte {
+			if q[11] > 0 {
+				return status(rcodeFormErr)(q)
+			}
+			return says(60, "198.51.100.7")(q)
+		}}, a2)
+		for i, want := range []string{"udp " + a2 + ", udp " + a2, "udp " + a2} {
+			if got := ask(t, r, "10.64.0.1", strings.Repeat("x", i+1)+".example.org.", dns.TypeA); got != "198.51.100.7" {
+				t.Error(got)
+			}
+			if asked := u.take(); asked != want {
+				t.Errorf("asked %s, want %s", asked, want)
+			}
+		}
+	})
+}
+
 func TestSameQuestionIsAskedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := func(q []byte) [][]byte { time.Sleep(500 * time.Millisecond); return says(60, "198.51.100.7")(q) }
