@@ -100,6 +100,7 @@ type worker struct {
 	ports    map[string]int             // taken host ports, counted
 	leaving  map[skerry.InstanceID]held // by instances that were told to end
 	loads    skerry.Contention          // of what runs there, summed
+	placed   *skerry.Coordinate         // that routes tell
 }
 
 // placement is an instance that the site holds.
@@ -130,6 +131,7 @@ type placement struct {
 	heard   []map[string]float64 // the round trips behind Users, by user and worker
 	heardAt uint64               // a hash of where those workers were
 	qos     *skerry.QoS
+	told    float64   // the load that routes tell
 	ask     *ask      // what it waits for
 	room    time.Time // others are making room for it, until then
 	again   time.Time // a copy that plugins ruled out; they are not asked before

@@ -146,6 +146,32 @@ func (p *placement) load() float64 {
 	return math.Round(min(float64(p.qos.CPU)/float64(p.A.Spec.Need().CPU), 1)*16) / 16
 }
 
+// loadStep is how much an instance's load must change for routes to tell it.
+const loadStep = 0.125
+
+// wandered has routes tell where a worker is now, if its place has changed by more than coordinates err.
+func (c *Core) wandered(w *worker) {
+	was, is := w.placed, w.report.Coordinate
+	if was == nil && is == nil {
+		return
+	}
+	if was != nil && is != nil {
+		far := math.Abs(was.Height - is.Height)
+		for i := range is.Vec {
+			far = max(far, math.Abs(was.Vec[i]-is.Vec[i]))
+		}
+		if far < 1 {
+			return
+		}
+	}
+	w.placed = is
+	for _, p := range c.byWorker[w.Name] {
+		if c.routes.wants[p.A.Service] != nil {
+			c.routes.dirty[p.A.Service] = true
+		}
+	}
+}
+
 // owns reports whether an address is of one of the worker's blocks: what it says of its instances is not trusted further.
 func (w *worker) owns(a netip.Addr) bool {
 	return slices.ContainsFunc(w.Blocks, func(b netip.Prefix) bool { return b.Contains(a) })

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -137,6 +138,7 @@ func (c *Core) workerReport(now time.Time, name string, payload []byte, fx *sker
 	}
 	refusing := w.report.Refusing
 	w.report, w.reportAt = r, now
+	c.wandered(w)
 	if refusing != r.Refusing {
 		c.grew, c.reportDue = true, true
 		c.seeWorker(w)
@@ -148,6 +150,9 @@ func (c *Core) workerReport(now time.Time, name string, payload []byte, fx *sker
 			// They are summed with those of other workers.
 			use.Waiting, use.Throttled, use.Disk, use.Network = share(q.Waiting), share(q.Throttled), share(q.Disk), share(q.Network)
 			p.qos = &use
+			if math.Abs(p.load()-p.told) >= loadStep && c.routes.wants[p.A.Service] != nil {
+				p.told, c.routes.dirty[p.A.Service] = p.load(), true
+			}
 			c.learn(p, &use)
 			c.judge(now, p, fx)
 			if i := c.Apps.Instance(id); i != nil {

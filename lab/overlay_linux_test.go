@@ -1,0 +1,306 @@
+package lab
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/overlay"
+)
+
+const overlayLab = `
+name: NAME
+hosts:
+- {name: site, role: cluster, root: none, admission: {trusted: [default]}}
+- {name: a, role: worker, args: [--probe-every, 40ms]}
+- {name: b, role: worker, args: [--probe-every, 40ms], labels: {pool: web}}
+- {name: c, role: worker, args: [--probe-every, 40ms], labels: {pool: web}}
+links:
+- {between: [a, b], delay: 1ms}
+- {between: [a, c], delay: 15ms}
+- {between: [b, c], delay: 15ms}
+`
+
+// overlayApp has a service on each of two workers and a client on the third. Another application has the same service
+// addresses, chosen by its developer, and must not be met.
+const overlayApp = `
+apiVersion: skerry/v1
+kind: Application
+metadata: {name: shop}
+spec:
+  services:
+  - name: web
+    image: demo/kit:1
+    args: [answer, ":80"]
+    replicas: 4
+    export: [{to: default/load}]
+    addresses: {roundRobin: 10.30.7.1}
+    ports: [{name: http, port: 80}]
+    probes: {readiness: {http: {port: 80}, interval: 1s}}
+    resources: {cpu: 20m, memory: 32Mi}
+    placement: {policy: spread, labels: {pool: web}}
+    terminationGrace: 1s
+  - name: client
+    image: demo/kit:1
+    args: [clock, /tmp/clock]
+    resources: {cpu: 20m, memory: 32Mi}
+    placement: {worker: a}
+    terminationGrace: 1s
+---
+apiVersion: skerry/v1
+kind: Application
+metadata: {name: other}
+spec:
+  services:
+  - name: web
+    image: demo/kit:1
+    args: [answer, ":80"]
+    addresses: {roundRobin: 10.30.7.1}
+    ports: [{name: http, port: 80}]
+    resources: {cpu: 20m, memory: 32Mi}
+    placement: {worker: b}
+    terminationGrace: 1s
+`
+
+// overlayJob asks often; it fails when a single answer does not come.
+const overlayJob = `
+apiVersion: skerry/v1
+kind: Application
+metadata: {name: load}
+spec:
+  services:
+  - name: load
+    image: demo/kit:1
+    mode: job
+    args: [get, "http://web.default.shop.default.skerry/", "60"]
+    resources: {cpu: 20m, memory: 32Mi}
+    placement: {worker: a}
+`
+
+// binaries builds the program, and the one that the instances run, for hosts of a lab.
+func binaries(t *testing.T, o *Options) (bin string) {
+	t.Helper()
+	bin, err := os.MkdirTemp("/tmp", "labbin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(bin) })
+	if err := os.Chmod(bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	o.Binary = filepath.Join(bin, "skerry")
+	for out, pkg := range map[string]string{o.Binary: "skerry.dev/skerry/cmd/skerry", filepath.Join(bin, "kit"): "skerry.dev/skerry/examples/kit"} {
+		build := exec.Command("go", "build", "-o", out, pkg)
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if text, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("build: %v\n%s", err, text)
+		}
+	}
+	return bin
+}
+
+// kit runs the program in an instance.
+func (s *apartSite) kit(id string, args ...string) (string, error) {
+	out, err := s.try("", append([]string{s.l.Binary, "exec", id, "--", "/kit"}, args...)...)
+	return string(out), err
+}
+
+var answered = regexp.MustCompile(`(\d+) x (\S+) on (\S+),`)
+
+// get asks for a page a number of times, each by a flow of its own, and counts answers by instance and by worker.
+func (s *apartSite) get(id, url string, n int) (by, at map[string]int, err error) {
+	out, err := s.kit(id, "get", url, strconv.Itoa(n))
+	by, at = map[string]int{}, map[string]int{}
+	for _, m := range answered.FindAllStringSubmatch(out, -1) {
+		n, _ := strconv.Atoi(m[1])
+		by[m[2]] += n
+		at[m[3]] += n
+	}
+	return by, at, err
+}
+
+// status tells how a worker fares in the overlay.
+func (s *apartSite) overlay(worker string) overlay.Status {
+	s.t.Helper()
+	cmd := exec.Command(s.l.Binary, "worker", "status", "--data", s.l.hostDir(worker), "-o", "json")
+	out := new(strings.Builder)
+	cmd.Stdout = out
+	if status, err := s.l.Exec(s.t.Context(), worker, cmd); err != nil || status != 0 {
+		s.t.Fatalf("worker status: %v, %d", err, status)
+	}
+	var st struct {
+		Overlay overlay.Status `json:"overlay"`
+	}
+	if err := json.Unmarshal([]byte(out.String()), &st); err != nil {
+		s.t.Fatal(err)
+	}
+	return st.Overlay
+}
+
+// instance finds the ready instance of a service on a worker.
+func (s *apartSite) instance(app, service, worker string) skerry.Instance {
+	s.t.Helper()
+	for _, i := range apartList[skerry.Instance](s, "instances") {
+		if i.Service.App.Name == app && i.Service.Service == service && (worker == "" || string(i.Worker) == worker) && skerry.HasCondition(i.Conditions, skerry.Ready) {
+			return i
+		}
+	}
+	s.t.Fatalf("%s/%s has no ready instance on %q", app, service, worker)
+	return skerry.Instance{}
+}
+
+// TestOverlay has real instances on three workers reach each other by service addresses, and takes things away from them.
+func TestOverlay(t *testing.T) {
+	o := options(t)
+	bin := binaries(t, &o)
+	l := bring(t, overlayLab, o)
+	s := &apartSite{t, l}
+	s.skerry("", "login", "--trust", "-u", "admin", "--password-file", filepath.Join(l.hostDir("site"), "admin-password"), "site:"+clusterAPI)
+	s.skerry("", "image", "build", filepath.Join(bin, "kit"), "-t", "demo/kit:1", "--push")
+	s.skerry(overlayApp, "apply", "-f", "-", "--timeout", "1m")
+	client := string(s.instance("shop", "client", "").ID)
+
+	t.Run("names and turns", func(t *testing.T) {
+		for _, name := range []string{"web", "any.round-robin.web.default.shop.default", "round-robin.web"} {
+			if out, err := s.kit(client, "lookup", name); err != nil || strings.Join(strings.Fields(out), " ") != "10.30.7.1 fd30:5ce7::a1e:701" {
+				t.Errorf("%s is %q, %v", name, out, err)
+			}
+		}
+		if out, err := s.kit(client, "lookup", "web.default.other.default"); err == nil {
+			t.Errorf("a name of another application is answered: %s", out)
+		}
+		for _, url := range []string{"http://10.30.7.1/", "http://[fd30:5ce7::a1e:701]/"} {
+			by, at, err := s.get(client, url, 40)
+			if err != nil || len(by) != 4 || len(at) != 2 {
+				t.Fatalf("%s: %v, %v, %v", url, by, at, err)
+			}
+			for id, n := range by {
+				if n != 10 {
+					t.Errorf("%s: %s got %d of 40 in turn", url, id, n)
+				}
+			}
+		}
+		for _, i := range []string{"0", "3"} {
+			if by, _, err := s.get(client, "http://"+i+".web/", 5); err != nil || len(by) != 1 {
+				t.Errorf("instance %s: %v, %v", i, by, err)
+			}
+		}
+	})
+
+	t.Run("one path per peer", func(t *testing.T) {
+		st := s.overlay("a")
+		var names []string
+		for _, p := range st.Peers {
+			names = append(names, p.Name)
+			if p.Path != overlay.PathDirect || p.Cipher == "" || p.RTT == 0 || p.TxBytes == 0 {
+				t.Errorf("%+v", p)
+			}
+		}
+		if slices.Sort(names); !slices.Equal(names, []string{"b", "c"}) {
+			t.Errorf("peers %v", names)
+		}
+		// One socket for sealed datagrams, whatever the number of services and peers.
+		out := new(strings.Builder)
+		cmd := exec.Command("sh", "-c", fmt.Sprintf("ss -Huln 'sport = :%d' | wc -l", st.Port))
+		cmd.Stdout = out
+		if _, err := l.Exec(t.Context(), "a", cmd); err != nil || strings.TrimSpace(out.String()) > "2" {
+			t.Errorf("%s sockets, %v", out, err)
+		}
+	})
+
+	t.Run("others are not met", func(t *testing.T) {
+		alien := s.instance("other", "web", "")
+		for _, url := range []string{"http://" + alien.Address + "/"} {
+			if by, _, err := s.get(client, url, 1); err == nil {
+				t.Errorf("%s answers: %v", url, by)
+			}
+		}
+		// The other's own address is the same, and leads to its own.
+		if by, _, err := s.get(string(alien.ID), "http://10.30.7.1/", 6); err != nil || len(by) != 1 || by[string(alien.ID)] != 6 {
+			t.Errorf("%v, %v", by, err)
+		}
+	})
+
+	t.Run("closest", func(t *testing.T) {
+		s.await("nearest is b", func() bool {
+			_, at, err := s.get(client, "http://closest.web/", 10)
+			return err == nil && at["b"] == 10
+		})
+		slow := 60 * time.Millisecond
+		if err := l.SetLink(t.Context(), []string{"a", "b"}, LinkChange{Delay: &slow}); err != nil {
+			t.Fatal(err)
+		}
+		s.await("nearest is c", func() bool {
+			_, at, err := s.get(client, "http://closest.web/", 5)
+			return err == nil && at["c"] == 5
+		})
+	})
+
+	t.Run("agents die", func(t *testing.T) {
+		s.skerry(overlayJob, "apply", "-f", "-", "--wait=false")
+		job := func() skerry.Instance {
+			for _, i := range apartList[skerry.Instance](s, "instances") {
+				if i.Service.App.Name == "load" {
+					return i
+				}
+			}
+			return skerry.Instance{}
+		}
+		s.await("the load runs", func() bool { return job().State == skerry.Running })
+		for _, host := range []string{"a", "b", "c", "site"} {
+			if err := l.Kill(host, syscall.SIGKILL); err != nil {
+				t.Error(err)
+			}
+		}
+		time.Sleep(time.Second)
+		for _, host := range []string{"site", "a", "b", "c"} {
+			if err := l.Start(t.Context(), host); err != nil {
+				t.Error(err)
+			}
+		}
+		for _, host := range []string{"site", "a", "b", "c"} {
+			if err := l.Await(t.Context(), host); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.await("the load is done", func() bool { return job().State.Final() })
+		if i := job(); i.State != skerry.Terminated {
+			out, _ := s.try("", l.Binary, "logs", string(i.ID))
+			t.Errorf("%s: %s\n%s", i.State, i.Reason, out)
+		}
+	})
+
+	t.Run("an instance goes, then a worker", func(t *testing.T) {
+		for range 3 {
+			s.skerry("", "scale", "shop/web", "3")
+			if by, _, err := s.get(client, "http://web/", 60); err != nil {
+				t.Errorf("%v, %v", by, err)
+			}
+			s.skerry("", "scale", "shop/web", "4")
+			s.await("four are there", func() bool {
+				by, _, err := s.get(client, "http://web/", 60)
+				if err != nil {
+					t.Errorf("%v, %v", by, err)
+				}
+				return len(by) == 4
+			})
+		}
+		if err := l.PowerOff(t.Context(), "c"); err != nil {
+			t.Fatal(err)
+		}
+		s.await("all answers come from b", func() bool {
+			_, at, err := s.get(client, "http://web/", 8)
+			return err == nil && at["b"] == 8
+		})
+	})
+}
