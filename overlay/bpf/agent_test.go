@@ -19,6 +19,7 @@ import (
 
 // The first packet to an address of which nothing is known is held, told of, and arrives when it is known.
 func TestMissIsHeld(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, plain4)
 	h, client := w.hosts[0], w.inst("a1")
 	for _, six := range []bool{false, true} {
@@ -33,7 +34,7 @@ func TestMissIsHeld(t *testing.T) {
 			}
 			h.service(7, 7, w.inst(to))
 			for _, want := range []string{"first", "second"} {
-				if got, from := hears(server, 3*time.Second); got != want || from.Addr() != client.addr(six) {
+				if got, from := hears(server, 10*time.Second); got != want || from.Addr() != client.addr(six) {
 					t.Errorf("%s from %s, want %s", got, from, want)
 				}
 			}
@@ -59,7 +60,7 @@ func TestMissIsHeld(t *testing.T) {
 	}
 	h.conf.Peers[0].Prefixes = w.hosts[1].blocks()
 	h.set()
-	if got, _ := hears(server, 3*time.Second); got != "direct" {
+	if got, _ := hears(server, 10*time.Second); got != "direct" {
 		t.Errorf("%q arrived", got)
 	}
 	// TCP does not notice.
@@ -110,6 +111,7 @@ func TestHoldingIsBounded(t *testing.T) {
 
 // What is too long is answered, so that the sender learns the path's MTU; or cut, if that is allowed.
 func TestTooBig(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, plain4)
 	h, client := w.hosts[0], w.inst("a1")
 	h.service(7, 1, w.inst("a2"))
@@ -162,13 +164,14 @@ func TestTooBig(t *testing.T) {
 	p[10], p[11] = 0, 0
 	binary.BigEndian.PutUint16(p[10:], checksum(p[:20]))
 	client.send(p)
-	if got, _ := hears(server, 3*time.Second); len(got) != 1450 {
+	if got, _ := hears(server, 10*time.Second); len(got) != 1450 {
 		t.Errorf("%d bytes arrived", len(got))
 	}
 }
 
 // Fragments follow the first one, in both directions, here and across hosts.
 func TestFragments(t *testing.T) {
+	t.Parallel()
 	for how, name := range map[way]string{plain4: "plain4", tunnel: "tunnel"} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, how)
@@ -185,13 +188,13 @@ func TestFragments(t *testing.T) {
 					msg := bytes.Repeat([]byte("0123456789"), 1000)
 					_, err = c.Write(msg)
 					must(t, err)
-					got, from := hears(server, 3*time.Second)
+					got, from := hears(server, 10*time.Second)
 					if got != string(msg) {
 						t.Fatalf("%s, IPv6 %v: %d bytes arrived", to, six, len(got))
 					}
 					_, err = server.WriteToUDPAddrPort(msg, from)
 					must(t, err)
-					c.SetReadDeadline(time.Now().Add(3 * time.Second))
+					c.SetReadDeadline(time.Now().Add(10 * time.Second))
 					buf := make([]byte, 20000)
 					if n, err := c.Read(buf); err != nil || n != len(msg) {
 						t.Errorf("%s, IPv6 %v: %d bytes came back, %v", to, six, n, err)
@@ -265,6 +268,7 @@ func (w *world) bridge(change ...func(frame []byte)) {
 
 // What is to be encrypted goes by the taps, in large segments, and comes back the same way.
 func TestTunnel(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, tunnel)
 	w.bridge()
 	h, client := w.hosts[0], w.inst("a1")
@@ -293,6 +297,7 @@ func TestTunnel(t *testing.T) {
 
 // The program behind the tap trusts the datapath for which peer sent a frame, and for nothing else.
 func TestTunnelDropsTheUnexpected(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, tunnel)
 	two := w.hosts[1]
 	src, dst := w.inst("a1").a4, w.inst("a2").a4
@@ -311,7 +316,7 @@ func TestTunnelDropsTheUnexpected(t *testing.T) {
 		must(t, err)
 	}
 	send(frame(0, 1, 7, good))
-	if s, _ := hears(server, 3*time.Second); s != "hello" {
+	if s, _ := hears(server, 10*time.Second); s != "hello" {
 		t.Fatal("what is as it should be does not arrive")
 	}
 	for _, c := range []struct {
@@ -335,6 +340,7 @@ func TestTunnelDropsTheUnexpected(t *testing.T) {
 
 // Whatever a program is given, it gives a verdict, and lets nothing pass for another.
 func TestHostileFrames(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, plain4)
 	h, client := w.hosts[0], w.inst("a1")
 	h.service(7, 1, w.inst("b1"), w.inst("a2"))
@@ -350,13 +356,13 @@ func TestHostileFrames(t *testing.T) {
 	for program, device := range devices {
 		for _, f := range frames {
 			for n := etherLen; n <= len(f); n++ {
-				h.tryAny(program, device, f[:n])
+				_, _ = h.tryAny(program, device, f[:n])
 			}
 			for n := etherLen; n < len(f); n++ {
 				for _, b := range []byte{0, 0x0f, 0x40, 0xff} {
 					g := bytes.Clone(f)
 					g[n] = b
-					h.tryAny(program, device, g)
+					_, _ = h.tryAny(program, device, g)
 				}
 			}
 		}

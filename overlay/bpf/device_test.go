@@ -14,6 +14,7 @@ import (
 // A service address leads to instances here and on the other host, of both families, by all protocols, and the client
 // sees nothing but the service address.
 func TestServiceAddress(t *testing.T) {
+	t.Parallel()
 	for how, name := range map[way]string{plain4: "plain4", plain6: "plain6"} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, how)

@@ -38,6 +38,7 @@ func (h *host) backends(client netip.Addr, proto uint8) map[netip.Addr]int {
 
 // Turns are exact: 10,000 flows over five slots, two of them one instance's, are 2,000 each.
 func TestTurnsAreEven(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, plain4)
 	h, client := w.hosts[0], w.inst("a1")
 	b1, a2, b2 := w.inst("b1"), w.inst("a2"), w.inst("b2")
@@ -81,6 +82,7 @@ func TestTurnsAreEven(t *testing.T) {
 
 // A flow stays with its backend whatever is added or drained; new ones follow the slots.
 func TestFlowsStay(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, plain4)
 	h, client := w.hosts[0], w.inst("a1")
 	for _, n := range []string{"b1", "a2", "b2"} {
@@ -122,7 +124,7 @@ func TestFlowsStay(t *testing.T) {
 
 // echo sends something on a connection and waits for it to come back.
 func echo(c net.Conn, s string) error {
-	c.SetDeadline(time.Now().Add(3 * time.Second))
+	c.SetDeadline(time.Now().Add(10 * time.Second))
 	if _, err := c.Write([]byte(s)); err != nil {
 		return err
 	}
@@ -135,6 +137,7 @@ func echo(c net.Conn, s string) error {
 
 // When a backend is no more, its clients hear of it at once, and no others.
 func TestReset(t *testing.T) {
+	t.Parallel()
 	for _, six := range []bool{false, true} {
 		w := newWorld(t, plain4)
 		h, client := w.hosts[0], w.inst("a1")
@@ -153,7 +156,7 @@ func TestReset(t *testing.T) {
 		_, err = askOn(alive)
 		must(t, err)
 		must(t, h.dev.Reset(w.inst("a2").addr(six)))
-		dead.SetDeadline(time.Now().Add(5 * time.Second))
+		dead.SetDeadline(time.Now().Add(10 * time.Second))
 		if _, err := dead.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
 			t.Errorf("the client sees %v", err)
 		}
@@ -168,6 +171,7 @@ func TestReset(t *testing.T) {
 
 // A client that has sent what is on its way when its flow ends is answered too.
 func TestResetAnswersLateSegments(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, plain4)
 	h, client := w.hosts[0], w.inst("a1")
 	w.inst("a2").serve(80)
@@ -182,7 +186,7 @@ func TestResetAnswersLateSegments(t *testing.T) {
 	must(t, h.dev.Reset(w.inst("a2").a4))
 	eventually(t, "the reset is written", func() bool { return h.dev.ring.AvailableBytes() == 0 })
 	h.dev.tap.Store(tap)
-	c.SetDeadline(time.Now().Add(5 * time.Second))
+	c.SetDeadline(time.Now().Add(10 * time.Second))
 	_, err = c.Write([]byte("x"))
 	must(t, err)
 	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
@@ -192,6 +196,7 @@ func TestResetAnswersLateSegments(t *testing.T) {
 
 // A full table refuses new flows, says so, and keeps those that are there.
 func TestFullTableRefuses(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, plain4)
 	h, client := w.hosts[0], w.inst("a1")
 	w.inst("b1").serve(80)
@@ -222,6 +227,7 @@ func TestFullTableRefuses(t *testing.T) {
 
 // A client reaches itself through a service address that leads to it alone.
 func TestClientIsItsOwnBackend(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, plain4)
 	h, client := w.hosts[0], w.inst("a1")
 	client.serve(80)
@@ -231,7 +237,7 @@ func TestClientIsItsOwnBackend(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.SetDeadline(time.Now().Add(3 * time.Second))
+		c.SetDeadline(time.Now().Add(10 * time.Second))
 		b := make([]byte, 64)
 		if n, err := c.Read(b); err != nil || string(b[:3]) != "a1 " {
 			t.Errorf("%q, %v", b[:n], err)
@@ -257,6 +263,7 @@ func short() []byte   { return []byte{0x43, 1, 2, 3, 4, 5, 6, 7, 8, 9} }
 
 // A QUIC client that goes on from another port stays with its backend.
 func TestConnectionMigrates(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, plain4)
 	h, client := w.hosts[0], w.inst("a1")
 	h.service(7, 1, w.inst("b1"), w.inst("a2"), w.inst("b2"))
@@ -288,6 +295,7 @@ func TestConnectionMigrates(t *testing.T) {
 
 // Protocols without ports, and SCTP, are led by what they have.
 func TestOtherProtocols(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, plain4)
 	h, client := w.hosts[0], w.inst("a1")
 	h.service(7, 1, w.inst("a2"))
@@ -296,7 +304,7 @@ func TestOtherProtocols(t *testing.T) {
 		must(t, in(i.ns, func() (err error) {
 			fd, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, proto)
 			if err == nil {
-				err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 3})
+				err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10})
 			}
 			return err
 		}))
@@ -325,6 +333,7 @@ func TestOtherProtocols(t *testing.T) {
 
 // An ICMP error about a flow tells the client of the packet that it has sent.
 func TestErrorsComeBack(t *testing.T) {
+	t.Parallel()
 	for _, to := range []string{"b1", "a2"} {
 		w := newWorld(t, plain4)
 		h, client := w.hosts[0], w.inst("a1")
@@ -332,7 +341,7 @@ func TestErrorsComeBack(t *testing.T) {
 		for _, six := range []bool{false, true} {
 			c, err := client.dial("udp", svc(1, six), 9) // nobody listens
 			must(t, err)
-			c.SetDeadline(time.Now().Add(3 * time.Second))
+			c.SetDeadline(time.Now().Add(10 * time.Second))
 			_, err = c.Write([]byte("x"))
 			must(t, err)
 			if _, err := c.Read(make([]byte, 10)); !errors.Is(err, unix.ECONNREFUSED) {
@@ -345,6 +354,7 @@ func TestErrorsComeBack(t *testing.T) {
 
 // An error that a client sends about an answer reaches the backend as one about what it sent.
 func TestErrorsGoForth(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, plain4)
 	h, client := w.hosts[0], w.inst("a1")
 	h.service(7, 1, w.inst("a2"))
@@ -354,7 +364,7 @@ func TestErrorsGoForth(t *testing.T) {
 		must(t, err)
 		_, err = c.Write([]byte("x"))
 		must(t, err)
-		_, from := hears(server, 3*time.Second)
+		_, from := hears(server, 10*time.Second)
 		c.Close()
 		var back *net.UDPConn
 		must(t, in(w.inst("a2").ns, func() error {
@@ -364,7 +374,7 @@ func TestErrorsGoForth(t *testing.T) {
 			back, err = net.DialUDP("udp", &net.UDPAddr{Port: 80}, net.UDPAddrFromAddrPort(from))
 			return err
 		}))
-		back.SetDeadline(time.Now().Add(3 * time.Second))
+		back.SetDeadline(time.Now().Add(10 * time.Second))
 		_, err = back.Write([]byte("y"))
 		must(t, err)
 		if _, err := back.Read(make([]byte, 10)); !errors.Is(err, unix.ECONNREFUSED) {

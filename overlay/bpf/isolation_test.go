@@ -28,6 +28,7 @@ func silent(t *testing.T, what string, u *net.UDPConn) {
 
 // An instance speaks for itself and nobody else.
 func TestSourceIsItsOwn(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, plain4)
 	h, from := w.hosts[0], w.inst("a1")
 	servers := []*net.UDPConn{w.inst("b1").listen(80), w.inst("a2").listen(80)}
@@ -82,6 +83,7 @@ func sourceRoute(src, dst netip.Addr) []byte {
 // Instances of different networks do not reach each other, here or across hosts, by their addresses or by service
 // addresses, unless one accepts the other's network; then answers come back, and nothing else.
 func TestNetworksAreApart(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, plain4)
 	one, two := w.hosts[0], w.hosts[1]
 	near, far := one.add("x1", 9), two.add("x2", 9)
@@ -168,6 +170,7 @@ func datagram(tag uint64, network uint32, p []byte) []byte {
 // Of what comes to the port of plain paths only that of a peer, with its tag, from its address, and out of its prefixes,
 // gets any further.
 func TestPlainPortDropsTheUnexpected(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, plain4)
 	one, two := w.hosts[0], w.hosts[1]
 	run(t, one.ns, "ip addr add 10.100.0.77/24 dev wire")
@@ -187,7 +190,7 @@ func TestPlainPortDropsTheUnexpected(t *testing.T) {
 	good := udp(src, dst, 1, 80, []byte("hello"))
 	_, err := peer.Write(datagram(1001, 7, good))
 	must(t, err)
-	if s, _ := hears(server, 3*time.Second); s != "hello" {
+	if s, _ := hears(server, 10*time.Second); s != "hello" {
 		t.Fatal("what is as it should be does not arrive")
 	}
 	for _, c := range []struct {
@@ -229,7 +232,7 @@ func TestPlainPortDropsTheUnexpected(t *testing.T) {
 	for _, tag := range []uint64{1001, 5555} {
 		_, err := peer.Write(datagram(tag, 7, good))
 		must(t, err)
-		if s, _ := hears(server, 3*time.Second); s != "hello" {
+		if s, _ := hears(server, 10*time.Second); s != "hello" {
 			t.Errorf("tag %d does not count", tag)
 		}
 	}
@@ -250,6 +253,7 @@ func TestPlainPortDropsTheUnexpected(t *testing.T) {
 
 // Without a peer nothing comes from it any more; and a peer whose prefix moves to another one no longer speaks for it.
 func TestPeerGoes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, plain4)
 	w.inst("a2").serve(80)
 	if got, err := w.inst("a1").ask("tcp", w.inst("a2").a4, 80); err != nil || got != "a2" {

@@ -77,36 +77,52 @@ type skb struct {
 
 // try runs a program on a frame as if it came in at a device, and gives the verdict.
 func (h *host) try(program, device string, frame []byte) uint32 {
-	t := h.w.t
-	t.Helper()
-	var verdict uint32
-	must(t, in(h.ns, func() error {
-		dev, err := net.InterfaceByName(device)
-		if err != nil {
-			return err
-		}
-		out := make([]byte, len(frame)+256)
-		verdict, err = h.dev.coll.Programs[program].Run(&ebpf.RunOptions{Data: frame, DataOut: out, Context: skb{Ifindex: uint32(dev.Index)}})
-		return err
-	}))
+	h.w.t.Helper()
+	verdict, err := h.tryAny(program, device, frame)
+	must(h.w.t, err)
 	return verdict
 }
 
 // tryAny does the same with what the kernel may refuse to make a packet of, and fails for a verdict that there is not.
-func (h *host) tryAny(program, device string, frame []byte) {
-	t := h.w.t
-	t.Helper()
-	must(t, in(h.ns, func() error {
-		dev, err := net.InterfaceByName(device)
-		if err != nil {
-			return err
+func (h *host) tryAny(program, device string, frame []byte) (verdict uint32, err error) {
+	h.w.t.Helper()
+	err = h.on(func() error {
+		if h.indexes[device] == 0 {
+			dev, err := net.InterfaceByName(device)
+			if err != nil {
+				return err
+			}
+			h.indexes[device] = uint32(dev.Index)
 		}
-		verdict, err := h.dev.coll.Programs[program].Run(&ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256), Context: skb{Ifindex: uint32(dev.Index)}})
+		var err error
+		verdict, err = h.dev.coll.Programs[program].Run(&ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256), Context: skb{Ifindex: h.indexes[device]}})
 		if err == nil && verdict != verdictDrop && verdict != verdictNext && verdict != verdictRedirect {
-			t.Errorf("%s gives verdict %d on %x", program, verdict, frame)
+			h.w.t.Errorf("%s gives verdict %d on %x", program, verdict, frame)
 		}
-		return nil
-	}))
+		return err
+	})
+	return verdict, err
+}
+
+// on runs something on a thread that stays in the host's namespace until the test ends.
+func (h *host) on(f func() error) error {
+	if h.thread == nil {
+		h.thread, h.indexes = make(chan func()), map[string]uint32{}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = in(h.ns, func() error {
+				for f := range h.thread {
+					f()
+				}
+				return nil
+			})
+		}()
+		h.w.t.Cleanup(func() { close(h.thread); <-done })
+	}
+	got := make(chan error, 1)
+	h.thread <- func() { got <- f() }
+	return <-got
 }
 
 const (
@@ -118,9 +134,9 @@ const (
 // eventually waits until something is so.
 func eventually(t testing.TB, what string, f func() bool) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Second); !f(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(10 * time.Second); !f(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("not within 5 s: ", what)
+			t.Fatal("not within 10 s: ", what)
 		}
 	}
 }

@@ -29,7 +29,7 @@ func stream(c net.Conn, stop chan struct{}, got chan<- error, n *int) {
 			return
 		default:
 		}
-		c.SetDeadline(time.Now().Add(5 * time.Second))
+		c.SetDeadline(time.Now().Add(10 * time.Second))
 		if _, err := c.Write(block); err != nil {
 			got <- err
 			return
@@ -44,6 +44,7 @@ func stream(c net.Conn, stop chan struct{}, got chan<- error, n *int) {
 
 // Traffic goes on while the agent is away and while the next one takes over, with what the first one has left.
 func TestTrafficOutlivesTheAgent(t *testing.T) {
+	t.Parallel()
 	for _, old := range []bool{false, true} {
 		t.Run(fmt.Sprint("noTCX=", old), func(t *testing.T) {
 			w := newWorld(t, plain4)
@@ -112,6 +113,7 @@ func TestTrafficOutlivesTheAgent(t *testing.T) {
 
 // An instance that goes leaves no hook, no address and no flow behind, also if its device went first.
 func TestInstanceGoes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, plain4)
 	h, client := w.hosts[0], w.inst("a1")
 	w.inst("b1").serve(80)
@@ -144,6 +146,7 @@ func TestInstanceGoes(t *testing.T) {
 
 // The data plane follows the host: a peer is reached by another way when routes change, without being told.
 func TestPathsFollowRoutes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, plain4)
 	one, two := w.hosts[0], w.hosts[1]
 	// A second wire, with a detour over another address of the peer.
@@ -167,6 +170,7 @@ func TestPathsFollowRoutes(t *testing.T) {
 
 // Flows that are over go by themselves, and those that are not stay.
 func TestSweeping(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, plain4)
 	h, client := w.hosts[0], w.inst("a1")
 	must(t, h.dev.CleanUp())

@@ -77,6 +77,9 @@ type host struct {
 	dev   *Device
 	conf  overlay.Config
 	insts []*inst
+
+	thread  chan func() // see on
+	indexes map[string]uint32
 }
 
 // inst is an instance.
@@ -348,7 +351,7 @@ func (i *inst) serve(p int) {
 func (i *inst) dial(network string, to netip.Addr, p int) (net.Conn, error) {
 	var c net.Conn
 	err := in(i.ns, func() (err error) {
-		d := net.Dialer{Timeout: 3 * time.Second}
+		d := net.Dialer{Timeout: 10 * time.Second}
 		c, err = d.Dial(network, netip.AddrPortFrom(to, uint16(p)).String())
 		return err
 	})
@@ -366,7 +369,7 @@ func (i *inst) ask(network string, to netip.Addr, p int) (string, error) {
 }
 
 func askOn(c net.Conn) (string, error) {
-	c.SetDeadline(time.Now().Add(3 * time.Second))
+	c.SetDeadline(time.Now().Add(10 * time.Second))
 	if c.LocalAddr().Network() == "udp" {
 		if _, err := c.Write([]byte("hello")); err != nil {
 			return "", err
@@ -386,7 +389,7 @@ func askOn(c net.Conn) (string, error) {
 }
 
 // ping sends an echo request of a size and waits for the answer.
-func (i *inst) ping(to netip.Addr, size int) error { return i.pingFor(to, size, 3*time.Second) }
+func (i *inst) ping(to netip.Addr, size int) error { return i.pingFor(to, size, 10*time.Second) }
 
 // reaches says whether an echo request is answered soon.
 func (i *inst) reaches(to netip.Addr) bool { return i.pingFor(to, 8, 100*time.Millisecond) == nil }

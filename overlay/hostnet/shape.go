@@ -83,16 +83,27 @@ func (n *Network) detour(id string, cable netlink.Link, rate skerry.Bytes) error
 		return err
 	}
 	n.dropDetour(cable)
-	in := &netlink.Ingress{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: cable.Attrs().Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_INGRESS}}
-	if err := n.nl.QdiscAdd(in); err != nil {
+	// The overlay's programs use the same queue where the kernel has no other place for them; they come first.
+	in := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: cable.Attrs().Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}}
+	if err := n.nl.QdiscAdd(in); err != nil && !errors.Is(err, unix.EEXIST) {
 		return err
 	}
-	return n.nl.FilterAdd(&netlink.U32{
-		FilterAttrs: netlink.FilterAttrs{LinkIndex: cable.Attrs().Index, Parent: netlink.MakeHandle(0xffff, 0), Priority: 1, Protocol: unix.ETH_P_ALL},
-		Actions:     []netlink.Action{netlink.NewMirredAction(way.Attrs().Index)},
-	})
+	f := detourFilter(cable)
+	f.Actions = []netlink.Action{netlink.NewMirredAction(way.Attrs().Index)}
+	return n.nl.FilterAdd(f)
+}
+
+func detourFilter(cable netlink.Link) *netlink.U32 {
+	return &netlink.U32{FilterAttrs: netlink.FilterAttrs{LinkIndex: cable.Attrs().Index, Parent: netlink.HANDLE_MIN_INGRESS, Priority: 100, Protocol: unix.ETH_P_ALL}}
 }
 
 func (n *Network) dropDetour(cable netlink.Link) {
-	_ = n.nl.QdiscDel(&netlink.Ingress{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: cable.Attrs().Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_INGRESS}})
+	_ = n.nl.FilterDel(detourFilter(cable))
+	// Agents before this one had a queue for it alone.
+	queues, _ := whole(func() ([]netlink.Qdisc, error) { return n.nl.QdiscList(cable) })
+	for _, q := range queues {
+		if q.Type() == "ingress" {
+			_ = n.nl.QdiscDel(q)
+		}
+	}
 }
