@@ -243,19 +243,24 @@ func (c *Client) ask(ctx context.Context, q request) (answer, error) {
 	if err != nil {
 		return answer{}, fmt.Errorf("ask the datapath: %w", err)
 	}
+	var a answer
 	select {
-	case a := <-w:
-		if a.Error != "" {
-			return a, errors.New(a.Error)
-		}
-		return a, nil
+	case a = <-w:
 	case <-c.ended:
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return answer{}, fmt.Errorf("ask the datapath: it has ended: %w", c.err)
+		select {
+		case a = <-w: // it came just before
+		default:
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return a, fmt.Errorf("ask the datapath: it has ended: %w", c.err)
+		}
 	case <-ctx.Done():
-		return answer{}, ctx.Err()
+		return a, ctx.Err()
 	}
+	if a.Error != "" {
+		return a, errors.New(a.Error)
+	}
+	return a, nil
 }
 
 // Set makes the datapath what a configuration says.

@@ -305,7 +305,9 @@ func TestForeignAddresses(t *testing.T) {
 	b.conf.Peers[0].Prefixes = []netip.Prefix{netip.MustParsePrefix("10.99.0.0/16")}
 	must(t, b.client.Set(t.Context(), b.conf))
 	before := b.path().RxBytes
-	c, err := a.in2(func() (net.Conn, error) { return net.DialTimeout("tcp", netip.AddrPortFrom(b.inner, 9).String(), time.Second) })
+	c, err := a.in2(func() (net.Conn, error) {
+		return net.DialTimeout("tcp", netip.AddrPortFrom(b.inner, 9).String(), time.Second)
+	})
 	if err == nil {
 		c.Close()
 	}

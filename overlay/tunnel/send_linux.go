@@ -3,6 +3,7 @@ package tunnel
 import (
 	"runtime"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -59,6 +60,9 @@ func (s *sender) frame(f []byte) {
 // packets sends what the splitter has.
 func (s *sender) packets(p *peer, sess *session, via *path) {
 	k := s.split.left()
+	if s.n > 0 && k > 1 && (s.n+k > maxSegments || len(s.out)+k*(s.split.size+tagLen+headerLen+frame.DataLen) > maxBatch) {
+		s.flush() // what was one large segment here goes at once, so that it can become one again
+	}
 	counter := sess.counter.Add(uint64(k)) - uint64(k)
 	bytes := 0
 	for b := s.split.next(); b != nil; b = s.split.next() {
@@ -156,16 +160,26 @@ func (r *tapReader) read() {
 	s := newSender(r.e)
 	buf := make([]byte, frameLen+maxIP+1)
 	for r.wake.wait(r.fd) {
-		for range 64 { // then look whether the end has come
+		for range 256 { // then look whether the end has come
 			n, err := unix.Read(r.fd, buf)
 			if err == unix.EINTR {
 				continue
 			}
 			if err != nil {
-				break
+				if err != unix.EAGAIN { // somebody has deleted the tap; Set with another name, or a restart, cures that
+					time.Sleep(50 * time.Millisecond)
+				}
+				if s.n == 0 {
+					break
+				}
+				s.flush() // meanwhile more may have come
+				continue
 			}
 			r.e.count.reads.Add(1)
 			s.frame(buf[:n])
+			if s.n >= maxSegments/2 {
+				s.flush()
+			}
 		}
 		s.flush()
 	}

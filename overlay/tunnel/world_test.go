@@ -156,6 +156,9 @@ func (s *station) start(env ...string) {
 		defer cancel()
 		if s.client == c {
 			if err := c.Stop(ctx); err != nil {
+				s.t.Errorf("the datapath does not stop: %v", err)
+				_ = unix.Kill(c.hello.PID, unix.SIGQUIT) // for its stacks
+				time.Sleep(200 * time.Millisecond)
 				_ = kill(s.dir)
 			}
 		}

@@ -1,0 +1,314 @@
+package relay
+
+import (
+	"bytes"
+	"crypto/tls"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/testenv"
+	"skerry.dev/skerry/overlay/relay/frame"
+)
+
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m, testenv.Options{})) }
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// worker is a worker's end, done plainly.
+type worker struct {
+	t       testing.TB
+	id      skerry.PeerID
+	key     [32]byte
+	conn    *net.UDPConn
+	in, out *frame.Tagger
+	scratch frame.Scratch
+}
+
+func newWorker(t testing.TB, s *Server, id skerry.PeerID) *worker {
+	t.Helper()
+	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(s.UDP()))
+	must(t, err)
+	t.Cleanup(func() { c.Close() })
+	w := &worker{t: t, id: id, key: key(id), conn: c}
+	w.in, w.out = frame.NewTagger(w.key, false), frame.NewTagger(w.key, true)
+	return w
+}
+
+func key(id skerry.PeerID) [32]byte { return [32]byte{byte(id), 7} }
+
+func (w *worker) read() []byte {
+	w.t.Helper()
+	b := make([]byte, 2000)
+	_ = w.conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	n, err := w.conn.Read(b)
+	must(w.t, err)
+	return b[:n]
+}
+
+// silent says that nothing comes: what the relay does with later things shows that it has done with earlier ones.
+func (w *worker) silent() {
+	w.t.Helper()
+	w.register()
+}
+
+func (w *worker) ask(r frame.Register) frame.Register {
+	w.t.Helper()
+	_, err := w.conn.Write(r.Append(nil, w.key))
+	must(w.t, err)
+	b := w.read()
+	a, ok := frame.ParseRegister(b)
+	if !ok || !a.Answer || a.Nonce != r.Nonce || a.Peer != w.id || !frame.CheckRegister(b, w.key) {
+		w.t.Fatalf("%v %+v", ok, a)
+	}
+	return a
+}
+
+func (w *worker) register() frame.Register {
+	w.t.Helper()
+	a := w.ask(frame.Register{Peer: w.id, Nonce: 1})
+	if a.Done {
+		w.t.Error("registered without a proof of its address")
+	}
+	a = w.ask(frame.Register{Peer: w.id, Nonce: 2, Cookie: a.Cookie})
+	if !a.Done || a.Addr != w.conn.LocalAddr().(*net.UDPAddr).AddrPort() {
+		w.t.Errorf("%+v", a)
+	}
+	return a
+}
+
+func (w *worker) datagram(dst skerry.PeerID, payload string) []byte {
+	b := append(make([]byte, frame.DataLen), payload...)
+	w.out.Put(b, 0, dst, w.id, &w.scratch)
+	return b
+}
+
+func (w *worker) send(dst skerry.PeerID, payload string) {
+	w.t.Helper()
+	_, err := w.conn.Write(w.datagram(dst, payload))
+	must(w.t, err)
+}
+
+// expect takes the next datagram.
+func (w *worker) expect(src skerry.PeerID, payload string) {
+	w.t.Helper()
+	b := w.read()
+	_, d, s, ok := frame.Parse(b)
+	if !ok || d != w.id || s != src || !w.in.Check(b, &w.scratch) || string(b[frame.DataLen:]) != payload {
+		w.t.Fatalf("%v: from %d to %d: %q; want %q from %d", ok, s, d, b[min(len(b), frame.DataLen):], payload, src)
+	}
+}
+
+func open(t testing.TB, name string, c Config) *Server {
+	t.Helper()
+	s, err := New(Options{Name: name, UDP: netip.MustParseAddrPort("127.0.0.1:0")})
+	must(t, err)
+	t.Cleanup(func() { s.Close() })
+	must(t, s.Set(c))
+	return s
+}
+
+func of(ids ...skerry.PeerID) (c Config) {
+	for _, id := range ids {
+		c.Workers = append(c.Workers, Worker{ID: id, Keys: [][32]byte{key(id)}})
+	}
+	return c
+}
+
+func TestForward(t *testing.T) {
+	s := open(t, "r", of(1, 2, 3))
+	a, b := newWorker(t, s, 1), newWorker(t, s, 2)
+	a.send(2, "before it is registered")
+	a.register()
+	a.send(2, "before the other is registered")
+	b.register()
+	a.send(2, "hello, hello, hello")
+	b.expect(1, "hello, hello, hello")
+	b.send(1, "hello yourself")
+	a.expect(2, "hello yourself")
+
+	// What must not pass: a wrong tag, another's name, oneself, nobody, too many hops, too short, another key.
+	bad := a.datagram(2, "a wrong tag, is it not")
+	bad[3] ^= 1
+	_, _ = a.conn.Write(bad)
+	bad = a.datagram(2, "a payload of another datagram")
+	bad[frame.DataLen+9] ^= 1 // the counter
+	_, _ = a.conn.Write(bad)
+	bad = append(make([]byte, frame.DataLen), "in the name of another"...)
+	a.out.Put(bad, 0, 2, 3, &a.scratch)
+	_, _ = a.conn.Write(bad)
+	a.send(1, "to oneself, what for")
+	a.send(9, "to nobody at all, so")
+	bad = append(make([]byte, frame.DataLen), "has come a long way"...)
+	a.out.Put(bad, maxHops, 2, 1, &a.scratch)
+	_, _ = a.conn.Write(bad)
+	_, _ = a.conn.Write(a.datagram(2, "short"))
+	a.send(2, "and then a good one")
+	b.expect(1, "and then a good one")
+	st := s.Stats()
+	c := st.Counters
+	if st.Registered != 2 || c["forwarded"] != 3 || c["drop-forged"] != 2 || c["drop-no-route"] != 4 || c["drop-malformed"] != 1 || c["drop-away"] != 1 || c["drop-stranger"] != 1 {
+		t.Errorf("%+v", st)
+	}
+
+	// Another address: the old one is forgotten.
+	b2 := newWorker(t, s, 2)
+	b2.register()
+	a.send(2, "to the new address")
+	b2.expect(1, "to the new address")
+	b.send(1, "from the old address")
+	b2.send(1, "from the new address")
+	a.expect(2, "from the new address")
+
+	// Keys are rotated without a break, and taken away.
+	cfg := of(1, 2)
+	cfg.Workers[0].Keys = [][32]byte{{99}, key(1)}
+	must(t, s.Set(cfg))
+	a.send(2, "with two keys there")
+	b2.expect(1, "with two keys there")
+	must(t, s.Set(of(2)))
+	a.send(2, "no longer a member")
+	b2.silent()
+}
+
+func TestStrangersGetNothing(t *testing.T) {
+	s := open(t, "r", of(1))
+	w := newWorker(t, s, 2) // not a member
+	x := newWorker(t, s, 1)
+	x.key = [32]byte{5} // a member's name without its key
+	for _, b := range [][]byte{
+		frame.Register{Peer: 2, Nonce: 1}.Append(nil, w.key),
+		frame.Register{Peer: 1, Nonce: 1}.Append(nil, x.key),
+		frame.Register{Peer: 1, Nonce: 1, Answer: true}.Append(nil, key(1)),
+		[]byte("hello"), {}, {frame.TypeRegister}, bytes.Repeat([]byte{frame.TypeData}, 100),
+	} {
+		_, _ = w.conn.Write(b)
+	}
+	good := newWorker(t, s, 1)
+	a := good.register()
+	// Somebody saw the registration go by, and sends it again from elsewhere.
+	_, _ = w.conn.Write(frame.Register{Peer: 1, Nonce: 2, Cookie: a.Cookie}.Append(nil, good.key))
+	b := make([]byte, 200)
+	_ = w.conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	n, err := w.conn.Read(b)
+	if r, ok := frame.ParseRegister(b[:n]); err != nil || !ok || r.Done {
+		t.Errorf("a replay: %+v, %v", r, err)
+	}
+	if st := s.Stats(); st.Registered != 1 {
+		t.Errorf("%+v", st)
+	}
+}
+
+func TestRate(t *testing.T) {
+	c := of(1, 2)
+	c.Workers[0].Rate = 3 << 20
+	s := open(t, "r", c)
+	a, b := newWorker(t, s, 1), newWorker(t, s, 2)
+	a.register()
+	b.register()
+	payload := strings.Repeat("x", 1400)
+	for range 1000 {
+		a.send(2, payload)
+	}
+	a.silent()
+	if n := s.Stats().Counters; n["drop-rate"] == 0 || n["forwarded"] < 200 {
+		t.Errorf("%v", n)
+	}
+}
+
+// TestTwoSites has workers of two sites speak by way of both relays. Each site has its own numbers: there is a worker 1 in
+// both.
+func TestTwoSites(t *testing.T) {
+	k := [32]byte{77}
+	r, q := open(t, "r", Config{}), open(t, "q", Config{})
+	cr, cq := of(1, 2), of(1)
+	cr.Relays = []Relay{{Name: "q", Addr: q.UDP(), Key: k}}
+	cr.Routes = []Route{{ID: 1001, Relay: "q", Remote: 1}}
+	cq.Relays = []Relay{{Name: "r", Addr: r.UDP(), Key: k}}
+	cq.Routes = []Route{{ID: 501, Relay: "r", Remote: 1}}
+	must(t, r.Set(cr))
+	must(t, q.Set(cq))
+	a, b, c := newWorker(t, r, 1), newWorker(t, q, 1), newWorker(t, r, 2)
+	a.register()
+	b.register()
+	c.register()
+	a.send(1001, "from one site to another")
+	b.expect(501, "from one site to another")
+	b.send(501, "and back to where it came from")
+	a.expect(1001, "and back to where it came from")
+	// One whom the other site has not named does not get through.
+	c.send(1001, "nobody knows me over there")
+	a.send(1001, "but me they know over there")
+	b.expect(501, "but me they know over there")
+	if n := q.Stats().Counters["drop-no-route"]; n != 1 {
+		t.Errorf("%v", q.Stats())
+	}
+}
+
+func TestCheck(t *testing.T) {
+	for want, c := range map[string]Config{
+		"workers[0].id":   {Workers: []Worker{{}}},
+		"workers[1].id":   of(1, 1),
+		"workers[0].keys": {Workers: []Worker{{ID: 1}}},
+		"relays[0].name":  {Relays: []Relay{{}}},
+		"relays[0]: x":    {Relays: []Relay{{Name: "x"}}},
+		"routes[0].id":    {Workers: of(1).Workers, Routes: []Route{{ID: 1}}},
+		"routes[0].relay": {Routes: []Route{{ID: 1, Relay: "x"}}},
+	} {
+		if err := c.Check(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+}
+
+func FuzzMessage(f *testing.F) {
+	s, err := New(Options{Name: "r", UDP: netip.MustParseAddrPort("127.0.0.1:0")})
+	must(f, err)
+	f.Cleanup(func() { s.Close() })
+	must(f, s.Set(of(1, 2)))
+	w := &worker{t: f, id: 1, key: key(1), in: frame.NewTagger(key(1), false), out: frame.NewTagger(key(1), true)}
+	from := netip.MustParseAddrPort("127.0.0.1:9")
+	for _, id := range []skerry.PeerID{1, 2} {
+		m := s.table.workers[id]
+		m.current.Store(&place{addr: from, until: time.Now().Add(time.Hour)})
+	}
+	s.table.at[from] = s.table.workers[1]
+	f.Add(w.datagram(2, "hello, hello"), 28)
+	f.Add(append(w.datagram(2, "hello, hello"), w.datagram(2, "hello, hello")...), 28)
+	f.Add(frame.Register{Peer: 1, Nonce: 3}.Append(nil, key(1)), 80)
+	f.Fuzz(func(t *testing.T, b []byte, seg int) {
+		fw := s.newForwarder()
+		fw.message(from, bytes.Clone(b), min(max(seg, 1), 1<<16))
+	})
+}
+
+func FuzzStream(f *testing.F) {
+	s, err := New(Options{Name: "r", UDP: netip.MustParseAddrPort("127.0.0.1:0")})
+	must(f, err)
+	f.Cleanup(func() { s.Close() })
+	must(f, s.Set(of(1, 2)))
+	reg := frame.Register{Peer: 1, Nonce: 3}.Append(nil, key(1))
+	f.Add(append(frame.AppendLength(nil, len(reg)), reg...))
+	f.Add([]byte{0, 1, 2})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		x, y := net.Pipe()
+		defer x.Close()
+		defer y.Close()
+		st := &stream{conn: tls.Client(x, &tls.Config{}), raw: x, end: make(chan struct{}), ready: make(chan struct{}, 1)}
+		fw := s.newForwarder()
+		fw.now = time.Now()
+		left, err := fw.frames(st, netip.MustParseAddrPort("127.0.0.1:9"), bytes.Clone(b))
+		if err == nil && len(left) > frame.StreamLen+frame.DataLen+frame.MaxPayload {
+			t.Fatalf("%d bytes are left", len(left))
+		}
+	})
+}
