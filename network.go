@@ -84,6 +84,8 @@ type NetworkService struct {
 	Of ServiceKey `json:"of,omitzero" cbor:"7,keyasint,omitzero"`
 	// Short: its short name works, because no service of the application's own has it.
 	Short bool `json:"short,omitempty" cbor:"8,keyasint,omitempty"`
+	// Allow are networks of other applications that the service is exported to: its instances accept their packets.
+	Allow []NetworkID `json:"allow,omitempty" cbor:"10,keyasint,omitempty"`
 	// Links name services of the application that this one talks to; their routes are fetched ahead.
 	Links []string `json:"links,omitempty" cbor:"9,keyasint,omitempty"`
 }

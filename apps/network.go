@@ -92,7 +92,36 @@ func (c *Controller) address(now time.Time, a *App, fx *skerry.Effects) error {
 	n.was, n.gen = want, a.Gen
 	fx.Put(prefixNet+k.String(), mustJSON(n))
 	c.readdressed[k] = true
+	if fresh {
+		c.tellExporters(k)
+	}
 	return nil
+}
+
+// tellExporters has applications with exports looked at again when the network of another one comes or goes: who may reach
+// their services is part of their directories.
+func (c *Controller) tellExporters(k skerry.AppKey) {
+	for o := range c.exporters {
+		if o != k {
+			c.readdressed[o] = true
+		}
+	}
+}
+
+// allowed lists the networks that a service is exported to, in order.
+func (c *Controller) allowed(a *App, s *skerry.ServiceSpec) (out []skerry.NetworkID) {
+	if len(s.Export) == 0 {
+		return nil
+	}
+	for k, n := range c.nets {
+		if o := c.apps[k]; o != nil && o != a && k != a.Key() {
+			if _, ok := exportTo(a, s, o); ok {
+				out = append(out, n.ID)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // numbered is how many instances of a service have an address of their own: those with an ordinal.
@@ -213,7 +242,7 @@ func (c *Controller) Network(k skerry.AppKey) *skerry.AppNetwork {
 		s := &a.Manifest.Spec.Services[i]
 		own[s.Name] = true
 		v := add(s.Name, skerry.ServiceKey{App: k, Service: s.Name}, s)
-		v.Short = true
+		v.Short, v.Allow = true, c.allowed(a, s)
 		for _, l := range s.Links {
 			v.Links = append(v.Links, l.Service)
 		}
@@ -274,5 +303,6 @@ func (c *Controller) dropNetwork(k skerry.AppKey, fx *skerry.Effects) {
 	}
 	delete(c.nets, k)
 	c.readdressed[k] = true
+	c.tellExporters(k)
 	fx.Delete(prefixNet + k.String())
 }

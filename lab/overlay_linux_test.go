@@ -43,7 +43,7 @@ spec:
     image: demo/kit:1
     args: [answer, ":80"]
     replicas: 4
-    export: [{to: default/load}]
+    export: [{to: default/guest}]
     addresses: {roundRobin: 10.30.7.1}
     ports: [{name: http, port: 80}]
     probes: {readiness: {http: {port: 80}, interval: 1s}}
@@ -70,19 +70,27 @@ spec:
     resources: {cpu: 20m, memory: 32Mi}
     placement: {worker: b}
     terminationGrace: 1s
-`
-
-// overlayJob asks often; it fails when a single answer does not come.
-const overlayJob = `
+---
 apiVersion: skerry/v1
 kind: Application
-metadata: {name: load}
+metadata: {name: guest}
 spec:
   services:
+  - name: guest
+    image: demo/kit:1
+    args: [clock, /tmp/clock]
+    resources: {cpu: 20m, memory: 32Mi}
+    placement: {worker: b}
+    terminationGrace: 1s
+`
+
+// overlayLoad is one more service of the application, which asks often; it fails when a single answer does not come. It
+// uses the address: names are answered by the agent, which is killed meanwhile.
+const overlayLoad = `
   - name: load
     image: demo/kit:1
     mode: job
-    args: [get, "http://web.default.shop.default.skerry/", "60"]
+    args: [get, "http://10.30.7.1/", "60"]
     resources: {cpu: 20m, memory: 32Mi}
     placement: {worker: a}
 `
@@ -176,7 +184,7 @@ func TestOverlay(t *testing.T) {
 				t.Errorf("%s is %q, %v", name, out, err)
 			}
 		}
-		if out, err := s.kit(client, "lookup", "web.default.other.default"); err == nil {
+		if out, err := s.kit(client, "lookup", "web.default.other.default.skerry"); err == nil {
 			t.Errorf("a name of another application is answered: %s", out)
 		}
 		for _, url := range []string{"http://10.30.7.1/", "http://[fd30:5ce7::a1e:701]/"} {
@@ -231,6 +239,16 @@ func TestOverlay(t *testing.T) {
 		}
 	})
 
+	t.Run("an export", func(t *testing.T) {
+		guest := string(s.instance("guest", "guest", "").ID)
+		if by, _, err := s.get(guest, "http://web.default.shop.default.skerry/", 8); err != nil || len(by) != 4 {
+			t.Errorf("%v, %v", by, err)
+		}
+		if out, err := s.kit(guest, "lookup", "client.default.shop.default.skerry"); err == nil {
+			t.Errorf("what is not exported has a name: %s", out)
+		}
+	})
+
 	t.Run("closest", func(t *testing.T) {
 		s.await("nearest is b", func() bool {
 			_, at, err := s.get(client, "http://closest.web/", 10)
@@ -247,10 +265,11 @@ func TestOverlay(t *testing.T) {
 	})
 
 	t.Run("agents die", func(t *testing.T) {
-		s.skerry(overlayJob, "apply", "-f", "-", "--wait=false")
+		shop, _, _ := strings.Cut(overlayApp, "---")
+		s.skerry(shop+overlayLoad[1:], "apply", "-f", "-", "--wait=false")
 		job := func() skerry.Instance {
 			for _, i := range apartList[skerry.Instance](s, "instances") {
-				if i.Service.App.Name == "load" {
+				if i.Service.Service == "load" {
 					return i
 				}
 			}
@@ -281,7 +300,11 @@ func TestOverlay(t *testing.T) {
 	})
 
 	t.Run("an instance goes, then a worker", func(t *testing.T) {
-		for range 3 {
+		fast := time.Millisecond
+		if err := l.SetLink(t.Context(), []string{"a", "b"}, LinkChange{Delay: &fast}); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
 			s.skerry("", "scale", "shop/web", "3")
 			if by, _, err := s.get(client, "http://web/", 60); err != nil {
 				t.Errorf("%v, %v", by, err)

@@ -38,6 +38,11 @@ func (f *fabric) dataLocked() overlay.Config {
 		}
 		apps[i.app] = true
 		in := overlay.Instance{ID: string(id), Net: n.Net, Device: i.at.Device}
+		for j := range n.Services {
+			if s := &n.Services[j]; n.Real(s) == i.service {
+				in.Foreign = s.Allow
+			}
+		}
 		for _, p := range i.at.Addresses {
 			in.Addrs = append(in.Addrs, p.Addr())
 		}

@@ -117,7 +117,7 @@ func printOverlay(out io.Writer, o *overlay.Status) {
 	}
 	fmt.Fprintf(out, "Addresses:\t%s %s\n", strings.Join(blocks, " "), o.V6)
 	fmt.Fprintf(out, "Routes:\t%d, to %d service addresses\n", o.Routes, o.Services)
-	fmt.Fprintf(out, "Flows:\t%d of %d, tables take %s\n", o.Flows, o.FlowsMax, skerry.Bytes(o.MapBytes))
+	fmt.Fprintf(out, "Flows:\t%d of %d, tables take %.1f MiB\n", o.Flows, o.FlowsMax, float64(o.MapBytes)/float64(skerry.MiB))
 	dropped := []string{}
 	for _, k := range slices.Sorted(maps.Keys(o.Counters)) {
 		if strings.Contains(k, "drop-") && o.Counters[k] > 0 {
@@ -127,6 +127,21 @@ func printOverlay(out io.Writer, o *overlay.Status) {
 	if len(dropped) > 0 {
 		fmt.Fprintf(out, "Dropped:\t%s\n", strings.Join(dropped, ", "))
 	}
+}
+
+// carried writes a number of bytes for people.
+func carried(n int64) string {
+	f, unit := float64(n), "B"
+	for _, u := range []string{"KiB", "MiB", "GiB", "TiB"} {
+		if f < 1024 {
+			break
+		}
+		f, unit = f/1024, u
+	}
+	if unit == "B" {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.1f %s", f, unit)
 }
 
 func printPeers(out io.Writer, o *overlay.Status) {
@@ -148,7 +163,7 @@ func printPeers(out io.Writer, o *overlay.Status) {
 		if p.Endpoint.IsValid() {
 			endpoint = p.Endpoint.String()
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, p.Path, endpoint, rtt, loss, skerry.Bytes(p.TxBytes), skerry.Bytes(p.RxBytes), orDash(p.Reason))
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, p.Path, endpoint, rtt, loss, carried(p.TxBytes), carried(p.RxBytes), orDash(p.Reason))
 	}
 	tw.Flush()
 }
