@@ -256,14 +256,28 @@ func (d *Device) apply(c overlay.Config) error {
 			left = append(left, a)
 		}
 	}
-	if err := d.coll.Maps["config"].Put(uint32(0), &conf); err != nil {
+	var was configValue
+	if err := d.coll.Maps["config"].Lookup(uint32(0), &was); err != nil {
 		return fmt.Errorf("table config: %w", err)
+	}
+	conf.Age = was.Age + 1
+	configure := func() error {
+		if err := d.coll.Maps["config"].Put(uint32(0), &conf); err != nil {
+			return fmt.Errorf("table config: %w", err)
+		}
+		return nil
+	}
+	if err := configure(); err != nil {
+		return err
 	}
 	there := map[int]bool{}
 	for i := range m.byIndex {
 		there[i] = true
 	}
-	errs = append(errs, d.tables.set(want), d.attach(hooks, there), d.opts.dropOlder())
+	errs = append(errs, d.tables.set(want))
+	// What processors remember of routes is from before, or from between.
+	conf.Age++
+	errs = append(errs, configure(), d.attach(hooks, there), d.opts.dropOlder())
 	for _, a := range left {
 		// Who gets the address next is not to inherit its flows.
 		_, err := d.walk(sweepArgs{What: doForget, Backend: a})
@@ -295,13 +309,11 @@ func (d *Device) Stats() (overlay.Stats, error) {
 	}
 	s := overlay.Stats{Counters: map[string]int64{}}
 	for i, name := range counterNames() {
-		var per []uint64
-		if err := d.coll.Maps["counters"].Lookup(uint32(i), &per); err != nil {
-			return s, fmt.Errorf("overlay: table counters: %w", err)
+		n, err := d.counter(uint32(i))
+		if err != nil {
+			return s, fmt.Errorf("overlay: %w", err)
 		}
-		for _, n := range per {
-			s.Counters[name] += int64(n)
-		}
+		s.Counters[name] = n
 	}
 	s.Counters["events-lost"] += d.lost.Load()
 	for _, m := range d.coll.Maps {
@@ -320,6 +332,18 @@ func (d *Device) Stats() (overlay.Stats, error) {
 	s.Flows = int(args.Flows)
 	s.FlowsMax = int(d.coll.Maps["tcp"].MaxEntries()/2 + d.coll.Maps["other"].MaxEntries()/2)
 	return s, nil
+}
+
+// counter sums one up over the processors.
+func (d *Device) counter(i uint32) (sum int64, err error) {
+	var per []uint64
+	if err := d.coll.Maps["counters"].Lookup(i, &per); err != nil {
+		return 0, fmt.Errorf("table counters: %w", err)
+	}
+	for _, n := range per {
+		sum += int64(n)
+	}
+	return sum, nil
 }
 
 // CleanUp takes everything of the worker down, also what a crashed agent left. The device is closed

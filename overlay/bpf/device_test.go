@@ -98,6 +98,9 @@ func TestLayout(t *testing.T) {
 			t.Errorf("table %s: %d and %d bytes in C, %v in Go", name, m.KeySize, m.ValueSize, size)
 		}
 	}
+	if counterNames()[counterNewFlow] != "new-flow" {
+		t.Errorf("counter %d is %s", counterNewFlow, counterNames()[counterNewFlow])
+	}
 	if got := int(spec.Maps["counters"].MaxEntries); got != len(counterNames()) {
 		t.Errorf("%d counters have %d names", got, len(counterNames()))
 	}

@@ -16,7 +16,7 @@ import (
 
 // layout is the number of what lies in the tables; it grows whenever c/maps.h changes in a way that an older program or
 // agent would misread. Another layout starts with empty tables.
-const layout = 1
+const layout = 2
 
 // bpffsMagic is the file system of pins.
 const bpffsMagic = 0xcafe4a11

@@ -24,7 +24,7 @@ type Options struct {
 	// BPFFS is where the bpf file system is, or is mounted if it is not; /sys/fs/bpf when empty.
 	BPFFS string
 	// Flows is how many TCP flows through service addresses there may be at once, and OtherFlows how many others. They
-	// take kernel memory as they come, some 250 bytes each; those of OtherFlows at once. The zero values take what suits
+	// take kernel memory as they come, some 500 bytes each; those of OtherFlows at once. The zero values take what suits
 	// the machine, at most 65536 and a quarter of that. Tables that exist keep their size.
 	Flows, OtherFlows int
 	Timeouts          Timeouts
@@ -65,7 +65,7 @@ func (o *Options) check() error {
 		o.Flows = 65536
 		var info unix.Sysinfo_t
 		if unix.Sysinfo(&info) == nil {
-			// A full table takes a sixtieth of the memory at most.
+			// A full table takes a thirtieth of the memory at most.
 			o.Flows = int(min(65536, max(4096, uint64(info.Totalram)*uint64(info.Unit)>>14)))
 		}
 	}
@@ -118,9 +118,12 @@ func (o *Options) dir() string {
 // unsupported recognises a lack of privileges or of the kernel.
 func unsupported(err error) error {
 	var u *Unsupported
+	var v *ebpf.VerifierError
 	switch {
 	case err == nil || errors.As(err, &u):
 		return err
+	case errors.As(err, &v):
+		return &Unsupported{Reason: "the kernel does not take the overlay's programs: " + err.Error(), Cure: "they need Linux 6.1; use a newer kernel or the fallback"}
 	case errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES):
 		return &Unsupported{Reason: "the overlay's programs need privileges: " + err.Error(), Cure: "run the worker as root, with CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN and CAP_SYS_ADMIN, or without the fast path"}
 	case errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENODEV):

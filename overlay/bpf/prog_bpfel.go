@@ -26,6 +26,7 @@ const (
 	progMapInstances     = "instances"
 	progMapOther         = "other"
 	progMapPeers         = "peers"
+	progMapRecents       = "recents"
 	progMapRoutes        = "routes"
 	progMapServices      = "services"
 	progMapTags          = "tags"
@@ -106,6 +107,7 @@ type progMapSpecs struct {
 	Instances  *ebpf.MapSpec `ebpf:"instances"`
 	Other      *ebpf.MapSpec `ebpf:"other"`
 	Peers      *ebpf.MapSpec `ebpf:"peers"`
+	Recents    *ebpf.MapSpec `ebpf:"recents"`
 	Routes     *ebpf.MapSpec `ebpf:"routes"`
 	Services   *ebpf.MapSpec `ebpf:"services"`
 	Tags       *ebpf.MapSpec `ebpf:"tags"`
@@ -148,6 +150,7 @@ type progMaps struct {
 	Instances  *ebpf.Map `ebpf:"instances"`
 	Other      *ebpf.Map `ebpf:"other"`
 	Peers      *ebpf.Map `ebpf:"peers"`
+	Recents    *ebpf.Map `ebpf:"recents"`
 	Routes     *ebpf.Map `ebpf:"routes"`
 	Services   *ebpf.Map `ebpf:"services"`
 	Tags       *ebpf.Map `ebpf:"tags"`
@@ -166,6 +169,7 @@ func (m *progMaps) Close() error {
 		m.Instances,
 		m.Other,
 		m.Peers,
+		m.Recents,
 		m.Routes,
 		m.Services,
 		m.Tags,

@@ -9,9 +9,12 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 
 	"skerry.dev/skerry/overlay"
@@ -235,5 +238,35 @@ func TestOptions(t *testing.T) {
 	}
 	if err := check(overlay.Config{}); err != nil {
 		t.Error(err)
+	}
+}
+
+// What an agent with another layout of the tables left is taken down once this one's programs are in its place.
+func TestOlderLayoutGoes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, plain4)
+	h, client := w.hosts[0], w.inst("a1")
+	dir := filepath.Join(h.opts.dir(), "v0", "links")
+	must(t, os.MkdirAll(dir, 0o700))
+	must(t, h.dev.coll.Maps["tcp"].Pin(filepath.Join(h.opts.dir(), "v0", "tcp")))
+	must(t, in(h.ns, func() error {
+		dev, err := net.InterfaceByName(client.device)
+		if err != nil {
+			return err
+		}
+		l, err := link.AttachTCX(link.TCXOptions{Interface: dev.Index, Program: h.dev.coll.Programs["from_vxlan"], Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		return l.Pin(filepath.Join(dir, "old"))
+	}))
+	if client.reaches(w.inst("b1").a4) {
+		t.Fatal("the old program is not there")
+	}
+	h.set()
+	eventually(t, "the old program is gone", func() bool { return client.reaches(w.inst("b1").a4) })
+	if list, err := os.ReadDir(h.opts.dir()); err != nil || len(list) != 1 {
+		t.Errorf("%v, %v", list, err)
 	}
 }

@@ -25,6 +25,7 @@ type (
 		MTU           uint32
 		Port          [2]byte
 		_             [2]byte
+		Age           uint32
 	}
 	serviceKey struct {
 		Addr address
@@ -110,6 +111,8 @@ func counterNames() []string {
 		"drop-clash", "drop-fragment", "drop-gone", "drop-stray", "drop-kernel", "events-lost",
 	}
 }
+
+const counterNewFlow = 5 // its place in counterNames
 
 func from16(a address) netip.Addr { return netip.AddrFrom16(a).Unmap() }
 

@@ -63,6 +63,7 @@ struct config {
 	__u32 mtu;
 	__u16 plain_port; /* network order; 0: none come in */
 	__u16 pad;
+	__u32 age; /* grows with each change of routes */
 };
 
 struct service_key {
@@ -111,6 +112,15 @@ struct route {
 	__u32 kind;
 	__u32 peer;
 };
+
+/* What was found for an address, on one processor: walking the routes costs more. */
+struct recent {
+	struct addr addr;
+	struct route route;
+	__u32 age;
+};
+
+#define RECENT 64
 
 struct peer {
 	struct addr endpoint, source, hop;
@@ -198,13 +208,14 @@ enum event_kind {
 /* The agent gives the sizes. */
 MAP(config, ARRAY, __u32, struct config, 1, 0);
 MAP(counters, PERCPU_ARRAY, __u32, __u64, COUNTERS, 0);
-MAP(services, HASH, struct service_key, struct service, 65536, BPF_F_NO_PREALLOC);
-MAP(instances, HASH, struct addr, struct instance, 16384, BPF_F_NO_PREALLOC);
-MAP(cables, HASH, __u32, __u32, 8192, BPF_F_NO_PREALLOC);
-MAP(foreign, HASH, struct foreign_key, __u8, 65536, BPF_F_NO_PREALLOC);
+MAP(services, HASH, struct service_key, struct service, 32768, BPF_F_NO_PREALLOC);
+MAP(instances, HASH, struct addr, struct instance, 4096, BPF_F_NO_PREALLOC);
+MAP(cables, HASH, __u32, __u32, 2048, BPF_F_NO_PREALLOC);
+MAP(foreign, HASH, struct foreign_key, __u8, 8192, BPF_F_NO_PREALLOC);
 MAP(routes, LPM_TRIE, struct route_key, struct route, 65536, BPF_F_NO_PREALLOC);
-MAP(peers, HASH, __u32, struct peer, 65536, BPF_F_NO_PREALLOC);
-MAP(tags, HASH, struct tag_key, __u32, 65536, BPF_F_NO_PREALLOC);
+MAP(recents, PERCPU_ARRAY, __u32, struct recent, RECENT, 0);
+MAP(peers, HASH, __u32, struct peer, 16384, BPF_F_NO_PREALLOC);
+MAP(tags, HASH, struct tag_key, __u32, 32768, BPF_F_NO_PREALLOC);
 MAP(tcp, HASH, struct flow_key, struct flow, 131072, BPF_F_NO_PREALLOC);
 MAP(other, LRU_HASH, struct flow_key, struct flow, 32768, 0);
 MAP(fragments, LRU_HASH, struct fragment_key, struct fragment, 1024, 0);
@@ -249,6 +260,21 @@ always struct config *configuration(void)
 	__u32 zero = 0;
 
 	return bpf_map_lookup_elem(&config, &zero);
+}
+
+/* load reads from a packet: at once if its pieces allow, which is the rule. */
+always int load(struct __sk_buff *skb, __u32 off, void *to, __u32 len)
+{
+	void *from, *end;
+
+	off &= 0x3fff; /* headers are shorter; the verifier wants to know */
+	from = (void *)(long)skb->data + off;
+	end = (void *)(long)skb->data_end;
+	if (from + len <= end) {
+		__builtin_memcpy(to, from, len);
+		return 0;
+	}
+	return bpf_skb_load_bytes(skb, off, to, len);
 }
 
 always void tell(__u32 kind, const struct addr *src, const struct addr *dst, __u32 net, __u32 peer)

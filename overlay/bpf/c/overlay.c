@@ -39,11 +39,33 @@ part int to_tap(struct __sk_buff *skb, __u32 kind, __u32 peer, __u32 net)
 	return bpf_redirect(to, 0);
 }
 
-always struct route *route_to(const struct addr *a)
+/* route_to tells where an address is. */
+part int route_to(const struct addr *a, struct route *r)
 {
-	struct route_key k = {.bits = 128, .addr = *a};
+	struct config *c = configuration();
+	struct route_key k = {.bits = 128};
+	struct route *found;
+	struct recent *m;
+	__u32 slot, age;
 
-	return bpf_map_lookup_elem(&routes, &k);
+	if (!a || !r || !c)
+		return ROUTE_NONE;
+	age = c->age;
+	slot = (a->w[3] ^ a->w[3] >> 16 ^ a->w[1]) * 0x9e3779b1 >> 26 & (RECENT - 1);
+	m = bpf_map_lookup_elem(&recents, &slot);
+	if (!m)
+		return ROUTE_NONE;
+	if (!same(&m->addr, a) || m->age != age) {
+		k.addr = *a;
+		found = bpf_map_lookup_elem(&routes, &k);
+		m->age = 0;
+		m->addr = *a;
+		m->route.kind = found ? found->kind : ROUTE_NONE;
+		m->route.peer = found ? found->peer : 0;
+		m->age = age;
+	}
+	*r = m->route;
+	return r->kind;
 }
 
 /* hand_over gives a checked packet to an instance. */
@@ -129,19 +151,18 @@ struct vxlan {
 
 #define VXLAN_FLAGS bpf_htonl(0x08000000)
 
-part int to_plain(struct __sk_buff *skb, struct peer *peer, __u32 net)
+part int to_plain(struct __sk_buff *skb, struct peer *peer, __u32 net, __u32 mix)
 {
 	__u64 room = BPF_F_ADJ_ROOM_ENCAP_L4_UDP | BPF_F_ADJ_ROOM_ENCAP_L2(ETH_HLEN) | BPF_F_ADJ_ROOM_ENCAP_L2_ETH | BPF_F_ADJ_ROOM_FIXED_GSO | BPF_F_ADJ_ROOM_NO_CSUM_RESET;
 	__u32 len = skb->len - ETH_HLEN + sizeof(struct vxlan);
 	struct vxlan v = {};
-	__u16 proto;
 
 	if (!peer)
 		return DROP;
 	/* Segments are cut up later; each then gets a length of its own. */
 	if (len > 65535 - sizeof(struct ipv6hdr))
 		len = 65535 - sizeof(struct ipv6hdr);
-	v.udp.source = bpf_htons(49152 | (bpf_get_hash_recalc(skb) & 0x3fff));
+	v.udp.source = bpf_htons(49152 | (mix & 0x3fff));
 	v.udp.dest = peer->port;
 	v.udp.len = bpf_htons(len);
 	v.flags = VXLAN_FLAGS;
@@ -151,9 +172,10 @@ part int to_plain(struct __sk_buff *skb, struct peer *peer, __u32 net)
 	v.proto = skb->protocol;
 	if (peer->endpoint.w[2] == bpf_htonl(0xffff)) {
 		struct {
+			__u16 proto;
 			struct iphdr ip;
 			struct vxlan v;
-		} __attribute__((packed)) o = {.v = v};
+		} __attribute__((packed)) o = {.proto = bpf_htons(ETH_P_IP), .v = v};
 		struct iphdr h = {.version = 4, .ihl = 5, .ttl = 64, .protocol = IPPROTO_UDP, .frag_off = bpf_htons(0x4000)};
 		__u16 *w = (__u16 *)&h;
 		__u32 sum = 0;
@@ -168,14 +190,14 @@ part int to_plain(struct __sk_buff *skb, struct peer *peer, __u32 net)
 		sum = (sum & 0xffff) + (sum >> 16);
 		h.check = ~sum;
 		o.ip = h;
-		if (bpf_skb_adjust_room(skb, sizeof(o), BPF_ADJ_ROOM_MAC, room | BPF_F_ADJ_ROOM_ENCAP_L3_IPV4) || bpf_skb_store_bytes(skb, ETH_HLEN, &o, sizeof(o), 0))
+		if (bpf_skb_adjust_room(skb, sizeof(o) - 2, BPF_ADJ_ROOM_MAC, room | BPF_F_ADJ_ROOM_ENCAP_L3_IPV4) || bpf_skb_store_bytes(skb, ETH_HLEN - 2, &o, sizeof(o), 0))
 			return drop(DROP_KERNEL);
-		proto = bpf_htons(ETH_P_IP);
 	} else {
 		struct {
+			__u16 proto;
 			struct ipv6hdr ip;
 			struct vxlan v;
-		} __attribute__((packed)) o = {.v = v};
+		} __attribute__((packed)) o = {.proto = bpf_htons(ETH_P_IPV6), .v = v};
 
 		o.ip.version = 6;
 		o.ip.hop_limit = 64;
@@ -183,12 +205,9 @@ part int to_plain(struct __sk_buff *skb, struct peer *peer, __u32 net)
 		o.ip.payload_len = bpf_htons(len);
 		__builtin_memcpy(&o.ip.saddr, &peer->source, 16);
 		__builtin_memcpy(&o.ip.daddr, &peer->endpoint, 16);
-		if (bpf_skb_adjust_room(skb, sizeof(o), BPF_ADJ_ROOM_MAC, room | BPF_F_ADJ_ROOM_ENCAP_L3_IPV6) || bpf_skb_store_bytes(skb, ETH_HLEN, &o, sizeof(o), 0))
+		if (bpf_skb_adjust_room(skb, sizeof(o) - 2, BPF_ADJ_ROOM_MAC, room | BPF_F_ADJ_ROOM_ENCAP_L3_IPV6) || bpf_skb_store_bytes(skb, ETH_HLEN - 2, &o, sizeof(o), 0))
 			return drop(DROP_KERNEL);
-		proto = bpf_htons(ETH_P_IPV6);
 	}
-	if (bpf_skb_store_bytes(skb, offsetof(struct ethhdr, h_proto), &proto, 2, 0))
-		return drop(DROP_KERNEL);
 	count(TO_PLAIN);
 	struct bpf_redir_neigh hop = {};
 
@@ -202,12 +221,30 @@ part int to_plain(struct __sk_buff *skb, struct peer *peer, __u32 net)
 	return bpf_redirect_neigh(peer->ifindex, &hop, sizeof(hop), 0);
 }
 
+/* by_peer sends a packet to a peer's instance. */
+part int by_peer(struct __sk_buff *skb, struct packet *p, __u32 id, __u32 net)
+{
+	struct peer *peer = bpf_map_lookup_elem(&peers, &id);
+	__u32 mix;
+
+	if (!p)
+		return DROP;
+	if (!peer)
+		return to_tap(skb, FRAME_MISS, 0, net);
+	if (!peer->plain)
+		return to_tap(skb, FRAME_DATA, id, net);
+	if (!peer->ifindex)
+		return drop(DROP_GONE);
+	/* The outer source port, by which receivers spread flows over their queues. All fragments have the same. */
+	mix = p->src.w[3] ^ (p->dst.w[3] << 7 | p->dst.w[3] >> 25) ^ ((__u32)p->sport << 16 | p->dport) ^ p->proto;
+	return to_plain(skb, peer, net, mix * 0x9e3779b1 >> 18);
+}
+
 /* onward sends a packet to the instance that it is for, wherever that is. asked: for a service address. */
 part int onward(struct __sk_buff *skb, struct packet *p, __u32 net, int asked)
 {
+	struct route r = {};
 	struct instance *i;
-	struct route *r;
-	struct peer *peer;
 	int verdict;
 
 	if (!p)
@@ -220,20 +257,14 @@ part int onward(struct __sk_buff *skb, struct packet *p, __u32 net, int asked)
 		count(LOCAL);
 		return hand_over(skb, i);
 	}
-	r = route_to(&p->dst);
-	if (!r || r->kind == ROUTE_INSTANCES || r->kind == ROUTE_SERVICES)
-		return to_tap(skb, FRAME_MISS, 0, net);
-	if (r->kind == ROUTE_OWN)
+	switch (route_to(&p->dst, &r)) {
+	case ROUTE_PEER:
+		return by_peer(skb, p, r.peer, net);
+	case ROUTE_OWN:
 		/* The gateway has one of the addresses. A backend that had another is no more. */
 		return asked ? drop(DROP_GONE) : NEXT;
-	peer = bpf_map_lookup_elem(&peers, &r->peer);
-	if (!peer)
-		return to_tap(skb, FRAME_MISS, 0, net);
-	if (!peer->plain)
-		return to_tap(skb, FRAME_DATA, r->peer, net);
-	if (!peer->ifindex)
-		return drop(DROP_GONE);
-	return to_plain(skb, peer, net);
+	}
+	return to_tap(skb, FRAME_MISS, 0, net);
 }
 
 /* serve leads a packet for a service address to its backend. It gives 0, or a verdict. */
@@ -328,17 +359,19 @@ always int too_big(struct __sk_buff *skb, struct packet *p)
 /* sent does with a packet what an instance wants of it. */
 part int sent(struct __sk_buff *skb, struct packet *p, __u32 net)
 {
-	int verdict, asked = 0;
-	struct route *r;
+	int verdict, asked = 0, kind;
+	struct route r = {};
 
 	if (!p)
 		return DROP;
-	r = route_to(&p->dst);
-	if (!r)
+	kind = route_to(&p->dst, &r);
+	if (kind == ROUTE_NONE)
 		return NEXT;
 	if (too_big(skb, p))
 		return to_tap(skb, FRAME_TOO_BIG, 0, net);
-	if (r->kind == ROUTE_SERVICES) {
+	if (kind == ROUTE_PEER)
+		return by_peer(skb, p, r.peer, net);
+	if (kind == ROUTE_SERVICES) {
 		asked = 1;
 		verdict = serve(skb, p, net);
 		if (verdict)
@@ -430,7 +463,7 @@ int from_instance(struct __sk_buff *skb)
 		return discovery(skb, &p, 1);
 	struct ethhdr h;
 
-	if (bpf_skb_load_bytes(skb, 0, &h, sizeof(h)))
+	if (load(skb, 0, &h, sizeof(h)))
 		return drop(DROP_MALFORMED);
 	if (__builtin_memcmp(h.h_source, i->mac, 6))
 		__builtin_memcpy(i->mac, h.h_source, 6);
@@ -465,7 +498,7 @@ int to_instance(struct __sk_buff *skb)
 {
 	__u32 port = skb->ifindex;
 	struct instance *i, self = {};
-	struct route *r;
+	struct route r = {};
 	struct packet p = {};
 	__u32 *net;
 	int verdict;
@@ -484,11 +517,9 @@ int to_instance(struct __sk_buff *skb)
 		return verdict;
 	i = bpf_map_lookup_elem(&instances, &p.src);
 	if (!i) {
-		r = route_to(&p.src);
 		/* The gateway is the only other one with an address out of the block. */
-		if (r && r->kind != ROUTE_OWN)
-			return drop(DROP_FORGED);
-		return NEXT;
+		verdict = route_to(&p.src, &r);
+		return verdict == ROUTE_NONE || verdict == ROUTE_OWN ? NEXT : drop(DROP_FORGED);
 	}
 	if (p.v6 && p.proto == IPPROTO_ICMPV6 && (p.type == 135 || p.type == 136))
 		/* Neighbours find each other, as with ARP. from_instance has seen to it that none speaks for another. */
@@ -503,19 +534,17 @@ int to_instance(struct __sk_buff *skb)
 part int arrived(struct __sk_buff *skb, __u32 peer, __u32 net)
 {
 	struct instance *i;
-	struct route *r;
+	struct route r = {};
 	struct packet p = {};
 	int verdict = parse(skb, &p);
 
 	if (verdict)
 		return verdict;
-	r = route_to(&p.src);
-	if (!r || r->kind != ROUTE_PEER || r->peer != peer)
+	if (route_to(&p.src, &r) != ROUTE_PEER || r.peer != peer)
 		return drop(DROP_FORGED);
 	i = bpf_map_lookup_elem(&instances, &p.dst);
 	if (!i) {
-		r = route_to(&p.dst);
-		if (r && r->kind == ROUTE_OWN)
+		if (route_to(&p.dst, &r) == ROUTE_OWN)
 			tell(EVENT_UNKNOWN, &p.src, &p.dst, net, peer);
 		return drop(DROP_UNKNOWN);
 	}
@@ -542,13 +571,13 @@ int from_wire(struct __sk_buff *skb)
 	if (skb->protocol == bpf_htons(ETH_P_IP)) {
 		struct iphdr h;
 
-		if (bpf_skb_load_bytes(skb, ETH_HLEN, &h, sizeof(h)) || h.protocol != IPPROTO_UDP || h.ihl != 5)
+		if (load(skb, ETH_HLEN, &h, sizeof(h)) || h.protocol != IPPROTO_UDP || h.ihl != 5)
 			return NEXT;
 		mapped(&k.source, h.saddr);
 		mapped(&dst, h.daddr);
 		if (!same(&dst, &c->plain) || h.frag_off & bpf_htons(0x1fff))
 			return NEXT;
-		if (bpf_skb_load_bytes(skb, ETH_HLEN + sizeof(h), &v.udp, sizeof(v.udp)) || v.udp.dest != c->plain_port)
+		if (load(skb, ETH_HLEN + sizeof(h), &v.udp, sizeof(v.udp)) || v.udp.dest != c->plain_port)
 			return NEXT;
 		if (h.frag_off & bpf_htons(0x2000))
 			return drop(DROP_PLAIN);
@@ -557,20 +586,20 @@ int from_wire(struct __sk_buff *skb)
 	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
 		struct ipv6hdr h;
 
-		if (bpf_skb_load_bytes(skb, ETH_HLEN, &h, sizeof(h)) || h.nexthdr != IPPROTO_UDP)
+		if (load(skb, ETH_HLEN, &h, sizeof(h)) || h.nexthdr != IPPROTO_UDP)
 			return NEXT;
 		__builtin_memcpy(&k.source, &h.saddr, 16);
 		__builtin_memcpy(&dst, &h.daddr, 16);
 		if (!same(&dst, &c->plain))
 			return NEXT;
-		if (bpf_skb_load_bytes(skb, ETH_HLEN + sizeof(h), &v.udp, sizeof(v.udp)) || v.udp.dest != c->plain_port)
+		if (load(skb, ETH_HLEN + sizeof(h), &v.udp, sizeof(v.udp)) || v.udp.dest != c->plain_port)
 			return NEXT;
 		len = sizeof(h);
 		v6 = 1;
 	} else {
 		return NEXT;
 	}
-	if (bpf_skb_load_bytes(skb, ETH_HLEN + len, &v, sizeof(v)) || v.flags != VXLAN_FLAGS)
+	if (load(skb, ETH_HLEN + len, &v, sizeof(v)) || v.flags != VXLAN_FLAGS)
 		return drop(DROP_PLAIN);
 	if (v.proto == bpf_htons(ETH_P_IP)) {
 		if (v6)
@@ -592,8 +621,6 @@ int from_wire(struct __sk_buff *skb)
 		return drop(DROP_MALFORMED);
 	if (bpf_skb_adjust_room(skb, -(__s32)len, BPF_ADJ_ROOM_MAC, room))
 		return drop(DROP_KERNEL);
-	if (bpf_skb_store_bytes(skb, offsetof(struct ethhdr, h_proto), &v.proto, 2, 0))
-		return drop(DROP_KERNEL);
 	count(FROM_PLAIN);
 	return arrived(skb, id, net);
 }
@@ -611,7 +638,7 @@ int from_tunnel(struct __sk_buff *skb)
 {
 	struct frame f;
 
-	if (bpf_skb_load_bytes(skb, 0, &f, sizeof(f)) || f.two != 2 || f.kind != FRAME_DATA)
+	if (load(skb, 0, &f, sizeof(f)) || f.two != 2 || f.kind != FRAME_DATA)
 		return drop(DROP_MALFORMED);
 	if (f.proto != bpf_htons(ETH_P_IP) && f.proto != bpf_htons(ETH_P_IPV6))
 		return drop(DROP_MALFORMED);
@@ -628,7 +655,7 @@ int from_agent(struct __sk_buff *skb)
 	struct frame f;
 	int verdict;
 
-	if (bpf_skb_load_bytes(skb, 0, &f, sizeof(f)) || f.two != 2)
+	if (load(skb, 0, &f, sizeof(f)) || f.two != 2)
 		return DROP;
 	if (f.proto != bpf_htons(ETH_P_IP) && f.proto != bpf_htons(ETH_P_IPV6))
 		return DROP;

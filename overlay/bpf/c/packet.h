@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only
  *
- * Taking packets apart, and changing their addresses. Everything is read by bpf_skb_load_bytes, which knows the packet's
- * end and its pieces. */
+ * Taking packets apart, and changing their addresses. Everything is read by load, which knows the packet's end and its
+ * pieces. */
 #pragma once
 #include "maps.h"
 
@@ -50,12 +50,12 @@ always int ports_of(struct __sk_buff *skb, __u32 off, __u8 proto, __u16 *sport, 
 	*sport = 0;
 	*dport = 0;
 	if (has_ports(proto)) {
-		if (bpf_skb_load_bytes(skb, off, w, 4))
+		if (load(skb, off, w, 4))
 			return -1;
 		*sport = w[0];
 		*dport = w[1];
 	} else if (proto == IPPROTO_ICMP || proto == IPPROTO_ICMPV6) {
-		if (bpf_skb_load_bytes(skb, off, w, 8))
+		if (load(skb, off, w, 8))
 			return -1;
 		__u8 type = *(__u8 *)w;
 
@@ -100,7 +100,7 @@ always int parse_l4(struct __sk_buff *skb, struct packet *p)
 			__u8 off, flags;
 		} __attribute__((packed)) h;
 
-		if (bpf_skb_load_bytes(skb, p->l4, &h, sizeof(h)))
+		if (load(skb, p->l4, &h, sizeof(h)))
 			return -1;
 		p->sport = h.sport;
 		p->dport = h.dport;
@@ -130,7 +130,7 @@ part int parse(struct __sk_buff *skb, struct packet *p)
 	if (skb->protocol == bpf_htons(ETH_P_IP)) {
 		struct iphdr h;
 
-		if (bpf_skb_load_bytes(skb, ETH_HLEN, &h, sizeof(h)) || h.version != 4 || h.ihl < 5)
+		if (load(skb, ETH_HLEN, &h, sizeof(h)) || h.version != 4 || h.ihl < 5)
 			return drop(DROP_MALFORMED);
 		mapped(&p->src, h.saddr);
 		mapped(&p->dst, h.daddr);
@@ -145,7 +145,7 @@ part int parse(struct __sk_buff *skb, struct packet *p)
 	} else {
 		struct ipv6hdr h;
 
-		if (bpf_skb_load_bytes(skb, ETH_HLEN, &h, sizeof(h)) || h.version != 6)
+		if (load(skb, ETH_HLEN, &h, sizeof(h)) || h.version != 6)
 			return drop(DROP_MALFORMED);
 		__builtin_memcpy(&p->src, &h.saddr, 16);
 		__builtin_memcpy(&p->dst, &h.daddr, 16);
