@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -103,9 +104,12 @@ func serveIn(ctx context.Context, dir, version string, o Options) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	context.AfterFunc(ctx, func() { ln.Close() })
+	// More than there are processors: with one to spare, the scheduler leaves a thread that waits in the kernel in peace.
+	runtime.GOMAXPROCS(runtime.NumCPU() + 2)
 	e := New(o)
 	defer e.Close()
 	c := &controller{e: e, hello: Hello{ControlVersion, version, os.Getpid()}, stop: cancel, open: map[*conn]bool{}}
+	slim()
 	c.serve(ctx, ln)
 	return nil
 }

@@ -238,11 +238,23 @@ func (u *udpReader) read() {
 	r := newReceiver(u.e)
 	l := newListener()
 	for u.wake.wait(u.s.fd) {
+		spins, bulk := 0, false
 		for range 64 {
 			n, err := l.receive(u.s)
-			if err != nil || n == 0 {
+			if err != nil {
 				break
 			}
+			if n == 0 {
+				if spins == yields || !bulk {
+					break
+				}
+				spins++
+				yield()
+				continue
+			}
+			spins = 0
+			_, b, seg := l.message(0)
+			bulk = n > 1 || len(b) > 16*seg
 			r.now = u.e.now()
 			u.e.count.messages.Add(int64(n))
 			for i := range n {

@@ -153,6 +153,10 @@ func newTapReader(e *Engine, fd int) (*tapReader, error) {
 
 func (r *tapReader) run() { r.wg.Go(r.read) }
 
+// yields is how often a goroutine in the midst of a large transfer lets others run, and looks again, before it sleeps:
+// waking a thread on another processor costs as much as some packets do.
+const yields = 4
+
 // read seals what the tap gives. A batch goes as soon as the tap has no more.
 func (r *tapReader) read() {
 	runtime.LockOSThread() // waiting in the kernel: the thread is woken at once
@@ -160,24 +164,30 @@ func (r *tapReader) read() {
 	s := newSender(r.e)
 	buf := make([]byte, frameLen+maxIP+1)
 	for r.wake.wait(r.fd) {
+		spins, bulk := 0, false
 		for range 256 { // then look whether the end has come
-			n, err := unix.Read(r.fd, buf)
-			if err == unix.EINTR {
-				continue
-			}
-			if err != nil {
+			n, err := readTap(r.fd, buf)
+			if err != 0 {
 				if err != unix.EAGAIN { // somebody has deleted the tap; Set with another name, or a restart, cures that
 					time.Sleep(50 * time.Millisecond)
 				}
 				if s.n == 0 {
-					break
+					if spins == yields || !bulk {
+						break
+					}
+					spins++
+					yield()
+					continue
 				}
+				bulk = s.n >= 16
 				s.flush() // meanwhile more may have come
 				continue
 			}
 			r.e.count.reads.Add(1)
 			s.frame(buf[:n])
+			spins = 0
 			if s.n >= maxSegments/2 {
+				bulk = true
 				s.flush()
 			}
 		}

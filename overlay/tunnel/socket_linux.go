@@ -108,6 +108,9 @@ func (r *rawAddr) addrPort() netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom16([16]byte(r.b[8:24])).Unmap(), port)
 }
 
+// System calls that do not wait are raw: the scheduler of Go would take the processor away from a thread that is in one
+// for some microseconds, as those are that move many packets, and waking threads costs more than the packets do.
+
 // transmitter is what one goroutine sends with.
 type transmitter struct {
 	hdr unix.Msghdr
@@ -129,7 +132,7 @@ func (t *transmitter) sendmsg(s *socket, to *rawAddr, b []byte, seg int) syscall
 		t.hdr.SetControllen(unix.CmsgSpace(2))
 	}
 	for {
-		_, _, e := unix.Syscall(unix.SYS_SENDMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&t.hdr)), 0)
+		_, _, e := unix.RawSyscall(unix.SYS_SENDMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&t.hdr)), 0)
 		if e != syscall.EINTR {
 			return e
 		}
@@ -205,7 +208,7 @@ func (l *listener) receive(s *socket) (int, error) {
 		h.SetControllen(len(l.oob[i]))
 	}
 	for {
-		n, _, e := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&l.msgs[0])), rxBuffers, unix.MSG_DONTWAIT, 0, 0)
+		n, _, e := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&l.msgs[0])), rxBuffers, unix.MSG_DONTWAIT, 0, 0)
 		switch e {
 		case 0:
 			return int(n), nil

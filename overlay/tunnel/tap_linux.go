@@ -79,6 +79,19 @@ func (w wake) wait(fd int) bool {
 	}
 }
 
+// readTap reads a frame, without waiting for one.
+func readTap(fd int, b []byte) (int, syscall.Errno) {
+	for {
+		n, _, e := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
+		if e != syscall.EINTR {
+			return int(n), e
+		}
+	}
+}
+
+// yield lets other threads of this processor run.
+func yield() { _, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
+
 // writev writes a frame to the tap. The array of vectors is the caller's to keep.
 func writev(fd int, iov [][]byte, vec []unix.Iovec) ([]unix.Iovec, error) {
 	vec = vec[:0]
@@ -88,7 +101,7 @@ func writev(fd int, iov [][]byte, vec []unix.Iovec) ([]unix.Iovec, error) {
 		vec = append(vec, v)
 	}
 	for {
-		_, _, e := unix.Syscall(unix.SYS_WRITEV, uintptr(fd), uintptr(unsafe.Pointer(&vec[0])), uintptr(len(vec)))
+		_, _, e := unix.RawSyscall(unix.SYS_WRITEV, uintptr(fd), uintptr(unsafe.Pointer(&vec[0])), uintptr(len(vec)))
 		switch e {
 		case 0:
 			return vec, nil

@@ -29,6 +29,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "datapath" {
 		os.Exit(Main("test", os.Args[2:]))
 	}
+	if len(os.Args) > 1 && os.Args[1] == "wireguard" {
+		os.Exit(wireguardMain(os.Args[2:]))
+	}
 	os.Exit(testenv.Main(m, testenv.Options{NetNS: true}))
 }
 
