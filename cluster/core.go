@@ -38,7 +38,8 @@ type Options struct {
 	Secret [32]byte
 	Sets   reconcile.Options
 	// Trusted: the operator declared the site's network trusted, and workers that reach each other there need not seal.
-	Trusted bool
+	Trusted    bool
+	Standalone bool // there is no root
 	// Pool is where the site takes IPv4 prefixes for instances from; the zero value: ipam.DefaultPool.
 	Pool netip.Prefix
 }
@@ -74,10 +75,13 @@ type Core struct {
 	routes    routing
 	readmit   map[string]bool // workers whose part in the overlay must be looked at again
 	draining  map[skerry.ServiceKey]map[drainAt]bool
-	moving    map[skerry.InstanceID]bool // placements with a successor
-	watched   map[skerry.InstanceID]bool // placements whose SLA is violated
-	services  map[skerry.ServiceKey]*learned
-	grew      bool // capacity may have appeared: try what waits
+	foreign   foreign
+	// fabricDirty: the fabric's record must be written.
+	fabricDirty bool
+	moving      map[skerry.InstanceID]bool // placements with a successor
+	watched     map[skerry.InstanceID]bool // placements whose SLA is violated
+	services    map[skerry.ServiceKey]*learned
+	grew        bool // capacity may have appeared: try what waits
 
 	reportAt  time.Time
 	reportDue bool
@@ -169,7 +173,7 @@ func New(opt Options) *Core {
 		opt.Policies = sched.Policies()
 	}
 	life := opt.Incarnation + skerry.Incarnation(fmt.Sprintf(".%x", opt.Seed[:6]))
-	return &Core{opt: opt, fabric: newFabric(), routes: newRouting(), readmit: map[string]bool{}, draining: map[skerry.ServiceKey]map[drainAt]bool{}, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
+	return &Core{opt: opt, fabric: newFabric(), routes: newRouting(), foreign: newForeign(), readmit: map[string]bool{}, draining: map[skerry.ServiceKey]map[drainAt]bool{}, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
 		Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), Up: fleet.NewParent(life, opt.Sets),
 		workers: map[string]*worker{}, site: sched.NewSite(), places: map[skerry.InstanceID]*placement{}, groups: map[skerry.InstanceID]*group{},
 		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, peers: peering{given: map[string]uint64{}, secret: opt.Secret[:]}, moving: map[skerry.InstanceID]bool{}, watched: map[skerry.InstanceID]bool{}, services: map[skerry.ServiceKey]*learned{}, byWorker: map[string]map[skerry.InstanceID]*placement{}, silent: map[string]bool{},
@@ -231,6 +235,7 @@ func (c *Core) Start(now time.Time) skerry.Effects {
 		}
 	}
 	c.loadPublished()
+	c.ensureSecret(&fx)
 	c.loadFabric()
 	c.turnTags(now)
 	c.loadWants()
@@ -374,6 +379,8 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 		c.measured(now, m)
 	case Scored:
 		c.scored(m)
+	case RelayUp:
+		c.relayUp(m)
 	case SetPlugins:
 		c.setPlugins(m)
 	default:
@@ -535,6 +542,12 @@ func (c *Core) settle(now time.Time, fx *skerry.Effects, replies []skerry.Messag
 	}
 	clear(c.readmit)
 	c.publishRoutes()
+	c.publishSite()
+	c.serveRelay(fx)
+	if c.fabricDirty {
+		c.fabricDirty = false
+		c.saveFabric(fx)
+	}
 	c.Kids.Flush(now, fx)
 	if since := now.Sub(c.reportAt); c.Up.Connected && (c.reportDue && since >= reportPause || since >= c.opt.ReportEvery) {
 		c.sendReport(now, fx)

@@ -20,7 +20,9 @@ type fabric struct {
 	ULA     netip.Prefix   `json:"ula"`     // of the site, 48 bits
 	Extents []netip.Prefix `json:"extents"` // IPv4 prefixes that blocks come from
 	Blocks  ipam.Blocks    `json:"blocks"`
-	Secret  []byte         `json:"secret"` // tags of plain paths are made of it
+	Secret  []byte         `json:"secret"` // keys and tags are made of it
+	// Foreign are the numbers of workers of other sites, by foreignName.
+	Foreign map[string]skerry.PeerID `json:"foreign,omitempty"`
 
 	names map[skerry.PeerID]string          // workers by number
 	told  map[string][]byte                 // by worker: the node item it has
@@ -62,6 +64,9 @@ func (c *Core) loadFabric() {
 		}
 		w.Blocks = c.fabric.Blocks.Of(name)
 	}
+	for name, id := range c.fabric.Foreign {
+		c.fabric.names[id] = name
+	}
 	for _, name := range c.Kids.Names() {
 		for _, key := range c.Kids.Get(name).Desired.Keys() {
 			if rest, ok := strings.CutPrefix(key, "net/"); ok {
@@ -90,11 +95,6 @@ func (c *Core) admit(now time.Time, w *worker, fx *skerry.Effects) {
 	if !f.ULA.IsValid() {
 		f.ULA, saved = ipam.ULA(c.opt.Name+"/"+string(c.opt.Incarnation)), false
 	}
-	if len(f.Secret) == 0 {
-		mac := hmac.New(sha256.New, c.opt.Secret[:])
-		mac.Write([]byte("tags"))
-		f.Secret, saved = mac.Sum(nil), false
-	}
 	if w.Peer == 0 {
 		f.Last++
 		w.Peer, saved = f.Last, false
@@ -111,6 +111,7 @@ func (c *Core) admit(now time.Time, w *worker, fx *skerry.Effects) {
 	}
 	if !saved {
 		c.saveFabric(fx)
+		c.changedHere()
 	}
 	node := skerry.OverlayNode{ID: w.Peer, Blocks: w.Blocks, Instances: c.instancePrefixes(), Relays: c.relaysFor(w), Trusted: c.opt.Trusted}
 	if p, err := ipam.Subnet64(f.ULA, uint32(w.Peer)); err == nil {
@@ -169,10 +170,21 @@ func (c *Core) instancePrefixes() []netip.Prefix {
 }
 
 // takenElsewhere are extents of other sites, as far as the root told.
-func (c *Core) takenElsewhere() []netip.Prefix { return nil }
+func (c *Core) takenElsewhere() (out []netip.Prefix) {
+	for _, s := range c.foreign.sites {
+		out = append(out, s.Extents...)
+	}
+	return out
+}
 
 // relaysFor tells a worker where relays are.
-func (c *Core) relaysFor(*worker) []skerry.Relay { return nil }
+func (c *Core) relaysFor(w *worker) []skerry.Relay {
+	r := c.foreign.relay
+	if !r.UDP.IsValid() {
+		return nil
+	}
+	return []skerry.Relay{{Name: c.opt.Name, UDP: r.UDP, TLS: r.TLS, Pin: r.Pin, Key: c.relayKey(w.Peer)}}
+}
 
 // expel takes back what a removed worker had.
 func (c *Core) expel(now time.Time, w *worker, fx *skerry.Effects) {
@@ -193,6 +205,7 @@ func (c *Core) expel(now time.Time, w *worker, fx *skerry.Effects) {
 		delete(c.fabric.names, w.Peer)
 		c.fabric.Blocks.ReturnAll(w.Name, now.Add(blockRest))
 		c.saveFabric(fx)
+		c.changedHere()
 	}
 }
 
@@ -267,6 +280,10 @@ func (c *Core) publishNetwork(app skerry.AppKey) {
 // publishPeers tells workers of those that they exchange packets with: whom their routes lead to, and whose lead to them.
 func (c *Core) publishPeers() {
 	for name := range c.routes.peers {
+		if site, _, ok := strings.Cut(name, "/"); ok {
+			c.foreign.mail[site] = true
+			continue
+		}
 		k := c.Kids.Get(name)
 		if k == nil {
 			continue
@@ -278,8 +295,20 @@ func (c *Core) publishPeers() {
 		for from := range c.routes.from[name] {
 			want[from] = true
 		}
+		if w := c.workers[name]; w != nil && w.Peer != 0 {
+			for _, other := range c.foreignIn(w) {
+				want[other] = true
+			}
+		}
 		keys := map[string]bool{}
 		for other := range want {
+			if strings.Contains(other, "/") {
+				if p := c.foreignPeer(other); p != nil {
+					keys[skerry.OverlayPeerKey(p.ID)] = true
+					_ = c.Kids.Put(name, skerry.OverlayPeerKey(p.ID), c.codec.Marshal(p))
+				}
+				continue
+			}
 			w := c.workers[other]
 			if c.workers[name] == nil || w == nil || w.Peer == 0 || w.Facts == nil || w.Facts.Overlay == nil {
 				continue
@@ -294,6 +323,16 @@ func (c *Core) publishPeers() {
 		}
 	}
 	clear(c.routes.peers)
+}
+
+// ensureSecret makes what keys and tags are made of.
+func (c *Core) ensureSecret(fx *skerry.Effects) {
+	if len(c.fabric.Secret) == 0 {
+		mac := hmac.New(sha256.New, c.opt.Secret[:])
+		mac.Write([]byte("fabric"))
+		c.fabric.Secret = mac.Sum(nil)
+		c.saveFabric(fx)
+	}
 }
 
 // peerFor is what a worker is told of another one.

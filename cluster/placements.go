@@ -40,6 +40,8 @@ func (c *Core) reconcileDesired(now time.Time, changed, deleted []string, fx *sk
 		value, _, have := c.Up.Desired.Get(key)
 		if app, is := strings.CutPrefix(key, "net/"); is {
 			c.relink(app)
+		} else if have && c.foreignItem(key, value, false) {
+			continue
 		}
 		if !ok || !have {
 			continue
@@ -56,6 +58,8 @@ func (c *Core) reconcileDesired(now time.Time, changed, deleted []string, fx *sk
 			c.removeID(now, skerry.InstanceID(id), fx)
 		} else if app, ok := strings.CutPrefix(key, "net/"); ok {
 			c.relink(app)
+		} else {
+			c.foreignItem(key, nil, true)
 		}
 	}
 }

@@ -49,6 +49,7 @@ func (c *Core) want(name string, k skerry.ServiceKey) {
 		r.of[name] = map[skerry.ServiceKey]bool{}
 	}
 	r.wants[k][name], r.of[name][k], r.dirty[k] = true, true, true
+	c.foreign.dirty = true
 }
 
 // unwant ends an interest.
@@ -56,6 +57,7 @@ func (c *Core) unwant(name string, k skerry.ServiceKey) {
 	r := &c.routes
 	if delete(r.wants[k], name); len(r.wants[k]) == 0 {
 		delete(r.wants, k)
+		c.foreign.dirty = true
 		if delete(r.apps[k.App], k); len(r.apps[k.App]) == 0 {
 			delete(r.apps, k.App)
 		}
@@ -101,7 +103,8 @@ func (c *Core) loadWants() {
 // backend is a possible end of a route.
 type backend struct {
 	skerry.RouteBackend
-	worker *worker
+	worker *worker // nil: at another site
+	name   string  // of the worker, or its foreignName
 }
 
 // backends lists the instances of a service that packets can go to.
@@ -115,7 +118,7 @@ func (c *Core) backends(k skerry.ServiceKey) []backend {
 		}
 		b := skerry.RouteBackend{Instance: id, Ordinal: ordinal, Peer: w.Peer, Addr: a, Addr6: c.fabric.v6(w.Peer, a), Draining: draining, Load: load,
 			Coordinate: w.report.Coordinate, Location: w.Facts.Location}
-		out = append(out, backend{b, w})
+		out = append(out, backend{b, w, worker})
 	}
 	for _, id := range sortedIDs(c.byApp[k.App]) {
 		p := c.places[id]
@@ -180,11 +183,14 @@ func (w *worker) owns(a netip.Addr) bool {
 // publishRoutes brings the routes of changed services to whoever wants them.
 func (c *Core) publishRoutes() {
 	for k := range c.routes.dirty {
-		wants := c.routes.wants[k]
-		if len(wants) == 0 {
+		wants, abroad := c.routes.wants[k], c.foreign.wanted[k]
+		if len(wants)+len(abroad) == 0 {
+			c.publishForeign(k, nil)
 			continue
 		}
 		all := c.backends(k)
+		c.publishForeign(k, all)
+		all = append(all, c.foreignBackends(k)...)
 		var same []byte // for all, unless each gets the nearest ones of many
 		for name := range wants {
 			w := c.workers[name]
@@ -209,8 +215,8 @@ func (c *Core) publishRoutes() {
 			_ = c.Kids.Put(name, skerry.RouteKey(k), value)
 			var to []string
 			for _, b := range ends {
-				if b.worker != w && !slices.Contains(to, b.worker.Name) {
-					to = append(to, b.worker.Name)
+				if b.worker != w && !slices.Contains(to, b.name) {
+					to = append(to, b.name)
 				}
 			}
 			c.reroute(name, k, to)
@@ -253,6 +259,8 @@ func (w *worker) distance(o *worker) float64 {
 	switch {
 	case w == o:
 		return 0
+	case o == nil:
+		return 1e6 // at another site
 	case w.report.Coordinate != nil && o.report.Coordinate != nil:
 		return w.report.Coordinate.RTT(*o.report.Coordinate)
 	case w.Facts.Location != nil && o.Facts.Location != nil:

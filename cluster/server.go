@@ -16,6 +16,7 @@ import (
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/journal"
+	"skerry.dev/skerry/overlay/relay"
 	"skerry.dev/skerry/sched"
 	"skerry.dev/skerry/store"
 )
@@ -33,9 +34,12 @@ type ServerOptions struct {
 	Journal   journal.Limits
 	LostAfter time.Duration
 	CertLife  time.Duration
-	Trusted   bool          // the operator declared the network between the workers trusted
-	Pool      netip.Prefix  // of instance addresses; the zero value: the default
-	KeepAlive time.Duration // default 2 s, so that a silent worker is noticed within 6 s
+	// Relay is where the site's relay listens, by UDP and by TLS over TCP, host:port; empty: the site has none. RelayPublic is
+	// where the relays of other sites reach it; empty: found out.
+	Relay, RelayPublic string
+	Trusted            bool          // the operator declared the network between the workers trusted
+	Pool               netip.Prefix  // of instance addresses; the zero value: the default
+	KeepAlive          time.Duration // default 2 s, so that a silent worker is noticed within 6 s
 
 	// Root tells how to reach the root; nil for a site of its own.
 	Root *RootLink
@@ -58,6 +62,7 @@ type Server struct {
 	opt     ServerOptions
 	up      atomic.Pointer[tier.Up]
 	answers atomic.Pointer[answerer] // of this life
+	relay   atomic.Pointer[relay.Server]
 }
 
 // NewServer opens what the cluster keeps; Run starts it.
@@ -79,7 +84,7 @@ func (s *Server) load(ctx context.Context) (loop.Core, skerry.Effects, error) {
 	var secret [32]byte
 	rand.Read(secret[:])
 	c := New(Options{Secret: secret, Name: s.opt.Name, Incarnation: s.Life().Incarnation, Term: s.Life().Epoch, Seed: tier.Seed(), LostAfter: s.opt.LostAfter,
-		Admission: s.opt.Admission, Policies: s.opt.Policies, Trusted: s.opt.Trusted, Pool: s.opt.Pool})
+		Admission: s.opt.Admission, Policies: s.opt.Policies, Trusted: s.opt.Trusted, Pool: s.opt.Pool, Standalone: s.opt.Root == nil})
 	if err := s.LoadCore(ctx, c.Load); err != nil {
 		return nil, skerry.Effects{}, err
 	}
@@ -104,6 +109,7 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 		}
 		parts = append(parts, func() error { return up.Run(ctx) })
 	}
+	s.startRelay(ctx, l)
 	answers := newAnswerer(ctx, s, l)
 	s.answers.Store(answers)
 	defer answers.wg.Wait()
@@ -195,6 +201,14 @@ func (h *host) Announce(events []skerry.Event, changed []skerry.Change) {
 
 // Act finds out what the core asks; between two lives nobody does, and the question's deadline passes.
 func (h *host) Act(action any) {
+	if a, ok := action.(ServeRelay); ok {
+		if r := h.relay.Load(); r != nil {
+			if err := r.Set(a.Config); err != nil {
+				h.opt.Log.Error("tell the relay whom it serves", "err", err)
+			}
+		}
+		return
+	}
 	if a := h.answers.Load(); a != nil {
 		a.act(action)
 	}

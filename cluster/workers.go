@@ -172,6 +172,7 @@ func (c *Core) workerReport(now time.Time, name string, payload []byte, fx *sker
 	}
 	if was := w.Facts; was == nil || !reflect.DeepEqual(was.Overlay, facts.Overlay) {
 		c.readmit[name] = true
+		c.changedHere()
 		for _, o := range c.workers { // a block that was in the way of its networks may be free now
 			if o.Peer != 0 && o.cramped(len(c.byWorker[o.Name])) {
 				c.readmit[o.Name] = true

@@ -43,9 +43,10 @@ type Core struct {
 	seq     uint64
 	rounds  uint64
 	// networks holds which sites have the directory of an application, netDirty those to look at again.
-	networks map[skerry.AppKey]map[string]bool
-	netDirty map[skerry.AppKey]bool
-	doubts   map[skerry.InstanceID]time.Time // instances that their site said were gone before it had heard of their placement
+	networks  map[skerry.AppKey]map[string]bool
+	netDirty  map[skerry.AppKey]bool
+	relations relations
+	doubts    map[skerry.InstanceID]time.Time // instances that their site said were gone before it had heard of their placement
 }
 
 // siteReport is the newest aggregate of a site.
@@ -56,7 +57,7 @@ type siteReport struct {
 
 // New makes a core without state; Load adds the records of the store, and Start must follow.
 func New(opt Options) *Core {
-	return &Core{opt: opt, Apps: apps.New(opt.Seed, "r"), Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), codec: wire.New(), reports: map[string]*siteReport{}, fed: sched.NewFederation(), networks: map[skerry.AppKey]map[string]bool{}, netDirty: map[skerry.AppKey]bool{}, doubts: map[skerry.InstanceID]time.Time{}}
+	return &Core{opt: opt, Apps: apps.New(opt.Seed, "r"), Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), codec: wire.New(), reports: map[string]*siteReport{}, fed: sched.NewFederation(), networks: map[skerry.AppKey]map[string]bool{}, netDirty: map[skerry.AppKey]bool{}, relations: newRelations(), doubts: map[skerry.InstanceID]time.Time{}}
 }
 
 const keySeq = "root/seq"
@@ -84,6 +85,7 @@ func (c *Core) Start(now time.Time) skerry.Effects {
 	}
 	c.Apps.SetTargets(c.Kids.Names())
 	c.loadNetworks()
+	c.loadRelations()
 	c.settle(now, &fx)
 	return fx
 }
@@ -184,6 +186,9 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *skerry.Effects) {
 		return
 	}
 	for _, key := range d.Changed {
+		if c.relationItem(m.Name, key, true) {
+			continue
+		}
 		id, ok := strings.CutPrefix(key, "inst/")
 		value, orphaned, have := child.Observed.Get(key)
 		if !ok || !have || orphaned {
@@ -209,6 +214,9 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *skerry.Effects) {
 		}
 	}
 	for _, key := range d.Deleted {
+		if c.relationItem(m.Name, key, false) {
+			continue
+		}
 		id, ok := strings.CutPrefix(key, "inst/")
 		if !ok {
 			continue
@@ -378,6 +386,9 @@ func (c *Core) removeCluster(now time.Time, name string, fx *skerry.Effects) {
 		c.Apps.Lost(now, i.ID, "cluster "+name+" was removed", fx)
 	}
 	c.Kids.Remove(name, fx)
+	delete(c.relations.given, name)
+	delete(c.relations.told, name)
+	c.relations.dirty = true
 	delete(c.reports, name)
 	c.fed.Remove(name)
 	c.Apps.SetTargets(c.Kids.Names())
@@ -404,6 +415,7 @@ func (c *Core) settle(now time.Time, fx *skerry.Effects) {
 		}
 	}
 	c.publishNetworks()
+	c.publishRelations()
 	c.Kids.Flush(now, fx)
 }
 

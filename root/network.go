@@ -36,6 +36,9 @@ func (c *Core) publishNetworks() {
 		c.netDirty[app] = true
 	}
 	for app := range c.netDirty {
+		if c.relations.apps[app] {
+			c.relations.dirty = true // who holds what may have changed
+		}
 		at := map[string]bool{}
 		for _, i := range c.Apps.InstancesOf(app) {
 			if i.Holder != "" {

@@ -32,6 +32,8 @@ type Overlay struct {
 	Why    string         // why not by a better way
 	Cover  int            // bytes that paths add to a packet
 	Hidden []netip.Prefix // addresses of this machine in these are not told to others
+	// Parent is the address of the cluster's host, for relays there; the zero value: not known.
+	Parent func() netip.Addr
 	// Upstreams are the host's name servers, for what is not a name of the overlay.
 	Upstreams []netip.AddrPort
 }
@@ -398,12 +400,16 @@ func (f *fabric) importedLocked(apps map[skerry.AppKey]bool, k skerry.ServiceKey
 func (f *fabric) apply(ctx context.Context) error {
 	f.setting.Lock()
 	defer f.setting.Unlock()
+	var parent netip.Addr
+	if f.Parent != nil {
+		parent = f.Parent()
+	}
 	f.mu.Lock()
 	if f.node == nil {
 		f.mu.Unlock()
 		return nil
 	}
-	c, sealed, names := f.dataLocked(), f.sealedLocked(), f.namesLocked()
+	c, sealed, names := f.dataLocked(), f.sealedLocked(parent), f.namesLocked()
 	gone := f.gone
 	f.gone = nil
 	f.mu.Unlock()

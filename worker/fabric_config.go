@@ -136,11 +136,14 @@ func (f *fabric) candidatesLocked(r *skerry.Route) (four, six []overlay.Candidat
 }
 
 // sealedLocked is what the tunnel is to be: peers on trusted networks need none.
-func (f *fabric) sealedLocked() tunnel.Config {
+func (f *fabric) sealedLocked(parent netip.Addr) tunnel.Config {
 	c := tunnel.Config{ID: f.node.ID, PrivateKey: f.Secret, Port: f.Port, Tap: f.Tap, Hidden: append(slices.Clone(f.node.Instances), f.Hidden...)}
 	var by []tunnel.PeerRelay
 	for _, r := range f.node.Relays {
-		t := tunnel.Relay{Name: r.Name, UDP: r.UDP, TLS: r.TLS, Pin: r.Pin, Key: tunnel.Secret(r.Key)}
+		t := tunnel.Relay{Name: r.Name, UDP: at(r.UDP, parent), TLS: at(r.TLS, parent), Pin: r.Pin, Key: tunnel.Secret(r.Key)}
+		if !t.UDP.IsValid() && !t.TLS.IsValid() {
+			continue
+		}
 		c.Relays = append(c.Relays, t)
 		by = append(by, tunnel.PeerRelay{Relay: r.Name})
 	}
@@ -152,6 +155,17 @@ func (f *fabric) sealedLocked() tunnel.Config {
 		c.Peers = append(c.Peers, tunnel.Peer{ID: id, Name: p.Name, Key: p.Key, Endpoints: p.Endpoints, Prefixes: p.Prefixes, Relays: by})
 	}
 	return c
+}
+
+// at gives a relay's address: an unspecified one is on the cluster's host.
+func at(a netip.AddrPort, parent netip.Addr) netip.AddrPort {
+	if a.IsValid() && a.Addr().IsUnspecified() {
+		if !parent.IsValid() {
+			return netip.AddrPort{}
+		}
+		return netip.AddrPortFrom(parent, a.Port())
+	}
+	return a
 }
 
 // namesLocked is what names mean.

@@ -17,7 +17,7 @@ func clusterCommand() *cobra.Command {
 	var p parentFlags
 	var j joinFlags
 	var standalone, trusted bool
-	var pool string
+	var pool, relay, relayPublic string
 	var admission, plugins string
 	cmd := &cobra.Command{
 		Use: "cluster", Short: "Run a cluster orchestrator: it owns one site and its workers", Args: cobra.NoArgs,
@@ -49,7 +49,7 @@ Without a file no organisation is trusted: containers only, no privileges, no ho
 			if err != nil {
 				return err
 			}
-			cfg.Standalone, cfg.Trusted = standalone, trusted
+			cfg.Standalone, cfg.Trusted, cfg.Relay, cfg.RelayPublic = standalone, trusted, relay, relayPublic
 			if cfg.Pool, err = poolFlag(pool); err != nil {
 				return err
 			}
@@ -81,6 +81,8 @@ Without a file no organisation is trusted: containers only, no privileges, no ho
 	cmd.AddCommand(statusCommand("cluster"), pluginCommand())
 	cmd.Flags().BoolVar(&standalone, "standalone", false, "this site has no root")
 	cmd.Flags().BoolVar(&trusted, "trusted-network", false, "the network between the site's workers is trusted: paths there are not sealed, only tagged")
+	cmd.Flags().StringVar(&relay, "relay", clusterRelay, "address of the site's relay, UDP and TCP: for workers that do not reach each other directly, and between sites; empty for none")
+	cmd.Flags().StringVar(&relayPublic, "relay-public", "", "address at which the relays of other sites reach this one, HOST or HOST:PORT (default found out)")
 	cmd.Flags().StringVar(&pool, "instance-pool", "", "IPv4 prefix that the federation's instances have addresses from (default 10.64.0.0/10)")
 	cmd.Flags().StringVar(&admission, "admission", "", "file with the site's admission policy")
 	cmd.Flags().StringVar(&plugins, "plugins", "", pluginsHelp)

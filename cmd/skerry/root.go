@@ -12,11 +12,12 @@ import (
 
 // Ports of the roles, one range for all.
 const (
-	rootLink    = "0.0.0.0:7443"
-	clusterLink = "0.0.0.0:7444"
-	rootAPI     = "0.0.0.0:7480"
-	clusterAPI  = "0.0.0.0:7481"
-	workerHTTP  = "127.0.0.1:7482"
+	rootLink     = "0.0.0.0:7443"
+	clusterLink  = "0.0.0.0:7444"
+	clusterRelay = "0.0.0.0:7445"
+	rootAPI      = "0.0.0.0:7480"
+	clusterAPI   = "0.0.0.0:7481"
+	workerHTTP   = "127.0.0.1:7482"
 )
 
 func rootCommand() *cobra.Command {

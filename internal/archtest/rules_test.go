@@ -32,7 +32,7 @@ var imports = map[string]string{
 
 	// roles: Core and Server each
 	"root":    ". api apps auth fleet internal/loop internal/tier internal/wire internal/execstream journal link reconcile sched store",
-	"cluster": ". ipam api apps auth coord fleet internal/loop internal/tier internal/wire internal/execstream journal link reconcile sched store",
+	"cluster": ". ipam overlay/relay api apps auth coord fleet internal/loop internal/tier internal/wire internal/execstream journal link reconcile sched store",
 	"worker":  ". artifact auth coord fleet internal/loop internal/tier internal/wire internal/execstream journal link overlay overlay/hostnet overlay/resolver overlay/tunnel reconcile runtime store",
 
 	// how code runs; drivers never see the overlay

@@ -20,16 +20,18 @@ import (
 type ClusterConfig struct {
 	Common
 	Join
-	Link       string // default 0.0.0.0:7444
-	Standalone bool   // there is no root
-	Admission  cluster.Admission
-	LostAfter  time.Duration
-	CertLife   time.Duration
-	Journal    journal.Limits
-	Registry   *artifact.Source
-	Plugins    PluginConfig
-	Trusted    bool         // the network between the workers is
-	Pool       netip.Prefix // of instance addresses; the zero value: the default
+	Link        string // default 0.0.0.0:7444
+	Standalone  bool   // there is no root
+	Admission   cluster.Admission
+	LostAfter   time.Duration
+	CertLife    time.Duration
+	Journal     journal.Limits
+	Registry    *artifact.Source
+	Plugins     PluginConfig
+	Relay       string       // UDP and TCP address of the site's relay; empty: none
+	RelayPublic string       // at which other sites' relays reach it
+	Trusted     bool         // the network between the workers is
+	Pool        netip.Prefix // of instance addresses; the zero value: the default
 }
 
 // Cluster is a cluster orchestrator with its store and images.
@@ -62,7 +64,7 @@ func OpenCluster(ctx context.Context, c ClusterConfig) (*Cluster, error) {
 		return nil, err
 	}
 	opt := cluster.ServerOptions{Name: c.Join.Name, Version: c.Version, Store: st, Link: c.Link, Images: images, Admission: c.Admission,
-		Policies: sched.Policies(), Journal: c.Journal, LostAfter: c.LostAfter, CertLife: c.CertLife, Trusted: c.Trusted, Pool: c.Pool, Log: c.Log}
+		Policies: sched.Policies(), Journal: c.Journal, LostAfter: c.LostAfter, CertLife: c.CertLife, Relay: c.Relay, RelayPublic: c.RelayPublic, Trusted: c.Trusted, Pool: c.Pool, Log: c.Log}
 	fail := func(err error) (*Cluster, error) { return nil, errors.Join(err, images.Store.Close(), st.Close()) }
 	plugins, err := c.Plugins.open(ctx, &c.Common)
 	if err != nil {

@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sync"
+	"time"
 
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/bpf"
@@ -45,6 +48,7 @@ func (w *Worker) openOverlay(ctx context.Context, c *WorkerConfig, name string) 
 	if o.Secret, err = secret(filepath.Join(c.Dir, "overlay.key")); err != nil {
 		return err
 	}
+	o.Parent = remember(time.Minute, func() netip.Addr { return hostOf(c.Parent) })
 	for _, a := range hostnet.Nameservers("") {
 		o.Upstreams = append(o.Upstreams, netip.AddrPortFrom(a, 53))
 	}
@@ -62,6 +66,47 @@ func (w *Worker) openOverlay(ctx context.Context, c *WorkerConfig, name string) 
 	o.Tunnel = w.Tunnel
 	w.overlay, w.datapath = o, dir
 	return nil
+}
+
+// remember asks for an address again only after a while: names may be slow to look up.
+func remember(d time.Duration, ask func() netip.Addr) func() netip.Addr {
+	var mu sync.Mutex
+	var last netip.Addr
+	var until time.Time
+	return func() netip.Addr {
+		mu.Lock()
+		defer mu.Unlock()
+		if now := time.Now(); now.After(until) {
+			if a := ask(); a.IsValid() {
+				last = a
+			}
+			until = now.Add(d)
+			if !last.IsValid() {
+				until = now.Add(d / 12)
+			}
+		}
+		return last
+	}
+}
+
+// hostOf finds the address of the first of some hosts that has one.
+func hostOf(parents []string) netip.Addr {
+	for _, p := range parents {
+		host, _, err := net.SplitHostPort(p)
+		if err != nil {
+			host = p
+		}
+		if a, err := netip.ParseAddr(host); err == nil {
+			return a.Unmap()
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		list, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+		cancel()
+		if err == nil && len(list) > 0 {
+			return list[0].Unmap()
+		}
+	}
+	return netip.Addr{}
 }
 
 // shelter moves a process that is to outlive the agent out of the agent's service.
