@@ -28,7 +28,7 @@ func (w *World) act(n *Node, action any) {
 		}
 	case worker.Prepare:
 		later(w.Machine.Prepare, func() {
-			p := worker.Prepared{ID: a.A.ID, Fence: a.A.Fence, Runtime: "oci", Address: "172.31.0.2"}
+			p := worker.Prepared{ID: a.A.ID, Fence: a.A.Fence, Runtime: "oci", Address: n.address()}
 			if w.Machine.PrepareErr != nil {
 				p.Err, p.Permanent = w.Machine.PrepareErr(n.Name, &a.A)
 			}
@@ -70,9 +70,29 @@ func (w *World) act(n *Node, action any) {
 		}
 	case worker.ProbeOff:
 		n.probing[a.ID]++
+	case worker.Fabric:
+		if a.Item == nil {
+			delete(n.fabric, a.Key)
+		} else {
+			n.fabric[a.Key] = a.Item
+		}
 	case worker.Cancel:
 		later(0, func() {}) // the Prepare answers by itself
 	}
+}
+
+// address gives the next instance of a worker one: of its block, if it takes part in the overlay.
+func (n *Node) address() string {
+	node, ok := n.fabric[skerry.NodeKey].(*skerry.OverlayNode)
+	if !ok || len(node.Blocks) == 0 {
+		return "172.31.0.2"
+	}
+	a := node.Blocks[0].Addr()
+	for range n.given % 64 {
+		a = a.Next()
+	}
+	n.given++
+	return a.String()
 }
 
 // think answers a question after a while, if at all.

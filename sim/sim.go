@@ -86,6 +86,8 @@ type Node struct {
 	sets  func(c core) []skerry.SetAck
 	// probing counts, for each instance, how often its probes were replaced.
 	probing map[skerry.InstanceID]int
+	fabric  map[string]any // what a worker was told of the overlay, by key
+	given   int            // addresses of its blocks that were used
 }
 
 type task struct {
@@ -136,14 +138,19 @@ func (w *World) bytes() (b [16]byte) {
 	return b
 }
 
+func (w *World) secret() [32]byte {
+	a, b := w.bytes(), w.bytes()
+	return [32]byte(append(a[:], b[:]...))
+}
+
 func (w *World) node(name string, mk func() core, start func(core, time.Time) skerry.Effects, load func(core, string, []byte) error, sets func(core) []skerry.SetAck) *Node {
-	return &Node{Name: name, Store: map[string][]byte{}, make: mk, start: start, load: load, sets: sets, tasks: map[string]*task{}, probing: map[skerry.InstanceID]int{}}
+	return &Node{Name: name, Store: map[string][]byte{}, make: mk, start: start, load: load, sets: sets, tasks: map[string]*task{}, probing: map[skerry.InstanceID]int{}, fabric: map[string]any{}}
 }
 
 // AddCluster adds a site and connects it.
 func (w *World) AddCluster(name string) *Node {
 	n := w.node(name, func() core {
-		return cluster.New(cluster.Options{Name: name, Incarnation: skerry.Incarnation(name + "1"), Term: 1, Seed: w.bytes(),
+		return cluster.New(cluster.Options{Name: name, Incarnation: skerry.Incarnation(name + "1"), Term: 1, Seed: w.bytes(), Secret: w.secret(),
 			Admission: cluster.Admission{Trusted: []string{"default"}}, Policies: sched.Policies()})
 	}, func(c core, now time.Time) skerry.Effects { return c.(*cluster.Core).Start(now) },
 		func(c core, k string, v []byte) error { return c.(*cluster.Core).Load(k, v) },

@@ -1,0 +1,125 @@
+package sim
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/worker"
+)
+
+// meshed is a federation of two sites of two workers each that take part in the overlay.
+func meshed(t *testing.T) *World {
+	t.Helper()
+	w := New(1)
+	for s, site := range []string{"a", "b"} {
+		n := w.AddCluster(site)
+		w.Do(n, cluster.RelayUp{UDP: netip.MustParseAddrPort("0.0.0.0:7445"), Public: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(s + 1)}), 7445)})
+		for i := range 2 {
+			f := facts(2000)
+			f.Overlay = &skerry.OverlayFacts{Key: keyOf(s, i), Endpoints: []netip.AddrPort{netip.MustParseAddrPort("10.9.9.9:1")}}
+			w.AddWorker(site, fmt.Sprintf("w%d", i+1), f)
+		}
+	}
+	w.Run(time.Second)
+	return w
+}
+
+// keyOf is the overlay's key of a worker; no other bytes look like it.
+func keyOf(site, worker int) (k skerry.OverlayKey) {
+	copy(k[:], fmt.Sprintf("the key of worker %d at site %d..", worker, site))
+	return k
+}
+
+// fabricItem is what a worker was told under a key.
+func fabricItem[T any](n *Node, key string) *T {
+	v, _ := n.fabric[key].(*T)
+	return v
+}
+
+func TestRoutesBetweenSites(t *testing.T) {
+	w := meshed(t)
+	w.must(t, w.Root, app("shop", 2, func(s *skerry.ServiceSpec) { s.Placement.Cluster = "b"; s.Placement.Policy = "spread" }))
+	two := app("shop", 2, func(s *skerry.ServiceSpec) { s.Placement.Cluster = "b"; s.Placement.Policy = "spread" })
+	client := two.App.Spec.Services[0]
+	one := 1
+	client.Name, client.Replicas, client.Placement.Cluster = "client", &one, "a"
+	two.App.Spec.Services = append(two.App.Spec.Services, client)
+	w.must(t, w.Root, two)
+	w.Run(10 * time.Second)
+	var from *Node
+	for _, n := range w.Workers {
+		if strings.HasPrefix(n.Name, "a/") && n.Tasks() == 1 {
+			from = n
+		}
+	}
+	net := fabricItem[skerry.AppNetwork](from, skerry.NetworkItem(web("shop").App))
+	if net == nil || net.Net == 0 || net.Net >= skerry.LocalNetworks {
+		t.Fatalf("the client's worker was told %+v", net)
+	}
+	w.Do(from, worker.Interest{Services: []skerry.ServiceKey{web("shop")}})
+	w.Run(5 * time.Second)
+	r := fabricItem[skerry.Route](from, skerry.RouteKey(web("shop")))
+	if r == nil || len(r.Backends) != 2 || r.Net != net.Net {
+		t.Fatalf("%+v", r)
+	}
+	for _, b := range r.Backends {
+		p := fabricItem[skerry.OverlayPeer](from, skerry.OverlayPeerKey(b.Peer))
+		if p == nil || p.Name != "" || len(p.Endpoints) != 0 || !p.Prefixes[0].Contains(b.Addr) || p.Key != keyOf(1, 0) && p.Key != keyOf(1, 1) {
+			t.Errorf("peer %d is %+v", b.Peer, p)
+		}
+	}
+	// The other ends know whose packets come.
+	me := fabricItem[skerry.OverlayNode](from, skerry.NodeKey)
+	for _, name := range []string{"b/w1", "b/w2"} {
+		found := false
+		for _, v := range w.Workers[name].fabric {
+			if p, ok := v.(*skerry.OverlayPeer); ok && p.Prefixes[0] == me.Blocks[0] {
+				found = true
+			}
+		}
+		if !found {
+			t.Errorf("%s does not know its client: %v", name, w.Workers[name].fabric)
+		}
+	}
+	// The root carried all that, and knows no worker's key or address.
+	for key, value := range w.Root.Store {
+		for s := range 2 {
+			for i := range 2 {
+				k := keyOf(s, i)
+				if bytes.Contains(value, k[:]) {
+					t.Errorf("the root's record %s holds the key of a worker", key)
+				}
+			}
+		}
+		if bytes.Contains(value, []byte("10.9.9.9")) || bytes.Contains(value, append(me.Blocks[0].Addr().AsSlice(), 26)) {
+			t.Errorf("the root's record %s holds the address of a worker", key)
+		}
+	}
+	// Without the root the sites go on, and when it comes back nothing changes.
+	w.Kill(w.Root)
+	w.Run(time.Minute)
+	if r := fabricItem[skerry.Route](from, skerry.RouteKey(web("shop"))); r == nil || len(r.Backends) != 2 {
+		t.Errorf("without the root: %+v", r)
+	}
+	w.Restart(w.Root, nil)
+	w.Run(time.Minute)
+	// One instance fewer there is one fewer here; uninterested, nothing is left at either end.
+	w.must(t, w.Root, app("shop", 1, func(s *skerry.ServiceSpec) { s.Placement.Cluster = "b" }))
+	w.Run(20 * time.Second)
+	for _, n := range w.Workers {
+		for key := range n.fabric {
+			if strings.HasPrefix(key, "peer/") || strings.HasPrefix(key, "route/") {
+				t.Errorf("%s still has %s", n.Name, key)
+			}
+		}
+	}
+	for _, x := range w.Faults {
+		t.Error(x)
+	}
+}
