@@ -92,7 +92,8 @@ func (d *Device) ensureTaps() error {
 	return nil
 }
 
-// ensureVXLAN makes the device for whose port the kernel puts segments together on arrival, or takes it away.
+// ensureVXLAN makes the device for whose port the kernel puts segments together on arrival, and which unwraps what the
+// program on the wire cannot; or takes it away.
 func (d *Device) ensureVXLAN(plain netip.AddrPort) error {
 	name := d.opts.vxlan()
 	l, err := d.nl.LinkByName(name)
@@ -111,7 +112,7 @@ func (d *Device) ensureVXLAN(plain netip.AddrPort) error {
 	if !plain.IsValid() {
 		return nil
 	}
-	if err := d.nl.LinkAdd(&netlink.Vxlan{LinkAttrs: netlink.LinkAttrs{Name: name, TxQLen: -1}, FlowBased: true, Port: int(plain.Port())}); err != nil {
+	if err := d.nl.LinkAdd(&netlink.Vxlan{LinkAttrs: netlink.LinkAttrs{Name: name, TxQLen: -1}, FlowBased: true, UDP6ZeroCSumRx: true, Port: int(plain.Port())}); err != nil {
 		return fmt.Errorf("make device %s: %w", name, err)
 	}
 	if err := d.quiet(name); err != nil {

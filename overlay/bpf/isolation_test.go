@@ -157,6 +157,13 @@ func TestNetworksAreApart(t *testing.T) {
 	}
 }
 
+func must2[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 // datagram is what a plain path carries.
 func datagram(tag uint64, network uint32, p []byte) []byte {
 	b := binary.BigEndian.AppendUint64([]byte{8, 0, 0, 0, 0, 0, 7, 0}, tag)
@@ -221,6 +228,24 @@ func TestPlainPortDropsTheUnexpected(t *testing.T) {
 		eventually(t, c.name, func() bool { return two.count(c.counter) == before+1 })
 		silent(t, c.name, server)
 	}
+	// With options in its header a datagram takes the way through the kernel's own unwrapping, and is checked there.
+	for tag, want := range map[uint64]string{1001: "hello", 1002: ""} {
+		before, raw := two.count("drop-plain"), must2(peer.(*net.UDPConn).SyscallConn())
+		must(t, raw.Control(func(fd uintptr) {
+			err = unix.SetsockoptString(int(fd), unix.IPPROTO_IP, unix.IP_OPTIONS, "\x01\x01\x01\x01")
+		}))
+		must(t, err)
+		_, err = peer.Write(datagram(tag, 7, good))
+		must(t, err)
+		if want == "" {
+			eventually(t, "another tag, with options", func() bool { return two.count("drop-plain") == before+1 })
+			silent(t, "another tag, with options", server)
+		} else if s, _ := hears(server, 10*time.Second); s != want {
+			t.Errorf("with options: %q", s)
+		}
+	}
+	must(t, must2(peer.(*net.UDPConn).SyscallConn()).Control(func(fd uintptr) { err = unix.SetsockoptString(int(fd), unix.IPPROTO_IP, unix.IP_OPTIONS, "") }))
+	must(t, err)
 	// The worker learns of instances that peers believe to be here.
 	e := <-two.dev.Events()
 	if e.Kind != overlay.EventUnknown || e.Peer != 1 || e.Net != 7 || e.Src != src || e.Dst.String() != "10.40.2.60" {

@@ -619,17 +619,57 @@ int from_wire(struct __sk_buff *skb)
 	len += sizeof(v);
 	if (skb->len < ETH_HLEN + len + (v.proto == bpf_htons(ETH_P_IP) ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)))
 		return drop(DROP_MALFORMED);
-	if (bpf_skb_adjust_room(skb, -(__s32)len, BPF_ADJ_ROOM_MAC, room))
-		return drop(DROP_KERNEL);
+	if (skb->gso_size) {
+		__u8 proto;
+
+		/* A buffer of many datagrams cannot be unwrapped here: the kernel would go on to take it for one of a tunnel.
+		 * Its own unwrapping gives it to from_vxlan. */
+		if (load(skb, ETH_HLEN + len + (v.proto == bpf_htons(ETH_P_IP) ? 9 : 6), &proto, 1))
+			return drop(DROP_MALFORMED);
+		if (proto == IPPROTO_UDP)
+			return NEXT;
+	}
+	if (bpf_skb_adjust_room(skb, -(__s32)len, BPF_ADJ_ROOM_MAC, room)) {
+		/* Linux before 6.3 does not change the protocol on the way. Another helper does, and the header's size with it. */
+		if (v.proto == skb->protocol || bpf_skb_change_proto(skb, v.proto, 0))
+			return drop(DROP_KERNEL);
+		len = v6 ? len - 20 : len + 20;
+		if (bpf_skb_adjust_room(skb, -(__s32)len, BPF_ADJ_ROOM_MAC, BPF_F_ADJ_ROOM_FIXED_GSO))
+			return drop(DROP_KERNEL);
+	}
 	count(FROM_PLAIN);
 	return arrived(skb, id, net);
 }
 
-/* from_vxlan is on the device that exists only so that the kernel puts segments together before from_wire sees them. */
+/* from_vxlan is on the device that exists so that the kernel puts segments together before from_wire sees them. What comes
+ * out of it is what from_wire left to it, or has come by another way. */
 SEC("tc")
 int from_vxlan(struct __sk_buff *skb)
 {
-	return drop(DROP_PLAIN);
+	struct bpf_tunnel_key from = {};
+	struct tag_key k = {};
+	struct {
+		__u64 tag;
+		__u32 net;
+	} __attribute__((packed)) h;
+	__u32 *peer;
+
+	if (!bpf_skb_get_tunnel_key(skb, &from, sizeof(from), 0))
+		mapped(&k.source, bpf_htonl(from.remote_ipv4));
+	else if (!bpf_skb_get_tunnel_key(skb, &from, sizeof(from), BPF_F_TUNINFO_IPV6))
+		__builtin_memcpy(&k.source, from.remote_ipv6, 16);
+	else
+		return drop(DROP_PLAIN);
+	if (skb->protocol != bpf_htons(ETH_P_IP) && skb->protocol != bpf_htons(ETH_P_IPV6))
+		return drop(DROP_PLAIN);
+	if (load(skb, 0, &h, sizeof(h)))
+		return drop(DROP_PLAIN);
+	k.tag = h.tag;
+	peer = bpf_map_lookup_elem(&tags, &k);
+	if (!peer)
+		return drop(DROP_PLAIN);
+	count(FROM_PLAIN);
+	return arrived(skb, *peer, bpf_ntohl(h.net));
 }
 
 /* from_tunnel is the tap of the datapath, which has checked that a frame is from the peer that it names. */
