@@ -16,6 +16,7 @@ type AppView struct {
 	UpdatedAt time.Time     `json:"updatedAt,omitzero"`
 	Author    string        `json:"author,omitempty"`
 	Status    string        `json:"status" doc:"Registered, Progressing, Ready, Degraded, Deleting or Completed."`
+	Network   NetworkID     `json:"network,omitempty" doc:"Of its services in the overlay."`
 	Services  []ServiceView `json:"services"`
 	Manifest  *Application  `json:"manifest,omitempty"`
 }
@@ -34,6 +35,8 @@ type ServiceView struct {
 	Restarts  int       `json:"restarts"`
 	QoS       *QoS      `json:"qos,omitempty"`
 	Runs      []RunView `json:"runs,omitempty"`
+	// Addresses are its service addresses in its own application.
+	Addresses *NetworkService `json:"addresses,omitempty"`
 }
 
 // RunView is one run of a job.

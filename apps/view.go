@@ -13,8 +13,32 @@ func (c *Controller) View(a *App, origin string, manifest bool) skerry.AppView {
 	for i := range a.Manifest.Spec.Services {
 		v.Services = append(v.Services, c.viewService(a, &a.Manifest.Spec.Services[i]))
 	}
+	c.ViewNetwork(&v, c.Network(a.Key()), manifest)
 	v.Status = status(&v)
 	return v
+}
+
+// ViewNetwork adds the service addresses to a view; those of single instances only where all is to be told.
+func (c *Controller) ViewNetwork(v *skerry.AppView, n *skerry.AppNetwork, all bool) {
+	if n == nil {
+		return
+	}
+	v.Network = n.Net
+	for i := range n.Services {
+		s := n.Services[i]
+		if s.Of != (skerry.ServiceKey{}) {
+			continue
+		}
+		if !all {
+			s.Instances = nil
+		}
+		s.Ports, s.Links, s.Allow = nil, nil, nil
+		for j := range v.Services {
+			if v.Services[j].Name == s.Name {
+				v.Services[j].Addresses = &s
+			}
+		}
+	}
 }
 
 func (c *Controller) viewService(a *App, s *skerry.ServiceSpec) skerry.ServiceView {

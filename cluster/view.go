@@ -141,6 +141,7 @@ func (c *Core) rootApps() []skerry.AppView {
 	out := make([]skerry.AppView, 0, len(by))
 	for _, v := range by {
 		slices.SortFunc(v.Services, func(a, b skerry.ServiceView) int { return strings.Compare(a.Name, b.Name) })
+		c.Apps.ViewNetwork(v, c.network(v.Key), true)
 		out = append(out, *v)
 	}
 	slices.SortFunc(out, func(a, b skerry.AppView) int { return strings.Compare(a.Key.String(), b.Key.String()) })

@@ -146,6 +146,24 @@ func describeService(out io.Writer, v *skerry.AppView, s *skerry.ServiceView, in
 			p.add("  Ports", strings.Join(ports, ", "))
 		}
 	}
+	if n := s.Addresses; n != nil {
+		p.add("  Names", fmt.Sprintf("%s; any.POLICY.%s.default.%s.%s", s.Name, s.Name, v.Key.Name, v.Key.Namespace))
+		var at []string
+		for _, b := range skerry.Balances() {
+			if a := n.Address(b); a.IsValid() {
+				at = append(at, fmt.Sprintf("%s %s", a, b))
+			}
+		}
+		p.add("  Addresses", strings.Join(at, ", "))
+		at = nil
+		for i, a := range n.Instances[:min(len(n.Instances), 8)] {
+			at = append(at, fmt.Sprintf("%s (%d)", a, i))
+		}
+		if more := len(n.Instances) - len(at); more > 0 {
+			at = append(at, fmt.Sprintf("and %d more", more))
+		}
+		p.add("  Of instances", strings.Join(at, ", "))
+	}
 	p.flush()
 	t := table{head: []string{"  INSTANCE", "STATE", "PHASE", "READY", "RESTARTS", "WHERE", "AGE", "REASON"}}
 	for _, i := range insts {
