@@ -65,6 +65,7 @@ type Engine struct {
 	stamp    uint64
 	tx       *sender
 	tapIO    *tapReader
+	tap      string // its name
 	udpIO    *udpReader
 	watch    *addressWatch
 	locals   []netip.AddrPort
@@ -268,7 +269,7 @@ func (e *Engine) set(c Config, id identity) error {
 
 // setDevices opens the tap and the socket that a configuration names, when they are others than those that are open.
 func (e *Engine) setDevices(c Config) error {
-	if e.tapIO == nil || c.Tap != e.conf.Tap {
+	if e.tapIO == nil || c.Tap != e.tap {
 		fd, err := openTap(c.Tap)
 		if err != nil {
 			return err
@@ -284,7 +285,7 @@ func (e *Engine) setDevices(c Config) error {
 			// Writers may be at it in this moment; theirs are counted as errors.
 			unix.Close(int(old))
 		}
-		e.tapIO = r
+		e.tapIO, e.tap = r, c.Tap
 		r.run()
 	}
 	if s := e.sock.Load(); s == nil || c.Port != 0 && c.Port != s.port {

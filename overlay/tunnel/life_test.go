@@ -461,3 +461,28 @@ func TestControlSocket(t *testing.T) {
 		t.Error("nobody answered")
 	}
 }
+
+// TestSetAgain has a configuration fail halfway and then succeed, and ports and taps change.
+func TestSetAgain(t *testing.T) {
+	a, b := pair(t, false)
+	peers(a, b, at("10.1.0.1:4500"), at("10.1.0.2:4500"))
+	must(t, transfer(a, b, false, 1000))
+	var taken *net.UDPConn
+	must(t, a.in(func() (err error) {
+		taken, err = net.ListenUDP("udp", &net.UDPAddr{Port: 4600})
+		return err
+	}))
+	bad := a.conf
+	bad.Port, bad.Tap = 4600, "t1"
+	if err := a.client.Set(t.Context(), bad); err == nil {
+		t.Error("a port that is taken was taken again")
+	}
+	taken.Close()
+	must(t, a.client.Set(t.Context(), bad))
+	if st := a.status(); st.Port != 4600 {
+		t.Errorf("%+v", st)
+	}
+	must(t, a.client.Set(t.Context(), a.conf)) // back; the peer learns of the other port by what comes from there
+	must(t, transfer(a, b, false, 1000))
+	must(t, transfer(b, a, false, 1000))
+}

@@ -69,7 +69,8 @@ func (n *internet) startRelay(name string, port uint16) {
 		n.relay, err = relay.New(relay.Options{Name: name, UDP: ap, TLS: ap, Certificate: cert, Log: slog.New(slog.NewTextHandler(n.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))})
 		return err
 	}))
-	n.t.Cleanup(func() { n.relay.Close() })
+	r := n.relay
+	n.t.Cleanup(func() { r.Close() })
 }
 
 // join makes a station behind a NAT; gate is the NAT's namespace, in which rules can be added.
@@ -217,4 +218,36 @@ func TestRelayStops(t *testing.T) {
 	n.startRelay("r", 3478)
 	must(t, n.relay.Set(n.conf))
 	must(t, transfer(a, b, false, 100_000))
+}
+
+// TestTwoLevels has workers of two sites, from neither of which UDP gets out, speak by way of both sites' relays: TLS, UDP
+// between the relays, TLS.
+func TestTwoLevels(t *testing.T) {
+	n := newInternet(t)
+	near := n.relay
+	a, gateA := n.join(1, natRestricted)
+	n.conf = relay.Config{}
+	n.startRelay("q", 3479)
+	far := n.relay
+	b, gateB := n.join(2, natSymmetric)
+	for _, g := range []*space{gateA, gateB} {
+		g.sh("nft add rule inet block through ip protocol udp drop")
+	}
+	between := [32]byte{5}
+	must(t, near.Set(relay.Config{Workers: []relay.Worker{{ID: 1, Keys: [][32]byte{a.conf.Relays[0].Key}}},
+		Relays: []relay.Relay{{Name: "q", Addr: far.UDP(), Key: between}}, Routes: []relay.Route{{ID: 1002, Relay: "q", Remote: 2}}}))
+	must(t, far.Set(relay.Config{Workers: []relay.Worker{{ID: 2, Keys: [][32]byte{b.conf.Relays[0].Key}}},
+		Relays: []relay.Relay{{Name: "r", Addr: near.UDP(), Key: between}}, Routes: []relay.Route{{ID: 1001, Relay: "r", Remote: 1}}}))
+	relayed(a, b)
+	a.conf.Peers[0].Relays[0].ID = 1002
+	b.conf.Peers[0].Relays[0].ID = 1001
+	must(t, a.client.Set(t.Context(), a.conf))
+	must(t, b.client.Set(t.Context(), b.conf))
+	must(t, transfer(a, b, false, 1_000_000))
+	must(t, transfer(b, a, true, 1_000_000))
+	for _, s := range []*station{a, b} {
+		if p, r := s.path(), s.status().Relays[0]; p.Path != overlay.PathRelay || r.Over != "tls" {
+			t.Errorf("%+v, %+v", p, r)
+		}
+	}
 }

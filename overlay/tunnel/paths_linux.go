@@ -203,7 +203,7 @@ func (e *Engine) ping(p *peer, c *candidate, now time.Duration) {
 	if len(c.pings) == maxPings {
 		c.pings = slices.Delete(c.pings, 0, 1)
 	}
-	c.pings = append(c.pings, ping{e.number, now})
+	c.pings = append(c.pings, ping{number: e.number, at: now})
 }
 
 // probe pings what is due, and looks whether the path in use still works. It reports whether the next look is due soon.
@@ -247,13 +247,17 @@ func (e *Engine) probe(p *peer, now time.Duration) bool {
 func (e *Engine) check(p *peer, c *candidate, now time.Duration) (busy bool) {
 	t := e.timing
 	limit := max(t.Lost, 4*c.rtt)
-	for len(c.pings) > 0 && now-c.pings[0].at > limit {
-		// A ping that was answered is no longer here. One of which nothing came back, while other things did, was lost alone.
-		if time.Duration(p.lastRx.Load()) < c.pings[0].at {
+	for i := range c.pings {
+		q := &c.pings[i]
+		if q.late || now-q.at <= limit {
+			continue
+		}
+		// One of which nothing came back, while other things did, was lost alone.
+		if time.Duration(p.lastRx.Load()) < q.at {
 			c.misses++
 		}
+		q.late = true
 		p.loss = p.loss*0.9 + 0.1
-		c.pings = c.pings[1:]
 		c.next = now
 	}
 	if c.misses > 0 && c.relay != nil {
@@ -269,14 +273,14 @@ func (e *Engine) check(p *peer, c *candidate, now time.Duration) (busy bool) {
 		every = t.Probe
 	}
 	silent := tx > rx && now-rx > t.Silence
-	if len(c.pings) == 0 && (now >= c.next || silent) {
+	if !c.awaits(now) && (now >= c.next || silent) {
 		e.ping(p, c, now)
 		c.next = now + every
 	}
 	if c.next > now+every {
 		c.next = now + every
 	}
-	return len(c.pings) > 0 || now-tx < t.Probe
+	return c.awaits(now) || now-tx < t.Probe
 }
 
 // pick moves a peer to the best path that seems to work. When none does, it begins a handshake, which tries them all.
@@ -332,7 +336,7 @@ func (e *Engine) control(p *peer, from origin, m control, at time.Duration) {
 		c := e.candidate(p, from, now)
 		c.heard = now
 		e.tell(p, c.path, control{kind: ctlPong, number: m.number, addrs: []netip.AddrPort{from.addr}})
-		if via := p.via.Load(); c.direct() && (via == nil || !via.direct()) && len(c.pings) == 0 {
+		if via := p.via.Load(); c.direct() && (via == nil || !via.direct()) && !c.awaits(now) {
 			e.ping(p, c, now) // the way back is open; see whether it is both ways
 		}
 	case ctlPong:
@@ -370,13 +374,15 @@ func (e *Engine) pong(p *peer, from origin, m control, at time.Duration) {
 		if i := slices.IndexFunc(o.pings, func(q ping) bool { return q.number == m.number }); i >= 0 {
 			c = o
 			rtt := max(at-o.pings[i].at, 1)
+			if o.pings[i].late {
+				p.loss = max(0, p.loss-0.1) // it was not lost after all
+			}
 			if o.rtt == 0 {
 				o.rtt = rtt
 			} else {
 				o.rtt += time.Duration(math.Round(float64(rtt-o.rtt) / 8))
 			}
-			// Later ones may be on their way; earlier ones were lost or are late.
-			o.pings = slices.Delete(o.pings, i, i+1)
+			o.pings = slices.Delete(o.pings, 0, i+1) // those before it will hardly come
 			break
 		}
 	}
@@ -422,11 +428,11 @@ func (e *Engine) roam(p *peer, from origin) {
 	if cur := p.cands[via.pathKey]; via.direct() && cur != nil {
 		if cur.misses > 0 {
 			e.use(p, c, now)
-		} else if len(cur.pings) == 0 && now-cur.good > e.timing.Lost {
+		} else if !cur.awaits(now) && now-cur.good > e.timing.Lost {
 			e.ping(p, cur, now)
 		}
 	}
-	if len(c.pings) == 0 && now-c.good > e.timing.Lost {
+	if !c.awaits(now) && now-c.good > e.timing.Lost {
 		e.ping(p, c, now)
 	}
 }

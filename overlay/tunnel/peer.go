@@ -95,6 +95,16 @@ type candidate struct {
 type ping struct {
 	number uint32
 	at     time.Duration
+	late   bool // it counted as lost; an answer may still come
+}
+
+// awaits says whether a ping is on its way that may soon be answered.
+func (c *candidate) awaits(now time.Duration) bool {
+	if len(c.pings) == 0 {
+		return false
+	}
+	last := c.pings[len(c.pings)-1]
+	return !last.late && now-last.at < time.Second
 }
 
 // maxPings is how many pings of a path may be without an answer and still be answered.

@@ -40,8 +40,7 @@ func (o over) String() string {
 }
 
 const (
-	askFirst = 300 * time.Millisecond
-	askMost  = 10 * time.Second
+	askFirst = 300 * time.Millisecond // between questions
 	// deafAfter is the number of questions without an answer after which UDP counts as blocked.
 	deafAfter = 4
 )
@@ -200,10 +199,12 @@ func (r *relayClient) judge() {
 
 // ask sends a registration.
 func (r *relayClient) ask(q *question, s *stream, now time.Duration) {
-	var b [8]byte
-	_, _ = rand.Read(b[:])
-	q.nonce = binary.BigEndian.Uint64(b[:])
-	q.next = now + min(askFirst<<min(q.asked/2, 8), askMost)
+	if q.asked == 0 || q.nonce == 0 { // a question that is repeated is the same: answers may take longer than the pause
+		var b [8]byte
+		_, _ = rand.Read(b[:])
+		q.nonce = binary.BigEndian.Uint64(b[:])
+	}
+	q.next = now + askFirst
 	if q.asked >= deafAfter {
 		q.next = now + r.e.timing.Better
 	}
