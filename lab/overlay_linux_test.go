@@ -299,6 +299,44 @@ func TestOverlay(t *testing.T) {
 		}
 	})
 
+	t.Run("relay and back", func(t *testing.T) {
+		way := func(worker, peer string) overlay.PathStatus {
+			for _, p := range s.overlay(worker).Peers {
+				if p.Name == peer {
+					return p
+				}
+			}
+			return overlay.PathStatus{}
+		}
+		answers := func() bool {
+			_, at, err := s.get(client, "http://10.30.7.1/", 8)
+			return err == nil && at["b"] == 4 && at["c"] == 4
+		}
+		// No packet passes between the two workers: their cluster's relay carries on.
+		if err := l.Partition(t.Context(), "a", "b", false); err != nil {
+			t.Fatal(err)
+		}
+		s.await("by the relay", func() bool { return answers() && way("a", "b").Path == overlay.PathRelay })
+		if p := way("a", "b"); p.Reason == "" || p.RTT == 0 {
+			t.Errorf("%+v", p)
+		}
+		if err := l.Heal(t.Context(), "a", "b", false); err != nil {
+			t.Fatal(err)
+		}
+		s.await("directly again", func() bool { return answers() && way("a", "b").Path == overlay.PathDirect })
+		// UDP is blocked at one of them: its relay is reached by TLS.
+		nft := func(rule string) {
+			t.Helper()
+			if status, err := l.Exec(t.Context(), "b", exec.Command("nft", rule)); err != nil || status != 0 {
+				t.Fatalf("nft %s: %v, %d", rule, err, status)
+			}
+		}
+		nft("add table ip block; add chain ip block out { type filter hook output priority 0; }; add rule ip block out oifname eth0 meta l4proto udp drop")
+		s.await("by the relay over TLS", func() bool { return answers() && way("a", "b").Path == overlay.PathRelay })
+		nft("delete table ip block")
+		s.await("directly once more", func() bool { return answers() && way("a", "b").Path == overlay.PathDirect })
+	})
+
 	t.Run("an instance goes, then a worker", func(t *testing.T) {
 		fast := time.Millisecond
 		if err := l.SetLink(t.Context(), []string{"a", "b"}, LinkChange{Delay: &fast}); err != nil {
