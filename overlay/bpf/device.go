@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -287,6 +288,9 @@ func (d *Device) apply(c overlay.Config) error {
 	return errors.Join(errs...)
 }
 
+// resetFor bounds how long Reset waits for answers to be written.
+const resetFor = 5 * time.Second
+
 // Reset ends the flows to a backend that is no more.
 func (d *Device) Reset(addr netip.Addr) error {
 	d.mu.Lock()
@@ -294,10 +298,19 @@ func (d *Device) Reset(addr netip.Addr) error {
 	if d.closed {
 		return errClosed
 	}
-	if _, err := d.walk(sweepArgs{What: doReset, Backend: addr.As16()}); err != nil {
-		return fmt.Errorf("overlay: reset flows to %s: %w", addr, err)
+	// What is to be answered goes through a buffer; with thousands of flows it takes more than one walk.
+	for end := time.Now().Add(resetFor); ; time.Sleep(time.Millisecond) {
+		args, err := d.walk(sweepArgs{What: doReset, Backend: addr.As16()})
+		if err == nil && args.Flows > 0 && time.Now().After(end) {
+			err = fmt.Errorf("%d are left after %s", args.Flows, resetFor)
+		}
+		if err != nil {
+			return fmt.Errorf("overlay: reset flows to %s: %w", addr, err)
+		}
+		if args.Flows == 0 {
+			return nil
+		}
 	}
-	return nil
 }
 
 // Stats reads counters and sizes.

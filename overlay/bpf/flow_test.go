@@ -194,6 +194,34 @@ func TestResetAnswersLateSegments(t *testing.T) {
 	}
 }
 
+// More flows than the programs' buffer has room for end with one Reset.
+func TestResetOfMany(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, plain4)
+	h, client := w.hosts[0], w.inst("a1")
+	h.service(7, 1, w.inst("a2"))
+	const flows = 3000
+	for k := range flows {
+		h.try("from_instance", client.device, ether(h.mac(), broadcast(), tcpSegment(client.a4, svc(1, false), uint16(1000+k), 80, 16, 1)))
+	}
+	must(t, h.dev.Reset(w.inst("a2").a4))
+	var k flowKey
+	var v flowValue
+	n := 0
+	for it := h.dev.coll.Maps["tcp"].Iterate(); it.Next(&k, &v); n++ {
+		if v.Flags&32 == 0 {
+			t.Fatalf("%+v %+v", k, v)
+		}
+	}
+	if n != flows {
+		t.Errorf("%d entries for %d flows", n, flows)
+	}
+	// They are answered for a while, and then go.
+	if _, err := h.dev.walk(sweepArgs{What: doSweep, Established: 1 << 30}); err != nil || len(h.backends(client.a4, unix.IPPROTO_TCP)) > 1 {
+		t.Errorf("%v", err)
+	}
+}
+
 // A full table refuses new flows, says so, and keeps those that are there.
 func TestFullTableRefuses(t *testing.T) {
 	t.Parallel()

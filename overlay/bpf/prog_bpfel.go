@@ -31,6 +31,7 @@ const (
 	progMapServices      = "services"
 	progMapTags          = "tags"
 	progMapTcp           = "tcp"
+	progMapTold          = "told"
 	progProgFromAgent    = "from_agent"
 	progProgFromBridge   = "from_bridge"
 	progProgFromInstance = "from_instance"
@@ -112,6 +113,7 @@ type progMapSpecs struct {
 	Services   *ebpf.MapSpec `ebpf:"services"`
 	Tags       *ebpf.MapSpec `ebpf:"tags"`
 	Tcp        *ebpf.MapSpec `ebpf:"tcp"`
+	Told       *ebpf.MapSpec `ebpf:"told"`
 }
 
 // progVariableSpecs contains global variables before they are loaded into the kernel.
@@ -155,6 +157,7 @@ type progMaps struct {
 	Services   *ebpf.Map `ebpf:"services"`
 	Tags       *ebpf.Map `ebpf:"tags"`
 	Tcp        *ebpf.Map `ebpf:"tcp"`
+	Told       *ebpf.Map `ebpf:"told"`
 }
 
 func (m *progMaps) Close() error {
@@ -174,6 +177,7 @@ func (m *progMaps) Close() error {
 		m.Services,
 		m.Tags,
 		m.Tcp,
+		m.Told,
 	)
 }
 

@@ -212,7 +212,7 @@ struct sweep {
 	struct addr backend; /* of RESET; of FORGET, the client */
 	__u32 what;
 	__u32 established, closing, udp, icmp; /* ms without a packet */
-	__u32 flows, ended;                    /* the answer */
+	__u32 flows, ended;                    /* the answer; flows: those that are left */
 	__u32 now;
 };
 
@@ -241,13 +241,18 @@ always long visit(struct flow_key *k, struct flow *f, struct sweep *s)
 	if (s->what == RESET) {
 		if (!same(&f->other, &s->backend) || f->flags & DEAD)
 			return 0;
-		s->ended++;
 		if (key.proto != IPPROTO_TCP || closed(f)) {
+			s->ended++;
 			end_flow(&key, f);
 			return 0;
 		}
+		if (!tell(EVENT_RESET, &key.client, &key.to, f->ack, (__u32)key.cport << 16 | key.port)) {
+			/* The agent has not yet read the others. */
+			s->flows++;
+			return 0;
+		}
+		s->ended++;
 		__sync_fetch_and_or(&f->flags, DEAD);
-		tell(EVENT_RESET, &key.client, &key.to, f->ack, (__u32)key.cport << 16 | key.port);
 		turn_back(&r, &key, f, 0);
 		if (!(f->flags & HAIRPIN))
 			flow_delete(&r);

@@ -219,6 +219,7 @@ MAP(tags, HASH, struct tag_key, __u32, 32768, BPF_F_NO_PREALLOC);
 MAP(tcp, HASH, struct flow_key, struct flow, 131072, BPF_F_NO_PREALLOC);
 MAP(other, LRU_HASH, struct flow_key, struct flow, 32768, 0);
 MAP(fragments, LRU_HASH, struct fragment_key, struct fragment, 1024, 0);
+MAP(told, PERCPU_ARRAY, __u32, __u32, 4, 0); /* when an event of a kind was told */
 MAP(affinities, LRU_HASH, struct affinity_key, struct affinity, 1024, 0);
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -277,14 +278,12 @@ always int load(struct __sk_buff *skb, __u32 off, void *to, __u32 len)
 	return bpf_skb_load_bytes(skb, off, to, len);
 }
 
-always void tell(__u32 kind, const struct addr *src, const struct addr *dst, __u32 net, __u32 peer)
+always int tell(__u32 kind, const struct addr *src, const struct addr *dst, __u32 net, __u32 peer)
 {
 	struct event *e = bpf_ringbuf_reserve(&events, sizeof(*e), 0);
 
-	if (!e) {
-		count(EVENTS_LOST);
-		return;
-	}
+	if (!e)
+		return 0;
 	e->src = *src;
 	e->dst = *dst;
 	e->kind = kind;
@@ -292,4 +291,18 @@ always void tell(__u32 kind, const struct addr *src, const struct addr *dst, __u
 	e->peer = peer;
 	e->pad = 0;
 	bpf_ringbuf_submit(e, 0);
+	return 1;
+}
+
+/* tell_now_and_then is for what packets cause: each event wakes the agent, who needs no more than a hundred in a second. */
+always void tell_now_and_then(__u32 kind, const struct addr *src, const struct addr *dst, __u32 net, __u32 peer)
+{
+	__u32 *last = bpf_map_lookup_elem(&told, &kind);
+	__u32 t = now();
+
+	if (!last || (*last && t - *last < 10))
+		return;
+	*last = t;
+	if (!tell(kind, src, dst, net, peer))
+		count(EVENTS_LOST);
 }

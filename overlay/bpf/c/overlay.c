@@ -322,7 +322,7 @@ part int serve(struct __sk_buff *skb, struct packet *p, __u32 net)
 		if (err == -3)
 			return to_tap(skb, FRAME_MISS, 0, net);
 		if (err == -2) {
-			tell(EVENT_FULL, &p->src, &p->dst, net, 0);
+			tell_now_and_then(EVENT_FULL, &p->src, &p->dst, net, 0);
 			return drop(DROP_FULL);
 		}
 		if (err)
@@ -545,7 +545,7 @@ part int arrived(struct __sk_buff *skb, __u32 peer, __u32 net)
 	i = bpf_map_lookup_elem(&instances, &p.dst);
 	if (!i) {
 		if (route_to(&p.dst, &r) == ROUTE_OWN)
-			tell(EVENT_UNKNOWN, &p.src, &p.dst, net, peer);
+			tell_now_and_then(EVENT_UNKNOWN, &p.src, &p.dst, net, peer);
 		return drop(DROP_UNKNOWN);
 	}
 	verdict = accept(skb, &p, i, net);
