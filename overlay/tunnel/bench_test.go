@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -169,4 +170,41 @@ func BenchmarkTunnel(b *testing.B) {
 	b.Logf("%.2f", got)
 	b.ReportMetric(median(got), "Gbit/s")
 	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkRoundTrip compares round trips of 64 bytes by UDP.
+func BenchmarkRoundTrip(b *testing.B) {
+	x, y := pair(b, true)
+	peers(x, y, at("10.1.0.1:4500"), at("10.1.0.2:4500"))
+	must(b, transfer(x, y, false, 1000))
+	for name, addr := range map[string]netip.Addr{"direct": netip.MustParseAddr("10.1.0.2"), "tunnel": y.inner} {
+		b.Run(name, func(b *testing.B) {
+			var echo *net.UDPConn
+			must(b, y.in(func() (err error) {
+				echo, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, 0)))
+				return err
+			}))
+			defer echo.Close()
+			go func() {
+				buf := make([]byte, 2000)
+				for {
+					n, from, err := echo.ReadFromUDPAddrPort(buf)
+					if err != nil {
+						return
+					}
+					_, _ = echo.WriteToUDPAddrPort(buf[:n], from)
+				}
+			}()
+			c, err := x.in2(func() (net.Conn, error) { return net.Dial("udp", echo.LocalAddr().String()) })
+			must(b, err)
+			defer c.Close()
+			buf := make([]byte, 64)
+			for b.Loop() {
+				_, err := c.Write(buf)
+				must(b, err)
+				_, err = c.Read(buf)
+				must(b, err)
+			}
+		})
+	}
 }

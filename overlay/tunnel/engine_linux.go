@@ -174,24 +174,34 @@ func (e *Engine) loop() {
 	defer close(e.ended)
 	defer close(e.events)
 	defer e.shutdown()
-	timer := time.NewTimer(tickIdle)
+	timer := time.NewTimer(tickBusy)
 	defer timer.Stop()
+	idle := false
+	soon := func() { // what has come may have begun something
+		if idle {
+			idle = false
+			timer.Reset(tickBusy)
+		}
+	}
 	for {
 		select {
 		case <-e.done:
 			return
 		case f := <-e.calls:
 			f()
-			timer.Reset(0)
+			soon()
 		case f := <-e.inbox:
 			f()
+			soon()
 		case h := <-e.hellos:
 			e.message(h.from, h.b)
+			soon()
 		case <-timer.C:
-			if e.tick(e.now()) {
-				timer.Reset(tickBusy)
+			idle = !e.tick(e.now())
+			if idle {
+				timer.Reset(min(tickIdle, e.timing.RekeyAfter/20))
 			} else {
-				timer.Reset(tickIdle)
+				timer.Reset(tickBusy)
 			}
 		}
 	}

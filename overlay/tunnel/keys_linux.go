@@ -261,7 +261,7 @@ func (e *Engine) renew(p *peer, now time.Duration) bool {
 		e.try(p, now)
 	}
 	if p.attempt == nil {
-		return cur != nil && inUse
+		return false
 	}
 	if now >= p.nextTry {
 		switch {

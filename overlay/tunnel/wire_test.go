@@ -4,9 +4,11 @@ package tunnel
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -15,6 +17,8 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry/lab/wan"
 )
 
 // lose has a device drop one in a hundred of the packets that it receives, each for itself: before they are joined.
@@ -136,5 +140,38 @@ func TestDatagrams(t *testing.T) {
 	}
 	if st := a.status().Counters; st["reads"] >= st["tx"] {
 		t.Logf("no large segments: %v", st) // a kernel before 6.2
+	}
+}
+
+// TestFarAway has a quarter of a second each way between the hosts: nothing may be taken for lost that only takes long.
+func TestFarAway(t *testing.T) {
+	a, b := pair(t, false)
+	a.sh("ip -6 addr flush dev e0 scope global")
+	b.sh("ip -6 addr flush dev e0 scope global")
+	for i, s := range []*station{a, b} {
+		s.sh("iptables -w -t mangle -A POSTROUTING -o e0 -p udp -j NFQUEUE --queue-num 7")
+		socket := filepath.Join(s.dir, "wan")
+		ctx, cancel := context.WithCancel(context.Background())
+		ran := make(chan error, 1)
+		go func() { ran <- s.in(func() error { return wan.Run(ctx, 7, socket) }) }()
+		t.Cleanup(func() { cancel(); <-ran })
+		here, there := netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("10.1.0.2")
+		if i == 1 {
+			here, there = there, here
+		}
+		eventually(t, "the delay", func() bool {
+			_, err := wan.Call(t.Context(), socket, wan.Request{Set: true, Shapes: []wan.Rule{{Pair: wan.Pair{From: here, To: there}, Shape: wan.Shape{Delay: 250 * time.Millisecond}}}})
+			return err == nil
+		})
+	}
+	peers(a, b, at("10.1.0.1:4500"), at("10.1.0.2:4500"))
+	must(t, transfer(a, b, false, 200_000))
+	must(t, transfer(b, a, false, 200_000))
+	for _, s := range []*station{a, b} {
+		eventually(t, "a round trip of half a second", func() bool { return s.path().RTT > 450*time.Millisecond })
+		p := s.path()
+		if p.Path != "direct" || p.RTT > 5*time.Second {
+			t.Errorf("%+v", p)
+		}
 	}
 }
