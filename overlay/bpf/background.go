@@ -23,6 +23,9 @@ func (d *Device) walk(args sweepArgs) (sweepArgs, error) {
 	return out, err
 }
 
+// sweepShare is how much longer than a sweep the pause after it is: sweeps take half a percent of one processor at most.
+const sweepShare = 200
+
 // sweeper ends flows that are over.
 func (d *Device) sweeper() {
 	t := d.opts.Timeouts
@@ -30,11 +33,16 @@ func (d *Device) sweeper() {
 	defer tick.Stop()
 	ms := func(d time.Duration) uint32 { return uint32(d.Milliseconds()) }
 	begun, left := int64(-1), uint32(0)
+	var rest time.Time
 	for {
 		select {
 		case <-d.closing:
 			return
 		case <-tick.C:
+			if time.Now().Before(rest) {
+				continue
+			}
+		case <-d.full:
 		}
 		// A walk through empty tables takes milliseconds too.
 		n, err := d.counter(counterNewFlow)
@@ -42,17 +50,20 @@ func (d *Device) sweeper() {
 			continue
 		}
 		begun = n
+		began := time.Now()
 		args, err := d.walk(sweepArgs{What: doSweep, Established: ms(t.Established), Closing: ms(t.Closing), UDP: ms(t.UDP), ICMP: ms(t.ICMP)})
 		if err != nil {
 			d.opts.Log.Warn("flows that are over could not be swept", "err", err)
 		}
 		left = args.Flows + args.Ended
+		rest = time.Now().Add(sweepShare * time.Since(began))
 	}
 }
 
 // readRing hands on what the programs tell.
 func (d *Device) readRing() {
 	last := map[overlay.Event]time.Time{}
+	var full time.Time
 	for {
 		r, err := d.ring.Read()
 		if errors.Is(err, os.ErrClosed) {
@@ -91,6 +102,13 @@ func (d *Device) readRing() {
 		}
 		last[out] = now
 		d.tell(out)
+		if e.Kind == eventFull && now.Sub(full) > 10*time.Second {
+			full = now
+			select {
+			case d.full <- struct{}{}:
+			default:
+			}
+		}
 	}
 }
 

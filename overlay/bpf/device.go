@@ -46,6 +46,7 @@ type Device struct {
 	held       *held
 	events     chan overlay.Event
 	lost       atomic.Int64
+	full       chan struct{} // a sweep would help
 	closing    chan struct{}
 	goroutines sync.WaitGroup
 }
@@ -66,7 +67,7 @@ func New(o Options) (*Device, error) {
 }
 
 func open(o Options) (_ *Device, err error) {
-	d := &Device{opts: o, links: map[hook]link.Link{}, filters: map[hook]bool{}, held: newHeld(), events: make(chan overlay.Event, 512), closing: make(chan struct{})}
+	d := &Device{opts: o, links: map[hook]link.Link{}, filters: map[hook]bool{}, held: newHeld(), events: make(chan overlay.Event, 512), full: make(chan struct{}, 1), closing: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			d.release()

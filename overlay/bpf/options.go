@@ -24,7 +24,7 @@ type Options struct {
 	// BPFFS is where the bpf file system is, or is mounted if it is not; /sys/fs/bpf when empty.
 	BPFFS string
 	// Flows is how many TCP flows through service addresses there may be at once, and OtherFlows how many others. They
-	// take kernel memory as they come, some 500 bytes each; those of OtherFlows at once. The zero values take what suits
+	// take kernel memory as they come, some 300 bytes each; those of OtherFlows at once. The zero values take what suits
 	// the machine, at most 65536 and a quarter of that. Tables that exist keep their size.
 	Flows, OtherFlows int
 	Timeouts          Timeouts
@@ -37,7 +37,7 @@ type Options struct {
 // Timeouts say how long a flow without packets is kept. The zero values are 24 h, 60 s, 120 s and 30 s.
 type Timeouts struct {
 	Established, Closing, UDP, ICMP time.Duration
-	// Sweep is how often they are looked at; 10 s when zero.
+	// Sweep is how often they are looked at; 10 s when zero. With hundreds of thousands of flows it is less often.
 	Sweep time.Duration
 }
 
@@ -65,7 +65,7 @@ func (o *Options) check() error {
 		o.Flows = 65536
 		var info unix.Sysinfo_t
 		if unix.Sysinfo(&info) == nil {
-			// A full table takes a thirtieth of the memory at most.
+			// A full table takes a fiftieth of the memory at most.
 			o.Flows = int(min(65536, max(4096, uint64(info.Totalram)*uint64(info.Unit)>>14)))
 		}
 	}

@@ -216,6 +216,25 @@ func TestSweeping(t *testing.T) {
 	}
 }
 
+// A full table is swept at once, so that new flows are not refused for those that are over.
+func TestFullTableIsSwept(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, plain4)
+	h, client := w.hosts[0], w.inst("a1")
+	must(t, h.dev.CleanUp())
+	h.opts.Timeouts = Timeouts{Closing: time.Millisecond, Sweep: time.Hour}
+	h.open()
+	h.service(7, 1, w.inst("a2"))
+	k := uint16(0)
+	try := func() uint32 {
+		k++
+		return h.try("from_instance", client.device, ether(h.mac(), broadcast(), tcpSegment(client.a4, svc(1, false), 1000+k, 81, 2, 0)))
+	}
+	for try() != verdictDrop {
+	}
+	eventually(t, "there is room again", func() bool { return try() == verdictRedirect })
+}
+
 func TestOptions(t *testing.T) {
 	for _, o := range []Options{{}, {Worker: "w", BPFFS: "relative"}, {Worker: "w", Flows: -1}, {Worker: "w", Timeouts: Timeouts{UDP: time.Microsecond}}} {
 		if _, err := New(o); err == nil {
