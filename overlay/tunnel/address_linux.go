@@ -33,6 +33,16 @@ func localAddresses(port uint16, hidden []netip.Prefix) []netip.AddrPort {
 	return slices.Compact(out)
 }
 
+// sourceOf gives the address from which this machine would send to another; the zero value when it cannot.
+func sourceOf(to netip.AddrPort) netip.Addr {
+	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to)) // which sends nothing
+	if err != nil {
+		return netip.Addr{}
+	}
+	defer c.Close()
+	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
+}
+
 // addressWatch tells when addresses of this machine change.
 type addressWatch struct {
 	fd   int

@@ -69,7 +69,8 @@ type Engine struct {
 	udpIO    *udpReader
 	watch    *addressWatch
 	locals   []netip.AddrPort
-	number   uint32 // of the last ping
+	from     []netip.Addr // of what is sent: see sources
+	number   uint32       // of the last ping
 }
 
 // counters of what became of datagrams and frames.

@@ -486,3 +486,51 @@ func TestSetAgain(t *testing.T) {
 	must(t, transfer(a, b, false, 1000))
 	must(t, transfer(b, a, false, 1000))
 }
+
+// TestOtherVersion finds a datapath that speaks another control version, and replaces it.
+func TestOtherVersion(t *testing.T) {
+	s := newStation(t, 1)
+	lock, err := os.Create(s.dir + "/" + lockFile)
+	must(t, err)
+	defer lock.Close()
+	must(t, unix.Flock(int(lock.Fd()), unix.LOCK_EX))
+	ln, err := net.Listen("unix", s.dir+"/"+socketFile)
+	must(t, err)
+	asked := make(chan string, 4)
+	go func() {
+		defer close(asked)
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		l := newLines(c)
+		for {
+			b, err := l.next()
+			if err != nil {
+				return
+			}
+			q, _ := parseRequest(b)
+			asked <- q.Op
+			a := answer{Number: q.Number, Hello: &Hello{Control: ControlVersion - 1, PID: 1 << 30}}
+			if q.Op == opStop {
+				ln.Close()
+				_ = unix.Flock(int(lock.Fd()), unix.LOCK_UN)
+			}
+			if (&conn{Conn: c}).write(a) != nil || q.Op == opStop {
+				return
+			}
+		}
+	}()
+	s.start()
+	if got := s.client.Hello(); got.Control != ControlVersion || got.Version != "test" {
+		t.Errorf("%+v", got)
+	}
+	var ops []string
+	for op := range asked {
+		ops = append(ops, op)
+	}
+	if fmt.Sprint(ops) != "[hello stop]" {
+		t.Error(ops)
+	}
+}

@@ -450,6 +450,26 @@ func (e *Engine) locate() {
 	}
 }
 
+// sources are the addresses from which this machine would send to some of those that it sends to.
+func (e *Engine) sources() (out []netip.Addr) {
+	add := func(to netip.AddrPort) {
+		if to.IsValid() && len(out) < 8 {
+			out = append(out, sourceOf(to))
+		}
+	}
+	for _, r := range e.conf.Relays {
+		add(r.UDP)
+	}
+	for _, pc := range e.conf.Peers {
+		if p := e.keys[pc.Key]; p != nil {
+			if v := p.via.Load(); v != nil && v.direct() {
+				add(v.addr)
+			}
+		}
+	}
+	return out
+}
+
 // reachable are the addresses at which this end may be reached, as far as it knows.
 func (e *Engine) reachable() []netip.AddrPort {
 	var out []netip.AddrPort
@@ -469,7 +489,13 @@ func (e *Engine) reachable() []netip.AddrPort {
 
 // addressesChanged has peers and relays learn where this end is now, at once: their datagrams go to the old address.
 func (e *Engine) addressesChanged() {
+	before := e.locals
 	e.locate()
+	sources := e.sources()
+	if slices.Equal(before, e.locals) && slices.Equal(sources, e.from) {
+		return // instances come and go, and their routes with them
+	}
+	e.from = sources
 	now := e.now()
 	for _, r := range e.relays {
 		r.moved(now)
