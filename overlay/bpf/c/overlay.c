@@ -8,7 +8,8 @@
 //	                          └─ tap of the agent: nothing is known, or it is too long
 //
 // What is for nobody in the overlay goes on to the host's stack. to_instance looks at what the stack gives to an instance.
-#include "flow.h"
+#include "neighbour.h"
+#include "plain.h"
 
 enum { FRAME_DATA, FRAME_MISS, FRAME_TOO_BIG, FRAME_AGAIN, FRAME_TO_INST, FRAME_DEAD };
 
@@ -135,90 +136,6 @@ part int accept(struct __sk_buff *skb, struct packet *p, struct instance *i, __u
 	if (change(skb, p, addr_off(p, SRC), &p->src, &service))
 		return drop(DROP_KERNEL);
 	return 0;
-}
-
-/* The header that is written in front of a packet on a plain path: IP, UDP, VXLAN, and an Ethernet header of which the
- * addresses hold the tag and the network. All of it stays the same within a flow, or the receiver could not put segments
- * together. */
-struct vxlan {
-	struct udphdr udp;
-	__u32 flags;
-	__u32 vni;
-	__u64 tag;
-	__u32 net;
-	__u16 proto;
-} __attribute__((packed));
-
-#define VXLAN_FLAGS bpf_htonl(0x08000000)
-
-part int to_plain(struct __sk_buff *skb, struct peer *peer, __u32 net, __u32 mix)
-{
-	__u64 room = BPF_F_ADJ_ROOM_ENCAP_L4_UDP | BPF_F_ADJ_ROOM_ENCAP_L2(ETH_HLEN) | BPF_F_ADJ_ROOM_ENCAP_L2_ETH | BPF_F_ADJ_ROOM_FIXED_GSO | BPF_F_ADJ_ROOM_NO_CSUM_RESET;
-	__u32 len = skb->len - ETH_HLEN + sizeof(struct vxlan);
-	struct vxlan v = {};
-
-	if (!peer)
-		return DROP;
-	/* Segments are cut up later; each then gets a length of its own. */
-	if (len > 65535 - sizeof(struct ipv6hdr))
-		len = 65535 - sizeof(struct ipv6hdr);
-	v.udp.source = bpf_htons(49152 | (mix & 0x3fff));
-	v.udp.dest = peer->port;
-	v.udp.len = bpf_htons(len);
-	v.flags = VXLAN_FLAGS;
-	v.vni = bpf_htonl((net & 0xffffff) << 8);
-	v.tag = peer->tag;
-	v.net = bpf_htonl(net);
-	v.proto = skb->protocol;
-	if (peer->endpoint.w[2] == bpf_htonl(0xffff)) {
-		struct {
-			__u16 proto;
-			struct iphdr ip;
-			struct vxlan v;
-		} __attribute__((packed)) o = {.proto = bpf_htons(ETH_P_IP), .v = v};
-		struct iphdr h = {.version = 4, .ihl = 5, .ttl = 64, .protocol = IPPROTO_UDP, .frag_off = bpf_htons(0x4000)};
-		__u16 *w = (__u16 *)&h;
-		__u32 sum = 0;
-
-		h.tot_len = bpf_htons(len + sizeof(h));
-		h.saddr = peer->source.w[3];
-		h.daddr = peer->endpoint.w[3];
-#pragma unroll
-		for (int i = 0; i < 10; i++)
-			sum += w[i];
-		sum = (sum & 0xffff) + (sum >> 16);
-		sum = (sum & 0xffff) + (sum >> 16);
-		h.check = ~sum;
-		o.ip = h;
-		if (bpf_skb_adjust_room(skb, sizeof(o) - 2, BPF_ADJ_ROOM_MAC, room | BPF_F_ADJ_ROOM_ENCAP_L3_IPV4) || bpf_skb_store_bytes(skb, ETH_HLEN - 2, &o, sizeof(o), 0))
-			return drop(DROP_KERNEL);
-	} else {
-		struct {
-			__u16 proto;
-			struct ipv6hdr ip;
-			struct vxlan v;
-		} __attribute__((packed)) o = {.proto = bpf_htons(ETH_P_IPV6), .v = v};
-
-		o.ip.version = 6;
-		o.ip.hop_limit = 64;
-		o.ip.nexthdr = IPPROTO_UDP;
-		o.ip.payload_len = bpf_htons(len);
-		__builtin_memcpy(&o.ip.saddr, &peer->source, 16);
-		__builtin_memcpy(&o.ip.daddr, &peer->endpoint, 16);
-		if (bpf_skb_adjust_room(skb, sizeof(o) - 2, BPF_ADJ_ROOM_MAC, room | BPF_F_ADJ_ROOM_ENCAP_L3_IPV6) || bpf_skb_store_bytes(skb, ETH_HLEN - 2, &o, sizeof(o), 0))
-			return drop(DROP_KERNEL);
-	}
-	count(TO_PLAIN);
-	struct bpf_redir_neigh hop = {};
-
-	if (peer->v6) {
-		hop.nh_family = AF_INET6;
-		__builtin_memcpy(hop.ipv6_nh, &peer->hop, 16);
-	} else {
-		hop.nh_family = AF_INET;
-		hop.ipv4_nh = peer->hop.w[3];
-	}
-	return bpf_redirect_neigh(peer->ifindex, &hop, sizeof(hop), 0);
 }
 
 /* by_peer sends a packet to a peer's instance. */
@@ -380,60 +297,6 @@ part int sent(struct __sk_buff *skb, struct packet *p, __u32 net)
 	return onward(skb, p, net, asked);
 }
 
-/* neighbourly lets what an instance says to its neighbours pass if it speaks for itself. */
-always int neighbourly(struct __sk_buff *skb)
-{
-	struct {
-		__u16 htype, ptype;
-		__u8 hlen, plen;
-		__u16 op;
-		__u8 sha[6];
-		__u32 sip;
-		__u8 tha[6];
-		__u32 tip;
-	} __attribute__((packed)) a;
-	struct instance *i;
-	struct addr sip;
-
-	if (bpf_skb_load_bytes(skb, ETH_HLEN, &a, sizeof(a)) || a.ptype != bpf_htons(ETH_P_IP) || a.hlen != 6 || a.plen != 4)
-		return drop(DROP_MALFORMED);
-	if (a.sip == 0)
-		return NEXT;
-	mapped(&sip, a.sip);
-	i = bpf_map_lookup_elem(&instances, &sip);
-	if (!i || i->ifindex != skb->ifindex)
-		return drop(DROP_SPOOFED);
-	return NEXT;
-}
-
-/* discovery does the same for IPv6, where the link's own addresses serve to find neighbours and nothing else. */
-always int discovery(struct __sk_buff *skb, struct packet *p, int own)
-{
-	struct addr target;
-	struct instance *i;
-
-	if (p->proto != IPPROTO_ICMPV6 || p->frag != WHOLE || p->inner)
-		return drop(DROP_SPOOFED);
-	switch (p->type) {
-	case 130: /* multicast listeners */
-	case 131:
-	case 132:
-	case 143:
-	case 133: /* router solicitation */
-	case 135: /* neighbour solicitation */
-		return NEXT;
-	case 136: /* neighbour advertisement */
-		if (bpf_skb_load_bytes(skb, p->l4 + 8, &target, 16))
-			return drop(DROP_MALFORMED);
-		if ((target.w[0] & bpf_htonl(0xffc00000)) == bpf_htonl(0xfe800000))
-			return NEXT;
-		i = bpf_map_lookup_elem(&instances, &target);
-		if (i && i->ifindex == skb->ifindex)
-			return NEXT;
-	}
-	return drop(DROP_SPOOFED);
-}
-
 /* from_instance is where a packet of an instance leaves its cable. */
 SEC("tc")
 int from_instance(struct __sk_buff *skb)
@@ -456,11 +319,11 @@ int from_instance(struct __sk_buff *skb)
 		int none = !(p.src.w[0] | p.src.w[1] | p.src.w[2] | p.src.w[3]);
 
 		if (p.v6 && (link || none))
-			return discovery(skb, &p, 0);
+			return discovery(skb, &p);
 		return drop(DROP_SPOOFED);
 	}
 	if (p.v6 && p.proto == IPPROTO_ICMPV6 && p.type >= 133 && p.type <= 137)
-		return discovery(skb, &p, 1);
+		return discovery(skb, &p);
 	struct ethhdr h;
 
 	if (load(skb, 0, &h, sizeof(h)))
