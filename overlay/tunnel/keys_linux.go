@@ -200,6 +200,7 @@ func (e *Engine) established(p *peer, s *session, from origin, now time.Duration
 	if cur := p.via.Load(); cur == nil || e.dead(p, p.cands[cur.pathKey], now) || c.direct() && !cur.direct() && s.initiator {
 		e.use(p, c, now)
 	}
+	p.reason = e.explain(p)
 	if v := p.via.Load(); v != nil && !v.direct() {
 		e.punch(p, now)
 	}

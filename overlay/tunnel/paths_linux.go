@@ -394,6 +394,7 @@ func (e *Engine) pong(p *peer, from origin, m control, at time.Duration) {
 	via := p.via.Load()
 	if via != nil && via.pathKey == c.pathKey {
 		p.loss *= 0.9
+		p.reason = e.explain(p)
 		return
 	}
 	cur := (*candidate)(nil)
