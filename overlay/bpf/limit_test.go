@@ -21,7 +21,7 @@ import (
 // rate sends for a while from one instance to an address of another, and gives what arrived, in bytes per second.
 func rate(t *testing.T, from, to *inst, addr netip.Addr, p int) float64 {
 	t.Helper()
-	const span = 600 * time.Millisecond
+	const span = 400 * time.Millisecond
 	var l net.Listener
 	must(t, in(to.ns, func() (err error) { l, err = net.Listen("tcp", fmt.Sprint(":", p)); return err }))
 	defer l.Close()
@@ -111,6 +111,9 @@ func testLimits(t *testing.T, old bool) {
 		{free, far, 2, false}, {far, free, 1, false},
 	} {
 		for _, addr := range []netip.Addr{svc(c.last, false), c.to.a4} {
+			if old && (c.to == free || c.from == far) {
+				break // where the programs hang makes no difference to these
+			}
 			p++
 			got := rate(t, c.from, c.to, addr, p)
 			if c.held && (got > 1.6*float64(limit) || got < 0.2*float64(limit)) || !c.held && got < 4*float64(limit) {
