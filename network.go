@@ -29,6 +29,9 @@ type OverlayFacts struct {
 	Networks  []netip.Prefix   `json:"networks,omitempty" cbor:"4,keyasint,omitempty"`  // of the host itself, which blocks must not overlap
 	Path      string           `json:"path,omitempty" cbor:"5,keyasint,omitempty"`      // how packets are handled: "ebpf" or "nftables"
 	Why       string           `json:"why,omitempty" cbor:"6,keyasint,omitempty"`       // why not by a better way
+	// Ingress are addresses at which clients outside reach the worker's ingress; none: it has no ingress. An unspecified one
+	// says that they are not known.
+	Ingress []netip.Addr `json:"ingress,omitempty" cbor:"7,keyasint,omitempty"`
 }
 
 // Items of a worker's desired set that concern the overlay. All but the node's are there because something at the worker
@@ -70,6 +73,10 @@ type AppNetwork struct {
 	Org      string           `json:"org,omitempty" cbor:"2,keyasint,omitempty"`
 	Net      NetworkID        `json:"net" cbor:"3,keyasint"`
 	Services []NetworkService `json:"services" cbor:"4,keyasint"`
+	// Certificates are those that the ingresses name. A site hands them, and Authority, only to workers with an ingress.
+	Certificates []IngressCertificate `json:"-" cbor:"5,keyasint,omitempty"`
+	// Authority signs the certificates of ingresses with TLSSelf. Nil: none has it, or the root speaks.
+	Authority *IngressCertificate `json:"-" cbor:"6,keyasint,omitempty"`
 }
 
 // NetworkService is one service with its service addresses in a network.
@@ -88,6 +95,8 @@ type NetworkService struct {
 	Allow []NetworkID `json:"allow,omitempty" cbor:"10,keyasint,omitempty"`
 	// Links name services of the application that this one talks to; their routes are fetched ahead.
 	Links []string `json:"links,omitempty" cbor:"9,keyasint,omitempty"`
+	// Ingress are the ways in from outside; a worker is told of those that it is to offer.
+	Ingress []Ingress `json:"ingress,omitempty" cbor:"11,keyasint,omitempty"`
 }
 
 // Address gives the service address of a policy.

@@ -143,6 +143,8 @@ type ClusterReport struct {
 	NetworkMs float64     `json:"networkMs,omitempty" cbor:"9,keyasint,omitempty"`
 	// Lowest is the lowest priority of what runs here: a service of higher priority may be given room. Nil: nothing runs.
 	Lowest *int `json:"lowest,omitempty" cbor:"10,keyasint,omitempty"`
+	// Ingress is nil where no application of the root has a way in.
+	Ingress *SiteIngress `json:"ingress,omitempty" cbor:"11,keyasint,omitempty"`
 }
 
 // ServiceQoS folds the use of all instances of a service at one site.

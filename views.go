@@ -37,6 +37,7 @@ type ServiceView struct {
 	Runs      []RunView `json:"runs,omitempty"`
 	// Addresses are its service addresses in its own application.
 	Addresses *NetworkService `json:"addresses,omitempty"`
+	Ingress   []IngressView   `json:"ingress,omitempty" doc:"Ways in from outside."`
 }
 
 // RunView is one run of a job.

@@ -34,6 +34,10 @@ type Backend interface {
 	Orgs(ctx context.Context) ([]apps.Org, error)
 	Namespaces(ctx context.Context) ([]apps.Namespace, error)
 	Usage(ctx context.Context, org string) (apps.Usage, error)
+	// Certificates lists the certificates of an organisation for ingresses. IngressAuthority gives, as PEM, the certificate
+	// by which clients know ingresses without one of their own; each cluster has its own, the root none.
+	Certificates(ctx context.Context, org string) ([]skerry.CertificateView, error)
+	IngressAuthority(ctx context.Context) ([]byte, error)
 
 	Journal() *journal.Journal
 	// Clusters answers at the root, Workers at a cluster; the other gives an error of code wrong-tier.

@@ -140,6 +140,28 @@ func (c *Client) Usage(ctx context.Context, org string) (apps.Usage, error) {
 	return get[apps.Usage](ctx, c, "/v1/orgs/"+esc(org)+"/usage", nil)
 }
 
+func certificates(org string) string { return "/v1/orgs/" + esc(org) + "/certificates" }
+
+// Certificates lists the certificates of an organisation for ingresses.
+func (c *Client) Certificates(ctx context.Context, org string) ([]skerry.CertificateView, error) {
+	return list[skerry.CertificateView](ctx, c, certificates(org), nil)
+}
+
+// PutCertificate keeps a certificate with its key, in place of the one of that name.
+func (c *Client) PutCertificate(ctx context.Context, org, name string, x Certificate) (skerry.CertificateView, error) {
+	return send[skerry.CertificateView](ctx, c, http.MethodPut, certificates(org)+"/"+esc(name), nil, x)
+}
+
+// DeleteCertificate removes a certificate that no application names.
+func (c *Client) DeleteCertificate(ctx context.Context, org, name string) error {
+	return c.do(ctx, http.MethodDelete, certificates(org)+"/"+esc(name), nil, nil, nil)
+}
+
+// IngressAuthority gives the certificate by which clients know the ingresses of a cluster with tls: self.
+func (c *Client) IngressAuthority(ctx context.Context) (IngressAuthority, error) {
+	return get[IngressAuthority](ctx, c, "/v1/ingress/authority", nil)
+}
+
 // Namespaces lists the namespaces.
 func (c *Client) Namespaces(ctx context.Context) ([]apps.Namespace, error) {
 	return list[apps.Namespace](ctx, c, "/v1/namespaces", nil)

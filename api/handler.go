@@ -83,6 +83,7 @@ func NewHandler(opt Options) (*Handler, error) {
 	h.addAuth()
 	h.addUsers()
 	h.addOrgs()
+	h.addCertificates()
 	h.addApps()
 	h.addInstances()
 	h.addEvents()

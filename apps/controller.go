@@ -98,6 +98,7 @@ type Controller struct {
 	nets      map[skerry.AppKey]*network
 	lastNet   skerry.NetworkID
 	exporters map[skerry.AppKey]bool // applications that export something
+	certs     map[certKey]*certificate
 	// readdressed are applications whose network changed since somebody asked.
 	readdressed map[skerry.AppKey]bool
 	local       string // prefix for instance ids; keeps those of different tiers apart
@@ -107,7 +108,7 @@ type Controller struct {
 // letter that keeps ids minted by different tiers apart.
 func New(seed [16]byte, tier string) *Controller {
 	c := &Controller{
-		seed: seed, local: tier, nets: map[skerry.AppKey]*network{}, exporters: map[skerry.AppKey]bool{}, readdressed: map[skerry.AppKey]bool{},
+		seed: seed, local: tier, nets: map[skerry.AppKey]*network{}, certs: map[certKey]*certificate{}, exporters: map[skerry.AppKey]bool{}, readdressed: map[skerry.AppKey]bool{},
 		apps: map[skerry.AppKey]*App{}, inst: map[skerry.InstanceID]*Instance{},
 		byService: map[skerry.ServiceKey]map[skerry.InstanceID]*Instance{},
 		orgs:      map[string]*Org{}, spaces: map[string]*Namespace{},
@@ -138,6 +139,8 @@ func (c *Controller) Load(key string, value []byte) (bool, error) {
 	switch kind + "/" {
 	case prefixNet:
 		err = c.loadNetwork(key, value)
+	case prefixCert:
+		err = c.loadCertificate(value)
 	case prefixApp:
 		a := new(App)
 		if err = json.Unmarshal(value, a); err == nil {

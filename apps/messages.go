@@ -34,6 +34,12 @@ type (
 	DeleteOrg       struct{ Name string }
 	PutNamespace    struct{ Namespace Namespace }
 	DeleteNamespace struct{ Name string }
+	// PutCertificate keeps a certificate with its key for ingresses of an organisation, in place of one of the same name.
+	PutCertificate struct {
+		Org, Name, Actor string
+		CertPEM, KeyPEM  []byte
+	}
+	DeleteCertificate struct{ Org, Name string }
 )
 
 // Handle carries out a user's message. It reports false for a message that is none.
@@ -62,6 +68,10 @@ func (c *Controller) Handle(now time.Time, msg any) (skerry.Effects, bool) {
 		fx, err = c.putNamespace(m.Namespace)
 	case DeleteNamespace:
 		fx, err = c.deleteNamespace(m.Name)
+	case PutCertificate:
+		res, fx, err = c.putCertificate(now, m)
+	case DeleteCertificate:
+		fx, err = c.deleteCertificate(m)
 	default:
 		return fx, false
 	}

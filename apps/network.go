@@ -243,10 +243,12 @@ func (c *Controller) Network(k skerry.AppKey) *skerry.AppNetwork {
 		own[s.Name] = true
 		v := add(s.Name, skerry.ServiceKey{App: k, Service: s.Name}, s)
 		v.Short, v.Allow = true, c.allowed(a, s)
+		v.Ingress = s.Ingress
 		for _, l := range s.Links {
 			v.Links = append(v.Links, l.Service)
 		}
 	}
+	out.Certificates = c.certificatesOf(a)
 	for _, im := range c.imports(a) {
 		if _, ok := n.was[im.key]; !ok {
 			continue // not yet

@@ -21,6 +21,7 @@ type Admission struct {
 	Privileged bool     `json:"privileged,omitempty"`
 	HostPorts  bool     `json:"hostPorts,omitempty"`
 	HostPaths  []string `json:"hostPaths,omitempty"` // allowed prefixes
+	Ingress    bool     `json:"ingress,omitempty"`   // ways in from outside by way of the workers
 	// MaxPriority is the highest priority that foreign organisations may give their services; above it they could push
 	// others out.
 	MaxPriority int `json:"maxPriority,omitempty"`
@@ -49,6 +50,14 @@ func (p *Admission) CheckQuota(org string, used, need skerry.Resources) *skerry.
 		}
 	}
 	return nil
+}
+
+// CheckIngress gives the reason for which the services of an organisation get no way in from outside, or "".
+func (p *Admission) CheckIngress(org string) string {
+	if p.Ingress || slices.Contains(p.Trusted, org) {
+		return ""
+	}
+	return "the site does not admit it: no ingress for organisation " + org
 }
 
 // Check gives the reason to refuse an assignment, or nil.

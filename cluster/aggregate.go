@@ -98,7 +98,7 @@ func (c *Core) Aggregate() skerry.ClusterReport {
 		}
 	}
 	r.Instances = len(c.places)
-	r.Services = c.foldQoS()
+	r.Services, r.Ingress = c.foldQoS(), c.foldIngress()
 	return r
 }
 

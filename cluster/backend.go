@@ -21,12 +21,14 @@ func (s *Server) Apps(ctx context.Context) ([]skerry.AppView, error) {
 // App shows one application; the manifest is there for the site's own.
 func (s *Server) App(ctx context.Context, key skerry.AppKey) (skerry.AppView, error) {
 	return tier.View(ctx, s.Role, func(c *Core) (skerry.AppView, error) {
+		list := c.rootApps()
 		if a := c.Apps.App(key); a != nil {
-			return c.Apps.View(a, "cluster", true), nil
+			list = []skerry.AppView{c.Apps.View(a, "cluster", true)}
 		}
-		for _, v := range c.rootApps() {
-			if v.Key == key {
-				return v, nil
+		for i := range list {
+			if list[i].Key == key {
+				c.showIngress(list[i : i+1])
+				return list[i], nil
 			}
 		}
 		return skerry.AppView{}, skerry.Errorf(skerry.CodeNotFound, "there is no application %s at this site", key).WithHint("`skerry get apps` lists them")

@@ -42,6 +42,11 @@ type Options struct {
 	Standalone bool // there is no root
 	// Pool is where the site takes IPv4 prefixes for instances from; the zero value: ipam.DefaultPool.
 	Pool netip.Prefix
+	// IngressAuthority, a new one for each start, becomes the site's if it has none yet. Nil: ingresses have none.
+	IngressAuthority *skerry.IngressCertificate
+	// Zone is the one that the site's name servers answer for, at these addresses; empty: there are none.
+	Zone        string
+	NameServers []netip.Addr
 }
 
 // Core is a cluster orchestrator as a state machine.
@@ -73,6 +78,7 @@ type Core struct {
 	peers     peering
 	fabric    fabric
 	routes    routing
+	ingress   entrances
 	readmit   map[string]bool // workers whose part in the overlay must be looked at again
 	draining  map[skerry.ServiceKey]map[drainAt]bool
 	foreign   foreign
@@ -105,6 +111,7 @@ type worker struct {
 	leaving  map[skerry.InstanceID]held // by instances that were told to end
 	loads    skerry.Contention          // of what runs there, summed
 	placed   *skerry.Coordinate         // that routes tell
+	gate     *skerry.IngressState       // nil: it has told nothing
 }
 
 // placement is an instance that the site holds.
@@ -173,7 +180,7 @@ func New(opt Options) *Core {
 		opt.Policies = sched.Policies()
 	}
 	life := opt.Incarnation + skerry.Incarnation(fmt.Sprintf(".%x", opt.Seed[:6]))
-	return &Core{opt: opt, fabric: newFabric(), routes: newRouting(), foreign: newForeign(), readmit: map[string]bool{}, draining: map[skerry.ServiceKey]map[drainAt]bool{}, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
+	return &Core{opt: opt, fabric: newFabric(), routes: newRouting(), foreign: newForeign(), ingress: newEntrances(), readmit: map[string]bool{}, draining: map[skerry.ServiceKey]map[drainAt]bool{}, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
 		Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), Up: fleet.NewParent(life, opt.Sets),
 		workers: map[string]*worker{}, site: sched.NewSite(), places: map[skerry.InstanceID]*placement{}, groups: map[skerry.InstanceID]*group{},
 		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, peers: peering{given: map[string]uint64{}, secret: opt.Secret[:]}, moving: map[skerry.InstanceID]bool{}, watched: map[skerry.InstanceID]bool{}, services: map[skerry.ServiceKey]*learned{}, byWorker: map[string]map[skerry.InstanceID]*placement{}, silent: map[string]bool{},
@@ -206,6 +213,8 @@ func (c *Core) Load(key string, value []byte) error {
 		}
 	case key == keyFabric:
 		err = json.Unmarshal(value, &c.fabric)
+	case key == keyIngress:
+		err = c.loadIngress(value)
 	case key == keyPeers:
 		err = json.Unmarshal(value, &c.peers)
 	case c.Kids.Load(key, value), c.Up.Load(key, value):
@@ -239,6 +248,7 @@ func (c *Core) Start(now time.Time) skerry.Effects {
 	c.loadFabric()
 	c.turnTags(now)
 	c.loadWants()
+	c.startIngress(&fx)
 	for _, w := range c.workers {
 		c.seeWorker(w)
 	}
@@ -398,38 +408,6 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 	return fx
 }
 
-// rootOwns refuses a change of an application that the root placed here.
-func (c *Core) rootOwns(msg any) error {
-	var k skerry.AppKey
-	switch m := msg.(type) {
-	case apps.Apply:
-		k = m.App.Key()
-		if k.Namespace == "" {
-			k.Namespace = skerry.DefaultNamespace
-		}
-	case apps.Deploy:
-		k = m.Key
-	case apps.Scale:
-		k = m.Service.App
-	case apps.Restart:
-		k = m.Service.App
-	case apps.Delete:
-		k = m.Key
-	default:
-		return nil
-	}
-	if c.Apps.App(k) != nil {
-		return nil
-	}
-	for _, p := range c.byApp[k] {
-		if p.Origin == "root" {
-			return skerry.Errorf(skerry.CodeWrongTier, "application %s belongs to the root; this site only runs it", k).
-				WithHint("make the change at the root (`skerry context use`); changing it here while the root is away comes with site autonomy")
-		}
-	}
-	return nil
-}
-
 func (c *Core) deleteInstance(now time.Time, m apps.DeleteInstance, fx *skerry.Effects) {
 	if c.Apps.Instance(m.ID) != nil {
 		*fx, _ = c.Apps.Handle(now, m)
@@ -527,6 +505,13 @@ func (c *Core) settle(now time.Time, fx *skerry.Effects, replies []skerry.Messag
 	for _, k := range c.Apps.Readdressed() {
 		c.linked[k] = true
 	}
+	for name := range c.readmit {
+		if w := c.workers[name]; w != nil {
+			c.admit(now, w, fx)
+		}
+	}
+	clear(c.readmit)
+	c.settleIngress(now, fx)
 	for k := range c.linked {
 		c.publishEndpoints(k)
 		c.publishNetwork(k)
@@ -535,12 +520,6 @@ func (c *Core) settle(now time.Time, fx *skerry.Effects, replies []skerry.Messag
 		}
 	}
 	clear(c.linked)
-	for name := range c.readmit {
-		if w := c.workers[name]; w != nil {
-			c.admit(now, w, fx)
-		}
-	}
-	clear(c.readmit)
 	c.publishRoutes()
 	c.publishSite()
 	c.serveRelay(fx)
@@ -553,32 +532,6 @@ func (c *Core) settle(now time.Time, fx *skerry.Effects, replies []skerry.Messag
 		c.sendReport(now, fx)
 	}
 	c.Up.Flush(now, fx, replies)
-}
-
-// settleApps accepts what the site's own applications want and ends what they no longer want.
-func (c *Core) settleApps(now time.Time, fx *skerry.Effects) {
-	fx.Merge(c.Apps.Reconcile(now))
-	for _, i := range c.Apps.Unplaced(now) {
-		// The site takes the root's part for its own applications, first number of the token included.
-		c.seq++
-		c.Apps.Place(now, i, Self, skerry.Fence{RootEpoch: c.seq}, nil, fx)
-		c.accept(now, *i.Assignment(c.digests(i)), "local", fx)
-	}
-	for _, i := range c.Apps.Stopping() {
-		c.removeID(now, i.ID, fx)
-	}
-	for _, ch := range fx.Changed {
-		if i := c.Apps.Instance(ch.Instance); ch.Instance != "" && i != nil && i.Holder == Self && !i.Stopping && !i.State.Final() {
-			c.accept(now, *i.Assignment(c.digests(i)), "local", fx)
-		}
-	}
-}
-
-func (c *Core) digests(i *apps.Instance) map[string]string {
-	if a := c.Apps.App(i.Service.App); a != nil {
-		return a.Digests
-	}
-	return nil
 }
 
 func sortedIDs[V any](m map[skerry.InstanceID]V) []skerry.InstanceID {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -255,19 +256,30 @@ func (c *Core) publishNetwork(app skerry.AppKey) {
 			at[p.Next.Worker] = true
 		}
 	}
-	var value []byte
+	if c.granted(app) {
+		for name, w := range c.workers {
+			at[name] = at[name] || w.hasIngress()
+		}
+	}
+	maps.DeleteFunc(at, func(_ string, there bool) bool { return !there })
+	var bare, full []byte
 	if n := c.network(app); n != nil && len(at) > 0 {
-		value = c.codec.Marshal(n)
+		gate, plain := c.withIngress(n)
+		bare, full = c.codec.Marshal(plain), c.codec.Marshal(gate)
 	}
 	for name := range at {
-		if w := c.workers[name]; value != nil && w != nil && w.Peer != 0 {
+		if w := c.workers[name]; bare != nil && w != nil && w.Peer != 0 {
+			value := bare
+			if w.hasIngress() {
+				value = full
+			}
 			if c.Kids.Put(name, skerry.NetworkItem(app), value) == nil {
 				c.hasNetwork(app, name)
 			}
 		}
 	}
 	for name := range c.fabric.sites[app] {
-		if !at[name] || value == nil {
+		if !at[name] || bare == nil {
 			c.Kids.Delete(name, skerry.NetworkItem(app))
 			delete(c.fabric.sites[app], name)
 		}

@@ -281,6 +281,9 @@ func (c *Core) mayReach(name string, k skerry.ServiceKey) skerry.NetworkID {
 			return c.networkOf(k.App)
 		}
 	}
+	if c.letsIn(name, k) {
+		return c.networkOf(k.App)
+	}
 	return 0
 }
 

@@ -83,7 +83,11 @@ func NewServer(ctx context.Context, opt ServerOptions) (*Server, error) {
 func (s *Server) load(ctx context.Context) (loop.Core, skerry.Effects, error) {
 	var secret [32]byte
 	rand.Read(secret[:])
-	c := New(Options{Secret: secret, Name: s.opt.Name, Incarnation: s.Life().Incarnation, Term: s.Life().Epoch, Seed: tier.Seed(), LostAfter: s.opt.LostAfter,
+	authority, err := newIngressAuthority(s.opt.Name, time.Now())
+	if err != nil {
+		return nil, skerry.Effects{}, err
+	}
+	c := New(Options{IngressAuthority: authority, Secret: secret, Name: s.opt.Name, Incarnation: s.Life().Incarnation, Term: s.Life().Epoch, Seed: tier.Seed(), LostAfter: s.opt.LostAfter,
 		Admission: s.opt.Admission, Policies: s.opt.Policies, Trusted: s.opt.Trusted, Pool: s.opt.Pool, Standalone: s.opt.Root == nil})
 	if err := s.LoadCore(ctx, c.Load); err != nil {
 		return nil, skerry.Effects{}, err

@@ -91,7 +91,9 @@ func (c *Core) AppViews(manifest bool) []skerry.AppView {
 	for _, a := range c.Apps.Apps() {
 		out = append(out, c.Apps.View(a, "cluster", manifest))
 	}
-	return append(out, c.rootApps()...)
+	out = append(out, c.rootApps()...)
+	c.showIngress(out)
+	return out
 }
 
 // rootApps shows the root's applications as far as this site knows them: the services and instances that it holds.

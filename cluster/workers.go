@@ -71,6 +71,10 @@ func (c *Core) childFrame(now time.Time, m ChildFrame, fx *skerry.Effects) {
 			c.wantItem(m.Name, key, value)
 			continue
 		}
+		if have && !orphaned && key == skerry.IngressKey {
+			c.ingressState(m.Name, value)
+			continue
+		}
 		id, ok := strings.CutPrefix(key, "inst/")
 		if !ok || !have || orphaned {
 			continue
@@ -88,6 +92,8 @@ func (c *Core) childFrame(now time.Time, m ChildFrame, fx *skerry.Effects) {
 			if s, ok := skerry.ParseServiceKey(rest); ok {
 				c.unwant(m.Name, s)
 			}
+		} else if key == skerry.IngressKey {
+			c.ingressState(m.Name, nil)
 		}
 	}
 	for _, e := range d.Events {
@@ -173,6 +179,7 @@ func (c *Core) workerReport(now time.Time, name string, payload []byte, fx *sker
 	if was := w.Facts; was == nil || !reflect.DeepEqual(was.Overlay, facts.Overlay) {
 		c.readmit[name] = true
 		c.changedHere()
+		c.gatesChanged()
 		for _, o := range c.workers { // a block that was in the way of its networks may be free now
 			if o.Peer != 0 && o.cramped(len(c.byWorker[o.Name])) {
 				c.readmit[o.Name] = true

@@ -123,6 +123,25 @@ func pairsText(m map[string]string) string {
 	return strings.Join(out, ", ")
 }
 
+// ingressText tells what clients come to, where, and what is in the way.
+func ingressText(g *skerry.IngressView) string {
+	host := g.Host
+	if host == "" {
+		host = "*"
+	}
+	out := fmt.Sprintf("%s:%d%s", host, g.Listen, g.Path)
+	if g.TLS != "" && g.TLS != skerry.TLSOff {
+		out += " with tls " + string(g.TLS)
+	}
+	if len(g.At) > 0 {
+		out += " at " + strings.Join(g.At, ", ")
+	}
+	if len(g.Problems) > 0 {
+		out += "; " + strings.Join(g.Problems, "; ")
+	}
+	return out
+}
+
 func describeService(out io.Writer, v *skerry.AppView, s *skerry.ServiceView, insts []skerry.Instance, now time.Time) {
 	fmt.Fprintf(out, "\nService %s:\n", s.Name)
 	p := newPairs(out)
@@ -163,6 +182,9 @@ func describeService(out io.Writer, v *skerry.AppView, s *skerry.ServiceView, in
 			at = append(at, fmt.Sprintf("and %d more", more))
 		}
 		p.add("  Of instances", strings.Join(at, ", "))
+	}
+	for _, g := range s.Ingress {
+		p.add("  Ingress", ingressText(&g))
 	}
 	p.flush()
 	t := table{head: []string{"  INSTANCE", "STATE", "PHASE", "READY", "RESTARTS", "WHERE", "AGE", "REASON"}}

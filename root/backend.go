@@ -14,7 +14,9 @@ func (s *Server) Apps(ctx context.Context) ([]skerry.AppView, error) {
 	return tier.View(ctx, s.Role, func(c *Core) ([]skerry.AppView, error) {
 		out := []skerry.AppView{}
 		for _, a := range c.Apps.Apps() {
-			out = append(out, c.Apps.View(a, "root", false))
+			v := c.Apps.View(a, "root", false)
+			c.showIngress(&v)
+			out = append(out, v)
 		}
 		return out, nil
 	})
@@ -27,7 +29,9 @@ func (s *Server) App(ctx context.Context, key skerry.AppKey) (skerry.AppView, er
 		if a == nil {
 			return skerry.AppView{}, skerry.Errorf(skerry.CodeNotFound, "there is no application %s", key).WithHint("`skerry get apps` lists them")
 		}
-		return c.Apps.View(a, "root", true), nil
+		v := c.Apps.View(a, "root", true)
+		c.showIngress(&v)
+		return v, nil
 	})
 }
 

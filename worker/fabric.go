@@ -34,6 +34,8 @@ type Overlay struct {
 	Hidden []netip.Prefix // addresses of this machine in these are not told to others
 	// Parent is the address of the cluster's host, for relays there; the zero value: not known.
 	Parent func() netip.Addr
+	// Ingress lets clients outside in; nil: this worker does not.
+	Ingress *IngressOptions
 	// Upstreams are the host's name servers, for what is not a name of the overlay.
 	Upstreams []netip.AddrPort
 }
@@ -64,6 +66,7 @@ type fabric struct {
 	place func() (*skerry.Coordinate, *skerry.Location)
 	post  func(msg any) // to the core
 	facts func()        // tells them anew
+	door  func()        // nudges the ingress; nil: there is none
 
 	setting sync.Mutex // held while parts are told; taken before mu
 	told    overlay.Config
@@ -103,6 +106,9 @@ func newFabric(o Overlay, log *slog.Logger) *fabric {
 
 // nudge has parts told soon.
 func (f *fabric) nudge() {
+	if f.door != nil {
+		f.door()
+	}
 	select {
 	case f.changed <- struct{}{}:
 	default:
@@ -349,6 +355,11 @@ func (f *fabric) review(now time.Time) {
 		n := f.nets[app]
 		if n == nil {
 			continue
+		}
+		for i := range n.Services {
+			if t := &n.Services[i]; len(t.Ingress) > 0 {
+				want[n.Real(t)] = true
+			}
 		}
 		for _, s := range n.Services {
 			for _, l := range s.Links {

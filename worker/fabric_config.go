@@ -192,6 +192,9 @@ func (f *fabric) namesLocked() resolver.Config {
 	}
 	for _, id := range slices.Sorted(maps.Keys(f.insts)) {
 		i := f.insts[id]
+		if i.service.Service == "" {
+			continue // the ingress: nobody looks for it, and it asks for no names
+		}
 		in := resolver.Instance{Service: i.service, Ordinal: i.ordinal, Local: true}
 		for _, p := range i.at.Addresses {
 			in.Addrs = append(in.Addrs, p.Addr())
@@ -217,6 +220,9 @@ func (f *fabric) tell(ctx context.Context, address string, networks []netip.Pref
 		return nil
 	}
 	out := &skerry.OverlayFacts{Key: key, Path: f.Path, Why: f.Why, Networks: networks}
+	if f.Ingress != nil {
+		out.Ingress = f.Ingress.addresses(address)
+	}
 	host, err := netip.ParseAddr(address)
 	if err == nil && f.Plain != 0 {
 		out.Plain = netip.AddrPortFrom(host, f.Plain)

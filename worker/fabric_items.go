@@ -76,6 +76,15 @@ func (c *Core) FabricItems() (out []Fabric) {
 	return out
 }
 
+// entrances tells the cluster what the ingress offers.
+func (c *Core) entrances(st skerry.IngressState) {
+	if len(st.Serving)+len(st.Problems) == 0 {
+		c.Up.Observed.Delete(skerry.IngressKey)
+		return
+	}
+	_, _ = c.Up.Observed.Put(skerry.IngressKey, c.codec.Marshal(&st)) // its size is bounded
+}
+
 // interest says which services' routes are wanted.
 func (c *Core) interest(services []skerry.ServiceKey) {
 	want := map[string]bool{}

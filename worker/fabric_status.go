@@ -16,7 +16,16 @@ func (s *Server) Overlay(ctx context.Context) overlay.Status {
 	if s.fabric == nil {
 		return overlay.Status{Off: "it is switched off"}
 	}
-	return s.fabric.status(ctx)
+	st := s.fabric.status(ctx)
+	if e := s.entrance.Load(); e != nil {
+		n := e.in.Stats()
+		st.Counters["ingress-connections"], st.Counters["ingress-refused"] = n.Conns, n.Refused
+		for _, r := range n.Routes {
+			st.Counters["ingress-requests"] += r.Total
+			st.Counters["ingress-failed"] += r.Failed
+		}
+	}
+	return st
 }
 
 func (f *fabric) status(ctx context.Context) overlay.Status {

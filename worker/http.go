@@ -30,6 +30,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.URL.Path == "/measure" && r.Method == http.MethodGet:
 		err = s.serveMeasure(w, r)
+	case r.URL.Path == "/clients" && r.Method == http.MethodGet:
+		err = s.serveClients(w, r)
 	case !ok || id == "":
 		err = skerry.Errorf(skerry.CodeNotFound, "a worker does not answer %s", r.URL.Path)
 	case what == "logs":

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -34,6 +35,8 @@ type attachments struct {
 	mu      sync.Mutex
 	changes uint64
 	wants   map[skerry.InstanceID]wanted
+	gates   map[skerry.InstanceID]skerry.AppKey // attachments of the ingress, which are no instances
+	taken   map[int]bool                        // TCP ports of this host that the ingress listens on
 	have    map[skerry.InstanceID]skerry.Attachment
 }
 
@@ -98,6 +101,9 @@ func (n *attachments) bindLocked(a *skerry.Assignment, keep []skerry.PortBinding
 	ports := []skerry.PortBinding{}
 	for _, q := range a.Spec.Ports {
 		b := skerry.PortBinding{Name: q.PortName(), Port: q.Port, HostPort: q.HostPort, Protocol: q.Proto()}
+		if b.HostPort > 0 && n.taken[b.HostPort] && b.Protocol != "udp" {
+			return nil, fmt.Errorf("host port %d is one that the worker's ingress listens on; use another host port, or another port for the ingress", b.HostPort)
+		}
 		if b.HostPort < 0 {
 			b.HostPort = 0
 			for _, k := range keep {
@@ -168,6 +174,11 @@ func (n *attachments) apply(ctx context.Context, mine uint64) error {
 	if n.fabric != nil {
 		c.Fabric = n.fabric.addresses()
 	}
+	if c.Fabric != nil {
+		for id := range n.gates {
+			c.Attachments = append(c.Attachments, hostnet.Want{ID: string(id)})
+		}
+	}
 	for id, want := range n.wants {
 		w := hostnet.Want{ID: string(id), In: want.in, Out: want.out}
 		for _, p := range want.ports {
@@ -187,6 +198,10 @@ func (n *attachments) apply(ctx context.Context, mine uint64) error {
 	for id, a := range have {
 		id := skerry.InstanceID(id)
 		n.have[id] = a
+		if app, is := n.gates[id]; is {
+			insts[id] = joined{app: app, at: a}
+			continue
+		}
 		w := n.wants[id]
 		insts[id] = joined{w.service.App, w.service, w.ordinal, a}
 	}
@@ -210,6 +225,63 @@ func (n *attachments) remove(ctx context.Context, id skerry.InstanceID) error {
 		return nil
 	}
 	return n.apply(ctx, mine)
+}
+
+// setGates says in which networks the ingress is to be, and joins it to those where it is not.
+func (n *attachments) setGates(ctx context.Context, gates map[skerry.InstanceID]skerry.AppKey) error {
+	n.mu.Lock()
+	same := maps.Equal(gates, n.gates)
+	for id := range gates {
+		at, ok := n.have[id]
+		same = same && ok && len(at.Addresses) > 0 && at.Addresses[0].Bits() == 32
+	}
+	if same {
+		n.mu.Unlock()
+		return nil
+	}
+	n.gates = gates
+	n.changes++
+	mine := n.changes
+	n.mu.Unlock()
+	return n.apply(ctx, mine)
+}
+
+// gatesHave gives the attachments of the ingress.
+func (n *attachments) gatesHave() map[skerry.InstanceID]skerry.Attachment {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	out := map[skerry.InstanceID]skerry.Attachment{}
+	for id := range n.gates {
+		if a, ok := n.have[id]; ok {
+			out[id] = a
+		}
+	}
+	return out
+}
+
+// hostPorts gives the TCP ports of this host that lead to instances.
+func (n *attachments) hostPorts() map[int]skerry.InstanceID {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	out := map[int]skerry.InstanceID{}
+	for id, w := range n.wants {
+		for _, p := range w.ports {
+			if p.HostPort > 0 && p.Protocol != "udp" {
+				out[p.HostPort] = id
+			}
+		}
+	}
+	return out
+}
+
+// reserve keeps host ports that the ingress listens on from instances.
+func (n *attachments) reserve(ports []int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.taken = map[int]bool{}
+	for _, p := range ports {
+		n.taken[p] = true
+	}
 }
 
 // get gives an instance's attachment, or nil.

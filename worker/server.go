@@ -73,7 +73,8 @@ type Server struct {
 	journal   *journal.Journal
 	net       *attachments
 	endpoints *endpoints
-	fabric    *fabric // nil: no overlay
+	fabric    *fabric                  // nil: no overlay
+	entrance  atomic.Pointer[entrance] // nil: no ingress
 	up        atomic.Pointer[tier.Up]
 	source    atomic.Pointer[artifact.Source]
 	started   time.Time
@@ -113,6 +114,11 @@ func NewServer(opt ServerOptions) (*Server, error) {
 		s.fabric.place = func() (*skerry.Coordinate, *skerry.Location) { return s.Coordinate(), opt.Facts.Location }
 		s.fabric.post = func(m any) { s.Post(m) }
 		s.fabric.facts = func() { s.Post(Facts{Facts: s.facts()}) }
+		s.fabric.door = func() {
+			if e := s.entrance.Load(); e != nil {
+				e.nudge()
+			}
+		}
 		s.net.fabric = s.fabric
 	}
 	s.Role.Store, s.Role.Log, s.Role.Load, s.Role.Host, s.Role.Serve = opt.Store, opt.Log, s.load, (*host)(s), s.serve
@@ -179,6 +185,13 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 		s.cancel()
 		s.work.Wait() // nothing of this life may act in the next
 	}()
+	door, err := s.openIngress()
+	if err != nil {
+		return err
+	}
+	if door == nil {
+		l.Post(Entrances{})
+	}
 	if err := s.net.restore(ctx); err != nil {
 		s.opt.Log.Error("restore the network", "err", err)
 	}
@@ -187,6 +200,9 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 			s.opt.Log.Warn("instances get no names of services", "err", err, "hint", "free port 53 of that address, then restart the worker")
 		}
 		s.work.Go(func() { s.fabric.run(s.ctx) })
+		if door != nil {
+			s.work.Go(func() { door.run(s.ctx) })
+		}
 	}
 	s.startRTT()
 	l.Post(Reattach{Tasks: s.tasks(ctx)})

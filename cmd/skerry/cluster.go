@@ -32,6 +32,7 @@ Every flag may also be given as an environment variable: --root is SKERRY_ROOT. 
   native: false             # what the others may use
   privileged: false
   hostPorts: false
+  ingress: false            # ways in from outside by way of the workers
   hostPaths: [/srv/shared]
   maxPriority: 0            # above it they could push others out
   registries: [registry.example.com]

@@ -30,6 +30,9 @@ type workerFlags struct {
 	overlayPort    uint16
 	plainPort      uint16
 	flows          int
+	ingress        bool
+	ingressAddress []string
+	ingressPublic  []string
 }
 
 func (w *workerFlags) add(fs *pflag.FlagSet) {
@@ -59,6 +62,9 @@ func (w *workerFlags) addMachine(fs *pflag.FlagSet) {
 	fs.BoolVar(&w.noOverlay, "no-overlay", false, "take no part in the overlay: instances are reached by ports of the host")
 	fs.Uint16Var(&w.overlayPort, "overlay-port", 0, "UDP port of sealed paths to other workers, where a firewall is to let it through (default any)")
 	fs.Uint16Var(&w.plainPort, "plain-port", 7447, "UDP port of plain paths, used only where the cluster declared its network trusted; 0 for none")
+	fs.BoolVar(&w.ingress, "ingress", true, "let clients outside in, for services with an ingress")
+	fs.StringSliceVar(&w.ingressAddress, "ingress-address", nil, "address of this host that clients outside come to; may be repeated (default all)")
+	fs.StringSliceVar(&w.ingressPublic, "ingress-public", nil, "address that clients outside are told, behind a translation of addresses; may be repeated (default those of the ingress, or --address)")
 	fs.IntVar(&w.flows, "flows", 0, "TCP flows through service addresses at once (default by the machine's memory)")
 	fs.StringVar(&w.runDir, "run-dir", "", "directory for what ends with the machine's uptime (default /run/skerry/NAME)")
 	fs.StringVar(&w.cgroup, "cgroup-parent", "", "cgroup below which instances run (default skerry/NAME)")

@@ -21,8 +21,14 @@ import (
 // config makes the worker's configuration of the flags.
 func (w *workerFlags) config() (node.WorkerConfig, error) {
 	cfg := node.WorkerConfig{NoNetwork: w.noNetwork, RunDir: w.runDir, CgroupParent: w.cgroup, PullLimit: w.pull, MinFree: w.minFree, ProbeAddress: w.probeAddress, ProbeEvery: w.probeEvery,
-		NoOverlay: w.noOverlay, OverlayPort: w.overlayPort, PlainPort: w.plainPort, Flows: w.flows}
+		NoOverlay: w.noOverlay, OverlayPort: w.overlayPort, PlainPort: w.plainPort, Flows: w.flows, NoIngress: !w.ingress}
 	var err error
+	if cfg.IngressListen, err = addrFlag("--ingress-address", w.ingressAddress); err != nil {
+		return cfg, err
+	}
+	if cfg.IngressPublic, err = addrFlag("--ingress-public", w.ingressPublic); err != nil {
+		return cfg, err
+	}
 	if cfg.Common, err = w.common.common(); err != nil {
 		return cfg, err
 	}
@@ -54,6 +60,18 @@ func (w *workerFlags) config() (node.WorkerConfig, error) {
 		}
 	}
 	return cfg, nil
+}
+
+// addrFlag reads a list of addresses.
+func addrFlag(name string, list []string) (out []netip.Addr, err error) {
+	for _, s := range list {
+		a, err := netip.ParseAddr(s)
+		if err != nil {
+			return nil, skerry.Errorf(skerry.CodeInvalid, "%s %q is not an IP address", name, s).WithHint("write it as 192.0.2.7")
+		}
+		out = append(out, a.Unmap())
+	}
+	return out, nil
 }
 
 func isIP(s string) bool {

@@ -31,9 +31,9 @@ var imports = map[string]string{
 	"plugin":          ". sched",
 
 	// roles: Core and Server each
-	"root":    ". api apps auth fleet internal/loop internal/tier internal/wire internal/execstream journal link reconcile sched store",
-	"cluster": ". ipam overlay/relay api apps auth coord fleet internal/loop internal/tier internal/wire internal/execstream journal link reconcile sched store",
-	"worker":  ". artifact auth coord fleet internal/loop internal/tier internal/wire internal/execstream journal link overlay overlay/hostnet overlay/resolver overlay/tunnel reconcile runtime store",
+	"root":    ". api apps auth fleet internal/loop internal/tier internal/wire internal/execstream journal link overlay/resolver reconcile sched store",
+	"cluster": ". ipam overlay/relay api apps auth coord fleet internal/loop internal/tier internal/wire internal/execstream journal link overlay/resolver reconcile sched store",
+	"worker":  ". artifact auth coord fleet internal/loop internal/tier internal/wire internal/execstream journal link overlay overlay/hostnet overlay/ingress overlay/resolver overlay/tunnel reconcile runtime store",
 
 	// how code runs; drivers never see the overlay
 	"runtime":              ".",

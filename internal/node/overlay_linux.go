@@ -45,6 +45,9 @@ func (w *Worker) openOverlay(ctx context.Context, c *WorkerConfig, name string) 
 	}
 	w.Device = dev
 	o := &worker.Overlay{Device: dev, Port: c.OverlayPort, Plain: c.PlainPort, Path: "ebpf", Cover: overlay.Cover, Tap: dev.TunnelTap()}
+	if !c.NoIngress {
+		o.Ingress = &worker.IngressOptions{Listen: c.IngressListen, Public: c.IngressPublic}
+	}
 	if o.Secret, err = secret(filepath.Join(c.Dir, "overlay.key")); err != nil {
 		return err
 	}

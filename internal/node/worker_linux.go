@@ -46,6 +46,10 @@ type WorkerConfig struct {
 	OverlayPort  uint16        // UDP port of sealed paths; 0: any
 	PlainPort    uint16        // UDP port of plain ones, where the site's network is trusted; 0: none
 	Flows        int           // TCP flows through service addresses at once; 0: by memory
+	NoIngress    bool          // no clients outside are let in
+	// IngressListen are the host's addresses at which they are; none: all. IngressPublic are those that they are told, where
+	// they differ.
+	IngressListen, IngressPublic []netip.Addr
 }
 
 // Worker is a worker with its store, images, drivers and network.

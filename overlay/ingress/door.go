@@ -114,6 +114,7 @@ func (d *door) enter(c net.Conn) bool {
 		return false
 	}
 	d.conns[c] = true
+	d.in.recent.note(c.RemoteAddr(), time.Now())
 	return true
 }
 

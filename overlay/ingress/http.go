@@ -76,11 +76,33 @@ func (p *pool) closeIdle() {
 // retire ends a pool that no new request uses; a connection that becomes idle later waits no longer than idleBackend.
 func (p *pool) retire() { p.closeIdle() }
 
-// dial connects to the first target that takes a connection.
+// dialPauses are waits before a service is dialled again. Nothing was sent yet, so that it does no harm; and who chooses
+// the instance chooses another one each time, while it learns that one is gone.
+func dialPauses() []time.Duration {
+	return []time.Duration{20 * time.Millisecond, 100 * time.Millisecond, 300 * time.Millisecond}
+}
+
+// dial connects to a service, trying several times.
 func (in *Ingress) dial(ctx context.Context, network skerry.NetworkID, targets []netip.AddrPort) (net.Conn, netip.AddrPort, error) {
+	for _, pause := range dialPauses() {
+		c, t, err := in.dialOnce(ctx, network, targets, in.opt.DialTimeout/3)
+		if err == nil || len(targets) == 0 || ctx.Err() != nil {
+			return c, t, err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, netip.AddrPort{}, &dialError{ctx.Err()}
+		}
+	}
+	return in.dialOnce(ctx, network, targets, in.opt.DialTimeout)
+}
+
+// dialOnce connects to the first target that takes a connection.
+func (in *Ingress) dialOnce(ctx context.Context, network skerry.NetworkID, targets []netip.AddrPort, limit time.Duration) (net.Conn, netip.AddrPort, error) {
 	err := errNoTarget
 	for _, t := range targets {
-		dctx, cancel := context.WithTimeout(ctx, in.opt.DialTimeout)
+		dctx, cancel := context.WithTimeout(ctx, limit)
 		var c net.Conn
 		c, err = in.opt.Dial(dctx, network, t)
 		cancel()
@@ -115,9 +137,32 @@ type chosen struct {
 	trusted []netip.Prefix
 }
 
-// RoundTrip sends a request by the connections of its route.
+// tries is how often a request is sent at most, if it does no harm to send it twice.
+const tries = 3
+
+// RoundTrip sends a request by the connections of its route. One that changes nothing is sent again when its connection
+// broke before an answer came: its instance is gone, and others are there.
 func (in *Ingress) RoundTrip(r *http.Request) (*http.Response, error) {
 	c := r.Context().Value(routeOf{}).(chosen)
+	for i := 1; ; i++ {
+		resp, err := in.sendOnce(c, r)
+		if err == nil || i == tries || !again(r, err) {
+			return resp, err
+		}
+	}
+}
+
+// again reports whether a request that failed may be sent once more.
+func again(r *http.Request, err error) bool {
+	var dial *dialError
+	var timeout interface{ Timeout() bool }
+	if r.Context().Err() != nil || errors.As(err, &dial) || errors.As(err, &timeout) && timeout.Timeout() || r.Body != nil && r.Body != http.NoBody || r.Header.Get("Upgrade") != "" {
+		return false
+	}
+	return slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace}, r.Method)
+}
+
+func (in *Ingress) sendOnce(c chosen, r *http.Request) (*http.Response, error) {
 	if r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
 		return c.pool.http2.RoundTrip(r)
 	}

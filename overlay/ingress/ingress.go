@@ -104,6 +104,8 @@ type Ingress struct {
 
 	refused atomic.Int64 // connections above MaxConns
 
+	recent recent
+
 	mu       sync.Mutex // held by Set and at the end
 	closed   bool
 	certs    *keyring

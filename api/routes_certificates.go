@@ -1,0 +1,63 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/auth"
+)
+
+// Certificate is what is uploaded.
+type Certificate struct {
+	Certificate string `json:"certificate" minLength:"1" doc:"The certificate as PEM, with those that lead to its authority behind it."`
+	Key         string `json:"key" minLength:"1" doc:"Its private key as PEM, without a passphrase. It is never shown again."`
+}
+
+// IngressAuthority is by what clients know an ingress.
+type IngressAuthority struct {
+	Certificate string `json:"certificate" doc:"Certificate of the authority, as PEM."`
+}
+
+func (h *Handler) addCertificates() {
+	add(h, operation{ID: "list-certificates", Method: http.MethodGet, Path: "/v1/orgs/{org}/certificates", Scope: auth.ScopeAppsRead, Object: objOrg, Tag: "certificates",
+		Summary: "List the certificates of an organisation for ingresses, without their keys."},
+		func(ctx context.Context, _ *auth.Principal, in *OrgPath) (*listAnswer[skerry.CertificateView], error) {
+			if err := h.orgExists(ctx, in.Org); err != nil {
+				return nil, err
+			}
+			list, err := h.opt.Backend.Certificates(ctx, in.Org)
+			return seen(list, err, func(*skerry.CertificateView) bool { return true })
+		})
+	type nameIn struct {
+		OrgPath
+		Name string `path:"name" maxLength:"63"`
+	}
+	type putIn struct {
+		OrgPath
+		Name string `path:"name" maxLength:"63"`
+		Body Certificate
+	}
+	add(h, operation{ID: "put-certificate", Method: http.MethodPut, Path: "/v1/orgs/{org}/certificates/{name}", Scope: auth.ScopeAppsWrite, Object: objOrg, Tag: "certificates",
+		Summary: "Keep a certificate with its key for ingresses, in place of the one of that name.", Audit: true},
+		func(ctx context.Context, who *auth.Principal, in *putIn) (*answer[skerry.CertificateView], error) {
+			v, err := h.opt.Backend.Do(ctx, apps.PutCertificate{Org: in.Org, Name: in.Name, Actor: who.User, CertPEM: []byte(in.Body.Certificate), KeyPEM: []byte(in.Body.Key)})
+			if err != nil {
+				return nil, err
+			}
+			return &answer[skerry.CertificateView]{v.(skerry.CertificateView)}, nil
+		})
+	add(h, operation{ID: "delete-certificate", Method: http.MethodDelete, Path: "/v1/orgs/{org}/certificates/{name}", Scope: auth.ScopeAppsWrite, Object: objOrg, Tag: "certificates",
+		Summary: "Remove a certificate that no application names.", Status: http.StatusNoContent, Audit: true},
+		func(ctx context.Context, _ *auth.Principal, in *nameIn) (*none, error) {
+			_, err := h.opt.Backend.Do(ctx, apps.DeleteCertificate{Org: in.Org, Name: in.Name})
+			return nil, err
+		})
+	add(h, operation{ID: "ingress-authority", Method: http.MethodGet, Path: "/v1/ingress/authority", Scope: auth.ScopeAppsRead, Object: objEach, Tag: "certificates", At: skerry.TierCluster,
+		Summary: "Give the certificate by which clients know the site's ingresses with tls: self."},
+		func(ctx context.Context, _ *auth.Principal, _ *none) (*answer[IngressAuthority], error) {
+			pem, err := h.opt.Backend.IngressAuthority(ctx)
+			return &answer[IngressAuthority]{IngressAuthority{string(pem)}}, err
+		})
+}

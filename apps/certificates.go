@@ -1,0 +1,165 @@
+package apps
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// certKey names a certificate.
+type certKey struct{ org, name string }
+
+// certificate is what an ingress proves its name with.
+type certificate struct {
+	Org       string    `json:"org"`
+	Name      string    `json:"name"`
+	CertPEM   []byte    `json:"certificate"`
+	KeyPEM    []byte    `json:"key"`
+	UpdatedAt time.Time `json:"updatedAt"`
+	Author    string    `json:"author,omitempty"`
+}
+
+const prefixCert = "cert/"
+
+const (
+	// maxCertificates is how many an organisation may keep.
+	maxCertificates = 1000
+	// maxCertificateBytes is how much of them an application's directory carries: it must fit an item of a set.
+	maxCertificateBytes = 256 << 10
+)
+
+func (c *Controller) loadCertificate(value []byte) error {
+	x := new(certificate)
+	if err := json.Unmarshal(value, x); err != nil {
+		return err
+	}
+	c.certs[certKey{x.Org, x.Name}] = x
+	return nil
+}
+
+// putCertificate keeps a certificate. Whether it is still valid is not asked: the one that it replaces may be worse.
+func (c *Controller) putCertificate(now time.Time, m PutCertificate) (any, skerry.Effects, error) {
+	var fx skerry.Effects
+	if c.orgs[m.Org] == nil {
+		return nil, fx, skerry.Errorf(skerry.CodeNotFound, "there is no organisation %q", m.Org).WithHint("`skerry get orgs` lists them")
+	}
+	if err := skerry.CheckName(m.Name); err != nil {
+		return nil, fx, skerry.Errorf(skerry.CodeInvalid, "name of the certificate: %s", err)
+	}
+	if t := skerry.IngressTLS(m.Name); t == skerry.TLSOff || t == skerry.TLSSelf {
+		return nil, fx, skerry.Errorf(skerry.CodeInvalid, "%q means something else in a manifest", m.Name).WithHint("choose another name")
+	}
+	if n := len(m.CertPEM) + len(m.KeyPEM); n > skerry.MaxCertificate {
+		return nil, fx, skerry.Errorf(skerry.CodeInvalid, "certificate and key have %d bytes; at most %d are allowed", n, skerry.MaxCertificate).WithHint("leave certificates that do not belong to the chain out")
+	}
+	k := certKey{m.Org, m.Name}
+	if c.certs[k] == nil && len(c.Certificates(m.Org)) >= maxCertificates {
+		return nil, fx, skerry.Errorf(skerry.CodeQuota, "organisation %s has %d certificates", m.Org, maxCertificates).WithHint("delete some that no manifest names")
+	}
+	x := &certificate{Org: m.Org, Name: m.Name, CertPEM: bytes.Clone(m.CertPEM), KeyPEM: bytes.Clone(m.KeyPEM), UpdatedAt: now, Author: m.Actor}
+	v, err := x.view()
+	if err != nil {
+		return nil, fx, skerry.Errorf(skerry.CodeInvalid, "certificate and key cannot be used: %s", err).WithHint("give the certificate with its chain, and its own key without a passphrase, both as PEM")
+	}
+	c.certs[k] = x
+	fx.Put(prefixCert+m.Org+"/"+m.Name, mustJSON(x))
+	c.recertify(k)
+	return v, fx, nil
+}
+
+func (c *Controller) deleteCertificate(m DeleteCertificate) (skerry.Effects, error) {
+	var fx skerry.Effects
+	k := certKey{m.Org, m.Name}
+	if c.certs[k] == nil {
+		return fx, skerry.Errorf(skerry.CodeNotFound, "organisation %s has no certificate %q", m.Org, m.Name).WithHint("`skerry certificate get` lists them")
+	}
+	for _, a := range c.Apps() {
+		if a.Org == m.Org && !a.Deleting && slices.Contains(namedBy(a), m.Name) {
+			return fx, skerry.Errorf(skerry.CodeConflict, "application %s names certificate %s", a.Key(), m.Name).WithHint("change the tls of its ingress first")
+		}
+	}
+	delete(c.certs, k)
+	fx.Delete(prefixCert + m.Org + "/" + m.Name)
+	return fx, nil
+}
+
+// view shows a certificate; it fails for one that cannot be used.
+func (x *certificate) view() (skerry.CertificateView, error) {
+	pair, err := tls.X509KeyPair(x.CertPEM, x.KeyPEM)
+	if err != nil {
+		return skerry.CertificateView{}, err
+	}
+	l := pair.Leaf
+	v := skerry.CertificateView{Org: x.Org, Name: x.Name, Hosts: slices.Clone(l.DNSNames), Issuer: l.Issuer.String(), NotBefore: l.NotBefore, NotAfter: l.NotAfter,
+		UpdatedAt: x.UpdatedAt, Author: x.Author}
+	for _, ip := range l.IPAddresses {
+		v.Hosts = append(v.Hosts, ip.String())
+	}
+	if v.Hosts == nil {
+		v.Hosts = []string{}
+	}
+	print := sha256.Sum256(l.Raw)
+	v.Print = hex.EncodeToString(print[:])
+	return v, nil
+}
+
+// Certificates lists the certificates of an organisation by name.
+func (c *Controller) Certificates(org string) []skerry.CertificateView {
+	out := []skerry.CertificateView{}
+	for k, x := range c.certs {
+		if k.org != org {
+			continue
+		}
+		if v, err := x.view(); err == nil {
+			out = append(out, v)
+		}
+	}
+	slices.SortFunc(out, func(a, b skerry.CertificateView) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// recertify has the directories of applications that name a certificate worked out again.
+func (c *Controller) recertify(k certKey) {
+	for _, a := range c.apps {
+		if a.Org == k.org && slices.Contains(namedBy(a), k.name) {
+			c.readdressed[a.Key()] = true
+		}
+	}
+}
+
+// namedBy lists the certificates that an application's manifest names, in order and once each.
+func namedBy(a *App) (out []string) {
+	for i := range a.Manifest.Spec.Services {
+		for _, g := range a.Manifest.Spec.Services[i].Ingress {
+			if g.TLS != "" && g.TLS != skerry.TLSOff && g.TLS != skerry.TLSSelf {
+				out = append(out, string(g.TLS))
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// certificatesOf gives the certificates that an application's ingresses need. What is missing, or too much, is told by
+// the workers that have no certificate for an ingress.
+func (c *Controller) certificatesOf(a *App) (out []skerry.IngressCertificate) {
+	room := maxCertificateBytes
+	for _, name := range namedBy(a) {
+		x := c.certs[certKey{a.Org, name}]
+		if x == nil {
+			continue
+		}
+		if room -= len(x.CertPEM) + len(x.KeyPEM); room < 0 {
+			break
+		}
+		out = append(out, skerry.IngressCertificate{Name: name, CertPEM: x.CertPEM, KeyPEM: x.KeyPEM})
+	}
+	return out
+}

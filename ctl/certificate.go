@@ -1,0 +1,119 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/api"
+)
+
+func (a *app) certificateCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "certificate", Aliases: []string{"cert"}, Short: "Manage certificates for ingresses",
+		Long: `Manage certificates for ingresses. A manifest names one of its organisation as tls: NAME; it is kept where the application
+is applied, and goes to the workers that let clients in. Its key is never shown.`}
+	org := "default"
+	var certFile, keyFile string
+	put := &cobra.Command{Use: "put NAME", Short: "Keep a certificate, in place of the one of that name", Args: cobra.ExactArgs(1),
+		Example: "  skerry certificate put shop --cert fullchain.pem --key privkey.pem",
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			if certFile == "" || keyFile == "" {
+				return skerry.Errorf(skerry.CodeInvalid, "the certificate or its key is missing").WithHint("give --cert FILE and --key FILE")
+			}
+			cert, err := os.ReadFile(certFile)
+			if err != nil {
+				return err
+			}
+			key, err := os.ReadFile(keyFile)
+			if err != nil {
+				return err
+			}
+			v, err := c.PutCertificate(cmd.Context(), org, args[0], api.Certificate{Certificate: string(cert), Key: string(key)})
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "certificate/%s for %s, until %s\n", v.Name, strings.Join(v.Hosts, ", "), v.NotAfter.Local().Format(time.DateOnly))
+			if v.NotAfter.Before(time.Now()) {
+				fmt.Fprintln(cmd.ErrOrStderr(), "warning: it has expired, and clients will refuse it")
+			}
+			return nil
+		})}
+	put.Flags().StringVar(&certFile, "cert", "", "file with the certificate and its chain, PEM")
+	put.Flags().StringVar(&keyFile, "key", "", "file with its private key, PEM")
+	var f getFlags
+	get := &cobra.Command{Use: "get [NAME...]", Aliases: []string{"list", "ls"}, Short: "Show certificates, without their keys",
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			return a.get(cmd, c, &f, append([]string{"certificate"}, args...))
+		})}
+	outputFlag(get, &f.output)
+	remove := &cobra.Command{Use: "delete NAME...", Aliases: []string{"rm"}, Short: "Remove certificates that no application names", Args: cobra.MinimumNArgs(1),
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			var errs []error
+			for _, name := range args {
+				if err := c.DeleteCertificate(cmd.Context(), org, name); err != nil {
+					errs = append(errs, err)
+					continue
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "certificate/%s deleted\n", name)
+			}
+			return joinErrors(cmd, errs)
+		})}
+	authority := &cobra.Command{Use: "authority", Short: "Print the certificate by which clients know ingresses with tls: self", Args: cobra.NoArgs,
+		Long:    "Print the certificate, as PEM, of the authority of a site's ingresses: clients that know it accept ingresses with tls: self.\nAsk the cluster; each has its own.",
+		Example: "  skerry certificate authority > site.pem\n  curl --cacert site.pem https://shop.example.org/",
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, _ []string) error {
+			x, err := c.IngressAuthority(cmd.Context())
+			if err == nil {
+				fmt.Fprint(cmd.OutOrStdout(), x.Certificate)
+			}
+			return err
+		})}
+	for _, c := range []*cobra.Command{put, remove} {
+		c.Flags().StringVar(&org, "org", org, "organisation that it belongs to")
+	}
+	cmd.AddCommand(put, get, remove, authority)
+	return cmd
+}
+
+func listCertificates(ctx context.Context, c *api.Client, q listQuery) ([]item, error) {
+	orgs, err := c.Orgs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []item
+	for _, o := range orgs {
+		list, err := c.Certificates(ctx, o.Name)
+		if err != nil {
+			return nil, err
+		}
+		for _, v := range list {
+			out = append(out, item{name: v.Name, value: v, cells: []string{v.Name, v.Org, strings.Join(v.Hosts, ","), v.NotAfter.Local().Format(time.DateOnly), age(q.now, v.UpdatedAt)},
+				wide: []string{v.Issuer, v.Print, v.Author}})
+		}
+	}
+	return out, nil
+}
+
+func listIngress(ctx context.Context, c *api.Client, q listQuery) ([]item, error) {
+	list, err := c.Apps(ctx, q.namespace)
+	var out []item
+	for _, v := range list {
+		if q.app != "" && v.Key.Name != q.app {
+			continue
+		}
+		for _, s := range v.Services {
+			for _, g := range s.Ingress {
+				name := q.showKey(v.Key) + "/" + s.Name
+				out = append(out, item{name: name, value: g, cells: []string{name, g.Host, g.Path, strconv.Itoa(g.Listen), g.Protocol, string(g.TLS), strings.Join(g.At, ",")},
+					wide: []string{string(g.Policy), strings.Join(g.Problems, "; ")}})
+			}
+		}
+	}
+	return out, err
+}

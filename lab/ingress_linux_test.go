@@ -1,0 +1,253 @@
+package lab
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+const ingressLab = `
+name: NAME
+hosts:
+- {name: site, role: cluster, root: none, admission: {trusted: [default]}}
+- {name: a, role: worker, args: [--probe-every, 40ms]}
+- {name: b, role: worker, args: [--probe-every, 40ms], labels: {pool: web}}
+- {name: c, role: worker, args: [--probe-every, 40ms, --ingress=false], labels: {pool: web}}
+- {name: outside, role: none}
+`
+
+const ingressApp = `
+apiVersion: skerry/v1
+kind: Application
+metadata: {name: shop}
+spec:
+  services:
+  - name: web
+    image: demo/kit:1
+    args: [answer, ":8080"]
+    replicas: 4
+    ports: [{name: http, port: 8080}]
+    probes: {readiness: {http: {port: 8080}, interval: 1s}}
+    resources: {cpu: 20m, memory: 32Mi}
+    placement: {policy: spread, labels: {pool: web}}
+    terminationGrace: 1s
+    ingress:
+    - {host: shop.example.org, port: http, policy: round-robin}
+    - {host: shop.example.org, path: /near, port: http}
+    - {host: safe.example.org, port: http, tls: self}
+    - {protocol: tcp, listen: 9000, port: http, policy: round-robin}
+  - name: api
+    image: demo/kit:1
+    args: [answer, ":80"]
+    ports: [{name: http, port: 80}]
+    resources: {cpu: 20m, memory: 32Mi}
+    placement: {worker: c}
+    ingress: [{host: shop.example.org, path: /api, port: http}]
+`
+
+// stranger is what somebody else wants; the second is refused.
+const stranger = `
+apiVersion: skerry/v1
+kind: Application
+metadata: {name: other}
+spec:
+  services:
+  - name: web
+    image: demo/kit:1
+    args: [answer, ":80"]
+    ports: [{name: http, port: 80}]
+    resources: {cpu: 20m, memory: 32Mi}
+    ingress:
+    - {host: other.example.org, port: http}
+    - {host: shop.example.org, path: /api, port: http}
+`
+
+// curl asks from outside, and gives what came.
+func (s *apartSite) curl(host string, args ...string) (string, error) {
+	s.t.Helper()
+	out := new(strings.Builder)
+	cmd := exec.Command("curl", append([]string{"-sS", "--max-time", "10"}, args...)...)
+	cmd.Stdout, cmd.Stderr = out, out
+	status, err := s.l.Exec(s.t.Context(), host, cmd)
+	if err == nil && status != 0 {
+		err = fmt.Errorf("curl ended with %d", status)
+	}
+	return strings.TrimSpace(out.String()), err
+}
+
+// killInstance ends the processes of an instance, without a word to anybody.
+func killInstance(t *testing.T, id string) {
+	t.Helper()
+	n := 0
+	list, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, f := range list {
+		env, err := os.ReadFile(f)
+		if err != nil || !strings.Contains(string(env), "SKERRY_INSTANCE="+id+"\x00") {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f))); err == nil && syscall.Kill(pid, syscall.SIGKILL) == nil {
+			n++
+		}
+	}
+	if n == 0 {
+		t.Errorf("instance %s has no process", id)
+	}
+}
+
+var whoAnswers = regexp.MustCompile(`(\S+) on (\S+)`)
+
+// by tells which instance answered, and on which worker.
+func by(text string) (id, worker string) {
+	if m := whoAnswers.FindStringSubmatch(text); m != nil {
+		return m[1], strings.TrimRight(m[2], ",")
+	}
+	return "", ""
+}
+
+// TestIngress has a client outside reach services by host name and path.
+func TestIngress(t *testing.T) {
+	o := options(t)
+	bin := binaries(t, &o)
+	l := bring(t, ingressLab, o)
+	s := &apartSite{t, l}
+	s.skerry("", "login", "--trust", "-u", "admin", "--password-file", filepath.Join(l.hostDir("site"), "admin-password"), "site:"+clusterAPI)
+	s.skerry("", "image", "build", filepath.Join(bin, "kit"), "-t", "demo/kit:1", "--push")
+	s.skerry(ingressApp, "apply", "-f", "-", "--timeout", "1m")
+	addr := func(host string) string { return l.Topology.Host(host).Address }
+	url := func(host, name, path string) []string {
+		return []string{"--resolve", name + ":80:" + addr(host), "http://" + name + path}
+	}
+	s.await("the ingress of a answers", func() bool {
+		out, err := s.curl("outside", append([]string{"-f"}, url("a", "shop.example.org", "/")...)...)
+		return err == nil && out != ""
+	})
+
+	t.Run("host and path", func(t *testing.T) {
+		for _, gate := range []string{"a", "b"} {
+			ids := map[string]int{}
+			for range 8 {
+				out, err := s.curl("outside", url(gate, "shop.example.org", "/")...)
+				id, _ := by(out)
+				if err != nil || id == "" {
+					t.Fatalf("%s, %v", out, err)
+				}
+				ids[id]++
+			}
+			if len(ids) != 4 {
+				t.Errorf("by %s: %v", gate, ids)
+			}
+			out, err := s.curl("outside", url(gate, "shop.example.org", "/api/x")...)
+			if id, worker := by(out); err != nil || worker != "c" || ids[id] != 0 {
+				t.Errorf("%s, %v", out, err)
+			}
+			if out, err := s.curl("outside", append([]string{"-o", "/dev/null", "-w", "%{http_code}"}, url(gate, "nobody.example.org", "/")...)...); err != nil || out != "404" {
+				t.Errorf("a host that nobody has: %s, %v", out, err)
+			}
+		}
+		if out, err := s.curl("outside", "http://"+addr("c")+"/"); err == nil {
+			t.Errorf("a worker without an ingress answers: %s", out)
+		}
+		if out, err := s.curl("outside", url("b", "shop.example.org", "/near")...); err != nil {
+			t.Error(err)
+		} else if _, worker := by(out); worker != "b" {
+			t.Errorf("closest from b is %s", out)
+		}
+	})
+
+	t.Run("tls and tcp", func(t *testing.T) {
+		ca := filepath.Join(bin, "ca.pem")
+		if err := os.WriteFile(ca, s.skerry("", "certificate", "authority"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		out, err := s.curl("outside", "--cacert", ca, "--resolve", "safe.example.org:443:"+addr("a"), "https://safe.example.org/")
+		if id, _ := by(out); err != nil || id == "" {
+			t.Errorf("%s, %v", out, err)
+		}
+		out, err = s.curl("outside", "http://"+addr("b")+":9000/")
+		if id, _ := by(out); err != nil || id == "" {
+			t.Errorf("%s, %v", out, err)
+		}
+	})
+
+	t.Run("conflict", func(t *testing.T) {
+		s.skerry(stranger, "apply", "-f", "-", "--timeout", "1m")
+		s.await("what nobody else has is offered", func() bool {
+			out, err := s.curl("outside", url("a", "other.example.org", "/")...)
+			id, _ := by(out)
+			return err == nil && strings.HasPrefix(id, "web")
+		})
+		if out, err := s.curl("outside", url("a", "shop.example.org", "/api/x")...); err != nil || !strings.Contains(out, "on c") {
+			t.Errorf("%s, %v", out, err)
+		}
+		if out := string(s.skerry("", "describe", "app", "other")); !strings.Contains(out, "IngressRefused") || !strings.Contains(out, "lead to a service of application default/shop already") || !strings.Contains(out, "other.example.org:80/ at a, b") {
+			t.Errorf("describe says:\n%s", out)
+		}
+	})
+
+	t.Run("instances die under load", func(t *testing.T) {
+		stop := filepath.Join(bin, "stop")
+		done := make(chan string, 1)
+		go func() {
+			out := new(strings.Builder)
+			cmd := exec.Command("sh", "-c", fmt.Sprintf(`n=0; bad=0; while ! [ -e %s ]; do n=$((n+1)); curl -sf --max-time 10 --resolve shop.example.org:80:%s http://shop.example.org/ >/dev/null || bad=$((bad+1)); done; echo $bad of $n`, stop, addr("a")))
+			cmd.Stdout = out
+			_, _ = l.Exec(t.Context(), "outside", cmd)
+			done <- strings.TrimSpace(out.String())
+		}()
+		for range 3 {
+			var id string
+			for _, i := range apartList[skerry.Instance](s, "instances") {
+				if i.Service.Service == "web" && i.Service.App.Name == "shop" && skerry.HasCondition(i.Conditions, skerry.Ready) {
+					id = string(i.ID)
+				}
+			}
+			killInstance(t, id)
+			time.Sleep(500 * time.Millisecond)
+			s.skerry("", "scale", "shop/web", "3")
+			time.Sleep(500 * time.Millisecond)
+			s.skerry("", "scale", "shop/web", "4")
+		}
+		if err := os.WriteFile(stop, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		out := <-done
+		n, _ := strconv.Atoi(out[strings.LastIndex(out, " ")+1:])
+		if !strings.HasPrefix(out, "0 of ") || n < 10 {
+			t.Errorf("failed: %s requests", out)
+		}
+	})
+
+	t.Run("the agent restarts", func(t *testing.T) {
+		if err := l.Kill("a", syscall.SIGKILL); err != nil {
+			t.Error(err)
+		}
+		if err := l.Start(t.Context(), "a"); err != nil {
+			t.Error(err)
+		}
+		if err := l.Await(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		s.await("the ingress of a answers again", func() bool {
+			out, err := s.curl("outside", append([]string{"-f"}, url("a", "shop.example.org", "/")...)...)
+			return err == nil && out != ""
+		})
+		s.skerry("", "delete", "app", "shop", "other")
+		s.await("nothing is left of it", func() bool {
+			links := new(strings.Builder)
+			cmd := exec.Command("ip", "-o", "link")
+			cmd.Stdout = links
+			_, lerr := l.Exec(t.Context(), "a", cmd)
+			_, err := s.curl("outside", "http://"+addr("a")+"/")
+			return err != nil && lerr == nil && !strings.Contains(links.String(), ".b00")
+		})
+	})
+}

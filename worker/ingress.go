@@ -1,0 +1,373 @@
+//go:build linux
+
+package worker
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/overlay/ingress"
+)
+
+// IngressOptions say how a worker lets clients outside in.
+type IngressOptions struct {
+	// Listen are the addresses of this host that clients come to; none: all.
+	Listen []netip.Addr
+	// Public are the addresses that are told to clients, where they differ from those.
+	Public []netip.Addr
+}
+
+const (
+	// ingressEvery is how often what could not be offered is tried again.
+	ingressEvery = 5 * time.Second
+	// ingressEnd is how long requests may take to end when the agent does.
+	ingressEnd = time.Second
+)
+
+// entrance is a worker's ingress. For each application whose clients it lets in it has an attachment of its own in that
+// application's network, with nothing running in it: connections to services are made from there, and are subject to
+// all that holds for instances.
+type entrance struct {
+	opt     IngressOptions
+	fabric  *fabric
+	net     *attachments
+	in      *ingress.Ingress
+	log     *slog.Logger
+	changed chan struct{} // capacity 1
+
+	// Of run alone.
+	offered  ingress.Config
+	problems map[doorAt]string // of offered
+	told     *skerry.IngressState
+	ends     map[string]string // where routes of a service lead, by name
+}
+
+// doorAt is a way in to a service.
+type doorAt struct {
+	service skerry.ServiceKey
+	door    string
+}
+
+func newEntrance(o IngressOptions, f *fabric, n *attachments, log *slog.Logger) (*entrance, error) {
+	e := &entrance{opt: o, fabric: f, net: n, log: log, changed: make(chan struct{}, 1), ends: map[string]string{}}
+	var err error
+	e.in, err = ingress.New(ingress.Options{Log: log, Dial: e.dial, DialTimeout: 3 * time.Second, Listen: func(ctx context.Context, a netip.AddrPort) (net.Listener, error) {
+		host := a.Addr().String()
+		if a.Addr().IsUnspecified() {
+			host = "" // by IPv6 too, where there is any
+		}
+		return (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(int(a.Port()))))
+	}})
+	return e, err
+}
+
+// openIngress makes the ingress of one life; nil where the worker has none. Nothing is offered yet.
+func (s *Server) openIngress() (*entrance, error) {
+	if s.fabric == nil || s.fabric.Ingress == nil {
+		return nil, nil
+	}
+	e, err := newEntrance(*s.fabric.Ingress, s.fabric, s.net, s.opt.Log)
+	if err != nil {
+		return nil, err
+	}
+	s.net.mu.Lock()
+	s.net.gates = s.fabric.gates() // those of an earlier life are kept
+	s.net.mu.Unlock()
+	s.entrance.Store(e)
+	return e, nil
+}
+
+func (e *entrance) nudge() {
+	select {
+	case e.changed <- struct{}{}:
+	default:
+	}
+}
+
+// addresses are those that clients come to, as far as known.
+func (o *IngressOptions) addresses(host string) []netip.Addr {
+	if len(o.Public) > 0 {
+		return o.Public
+	}
+	var out []netip.Addr
+	for _, a := range o.Listen {
+		if !a.IsUnspecified() {
+			out = append(out, a)
+		}
+	}
+	if len(out) > 0 {
+		return out
+	}
+	a, err := netip.ParseAddr(host)
+	if err != nil {
+		a = netip.IPv4Unspecified()
+	}
+	return []netip.Addr{a}
+}
+
+// gateID is the id of the attachment in an application's network. No instance's id has a dot.
+func gateID(net skerry.NetworkID) skerry.InstanceID {
+	return skerry.InstanceID(fmt.Sprintf("ingress.%d", net))
+}
+
+// gates are the attachments that are needed, by id.
+func (f *fabric) gates() map[skerry.InstanceID]skerry.AppKey {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := map[skerry.InstanceID]skerry.AppKey{}
+	for app, n := range f.nets {
+		if slices.ContainsFunc(n.Services, func(s skerry.NetworkService) bool { return len(s.Ingress) > 0 }) {
+			out[gateID(n.Net)] = app
+		}
+	}
+	return out
+}
+
+// run keeps the ingress as it is to be, until ctx ends.
+func (e *entrance) run(ctx context.Context) {
+	defer func() {
+		end, cancel := context.WithTimeout(context.Background(), ingressEnd)
+		defer cancel()
+		_ = e.in.Shutdown(end)
+	}()
+	t := time.NewTicker(ingressEvery)
+	defer t.Stop()
+	for {
+		e.review(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-e.changed:
+		case <-t.C:
+		}
+	}
+}
+
+// review brings attachments and listeners in line with what the cluster said.
+func (e *entrance) review(ctx context.Context) {
+	if err := e.net.setGates(ctx, e.fabric.gates()); err != nil && ctx.Err() == nil {
+		e.log.Warn("join the ingress to networks of applications", "err", err)
+	}
+	want := e.config()
+	if !reflect.DeepEqual(want.Config, e.offered) || len(e.problems) > 0 {
+		err := e.in.Set(ctx, want.Config)
+		e.offered, e.problems = want.Config, want.blame(err)
+		if err != nil && ctx.Err() == nil {
+			e.log.Debug("offer services to clients outside", "err", err)
+		}
+	}
+	for name, ends := range want.ends {
+		if old, ok := e.ends[name]; ok && old != ends {
+			e.in.Refresh(name)
+		}
+	}
+	e.ends = want.ends
+	maps.Copy(want.problems, e.problems)
+	st := skerry.IngressState{}
+	for app := range want.serving {
+		st.Serving = append(st.Serving, app)
+	}
+	slices.SortFunc(st.Serving, func(a, b skerry.AppKey) int { return strings.Compare(a.String(), b.String()) })
+	for d, text := range want.problems {
+		st.Problems = append(st.Problems, skerry.IngressProblem{Service: d.service, Door: d.door, Text: text})
+	}
+	slices.SortFunc(st.Problems, func(a, b skerry.IngressProblem) int {
+		return cmp.Or(strings.Compare(a.Service.String(), b.Service.String()), strings.Compare(a.Door, b.Door))
+	})
+	if len(st.Problems) > maxIngressProblems {
+		st.Problems = st.Problems[:maxIngressProblems]
+	}
+	if e.told == nil || !reflect.DeepEqual(*e.told, st) {
+		e.told = &st
+		for _, p := range st.Problems {
+			e.log.Warn("a way in is not offered", "service", p.Service.String(), "door", p.Door, "err", p.Text)
+		}
+		e.fabric.post(Entrances{State: st})
+	}
+}
+
+// maxIngressProblems bounds what the cluster is told.
+const maxIngressProblems = 500
+
+// offer is what is to be offered.
+type offer struct {
+	ingress.Config
+	serving  map[skerry.AppKey]bool
+	problems map[doorAt]string
+	ports    map[int][]doorAt
+	routes   map[string]doorAt // by what errors of ingress call them
+	ends     map[string]string
+}
+
+// config works out what is to be offered.
+func (e *entrance) config() *offer {
+	taken := e.net.hostPorts()
+	have := e.net.gatesHave()
+	f := e.fabric
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	o := &offer{serving: map[skerry.AppKey]bool{}, problems: map[doorAt]string{}, ports: map[int][]doorAt{}, routes: map[string]doorAt{}, ends: map[string]string{}}
+	listeners := map[int]*ingress.Listener{}
+	if f.node == nil {
+		return o
+	}
+	for _, app := range slices.SortedFunc(maps.Keys(f.nets), func(a, b skerry.AppKey) int { return strings.Compare(a.String(), b.String()) }) {
+		n := f.nets[app]
+		at, ok := have[gateID(n.Net)]
+		if !ok || !f.ofBlocksLocked(at) {
+			continue
+		}
+		o.serving[app] = true
+		for _, c := range n.Certificates {
+			o.Certificates = append(o.Certificates, ingress.Certificate{Name: n.Org + "/" + c.Name, CertPEM: c.CertPEM, KeyPEM: c.KeyPEM})
+		}
+		if n.Authority != nil && o.Authority == nil {
+			o.Authority = &ingress.Certificate{CertPEM: n.Authority.CertPEM, KeyPEM: n.Authority.KeyPEM}
+		}
+		for i := range n.Services {
+			s := &n.Services[i]
+			k := n.Real(s)
+			for _, g := range s.Ingress {
+				d := doorAt{k, g.Door()}
+				if id, is := taken[g.Listen]; is {
+					o.problems[d] = fmt.Sprintf("port %d of the worker is a host port of instance %s; use another port for one of them", g.Listen, id)
+					continue
+				}
+				r := ingress.Route{Name: k.String(), Host: g.Host, Path: g.Path, TLS: g.TLS, Net: n.Net, Fresh: g.Policy == skerry.BalanceRoundRobin, ProxyProtocol: g.ProxyProtocol}
+				if g.TLS != "" && g.TLS != skerry.TLSOff && g.TLS != skerry.TLSSelf {
+					if !slices.ContainsFunc(n.Certificates, func(c skerry.IngressCertificate) bool { return c.Name == string(g.TLS) }) {
+						o.problems[d] = fmt.Sprintf("there is no certificate %q; `skerry certificate put` brings one", string(g.TLS))
+						continue
+					}
+					r.TLS = skerry.IngressTLS(n.Org + "/" + string(g.TLS))
+				}
+				port, _ := g.Port.Find(s.Ports)
+				if addr := s.Address(g.Policy); addr.IsValid() && port.Port > 0 && f.leadsLocked(k, g.Policy) {
+					r.Targets = []netip.AddrPort{netip.AddrPortFrom(addr, uint16(port.Port))}
+				}
+				if listeners[g.Listen] == nil {
+					listeners[g.Listen] = &ingress.Listener{Protocol: g.Protocol}
+				}
+				listeners[g.Listen].Routes = append(listeners[g.Listen].Routes, r)
+				o.ports[g.Listen] = append(o.ports[g.Listen], d)
+				o.routes[fmt.Sprintf("route %s%s of %s on ", r.Host, r.Path, r.Name)] = d
+				o.ends[r.Name] = f.endsLocked(k)
+			}
+		}
+	}
+	hosts := e.opt.Listen
+	if len(hosts) == 0 {
+		hosts = []netip.Addr{netip.IPv4Unspecified()}
+	}
+	for _, port := range slices.Sorted(maps.Keys(listeners)) {
+		for _, h := range hosts {
+			l := *listeners[port]
+			l.Addr = netip.AddrPortFrom(h, uint16(port))
+			o.Listeners = append(o.Listeners, l)
+		}
+	}
+	e.net.reserve(slices.Collect(maps.Keys(listeners)))
+	return o
+}
+
+// leadsLocked reports whether a service has an instance to lead to, or its routes are yet to come.
+func (f *fabric) leadsLocked(k skerry.ServiceKey, p skerry.Balance) bool {
+	r := f.routes[k]
+	if r == nil {
+		return true
+	}
+	four, _ := f.candidatesLocked(r)
+	return len(overlay.Slots(p, 0, four)) > 0
+}
+
+// endsLocked is different when the instances of a service are.
+func (f *fabric) endsLocked(k skerry.ServiceKey) string {
+	r := f.routes[k]
+	if r == nil {
+		return ""
+	}
+	var out strings.Builder
+	for _, b := range r.Backends {
+		_, dead := f.dead[b.Addr]
+		fmt.Fprint(&out, b.Addr, b.Draining, dead, " ")
+	}
+	// With closest it matters which one is nearest.
+	four, _ := f.candidatesLocked(r)
+	for _, s := range overlay.Slots(skerry.BalanceClosest, 0, four) {
+		fmt.Fprint(&out, s.Addr, " ")
+	}
+	return out.String()
+}
+
+// blame finds out whose ways in an error of Set concerns.
+func (o *offer) blame(err error) map[doorAt]string {
+	out := map[doorAt]string{}
+	var each func(err error)
+	each = func(err error) {
+		if many, ok := err.(interface{ Unwrap() []error }); ok {
+			for _, e := range many.Unwrap() {
+				each(e)
+			}
+			return
+		}
+		text := err.Error()
+		for prefix, d := range o.routes {
+			if rest, ok := strings.CutPrefix(text, prefix); ok {
+				_, out[d], _ = strings.Cut(rest, ": ")
+			}
+		}
+		for port, doors := range o.ports {
+			if strings.HasPrefix(text, "listen on ") && strings.Contains(text, fmt.Sprintf(":%d: ", port)) {
+				for _, d := range doors {
+					out[d] = text
+				}
+			}
+		}
+	}
+	if err != nil {
+		each(err)
+	}
+	return out
+}
+
+// dial connects to a service address from within an application's network.
+func (e *entrance) dial(ctx context.Context, network skerry.NetworkID, to netip.AddrPort) (net.Conn, error) {
+	at, ok := e.net.gatesHave()[gateID(network)]
+	if !ok {
+		return nil, errors.New("the ingress is not in the network of the application")
+	}
+	return dialIn(ctx, at.NetNS, to)
+}
+
+// serveClients answers with the addresses of clients of the ingress that are in a network.
+func (s *Server) serveClients(w http.ResponseWriter, r *http.Request) error {
+	out := []netip.Addr{}
+	if e := s.entrance.Load(); e != nil {
+		for _, text := range r.URL.Query()["net"] {
+			p, err := netip.ParsePrefix(text)
+			if err != nil {
+				return skerry.Errorf(skerry.CodeInvalid, "network %q: %s", text, err)
+			}
+			if a, ok := e.in.ClientIn(p); ok {
+				out = append(out, a)
+			}
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	return json.NewEncoder(w).Encode(out)
+}
