@@ -37,9 +37,10 @@ type ServerOptions struct {
 	// Relay is where the site's relay listens, by UDP and by TLS over TCP, host:port; empty: the site has none. RelayPublic is
 	// where the relays of other sites reach it; empty: found out.
 	Relay, RelayPublic string
-	Trusted            bool          // the operator declared the network between the workers trusted
-	Pool               netip.Prefix  // of instance addresses; the zero value: the default
-	KeepAlive          time.Duration // default 2 s, so that a silent worker is noticed within 6 s
+	Trusted            bool             // the operator declared the network between the workers trusted
+	Pool               netip.Prefix     // of instance addresses; the zero value: the default
+	Names              tier.NameOptions // answers for host names of services
+	KeepAlive          time.Duration    // default 2 s, so that a silent worker is noticed within 6 s
 
 	// Root tells how to reach the root; nil for a site of its own.
 	Root *RootLink
@@ -87,7 +88,7 @@ func (s *Server) load(ctx context.Context) (loop.Core, skerry.Effects, error) {
 	if err != nil {
 		return nil, skerry.Effects{}, err
 	}
-	c := New(Options{IngressAuthority: authority, Secret: secret, Name: s.opt.Name, Incarnation: s.Life().Incarnation, Term: s.Life().Epoch, Seed: tier.Seed(), LostAfter: s.opt.LostAfter,
+	c := New(Options{IngressAuthority: authority, Zone: s.opt.Names.Zone(), NameServers: s.opt.Names.Addrs, Secret: secret, Name: s.opt.Name, Incarnation: s.Life().Incarnation, Term: s.Life().Epoch, Seed: tier.Seed(), LostAfter: s.opt.LostAfter,
 		Admission: s.opt.Admission, Policies: s.opt.Policies, Trusted: s.opt.Trusted, Pool: s.opt.Pool, Standalone: s.opt.Root == nil})
 	if err := s.LoadCore(ctx, c.Load); err != nil {
 		return nil, skerry.Effects{}, err
@@ -114,6 +115,9 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 		parts = append(parts, func() error { return up.Run(ctx) })
 	}
 	s.startRelay(ctx, l)
+	if s.opt.Names.Listen != "" {
+		parts = append(parts, func() error { return newNames(s).run(ctx) })
+	}
 	answers := newAnswerer(ctx, s, l)
 	s.answers.Store(answers)
 	defer answers.wg.Wait()

@@ -19,9 +19,9 @@ const ingressLab = `
 name: NAME
 hosts:
 - {name: site, role: cluster, root: none, admission: {trusted: [default]}}
-- {name: a, role: worker, args: [--probe-every, 40ms]}
-- {name: b, role: worker, args: [--probe-every, 40ms], labels: {pool: web}}
-- {name: c, role: worker, args: [--probe-every, 40ms, --ingress=false], labels: {pool: web}}
+- {name: gate-a, role: worker, args: [--probe-every, 40ms]}
+- {name: gate-b, role: worker, args: [--probe-every, 40ms], labels: {pool: web}}
+- {name: gate-c, role: worker, args: [--probe-every, 40ms, --ingress=false], labels: {pool: web}}
 - {name: outside, role: none}
 `
 
@@ -50,7 +50,7 @@ spec:
     args: [answer, ":80"]
     ports: [{name: http, port: 80}]
     resources: {cpu: 20m, memory: 32Mi}
-    placement: {worker: c}
+    placement: {worker: gate-c}
     ingress: [{host: shop.example.org, path: /api, port: http}]
 `
 
@@ -127,12 +127,12 @@ func TestIngress(t *testing.T) {
 		return []string{"--resolve", name + ":80:" + addr(host), "http://" + name + path}
 	}
 	s.await("the ingress of a answers", func() bool {
-		out, err := s.curl("outside", append([]string{"-f"}, url("a", "shop.example.org", "/")...)...)
+		out, err := s.curl("outside", append([]string{"-f"}, url("gate-a", "shop.example.org", "/")...)...)
 		return err == nil && out != ""
 	})
 
 	t.Run("host and path", func(t *testing.T) {
-		for _, gate := range []string{"a", "b"} {
+		for _, gate := range []string{"gate-a", "gate-b"} {
 			ids := map[string]int{}
 			for range 8 {
 				out, err := s.curl("outside", url(gate, "shop.example.org", "/")...)
@@ -146,19 +146,19 @@ func TestIngress(t *testing.T) {
 				t.Errorf("by %s: %v", gate, ids)
 			}
 			out, err := s.curl("outside", url(gate, "shop.example.org", "/api/x")...)
-			if id, worker := by(out); err != nil || worker != "c" || ids[id] != 0 {
+			if id, worker := by(out); err != nil || worker != "gate-c" || ids[id] != 0 {
 				t.Errorf("%s, %v", out, err)
 			}
 			if out, err := s.curl("outside", append([]string{"-o", "/dev/null", "-w", "%{http_code}"}, url(gate, "nobody.example.org", "/")...)...); err != nil || out != "404" {
 				t.Errorf("a host that nobody has: %s, %v", out, err)
 			}
 		}
-		if out, err := s.curl("outside", "http://"+addr("c")+"/"); err == nil {
+		if out, err := s.curl("outside", "http://"+addr("gate-c")+"/"); err == nil {
 			t.Errorf("a worker without an ingress answers: %s", out)
 		}
-		if out, err := s.curl("outside", url("b", "shop.example.org", "/near")...); err != nil {
+		if out, err := s.curl("outside", url("gate-b", "shop.example.org", "/near")...); err != nil {
 			t.Error(err)
-		} else if _, worker := by(out); worker != "b" {
+		} else if _, worker := by(out); worker != "gate-b" {
 			t.Errorf("closest from b is %s", out)
 		}
 	})
@@ -168,11 +168,11 @@ func TestIngress(t *testing.T) {
 		if err := os.WriteFile(ca, s.skerry("", "certificate", "authority"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		out, err := s.curl("outside", "--cacert", ca, "--resolve", "safe.example.org:443:"+addr("a"), "https://safe.example.org/")
+		out, err := s.curl("outside", "--cacert", ca, "--resolve", "safe.example.org:443:"+addr("gate-a"), "https://safe.example.org/")
 		if id, _ := by(out); err != nil || id == "" {
 			t.Errorf("%s, %v", out, err)
 		}
-		out, err = s.curl("outside", "http://"+addr("b")+":9000/")
+		out, err = s.curl("outside", "http://"+addr("gate-b")+":9000/")
 		if id, _ := by(out); err != nil || id == "" {
 			t.Errorf("%s, %v", out, err)
 		}
@@ -181,14 +181,14 @@ func TestIngress(t *testing.T) {
 	t.Run("conflict", func(t *testing.T) {
 		s.skerry(stranger, "apply", "-f", "-", "--timeout", "1m")
 		s.await("what nobody else has is offered", func() bool {
-			out, err := s.curl("outside", url("a", "other.example.org", "/")...)
+			out, err := s.curl("outside", url("gate-a", "other.example.org", "/")...)
 			id, _ := by(out)
 			return err == nil && strings.HasPrefix(id, "web")
 		})
-		if out, err := s.curl("outside", url("a", "shop.example.org", "/api/x")...); err != nil || !strings.Contains(out, "on c") {
+		if out, err := s.curl("outside", url("gate-a", "shop.example.org", "/api/x")...); err != nil || !strings.Contains(out, "on gate-c") {
 			t.Errorf("%s, %v", out, err)
 		}
-		if out := string(s.skerry("", "describe", "app", "other")); !strings.Contains(out, "IngressRefused") || !strings.Contains(out, "lead to a service of application default/shop already") || !strings.Contains(out, "other.example.org:80/ at a, b") {
+		if out := string(s.skerry("", "describe", "app", "other")); !strings.Contains(out, "IngressRefused") || !strings.Contains(out, "lead to a service of application default/shop already") || !strings.Contains(out, "other.example.org:80/ at gate-a, gate-b") {
 			t.Errorf("describe says:\n%s", out)
 		}
 	})
@@ -198,7 +198,7 @@ func TestIngress(t *testing.T) {
 		done := make(chan string, 1)
 		go func() {
 			out := new(strings.Builder)
-			cmd := exec.Command("sh", "-c", fmt.Sprintf(`n=0; bad=0; while ! [ -e %s ]; do n=$((n+1)); curl -sf --max-time 10 --resolve shop.example.org:80:%s http://shop.example.org/ >/dev/null || bad=$((bad+1)); done; echo $bad of $n`, stop, addr("a")))
+			cmd := exec.Command("sh", "-c", fmt.Sprintf(`n=0; bad=0; while ! [ -e %s ]; do n=$((n+1)); curl -sf --max-time 10 --resolve shop.example.org:80:%s http://shop.example.org/ >/dev/null || bad=$((bad+1)); done; echo $bad of $n`, stop, addr("gate-a")))
 			cmd.Stdout = out
 			_, _ = l.Exec(t.Context(), "outside", cmd)
 			done <- strings.TrimSpace(out.String())
@@ -227,17 +227,17 @@ func TestIngress(t *testing.T) {
 	})
 
 	t.Run("the agent restarts", func(t *testing.T) {
-		if err := l.Kill("a", syscall.SIGKILL); err != nil {
+		if err := l.Kill("gate-a", syscall.SIGKILL); err != nil {
 			t.Error(err)
 		}
-		if err := l.Start(t.Context(), "a"); err != nil {
+		if err := l.Start(t.Context(), "gate-a"); err != nil {
 			t.Error(err)
 		}
-		if err := l.Await(t.Context(), "a"); err != nil {
+		if err := l.Await(t.Context(), "gate-a"); err != nil {
 			t.Fatal(err)
 		}
 		s.await("the ingress of a answers again", func() bool {
-			out, err := s.curl("outside", append([]string{"-f"}, url("a", "shop.example.org", "/")...)...)
+			out, err := s.curl("outside", append([]string{"-f"}, url("gate-a", "shop.example.org", "/")...)...)
 			return err == nil && out != ""
 		})
 		s.skerry("", "delete", "app", "shop", "other")
@@ -245,8 +245,8 @@ func TestIngress(t *testing.T) {
 			links := new(strings.Builder)
 			cmd := exec.Command("ip", "-o", "link")
 			cmd.Stdout = links
-			_, lerr := l.Exec(t.Context(), "a", cmd)
-			_, err := s.curl("outside", "http://"+addr("a")+"/")
+			_, lerr := l.Exec(t.Context(), "gate-a", cmd)
+			_, err := s.curl("outside", "http://"+addr("gate-a")+"/")
 			return err != nil && lerr == nil && !strings.Contains(links.String(), ".b00")
 		})
 	})

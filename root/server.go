@@ -2,6 +2,7 @@ package root
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -25,6 +26,7 @@ type ServerOptions struct {
 	LostAfter time.Duration
 	CertLife  time.Duration
 	KeepAlive time.Duration
+	Names     tier.NameOptions // answers for host names of services
 	Log       *slog.Logger
 }
 
@@ -56,11 +58,25 @@ func (s *Server) load(ctx context.Context) (loop.Core, skerry.Effects, error) {
 
 // serve runs the links of one life.
 func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
-	return s.ServeChildren(ctx, l, tier.Children{
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	named := make(chan error, 1)
+	go func() {
+		if s.opt.Names.Listen == "" {
+			named <- nil
+			return
+		}
+		err := s.answerNames(ctx)
+		cancel()
+		named <- err
+	}()
+	err := s.ServeChildren(ctx, l, tier.Children{
 		Up:    func(hello *skerry.Hello) any { return ChildUp{Hello: hello} },
 		Frame: func(name string, m skerry.Message) any { return ChildFrame{Name: name, Msg: m} },
 		Down:  func(name string) any { return ChildDown{Name: name} },
 	})
+	cancel()
+	return errors.Join(err, <-named)
 }
 
 // host carries out the core's effects.

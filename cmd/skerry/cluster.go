@@ -116,6 +116,9 @@ func clusterConfig(c *commonFlags, p *parentFlags, admission, plugins string) (n
 	if cfg.Plugins, err = pluginConfig(plugins); err != nil {
 		return cfg, err
 	}
+	if cfg.Names, err = p.nameOptions(); err != nil {
+		return cfg, err
+	}
 	cfg.Registry, err = p.registry()
 	return cfg, err
 }

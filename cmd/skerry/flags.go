@@ -3,6 +3,7 @@ package main
 import (
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -18,6 +19,7 @@ import (
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/journal"
 )
 
@@ -90,6 +92,27 @@ type parentFlags struct {
 	events               int
 	eventAge             time.Duration
 	api                  apiFlags
+	names                tier.NameOptions
+	namesPublic          []string
+}
+
+// addNames adds what a name server for hosts of services needs.
+func (f *parentFlags) addNames(fs *pflag.FlagSet) {
+	fs.StringVar(&f.names.Listen, "dns", "", "address on which to answer DNS for the hosts of ingresses, ADDRESS:53 (default: not at all)")
+	fs.StringSliceVar(&f.names.Zones, "dns-zone", nil, "zone that is delegated to this name server; may be repeated, the first one is its own")
+	fs.StringSliceVar(&f.namesPublic, "dns-public", nil, "address of this name server as others see it; may be repeated (default that of --dns)")
+}
+
+func (f *parentFlags) nameOptions() (tier.NameOptions, error) {
+	o := f.names
+	for _, s := range f.namesPublic {
+		a, err := netip.ParseAddr(s)
+		if err != nil {
+			return o, skerry.Errorf(skerry.CodeInvalid, "--dns-public %q is not an IP address", s).WithHint("write it as 192.0.2.7")
+		}
+		o.Addrs = append(o.Addrs, a.Unmap())
+	}
+	return o, o.Fill()
 }
 
 func (f *parentFlags) add(fs *pflag.FlagSet, link, api string) {
@@ -97,6 +120,7 @@ func (f *parentFlags) add(fs *pflag.FlagSet, link, api string) {
 	fs.DurationVar(&f.lostAfter, "lost-after", 0, "silence after which a child counts as lost (0: the default)")
 	fs.DurationVar(&f.certLife, "cert-life", 0, "life of children's certificates (0: the default)")
 	f.api.add(fs, api)
+	f.addNames(fs)
 	f.addShared(fs)
 }
 

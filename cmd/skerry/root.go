@@ -60,8 +60,12 @@ func rootConfig(c *commonFlags, p *parentFlags) (node.RootConfig, error) {
 	if err != nil {
 		return node.RootConfig{}, err
 	}
+	names, err := p.nameOptions()
+	if err != nil {
+		return node.RootConfig{}, err
+	}
 	reg, err := p.registry()
-	return node.RootConfig{Common: common, Name: c.name, Link: p.link, LostAfter: p.lostAfter, CertLife: p.certLife, Journal: p.journal(), Registry: reg}, err
+	return node.RootConfig{Common: common, Name: c.name, Link: p.link, LostAfter: p.lostAfter, CertLife: p.certLife, Journal: p.journal(), Registry: reg, Names: names}, err
 }
 
 // startRoot starts a root and waits until it takes clusters and users.

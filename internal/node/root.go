@@ -23,6 +23,7 @@ type RootConfig struct {
 	LostAfter time.Duration
 	CertLife  time.Duration
 	Journal   journal.Limits
+	Names     tier.NameOptions
 	Registry  *artifact.Source // credentials for registries
 }
 
@@ -54,7 +55,7 @@ func OpenRoot(ctx context.Context, c RootConfig) (*Root, error) {
 		return nil, err
 	}
 	s, err := root.NewServer(ctx, root.ServerOptions{Name: c.Name, Version: c.Version, Store: st, Link: c.Link, Images: images,
-		Journal: c.Journal, LostAfter: c.LostAfter, CertLife: c.CertLife, Log: c.Log})
+		Journal: c.Journal, LostAfter: c.LostAfter, CertLife: c.CertLife, Names: c.Names, Log: c.Log})
 	if err != nil {
 		return nil, errors.Join(err, images.Store.Close(), st.Close())
 	}

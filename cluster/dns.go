@@ -1,0 +1,283 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/overlay/resolver"
+)
+
+const (
+	// hostTTL is how long clients remember where a host name leads: one that moves is sent to a nearer ingress after it.
+	hostTTL = 5 * time.Second
+	// namesEvery is how often it is looked what there is to answer.
+	namesEvery = 500 * time.Millisecond
+	// distancesEvery is how often it is measured how far the clients that ask are, distancesFor how long after they asked.
+	distancesEvery = 3 * time.Second
+	distancesFor   = time.Minute
+	// maxNetworks and maxEntries bound what is measured at once.
+	maxNetworks = 32
+	maxEntries  = 16
+	// better is by what part another ingress must be nearer for clients to be sent there, so that they do not swing.
+	better = 0.8
+)
+
+// names is the site's name server for host names of services. Which ingress is near a network of clients is measured:
+// those of the site's workers send echo requests to a client there that has an open way in, or had one lately. So nobody
+// is measured for a question alone, whose sender may be forged. Until then the network that the client shares with a
+// worker counts, else clients are spread evenly.
+type names struct {
+	s         *Server
+	authority *resolver.Authority
+	serial    uint32
+
+	mu    sync.Mutex
+	asked map[netip.Prefix]time.Time
+	far   map[netip.Prefix]map[string]float64 // milliseconds, by worker
+	best  map[netip.Prefix]string
+}
+
+func newNames(s *Server) *names {
+	n := &names{s: s, serial: uint32(time.Now().Unix()), asked: map[netip.Prefix]time.Time{}, far: map[netip.Prefix]map[string]float64{}, best: map[netip.Prefix]string{}}
+	n.authority = resolver.NewAuthority(resolver.AuthorityOptions{TTL: hostTTL, Rank: n.rank})
+	return n
+}
+
+// rank tells how far a network of clients is from a worker.
+func (n *names) rank(client netip.Prefix, _ string, p *resolver.Point) float64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if _, known := n.asked[client]; known || len(n.asked) < 32*maxNetworks {
+		n.asked[client] = time.Now()
+	}
+	ms, ok := n.far[client][p.ID]
+	if !ok {
+		return math.NaN()
+	}
+	if n.best[client] == p.ID {
+		ms *= better
+	}
+	return ms
+}
+
+// run answers questions until ctx ends.
+func (n *names) run(ctx context.Context) error {
+	pc, l, err := n.s.opt.Names.Open()
+	if err != nil {
+		return err
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = n.authority.ServeUDP(pc) })
+	wg.Go(func() { _ = n.authority.ServeTCP(l) })
+	wg.Go(func() { n.measure(ctx) })
+	defer wg.Wait()
+	defer n.authority.Close()
+	t := time.NewTicker(namesEvery)
+	defer t.Stop()
+	var told []HostEntries
+	for first := true; ; first = false {
+		hosts, err := tier.View(ctx, n.s.Role, func(c *Core) ([]HostEntries, error) { return c.HostNames(), nil })
+		if err == nil && (first || !reflect.DeepEqual(hosts, told)) {
+			told = hosts
+			n.serial++
+			n.authority.Set(zonesOf(n.serial, &n.s.opt.Names, hosts))
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-t.C:
+		}
+	}
+}
+
+// zonesOf makes the zones of what the site offers. All hosts are in the site's own zone, under their whole name, because
+// the root leads there; those that are in a zone are also in that as they are.
+func zonesOf(serial uint32, o *tier.NameOptions, hosts []HostEntries) resolver.AuthorityConfig {
+	c := resolver.AuthorityConfig{Serial: serial}
+	for i, zone := range o.Zones {
+		d := resolver.Domain{Name: zone, Servers: []resolver.NameServer{{Name: "ns." + zone, Addrs: o.Addrs}}}
+		for _, h := range hosts {
+			var points []resolver.Point
+			for _, e := range h.Entries {
+				points = append(points, resolver.Point{ID: e.Worker, Addrs: e.Addrs, Near: e.Near, Healthy: e.Healthy})
+			}
+			if i == 0 {
+				d.Hosts = append(d.Hosts, resolver.Host{Name: resolver.SiteName(h.Host, zone), Points: points})
+			}
+			if tier.Within(h.Host, zone) {
+				d.Hosts = append(d.Hosts, resolver.Host{Name: h.Host, Points: points})
+			}
+		}
+		c.Domains = append(c.Domains, d)
+	}
+	return c
+}
+
+// measure finds out how far the networks are from which was asked.
+func (n *names) measure(ctx context.Context) {
+	if n.s.opt.Admission.NoMeasuring {
+		return
+	}
+	t := time.NewTicker(distancesEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			n.measureOnce(ctx)
+		}
+	}
+}
+
+// recently lists the networks from which was asked last, and forgets the others.
+func (n *names) recently(now time.Time) []netip.Prefix {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for p, at := range n.asked {
+		if now.Sub(at) > distancesFor {
+			delete(n.asked, p)
+			delete(n.far, p)
+			delete(n.best, p)
+		}
+	}
+	list := slices.SortedFunc(maps.Keys(n.asked), func(a, b netip.Prefix) int {
+		return cmp.Or(n.asked[b].Compare(n.asked[a]), a.Addr().Compare(b.Addr()))
+	})
+	return list[:min(len(list), maxNetworks, skerry.MaxUsers)]
+}
+
+func (n *names) measureOnce(ctx context.Context) {
+	networks := n.recently(time.Now())
+	if len(networks) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, measureTime)
+	defer cancel()
+	workers, err := tier.View(ctx, n.s.Role, func(c *Core) ([]string, error) {
+		var out []string
+		for name, w := range c.workers {
+			if k := c.Kids.Get(name); w.gate != nil && k != nil && k.Connected {
+				out = append(out, name)
+			}
+		}
+		slices.Sort(out)
+		return out[:min(len(out), maxEntries)], nil
+	})
+	if err != nil {
+		return
+	}
+	q := url.Values{}
+	for _, p := range networks {
+		q.Add("net", p.String())
+	}
+	var mu sync.Mutex
+	clients := map[netip.Prefix]netip.Addr{}
+	n.each(workers, func(w string) {
+		var list []netip.Addr
+		if n.get(ctx, w, "/clients?"+q.Encode(), &list) != nil {
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for _, a := range list {
+			for _, p := range networks {
+				if p.Contains(a) {
+					clients[p] = a
+				}
+			}
+		}
+	})
+	targets := slices.SortedFunc(maps.Keys(clients), func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+	if len(targets) == 0 {
+		return
+	}
+	q = url.Values{}
+	for _, p := range targets {
+		q.Add("target", clients[p].String())
+	}
+	n.each(workers, func(w string) {
+		var ms []float64
+		if n.get(ctx, w, "/measure?"+q.Encode(), &ms) != nil || len(ms) != len(targets) {
+			return
+		}
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		for i, p := range targets {
+			if n.far[p] == nil {
+				n.far[p] = map[string]float64{}
+			}
+			if delete(n.far[p], w); ms[i] > 0 {
+				n.far[p][w] = ms[i]
+			}
+		}
+	})
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, p := range targets {
+		n.best[p] = nearestOf(n.far[p], n.best[p])
+	}
+}
+
+// nearestOf gives the nearest worker; the one that was it before stays unless another one is clearly nearer.
+func nearestOf(far map[string]float64, was string) string {
+	best, least := "", math.Inf(1)
+	for _, w := range slices.Sorted(maps.Keys(far)) {
+		ms := far[w]
+		if w == was {
+			ms *= better
+		}
+		if ms < least {
+			best, least = w, ms
+		}
+	}
+	return best
+}
+
+// each asks all workers at the same time.
+func (n *names) each(workers []string, ask func(worker string)) {
+	var wg sync.WaitGroup
+	for _, w := range workers {
+		wg.Go(func() { ask(w) })
+	}
+	wg.Wait()
+}
+
+// get asks a worker.
+func (n *names) get(ctx context.Context, worker, path string, out any) error {
+	down := n.s.Down()
+	if down == nil {
+		return skerry.Errorf(skerry.CodeUnavailable, "the role is starting")
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://child"+path, nil)
+	if err != nil {
+		return err
+	}
+	res, err := down.RoundTripper(worker).RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(res.Body, 64<<10))
+	if err != nil {
+		return err
+	}
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("worker %s answers %s", worker, res.Status)
+	}
+	return json.Unmarshal(body, out)
+}

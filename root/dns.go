@@ -1,0 +1,120 @@
+package root
+
+import (
+	"context"
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/overlay/resolver"
+)
+
+const (
+	// hostTTL is how long clients remember to which site a host name leads.
+	hostTTL = 5 * time.Second
+	// namesEvery is how often it is looked what there is to answer.
+	namesEvery = 500 * time.Millisecond
+)
+
+// siteNames is what a site offers under host names.
+type siteNames struct {
+	Site, Zone string
+	Servers    []netip.Addr
+	Hosts      map[string]bool // healthy
+}
+
+// siteNames lists the sites that answer for host names themselves, by name.
+func (c *Core) siteNames() []siteNames {
+	var out []siteNames
+	for _, name := range c.Kids.Names() {
+		r := c.reports[name]
+		if r == nil || r.report.Ingress == nil || r.report.Ingress.Zone == "" {
+			continue
+		}
+		s := siteNames{Site: name, Zone: r.report.Ingress.Zone, Servers: r.report.Ingress.Servers, Hosts: map[string]bool{}}
+		for _, d := range r.report.Ingress.Doors {
+			a := c.Apps.App(d.Service.App)
+			if a == nil || d.Problem != "" {
+				continue
+			}
+			spec := a.Manifest.Spec.Service(d.Service.Service)
+			if spec == nil {
+				continue
+			}
+			for _, g := range spec.Ingress {
+				if g.Door() == d.Door && g.Host != "" {
+					s.Hosts[g.Host] = s.Hosts[g.Host] || d.Workers > 0 && c.Kids.Get(name).Connected
+				}
+			}
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// zonesOf makes the root's zones: host names lead to the sites that offer something under them, and zones of sites are
+// delegated to them.
+func zonesOf(serial uint32, o *tier.NameOptions, sites []siteNames) resolver.AuthorityConfig {
+	c := resolver.AuthorityConfig{Serial: serial}
+	hosts := map[string]bool{}
+	for _, s := range sites {
+		maps.Copy(hosts, s.Hosts)
+	}
+	for _, zone := range o.Zones {
+		d := resolver.Domain{Name: zone, Servers: []resolver.NameServer{{Name: "ns." + zone, Addrs: o.Addrs}}}
+		for _, h := range slices.Sorted(maps.Keys(hosts)) {
+			if !tier.Within(h, zone) {
+				continue
+			}
+			x := resolver.Host{Name: h}
+			for _, s := range sites {
+				if healthy, ok := s.Hosts[h]; ok {
+					x.Points = append(x.Points, resolver.Point{ID: s.Site, Alias: resolver.SiteName(h, s.Zone), Healthy: healthy})
+				}
+			}
+			d.Hosts = append(d.Hosts, x)
+		}
+		for _, s := range sites {
+			if s.Zone != zone && tier.Within(s.Zone, zone) {
+				d.Sites = append(d.Sites, resolver.Delegation{Name: s.Zone, Servers: []resolver.NameServer{{Name: "ns." + s.Zone, Addrs: s.Servers}}})
+			}
+		}
+		c.Domains = append(c.Domains, d)
+	}
+	return c
+}
+
+// answerNames answers questions for host names until ctx ends.
+func (s *Server) answerNames(ctx context.Context) error {
+	a := resolver.NewAuthority(resolver.AuthorityOptions{TTL: hostTTL})
+	pc, l, err := s.opt.Names.Open()
+	if err != nil {
+		return err
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = a.ServeUDP(pc) })
+	wg.Go(func() { _ = a.ServeTCP(l) })
+	defer wg.Wait()
+	defer a.Close()
+	t := time.NewTicker(namesEvery)
+	defer t.Stop()
+	serial := uint32(time.Now().Unix())
+	var told []siteNames
+	for first := true; ; first = false {
+		sites, err := tier.View(ctx, s.Role, func(c *Core) ([]siteNames, error) { return c.siteNames(), nil })
+		if err == nil && (first || !reflect.DeepEqual(sites, told)) {
+			told = sites
+			serial++
+			a.Set(zonesOf(serial, &s.opt.Names, sites))
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-t.C:
+		}
+	}
+}
