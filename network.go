@@ -169,10 +169,11 @@ type OverlayPeer struct {
 	Endpoints []netip.AddrPort `json:"endpoints,omitempty" cbor:"4,keyasint,omitempty"`
 	Prefixes  []netip.Prefix   `json:"prefixes" cbor:"5,keyasint"`
 	// Plain is where plain datagrams go; the zero value: they are sealed. Tags go with them.
-	Plain   netip.AddrPort `json:"plain,omitzero" cbor:"6,keyasint,omitzero"`
-	TagOut  uint64         `json:"-" cbor:"7,keyasint,omitempty"`
-	TagsIn  []uint64       `json:"-" cbor:"8,keyasint,omitempty"`
-	RelayID uint32         `json:"relayID,omitempty" cbor:"9,keyasint,omitempty"` // under which the relay knows it
+	Plain  netip.AddrPort `json:"plain,omitzero" cbor:"6,keyasint,omitzero"`
+	TagOut uint64         `json:"-" cbor:"7,keyasint,omitempty"`
+	TagsIn []uint64       `json:"-" cbor:"8,keyasint,omitempty"`
+	// Indirect: it is reached by relays alone, because it is at another site.
+	Indirect bool `json:"indirect,omitempty" cbor:"10,keyasint,omitempty"`
 }
 
 // String gives the number in decimal.

@@ -40,6 +40,8 @@ type Options struct {
 	// Trusted: the operator declared the site's network trusted, and workers that reach each other there need not seal.
 	Trusted    bool
 	Standalone bool // there is no root
+	// Direct: workers here and at other sites that agree may find ways to each other without gateways, and learn addresses.
+	Direct bool
 	// Pool is where the site takes IPv4 prefixes for instances from; the zero value: ipam.DefaultPool.
 	Pool netip.Prefix
 	// IngressAuthority, a new one for each start, becomes the site's if it has none yet. Nil: ingresses have none.

@@ -133,6 +133,13 @@ func (c *Core) foreignItem(key string, value []byte, gone bool) bool {
 			f.sites[rest], f.again = &s, true
 			c.readMail(rest) // what came before could not be read
 			f.mail[rest] = true
+			for name := range f.peers { // whether they are told addresses may have changed
+				if strings.HasPrefix(name, rest+"/") {
+					for from := range c.routes.from[name] {
+						c.routes.peers[from] = true
+					}
+				}
+			}
 			for k, by := range f.wanted {
 				if by[rest] {
 					c.routes.dirty[k] = true
@@ -286,7 +293,9 @@ func (c *Core) foreignPeer(name string) *skerry.OverlayPeer {
 	if !ok {
 		return nil
 	}
-	return &skerry.OverlayPeer{ID: c.fabric.Foreign[name], Key: p.Key, Prefixes: p.Prefixes}
+	site, _, _ := strings.Cut(name, "/")
+	info := c.foreign.sites[site]
+	return &skerry.OverlayPeer{ID: c.fabric.Foreign[name], Key: p.Key, Prefixes: p.Prefixes, Indirect: !c.opt.Direct || info == nil || !info.Direct}
 }
 
 // asForeign is what another site is told of a worker here.
@@ -369,7 +378,7 @@ func (c *Core) publishSite() {
 	}
 	f.dirty = false
 	if len(c.fabric.names) > 0 {
-		info := skerry.SiteInfo{Name: skerry.ClusterName(c.opt.Name), Relay: f.relay.Public, Extents: append(slices.Clone(c.fabric.Extents), c.fabric.ULA)}
+		info := skerry.SiteInfo{Name: skerry.ClusterName(c.opt.Name), Direct: c.opt.Direct, Relay: f.relay.Public, Extents: append(slices.Clone(c.fabric.Extents), c.fabric.ULA)}
 		copy(info.Key[:], c.privateKey().PublicKey().Bytes())
 		_, _ = c.Up.Observed.Put(skerry.SiteItem, c.codec.Marshal(&info))
 	}

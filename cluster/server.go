@@ -37,6 +37,7 @@ type ServerOptions struct {
 	// Relay is where the site's relay listens, by UDP and by TLS over TCP, host:port; empty: the site has none. RelayPublic is
 	// where the relays of other sites reach it; empty: found out.
 	Relay, RelayPublic string
+	Direct             bool             // workers here may be reached directly from sites that allow it, too
 	Trusted            bool             // the operator declared the network between the workers trusted
 	Pool               netip.Prefix     // of instance addresses; the zero value: the default
 	Names              tier.NameOptions // answers for host names of services
@@ -89,7 +90,7 @@ func (s *Server) load(ctx context.Context) (loop.Core, skerry.Effects, error) {
 		return nil, skerry.Effects{}, err
 	}
 	c := New(Options{IngressAuthority: authority, Zone: s.opt.Names.Zone(), NameServers: s.opt.Names.Addrs, Secret: secret, Name: s.opt.Name, Incarnation: s.Life().Incarnation, Term: s.Life().Epoch, Seed: tier.Seed(), LostAfter: s.opt.LostAfter,
-		Admission: s.opt.Admission, Policies: s.opt.Policies, Trusted: s.opt.Trusted, Pool: s.opt.Pool, Standalone: s.opt.Root == nil})
+		Admission: s.opt.Admission, Policies: s.opt.Policies, Trusted: s.opt.Trusted, Direct: s.opt.Direct, Pool: s.opt.Pool, Standalone: s.opt.Root == nil})
 	if err := s.LoadCore(ctx, c.Load); err != nil {
 		return nil, skerry.Effects{}, err
 	}

@@ -105,8 +105,8 @@ func (l *Lab) keep(host string, tid int) error {
 	return nil
 }
 
-// dress gives the calling thread's mount namespace a /sys that shows its own devices, with cgroups and BPF's file system
-// where they were, and a hosts file with the lab's names.
+// dress gives the calling thread's mount namespace a /sys that shows its own devices, with cgroups where they were and a BPF
+// file system of its own, and a hosts file with the lab's names.
 func (l *Lab) dress() error {
 	below, err := mountsBelow("/sys")
 	if err != nil {
@@ -135,9 +135,16 @@ func (l *Lab) dress() error {
 		if _, err := os.Stat(m); err != nil {
 			continue // a mount point that only the other namespace has
 		}
+		if m == bpffs {
+			continue // what workers pin there is named after them, and other labs have workers of the same names
+		}
 		if err := unix.Mount(aside[i], m, "", unix.MS_MOVE, ""); err != nil {
 			return fmt.Errorf("put %s back: %w", m, err)
 		}
+	}
+	if _, err := os.Stat(bpffs); err == nil {
+		// Without it the host's worker says what it lacks.
+		_ = unix.Mount("bpf", bpffs, "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0700")
 	}
 	if _, err := os.Stat("/etc/hosts"); err == nil {
 		if err := unix.Mount(l.path("hosts"), "/etc/hosts", "", unix.MS_BIND, ""); err != nil {
@@ -146,6 +153,9 @@ func (l *Lab) dress() error {
 	}
 	return nil
 }
+
+// bpffs is where programs and tables are pinned.
+const bpffs = "/sys/fs/bpf"
 
 // mountsBelow lists mount points below a directory in the order in which they were mounted.
 func mountsBelow(dir string) ([]string, error) {

@@ -365,3 +365,105 @@ func TestOverlay(t *testing.T) {
 		})
 	})
 }
+
+const sitesLab = `
+name: NAME
+hosts:
+- {name: root, role: root}
+- {name: site, role: cluster}
+- {name: far, role: cluster}
+- {name: a, role: worker, cluster: site}
+- {name: b, role: worker, cluster: far}
+links:
+- {between: ["site/*", "far/*"], delay: 4ms}
+`
+
+const sitesApp = `
+apiVersion: skerry/v1
+kind: Application
+metadata: {name: shop}
+spec:
+  services:
+  - name: web
+    image: demo/kit:1
+    args: [answer, ":80"]
+    replicas: 2
+    ports: [{name: http, port: 80}]
+    resources: {cpu: 20m, memory: 32Mi}
+    placement: {cluster: far}
+    terminationGrace: 1s
+  - name: client
+    image: demo/kit:1
+    args: [clock, /tmp/clock]
+    resources: {cpu: 20m, memory: 32Mi}
+    placement: {cluster: site}
+    terminationGrace: 1s
+`
+
+// TestOverlayBetweenSites has an application on two sites, which reach each other by their gateways, with the root and
+// without it.
+func TestOverlayBetweenSites(t *testing.T) {
+	o := options(t)
+	bin := binaries(t, &o)
+	l := bring(t, sitesLab, o)
+	s := &apartSite{t, l}
+	at := func(host string, stdin string, argv ...string) {
+		t.Helper()
+		cmd := exec.Command(l.Binary, argv...)
+		cmd.Stdin = strings.NewReader(stdin)
+		var out strings.Builder
+		cmd.Stdout, cmd.Stderr = &out, &out
+		if status, err := l.Exec(t.Context(), host, cmd); err != nil || status != 0 {
+			t.Fatalf("%v: %v, %d\n%s", argv, err, status, out.String())
+		}
+	}
+	at("root", "", "login", "--trust", "-u", "admin", "--password-file", filepath.Join(l.hostDir("root"), "admin-password"), "root")
+	s.skerry("", "login", "--trust", "-u", "admin", "--password-file", filepath.Join(l.hostDir("site"), "admin-password"), "site:"+clusterAPI)
+	at("root", "", "image", "build", filepath.Join(bin, "kit"), "-t", "demo/kit:1", "--push")
+	at("root", sitesApp, "apply", "-f", "-", "--timeout", "1m")
+	client := string(s.instance("shop", "client", "").ID)
+	answers := func(n int) (int, error) {
+		by, _, err := s.get(client, "http://web/", n)
+		return len(by), err
+	}
+	if by, err := answers(20); err != nil || by != 2 {
+		t.Errorf("%d instances answer: %v", by, err)
+	}
+	// A worker of another operator is a number, and the way to it leads over the gateways.
+	st := s.overlay("a")
+	if len(st.Peers) != 1 || st.Peers[0].Name != "" || st.Peers[0].Path != overlay.PathRelay || st.Peers[0].TxBytes == 0 {
+		t.Errorf("%+v", st.Peers)
+	}
+	if err := l.Kill("root", syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if by, err := answers(20); err != nil || by != 2 {
+		t.Errorf("without the root %d instances answer: %v", by, err)
+	}
+	// The two workers cannot reach each other at all, and each only its own gateway; nobody notices.
+	for _, pair := range [][2]string{{"a", "b"}, {"a", "far"}, {"b", "site"}} {
+		if err := l.Partition(t.Context(), pair[0], pair[1], false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if by, err := answers(20); err != nil || by != 2 {
+		t.Errorf("by the gateways alone %d instances answer: %v", by, err)
+	}
+	// UDP blocked on both sides: worker - gateway - gateway - worker.
+	for _, host := range []string{"a", "b"} {
+		cmd := exec.Command("nft", "add table ip block; add chain ip block out { type filter hook output priority 0; }; add rule ip block out oifname eth0 meta l4proto udp drop")
+		if status, err := l.Exec(t.Context(), host, cmd); err != nil || status != 0 {
+			t.Fatalf("nft: %v, %d", err, status)
+		}
+	}
+	s.await("by TLS on both sides", func() bool { by, err := answers(6); return err == nil && by == 2 })
+	if err := l.Start(t.Context(), "root"); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Await(t.Context(), "site"); err != nil {
+		t.Fatal(err)
+	}
+	if by, err := answers(6); err != nil || by != 2 {
+		t.Errorf("with the root again %d instances answer: %v", by, err)
+	}
+}

@@ -152,7 +152,7 @@ func (f *fabric) sealedLocked(parent netip.Addr) tunnel.Config {
 		if p.Plain.IsValid() && f.Plain != 0 && f.node.Trusted || p.Key.IsZero() {
 			continue
 		}
-		c.Peers = append(c.Peers, tunnel.Peer{ID: id, Name: p.Name, Key: p.Key, Endpoints: p.Endpoints, Prefixes: p.Prefixes, Relays: by})
+		c.Peers = append(c.Peers, tunnel.Peer{ID: id, Name: p.Name, Key: p.Key, Endpoints: p.Endpoints, Prefixes: p.Prefixes, Relays: by, Indirect: p.Indirect})
 	}
 	return c
 }
@@ -247,6 +247,15 @@ func (f *fabric) tell(ctx context.Context, address string, networks []netip.Pref
 
 // maxEndpoints is how many addresses a worker tells of itself.
 const maxEndpoints = 16
+
+// hide keeps the address of the bridge to itself: it is one of this host's, and no peer reaches it.
+func (f *fabric) hide(gateway netip.Addr) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if gateway.IsValid() && len(f.Hidden) == 0 {
+		f.Hidden = []netip.Prefix{netip.PrefixFrom(gateway, gateway.BitLen())}
+	}
+}
 
 // answer begins to answer instances' questions for names at an address of this host.
 func (f *fabric) answer(ctx context.Context, at netip.Addr) error {

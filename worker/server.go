@@ -196,6 +196,7 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 		s.opt.Log.Error("restore the network", "err", err)
 	}
 	if s.fabric != nil {
+		s.fabric.hide(s.opt.Network.Gateway())
 		if err := s.fabric.answer(s.ctx, s.opt.Network.Gateway()); err != nil {
 			s.opt.Log.Warn("instances get no names of services", "err", err, "hint", "free port 53 of that address, then restart the worker")
 		}

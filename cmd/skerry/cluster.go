@@ -16,7 +16,7 @@ func clusterCommand() *cobra.Command {
 	var c commonFlags
 	var p parentFlags
 	var j joinFlags
-	var standalone, trusted bool
+	var standalone, trusted, direct bool
 	var pool, relay, relayPublic string
 	var admission, plugins string
 	cmd := &cobra.Command{
@@ -50,7 +50,7 @@ Without a file no organisation is trusted: containers only, no privileges, no ho
 			if err != nil {
 				return err
 			}
-			cfg.Standalone, cfg.Trusted, cfg.Relay, cfg.RelayPublic = standalone, trusted, relay, relayPublic
+			cfg.Standalone, cfg.Trusted, cfg.Direct, cfg.Relay, cfg.RelayPublic = standalone, trusted, direct, relay, relayPublic
 			if cfg.Pool, err = poolFlag(pool); err != nil {
 				return err
 			}
@@ -82,6 +82,7 @@ Without a file no organisation is trusted: containers only, no privileges, no ho
 	cmd.AddCommand(statusCommand("cluster"), pluginCommand())
 	cmd.Flags().BoolVar(&standalone, "standalone", false, "this site has no root")
 	cmd.Flags().BoolVar(&trusted, "trusted-network", false, "the network between the site's workers is trusted: paths there are not sealed, only tagged")
+	cmd.Flags().BoolVar(&direct, "direct-sites", false, "let workers here and at other sites that allow it, too, reach each other without gateways; they learn each other's addresses")
 	cmd.Flags().StringVar(&relay, "relay", clusterRelay, "address of the site's relay, UDP and TCP: for workers that do not reach each other directly, and between sites; empty for none")
 	cmd.Flags().StringVar(&relayPublic, "relay-public", "", "address at which the relays of other sites reach this one, HOST or HOST:PORT (default found out)")
 	cmd.Flags().StringVar(&pool, "instance-pool", "", "IPv4 prefix that the federation's instances have addresses from (default 10.64.0.0/10)")

@@ -30,6 +30,7 @@ type ClusterConfig struct {
 	Plugins     PluginConfig
 	Relay       string       // UDP and TCP address of the site's relay; empty: none
 	RelayPublic string       // at which other sites' relays reach it
+	Direct      bool         // workers may be reached directly from sites that allow it, too
 	Trusted     bool         // the network between the workers is
 	Pool        netip.Prefix // of instance addresses; the zero value: the default
 	Names       tier.NameOptions
@@ -65,7 +66,7 @@ func OpenCluster(ctx context.Context, c ClusterConfig) (*Cluster, error) {
 		return nil, err
 	}
 	opt := cluster.ServerOptions{Name: c.Join.Name, Version: c.Version, Store: st, Link: c.Link, Images: images, Admission: c.Admission,
-		Policies: sched.Policies(), Journal: c.Journal, LostAfter: c.LostAfter, CertLife: c.CertLife, Relay: c.Relay, RelayPublic: c.RelayPublic, Trusted: c.Trusted, Pool: c.Pool, Names: c.Names, Log: c.Log}
+		Policies: sched.Policies(), Journal: c.Journal, LostAfter: c.LostAfter, CertLife: c.CertLife, Relay: c.Relay, RelayPublic: c.RelayPublic, Trusted: c.Trusted, Direct: c.Direct, Pool: c.Pool, Names: c.Names, Log: c.Log}
 	fail := func(err error) (*Cluster, error) { return nil, errors.Join(err, images.Store.Close(), st.Close()) }
 	plugins, err := c.Plugins.open(ctx, &c.Common)
 	if err != nil {

@@ -63,7 +63,7 @@ func (w *Worker) openOverlay(ctx context.Context, c *WorkerConfig, name string) 
 	if err != nil {
 		return err
 	}
-	if w.Tunnel, err = tunnel.Start(ctx, tunnel.StartOptions{Dir: dir, Command: []string{self, DatapathCommand}, Shelter: w.shelter}); err != nil {
+	if w.Tunnel, err = startDatapath(ctx, tunnel.StartOptions{Dir: dir, Command: []string{self, DatapathCommand}, Shelter: w.shelter}, c.Log); err != nil {
 		return err
 	}
 	o.Tunnel = w.Tunnel

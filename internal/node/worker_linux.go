@@ -18,7 +18,6 @@ import (
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/hostnet"
-	"skerry.dev/skerry/overlay/tunnel"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/native"
 	"skerry.dev/skerry/runtime/oci"
@@ -60,7 +59,7 @@ type Worker struct {
 	Drivers []runtime.Driver
 	Network *hostnet.Network
 	Device  overlay.Device // nil: no overlay
-	Tunnel  *tunnel.Client
+	Tunnel  *datapath
 	// NoOverlay says why the worker takes no part in the overlay; empty: it does.
 	NoOverlay string
 	overlay   *worker.Overlay

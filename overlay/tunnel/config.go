@@ -72,6 +72,8 @@ type Peer struct {
 	Endpoints []netip.AddrPort  `json:"endpoints,omitempty"` // where it may be reached, best first; at most 16
 	Relays    []PeerRelay       `json:"relays,omitempty"`    // by which it may be reached, best first
 	Prefixes  []netip.Prefix    `json:"prefixes"`            // what comes from it must have source addresses in these
+	// Indirect: it is reached by relays alone, and neither end tells the other its addresses.
+	Indirect bool `json:"indirect,omitempty"`
 	// Keep: a session is kept though nothing is sent. Otherwise the first packet begins one.
 	Keep bool `json:"keep,omitempty"`
 }

@@ -78,6 +78,9 @@ func (e *Engine) setCandidates(p *peer) {
 	conf := p.conf.Load()
 	want := map[pathKey]origin{}
 	for _, a := range conf.Endpoints {
+		if conf.Indirect {
+			break
+		}
 		a = netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
 		want[pathKey{addr: a}] = origin{addr: a}
 	}
@@ -154,6 +157,9 @@ func (e *Engine) explain(p *peer) string {
 	if v == nil || v.direct() {
 		return ""
 	}
+	if p.conf.Load().Indirect {
+		return "of another site: by the gateways"
+	}
 	n := 0
 	for _, c := range p.cands {
 		if c.direct() {
@@ -185,6 +191,9 @@ func (e *Engine) punch(p *peer, now time.Duration) {
 func (e *Engine) offer(p *peer, now time.Duration) {
 	p.toldAt = now
 	via := p.via.Load()
+	if p.conf.Load().Indirect {
+		return
+	}
 	if list := e.reachable(); len(list) > 0 {
 		e.tell(p, via, control{kind: ctlCandidates, addrs: list})
 	}
@@ -342,6 +351,9 @@ func (e *Engine) control(p *peer, from origin, m control, at time.Duration) {
 	case ctlPong:
 		e.pong(p, from, m, at)
 	case ctlCandidates:
+		if p.conf.Load().Indirect {
+			return
+		}
 		fresh := false
 		for _, a := range m.addrs {
 			o := origin{addr: netip.AddrPortFrom(a.Addr().Unmap(), a.Port())}
