@@ -337,6 +337,21 @@ func TestOverlay(t *testing.T) {
 		s.await("directly once more", func() bool { return answers() && way("a", "b").Path == overlay.PathDirect })
 	})
 
+	t.Run("a datapath dies", func(t *testing.T) {
+		data, err := os.ReadFile(l.path("run", "b.datapath", "datapath.lock"))
+		pid, _ := strconv.Atoi(strings.TrimSpace(string(data)))
+		if err != nil || pid < 2 {
+			t.Fatalf("%q, %v", data, err)
+		}
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		s.await("another one carries on", func() bool {
+			_, at, err := s.get(client, "http://10.30.7.1/", 8)
+			return err == nil && at["b"] == 4
+		})
+	})
+
 	t.Run("an instance goes, then a worker", func(t *testing.T) {
 		fast := time.Millisecond
 		if err := l.SetLink(t.Context(), []string{"a", "b"}, LinkChange{Delay: &fast}); err != nil {
