@@ -105,6 +105,17 @@ type Device interface {
 	CleanUp() error
 }
 
+// ServiceAddr is a service address with its network.
+type ServiceAddr struct {
+	Net  skerry.NetworkID
+	Addr netip.Addr
+}
+
+// InUser is a Device that can tell which service addresses flows lead to. Of another one's it is not known.
+type InUser interface {
+	InUse() (map[ServiceAddr]bool, error)
+}
+
 // Event is something that the data plane came upon.
 type Event struct {
 	Kind EventKind

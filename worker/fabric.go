@@ -336,8 +336,44 @@ func (f *fabric) lookup(_ skerry.AppKey, k skerry.ServiceKey) <-chan struct{} {
 	return w
 }
 
+// refresh keeps interests that have run out if flows still need them: their routes tell when an instance is gone.
+func (f *fabric) refresh(now time.Time) {
+	f.mu.Lock()
+	var old []skerry.ServiceKey
+	for k, at := range f.wanted {
+		if now.Sub(at) > wantedFor {
+			old = append(old, k)
+		}
+	}
+	f.mu.Unlock()
+	d, ok := f.Device.(overlay.InUser)
+	if len(old) == 0 || !ok {
+		return
+	}
+	used, err := d.InUse()
+	if err != nil {
+		f.log.Warn("which services are in use", "err", err)
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for u := range used {
+		for _, n := range f.nets {
+			if n.Net != u.Net {
+				continue
+			}
+			for i := range n.Services {
+				if k := n.Real(&n.Services[i]); slices.Contains(old, k) && serves(&n.Services[i], u.Addr) {
+					f.wanted[k] = now
+				}
+			}
+		}
+	}
+}
+
 // review works out which routes are wanted, and asks the cluster for them if that has changed.
 func (f *fabric) review(now time.Time) {
+	f.refresh(now)
 	f.mu.Lock()
 	want := map[skerry.ServiceKey]bool{}
 	for k, at := range f.wanted {

@@ -29,6 +29,7 @@ type fakeParts struct {
 	events chan overlay.Event
 	heard  chan tunnel.Event
 	wants  []skerry.ServiceKey
+	used   map[overlay.ServiceAddr]bool
 }
 
 func (p *fakeParts) Set(_ context.Context, c overlay.Config) error {
@@ -43,6 +44,11 @@ func (p *fakeParts) Reset(a netip.Addr) error {
 	defer p.mu.Unlock()
 	p.reset = append(p.reset, a)
 	return nil
+}
+func (p *fakeParts) InUse() (map[overlay.ServiceAddr]bool, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.used, nil
 }
 func (p *fakeParts) Events() <-chan overlay.Event  { return p.events }
 func (p *fakeParts) Stats() (overlay.Stats, error) { return overlay.Stats{}, nil }
@@ -176,6 +182,14 @@ func TestFabric(t *testing.T) {
 		if got := p.picture(); !strings.HasPrefix(got, "7/10.30.3.1>10.64.2.1 ") || len(p.reset) != 2 {
 			t.Errorf("got %s, reset %v", got, p.reset)
 		}
+		// As long as a flow needs it a route is wanted.
+		p.used = map[overlay.ServiceAddr]bool{{Net: 7, Addr: skerry.ServiceTwin(a("10.30.2.2"))}: true}
+		time.Sleep(wantedFor + fabricEvery)
+		synctest.Wait()
+		if !slices.Equal(p.wants, []skerry.ServiceKey{shop("store"), shop("web")}) {
+			t.Errorf("wants %v", p.wants)
+		}
+		p.used = nil
 		// Unused, a route is no longer wanted; a link is, for as long as there is who has it.
 		time.Sleep(wantedFor + fabricEvery)
 		synctest.Wait()

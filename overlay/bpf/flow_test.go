@@ -56,6 +56,10 @@ func TestTurnsAreEven(t *testing.T) {
 			h.try("from_instance", client.device, f)
 		}
 	}
+	used, err := h.dev.InUse()
+	if err != nil || len(used) != 1 || !used[overlay.ServiceAddr{Net: 7, Addr: svc(1, false)}] {
+		t.Errorf("in use: %v, %v", used, err)
+	}
 	got := h.backends(client.a4, unix.IPPROTO_TCP)
 	if got[b1.a4] != flows/4 || got[a2.a4] != flows/2 || got[b2.a4] != flows/4 {
 		t.Errorf("%v", got)
