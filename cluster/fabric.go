@@ -102,7 +102,7 @@ func (c *Core) admit(now time.Time, w *worker, fx *skerry.Effects) {
 		f.names[w.Peer] = w.Name
 		c.saveWorker(w, fx)
 	}
-	for w.cramped(len(c.byWorker[w.Name])) {
+	for w.cramped(c.attached(w)) {
 		b, err := c.takeBlock(now, w)
 		if err != nil {
 			c.siteEvent(fx, now, skerry.EventWarning, "NoAddresses", "worker "+w.Name+": "+err.Error(), w.Name)

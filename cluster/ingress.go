@@ -95,6 +95,19 @@ func (w *worker) hasIngress() bool {
 	return w.Peer != 0 && w.Facts != nil && w.Facts.Overlay != nil && len(w.Facts.Overlay.Ingress) > 0
 }
 
+// attached is how many addresses of a worker are in use: those of instances, and of its ingress in each network.
+func (c *Core) attached(w *worker) int {
+	n := len(c.byWorker[w.Name])
+	if w.hasIngress() {
+		for app := range c.ingress.asked {
+			if c.granted(app) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 // asks gives the doors that an application asks for.
 func (c *Core) asks(app skerry.AppKey) (out []asked) {
 	add := func(org, service string, list []skerry.Ingress) {
@@ -178,9 +191,9 @@ func (c *Core) settleIngress(now time.Time, fx *skerry.Effects) {
 		return
 	}
 	refused := c.judgeDoors()
-	for app := range c.ingress.asked {
-		for door, why := range refused[app] {
-			if e.refused[app][door] != why {
+	for _, app := range slices.SortedFunc(maps.Keys(c.ingress.asked), func(a, b skerry.AppKey) int { return strings.Compare(a.String(), b.String()) }) {
+		for _, door := range slices.Sorted(maps.Keys(refused[app])) {
+			if why := refused[app][door]; e.refused[app][door] != why {
 				c.tellRefused(now, app, door, why, fx)
 			}
 		}
@@ -190,6 +203,11 @@ func (c *Core) settleIngress(now time.Time, fx *skerry.Effects) {
 	}
 	e.refused = refused
 	c.reportDue = true
+	for _, name := range slices.Sorted(maps.Keys(c.workers)) {
+		if w := c.workers[name]; w.hasIngress() && w.cramped(c.attached(w)) {
+			c.admit(now, w, fx)
+		}
+	}
 }
 
 // tellRefused tells that an application does not get a door.

@@ -181,7 +181,7 @@ func (c *Core) workerReport(now time.Time, name string, payload []byte, fx *sker
 		c.changedHere()
 		c.gatesChanged()
 		for _, o := range c.workers { // a block that was in the way of its networks may be free now
-			if o.Peer != 0 && o.cramped(len(c.byWorker[o.Name])) {
+			if o.Peer != 0 && o.cramped(c.attached(o)) {
 				c.readmit[o.Name] = true
 			}
 		}

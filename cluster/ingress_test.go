@@ -1,0 +1,294 @@
+package cluster
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/internal/wire"
+	"skerry.dev/skerry/overlay/resolver"
+)
+
+// gateSite is a site of workers with and without an ingress.
+type gateSite struct {
+	*fabricSite
+	events []skerry.Event
+	states map[string]*skerry.IngressState
+}
+
+func newGateSite(t *testing.T) *gateSite {
+	s := &gateSite{fabricSite: newFabricSite(t), states: map[string]*skerry.IngressState{}}
+	authority, err := newIngressAuthority("harbour", s.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.c.ingress.Authority, s.c.ingress.AuthKey = authority, authority.KeyPEM
+	s.each = 50
+	return s
+}
+
+func (s *gateSite) gate(n int) string {
+	name := s.join(n)
+	f := *s.c.workers[name].Facts
+	o := *f.Overlay
+	o.Ingress, o.Networks = []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(n)})}, []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("172.16.%d.0/24", n))}
+	f.Overlay = &o
+	s.report(name, skerry.WorkerReport{Facts: &f})
+	return name
+}
+
+// offer applies an application whose only service has ways in.
+func (s *gateSite) offer(ns, name string, list ...skerry.Ingress) {
+	s.t.Helper()
+	n := 1
+	spec := skerry.ServiceSpec{Name: "web", Replicas: &n, Ingress: list, Ports: []skerry.Port{{Name: "http", Port: 80}}, Resources: skerry.Resources{CPU: s.each, Memory: 8 * skerry.MiB}}
+	spec.Image = "web:1"
+	fx := s.c.Step(s.now, apps.Apply{App: skerry.Application{APIVersion: skerry.APIVersion, Kind: skerry.KindApplication,
+		Metadata: skerry.Metadata{Name: name, Namespace: ns}, Spec: skerry.ApplicationSpec{Services: []skerry.ServiceSpec{spec}}}})
+	if fx.Err != nil {
+		s.t.Fatal(fx.Err)
+	}
+	s.keep(fx)
+	s.events = append(s.events, fx.Events...)
+}
+
+// readmit has the site look at everything again, as after a start with another admission policy.
+func (s *gateSite) readmit() {
+	s.c.ingress.fresh, s.c.ingress.asked = true, map[skerry.AppKey][]asked{}
+	s.keep(s.c.Tick(s.now))
+}
+
+// doors are the ways in that a worker is told to offer.
+func (s *gateSite) doors(worker string) string {
+	var out []string
+	for _, key := range s.c.Kids.Get(worker).Desired.Keys() {
+		if !strings.HasPrefix(key, "net/") {
+			continue
+		}
+		n := item[skerry.AppNetwork](s.fabricSite, worker, key)
+		for _, v := range n.Services {
+			for _, g := range v.Ingress {
+				out = append(out, n.App.String()+" "+g.Door())
+			}
+		}
+	}
+	slices.Sort(out)
+	return strings.Join(out, ", ")
+}
+
+// serve has a worker say what it offers.
+func (s *gateSite) serve(worker string, st skerry.IngressState) {
+	items := map[string][]byte{skerry.IngressKey: wire.New().Marshal(&st)}
+	for id, o := range s.obs[worker] {
+		items[skerry.AssignmentKey(id)] = wire.New().Marshal(&o)
+	}
+	for _, k := range s.want[worker] {
+		items[skerry.WantKey(k)] = wire.New().Marshal(&skerry.Want{Service: k})
+	}
+	s.send(worker, items)
+}
+
+func (s *gateSite) why(ns, app string) (out []string) {
+	for _, v := range s.c.ingressViews(key(ns, app).App)["web"] {
+		out = append(out, fmt.Sprint(v.Host, v.Path, " at ", v.At, " ", v.Problems))
+	}
+	return out
+}
+
+func web(host, path string) skerry.Ingress {
+	return skerry.Ingress{Host: host, Path: path, Port: "http"}
+}
+
+func TestWaysInGoToWorkersThatOfferThem(t *testing.T) {
+	s := newGateSite(t)
+	a, b := s.gate(1), s.join(2)
+	self := web("safe.example.org", "/")
+	self.TLS = skerry.TLSSelf
+	s.offer("acme", "shop", web("shop.example.org", "/"), self)
+	s.tell(a)
+	s.tell(b)
+	if got := s.doors(a); got != "acme/shop 443 safe.example.org, acme/shop 80 shop.example.org" {
+		t.Errorf("told %s", got)
+	}
+	if got := s.doors(b); got != "" {
+		t.Errorf("a worker without an ingress is told %s", got)
+	}
+	app := key("acme", "shop").App
+	if n := item[skerry.AppNetwork](s.fabricSite, a, skerry.NetworkItem(app)); n.Authority == nil || len(n.Authority.KeyPEM) == 0 {
+		t.Errorf("no authority: %+v", n)
+	}
+	if n := item[skerry.AppNetwork](s.fabricSite, b, skerry.NetworkItem(app)); n != nil && (n.Authority != nil || len(n.Certificates) > 0) {
+		t.Error("a worker without an ingress is told keys")
+	}
+	// It may have the routes, whether it runs something of the application or not; others may not.
+	k := key("acme", "shop")
+	s.want[a], s.want[b] = []skerry.ServiceKey{k}, []skerry.ServiceKey{k}
+	s.tell(a)
+	s.tell(b)
+	runs := map[string]bool{}
+	for name := range s.obs {
+		runs[name] = len(s.obs[name]) > 0
+	}
+	if item[skerry.Route](s.fabricSite, a, skerry.RouteKey(k)) == nil {
+		t.Error("the ingress has no routes")
+	}
+	if r := item[skerry.Route](s.fabricSite, b, skerry.RouteKey(k)); (r != nil) != runs[b] {
+		t.Errorf("%s runs something: %v, and has %+v", b, runs[b], r)
+	}
+	// What it says decides where clients are led.
+	if got := fmt.Sprint(s.why("acme", "shop")); !strings.Contains(got, "shop.example.org/ at [] [worker w1 does not serve it yet]") {
+		t.Error(got)
+	}
+	s.serve(a, skerry.IngressState{Serving: []skerry.AppKey{app}, Problems: []skerry.IngressProblem{{Service: k, Door: "443 safe.example.org", Text: "port 443 is taken"}}})
+	if got := fmt.Sprint(s.why("acme", "shop")); !strings.Contains(got, "shop.example.org/ at [w1] []") || !strings.Contains(got, "safe.example.org/ at [] [w1: port 443 is taken]") {
+		t.Error(got)
+	}
+	hosts := s.c.HostNames()
+	if len(hosts) != 2 || hosts[0].Host != "safe.example.org" || hosts[0].Entries[0].Healthy || !hosts[1].Entries[0].Healthy || hosts[1].Entries[0].Addrs[0].String() != "192.0.2.1" {
+		t.Errorf("%+v", hosts)
+	}
+	// A worker that stops to let clients in is told nothing any more.
+	f := *s.c.workers[a].Facts
+	o := *f.Overlay
+	o.Ingress, f.Overlay = nil, &o
+	s.report(a, skerry.WorkerReport{Facts: &f})
+	if got := s.doors(a); got != "" {
+		t.Errorf("told %s", got)
+	}
+	if got := fmt.Sprint(s.why("acme", "shop")); !strings.Contains(got, "no worker has an ingress") {
+		t.Error(got)
+	}
+}
+
+func TestWaysInBelongToTheFirst(t *testing.T) {
+	s := newGateSite(t)
+	a := s.gate(1)
+	tcp := skerry.Ingress{Protocol: skerry.IngressTCP, Listen: 5432, Port: "http"}
+	s.offer("acme", "shop", web("shop.example.org", "/"), web("*.acme.example", "/"), tcp)
+	for _, x := range []struct {
+		ns, name string
+		g        skerry.Ingress
+		why      string // empty: it gets it
+	}{
+		{"acme", "twin", web("shop.example.org", "/"), "the same host, path and port lead to a service of application acme/shop already"},
+		{"acme", "twin", web("shop.example.org", "/api"), ""},
+		{"other", "evil", web("shop.example.org", "/login"), "host shop.example.org belongs to another organisation on port 80"},
+		{"other", "evil", web("login.acme.example", "/"), "host *.acme.example belongs to another organisation on port 80"},
+		{"other", "evil", web("login.deep.acme.example", "/"), ""},
+		{"other", "evil", tcp, "the same host, path and port lead to a service of another organisation already"},
+		{"other", "evil", skerry.Ingress{Host: "x.example.org", Path: "/", Port: "http", Listen: 5432}, "port 5432 is used in another way (tcp without TLS) by another organisation"},
+		{"other", "evil", skerry.Ingress{Host: "y.example.org", Path: "/", Port: "http", TLS: skerry.TLSSelf}, ""},
+	} {
+		s.events = nil
+		s.offer(x.ns, x.name, x.g)
+		got := fmt.Sprint(s.why(x.ns, x.name))
+		if x.why != "" && !strings.Contains(got, x.why) {
+			t.Errorf("%s %+v: %s", x.name, x.g, got)
+		}
+		told := slices.ContainsFunc(s.events, func(e skerry.Event) bool {
+			return e.Reason == "IngressRefused" && e.Type == skerry.EventWarning && e.App == key(x.ns, x.name).App && strings.Contains(e.Text, x.why)
+		})
+		if told != (x.why != "") {
+			t.Errorf("%s %+v: events %+v", x.name, x.g, s.events)
+		}
+		g := x.g
+		if g.Listen == 0 {
+			if g.Listen = 80; g.TLS != "" {
+				g.Listen = 443
+			}
+		}
+		if has := strings.Contains(s.doors(a), key(x.ns, x.name).App.String()+" "+g.Door()); has != (x.why == "") {
+			t.Errorf("%s %+v: told %s", x.name, x.g, s.doors(a))
+		}
+	}
+	// Another life of the orchestrator knows who was first.
+	s.offer("acme", "twin", web("shop.example.org", "/"))
+	s.start()
+	s.c.opt.Admission = Admission{Trusted: []string{"acme", "other"}}
+	s.keep(s.c.Step(s.now, ChildUp{Hello: &skerry.Hello{Name: a}}))
+	s.readmit()
+	if got := s.doors(a); !strings.Contains(got, "acme/shop 80 shop.example.org,") || strings.Contains(got, "acme/twin") {
+		t.Errorf("told %s", got)
+	}
+	// What the first gives up, the next one gets.
+	s.offer("acme", "shop", tcp)
+	if got := s.doors(a); !strings.Contains(got, "acme/twin 80 shop.example.org") || strings.Contains(got, "acme/shop 80") {
+		t.Errorf("told %s", got)
+	}
+}
+
+func TestWaysInMustBeAdmitted(t *testing.T) {
+	s := newGateSite(t)
+	a := s.gate(1)
+	s.c.opt.Admission = Admission{Trusted: []string{"acme"}}
+	s.offer("other", "guest", web("guest.example.org", "/"))
+	if got := fmt.Sprint(s.why("other", "guest")); !strings.Contains(got, "the site does not admit it: no ingress for organisation other") || s.doors(a) != "" {
+		t.Errorf("%s, told %s", got, s.doors(a))
+	}
+	s.c.opt.Admission.Ingress = true
+	s.readmit()
+	if got := s.doors(a); got != "other/guest 80 guest.example.org" {
+		t.Errorf("told %s", got)
+	}
+}
+
+func TestZones(t *testing.T) {
+	o := &tier.NameOptions{Listen: "192.0.2.53:53", Zones: []string{"Harbour.Example.org.", "example.org"}}
+	if err := o.Fill(); err != nil || o.Zone() != "harbour.example.org" || fmt.Sprint(o.Addrs) != "[192.0.2.53]" {
+		t.Fatalf("%+v, %v", o, err)
+	}
+	c := zonesOf(7, o, []HostEntries{{Host: "shop.example.org", Entries: []Entry{{Worker: "a", Healthy: true}}}, {Host: "*.else.net"}})
+	var got []string
+	for _, d := range c.Domains {
+		for _, h := range d.Hosts {
+			got = append(got, d.Name+": "+h.Name)
+		}
+	}
+	want := []string{"harbour.example.org: shop.example.org.harbour.example.org.", "harbour.example.org: *.else.net.harbour.example.org.", "example.org: shop.example.org"}
+	if !slices.Equal(got, want) || c.Serial != 7 {
+		t.Errorf("%q", got)
+	}
+	for _, bad := range []tier.NameOptions{{Listen: "192.0.2.53:53"}, {Zones: []string{"x.org"}}, {Listen: "nowhere", Zones: []string{"x.org"}}, {Listen: ":53", Zones: []string{"*.x.org"}}} {
+		if bad.Fill() == nil {
+			t.Errorf("%+v is accepted", bad)
+		}
+	}
+}
+
+func TestNearestStaysUntilAnotherIsClearlyNearer(t *testing.T) {
+	far := map[string]float64{"a": 10, "b": 9}
+	for _, x := range []struct {
+		was  string
+		a    float64
+		want string
+	}{{"", 10, "b"}, {"a", 10, "a"}, {"a", 12, "b"}, {"gone", 10, "b"}} {
+		f := maps.Clone(far)
+		f["a"] = x.a
+		if got := nearestOf(f, x.was); got != x.want {
+			t.Errorf("%+v: %s", x, got)
+		}
+	}
+	if nearestOf(nil, "a") != "" {
+		t.Error("somebody is near without having been measured")
+	}
+	n := newNames(&Server{})
+	p := netip.MustParsePrefix("198.51.100.0/24")
+	point := func(id string) *resolver.Point { return &resolver.Point{ID: id} }
+	if ms := n.rank(p, "", point("a")); ms == ms {
+		t.Errorf("%v without measuring", ms)
+	}
+	if got := n.recently(time.Now()); len(got) != 1 || got[0] != p {
+		t.Errorf("asked: %v", got)
+	}
+	n.far[p], n.best[p] = map[string]float64{"a": 10, "b": 9}, "a"
+	if n.rank(p, "", point("a")) >= n.rank(p, "", point("b")) {
+		t.Error("clients swing")
+	}
+}

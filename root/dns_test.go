@@ -1,0 +1,59 @@
+package root
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/internal/wire"
+)
+
+// TestHostsLeadToSites has two sites report what they offer, one of them nothing that works.
+func TestHostsLeadToSites(t *testing.T) {
+	c := New(Options{Incarnation: "a"})
+	now := time.Unix(1e9, 0)
+	step := func(msg any) {
+		t.Helper()
+		if fx := c.Step(now, msg); fx.Err != nil {
+			t.Fatal(fx.Err)
+		}
+	}
+	step(apps.PutOrg{Org: apps.Org{Name: "acme"}})
+	step(apps.PutNamespace{Namespace: apps.Namespace{Name: "acme", Org: "acme"}})
+	spec := skerry.ServiceSpec{Name: "web", Ports: []skerry.Port{{Name: "http", Port: 80}}, Ingress: []skerry.Ingress{{Host: "shop.example.org", Port: "http"}, {Host: "other.net", Port: "http"}}}
+	spec.Image = "web:1"
+	step(apps.Apply{App: skerry.Application{APIVersion: skerry.APIVersion, Kind: skerry.KindApplication, Metadata: skerry.Metadata{Name: "shop", Namespace: "acme"},
+		Spec: skerry.ApplicationSpec{Services: []skerry.ServiceSpec{spec}}}})
+	k := skerry.ServiceKey{App: skerry.AppKey{Namespace: "acme", Name: "shop"}, Service: "web"}
+	for name, n := range map[string]int{"harbour": 2, "hill": 0} {
+		step(ChildUp{Hello: &skerry.Hello{Name: name}})
+		r := skerry.ClusterReport{Ingress: &skerry.SiteIngress{Zone: name + ".example.org", Servers: []netip.Addr{netip.MustParseAddr("192.0.2.53")},
+			Doors: []skerry.IngressDoor{{Service: k, Door: "80 shop.example.org", Workers: n}, {Service: k, Door: "80 other.net", Problem: "no"}, {Service: k, Door: "80 forged.example.org", Workers: 9}}}}
+		step(ChildFrame{Name: name, Msg: &skerry.Report{Kind: skerry.ReportCluster, Payload: wire.New().Marshal(&r)}})
+	}
+	o := &tier.NameOptions{Listen: "192.0.2.1:53", Zones: []string{"example.org"}}
+	if err := o.Fill(); err != nil {
+		t.Fatal(err)
+	}
+	d := zonesOf(1, o, c.siteNames()).Domains[0]
+	if len(d.Hosts) != 1 || d.Hosts[0].Name != "shop.example.org" || len(d.Hosts[0].Points) != 2 {
+		t.Fatalf("%+v", d.Hosts)
+	}
+	got := fmt.Sprint(d.Hosts[0].Points[0].Alias, d.Hosts[0].Points[0].Healthy, d.Hosts[0].Points[1].Healthy)
+	if got != "shop.example.org.harbour.example.org. true false" && got != "shop.example.org.harbour.example.org.true false" {
+		t.Error(got)
+	}
+	if len(d.Sites) != 2 || d.Sites[0].Name != "harbour.example.org" || d.Sites[0].Servers[0].Name != "ns.harbour.example.org" {
+		t.Errorf("%+v", d.Sites)
+	}
+	v := c.Apps.View(c.Apps.App(k.App), "root", true)
+	c.showIngress(&v)
+	if g := v.Services[0].Ingress; len(g) != 2 || !slices.Equal(g[0].At, []string{"harbour"}) || fmt.Sprint(g[0].Problems) != "[cluster hill: no worker offers it now]" || len(g[1].Problems) != 2 {
+		t.Errorf("%+v", g)
+	}
+}

@@ -1,0 +1,241 @@
+//go:build linux
+
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	goruntime "runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/overlay/hostnet"
+	"skerry.dev/skerry/overlay/ingress"
+)
+
+// fakeNet gives every attachment an address of the overlay.
+type fakeNet struct{ last hostnet.Config }
+
+func (n *fakeNet) Set(_ context.Context, c hostnet.Config) (map[string]skerry.Attachment, error) {
+	n.last = c
+	out := map[string]skerry.Attachment{}
+	for i, w := range c.Attachments {
+		out[w.ID] = skerry.Attachment{NetNS: "/none", Device: fmt.Sprint("sk.", i), MTU: 1404, Addresses: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 64, 0, byte(i)}), 32)}}
+	}
+	return out, nil
+}
+func (*fakeNet) Stats(string) (hostnet.Stats, error) { return hostnet.Stats{}, nil }
+func (*fakeNet) Gateway() netip.Addr                 { return netip.Addr{} }
+func (*fakeNet) Networks() []netip.Prefix            { return nil }
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// TestEntrance follows what the worker offers, from the first word of the cluster on.
+func TestEntrance(t *testing.T) {
+	p := &fakeParts{events: make(chan overlay.Event)}
+	f := newFabric(Overlay{Device: p, Ingress: &IngressOptions{Listen: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}}, slog.New(slog.DiscardHandler))
+	var st skerry.IngressState
+	f.post = func(m any) {
+		if e, ok := m.(Entrances); ok {
+			st = e.State
+		}
+	}
+	host := &fakeNet{}
+	n := newAttachments(host)
+	n.fabric = f
+	e, err := newEntrance(*f.Ingress, f, n, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.in.Close()
+	open, taken, busy := freePort(t), freePort(t), freePort(t)
+	other, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", busy))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	net7 := shopNetwork()
+	net7.Org = "acme"
+	net7.Services[0].Ports = []skerry.Port{{Name: "http", Port: 8080}}
+	net7.Services[0].Ingress = []skerry.Ingress{
+		{Host: "shop.example.org", Path: "/", Port: "http", Listen: open, Protocol: skerry.IngressHTTP, Policy: skerry.BalanceRoundRobin, TLS: skerry.TLSOff},
+		{Host: "taken.example.org", Path: "/", Port: "http", Listen: taken, Protocol: skerry.IngressHTTP, Policy: skerry.BalanceClosest, TLS: skerry.TLSOff},
+		{Protocol: skerry.IngressTCP, Port: "http", Listen: busy, Policy: skerry.BalanceClosest, TLS: skerry.TLSOff},
+		{Host: "cert.example.org", Path: "/", Port: "http", Listen: 443, Protocol: skerry.IngressHTTP, Policy: skerry.BalanceClosest, TLS: "missing"},
+	}
+	n.wants["web-1"] = wanted{service: shop("web"), ports: []skerry.PortBinding{{Name: "http", Port: 8080, HostPort: taken, Protocol: "tcp"}}}
+
+	// Before the cluster gave addresses there is nothing to join.
+	f.take(Fabric{Key: "net/acme/shop", Item: net7})
+	e.review(t.Context())
+	if len(host.last.Attachments) != 1 || len(st.Serving) != 0 {
+		t.Errorf("%+v, %+v", host.last, st)
+	}
+	f.take(Fabric{Key: skerry.NodeKey, Item: &skerry.OverlayNode{ID: 1, Blocks: []netip.Prefix{netip.MustParsePrefix("10.64.0.0/26")}, Instances: []netip.Prefix{netip.MustParsePrefix("10.64.0.0/10")}}})
+	e.review(t.Context())
+	if ids := host.last.Attachments; len(ids) != 2 || ids[0].ID != "ingress.7" {
+		t.Errorf("attachments: %+v", ids)
+	}
+	if fmt.Sprint(st.Serving) != "[acme/shop]" || len(st.Problems) != 3 {
+		t.Fatalf("%+v", st)
+	}
+	for i, want := range []string{`there is no certificate "missing"`, "is a host port of instance web-1", "address already in use"} {
+		if !slices.ContainsFunc(st.Problems, func(p skerry.IngressProblem) bool {
+			return p.Service == shop("web") && strings.Contains(p.Text, want)
+		}) {
+			t.Errorf("%d: %q is not among %+v", i, want, st.Problems)
+		}
+	}
+	// The ingress's ports are not given to instances.
+	a := &skerry.Assignment{ID: "web-2", Service: shop("web")}
+	a.Spec.Ports = []skerry.Port{{Port: 8080, HostPort: open}}
+	if _, err := n.bindLocked(a, nil); err == nil {
+		t.Error("a host port that the ingress listens on is given to an instance")
+	}
+	// Routes are wanted as for an instance, and lead nowhere once no instance is left.
+	f.review(time.Now())
+	if !slices.Contains(f.asked, shop("web")) {
+		t.Errorf("wants %v", f.asked)
+	}
+	if c := e.config(); len(c.Listeners[0].Routes[0].Targets) != 1 {
+		t.Errorf("nothing is dialled before routes are here: %+v", c.Listeners)
+	}
+	f.take(Fabric{Key: skerry.RouteKey(shop("web")), Item: &skerry.Route{Service: shop("web"), Net: 7}})
+	i := slices.IndexFunc(e.config().Listeners, func(l ingress.Listener) bool { return int(l.Addr.Port()) == open })
+	if c := e.config(); i < 0 || len(c.Listeners[i].Routes[0].Targets) != 0 {
+		t.Errorf("without an instance: %+v", c.Listeners)
+	}
+	f.take(Fabric{Key: skerry.RouteKey(shop("web")), Item: &skerry.Route{Service: shop("web"), Net: 7, Backends: []skerry.RouteBackend{{Instance: "w", Peer: 2, Addr: netip.MustParseAddr("10.64.1.1")}}}})
+	if c := e.config(); c.Listeners[i].Routes[0].Targets[0].String() != "10.30.1.1:8080" || !c.Listeners[i].Routes[0].Fresh {
+		t.Errorf("%+v", c.Listeners[i])
+	}
+	// The port becomes free, and then the application goes.
+	other.Close()
+	e.review(t.Context())
+	if len(st.Problems) != 2 {
+		t.Errorf("%+v", st)
+	}
+	f.take(Fabric{Key: "net/acme/shop"})
+	e.review(t.Context())
+	if len(host.last.Attachments) != 1 || len(st.Serving)+len(st.Problems) != 0 {
+		t.Errorf("%+v, %+v", host.last, st)
+	}
+}
+
+// TestDialIn connects from within another network namespace, and leaves the threads of this process where they were.
+func TestDialIn(t *testing.T) {
+	here, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ready, done := make(chan string, 1), make(chan struct{})
+	defer close(done)
+	var l net.Listener
+	go func() {
+		goruntime.LockOSThread() // for good: the thread ends with the goroutine
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			t.Error(err)
+			ready <- ""
+			return
+		}
+		up(t)
+		if l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			t.Error(err)
+		}
+		ready <- fmt.Sprintf("/proc/%d/task/%d/ns/net", os.Getpid(), unix.Gettid())
+		<-done
+	}()
+	ns := <-ready
+	if t.Failed() {
+		return
+	}
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.Copy(c, c)
+			c.Close()
+		}
+	}()
+	to := l.Addr().(*net.TCPAddr).AddrPort()
+	if c, err := net.Dial("tcp", to.String()); err == nil {
+		c.Close()
+		t.Fatal("it is reached from here, too")
+	}
+	for range 50 {
+		c, err := dialIn(t.Context(), ns, to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Write([]byte("hello")); err != nil {
+			t.Fatal(err)
+		}
+		_ = c.(*net.TCPConn).CloseWrite()
+		if b, err := io.ReadAll(c); err != nil || string(b) != "hello" {
+			t.Fatalf("%q, %v", b, err)
+		}
+		c.Close()
+	}
+	if _, err := dialIn(t.Context(), ns, netip.AddrPortFrom(to.Addr(), 1)); !errors.Is(err, unix.ECONNREFUSED) {
+		t.Errorf("a port that nobody has: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := dialIn(ctx, ns, netip.MustParseAddrPort("192.0.2.1:80")); err == nil {
+		t.Error("an address without a way is reached")
+	}
+	if _, err := dialIn(t.Context(), "/proc/none", to); err == nil {
+		t.Error("there is no such namespace")
+	}
+	tasks, _ := os.ReadDir("/proc/self/task")
+	away := 0
+	for _, k := range tasks {
+		if at, err := os.Readlink("/proc/self/task/" + k.Name() + "/ns/net"); err == nil && at != here {
+			away++
+		}
+	}
+	if away > 1 { // the listener's
+		t.Errorf("%d threads are elsewhere", away)
+	}
+}
+
+// up starts the loopback device of the namespace of this thread.
+func up(t *testing.T) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer unix.Close(fd)
+	r, err := unix.NewIfreq("lo")
+	if err == nil {
+		r.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+		err = unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, r)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
