@@ -84,6 +84,10 @@ func (c *Core) shared(site, label string) (key [32]byte, ok bool) {
 
 // seal writes mail. The nonce is a MAC of what is sealed (as in SIV), so that the same mail is the same item.
 func (c *Core) seal(site, topic string, v any) ([]byte, bool) {
+	return c.sealBytes(site, topic, c.codec.Marshal(v))
+}
+
+func (c *Core) sealBytes(site, topic string, plain []byte) ([]byte, bool) {
 	key, ok := c.shared(site, "mail "+c.opt.Name+">"+site)
 	if !ok {
 		return nil, false
@@ -92,7 +96,6 @@ func (c *Core) seal(site, topic string, v any) ([]byte, bool) {
 	if err != nil {
 		panic(err)
 	}
-	plain := c.codec.Marshal(v)
 	mac := hmac.New(sha256.New, key[:])
 	fmt.Fprintf(mac, "%s\x00", topic)
 	mac.Write(plain)
