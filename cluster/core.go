@@ -103,6 +103,7 @@ type worker struct {
 	Hold     string              `json:"hold,omitempty"` // why it gets nothing new, by an operator
 	Peer     skerry.PeerID       `json:"peer,omitempty"` // its number in the overlay; 0: it takes no part
 	Blocks   []netip.Prefix      `json:"-"`              // of addresses for its instances
+	closing  []netip.Prefix      // of these, those that it is to give back
 	report   skerry.WorkerReport
 	reportAt time.Time
 	lost     bool

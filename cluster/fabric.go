@@ -102,6 +102,9 @@ func (c *Core) admit(now time.Time, w *worker, fx *skerry.Effects) {
 		f.names[w.Peer] = w.Name
 		c.saveWorker(w, fx)
 	}
+	for w.cramped(c.attached(w)) && len(w.closing) > 0 {
+		w.closing = w.closing[:len(w.closing)-1]
+	}
 	for w.cramped(c.attached(w)) {
 		b, err := c.takeBlock(now, w)
 		if err != nil {
@@ -114,7 +117,7 @@ func (c *Core) admit(now time.Time, w *worker, fx *skerry.Effects) {
 		c.saveFabric(fx)
 		c.changedHere()
 	}
-	node := skerry.OverlayNode{ID: w.Peer, Blocks: w.Blocks, Instances: c.instancePrefixes(), Relays: c.relaysFor(w), Trusted: c.opt.Trusted}
+	node := skerry.OverlayNode{ID: w.Peer, Blocks: w.openBlocks(), Instances: c.instancePrefixes(), Relays: c.relaysFor(w), Trusted: c.opt.Trusted}
 	if p, err := ipam.Subnet64(f.ULA, uint32(w.Peer)); err == nil {
 		node.V6 = p
 	}
@@ -127,7 +130,69 @@ func (c *Core) admit(now time.Time, w *worker, fx *skerry.Effects) {
 
 // cramped reports whether a worker with so many instances should have one more block.
 func (w *worker) cramped(instances int) bool {
-	return len(w.Blocks)<<(32-ipam.BlockBits) < instances+len(w.leaving)+blockSpare
+	return (len(w.Blocks)-len(w.closing))<<(32-ipam.BlockBits) < instances+len(w.leaving)+blockSpare
+}
+
+// trim takes back blocks that a worker no longer needs: it is told to give nothing more of one, and when it has taken note
+// of that and nothing there has an address of it, the block rests. Addresses of ingresses are not known here, so that a
+// worker with some keeps what it has.
+func (c *Core) trim(now time.Time, w *worker) {
+	k := c.Kids.Get(w.Name)
+	if w.Peer == 0 || len(w.Blocks) < 2 || k == nil || !k.Settled() || c.attached(w) != len(c.byWorker[w.Name]) {
+		return
+	}
+	for _, b := range slices.Clone(w.closing) {
+		if c.addressed(w, b) {
+			continue
+		}
+		w.closing = slices.DeleteFunc(w.closing, func(x netip.Prefix) bool { return x == b })
+		w.Blocks = slices.DeleteFunc(slices.Clone(w.Blocks), func(x netip.Prefix) bool { return x == b })
+		c.fabric.Blocks.Return(w.Name, b, now.Add(blockRest))
+		c.fabricDirty, c.readmit[w.Name] = true, true
+		c.changedHere()
+		for to := range c.routes.reach[w.Name] {
+			c.routes.peers[to] = true
+		}
+		for from := range c.routes.from[w.Name] {
+			c.routes.peers[from] = true
+		}
+	}
+	// A whole block and as many again as are kept spare must be left over, or it would soon be asked for anew.
+	const size = 1 << (32 - ipam.BlockBits)
+	if open := w.openBlocks(); len(open) > 1 && len(open)*size >= c.attached(w)+len(w.leaving)+2*blockSpare+size {
+		w.closing = append(w.closing, open[len(open)-1])
+		c.readmit[w.Name] = true
+	}
+}
+
+// addressed reports whether an instance on a worker has, or may have, an address of a block: one that has not said its
+// address may have any.
+func (c *Core) addressed(w *worker, b netip.Prefix) bool {
+	in := func(addr string) bool {
+		a, err := netip.ParseAddr(addr)
+		return addr == "" || err == nil && b.Contains(a)
+	}
+	for _, p := range c.byWorker[w.Name] {
+		if in(p.Obs.Address) && (p.Obs.Address != "" || !p.ended()) {
+			return true
+		}
+	}
+	for _, h := range w.leaving {
+		if in(h.addr) {
+			return true
+		}
+	}
+	for id := range c.moving {
+		if n := c.places[id].Next; n.Worker == w.Name && in(n.Obs.Address) {
+			return true
+		}
+	}
+	return false
+}
+
+// openBlocks are those that a worker may give addresses of.
+func (w *worker) openBlocks() []netip.Prefix {
+	return slices.DeleteFunc(slices.Clone(w.Blocks), func(b netip.Prefix) bool { return slices.Contains(w.closing, b) })
 }
 
 // takeBlock finds a block that overlaps no network of a host of the site: any of them may have packets to it.

@@ -280,6 +280,18 @@ func TestRemovedWorkersBlocksRest(t *testing.T) {
 	if len(n.Blocks) != 2 {
 		t.Fatalf("60 instances have %v", n.Blocks)
 	}
+	// With fewer instances it gives one back, once nothing has an address of it.
+	s.do(apps.Delete{Key: key("acme", "more").App})
+	s.do(apps.Delete{Key: key("acme", "shop").App})
+	s.obs[a] = nil
+	s.tell(a)
+	for range 3 {
+		s.acknowledge(a)
+		s.report(a, skerry.WorkerReport{})
+	}
+	if m := item[skerry.OverlayNode](s, a, skerry.NodeKey); len(m.Blocks) != 1 || len(s.c.workers[a].Blocks) != 1 {
+		t.Errorf("it keeps %v, known as %v", m.Blocks, s.c.workers[a].Blocks)
+	}
 	s.keep(s.c.Step(s.now, ChildDown{Name: a}))
 	s.do(RemoveWorker{Name: a})
 	b := s.join(2)
@@ -321,4 +333,10 @@ func (s *fabricSite) send(name string, items map[string][]byte) {
 		}
 	}
 	src.Disconnect()
+}
+
+// acknowledge has a worker confirm its desired set.
+func (s *fabricSite) acknowledge(name string) {
+	k := s.c.Kids.Get(name)
+	s.keep(s.c.Step(s.now, ChildFrame{Name: name, Msg: &skerry.SetAck{Set: fleet.Desired, Incarnation: k.Desired.Incarnation(), Gen: k.Desired.Gen(), Digest: k.Desired.Digest()}}))
 }

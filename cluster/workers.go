@@ -167,6 +167,7 @@ func (c *Core) workerReport(now time.Time, name string, payload []byte, fx *sker
 		}
 	}
 	c.reload(w, r.Instances)
+	c.trim(now, w)
 	if facts == nil || reflect.DeepEqual(facts, w.Facts) {
 		return
 	}
