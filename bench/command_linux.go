@@ -14,7 +14,7 @@ import (
 // Command gives `skerry bench`.
 func Command() *cobra.Command {
 	cmd := &cobra.Command{Use: "bench", Short: "Measure what Skerry costs on this machine"}
-	cmd.AddCommand(budgetCommand(), scheduleCommand(), controlCommand())
+	cmd.AddCommand(budgetCommand(), scheduleCommand(), networkCommand(), controlCommand(), wireguardCommand())
 	return cmd
 }
 

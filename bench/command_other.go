@@ -16,6 +16,11 @@ func Command() *cobra.Command {
 		RunE: func(*cobra.Command, []string) error {
 			return skerry.Errorf(skerry.CodeUnsupported, "the benchmark starts workers, which need Linux")
 		},
+	}, &cobra.Command{
+		Use: "network", Short: "Measure the overlay beside other ways between two hosts (Linux only)",
+		RunE: func(*cobra.Command, []string) error {
+			return skerry.Errorf(skerry.CodeUnsupported, "the overlay needs Linux")
+		},
 	})
 	return cmd
 }

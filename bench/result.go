@@ -35,7 +35,7 @@ type budget struct {
 
 // budgets lists the goals in the order of the design.
 func budgets() []budget {
-	const overlay, simulator = "the overlay is not built yet", "the fleet simulator at this size comes with failure handling"
+	const simulator = "the fleet simulator at this size comes with failure handling"
 	return []budget{
 		{"agent.mem", "MiB", "lower", 25, ""},
 		{"agent.cpu", "% of a core", "lower", 0.1, ""},
@@ -50,10 +50,10 @@ func budgets() []budget {
 		{"failover.p99", "s", "lower", 5, ""},
 		{"control.wire.fast", "kbit/s", "lower", 1.5, ""},
 		{"control.wire.metered", "kbit/s", "lower", 0.25, "the metered profile comes with failure handling"},
-		{"overlay.tcp.gso", "x", "higher", 0.95, overlay},
-		{"overlay.tcp.mtu", "x", "higher", 0.75, overlay},
-		{"overlay.tcp.default", "x", "higher", 0.5, overlay},
-		{"overlay.rtt", "x", "lower", 1.3, overlay},
+		{"overlay.tcp.gso", "x", "higher", 0.95, ""},
+		{"overlay.tcp.mtu", "x", "higher", 0.75, ""},
+		{"overlay.tcp.default", "x", "higher", 0.5, ""},
+		{"overlay.rtt", "x", "lower", 1.3, ""},
 		{"place.ldp", "ms", "lower", 1, ""},
 		{"place.rate", "1/s", "higher", 10000, ""},
 		{"sim.fleet", "workers", "higher", 100000, simulator},
@@ -64,6 +64,7 @@ func budgets() []budget {
 type sample struct {
 	values  []float64
 	context string
+	unmet   bool // the goal has a second half, told in the context, that was missed
 	err     error
 }
 
@@ -86,6 +87,7 @@ func fold(samples map[string]sample, skipped string) []Result {
 			if b.better == "higher" {
 				met = v >= b.goal
 			}
+			met = met && !s.unmet
 			r.Value, r.Met, r.N, r.Spread, r.Context = &v, &met, len(s.values), (Quantile(s.values, 0.75)-Quantile(s.values, 0.25))/2, s.context
 		}
 		out = append(out, r)

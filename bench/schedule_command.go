@@ -65,8 +65,11 @@ neither root nor network, and leaves nothing behind.
 }
 
 // writePlots writes the plots into a directory.
-func writePlots(dir string, s *Schedule) error {
-	for name, svg := range plots(s) {
+func writePlots(dir string, s *Schedule) error { return writeSVG(dir, plots(s)) }
+
+// writeSVG writes drawings, by the names of their files without the ending.
+func writeSVG(dir string, plots map[string]string) error {
+	for name, svg := range plots {
 		if err := os.WriteFile(filepath.Join(dir, name+".svg"), []byte(svg), 0o666); err != nil {
 			return err
 		}

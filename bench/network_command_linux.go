@@ -1,0 +1,77 @@
+package bench
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"skerry.dev/skerry"
+)
+
+// networkCommand gives `skerry bench network`.
+func networkCommand() *cobra.Command {
+	var o NetworkOptions
+	var output, svg string
+	cmd := &cobra.Command{
+		Use: "network", Short: "Measure the overlay beside other ways between two hosts", Args: cobra.NoArgs,
+		Long: `Measure the overlay beside what a user would run instead, in one run and in turns: the wire itself, bridges and routes, nftables, VXLAN of
+the kernel, wireguard-go, and Skerry as shipped (sealed), plain, and by a relay; each on a wire that passes large segments (gso) and on one of
+1500-byte packets (mtu). Streams, datagrams, round trips, connections and processor time; then packet loss, more and more replicas
+(the paper's figure 8), tables of 10,000 routes, and with --full the download over long ways (figure 12) and a million flows.
+
+Each case has two hosts and an instance on each in network namespaces of its own; nothing is left behind. It needs root, iperf3, nft
+and ethtool. --quick takes less than three minutes, the default about eight, --full about an hour and a half.`,
+		Example: "  skerry bench network --quick\n  skerry bench network --case direct,sealed -o json --svg plots > network.json",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.Full && o.Quick {
+				return skerry.Errorf(skerry.CodeInvalid, "--quick and --full exclude each other")
+			}
+			write, ok := map[string]func(io.Writer, *Network) error{"table": writeNetwork, "": writeNetwork, "json": func(w io.Writer, n *Network) error {
+				e := json.NewEncoder(w)
+				e.SetIndent("", "  ")
+				return e.Encode(n)
+			}}[output]
+			if !ok {
+				return skerry.Errorf(skerry.CodeInvalid, "unknown output %q: table or json", output)
+			}
+			for _, c := range o.Cases {
+				if !slices.Contains(caseNames(), c) {
+					return skerry.Errorf(skerry.CodeInvalid, "there is no case %q; there are %v", c, caseNames())
+				}
+			}
+			if os.Geteuid() != 0 {
+				return skerry.Errorf(skerry.CodeForbidden, "bench network makes namespaces and devices and needs root")
+			}
+			if svg != "" { // before minutes are spent
+				if err := os.MkdirAll(svg, 0o777); err != nil {
+					return err
+				}
+			}
+			var err error
+			if o.Program, err = os.Executable(); err != nil {
+				return err
+			}
+			o.Progress = func(s string) { fmt.Fprintln(cmd.ErrOrStderr(), s) }
+			n, err := MeasureNetwork(cmd.Context(), o)
+			if err != nil {
+				return err
+			}
+			err = write(cmd.OutOrStdout(), n)
+			if svg != "" {
+				err = errors.Join(err, writeSVG(svg, networkPlots(n)))
+			}
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&o.Quick, "quick", false, "less than three minutes")
+	cmd.Flags().BoolVar(&o.Full, "full", false, "more rounds, downloads over long ways, a million flows")
+	cmd.Flags().StringSliceVar(&o.Cases, "case", nil, "only these cases; ratios need direct")
+	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
+	cmd.Flags().StringVar(&svg, "svg", "", "directory in which to write plots")
+	return cmd
+}
