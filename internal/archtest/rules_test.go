@@ -47,6 +47,7 @@ var imports = map[string]string{
 	"overlay":             ".",
 	"overlay/hostnet":     ".",
 	"overlay/bpf":         ". overlay",
+	"overlay/nft":         ". overlay",
 	"overlay/tunnel":      ". overlay overlay/relay/frame",
 	"overlay/relay":       ". overlay overlay/relay/frame",
 	"overlay/relay/frame": ".",

@@ -1,0 +1,269 @@
+//go:build linux
+
+package nft
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/overlay"
+)
+
+const (
+	holdFor   = time.Second
+	heldEach  = 16   // packets for one destination
+	heldAll   = 1024 // packets
+	again     = time.Second
+	errorsPer = 200 // resets in a second
+)
+
+// target is a destination in a network.
+type target struct {
+	net uint32
+	dst netip.Addr
+}
+
+type waiting struct {
+	frames [][]byte
+	since  time.Time
+	told   time.Time
+}
+
+// held are packets of which the destination is not known.
+type held struct {
+	mu     sync.Mutex
+	by     map[target]*waiting
+	frames int
+}
+
+func newHeld() *held { return &held{by: map[target]*waiting{}} }
+
+// hold keeps a packet for a while, if there is room, and says whether its destination is to be told.
+func (h *held) hold(t target, frame []byte, now time.Time) (tell bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.expire(now)
+	w := h.by[t]
+	if w == nil {
+		if len(h.by) >= heldAll {
+			return false // told again with the next packet
+		}
+		w = &waiting{since: now}
+		h.by[t] = w
+	}
+	if len(w.frames) == 0 {
+		w.since = now
+	}
+	if len(w.frames) < heldEach && h.frames < heldAll {
+		w.frames = append(w.frames, append([]byte(nil), frame...))
+		h.frames++
+	}
+	if now.Sub(w.told) >= again {
+		w.told = now
+		return true
+	}
+	return false
+}
+
+// expire forgets what was held for too long.
+func (h *held) expire(now time.Time) {
+	for t, w := range h.by {
+		if now.Sub(w.since) > holdFor {
+			h.frames -= len(w.frames)
+			w.frames = nil
+			if now.Sub(w.told) >= again {
+				delete(h.by, t)
+			}
+		}
+	}
+}
+
+// take gives the packets of which the destination is known by now.
+func (h *held) take(now time.Time, known func(target) bool) (out [][]byte) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.expire(now)
+	for t, w := range h.by {
+		if len(w.frames) > 0 && known(t) {
+			out = append(out, w.frames...)
+			h.frames -= len(w.frames)
+			delete(h.by, t)
+		}
+	}
+	return out
+}
+
+// retry sends on what was waiting.
+func (d *Device) retry() {
+	k := d.now.Load()
+	for _, f := range d.held.take(time.Now(), k.has) {
+		d.again(k, f)
+	}
+}
+
+// again sends a packet on its way once more. What was not led anywhere at the first time is a connection to a service address
+// for the kernel, and would not be led anywhere again.
+func (d *Device) again(k *known, frame []byte) {
+	if p, ok := parse(frame); ok && k.pool(p.dst) {
+		d.forgetFlow(p)
+	}
+	d.write(frame)
+}
+
+func (k *known) pool(a netip.Addr) bool {
+	for _, p := range k.pools {
+		if p.Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
+func (k *known) block(a netip.Addr) bool {
+	for _, p := range k.blocks {
+		if p.Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// write gives a frame to the kernel as if it came from the tap's other side. One that does not fit is lost, like any packet.
+func (d *Device) write(frame []byte) {
+	if tap := d.tap.Load(); tap != nil && len(frame) > etherLen {
+		copy(frame, agentMAC())
+		_, _ = tap.Write(frame)
+	}
+}
+
+// readTap takes what the tables leave to the agent.
+func (d *Device) readTap(tap *os.File) {
+	buf := make([]byte, 1<<17)
+	told := map[overlay.Event]time.Time{}
+	var second int64
+	var answers, repeats int
+	for {
+		n, err := tap.Read(buf)
+		if errors.Is(err, os.ErrClosed) {
+			return
+		}
+		if err != nil {
+			select {
+			case <-d.closing:
+				return
+			case <-time.After(100 * time.Millisecond): // the device is down, or being deleted
+				continue
+			}
+		}
+		frame, now := buf[:n], time.Now()
+		p, ok := parse(frame)
+		if !ok {
+			continue
+		}
+		if now.Unix() != second {
+			second, answers, repeats = now.Unix(), 0, 0
+		}
+		k := d.now.Load()
+		if frame[0] == 2 { // as a peer sent it
+			e := overlay.Event{Kind: overlay.EventUnknown, Net: skerry.NetworkID(binary.BigEndian.Uint32(frame[8:])), Src: p.src, Dst: p.dst, Peer: skerry.PeerID(binary.BigEndian.Uint32(frame[2:]))}
+			if _, here := k.local[p.dst]; here || !k.block(p.dst) || now.Sub(told[e]) < time.Second {
+				continue
+			}
+			if len(told) > 1024 {
+				clear(told)
+			}
+			told[e] = now
+			d.tell(e)
+			continue
+		}
+		network, ok := k.local[p.src]
+		if !ok {
+			continue
+		}
+		if service, dead := d.resets.service(p, now); dead {
+			if answers++; answers <= errorsPer {
+				d.write(answerReset(p, service))
+			}
+			continue
+		}
+		t := target{network, p.dst}
+		// It may have become known while the packet was on its way.
+		if repeats < heldAll && k.has(t) {
+			repeats++
+			d.again(k, frame)
+			continue
+		}
+		if d.held.hold(t, frame, now) {
+			d.tell(overlay.Event{Kind: overlay.EventMiss, Net: skerry.NetworkID(network), Src: p.src, Dst: p.dst})
+		}
+		// Set may have come between the question and the holding.
+		if d.now.Load().has(t) {
+			d.retry()
+		}
+	}
+}
+
+func (d *Device) tell(e overlay.Event) {
+	select {
+	case d.events <- e:
+	default:
+		d.lost.Add(1)
+	}
+}
+
+// packet is what the agent reads of one.
+type packet struct {
+	src, dst     netip.Addr
+	proto        byte
+	sport, dport uint16 // of ICMP: the number of an echo, and type and code
+	body         []byte // behind the network's header
+}
+
+const etherLen = 14
+
+// parse reads a frame's packet.
+func parse(b []byte) (p packet, ok bool) {
+	if len(b) < etherLen {
+		return p, false
+	}
+	h := b[etherLen:]
+	switch binary.BigEndian.Uint16(b[12:]) {
+	case 0x0800:
+		n := 0
+		if len(h) >= 20 {
+			n = int(h[0]&15) * 4
+		}
+		if n < 20 || n > len(h) || h[0]>>4 != 4 {
+			return p, false
+		}
+		p.src, p.dst, p.proto, p.body = netip.AddrFrom4([4]byte(h[12:])), netip.AddrFrom4([4]byte(h[16:])), h[9], h[n:]
+		if binary.BigEndian.Uint16(h[6:])&0x1fff != 0 {
+			return p, true // a later fragment
+		}
+	case 0x86dd:
+		if len(h) < 40 || h[0]>>4 != 6 {
+			return p, false
+		}
+		p.src, p.dst, p.proto, p.body = netip.AddrFrom16([16]byte(h[8:])), netip.AddrFrom16([16]byte(h[24:])), h[6], h[40:]
+	default:
+		return p, false
+	}
+	switch p.proto {
+	case unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP, unix.IPPROTO_DCCP, unix.IPPROTO_UDPLITE:
+		if len(p.body) >= 4 {
+			p.sport, p.dport = binary.BigEndian.Uint16(p.body), binary.BigEndian.Uint16(p.body[2:])
+		}
+	case unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6:
+		if len(p.body) >= 8 {
+			p.sport, p.dport = binary.BigEndian.Uint16(p.body[4:]), binary.BigEndian.Uint16(p.body)
+		}
+	}
+	return p, true
+}

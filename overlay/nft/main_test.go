@@ -1,0 +1,10 @@
+package nft
+
+import (
+	"os"
+	"testing"
+
+	"skerry.dev/skerry/internal/testenv"
+)
+
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m, testenv.Options{NetNS: true})) }

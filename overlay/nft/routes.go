@@ -1,0 +1,325 @@
+//go:build linux
+
+package nft
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry/overlay"
+)
+
+// openTap makes a tap device that stays, or opens it. The program of the other side may have it open: then there is no file.
+func openTap(host *os.File, name string, flags uint16, keep bool) (*os.File, error) {
+	var file *os.File
+	err := in(host, func() error {
+		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+		if err != nil {
+			return fmt.Errorf("open /dev/net/tun: %w", err)
+		}
+		ifr, err := unix.NewIfreq(name)
+		if err == nil {
+			ifr.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | flags)
+			err = unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr)
+		}
+		if err == nil {
+			err = unix.IoctlSetInt(fd, unix.TUNSETPERSIST, 1)
+		}
+		if err != nil || !keep {
+			unix.Close(fd)
+			return err
+		}
+		file = os.NewFile(uintptr(fd), name)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("tap device %s: %w", name, err)
+	}
+	return file, nil
+}
+
+// ensureTaps makes both taps, and says whether that of the tunnel was not there. The agent's is opened once in the life of a
+// process.
+func (d *Device) ensureTaps(mtu int) (made bool, err error) {
+	if _, err := d.nl.LinkByName(d.opts.tunnelTap()); err != nil {
+		if !gone(err) {
+			return false, err
+		}
+		made = true
+		if _, err := openTap(d.host, d.opts.tunnelTap(), unix.IFF_VNET_HDR, false); err != nil && !errors.Is(err, unix.EBUSY) {
+			return made, err
+		}
+	}
+	if d.tap.Load() == nil {
+		f, err := openTap(d.host, d.opts.agentTap(), 0, true)
+		if errors.Is(err, unix.EBUSY) {
+			return made, fmt.Errorf("%w; another agent of this worker runs", err)
+		}
+		if err != nil {
+			return made, err
+		}
+		d.tap.Store(f)
+		d.goroutines.Go(func() { d.readTap(f) })
+	}
+	for _, name := range []string{d.opts.tunnelTap(), d.opts.agentTap()} {
+		l, err := d.nl.LinkByName(name)
+		if err != nil {
+			return made, fmt.Errorf("device %s: %w", name, err)
+		}
+		if mtu != 0 && l.Attrs().MTU != mtu {
+			// What is longer the kernel answers with "fragmentation needed", or cuts.
+			if err := d.nl.LinkSetMTU(l, mtu); err != nil {
+				return made, fmt.Errorf("device %s: MTU %d: %w", name, mtu, err)
+			}
+		}
+		if l.Attrs().Flags&net.FlagUp != 0 {
+			continue
+		}
+		if err := in(d.host, func() error { return quiet(name) }); err != nil {
+			return made, err
+		}
+		if name == d.opts.agentTap() {
+			if err := d.nl.LinkSetHardwareAddr(l, agentMAC()); err != nil {
+				return made, fmt.Errorf("device %s: %w", name, err)
+			}
+		}
+		// Nobody is to be asked for: the frame's header is written on the way out.
+		if err := errors.Join(d.nl.LinkSetARPOff(l), d.nl.LinkSetUp(l)); err != nil {
+			return made, fmt.Errorf("device %s: %w", name, err)
+		}
+	}
+	return made, nil
+}
+
+// agentMAC is the hardware address of the agent's tap, which tells what was routed there from what a peer sent.
+func agentMAC() net.HardwareAddr { return net.HardwareAddr{6, 0, 0, 0, 0, 1} }
+
+// quiet keeps the kernel from speaking on a device by itself.
+func quiet(name string) error {
+	six := "ipv6/conf/" + name + "/"
+	return errors.Join(sysctl(six+"addr_gen_mode", "1"), sysctl(six+"accept_ra", "0"), sysctl(six+"router_solicitations", "0"), sysctl("ipv4/conf/"+name+"/rp_filter", "0"))
+}
+
+// forwarding sees to it that the host forwards IPv6. One that did not goes on heeding what routers announce to it, and does
+// not become a router for others.
+func (d *Device) forwarding() error {
+	return in(d.host, func() error {
+		const dir = "/proc/sys/net/ipv6/conf/"
+		read := func(name string) string {
+			b, _ := os.ReadFile(dir + name)
+			return string(b)
+		}
+		if read("all/forwarding") != "0\n" {
+			return nil // it does, or has no IPv6
+		}
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			return nil
+		}
+		for _, e := range entries {
+			if ra := filepath.Join(e.Name(), "accept_ra"); e.Name() != "all" && read(ra) == "1\n" {
+				if err := sysctl("ipv6/conf/"+ra, "2"); err != nil {
+					return err
+				}
+			}
+		}
+		if !d.guard {
+			d.guard, d.tables = true, nil
+			if c, err := d.conn(); err == nil {
+				// Tables that are there were made without the rule.
+				for _, t := range d.skeleton.tables() {
+					c.AddTable(t)
+					c.DelTable(t)
+				}
+				if err := c.Flush(); err != nil {
+					return err
+				}
+			}
+		}
+		return sysctl("ipv6/conf/all/forwarding", "1")
+	})
+}
+
+// reflect lets a bridge send packets back to the cable that they came by, where it translates by itself: an instance may be
+// its own backend.
+func (d *Device) reflect(cable netlink.Link) error {
+	if v, err := d.readSysctl("net/bridge/bridge-nf-call-iptables"); err != nil || v != "1" {
+		return nil
+	}
+	p, err := d.nl.LinkGetProtinfo(cable)
+	if err == nil && p.Hairpin {
+		return nil
+	}
+	if err := d.nl.LinkSetHairpin(cable, true); err != nil {
+		return fmt.Errorf("device %s: hairpin mode: %w", cable.Attrs().Name, err)
+	}
+	return nil
+}
+
+// gateway is whom packets are sent to by a tap; there is nobody else, and nobody is asked.
+func gateway(six bool) net.IP {
+	if six {
+		return net.ParseIP("fe80::1")
+	}
+	return net.IPv4(169, 254, 7, 45).To4()
+}
+
+// setRoutes leads what instances, and peers, send: to instances here, to those of peers, and what else is of the overlay to the
+// agent. The host's own packets go their own ways.
+func (d *Device) setRoutes(c overlay.Config, bridges map[string]netlink.Link) error {
+	taps := map[string]int{}
+	for _, name := range []string{d.opts.tunnelTap(), d.opts.agentTap()} {
+		l, err := d.nl.LinkByName(name)
+		if err != nil {
+			return fmt.Errorf("device %s: %w", name, err)
+		}
+		taps[name] = l.Attrs().Index
+	}
+	want := map[string]*netlink.Route{}
+	add := func(p netip.Prefix, link, mtu int, by bool) {
+		p = p.Masked()
+		r := &netlink.Route{Table: d.opts.routes(), Dst: ipNet(p), LinkIndex: link, MTU: mtu, Protocol: unix.RTPROT_STATIC, Scope: netlink.SCOPE_LINK}
+		if by {
+			r.Gw, r.Flags, r.Scope = gateway(p.Addr().Is6()), int(netlink.FLAG_ONLINK), netlink.SCOPE_UNIVERSE
+		}
+		want[p.String()] = r
+	}
+	for _, p := range append(append([]netip.Prefix{}, c.Local.Instances...), c.Local.Services...) {
+		add(p, taps[d.opts.agentTap()], 0, true)
+	}
+	for _, p := range c.Peers {
+		for _, x := range p.Prefixes {
+			add(x, taps[d.opts.tunnelTap()], 0, true)
+		}
+	}
+	for _, b := range bridges {
+		for _, p := range c.Local.Blocks {
+			add(p, b.Attrs().Index, c.Local.MTU, false)
+		}
+	}
+	for _, i := range c.Instances {
+		l, err := d.nl.LinkByName(i.Device)
+		if err != nil {
+			continue
+		}
+		for _, a := range i.Addrs {
+			add(netip.PrefixFrom(a, a.BitLen()), l.Attrs().MasterIndex, c.Local.MTU, false)
+		}
+	}
+	for a := range d.dead {
+		add(netip.PrefixFrom(a, a.BitLen()), taps[d.opts.agentTap()], 0, true)
+	}
+	var errs []error
+	have, err := d.listRoutes()
+	if err != nil {
+		return err
+	}
+	for _, r := range have {
+		w := want[r.Dst.String()]
+		if w == nil {
+			if err := d.nl.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
+				errs = append(errs, fmt.Errorf("delete route to %s: %w", r.Dst, err))
+			}
+		} else if w.LinkIndex == r.LinkIndex && w.MTU == r.MTU {
+			delete(want, r.Dst.String())
+		}
+	}
+	for _, r := range want {
+		if err := d.nl.RouteReplace(r); err != nil && !(r.Dst.IP.To4() == nil && (errors.Is(err, unix.EACCES) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENETDOWN))) {
+			errs = append(errs, fmt.Errorf("route to %s: %w", r.Dst, err))
+		}
+	}
+	names := map[string]bool{d.opts.tunnelTap(): true, d.opts.agentTap(): true}
+	for b := range bridges {
+		names[b] = true
+	}
+	return errors.Join(append(errs, d.setRules(names))...)
+}
+
+func (d *Device) listRoutes() (out []netlink.Route, err error) {
+	for _, f := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		list, err := whole(func() ([]netlink.Route, error) {
+			return d.nl.RouteListFiltered(f, &netlink.Route{Table: d.opts.routes()}, netlink.RT_FILTER_TABLE)
+		})
+		if err != nil {
+			return nil, fmt.Errorf("list routes: %w", err)
+		}
+		for _, r := range list {
+			if r.Dst != nil {
+				out = append(out, r)
+			}
+		}
+	}
+	return out, nil
+}
+
+// setRules leads what comes from devices to the table of routes, and nothing else.
+func (d *Device) setRules(devices map[string]bool) error {
+	var errs []error
+	for _, f := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		list, err := whole(func() ([]netlink.Rule, error) { return d.nl.RuleList(f) })
+		if err != nil {
+			return fmt.Errorf("list routing rules: %w", err)
+		}
+		there := map[string]bool{}
+		for _, r := range list {
+			if r.Table != d.opts.routes() {
+				continue
+			}
+			if devices[r.IifName] && !there[r.IifName] {
+				there[r.IifName] = true
+			} else if err := d.nl.RuleDel(&r); err != nil && !errors.Is(err, unix.ENOENT) {
+				errs = append(errs, fmt.Errorf("delete routing rule: %w", err))
+			}
+		}
+		for name := range devices {
+			if there[name] {
+				continue
+			}
+			r := netlink.NewRule()
+			r.Family, r.Table, r.Priority, r.IifName = f, d.opts.routes(), rulePriority, name
+			if err := d.nl.RuleAdd(r); err != nil && !(f == netlink.FAMILY_V6 && errors.Is(err, unix.EAFNOSUPPORT)) {
+				errs = append(errs, fmt.Errorf("routing rule for %s: %w", name, err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (d *Device) dropRoutes() error {
+	errs := []error{d.setRules(nil)}
+	have, err := d.listRoutes()
+	errs = append(errs, err)
+	for _, r := range have {
+		if err := d.nl.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
+			errs = append(errs, fmt.Errorf("delete route to %s: %w", r.Dst, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// whole asks for a list until the kernel gives it in one piece.
+func whole[T any](list func() ([]T, error)) ([]T, error) {
+	for range 50 {
+		out, err := list()
+		if !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return out, err
+		}
+	}
+	out, err := list()
+	if errors.Is(err, netlink.ErrDumpInterrupted) {
+		err = nil
+	}
+	return out, err
+}
