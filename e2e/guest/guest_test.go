@@ -111,6 +111,9 @@ func (g *guest) units(t *testing.T) {
 			t.Errorf("the runtime %s does not work here:\n%s", runtime, status)
 		}
 	}
+	if !regexp.MustCompile(`(?m)^Overlay: +ebpf, number \d+, UDP port \d+, `).MatchString(status) {
+		t.Errorf("the worker takes no part in the overlay:\n%s\n%s", status, g.run(t, "journalctl -u skerry-worker | tail -20").out)
+	}
 	if r := g.run(t, "skerry doctor --machine"); r.status != 0 {
 		t.Errorf("the doctor finds fault with a machine that works:\n%s", r.out)
 	}

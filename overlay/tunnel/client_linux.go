@@ -23,8 +23,7 @@ import (
 
 // StartOptions say how a datapath is started.
 type StartOptions struct {
-	// Dir holds the control socket and the log; it must exist and be root's alone. A short path: sockets have at most 107
-	// characters.
+	// Dir holds the control socket and the log; it must exist and be root's alone.
 	Dir string
 	// Command runs Main; "--dir DIR" is added.
 	Command []string
@@ -160,7 +159,12 @@ func kill(dir string) error {
 
 // Connect talks to the datapath that runs in a directory; ErrNotRunning when there is none.
 func Connect(ctx context.Context, dir string) (*Client, error) {
-	n, err := (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(dir, socketFile))
+	at, path, err := short(dir)
+	if err != nil {
+		return nil, fmt.Errorf("%w in %s", ErrNotRunning, dir)
+	}
+	defer at.Close()
+	n, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
 	if err != nil {
 		if holder(dir) == 0 {
 			return nil, fmt.Errorf("%w in %s", ErrNotRunning, dir)

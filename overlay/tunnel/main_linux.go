@@ -60,6 +60,16 @@ func Main(version string, args []string) int {
 	return 0
 }
 
+// short opens a directory, and gives the path of its control socket by way of the descriptor: the kernel takes at most 107
+// bytes for the path of a socket, and data directories may be longer.
+func short(dir string) (*os.File, string, error) {
+	at, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, "", err
+	}
+	return at, fmt.Sprintf("/proc/self/fd/%d/%s", at.Fd(), socketFile), nil
+}
+
 // timingVar lets tests hurry: it holds a Timing in JSON.
 const timingVar = "SKERRY_DATAPATH_TIMING"
 
@@ -91,7 +101,11 @@ func serveIn(ctx context.Context, dir, version string, o Options) error {
 	if _, err := fmt.Fprintln(lock, os.Getpid()); err != nil {
 		return err
 	}
-	path := filepath.Join(dir, socketFile)
+	at, path, err := short(dir)
+	if err != nil {
+		return err
+	}
+	defer at.Close()
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
