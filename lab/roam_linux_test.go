@@ -67,31 +67,8 @@ func (p *phone) lookup(host string) (netip.Addr, error) {
 	if time.Now().Before(p.until) {
 		return p.addr, nil
 	}
-	name, err := dns.NewName(host + ".")
+	m, err := p.exchange(p.server, host)
 	if err != nil {
-		return netip.Addr{}, err
-	}
-	q := dns.Message{Header: dns.Header{ID: 7}, Questions: []dns.Question{{Name: name, Type: dns.TypeA, Class: dns.ClassINET}}}
-	out, err := q.Pack()
-	if err != nil {
-		return netip.Addr{}, err
-	}
-	c, err := p.dial("udp", p.server+":53")
-	if err != nil {
-		return netip.Addr{}, err
-	}
-	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
-	if _, err := c.Write(out); err != nil {
-		return netip.Addr{}, err
-	}
-	buf := make([]byte, 1500)
-	n, err := c.Read(buf)
-	if err != nil {
-		return netip.Addr{}, err
-	}
-	var m dns.Message
-	if err := m.Unpack(buf[:n]); err != nil {
 		return netip.Addr{}, err
 	}
 	for _, a := range m.Answers {
@@ -101,6 +78,34 @@ func (p *phone) lookup(host string) (netip.Addr, error) {
 		}
 	}
 	return netip.Addr{}, fmt.Errorf("%s: %s", host, m.RCode)
+}
+
+// exchange asks a name server for an address.
+func (p *phone) exchange(server, host string) (m dns.Message, err error) {
+	name, err := dns.NewName(host + ".")
+	if err != nil {
+		return m, err
+	}
+	q := dns.Message{Header: dns.Header{ID: 7}, Questions: []dns.Question{{Name: name, Type: dns.TypeA, Class: dns.ClassINET}}}
+	out, err := q.Pack()
+	if err != nil {
+		return m, err
+	}
+	c, err := p.dial("udp", server+":53")
+	if err != nil {
+		return m, err
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+	if _, err := c.Write(out); err != nil {
+		return m, err
+	}
+	buf := make([]byte, 1500)
+	n, err := c.Read(buf)
+	if err != nil {
+		return m, err
+	}
+	return m, m.Unpack(buf[:n])
 }
 
 // ask sends a request on a connection.
