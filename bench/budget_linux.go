@@ -38,6 +38,9 @@ func Budget(ctx context.Context, o BudgetOptions) ([]Result, error) {
 	}
 	defer os.RemoveAll(filepath.Dir(first))
 	b.firstline = first
+	if err := b.overlay(ctx); err != nil {
+		return nil, fmt.Errorf("overlay: %w", err)
+	}
 	o.Progress("starting a root, a cluster and two workers")
 	if b.s, err = newSite(ctx, o.Program, 2); err != nil {
 		return nil, err
@@ -79,6 +82,18 @@ func (b *budgeter) placement() {
 	ldp, rate := placementBudgets(ScheduleOptions{Full: b.o.Full})
 	b.add("place.ldp", ldp)
 	b.add("place.rate", rate)
+}
+
+// overlay measures ways between two hosts, before anything else runs.
+func (b *budgeter) overlay(ctx context.Context) error {
+	n, err := MeasureNetwork(ctx, NetworkOptions{Program: b.o.Program, Full: b.o.Full, Budget: true, Cases: []string{caseDirect, caseWireguard, caseSealed, casePlain}, Progress: b.o.Progress})
+	if err != nil {
+		return err
+	}
+	for name, s := range networkBudgets(n) {
+		b.add(name, s)
+	}
+	return nil
 }
 
 func (b *budgeter) add(name string, s sample) { b.samples[name] = s }
@@ -310,15 +325,14 @@ func (b *budgeter) idle(ctx context.Context) error {
 		return ctx.Err()
 	case <-time.After(80 * time.Second): // until what the deployment left has settled: the stream connection closes after a minute
 	}
-	agent, control := w.cmd.Process.Pid, b.s.control.Process.Pid
-	dev := "sk" + strings.TrimPrefix(w.name, "w")
+	agents, control := w.processes(), b.s.control.Process.Pid
 	var agentCPU, controlCPU, agentMem, controlMem, wire, disk []float64
 	var agentRSS, controlRSS float64
 	for range windows {
-		a0, err1 := cpuTime(agent)
+		a0, err1 := sum(agents, cpuTime)
 		c0, err2 := cpuTime(control)
-		t0, err3 := b.s.ns.traffic(dev)
-		d0, err4 := written(agent)
+		t0, err3 := b.s.ns.traffic(w.cable)
+		d0, err4 := sum(agents, written)
 		begin := time.Now()
 		if err := errors.Join(err1, err2, err3, err4); err != nil {
 			return err
@@ -328,14 +342,15 @@ func (b *budgeter) idle(ctx context.Context) error {
 			return ctx.Err()
 		case <-time.After(window):
 		}
-		a1, err1 := cpuTime(agent)
+		a1, err1 := sum(agents, cpuTime)
 		c1, err2 := cpuTime(control)
-		t1, err3 := b.s.ns.traffic(dev)
-		d1, err4 := written(agent)
+		t1, err3 := b.s.ns.traffic(w.cable)
+		d1, err4 := sum(agents, written)
 		took := time.Since(begin)
-		am, ar, err5 := memory(agent)
+		am, err5 := sum(agents, pss)
+		ar, err7 := sum(agents, rss)
 		cm, cr, err6 := memory(control)
-		if err := errors.Join(err1, err2, err3, err4, err5, err6); err != nil {
+		if err := errors.Join(err1, err2, err3, err4, err5, err6, err7); err != nil {
 			return err
 		}
 		agentCPU = append(agentCPU, 100*float64(a1-a0)/float64(took))
@@ -345,7 +360,7 @@ func (b *budgeter) idle(ctx context.Context) error {
 		agentMem, controlMem = append(agentMem, am/(1<<20)), append(controlMem, cm/(1<<20))
 		agentRSS, controlRSS = ar/(1<<20), cr/(1<<20)
 	}
-	b.add("agent.mem", sample{values: agentMem, context: fmt.Sprintf("PSS of the agent with 10 instances; RSS %.1f MiB", agentRSS)})
+	b.add("agent.mem", sample{values: agentMem, context: fmt.Sprintf("PSS of %d processes, the agent and its datapath, with 10 instances; RSS %.1f MiB; beside it %.1f MiB of BPF tables", len(agents), agentRSS, mib(w.tables()))})
 	b.add("agent.cpu", sample{values: agentCPU, context: fmt.Sprintf("10 instances, windows of %s", window)})
 	b.add("control.mem", sample{values: controlMem, context: fmt.Sprintf("PSS of root and cluster in one process, API on; RSS %.1f MiB", controlRSS)})
 	b.add("control.cpu", sample{values: controlCPU, context: fmt.Sprintf("windows of %s", window)})
@@ -386,8 +401,8 @@ func (b *budgeter) hundred(ctx context.Context) error {
 		if err := b.s.cluster.HoldWorker(ctx, b.s.workers[1].name, "benchmark"); err != nil {
 			return err
 		}
-		agent := b.s.workers[0].cmd.Process.Pid
-		before, _, err := memory(agent)
+		agents := b.s.workers[0].processes()
+		before, err := sum(agents, pss)
 		if err != nil {
 			return err
 		}
@@ -399,7 +414,7 @@ func (b *budgeter) hundred(ctx context.Context) error {
 			return err
 		}
 		took = append(took, time.Since(begin).Seconds())
-		after, _, err := memory(agent)
+		after, err := sum(agents, pss)
 		if err != nil {
 			return err
 		}

@@ -245,6 +245,7 @@ const (
 	caseSealed    = "sealed"
 	casePlain     = "plain"
 	caseRelayed   = "relayed"
+	caseFallback  = "fallback"
 )
 
 // cases tells what each case is, in the order in which they take turns.
@@ -258,5 +259,6 @@ func cases() [][2]string {
 		{caseSealed, "Skerry as shipped: service address, sealed"},
 		{casePlain, "Skerry: service address on a trusted network, not sealed"},
 		{caseRelayed, "Skerry: service address, sealed, the direct way blocked"},
+		{caseFallback, "Skerry where BPF is not to be had: service address by nftables, sealed"},
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/bpf"
+	"skerry.dev/skerry/overlay/nft"
 	"skerry.dev/skerry/overlay/relay"
 	"skerry.dev/skerry/overlay/tunnel"
 )
@@ -45,11 +46,44 @@ type lane struct {
 	pids           []int      // helpers, whose processor time counts
 	servers        []*probeServer
 	sealed         [2]*tunnel.Client
-	device         *bpf.Device    // of the first host; nil: not ours
+	device         dataPlane      // of the first host; nil: not ours
 	config         overlay.Config // of device
 	// spread makes the service address lead to the first n instances; nil: there is no service address.
 	spread func(n int) error
 	flows  *bpf.Options // nil: as installed
+}
+
+// dataPlane is a worker's, of either kind.
+type dataPlane interface {
+	overlay.Device
+	TunnelTap() string
+}
+
+// plane opens the data plane of a host.
+func (l *lane) plane(worker, netns, fs string) (dataPlane, error) {
+	if l.name == caseFallback {
+		d, err := nft.New(nft.Options{Worker: worker, NetNS: netns})
+		if u, ok := errors.AsType[*nft.Unsupported](err); ok {
+			return nil, &skipped{u.Error()}
+		}
+		if err != nil {
+			return nil, err
+		}
+		return d, nil
+	}
+	var opts bpf.Options
+	if l.flows != nil {
+		opts = *l.flows
+	}
+	opts.Worker, opts.NetNS, opts.BPFFS = worker, netns, fs
+	d, err := bpf.New(opts)
+	if u, ok := errors.AsType[*bpf.Unsupported](err); ok {
+		return nil, &skipped{u.Error()}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
 }
 
 // newLane builds a case. What this machine cannot do is a *skipped.
@@ -76,7 +110,7 @@ func newLane(ctx context.Context, program, name string, kind wireKind, replicas 
 		err = errors.Join(l.instances(1450), l.vxlan(), l.translate(""))
 	case caseWireguard:
 		err = errors.Join(l.instances(1420), l.wireguard())
-	case caseSealed, casePlain, caseRelayed:
+	case caseSealed, casePlain, caseRelayed, caseFallback:
 		err = l.instances(1500 - overlay.Cover)
 		if err == nil {
 			err = l.skerry()
@@ -210,19 +244,10 @@ func (l *lane) skerry() error {
 		return nil
 	})
 	var confs [2]overlay.Config
-	var devices [2]*bpf.Device
+	var devices [2]dataPlane
 	for i, h := range l.hosts {
 		o := l.hosts[1-i]
-		var opts bpf.Options
-		if l.flows != nil {
-			opts = *l.flows
-		}
-		opts.Worker, opts.NetNS, opts.BPFFS = fmt.Sprintf("%s-%d", filepath.Base(dir), h.n), fmt.Sprintf("/proc/self/fd/%d", h.ns.file.Fd()), fs
-		devices[i], err = bpf.New(opts)
-		if u, ok := errors.AsType[*bpf.Unsupported](err); ok {
-			return &skipped{u.Error()}
-		}
-		if err != nil {
+		if devices[i], err = l.plane(fmt.Sprintf("%s-%d", filepath.Base(dir), h.n), fmt.Sprintf("/proc/self/fd/%d", h.ns.file.Fd()), fs); err != nil {
 			return err
 		}
 		l.later(devices[i].CleanUp)
@@ -239,8 +264,9 @@ func (l *lane) skerry() error {
 			c.Instances = append(c.Instances, overlay.Instance{ID: fmt.Sprint(h.n, ".", k), Net: overlayNet, Device: instDevice(k), Addrs: []netip.Addr{h.inst(k)}})
 		}
 		if err := devices[i].Set(l.ctx, *c); err != nil {
-			if u, ok := errors.AsType[*bpf.Unsupported](err); ok {
-				return &skipped{u.Error()}
+			_, bpf := errors.AsType[*bpf.Unsupported](err)
+			if _, nft := errors.AsType[*nft.Unsupported](err); bpf || nft {
+				return &skipped{err.Error()}
 			}
 			return err
 		}
@@ -263,7 +289,7 @@ func (l *lane) skerry() error {
 }
 
 // datapaths starts a datapath on both hosts, as their agents would, and waits until they reach each other.
-func (l *lane) datapaths(dir string, devices [2]*bpf.Device) error {
+func (l *lane) datapaths(dir string, devices [2]dataPlane) error {
 	var confs [2]tunnel.Config
 	var pubs [2]skerry.OverlayKey
 	for i, h := range l.hosts {

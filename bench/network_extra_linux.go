@@ -74,7 +74,7 @@ func (m *measurer) loss(ctx context.Context, list []*lane) (err error) {
 		}
 	}
 	samples := map[string][]float64{}
-	for range m.rounds {
+	for range (m.rounds + 1) / 2 {
 		for _, l := range list {
 			rate, _, err := l.stream(ctx, 1, m.stream)
 			if err != nil {
@@ -95,7 +95,7 @@ func (m *measurer) loss(ctx context.Context, list []*lane) (err error) {
 
 // replicas repeats the paper's figure 8.
 func (m *measurer) replicas(ctx context.Context) (err error) {
-	list, err := m.lanes(ctx, wireKind{name: "mtu", small: true}, m.counts[len(m.counts)-1], []string{caseNFT, caseVXLAN, caseSealed, casePlain}, m.noted("replicas"))
+	list, err := m.lanes(ctx, wireKind{name: "mtu", small: true}, m.counts[len(m.counts)-1], []string{caseNFT, caseVXLAN, caseSealed, casePlain, caseFallback}, m.noted("replicas"))
 	if err != nil {
 		return err
 	}

@@ -50,7 +50,7 @@ func lengthsOf(o NetworkOptions) lengths {
 		return lengths{rounds: 15, stream: 3, ask: 100 * time.Millisecond, short: time.Second, sink: 300 * time.Millisecond, steps: 7, counts: []int{1, 2, 3, 4, 5, 6, 7, 8, 9}, replies: 3000,
 			delays: []int{10, 50, 100, 250}, loads: 3, routes: 10_000, flows: 1_000_000}
 	}
-	return lengths{rounds: 3, stream: 2, ask: 50 * time.Millisecond, short: 400 * time.Millisecond, sink: 200 * time.Millisecond, steps: 5, counts: []int{1, 3, 5, 7, 9}, replies: 1000, routes: 10_000}
+	return lengths{rounds: 3, stream: 2, ask: 30 * time.Millisecond, short: 400 * time.Millisecond, sink: 200 * time.Millisecond, steps: 4, counts: []int{1, 3, 5, 7, 9}, replies: 1000, routes: 10_000}
 }
 
 // measurer is a run of the benchmark.

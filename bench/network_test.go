@@ -80,7 +80,7 @@ func TestNetwork(t *testing.T) {
 			t.Errorf("not measured: %s", s)
 		}
 	}
-	if len(n.Replicas) != 4 || n.Routes == nil || n.Routes.Services != 200 {
+	if len(n.Replicas) != 5 || n.Routes == nil || n.Routes.Services != 200 {
 		t.Errorf("replicas %+v, routes %+v", n.Replicas, n.Routes)
 	}
 	for _, r := range n.Replicas {

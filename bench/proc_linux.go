@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -30,6 +31,25 @@ func memory(pid int) (pss, rss float64, err error) {
 		}
 	}
 	return pss, rss, nil
+}
+
+func pss(pid int) (float64, error) {
+	v, _, err := memory(pid)
+	return v, err
+}
+
+func rss(pid int) (float64, error) {
+	_, v, err := memory(pid)
+	return v, err
+}
+
+// sum adds up what is measured of several processes.
+func sum[T time.Duration | float64](pids []int, of func(int) (T, error)) (all T, err error) {
+	for _, pid := range pids {
+		v, e := of(pid)
+		all, err = all+v, errors.Join(err, e)
+	}
+	return all, err
 }
 
 // cpuTime gives the processor time that a process has used.

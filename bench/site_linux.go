@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,10 +11,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/cilium/ebpf"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
@@ -122,8 +126,43 @@ func control(ctx context.Context, dir string, workers int, out io.Writer) error 
 // benchWorker is a worker's agent in a namespace of its own.
 type benchWorker struct {
 	name, dir, token, link string
+	cable                  string // the control process's end of it
 	ns                     *namespace
 	cmd                    *exec.Cmd
+}
+
+// processes are the worker's but for the shims of instances: the agent and, if it takes part in the overlay, the datapath.
+func (w *benchWorker) processes() []int {
+	out := []int{w.cmd.Process.Pid}
+	list, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, p := range list {
+		args, err := os.ReadFile(p)
+		if err != nil || !bytes.Contains(args, []byte("\x00"+node.DatapathCommand+"\x00")) || !bytes.Contains(args, []byte("\x00"+w.dir+"/")) {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(p))); err == nil {
+			out = append(out, pid)
+		}
+	}
+	return out
+}
+
+// tables is the kernel memory of the worker's pinned BPF maps, in bytes.
+func (w *benchWorker) tables() (sum int64) {
+	list, _ := filepath.Glob("/sys/fs/bpf/skerry/" + w.name + "-sk*/v*/*")
+	for _, p := range list {
+		m, err := ebpf.LoadPinnedMap(p, &ebpf.LoadPinOptions{ReadOnly: true})
+		if err != nil {
+			continue // a directory, or a link
+		}
+		if info, err := m.Info(); err == nil {
+			if n, ok := info.Memlock(); ok {
+				sum += int64(n)
+			}
+		}
+		m.Close()
+	}
+	return sum
 }
 
 // site is a running control process with workers.
@@ -180,12 +219,13 @@ func newSite(ctx context.Context, program string, workers int) (s *site, err err
 		return s, err
 	}
 	for i := range workers {
-		w := &benchWorker{name: fmt.Sprintf("w%d", i+1), dir: filepath.Join(s.dir, fmt.Sprintf("w%d", i+1)), token: ready.Tokens[i], link: fmt.Sprintf("10.200.%d.1%s", i+1, workerLink)}
+		// Pins of BPF are the machine's, so the name must be one that no other worker has.
+		w := &benchWorker{name: fmt.Sprintf("%s-w%d", filepath.Base(s.dir), i+1), cable: fmt.Sprintf("sk%d", i+1), dir: filepath.Join(s.dir, fmt.Sprintf("w%d", i+1)), token: ready.Tokens[i], link: fmt.Sprintf("10.200.%d.1%s", i+1, workerLink)}
 		if w.ns, err = newNamespace(w.name); err != nil {
 			return s, err
 		}
 		s.workers = append(s.workers, w)
-		if err = s.ns.join(w.ns, fmt.Sprintf("sk%d", i+1), fmt.Sprintf("10.200.%d.1/30", i+1), fmt.Sprintf("10.200.%d.2/30", i+1)); err != nil {
+		if err = s.ns.join(w.ns, w.cable, fmt.Sprintf("10.200.%d.1/30", i+1), fmt.Sprintf("10.200.%d.2/30", i+1)); err != nil {
 			return s, err
 		}
 		if err = s.startWorker(w); err != nil {
@@ -230,7 +270,7 @@ func (s *site) startWorker(w *benchWorker) error {
 	return w.ns.start(w.cmd)
 }
 
-func (s *site) cgroup(w *benchWorker) string { return filepath.Base(s.dir) + "-" + w.name }
+func (s *site) cgroup(w *benchWorker) string { return w.name }
 
 // await polls every 20 ms, for at most a minute.
 func (s *site) await(ctx context.Context, what string, ok func() (bool, error)) error {
