@@ -448,26 +448,35 @@ func (c *Core) showIngress(list []skerry.AppView) {
 	}
 }
 
-// foldIngress tells the root of the ways in to its applications.
+// foldIngress tells the root of the ways in to its applications. Workers are looked at once, however many doors there are.
 func (c *Core) foldIngress() *skerry.SiteIngress {
 	out := &skerry.SiteIngress{Zone: c.opt.Zone, Servers: c.opt.NameServers}
+	serving, without := map[skerry.AppKey]int{}, map[skerry.IngressDoor]int{}
+	if len(c.ingress.asked) > 0 {
+		for name, w := range c.workers {
+			if k := c.Kids.Get(name); w.gate == nil || !w.hasIngress() || w.lost || k == nil || !k.Connected {
+				continue
+			}
+			for _, app := range w.gate.Serving {
+				serving[app]++
+			}
+			for _, p := range w.gate.Problems {
+				without[skerry.IngressDoor{Service: p.Service, Door: p.Door}]++
+			}
+		}
+	}
 	for app, list := range c.ingress.asked {
 		if c.Apps.App(app) != nil {
 			continue
 		}
 		for i := range list {
 			a := &list[i]
-			d := skerry.IngressDoor{Service: skerry.ServiceKey{App: app, Service: a.service}, Door: a.door, Problem: c.ingress.refused[app][a.door]}
-			if c.readyFor(d.Service) {
-				for _, g := range c.gatesOf(a) {
-					if g.healthy {
-						d.Workers++
-					}
-				}
+			d := skerry.IngressDoor{Service: skerry.ServiceKey{App: app, Service: a.service}, Door: a.door}
+			n := serving[app] - without[d]
+			if d.Problem = c.ingress.refused[app][a.door]; d.Problem == "" && n > 0 && c.readyFor(d.Service) {
+				d.Workers = n
 			}
-			if out.Doors = append(out.Doors, d); len(out.Doors) >= maxDoors {
-				break
-			}
+			out.Doors = append(out.Doors, d)
 		}
 	}
 	if len(out.Doors) == 0 {
@@ -476,6 +485,7 @@ func (c *Core) foldIngress() *skerry.SiteIngress {
 	slices.SortFunc(out.Doors, func(a, b skerry.IngressDoor) int {
 		return cmp.Or(strings.Compare(a.Service.String(), b.Service.String()), strings.Compare(a.Door, b.Door))
 	})
+	out.Doors = out.Doors[:min(len(out.Doors), maxDoors)]
 	return out
 }
 
