@@ -183,13 +183,18 @@ func TestFabric(t *testing.T) {
 			t.Errorf("got %s, reset %v", got, p.reset)
 		}
 		// As long as a flow needs it a route is wanted.
-		p.used = map[overlay.ServiceAddr]bool{{Net: 7, Addr: skerry.ServiceTwin(a("10.30.2.2"))}: true}
+		use := func(m map[overlay.ServiceAddr]bool) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.used = m
+		}
+		use(map[overlay.ServiceAddr]bool{{Net: 7, Addr: skerry.ServiceTwin(a("10.30.2.2"))}: true})
 		time.Sleep(wantedFor + fabricEvery)
 		synctest.Wait()
 		if !slices.Equal(p.wants, []skerry.ServiceKey{shop("store"), shop("web")}) {
 			t.Errorf("wants %v", p.wants)
 		}
-		p.used = nil
+		use(nil)
 		// Unused, a route is no longer wanted; a link is, for as long as there is who has it.
 		time.Sleep(wantedFor + fabricEvery)
 		synctest.Wait()

@@ -112,32 +112,35 @@ always int enter(const struct flow_key *k, const struct addr *backend)
 }
 
 /* choose begins a flow. It gives 0, -3: nothing is known of the address, or as enter. */
-part int choose(struct __sk_buff *skb, struct packet *p, struct flow_key *k, struct addr *backend)
+part int choose(struct __sk_buff *skb, struct packet *p, struct flow_key *whose, struct addr *backend)
 {
-	struct affinity_key ak = {};
-	struct service_key sk = {};
+	struct flow_key key, *k = &key;
 	struct service *s;
 	int q, err = -1;
+	__u16 cport;
 	__u32 n;
 
-	if (!p || !k || !backend)
+	if (!p || !whose || !backend)
 		return -3;
-	sk.addr = k->to;
-	sk.net = k->net;
-	s = bpf_map_lookup_elem(&services, &sk);
+	key = *whose; /* Linux 6.1 takes no key of a table that is the caller's */
+	/* A service's key is a part of the flow's, and an affinity's is its beginning without the client's port: room on the
+	 * stack is scarce. */
+	_Static_assert(sizeof(struct service_key) == 20 && __builtin_offsetof(struct flow_key, net) == __builtin_offsetof(struct flow_key, to) + 16, "layout");
+	_Static_assert(sizeof(struct affinity_key) == __builtin_offsetof(struct flow_key, proto), "layout");
+	cport = key.cport;
+	s = bpf_map_lookup_elem(&services, &key.to);
 	if (!s)
 		return -3;
-	ak.client = k->client;
-	ak.to = k->to;
-	ak.net = k->net;
-	ak.port = k->port;
 	q = quic(skb, p);
 	n = s->slots;
 	if (n == 0 || n > MAX_SLOTS)
 		return -3;
 	if (q == 2) {
-		struct affinity *a = bpf_map_lookup_elem(&affinities, &ak);
+		struct affinity *a;
 
+		key.cport = 0;
+		a = bpf_map_lookup_elem(&affinities, &key);
+		key.cport = cport;
 		if (a && now() - a->last < 120000) {
 			*backend = a->backend;
 			a->last = now();
@@ -162,7 +165,8 @@ part int choose(struct __sk_buff *skb, struct packet *p, struct flow_key *k, str
 	if (!err && q == 1) {
 		struct affinity a = {.backend = *backend, .last = now()};
 
-		bpf_map_update_elem(&affinities, &ak, &a, BPF_ANY);
+		key.cport = 0;
+		bpf_map_update_elem(&affinities, &key, &a, BPF_ANY);
 	}
 	return err;
 }

@@ -177,7 +177,7 @@ struct fragment {
 struct affinity_key {
 	struct addr client, to;
 	__u32 net;
-	__u32 port;
+	__u16 none, port;
 };
 
 struct affinity {

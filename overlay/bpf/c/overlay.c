@@ -162,11 +162,13 @@ part int onward(struct __sk_buff *skb, struct packet *p, __u32 net, int asked)
 {
 	struct route r = {};
 	struct instance *i;
+	struct addr dst;
 	int verdict;
 
 	if (!p)
 		return DROP;
-	i = bpf_map_lookup_elem(&instances, &p->dst);
+	dst = p->dst; /* as in choose */
+	i = bpf_map_lookup_elem(&instances, &dst);
 	if (i) {
 		verdict = accept(skb, p, i, net);
 		if (verdict)
