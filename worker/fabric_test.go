@@ -104,6 +104,25 @@ func (p *fakeParts) picture() string {
 	return strings.Join(out, " ")
 }
 
+// wanted, gone and sealedPeers give what was noted so far.
+func (p *fakeParts) wanted() []skerry.ServiceKey {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.wants
+}
+
+func (p *fakeParts) gone() []netip.Addr {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.reset)
+}
+
+func (p *fakeParts) sealedPeers() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.sealed.Peers)
+}
+
 func TestFabric(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &fakeParts{events: make(chan overlay.Event), heard: make(chan tunnel.Event)}
@@ -133,13 +152,13 @@ func TestFabric(t *testing.T) {
 			t.Fatal(err)
 		}
 		// Links are wanted ahead; what is missed or looked up, from then on.
-		if !slices.Equal(p.wants, []skerry.ServiceKey{shop("store")}) {
-			t.Errorf("wants %v", p.wants)
+		if !slices.Equal(p.wanted(), []skerry.ServiceKey{shop("store")}) {
+			t.Errorf("wants %v", p.wanted())
 		}
 		p.events <- overlay.Event{Kind: overlay.EventMiss, Net: 7, Dst: skerry.ServiceTwin(a("10.30.1.2"))}
 		synctest.Wait()
-		if !slices.Equal(p.wants, []skerry.ServiceKey{shop("store"), shop("web")}) {
-			t.Errorf("wants %v", p.wants)
+		if !slices.Equal(p.wanted(), []skerry.ServiceKey{shop("store"), shop("web")}) {
+			t.Errorf("wants %v", p.wanted())
 		}
 		p.events <- overlay.Event{Kind: overlay.EventMiss, Net: 8, Dst: a("10.30.1.2")}
 		ready := f.lookup(shop("web").App, shop("store"))
@@ -154,8 +173,8 @@ func TestFabric(t *testing.T) {
 			t.Error("who waits for a route is not told that it is here")
 		}
 		both := "7/10.30.3.1>10.64.1.1+10.64.2.1 7/10.30.3.2>10.64.1.1+10.64.2.1 7/10.30.3.3>"
-		if got := p.picture(); !strings.HasPrefix(got, both) || !strings.HasSuffix(got, "peer 2 plain false peer 3 plain false") || len(p.sealed.Peers) != 2 {
-			t.Errorf("got %s, %d sealed", got, len(p.sealed.Peers))
+		if got := p.picture(); !strings.HasPrefix(got, both) || !strings.HasSuffix(got, "peer 2 plain false peer 3 plain false") || p.sealedPeers() != 2 {
+			t.Errorf("got %s, %d sealed", got, p.sealedPeers())
 		}
 		// A peer says that its instance is gone: nothing new goes there, and what does is reset; so for an instance that the
 		// cluster no longer lists. Nobody can say so of another's.
@@ -163,8 +182,8 @@ func TestFabric(t *testing.T) {
 		p.heard <- tunnel.Event{Kind: tunnel.EventUnknown, Peer: 2, Addr: a("10.64.2.1")}
 		p.heard <- tunnel.Event{Kind: tunnel.EventUnknown, Peer: 2, Addr: a("10.64.1.1")}
 		synctest.Wait()
-		if got := p.picture(); !strings.HasPrefix(got, "7/10.30.3.1>10.64.2.1 ") || !slices.Equal(p.reset, []netip.Addr{a("10.64.1.1")}) {
-			t.Errorf("got %s, reset %v", got, p.reset)
+		if got := p.picture(); !strings.HasPrefix(got, "7/10.30.3.1>10.64.2.1 ") || !slices.Equal(p.gone(), []netip.Addr{a("10.64.1.1")}) {
+			t.Errorf("got %s, reset %v", got, p.gone())
 		}
 		time.Sleep(deadFor + fabricEvery + time.Second)
 		synctest.Wait()
@@ -179,8 +198,8 @@ func TestFabric(t *testing.T) {
 		}
 		f.take(Fabric{Key: skerry.RouteKey(shop("store")), Item: &skerry.Route{Service: shop("store"), Net: 7, Backends: []skerry.RouteBackend{{Instance: "s2", Peer: 3, Addr: a("10.64.2.1")}}}})
 		synctest.Wait()
-		if got := p.picture(); !strings.HasPrefix(got, "7/10.30.3.1>10.64.2.1 ") || len(p.reset) != 2 {
-			t.Errorf("got %s, reset %v", got, p.reset)
+		if got := p.picture(); !strings.HasPrefix(got, "7/10.30.3.1>10.64.2.1 ") || len(p.gone()) != 2 {
+			t.Errorf("got %s, reset %v", got, p.gone())
 		}
 		// As long as a flow needs it a route is wanted.
 		use := func(m map[overlay.ServiceAddr]bool) {
@@ -191,18 +210,18 @@ func TestFabric(t *testing.T) {
 		use(map[overlay.ServiceAddr]bool{{Net: 7, Addr: skerry.ServiceTwin(a("10.30.2.2"))}: true})
 		time.Sleep(wantedFor + fabricEvery)
 		synctest.Wait()
-		if !slices.Equal(p.wants, []skerry.ServiceKey{shop("store"), shop("web")}) {
-			t.Errorf("wants %v", p.wants)
+		if !slices.Equal(p.wanted(), []skerry.ServiceKey{shop("store"), shop("web")}) {
+			t.Errorf("wants %v", p.wanted())
 		}
 		use(nil)
 		// Unused, a route is no longer wanted; a link is, for as long as there is who has it.
 		time.Sleep(wantedFor + fabricEvery)
 		synctest.Wait()
-		if !slices.Equal(p.wants, []skerry.ServiceKey{shop("store")}) {
-			t.Errorf("wants %v", p.wants)
+		if !slices.Equal(p.wanted(), []skerry.ServiceKey{shop("store")}) {
+			t.Errorf("wants %v", p.wanted())
 		}
-		if err := f.attached(ctx, nil); err != nil || len(p.wants) != 0 {
-			t.Errorf("%v, wants %v", err, p.wants)
+		if err := f.attached(ctx, nil); err != nil || len(p.wanted()) != 0 {
+			t.Errorf("%v, wants %v", err, p.wanted())
 		}
 		if n := f.tell(ctx, "192.0.2.1", nil); n == nil || n.Key.IsZero() || fmt.Sprint(n.Endpoints) != "[192.0.2.1:7446 203.0.113.9:999]" {
 			t.Errorf("%+v", n)
