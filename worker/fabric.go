@@ -75,6 +75,7 @@ type fabric struct {
 	names   *resolver.Resolver // nil: instances ask the host's name servers
 
 	mu      sync.Mutex
+	address netip.Addr // at which others reach this machine; plain datagrams come in there
 	node    *skerry.OverlayNode
 	nets    map[skerry.AppKey]*skerry.AppNetwork
 	routes  map[skerry.ServiceKey]*skerry.Route

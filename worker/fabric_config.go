@@ -26,8 +26,8 @@ func (f *fabric) dataLocked() overlay.Config {
 	if !f.node.V6.IsValid() {
 		c.Local.Blocks = f.node.Blocks
 	}
-	if f.Plain != 0 && f.node.Trusted {
-		c.Local.Plain = netip.AddrPortFrom(netip.IPv4Unspecified(), f.Plain)
+	if f.Plain != 0 && f.node.Trusted && f.address.IsValid() {
+		c.Local.Plain = netip.AddrPortFrom(f.address, f.Plain)
 	}
 	apps := map[skerry.AppKey]bool{}
 	for _, id := range slices.Sorted(maps.Keys(f.insts)) {
@@ -224,6 +224,15 @@ func (f *fabric) tell(ctx context.Context, address string, networks []netip.Pref
 		out.Ingress = f.Ingress.addresses(address)
 	}
 	host, err := netip.ParseAddr(address)
+	if err == nil {
+		f.mu.Lock()
+		moved := f.address != host
+		f.address = host
+		f.mu.Unlock()
+		if moved {
+			f.nudge()
+		}
+	}
 	if err == nil && f.Plain != 0 {
 		out.Plain = netip.AddrPortFrom(host, f.Plain)
 	}
