@@ -98,11 +98,11 @@ type NetFlows struct {
 
 // NetCycle is one filling.
 type NetCycle struct {
-	Flows    int     `json:"flows"`    // at once
-	Seconds  float64 `json:"seconds"`  // to fill
-	MapBytes int64   `json:"mapBytes"` // when full
-	Left     int     `json:"left"`     // flows after expiry
-	After    int64   `json:"after"`    // bytes after expiry
+	Flows   int     `json:"flows"`   // at once
+	Seconds float64 `json:"seconds"` // to fill
+	Kernel  int64   `json:"kernel"`  // growth of the kernel's memory when full, in bytes
+	Left    int     `json:"left"`    // flows after expiry
+	After   int64   `json:"after"`   // growth of the kernel's memory after expiry
 }
 
 // metric is something that is measured of each case.

@@ -183,7 +183,11 @@ func caseNames() (out []string) {
 func (m *measurer) wire(ctx context.Context, kind wireKind) (err error) {
 	m.Progress("building: wire " + kind.name)
 	w := NetWire{Wire: kind.name}
-	for _, name := range caseNames() {
+	names := caseNames()
+	if m.Small && kind.small {
+		names = []string{caseDirect, caseSealed, casePlain}
+	}
+	for _, name := range names {
 		if m.wants(name) {
 			w.Cases = append(w.Cases, NetCase{Name: name, samples: map[string][]float64{}})
 		}
@@ -191,7 +195,7 @@ func (m *measurer) wire(ctx context.Context, kind wireKind) (err error) {
 	of := func(name string) *NetCase {
 		return &w.Cases[slices.IndexFunc(w.Cases, func(c NetCase) bool { return c.Name == name })]
 	}
-	list, err := m.lanes(ctx, kind, 1, caseNames(), func(name string, err error) {
+	list, err := m.lanes(ctx, kind, 1, names, func(name string, err error) {
 		m.skip(kind.name+" "+name, err)
 		of(name).Skip = err.Error()
 	})

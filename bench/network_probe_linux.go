@@ -273,9 +273,12 @@ func ask(from *namespace, network string, to netip.Addr, size int, d time.Durati
 			if err == unix.EINTR {
 				continue
 			}
-			if err == unix.EAGAIN && network == "udp4" {
-				if lost++; lost < 10 {
-					break // the datagram was lost
+			if err == unix.EAGAIN {
+				if lost++; time.Duration(lost)*patience < dialFor {
+					if network == "udp4" {
+						break // the datagram was lost
+					}
+					continue
 				}
 			}
 			if err != nil {

@@ -59,9 +59,9 @@ func writeNetwork(w io.Writer, n *Network) error {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%.1f\n", plusMinus(r.First), plusMinus(r.Update), plusMinus(r.Same), r.Update.N, mib(r.MapBytes))
 	}
 	if f := n.Flows; f != nil {
-		table(fmt.Sprintf("%d flows at once, left to expire, and again", f.Asked), "FLOWS\tSECONDS\tTABLES MIB\tLEFT AFTER EXPIRY\tTABLES MIB")
+		table(fmt.Sprintf("%d flows at once, left to expire, and again", f.Asked), "FLOWS\tSECONDS TO FILL\tKERNEL MEMORY MIB\tLEFT AFTER EXPIRY\tKERNEL MEMORY MIB")
 		for _, c := range f.Cycles {
-			fmt.Fprintf(t, "%d\t%.1f\t%.1f\t%d\t%.1f\n", c.Flows, c.Seconds, mib(c.MapBytes), c.Left, mib(c.After))
+			fmt.Fprintf(t, "%d\t%.1f\t%.1f\t%d\t%.1f\n", c.Flows, c.Seconds, mib(c.Kernel), c.Left, mib(c.After))
 		}
 	}
 	if t != nil {
