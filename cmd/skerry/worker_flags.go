@@ -27,6 +27,7 @@ type workerFlags struct {
 	probeAddress   string
 	probeEvery     time.Duration
 	noOverlay      bool
+	dataplane      string
 	overlayPort    uint16
 	plainPort      uint16
 	flows          int
@@ -60,6 +61,7 @@ func (w *workerFlags) addMachine(fs *pflag.FlagSet) {
 	fs.StringVar(&w.subnet, "subnet", "", "IPv4 subnet of the instances, such as 10.31.5.0/24 (default one that is free)")
 	fs.BoolVar(&w.noNetwork, "no-network", false, "give instances no network of their own")
 	fs.BoolVar(&w.noOverlay, "no-overlay", false, "take no part in the overlay: instances are reached by ports of the host")
+	fs.StringVar(&w.dataplane, "dataplane", "auto", "how packets of the overlay are handled: ebpf, nftables, or auto for the first that the kernel can")
 	fs.Uint16Var(&w.overlayPort, "overlay-port", 0, "UDP port of sealed paths to other workers, where a firewall is to let it through (default any)")
 	fs.Uint16Var(&w.plainPort, "plain-port", 7447, "UDP port of plain paths, used only where the cluster declared its network trusted; 0 for none")
 	fs.BoolVar(&w.ingress, "ingress", true, "let clients outside in, for services with an ingress")

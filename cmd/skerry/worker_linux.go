@@ -21,8 +21,11 @@ import (
 // config makes the worker's configuration of the flags.
 func (w *workerFlags) config() (node.WorkerConfig, error) {
 	cfg := node.WorkerConfig{NoNetwork: w.noNetwork, RunDir: w.runDir, CgroupParent: w.cgroup, PullLimit: w.pull, MinFree: w.minFree, ProbeAddress: w.probeAddress, ProbeEvery: w.probeEvery,
-		NoOverlay: w.noOverlay, OverlayPort: w.overlayPort, PlainPort: w.plainPort, Flows: w.flows, NoIngress: !w.ingress}
-	var err error
+		NoOverlay: w.noOverlay, Dataplane: node.Dataplane(w.dataplane), OverlayPort: w.overlayPort, PlainPort: w.plainPort, Flows: w.flows, NoIngress: !w.ingress}
+	err := node.CheckDataplane(cfg.Dataplane)
+	if err != nil {
+		return cfg, err
+	}
 	if cfg.IngressListen, err = addrFlag("--ingress-address", w.ingressAddress); err != nil {
 		return cfg, err
 	}

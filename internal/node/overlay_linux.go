@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"skerry.dev/skerry/overlay"
-	"skerry.dev/skerry/overlay/bpf"
 	"skerry.dev/skerry/overlay/hostnet"
 	"skerry.dev/skerry/overlay/tunnel"
 	"skerry.dev/skerry/worker"
@@ -34,17 +33,24 @@ func (w *Worker) openOverlay(ctx context.Context, c *WorkerConfig, name string) 
 		w.NoOverlay = "it is switched off"
 		return nil
 	}
-	dev, err := bpf.New(bpf.Options{Worker: name, Flows: c.Flows, Log: c.Log})
-	if u, ok := errors.AsType[*bpf.Unsupported](err); ok {
-		w.NoOverlay = u.Error()
-		c.Log.Warn("this worker takes no part in the overlay", "err", u.Reason, "hint", u.Cure)
-		return nil
-	}
+	dev, err := openDevice(c, name)
 	if err != nil {
 		return err
 	}
-	w.Device = dev
-	o := &worker.Overlay{Device: dev, Port: c.OverlayPort, Plain: c.PlainPort, Path: "ebpf", Cover: overlay.Cover, Tap: dev.TunnelTap()}
+	if dev.device == nil {
+		w.NoOverlay = dev.why + "; " + dev.cure
+		c.Log.Warn("this worker takes no part in the overlay", "err", dev.why, "hint", dev.cure)
+		return nil
+	}
+	w.Device = dev.device
+	if err := takeOver(ctx, c, name, dev.path); err != nil {
+		return err
+	}
+	o := &worker.Overlay{Device: dev.device, Port: c.OverlayPort, Plain: c.PlainPort, Path: string(dev.path), Why: dev.why, Cover: overlay.Cover, Tap: dev.TunnelTap()}
+	if dev.path == DataplaneNFTables {
+		o.Plain = 0 // it cannot write the tag of plain datagrams; peers are not told of a port for them, and seal too
+		c.Log.Info("packets of the overlay are handled by nftables", "reason", dev.why)
+	}
 	if !c.NoIngress {
 		o.Ingress = &worker.IngressOptions{Listen: c.IngressListen, Public: c.IngressPublic}
 	}
@@ -148,12 +154,6 @@ func cleanOverlay(ctx context.Context, c *WorkerConfig, name string) error {
 		errs = append(errs, err)
 	}
 	errs = append(errs, os.RemoveAll(dir))
-	dev, err := bpf.New(bpf.Options{Worker: name, Log: c.Log})
-	if _, ok := errors.AsType[*bpf.Unsupported](err); ok {
-		return errors.Join(errs...)
-	}
-	if err != nil {
-		return errors.Join(append(errs, err)...)
-	}
-	return errors.Join(append(errs, dev.CleanUp(), dev.Close())...)
+	errs = append(errs, cleanDevice(c, name, DataplaneEBPF), cleanDevice(c, name, DataplaneNFTables))
+	return errors.Join(errs...)
 }

@@ -42,6 +42,7 @@ type WorkerConfig struct {
 	ProbeAddress string        // for round trips among workers, HOST:PORT; worker.NoProbing: none
 	ProbeEvery   time.Duration // from one to the next; default 8 s
 	NoOverlay    bool          // instances are reached by ports of the host alone
+	Dataplane    Dataplane     // how packets of the overlay are handled
 	OverlayPort  uint16        // UDP port of sealed paths; 0: any
 	PlainPort    uint16        // UDP port of plain ones, where the site's network is trusted; 0: none
 	Flows        int           // TCP flows through service addresses at once; 0: by memory

@@ -26,6 +26,7 @@ func (w *world) bridge(change ...func(frame []byte)) {
 		must(w.t, errors.Join(c.Control(func(fd uintptr) { err = unix.IoctlSetInt(int(fd), unix.TUNSETOFFLOAD, tunF) }), err))
 		taps[i] = f
 	}
+	w.taps = taps
 	done := make(chan struct{}, 2)
 	w.t.Cleanup(func() {
 		for _, f := range taps {

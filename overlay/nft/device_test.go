@@ -65,6 +65,44 @@ func TestServiceAddress(t *testing.T) {
 	}
 }
 
+// Turns are exact, also when the same is set again, or something else.
+func TestTurnsAreEven(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	h, client := w.hosts[0], w.inst("a1")
+	slots := []*inst{w.inst("b1"), w.inst("a2"), w.inst("a2"), w.inst("b2")}
+	h.service(7, 1, slots...)
+	count := func() map[netip.Addr]int {
+		got := map[netip.Addr]int{}
+		list, err := h.dev.connections(unix.AF_INET)
+		must(t, err)
+		for _, f := range list {
+			if f.Forward.DstIP.String() == svc(1, false).String() {
+				b, _ := netip.AddrFromSlice(f.Reverse.SrcIP)
+				got[b.Unmap()]++
+			}
+		}
+		return got
+	}
+	const flows = 200
+	for k := range flows {
+		if k == 17 {
+			h.set()
+		}
+		if k == 33 {
+			h.service(7, 2, slots...)
+		}
+		client.send(udp(client.a4, svc(1, false), uint16(10000+k), 81, nil))
+		if k%3 == 0 { // a second packet of a flow does not count
+			client.send(udp(client.a4, svc(1, false), uint16(10000+k), 81, nil))
+		}
+	}
+	eventually(t, "all flows are there", func() bool { return h.count("new-flow") == flows })
+	if got := count(); got[slots[0].a4] != flows/4 || got[slots[1].a4] != flows/2 || got[slots[3].a4] != flows/4 {
+		t.Errorf("%v", got)
+	}
+}
+
 // A flow stays with its backend whatever is added or drained; new ones follow the slots.
 func TestFlowsStay(t *testing.T) {
 	t.Parallel()

@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay"
 )
 
@@ -182,16 +183,50 @@ func inet(a netip.Addr) netlink.InetFamily {
 	return unix.AF_INET
 }
 
-// flows lists those to a backend.
-func (d *Device) flows(backend netip.Addr) ([]*netlink.ConntrackFlow, error) {
-	list, err := d.nl.ConntrackTableList(netlink.ConntrackTable, inet(backend))
+func (d *Device) connections(family netlink.InetFamily) ([]*netlink.ConntrackFlow, error) {
+	list, err := whole(func() ([]*netlink.ConntrackFlow, error) {
+		return d.nl.ConntrackTableList(netlink.ConntrackTable, family)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list connections: %w", err)
+	}
+	return list, nil
+}
+
+// flows lists those to a backend.
+func (d *Device) flows(backend netip.Addr) ([]*netlink.ConntrackFlow, error) {
+	list, err := d.connections(inet(backend))
+	if err != nil {
+		return nil, err
 	}
 	out := list[:0]
 	for _, f := range list {
 		if b, ok := netip.AddrFromSlice(f.Reverse.SrcIP); ok && b.Unmap() == backend {
 			out = append(out, f)
+		}
+	}
+	return out, nil
+}
+
+// InUse lists the service addresses that flows of instances here go through.
+func (d *Device) InUse() (map[overlay.ServiceAddr]bool, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, errClosed
+	}
+	k, out := d.now.Load(), map[overlay.ServiceAddr]bool{}
+	for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
+		list, err := d.connections(family)
+		if err != nil {
+			return nil, fmt.Errorf("overlay: %w", err)
+		}
+		for _, f := range list {
+			client, _ := netip.AddrFromSlice(f.Forward.SrcIP)
+			to, _ := netip.AddrFromSlice(f.Forward.DstIP)
+			if n, here := k.local[client.Unmap()]; here && k.pool(to.Unmap()) {
+				out[overlay.ServiceAddr{Net: skerry.NetworkID(n), Addr: to.Unmap()}] = true
+			}
 		}
 	}
 	return out, nil

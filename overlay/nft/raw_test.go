@@ -23,16 +23,6 @@ func udp(src, dst netip.Addr, sport, dport uint16, payload []byte) []byte {
 	return forge(src, dst, 17, append(u, payload...), 6)[etherLen:]
 }
 
-// tcpSegment builds one with flags and an acknowledgement.
-func tcpSegment(src, dst netip.Addr, sport, dport uint16, flags byte, ack uint32) []byte {
-	t := make([]byte, 20)
-	binary.BigEndian.PutUint16(t, sport)
-	binary.BigEndian.PutUint16(t[2:], dport)
-	binary.BigEndian.PutUint32(t[8:], ack)
-	t[12], t[13] = 5<<4, flags
-	return forge(src, dst, 6, t, 16)[etherLen:]
-}
-
 // ether puts an Ethernet header before a packet.
 func ether(dst, src net.HardwareAddr, p []byte) []byte {
 	proto := []byte{8, 0}

@@ -98,9 +98,8 @@ func (s *skeleton) plan(c overlay.Config, bridges map[string]net.HardwareAddr, a
 		h := sha256.New()
 		h.Write(cat(be32(uint32(v.Net)), v.Addr.AsSlice()))
 		for _, b := range v.Slots {
-			key := string(b.Addr.AsSlice())
-			_, near := here[key]
-			if _, near6 := here6[key]; near || near6 {
+			_, near := here[string(b.Addr.AsSlice())]
+			if _, near6 := here6[string(b.Addr.AsSlice())]; near || near6 {
 				if !slices.Contains(ch.self, b.Addr) {
 					ch.self = append(ch.self, b.Addr)
 				}

@@ -90,6 +90,7 @@ type inst struct {
 type world struct {
 	t     testing.TB
 	hosts [2]*host
+	taps  [2]*os.File // see bridge
 }
 
 var (

@@ -1,0 +1,76 @@
+package lab
+
+import (
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestOverlayMixed has workers that handle packets by nftables in one site with one that does so by eBPF.
+func TestOverlayMixed(t *testing.T) {
+	o := options(t)
+	bin := binaries(t, &o)
+	by := "--dataplane, nftables]"
+	text := strings.Replace(overlayLab, "{name: a, role: worker, args: [--probe-every, 40ms]", "{name: a, role: worker, args: [--probe-every, 40ms, "+by, 1)
+	text = strings.Replace(text, "{name: c, role: worker, args: [--probe-every, 40ms]", "{name: c, role: worker, args: [--probe-every, 40ms, "+by, 1)
+	l := bring(t, strings.Replace(text, "admission: {", "args: [--trusted-network], admission: {", 1), o)
+	s := &apartSite{t, l}
+	s.skerry("", "login", "--trust", "-u", "admin", "--password-file", filepath.Join(l.hostDir("site"), "admin-password"), "site:"+clusterAPI)
+	s.skerry("", "image", "build", filepath.Join(bin, "kit"), "-t", "demo/kit:1", "--push")
+	s.skerry(overlayApp, "apply", "-f", "-", "--timeout", "1m")
+	for worker, want := range map[string]string{"a": "nftables", "b": "ebpf", "c": "nftables"} {
+		if st := s.overlay(worker); st.Path != want || want == "nftables" && st.Why == "" {
+			t.Errorf("%s: %q, %q", worker, st.Path, st.Why)
+		}
+	}
+	client, alien := string(s.instance("shop", "client", "").ID), s.instance("other", "web", "")
+	turns := func() {
+		t.Helper()
+		by, at, err := s.get(client, "http://10.30.7.1/", 40)
+		if err != nil || len(by) != 4 || len(at) != 2 {
+			t.Fatalf("%v, %v, %v", by, at, err)
+		}
+		for id, n := range by {
+			if n != 10 {
+				t.Errorf("%s got %d of 40 in turn", id, n)
+			}
+		}
+	}
+	turns()
+	// Where one of two cannot write plain datagrams, both seal, though the network is trusted.
+	for _, p := range s.overlay("b").Peers {
+		if p.Name != "" && p.Cipher == "" {
+			t.Errorf("%+v", p)
+		}
+	}
+	if by, _, err := s.get(client, "http://"+alien.Address+"/", 1); err == nil {
+		t.Errorf("another application answers: %v", by)
+	}
+	if by, _, err := s.get(string(alien.ID), "http://10.30.7.1/", 6); err != nil || by[string(alien.ID)] != 6 {
+		t.Errorf("%v, %v", by, err)
+	}
+	if by, _, err := s.get(string(s.instance("guest", "guest", "").ID), "http://web.default.shop.default.skerry/", 8); err != nil || len(by) != 4 {
+		t.Errorf("an export: %v, %v", by, err)
+	}
+	// Without an agent what it has set up works on, and with the next one too.
+	for _, host := range []string{"c", "a"} {
+		if err := l.Kill(host, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		if host == "c" {
+			turns()
+		}
+		if err := l.Start(t.Context(), host); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Await(t.Context(), host); err != nil {
+			t.Fatal(err)
+		}
+		turns()
+	}
+	s.skerry("", "scale", "shop/web", "3")
+	if by, _, err := s.get(client, "http://web/", 60); err != nil {
+		t.Errorf("%v, %v", by, err)
+	}
+}

@@ -1,0 +1,268 @@
+//go:build linux
+
+package nft
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry/overlay"
+)
+
+// The first packet to an address of which nothing is known is held, told of, and arrives when it is known.
+func TestMissIsHeld(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	h, client := w.hosts[0], w.inst("a1")
+	for _, six := range []bool{false, true} {
+		for _, to := range []string{"b1", "a2"} {
+			server := w.inst(to).listen(80)
+			addr := svc(7, six)
+			for _, s := range []string{"first", "second"} {
+				client.send(udp(client.addr(six), addr, 5000, 80, []byte(s)))
+			}
+			if e := <-h.dev.Events(); e.Kind != overlay.EventMiss || e.Net != 7 || e.Src != client.addr(six) || e.Dst != addr {
+				t.Errorf("%+v", e)
+			}
+			h.service(7, 7, w.inst(to))
+			for _, want := range []string{"first", "second"} {
+				if got, from := hears(server, 10*time.Second); got != want || from.Addr() != client.addr(six) {
+					t.Errorf("%s from %s, want %s", got, from, want)
+				}
+			}
+			server.Close()
+			h.conf.Services = nil
+			h.set()
+			must(t, h.dev.forget([]netip.Addr{client.addr(six)}))
+			// It was told, and is not told again so soon, but the packet is held all the same.
+			h.dev.held.mu.Lock()
+			clear(h.dev.held.by)
+			h.dev.held.frames = 0
+			h.dev.held.mu.Unlock()
+		}
+	}
+	// An instance address of which the worker is not known, and a peer that then has it.
+	h.conf.Peers[0].Prefixes = nil
+	h.set()
+	server := w.inst("a2").listen(80)
+	client.send(udp(client.a4, w.inst("a2").a4, 5000, 80, []byte("direct")))
+	if e := <-h.dev.Events(); e.Kind != overlay.EventMiss || e.Dst != w.inst("a2").a4 {
+		t.Errorf("%+v", e)
+	}
+	h.conf.Peers[0].Prefixes = w.hosts[1].blocks()
+	h.set()
+	if got, _ := hears(server, 10*time.Second); got != "direct" {
+		t.Errorf("%q arrived", got)
+	}
+	// TCP does not notice.
+	w.inst("b2").serve(80)
+	done := make(chan error, 1)
+	go func() {
+		_, err := client.ask("tcp", svc(9, false), 80)
+		done <- err
+	}()
+	for e := range h.dev.Events() {
+		if e.Dst == svc(9, false) {
+			break
+		}
+	}
+	h.service(7, 9, w.inst("b2"))
+	must(t, <-done)
+}
+
+func TestHoldingIsBounded(t *testing.T) {
+	h, now := newHeld(), time.Unix(1000, 0)
+	a := target{7, netip.MustParseAddr("10.30.0.1")}
+	for i := range 3 * heldEach {
+		if tell := h.hold(a, []byte{byte(i)}, now); tell != (i == 0) {
+			t.Errorf("packet %d: tell is %v", i, tell)
+		}
+	}
+	if got := h.take(now, func(target) bool { return true }); len(got) != heldEach || got[0][0] != 0 {
+		t.Errorf("%d packets", len(got))
+	}
+	for i := range 5 * heldAll {
+		h.hold(target{7, netip.AddrFrom4([4]byte{10, 30, byte(i >> 8), byte(i)})}, []byte{1}, now)
+	}
+	if h.frames > heldAll || len(h.by) > heldAll {
+		t.Errorf("%d packets for %d", h.frames, len(h.by))
+	}
+	if got := h.take(now.Add(holdFor+1), func(target) bool { return true }); len(got) != 0 || h.frames != 0 {
+		t.Errorf("%d packets, %d left", len(got), h.frames)
+	}
+	// What is still wanted is told again.
+	now = now.Add(time.Minute)
+	for range 3 {
+		if !h.hold(a, []byte{1}, now) {
+			t.Error("not told")
+		}
+		now = now.Add(again)
+	}
+}
+
+// What is too long is answered, so that the sender learns the path's MTU; or cut, if that is allowed.
+func TestTooBig(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	h, client := w.hosts[0], w.inst("a1")
+	h.service(7, 1, w.inst("a2"))
+	run(t, client.ns, "ip link set eth0 mtu 1500")
+	for _, six := range []bool{false, true} {
+		for _, to := range []netip.Addr{svc(1, six), w.inst("a2").addr(six)} {
+			var mtu int
+			must(t, in(client.ns, func() error {
+				family, level, opt, discover, do := unix.AF_INET, unix.IPPROTO_IP, unix.IP_MTU, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO
+				if six {
+					family, level, opt, discover, do = unix.AF_INET6, unix.IPPROTO_IPV6, unix.IPV6_MTU, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO
+				}
+				fd, err := unix.Socket(family, unix.SOCK_DGRAM, 0)
+				if err != nil {
+					return err
+				}
+				defer unix.Close(fd)
+				_ = unix.SetsockoptInt(fd, level, discover, do)
+				var sa unix.Sockaddr = &unix.SockaddrInet4{Port: 80, Addr: [4]byte(to.AsSlice())}
+				if six {
+					sa = &unix.SockaddrInet6{Port: 80, Addr: to.As16()}
+				}
+				if err := unix.Connect(fd, sa); err != nil {
+					return err
+				}
+				eventually(t, "the sender is told", func() bool {
+					_, _ = unix.Write(fd, make([]byte, 1440))
+					mtu, err = unix.GetsockoptInt(fd, level, opt)
+					return err != nil || mtu < 1500
+				})
+				return err
+			}))
+			if mtu != h.conf.Local.MTU {
+				t.Errorf("%s: the sender learns an MTU of %d", to, mtu)
+			}
+		}
+	}
+	// TCP gets through all the same.
+	w.inst("a2").serve(81)
+	c, err := client.dial("tcp", svc(1, false), 81)
+	must(t, err)
+	defer c.Close()
+	_, err = askOn(c)
+	must(t, err)
+	must(t, echo(c, string(bytes.Repeat([]byte("0123456789"), 5000))))
+}
+
+// Fragments follow the first one, in both directions, here and across hosts.
+func TestFragments(t *testing.T) {
+	t.Parallel()
+	{
+		{
+			w := newWorld(t)
+			h, client := w.hosts[0], w.inst("a1")
+			for last, to := range []string{"b1", "a2"} {
+				h.service(7, byte(last), w.inst(to))
+				for _, six := range []bool{false, true} {
+					server := w.inst(to).listen(80)
+					c, err := client.dial("udp", svc(byte(last), six), 80)
+					must(t, err)
+					msg := bytes.Repeat([]byte("0123456789"), 1000)
+					_, err = c.Write(msg)
+					must(t, err)
+					got, from := hears(server, 10*time.Second)
+					if got != string(msg) {
+						t.Fatalf("%s, IPv6 %v: %d bytes arrived", to, six, len(got))
+					}
+					_, err = server.WriteToUDPAddrPort(msg, from)
+					must(t, err)
+					c.SetReadDeadline(time.Now().Add(10 * time.Second))
+					buf := make([]byte, 20000)
+					if n, err := c.Read(buf); err != nil || n != len(msg) {
+						t.Errorf("%s, IPv6 %v: %d bytes came back, %v", to, six, n, err)
+					}
+					c.Close()
+					server.Close()
+					// An echo is larger than one packet too.
+					if err := client.ping(svc(byte(last), six), 4000); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		}
+	}
+}
+
+// What is to be encrypted goes by the taps, in large segments, and comes back the same way.
+func TestTunnel(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	h, client := w.hosts[0], w.inst("a1")
+	w.inst("a2").serve(80)
+	h.service(7, 1, w.inst("a2"))
+	for _, six := range []bool{false, true} {
+		for _, network := range []string{"tcp", "udp"} {
+			if got, err := client.ask(network, svc(1, six), 80); err != nil || got != "a2" {
+				t.Errorf("%s: %q, %v", network, got, err)
+			}
+		}
+		if err := client.ping(svc(1, six), 1000); err != nil {
+			t.Error(err)
+		}
+		c, err := client.dial("tcp", svc(1, six), 80)
+		must(t, err)
+		_, err = askOn(c)
+		must(t, err)
+		must(t, echo(c, string(bytes.Repeat([]byte("0123456789abcdef"), 1<<14))))
+		c.Close()
+	}
+	if h.count("to-tunnel") == 0 || h.count("from-tunnel") == 0 {
+		t.Error("packets took another way")
+	}
+}
+
+// The program behind the tap trusts the datapath for which peer sent a frame, and for nothing else.
+func TestTunnelDropsTheUnexpected(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	two := w.hosts[1]
+	src, dst := w.inst("a1").a4, w.inst("a2").a4
+	server := w.inst("a2").listen(80)
+	good := udp(src, dst, 1, 80, []byte("hello"))
+	frame := func(kind byte, peer uint32, network uint32, p []byte) []byte {
+		b := binary.BigEndian.AppendUint32([]byte{2, kind}, peer)
+		b = binary.BigEndian.AppendUint32(append(b, 2, 0), network)
+		return append(append(b, 8, 0), p...)
+	}
+	tap := w.taps[1]
+	send := func(f []byte) {
+		_, err := tap.Write(append(make([]byte, 10), f...))
+		must(t, err)
+	}
+	send(frame(0, 1, 7, good))
+	if s, _ := hears(server, 10*time.Second); s != "hello" {
+		t.Fatal("what is as it should be does not arrive")
+	}
+	for _, c := range []struct {
+		name, counter string
+		frame         []byte
+	}{
+		{"another peer", "drop-forged", frame(0, 3, 7, good)},
+		{"no peer", "drop-forged", frame(0, 0, 7, good)},
+		{"another network", "drop-network", frame(0, 1, 9, good)},
+		{"a source of this host", "drop-forged", frame(0, 1, 7, udp(w.inst("b2").a4, dst, 1, 80, nil))},
+		{"an unknown instance", "drop-unknown", frame(0, 1, 7, udp(src, netip.MustParseAddr("10.40.2.50"), 1, 80, nil))},
+		{"a kind of the agent's", "drop-malformed", frame(3, 1, 7, good)},
+		{"half a packet", "drop-unknown", frame(0, 1, 7, good[:16])},
+	} {
+		before := two.count(c.counter)
+		send(c.frame)
+		eventually(t, c.name, func() bool { return two.count(c.counter) == before+1 })
+		silent(t, c.name, server)
+	}
+	// The worker learns of instances that peers believe to be here.
+	if e := <-two.dev.Events(); e.Kind != overlay.EventUnknown || e.Peer != 1 || e.Net != 7 || e.Src != src || e.Dst.String() != "10.40.2.50" {
+		t.Errorf("%+v", e)
+	}
+}
