@@ -230,9 +230,18 @@ func (c *Core) pool() netip.Prefix {
 	return ipam.DefaultPool()
 }
 
-// instancePrefixes are all that instances anywhere have addresses of.
+// instancePrefixes are all that instances of this site, and of those that it has to do with, have addresses of. They are no
+// more than that: hosts may be in networks of the rest of the pool.
 func (c *Core) instancePrefixes() []netip.Prefix {
-	return []netip.Prefix{c.pool(), netip.MustParsePrefix("fd00::/8")}
+	out := append(slices.Clone(c.fabric.Extents), c.fabric.ULA)
+	for _, name := range slices.Sorted(maps.Keys(c.foreign.sites)) {
+		for _, p := range c.foreign.sites[name].Extents {
+			if !c.own(p) {
+				out = append(out, p)
+			}
+		}
+	}
+	return out
 }
 
 // takenElsewhere are extents of other sites, as far as the root told.

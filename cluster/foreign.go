@@ -126,6 +126,11 @@ func (c *Core) foreignItem(key string, value []byte, gone bool) bool {
 	f := &c.foreign
 	switch kind, rest, _ := strings.Cut(key, "/"); kind {
 	case "site":
+		for name, w := range c.workers { // all must know what belongs to the overlay
+			if w.Peer != 0 {
+				c.readmit[name] = true
+			}
+		}
 		if gone {
 			delete(f.sites, rest)
 			f.again = true
