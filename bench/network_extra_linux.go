@@ -295,6 +295,7 @@ func (m *measurer) flowsCycle(ctx context.Context) (err error) {
 	if err := l.join(wireKind{name: "gso"}); err != nil {
 		return err
 	}
+	before := kernelMemory()
 	if err := errors.Join(l.instances(1500-overlay.Cover), l.skerry()); err != nil {
 		return err
 	}
@@ -302,7 +303,6 @@ func (m *measurer) flowsCycle(ctx context.Context) (err error) {
 		return err
 	}
 	out := &NetFlows{Asked: m.lengths.flows}
-	before := kernelMemory()
 	for range 2 {
 		start := time.Now()
 		if err := l.manyFlows(ctx, m.lengths.flows); err != nil {
