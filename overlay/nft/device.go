@@ -193,6 +193,9 @@ func (d *Device) apply(c overlay.Config) error {
 		return errors.Join(append(errs, err)...)
 	}
 	d.revive(c)
+	if err := d.upTaps(); err != nil {
+		return errors.Join(append(errs, err)...)
+	}
 	errs = append(errs, d.setRoutes(c, cables))
 	was := d.now.Swap(newKnown(c))
 	var gone []netip.Addr
@@ -236,7 +239,12 @@ func (d *Device) CleanUp() error {
 		d.mu.Unlock()
 		return errClosed
 	}
-	errs := []error{d.dropTables(), d.dropRoutes()}
+	_, err := d.load() // which tells whether forwarding was switched on
+	errs := []error{err}
+	if d.guard {
+		errs = append(errs, in(d.host, func() error { return sysctl("ipv6/conf/all/forwarding", "0") }))
+	}
+	errs = append(errs, d.dropRoutes())
 	for _, name := range []string{d.opts.tunnelTap(), d.opts.agentTap()} {
 		if l, err := d.nl.LinkByName(name); err == nil {
 			if err := d.nl.LinkDel(l); err != nil && !gone(err) {
@@ -244,6 +252,7 @@ func (d *Device) CleanUp() error {
 			}
 		}
 	}
+	errs = append(errs, d.dropTables())
 	d.mu.Unlock()
 	return errors.Join(append(errs, d.Close())...)
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -257,5 +258,48 @@ func TestOtherProtocols(t *testing.T) {
 		if err != nil || string(buf[20:n]) != string(answer) || from.(*unix.SockaddrInet4).Addr != svc(1, false).As4() {
 			t.Errorf("protocol %d: the client gets %x from %v, %v", proto, buf[:n], from, err)
 		}
+	}
+}
+
+// A host that did not forward IPv6 does so for instances, and for nobody else; it still hears of routers.
+func TestForwarding(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	h := w.hosts[0]
+	w.inst("a2").serve(80)
+	h.service(7, 1, w.inst("a2"))
+	run(t, h.ns, `
+		sysctl -qw net.ipv6.conf.all.forwarding=0
+		sysctl -qw net.ipv6.conf.wire.accept_ra=1`)
+	must(t, h.dev.Close())
+	h.open()
+	h.set()
+	if got, err := w.inst("a1").ask("tcp", svc(1, true), 80); err != nil || got != "a2" {
+		t.Errorf("%s, %v", got, err)
+	}
+	for name, want := range map[string]string{"all/forwarding": "1", "wire/accept_ra": "2"} {
+		if v, err := h.dev.readSysctl("net/ipv6/conf/" + name); err != nil || v != want {
+			t.Errorf("%s is %s, %v", name, v, err)
+		}
+	}
+	// Two machines that are no instances, on either side of the host.
+	near, far := newNS(t), newNS(t)
+	for name, ns := range map[string]*os.File{"near": near, "far": far} {
+		must(t, in(h.ns, func() error {
+			return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name, TxQLen: -1, Flags: net.FlagUp}, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(ns.Fd()))})
+		}))
+		run(t, h.ns, "ip addr add fd77:"+name[1:2]+"::1/64 dev "+name+" nodad")
+		run(t, ns, "ip addr add fd77:"+name[1:2]+"::2/64 dev eth0 nodad\nip link set eth0 up\nip -6 route add default via fd77:"+name[1:2]+"::1")
+	}
+	must(t, in(near, func() error { return sysctl("ipv4/ping_group_range", "0\t2147483647") }))
+	i := &inst{h: h, ns: near}
+	must(t, i.ping(netip.MustParseAddr("fd77:e::1"), 8))
+	if i.reaches(netip.MustParseAddr("fd77:a::2")) {
+		t.Error("the host became a router for others")
+	}
+	must(t, h.dev.CleanUp())
+	h.open()
+	if v, err := h.dev.readSysctl("net/ipv6/conf/all/forwarding"); err != nil || v != "0" {
+		t.Errorf("forwarding is %s afterwards, %v", v, err)
 	}
 }

@@ -164,7 +164,7 @@ func (s *skeleton) buildINet(w writer, guard bool) {
 		// What the agent writes is no part of a flow, but for what it held on the way to a service address.
 		r := only(raw)
 		mine := w.chain("mine" + f.name)
-		w.rule(r, from(s.o.agentTap()), f.source(0), in4(0, here), jump(mine.Name))
+		w.rule(r, from(s.o.agentTap()), f.source(0), inSet(0, here), jump(mine.Name))
 		w.rule(r, from(s.o.agentTap()), match{&expr.Notrack{}}, accept())
 
 		r = only(serve)
@@ -177,33 +177,41 @@ func (s *skeleton) buildINet(w writer, guard bool) {
 		// The first translation that a connection gets counts: here, that there is none.
 		r = only(post)
 		kept := w.chain("kept" + f.name)
-		w.rule(r, f.source(0), f.dest(f.words()), in4(0, self), asked(0), fromAddr(f, 0))
+		w.rule(r, f.source(0), f.dest(f.words()), inSet(0, self), asked(0), fromAddr(f, 0))
 		w.rule(r, to(s.o.tunnelTap()), f.source(0), fromAddr(f, 0))
 		w.rule(r, to(s.o.agentTap()), f.source(0), fromAddr(f, 0))
-		w.rule(r, f.source(0), in4(0, here), asked(0), jump(kept.Name))
+		w.rule(r, f.source(0), inSet(0, here), asked(0), jump(kept.Name))
 
 		r = only(forward)
 		instance, pool := w.chain("instance"+f.name), w.chain("pool"+f.name)
 		w.rule(r, from(s.o.agentTap()), state(expr.CtStateBitUNTRACKED), accept())
-		w.rule(r, f.source(0), in4(0, here), state(expr.CtStateBitINVALID), loses("drop-stray"))
+		w.rule(r, f.source(0), inSet(0, here), state(expr.CtStateBitINVALID), loses("drop-stray"))
 		w.rule(r, from(s.o.tunnelTap()), state(expr.CtStateBitINVALID), loses("drop-stray"))
 		w.rule(r, toIn(have["bridges"]), answer(), accept())
 		w.rule(r, from(s.o.tunnelTap()), meta(expr.MetaKeyMARK, 0), is(0, binaryutil.NativeEndian.PutUint32(notOurs)...), loses("drop-network"))
 		w.rule(r, from(s.o.tunnelTap()), toIn(have["bridges"]), accept())
 		w.rule(r, from(s.o.tunnelTap()), loses("drop-forged"))
-		w.rule(r, to(s.o.tunnelTap()), fromIn(have["inside"]), f.source(0), in4(0, here), count("to-tunnel"), accept())
+		w.rule(r, to(s.o.tunnelTap()), fromIn(have["inside"]), f.source(0), inSet(0, here), count("to-tunnel"), accept())
 		w.rule(r, to(s.o.tunnelTap()), loses("drop-forged"))
-		w.rule(r, to(s.o.agentTap()), fromIn(have["inside"]), f.source(0), in4(0, here), count("to-agent"), accept())
+		w.rule(r, to(s.o.agentTap()), fromIn(have["inside"]), f.source(0), inSet(0, here), count("to-agent"), accept())
 		w.rule(r, to(s.o.agentTap()), loses("drop-forged"))
-		w.rule(r, toIn(have["bridges"]), f.dest(0), in4(0, here), jump(instance.Name))
+		w.rule(r, toIn(have["bridges"]), f.dest(0), inSet(0, here), jump(instance.Name))
 		w.rule(instance, fromIn(have["inside"]), f.source(0), follow(0, have["reaches"+f.name]))
 		w.rule(instance, f.source(0), jump(pool.Name))
 	}
 	if guard {
 		// This worker made the host forward IPv6; it is to do so for instances alone.
-		w.rule(forward, meta(expr.MetaKeyNFPROTO, 0), is(0, unix.NFPROTO_IPV6), meta(expr.MetaKeyIIFNAME, 0), notIn(0, have["inside"]), isNot(0, name(s.o.tunnelTap())...), meta(expr.MetaKeyOIFNAME, 0), notIn(0, have["bridges"]), drop())
+		only := w.chain(guardChain)
+		w.rule(forward, meta(expr.MetaKeyNFPROTO, 0), is(0, unix.NFPROTO_IPV6), jump(guardChain))
+		w.rule(only, fromIn(have["inside"]), back())
+		w.rule(only, from(s.o.tunnelTap()), back())
+		w.rule(only, toIn(have["bridges"]), back())
+		w.rule(only, drop())
 	}
 }
+
+// guardChain is there if this worker made the host forward IPv6.
+const guardChain = "guard"
 
 func (s *skeleton) buildNetdev(w writer, tap string) {
 	have := s.sets[nftables.TableFamilyNetdev]
@@ -228,8 +236,8 @@ func (s *skeleton) buildNetdev(w writer, tap string) {
 		w.rule(in, jump(known.Name)) // which goes to deliver
 		w.rule(in, loses("drop-forged"))
 		host := join(set(0, 0), match{&expr.Meta{Key: expr.MetaKeyPKTTYPE, SourceRegister: true, Register: reg(0)}}, count("from-tunnel"), accept())
-		w.rule(deliver, link(8, 4, 0), f.dest(1), in4(0, have["open"+f.name]), host)
-		w.rule(deliver, f.dest(0), in4(0, have["here"+f.name]), setMark(notOurs), host)
+		w.rule(deliver, link(8, 4, 0), f.dest(1), inSet(0, have["open"+f.name]), host)
+		w.rule(deliver, f.dest(0), inSet(0, have["here"+f.name]), setMark(notOurs), host)
 		w.rule(deliver, jump(stray.Name))
 		w.rule(deliver, loses("drop-unknown"))
 	}
@@ -245,9 +253,9 @@ func (s *skeleton) buildBridge(w writer) {
 	have := s.sets[nftables.TableFamilyBridge]
 	pre := w.chain("prerouting", hook{nftables.ChainTypeFilter, nftables.ChainHookPrerouting, -300, ""})
 	cable, near := w.chain("cable"), w.chain("neighbours")
-	w.rule(pre, meta(expr.MetaKeyIIFNAME, 0), in4(0, have["cables"]), goTo(cable.Name))
+	w.rule(pre, meta(expr.MetaKeyIIFNAME, 0), inSet(0, have["cables"]), goTo(cable.Name))
 	own := func(f family, address match) match { // the address is in register 4
-		return join(meta(expr.MetaKeyIIFNAME, 0), address, in4(0, have["own"+f.name]))
+		return join(meta(expr.MetaKeyIIFNAME, 0), address, inSet(0, have["own"+f.name]))
 	}
 	four, six := families()[0], families()[1]
 	kind := func(ether ...byte) match { return join(meta(expr.MetaKeyPROTOCOL, 0), is(0, ether...)) }
@@ -264,7 +272,7 @@ func (s *skeleton) buildBridge(w writer) {
 	w.rule(cable, kind(8, 6), loses("drop-spoofed"))
 
 	// Everything but finding neighbours goes by the gateway, those on the same bridge too.
-	gate := join(link(0, 6, 0), in4(0, have["gates"]))
+	gate := join(link(0, 6, 0), inSet(0, have["gates"]))
 	for _, m := range nd(133, 134, 135, 136, 137, 130, 131, 132, 143) {
 		w.rule(cable, kind(six.ether...), m, goTo(near.Name))
 	}

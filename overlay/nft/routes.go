@@ -79,23 +79,34 @@ func (d *Device) ensureTaps(mtu int) (made bool, err error) {
 				return made, fmt.Errorf("device %s: MTU %d: %w", name, mtu, err)
 			}
 		}
+	}
+	return made, nil
+}
+
+// upTaps lets packets through the taps; what the tables say holds by now.
+func (d *Device) upTaps() error {
+	for _, name := range []string{d.opts.tunnelTap(), d.opts.agentTap()} {
+		l, err := d.nl.LinkByName(name)
+		if err != nil {
+			return fmt.Errorf("device %s: %w", name, err)
+		}
 		if l.Attrs().Flags&net.FlagUp != 0 {
 			continue
 		}
 		if err := in(d.host, func() error { return quiet(name) }); err != nil {
-			return made, err
+			return err
 		}
 		if name == d.opts.agentTap() {
 			if err := d.nl.LinkSetHardwareAddr(l, agentMAC()); err != nil {
-				return made, fmt.Errorf("device %s: %w", name, err)
+				return fmt.Errorf("device %s: %w", name, err)
 			}
 		}
 		// Nobody is to be asked for: the frame's header is written on the way out.
 		if err := errors.Join(d.nl.LinkSetARPOff(l), d.nl.LinkSetUp(l)); err != nil {
-			return made, fmt.Errorf("device %s: %w", name, err)
+			return fmt.Errorf("device %s: %w", name, err)
 		}
 	}
-	return made, nil
+	return nil
 }
 
 // agentMAC is the hardware address of the agent's tap, which tells what was routed there from what a peer sent.
@@ -131,17 +142,11 @@ func (d *Device) forwarding() error {
 			}
 		}
 		if !d.guard {
-			d.guard, d.tables = true, nil
-			if c, err := d.conn(); err == nil {
-				// Tables that are there were made without the rule.
-				for _, t := range d.skeleton.tables() {
-					c.AddTable(t)
-					c.DelTable(t)
-				}
-				if err := c.Flush(); err != nil {
-					return err
-				}
+			// Tables that are there were made without the rules for it.
+			if err := d.dropTables(); err != nil {
+				return err
 			}
+			d.guard = true
 		}
 		return sysctl("ipv6/conf/all/forwarding", "1")
 	})

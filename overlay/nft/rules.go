@@ -75,12 +75,8 @@ func set(n uint32, data ...byte) match {
 	return match{&expr.Immediate{Register: reg(n), Data: data}}
 }
 
-func in4(n uint32, s *nftables.Set) match {
+func inSet(n uint32, s *nftables.Set) match {
 	return match{&expr.Lookup{SourceRegister: reg(n), SetName: s.Name, SetID: s.ID}}
-}
-
-func notIn(n uint32, s *nftables.Set) match {
-	return match{&expr.Lookup{SourceRegister: reg(n), SetName: s.Name, SetID: s.ID, Invert: true}}
 }
 
 // find puts what a map has for a value into a register; the rule ends where it has nothing.
@@ -109,8 +105,8 @@ func to(device string) match {
 	return join(meta(expr.MetaKeyOIFNAME, 0), is(0, name(device)...))
 }
 
-func fromIn(s *nftables.Set) match { return join(meta(expr.MetaKeyIIFNAME, 0), in4(0, s)) }
-func toIn(s *nftables.Set) match   { return join(meta(expr.MetaKeyOIFNAME, 0), in4(0, s)) }
+func fromIn(s *nftables.Set) match { return join(meta(expr.MetaKeyIIFNAME, 0), inSet(0, s)) }
+func toIn(s *nftables.Set) match   { return join(meta(expr.MetaKeyOIFNAME, 0), inSet(0, s)) }
 
 func protocol(p byte) match { return join(meta(expr.MetaKeyL4PROTO, 0), is(0, p)) }
 

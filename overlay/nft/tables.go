@@ -77,6 +77,7 @@ func (d *Device) load() (*tables, error) {
 				continue
 			}
 			known = known || ch.Name == layout
+			d.guard = d.guard || ch.Name == guardChain
 			if ch.Hooknum != nil {
 				hooks++
 			}

@@ -131,7 +131,7 @@ func (s *skeleton) plan(c overlay.Config, bridges map[string]net.HardwareAddr, a
 		for _, n := range slices.Backward(slices.Sorted(maps.Keys(lengths[f.name]))) {
 			m := net.CIDRMask(n, int(f.size)*8)
 			w.chains[send] = append(w.chains[send], join(set(0, be32(uint32(n))...), f.dest(1), mask(1, m), find(0, s.sets[netdev]["to"+f.name], 0), writeLink(0, 6, 0), accept()))
-			w.chains[known] = append(w.chains[known], join(link(2, 4, 0), set(1, be32(uint32(n))...), f.source(2), mask(2, m), in4(0, s.sets[netdev]["from"+f.name]), goTo("deliver"+f.name)))
+			w.chains[known] = append(w.chains[known], join(link(2, 4, 0), set(1, be32(uint32(n))...), f.source(2), mask(2, m), inSet(0, s.sets[netdev]["from"+f.name]), goTo("deliver"+f.name)))
 		}
 		stray, kept, mine, pool := setID{netdev, "stray" + f.name}, setID{inet, "kept" + f.name}, setID{inet, "mine" + f.name}, setID{inet, "pool" + f.name}
 		w.chains[stray], w.chains[kept], w.chains[mine], w.chains[pool] = nil, nil, nil, nil
@@ -168,7 +168,7 @@ func (s *skeleton) network(w *want, f family, n skerry.NetworkID, kind byte) str
 			w.rule(ch, key, follow(0, have["service"+f.name]))
 			return nil
 		}
-		w.rule(ch, key, in4(0, have["open"+f.name]), count("local"), accept())
+		w.rule(ch, key, inSet(0, have["open"+f.name]), count("local"), accept())
 		w.rule(ch, loses("drop-network"))
 		return nil
 	}
