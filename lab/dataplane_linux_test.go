@@ -1,10 +1,13 @@
 package lab
 
 import (
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+
+	"skerry.dev/skerry/overlay"
 )
 
 // TestOverlayMixed has workers that handle packets by nftables in one site with one that does so by eBPF.
@@ -73,4 +76,59 @@ func TestOverlayMixed(t *testing.T) {
 	if by, _, err := s.get(client, "http://web/", 60); err != nil {
 		t.Errorf("%v, %v", by, err)
 	}
+}
+
+// TestOverlayPlain has a site whose operator declared its network trusted: paths are not sealed, but tagged, and what has no
+// tag is dropped.
+func TestOverlayPlain(t *testing.T) {
+	o := options(t)
+	bin := binaries(t, &o)
+	l := bring(t, strings.Replace(overlayLab, "admission: {", "args: [--trusted-network], admission: {", 1), o)
+	s := &apartSite{t, l}
+	s.skerry("", "login", "--trust", "-u", "admin", "--password-file", filepath.Join(l.hostDir("site"), "admin-password"), "site:"+clusterAPI)
+	s.skerry("", "image", "build", filepath.Join(bin, "kit"), "-t", "demo/kit:1", "--push")
+	s.skerry(overlayApp, "apply", "-f", "-", "--timeout", "1m")
+	client := string(s.instance("shop", "client", "").ID)
+	turns := func(url string) {
+		t.Helper()
+		if by, at, err := s.get(client, url, 16); err != nil || len(by) != 4 || len(at) != 2 {
+			t.Errorf("%s: %v, %v, %v", url, by, at, err)
+		}
+	}
+	turns("http://10.30.7.1/")
+	turns("http://[fd30:5ce7::a1e:701]/")
+	st := s.overlay("a")
+	if len(st.Peers) != 2 || st.Counters["to-plain"] == 0 || st.Counters["from-plain"] == 0 || st.Counters["to-tunnel"] != 0 {
+		t.Errorf("%+v\n%v", st.Peers, st.Counters)
+	}
+	for _, p := range st.Peers {
+		if p.Path != overlay.PathPlain || p.Cipher != "" {
+			t.Errorf("%+v", p)
+		}
+	}
+	// The agents may die; and somebody else on the network has no tag.
+	for _, host := range []string{"a", "b"} {
+		if err := l.Kill(host, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		if host == "b" {
+			turns("http://10.30.7.1/") // its programs go on
+		}
+		if err := l.Start(t.Context(), host); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Await(t.Context(), host); err != nil {
+			t.Fatal(err)
+		}
+		turns("http://10.30.7.1/")
+	}
+	before := s.overlay("a").Counters["drop-plain"]
+	forge := `import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for i in range(20): s.sendto(b"\x08\0\0\0\0\0\7\0" + b"\2"*12 + b"\x08\0" + b"E\0\0\x1c" + b"\0"*24, ("` + l.Topology.Host("a").Address + `", 7447))`
+	if status, err := l.Exec(t.Context(), "site", exec.Command("python3", "-c", forge)); err != nil || status != 0 {
+		t.Fatalf("%v, %d", err, status)
+	}
+	s.await("what has no tag is dropped", func() bool { return s.overlay("a").Counters["drop-plain"] >= before+20 })
+	turns("http://10.30.7.1/")
 }
