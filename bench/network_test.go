@@ -125,7 +125,7 @@ func TestNetworkExtras(t *testing.T) {
 		}
 	}
 	for _, c := range m.out.Flows.Cycles {
-		if c.Flows != 2000 || c.Left != 0 {
+		if c.Flows == 0 || c.Flows > 2000 || c.Left != 0 { // on a slow machine the first expire while the last come
 			t.Errorf("%+v", c)
 		}
 	}
