@@ -66,8 +66,8 @@ func TestNetwork(t *testing.T) {
 			}
 			for _, m := range want {
 				f, ok := c.Figures[m.name]
-				if m.name == "udp" && ok && f.Median >= 0 {
-					continue // a step this short may lose something at any rate
+				if (m.name == "udp" || m.name == "tcp8") && ok && f.Median >= 0 {
+					continue // a step this short may lose something at any rate, and eight streams may not all begin in it
 				}
 				if !ok || f.Median <= 0 || f.N != 1 || f.Ratio < 0 {
 					t.Errorf("%s, %s, %s: %+v", w.Wire, c.Name, m.name, f)
@@ -76,7 +76,7 @@ func TestNetwork(t *testing.T) {
 		}
 	}
 	for _, s := range n.Skipped {
-		if !strings.Contains(s, "only with --full") && !strings.Contains(s, "not installed") {
+		if !strings.Contains(s, "only with --full") && !strings.Contains(s, "not installed") && !strings.Contains(s, "eight streams") {
 			t.Errorf("not measured: %s", s)
 		}
 	}
