@@ -5,6 +5,7 @@ package worker
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -73,9 +74,11 @@ type fabric struct {
 	sealed  tunnel.Config
 	named   resolver.Config
 	names   *resolver.Resolver // nil: instances ask the host's name servers
+	begin   func()             // begins to answer, once the first names are told; nil: it has begun
 
 	mu      sync.Mutex
-	address netip.Addr // at which others reach this machine; plain datagrams come in there
+	ends    []netip.AddrPort // where peers reach the tunnel, as it said last
+	address netip.Addr       // at which others reach this machine; plain datagrams come in there
 	node    *skerry.OverlayNode
 	nets    map[skerry.AppKey]*skerry.AppNetwork
 	routes  map[skerry.ServiceKey]*skerry.Route
@@ -143,6 +146,7 @@ func (f *fabric) take(a Fabric) {
 		for id := range f.peers {
 			if skerry.OverlayPeerKey(id) == a.Key {
 				delete(f.peers, id)
+				delete(f.noPath, id)
 			}
 		}
 	}
@@ -461,26 +465,36 @@ func (f *fabric) apply(ctx context.Context) error {
 	gone := f.gone
 	f.gone = nil
 	f.mu.Unlock()
+	// One part that cannot keeps no other from what it can do. The tunnel comes first, because its tap is the device's, too.
+	var errs []error
 	if f.Tunnel != nil && !reflect.DeepEqual(sealed, f.sealed) {
 		if err := f.Tunnel.Set(ctx, sealed); err != nil {
-			return err
+			errs = append(errs, err)
+		} else {
+			f.sealed = sealed
 		}
-		f.sealed = sealed
 	}
 	if !reflect.DeepEqual(c, f.told) {
 		if err := f.Device.Set(ctx, c); err != nil {
-			return err
+			errs = append(errs, err)
+		} else {
+			f.told = c
 		}
-		f.told = c
 	}
 	for _, a := range gone {
 		if err := f.Device.Reset(a); err != nil {
 			f.log.Warn("reset flows to an instance that is gone", "addr", a.String(), "err", err)
 		}
 	}
-	if f.names != nil && !reflect.DeepEqual(names, f.named) {
-		f.names.Set(names)
-		f.named = names
+	if f.names != nil {
+		if !reflect.DeepEqual(names, f.named) {
+			f.names.Set(names)
+			f.named = names
+		}
+		if f.begin != nil { // not before: who asks is not known, and refused
+			f.begin()
+			f.begin = nil
+		}
 	}
-	return nil
+	return errors.Join(errs...)
 }

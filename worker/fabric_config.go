@@ -5,12 +5,14 @@ package worker
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"net"
 	"net/netip"
 	"slices"
+	"sync"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/coord"
@@ -241,6 +243,11 @@ func (f *fabric) tell(ctx context.Context, address string, networks []netip.Pref
 	}
 	st, serr := f.Tunnel.Status(ctx)
 	if serr != nil {
+		// It is being started again, most likely; peers need not forget meanwhile where it was.
+		f.log.Debug("ask the datapath where it is reached", "err", serr)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		out.Endpoints = f.ends
 		return out
 	}
 	if err == nil && st.Port != 0 {
@@ -251,6 +258,9 @@ func (f *fabric) tell(ctx context.Context, address string, networks []netip.Pref
 			out.Endpoints = append(out.Endpoints, e)
 		}
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ends = out.Endpoints
 	return out
 }
 
@@ -266,27 +276,41 @@ func (f *fabric) hide(gateway netip.Addr) {
 	}
 }
 
-// answer begins to answer instances' questions for names at an address of this host.
-func (f *fabric) answer(ctx context.Context, at netip.Addr) error {
-	r := resolver.New(resolver.Options{Wanted: f.lookup, Log: f.log})
+// answer begins to answer instances' questions for names at an address of this host, as soon as names are known. The function
+// that it gives ends that, and waits for the end.
+func (f *fabric) answer(ctx context.Context, at netip.Addr) (hush func(), err error) {
+	if !at.IsValid() {
+		return nil, errors.New("answer names: this host's address towards instances is not known") // and not at all addresses of the host
+	}
 	addr := netip.AddrPortFrom(at, 53)
 	pc, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(addr))
 	if err != nil {
-		return fmt.Errorf("answer names at %s: %w", addr, err)
+		return nil, fmt.Errorf("answer names at %s: %w", addr, err)
 	}
 	l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(addr))
 	if err != nil {
 		pc.Close()
-		return fmt.Errorf("answer names at %s: %w", addr, err)
+		return nil, fmt.Errorf("answer names at %s: %w", addr, err)
 	}
+	r := resolver.New(resolver.Options{Wanted: f.lookup, Log: f.log})
+	var serving sync.WaitGroup
 	f.setting.Lock()
 	f.mu.Lock()
 	f.names, f.named = r, resolver.Config{}
 	f.mu.Unlock()
+	f.begin = func() {
+		serving.Go(func() { _ = r.ServeUDP(pc) })
+		serving.Go(func() { _ = r.ServeTCP(l) })
+	}
 	f.setting.Unlock()
-	go r.ServeUDP(pc)
-	go r.ServeTCP(l)
-	context.AfterFunc(ctx, func() { r.Close() })
 	f.nudge()
-	return nil
+	return func() {
+		f.setting.Lock()
+		f.begin = nil
+		f.setting.Unlock()
+		pc.Close()
+		l.Close()
+		r.Close()
+		serving.Wait()
+	}, nil
 }

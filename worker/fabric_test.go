@@ -4,6 +4,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -30,6 +31,7 @@ type fakeParts struct {
 	heard  chan tunnel.Event
 	wants  []skerry.ServiceKey
 	used   map[overlay.ServiceAddr]bool
+	hangs  error // what the tunnel says, if anything
 }
 
 func (p *fakeParts) Set(_ context.Context, c overlay.Config) error {
@@ -60,10 +62,18 @@ type fakeTunnel struct{ *fakeParts }
 func (p fakeTunnel) Set(_ context.Context, c tunnel.Config) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.hangs != nil {
+		return p.hangs
+	}
 	p.sealed = c
 	return nil
 }
 func (p fakeTunnel) Status(context.Context) (tunnel.Status, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.hangs != nil {
+		return tunnel.Status{}, p.hangs
+	}
 	return tunnel.Status{Port: 7446, Candidate: []netip.AddrPort{netip.MustParseAddrPort("203.0.113.9:999")}}, nil
 }
 func (p fakeTunnel) Unknown(_ context.Context, peer skerry.PeerID, net skerry.NetworkID, a netip.Addr) error {
@@ -224,6 +234,22 @@ func TestFabric(t *testing.T) {
 			t.Errorf("%v, wants %v", err, p.wanted())
 		}
 		if n := f.tell(ctx, "192.0.2.1", nil); n == nil || n.Key.IsZero() || fmt.Sprint(n.Endpoints) != "[192.0.2.1:7446 203.0.113.9:999]" {
+			t.Errorf("%+v", n)
+		}
+		// A tunnel that does not answer keeps nothing else from being told, and its addresses are those it had.
+		p.mu.Lock()
+		p.hangs = tunnel.ErrHangs
+		p.mu.Unlock()
+		before := len(p.gone())
+		f.take(Fabric{Key: "peer/2", Item: &skerry.OverlayPeer{ID: 2, Key: skerry.OverlayKey{22}, Name: "other"}})
+		f.take(Fabric{Key: skerry.RouteKey(shop("store")), Item: &skerry.Route{Service: shop("store"), Net: 7, Backends: []skerry.RouteBackend{{Instance: "s3", Peer: 2, Addr: a("10.64.1.3")}}}})
+		if err := f.attached(ctx, map[skerry.InstanceID]joined{"web-1": {shop("web").App, shop("web"), 0, at}}); !errors.Is(err, tunnel.ErrHangs) {
+			t.Errorf("got %v", err)
+		}
+		if got := p.picture(); !strings.HasPrefix(got, "7/10.30.3.1>10.64.1.3 ") || len(p.gone()) != before+1 {
+			t.Errorf("got %s, reset %v", got, p.gone())
+		}
+		if n := f.tell(ctx, "192.0.2.1", nil); n == nil || fmt.Sprint(n.Endpoints) != "[192.0.2.1:7446 203.0.113.9:999]" {
 			t.Errorf("%+v", n)
 		}
 	})

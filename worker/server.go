@@ -197,8 +197,17 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 	}
 	if s.fabric != nil {
 		s.fabric.hide(s.opt.Network.Gateway())
-		if err := s.fabric.answer(s.ctx, s.opt.Network.Gateway()); err != nil {
+		if hush, err := s.fabric.answer(s.ctx, s.opt.Network.Gateway()); err != nil {
 			s.opt.Log.Warn("instances get no names of services", "err", err, "hint", "free port 53 of that address, then restart the worker")
+		} else {
+			s.work.Go(func() {
+				<-s.ctx.Done()
+				hush()
+			})
+			// What was attached before is to ask here, too, when its containers are started again.
+			if err := s.net.restore(ctx); err != nil {
+				s.opt.Log.Error("restore the network", "err", err)
+			}
 		}
 		s.work.Go(func() { s.fabric.run(s.ctx) })
 		if door != nil {

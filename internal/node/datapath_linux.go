@@ -60,7 +60,9 @@ func (d *datapath) watch(c *tunnel.Client) {
 			if c, err = d.again(); err == nil {
 				break
 			}
-			d.log.Error("the datapath does not start", "err", err)
+			if !errors.Is(err, context.Canceled) && !errors.Is(err, errClosed) {
+				d.log.Error("the datapath does not start", "err", err)
+			}
 			select {
 			case <-time.After(wait):
 			case <-d.end:
@@ -74,23 +76,36 @@ func (d *datapath) watch(c *tunnel.Client) {
 func (d *datapath) again() (*tunnel.Client, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
+	go func() {
+		select {
+		case <-d.end:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
 	d.log.Warn("the datapath has ended; it is started again")
 	c, err := tunnel.Start(ctx, d.start)
 	if err != nil {
 		return nil, err
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return nil, errors.Join(errClosed, c.Close())
-	}
-	if d.config != nil {
-		if err := c.Set(ctx, *d.config); err != nil {
+	var told *tunnel.Config
+	for {
+		d.mu.Lock()
+		config, closed := d.config, d.closed
+		if !closed && config == told {
+			d.client = c
+			d.mu.Unlock()
+			return c, nil
+		}
+		d.mu.Unlock()
+		if closed {
+			return nil, errors.Join(errClosed, c.Close())
+		}
+		if err := c.Set(ctx, *config); err != nil {
 			return nil, errors.Join(err, c.Close())
 		}
+		told = config
 	}
-	d.client = c
-	return c, nil
 }
 
 var errClosed = errors.New("the datapath's client is closed")
@@ -104,9 +119,10 @@ func (d *datapath) now() *tunnel.Client {
 // Set makes the datapath what the configuration says, now and whenever it starts again.
 func (d *datapath) Set(ctx context.Context, c tunnel.Config) error {
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	d.config = &c
-	return d.client.Set(ctx, c)
+	client := d.client
+	d.mu.Unlock()
+	return client.Set(ctx, c)
 }
 
 // Status asks how paths fare.
@@ -138,24 +154,13 @@ func (d *datapath) Close() error {
 
 // Stop ends the datapath, and lets go of it.
 func (d *datapath) Stop(ctx context.Context) error {
-	d.mu.Lock()
-	closed, c := d.closed, d.client
-	if !closed {
-		d.closed = true
-		close(d.end)
+	err := d.Close()
+	c, cerr := tunnel.Connect(ctx, d.start.Dir) // the one that runs now, which may be another than the last that was talked to
+	if errors.Is(cerr, tunnel.ErrNotRunning) {
+		return err
 	}
-	d.mu.Unlock()
-	if closed {
-		var err error
-		if c, err = tunnel.Connect(ctx, d.start.Dir); errors.Is(err, tunnel.ErrNotRunning) {
-			return nil
-		} else if err != nil {
-			return err
-		}
+	if cerr != nil {
+		return errors.Join(err, cerr)
 	}
-	err := c.Stop(ctx)
-	if !closed {
-		<-d.done
-	}
-	return err
+	return errors.Join(err, c.Stop(ctx))
 }

@@ -31,14 +31,17 @@ type StartOptions struct {
 	Shelter func(pid int) error
 	// Env is added to the process's environment, which is empty but for limits of memory.
 	Env []string
+
+	patience time.Duration // answerIn if 0; tests have less
 }
 
 // Client is the agent's end of talking to a datapath. Its methods may be used at the same time.
 type Client struct {
-	conn   net.Conn
-	hello  Hello
-	events chan Event
-	ended  chan struct{}
+	conn     net.Conn
+	hello    Hello
+	patience time.Duration // for one answer
+	events   chan Event
+	ended    chan struct{}
 
 	mu     sync.Mutex
 	number uint64
@@ -54,12 +57,19 @@ var ErrNotRunning = errors.New("no datapath is running")
 // Start gives the datapath that runs in a directory, or starts one. One that speaks another control version is replaced: its
 // tap stays, and packets wait in there; its peers begin new sessions.
 func Start(ctx context.Context, o StartOptions) (*Client, error) {
-	c, err := Connect(ctx, o.Dir)
+	if o.patience == 0 {
+		o.patience = answerIn
+	}
+	c, err := connect(ctx, o.Dir, o.patience)
 	if err == nil && c.hello.Control == ControlVersion {
 		return c, nil
 	}
 	if err == nil {
 		err = c.Stop(ctx)
+		c.Close()
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err() // who asks has no time left, which is not the datapath's fault
 	}
 	if err != nil && !errors.Is(err, ErrNotRunning) {
 		// It runs, but does not talk as it should: it is ended as whoever holds the lock.
@@ -158,7 +168,9 @@ func kill(dir string) error {
 }
 
 // Connect talks to the datapath that runs in a directory; ErrNotRunning when there is none.
-func Connect(ctx context.Context, dir string) (*Client, error) {
+func Connect(ctx context.Context, dir string) (*Client, error) { return connect(ctx, dir, answerIn) }
+
+func connect(ctx context.Context, dir string, patience time.Duration) (*Client, error) {
 	at, path, err := short(dir)
 	if err != nil {
 		return nil, fmt.Errorf("%w in %s", ErrNotRunning, dir)
@@ -171,7 +183,7 @@ func Connect(ctx context.Context, dir string) (*Client, error) {
 		}
 		return nil, fmt.Errorf("connect to the datapath: %w", err)
 	}
-	c := &Client{conn: n, events: make(chan Event, eventRoom), ended: make(chan struct{}), wait: map[uint64]chan answer{}}
+	c := &Client{conn: n, patience: patience, events: make(chan Event, eventRoom), ended: make(chan struct{}), wait: map[uint64]chan answer{}}
 	go c.read()
 	a, err := c.ask(ctx, request{Op: opHello})
 	if err != nil || a.Hello == nil {
@@ -225,7 +237,25 @@ func (c *Client) read() {
 	}
 }
 
+// answerIn is how long a datapath may take for an answer. It takes milliseconds; one that does not answer hangs.
+const answerIn = 10 * time.Second
+
+// ErrHangs says that a datapath runs, and does not answer. Its connection is closed; Start replaces it.
+var ErrHangs = errors.New("the datapath does not answer")
+
+// ask waits for an answer until ctx ends, but not for longer than answerIn.
 func (c *Client) ask(ctx context.Context, q request) (answer, error) {
+	limit, cancel := context.WithTimeoutCause(ctx, c.patience, ErrHangs)
+	defer cancel()
+	a, err := c.exchange(limit, q)
+	if errors.Is(err, context.DeadlineExceeded) && errors.Is(context.Cause(limit), ErrHangs) || errors.Is(err, os.ErrDeadlineExceeded) {
+		c.conn.Close()
+		return a, fmt.Errorf("ask the datapath: %w in %s", ErrHangs, c.patience)
+	}
+	return a, err
+}
+
+func (c *Client) exchange(ctx context.Context, q request) (answer, error) {
 	w := make(chan answer, 1)
 	c.mu.Lock()
 	c.number++
@@ -242,9 +272,11 @@ func (c *Client) ask(ctx context.Context, q request) (answer, error) {
 		return answer{}, err
 	}
 	c.writing.Lock()
+	_ = c.conn.SetWriteDeadline(time.Now().Add(c.patience))
 	_, err = c.conn.Write(append(b, '\n'))
 	c.writing.Unlock()
 	if err != nil {
+		c.conn.Close() // half a request would spoil the next
 		return answer{}, fmt.Errorf("ask the datapath: %w", err)
 	}
 	var a answer
