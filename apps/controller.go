@@ -98,7 +98,9 @@ type Controller struct {
 	nets      map[skerry.AppKey]*network
 	lastNet   skerry.NetworkID
 	exporters map[skerry.AppKey]bool // applications that export something
-	certs     map[certKey]*certificate
+	// unaddressed are networks in which there is no room for all that they want.
+	unaddressed map[skerry.AppKey]*unaddressed
+	certs       map[certKey]*certificate
 	// readdressed are applications whose network changed since somebody asked.
 	readdressed map[skerry.AppKey]bool
 	local       string // prefix for instance ids; keeps those of different tiers apart
@@ -108,7 +110,7 @@ type Controller struct {
 // letter that keeps ids minted by different tiers apart.
 func New(seed [16]byte, tier string) *Controller {
 	c := &Controller{
-		seed: seed, local: tier, nets: map[skerry.AppKey]*network{}, certs: map[certKey]*certificate{}, exporters: map[skerry.AppKey]bool{}, readdressed: map[skerry.AppKey]bool{},
+		seed: seed, local: tier, nets: map[skerry.AppKey]*network{}, unaddressed: map[skerry.AppKey]*unaddressed{}, certs: map[certKey]*certificate{}, exporters: map[skerry.AppKey]bool{}, readdressed: map[skerry.AppKey]bool{},
 		apps: map[skerry.AppKey]*App{}, inst: map[skerry.InstanceID]*Instance{},
 		byService: map[skerry.ServiceKey]map[skerry.InstanceID]*Instance{},
 		orgs:      map[string]*Org{}, spaces: map[string]*Namespace{},

@@ -19,7 +19,6 @@ type network struct {
 	Addresses ipam.Addresses            `json:"addresses"`
 	was       map[skerry.ServiceKey]int // services with numbers of instances that the addresses were worked out for
 	gen       skerry.Generation
-	refused   map[skerry.ServiceKey]int // that there was no room for, so that it is told once
 }
 
 // Record keys.
@@ -45,21 +44,54 @@ func (c *Controller) loadNetwork(key string, value []byte) error {
 	return nil
 }
 
+// wanted says how many instances of each service have an address of their own in an application's network. Services that
+// others export to it come after its own: their number is not its own choice, so they get no more than is left, and no
+// more than maxImported. What does not fit is left out, the instances first, then the service.
+func (c *Controller) wanted(a *App) map[skerry.ServiceKey]int {
+	want := map[skerry.ServiceKey]int{}
+	left := ipam.NumServices
+	for i := range a.Manifest.Spec.Services {
+		s := &a.Manifest.Spec.Services[i]
+		sk := skerry.ServiceKey{App: a.Key(), Service: s.Name}
+		want[sk] = c.numbered(sk, s)
+		left -= len(skerry.Balances()) + want[sk]
+	}
+	left = min(left, maxImported)
+	for _, im := range c.imports(a) {
+		if left < len(skerry.Balances()) {
+			break
+		}
+		left -= len(skerry.Balances())
+		if n := c.numbered(im.key, im.spec); n <= left {
+			want[im.key], left = n, left-n
+		} else {
+			want[im.key] = 0
+		}
+	}
+	return want
+}
+
+// wants lists the addresses for that.
+func wants(a *App, want map[skerry.ServiceKey]int) (out []ipam.Want) {
+	for k, n := range want {
+		var own *skerry.ServiceSpec // addresses in its own network alone were chosen
+		if k.App == a.Key() {
+			own = a.Manifest.Spec.Service(k.Service)
+		}
+		out = append(out, ipam.Wants(k, own, n)...)
+	}
+	return out
+}
+
+// maxImported is how many addresses of a network services of other applications may take, a quarter of all.
+const maxImported = ipam.NumServices / 4
+
 // address gives an application's network the addresses that its manifest asks for. What conflicts is refused, and nothing
 // changes then.
 func (c *Controller) address(now time.Time, a *App, fx *skerry.Effects) error {
 	k := a.Key()
 	n := c.nets[k]
-	imports := c.imports(a)
-	want := map[skerry.ServiceKey]int{}
-	for i := range a.Manifest.Spec.Services {
-		s := &a.Manifest.Spec.Services[i]
-		sk := skerry.ServiceKey{App: k, Service: s.Name}
-		want[sk] = c.numbered(sk, s)
-	}
-	for _, im := range imports {
-		want[im.key] = c.numbered(im.key, im.spec)
-	}
+	want := c.wanted(a)
 	if n != nil && n.gen == a.Gen && maps.Equal(n.was, want) {
 		return nil
 	}
@@ -67,23 +99,10 @@ func (c *Controller) address(now time.Time, a *App, fx *skerry.Effects) error {
 	if fresh {
 		n = &network{ID: c.lastNet + 1}
 	}
-	var wants []ipam.Want
-	for i := range a.Manifest.Spec.Services {
-		s := &a.Manifest.Spec.Services[i]
-		sk := skerry.ServiceKey{App: k, Service: s.Name}
-		wants = append(wants, ipam.Wants(sk, s, want[sk])...)
-	}
-	for _, im := range imports {
-		wants = append(wants, ipam.Wants(im.key, nil, want[im.key])...)
-	}
-	if n.refused != nil && maps.Equal(n.refused, want) {
-		return nil
-	}
-	if err := n.Addresses.Set(now, now.Add(addressRest), wants); err != nil {
-		n.refused = want
+	if err := n.Addresses.Set(now, now.Add(addressRest), wants(a, want)); err != nil {
 		return err
 	}
-	n.refused = nil
+	delete(c.unaddressed, k)
 	if fresh {
 		c.lastNet++
 		fx.Put(keyNets, []byte(fmt.Sprint(c.lastNet)))
@@ -96,6 +115,69 @@ func (c *Controller) address(now time.Time, a *App, fx *skerry.Effects) error {
 		c.tellExporters(k)
 	}
 	return nil
+}
+
+// unaddressed is a network that could not be given what it wants.
+type unaddressed struct {
+	gen   skerry.Generation
+	want  map[skerry.ServiceKey]int
+	again time.Time
+}
+
+// readdress is address where nobody waits for an answer. Choices were checked when they were applied; what can fail here
+// is room, and then nothing new gets an address. That is told once, and tried again when addresses that rest now are free.
+func (c *Controller) readdress(now time.Time, a *App, fx *skerry.Effects) {
+	k := a.Key()
+	u := c.unaddressed[k]
+	if u != nil {
+		if u.gen != a.Gen || !maps.Equal(u.want, c.wanted(a)) {
+			u = nil
+		} else if now.Before(u.again) {
+			c.wakeAt(k, u.again)
+			return
+		}
+	}
+	err := c.address(now, a, fx)
+	if err == nil {
+		return
+	}
+	if u == nil {
+		u = &unaddressed{gen: a.Gen, want: c.wanted(a)}
+		c.release(now, a, u.want, fx)
+		fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "NoAddress", Text: err.Error(), App: k, Org: a.Org})
+	}
+	u.again = now.Add(addressRest)
+	c.unaddressed[k] = u
+	c.wakeAt(k, u.again)
+}
+
+// release gives back the addresses of a network that are no longer wanted, and leaves the others as they are.
+func (c *Controller) release(now time.Time, a *App, want map[skerry.ServiceKey]int, fx *skerry.Effects) {
+	n := c.nets[a.Key()]
+	if n == nil {
+		return
+	}
+	var kept []ipam.Want
+	was := map[skerry.ServiceKey]int{}
+	for _, w := range wants(a, want) {
+		addr, ok := n.Addresses.Of(w.Key)
+		if !ok {
+			continue
+		}
+		w.Chosen = addr
+		kept = append(kept, w)
+		if w.Policy == skerry.BalanceInstance {
+			was[w.Service] = max(was[w.Service], w.Ordinal+1)
+		} else {
+			was[w.Service] += 0
+		}
+	}
+	if n.Addresses.Set(now, now.Add(addressRest), kept) != nil {
+		return // what is held can be kept
+	}
+	n.was = was
+	fx.Put(prefixNet+a.Key().String(), mustJSON(n))
+	c.readdressed[a.Key()] = true
 }
 
 // tellExporters has applications with exports looked at again when the network of another one comes or goes: who may reach
@@ -304,6 +386,7 @@ func (c *Controller) dropNetwork(k skerry.AppKey, fx *skerry.Effects) {
 		return
 	}
 	delete(c.nets, k)
+	delete(c.unaddressed, k)
 	c.readdressed[k] = true
 	c.tellExporters(k)
 	fx.Delete(prefixNet + k.String())

@@ -168,9 +168,14 @@ func (c *Controller) scale(now time.Time, k skerry.ServiceKey, replicas int, act
 	if err := c.checkQuota(a.Org, &trial); err != nil {
 		return Applied{}, fx, err
 	}
-	a.Manifest = trial
-	a.Gen++
-	a.UpdatedAt = now
+	next := *a
+	next.Manifest = trial
+	next.Gen++
+	next.UpdatedAt = now
+	if err := c.address(now, &next, &fx); err != nil {
+		return Applied{}, skerry.Effects{}, err
+	}
+	*a = next
 	c.dirty[k.App] = true
 	c.saveApp(a, &fx)
 	c.appEvent(&fx, now, a, k.Service, "Scaled", "to "+itoa(replicas)+" by "+orNobody(actor))

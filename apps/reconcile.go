@@ -81,10 +81,7 @@ func (c *Controller) reconcileApp(now time.Time, k skerry.AppKey, fx *skerry.Eff
 		}
 		return
 	}
-	// Choices were checked when they were applied; what can fail here is room, and then the addresses stay as they are.
-	if err := c.address(now, a, fx); err != nil {
-		fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "NoAddress", Text: err.Error(), App: k, Org: a.Org})
-	}
+	c.readdress(now, a, fx)
 	if !a.Deployed {
 		return
 	}

@@ -71,8 +71,8 @@ type rest struct {
 	Until time.Time
 }
 
-// numServices is the number of addresses that a network can have: those of the prefix without its reserved ends.
-const numServices = 1<<16 - 256 - 1
+// NumServices is the number of addresses that a network can have: those of the prefix without its reserved ends.
+const NumServices = 1<<16 - 256 - 1
 
 func serviceAddr(n uint64) netip.Addr {
 	var low [2]byte
@@ -136,8 +136,8 @@ func (a *Addresses) Set(now, restUntil time.Time, wants []Want) error {
 			n.resting[addr] = rest{k, restUntil}
 		}
 	}
-	if len(wants) > numServices {
-		return skerry.Errorf(skerry.CodeFull, "%d service addresses are wanted; a network has %d", len(wants), numServices).
+	if len(wants) > NumServices {
+		return skerry.Errorf(skerry.CodeFull, "%d service addresses are wanted; a network has %d", len(wants), NumServices).
 			WithHint("split the application, or lower the number of replicas")
 	}
 	own := make(map[Key]netip.Addr, len(n.resting)) // what keys that may come back had last
@@ -152,7 +152,7 @@ func (a *Addresses) Set(now, restUntil time.Time, wants []Want) error {
 		}
 		addr, ok := own[w.Key]
 		if !ok {
-			if len(n.holder)+len(n.resting) >= numServices {
+			if len(n.holder)+len(n.resting) >= NumServices {
 				return skerry.Errorf(skerry.CodeFull, "no service address is left for %s: %d are in use, and %d were given back lately", w.Key, len(n.holder), len(n.resting)).
 					WithHint("wait for those given back to be free again")
 			}
@@ -169,7 +169,7 @@ func (a *Addresses) give(k Key, addr netip.Addr) { a.held[k], a.holder[addr] = a
 
 // free finds the first free address from where the key's hash points. There is one.
 func (a *Addresses) free(k Key) netip.Addr {
-	for n := hash("service", k.Service.String(), string(k.Policy), strconv.Itoa(k.Ordinal)) % numServices; ; n = (n + 1) % numServices {
+	for n := hash("service", k.Service.String(), string(k.Policy), strconv.Itoa(k.Ordinal)) % NumServices; ; n = (n + 1) % NumServices {
 		addr := serviceAddr(n)
 		_, taken := a.holder[addr]
 		if _, rests := a.resting[addr]; !taken && !rests {

@@ -87,7 +87,7 @@ func TestFreedAddressesRest(t *testing.T) {
 	set(t0, Want{Key: db})
 	// Every other address is taken, so that only the resting one is left.
 	var all []Want
-	for i := range numServices - 1 {
+	for i := range NumServices - 1 {
 		all = append(all, Want{Key: key("x", skerry.BalanceInstance, i)})
 	}
 	err := a.Set(t0.Add(59*time.Minute), t0, append(all, Want{Key: db}))
@@ -100,7 +100,7 @@ func TestFreedAddressesRest(t *testing.T) {
 	}
 	set(t0.Add(2*time.Minute), Want{Key: db}) // and leaves again
 	set(t0.Add(62*time.Minute), append(all, Want{Key: db})...)
-	if a.Len() != numServices {
+	if a.Len() != NumServices {
 		t.Error(a.Len())
 	}
 	if err := a.Set(t0, t0, append(all, Want{Key: db}, Want{Key: web})); skerry.AsError(err).Code != skerry.CodeFull {

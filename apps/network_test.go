@@ -1,0 +1,127 @@
+package apps
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/ipam"
+)
+
+// choosing has the service choose its round-robin address.
+func choosing(addr string) func(*Apply) {
+	return func(a *Apply) {
+		a.App.Spec.Services[0].Addresses = &skerry.ServiceAddresses{RoundRobin: netip.MustParseAddr(addr)}
+	}
+}
+
+// A refused choice is refused again, and a better one made after it is honoured.
+func TestRefusedChoices(t *testing.T) {
+	c := controller(t, Quota{})
+	two := func(a *Apply) {
+		b := a.App.Spec.Services[0]
+		b.Name = "db"
+		a.App.Spec.Services = append(a.App.Spec.Services, b)
+	}
+	do(t, c, apply(1, two))
+	db := c.Network(shop).Services[1].Closest
+	for range 2 {
+		refused(t, c, apply(1, two, choosing(db.String())), skerry.CodeConflict, "in conflict")
+	}
+	do(t, c, apply(1, two, choosing("10.30.7.7")))
+	if got := c.Network(shop).Services[0].RoundRobin.String(); got != "10.30.7.7" {
+		t.Errorf("the choice was 10.30.7.7, the address is %s", got)
+	}
+}
+
+// What scaling would need and cannot have is refused, and nothing is scaled.
+func TestScaleIntoConflict(t *testing.T) {
+	c := controller(t, Quota{})
+	do(t, c, apply(1, func(a *Apply) { a.Register = true }))
+	taken := c.Network(shop).Services[0].Closest
+	do(t, c, apply(1, func(a *Apply) {
+		a.App.Spec.Services[0].Addresses = &skerry.ServiceAddresses{Instances: []netip.Addr{{}, taken}}
+	}))
+	web := skerry.ServiceKey{App: shop, Service: "web"}
+	refused(t, c, Scale{Service: web, Replicas: 2}, skerry.CodeConflict, "in conflict")
+	if a := c.App(shop); *a.Manifest.Spec.Services[0].Replicas != 1 || a.Gen != 2 {
+		t.Errorf("%d replicas in generation %d", *a.Manifest.Spec.Services[0].Replicas, a.Gen)
+	}
+}
+
+// register applies an application without instances: some services with so many replicas, exported to all of a namespace.
+func register(t *testing.T, c *Controller, app, service string, services, replicas int, export ...skerry.Export) skerry.Effects {
+	t.Helper()
+	return do(t, c, apply(replicas, func(a *Apply) {
+		a.Register, a.App.Metadata.Name = true, app
+		one := a.App.Spec.Services[0]
+		one.Export, a.App.Spec.Services = export, nil
+		for i := range services {
+			one.Name = fmt.Sprint(service, i)
+			a.App.Spec.Services = append(a.App.Spec.Services, one)
+		}
+	}))
+}
+
+// Who exports to others takes no more of their networks than a part, however much is exported.
+func TestExportsLeaveRoom(t *testing.T) {
+	c := controller(t, Quota{})
+	register(t, c, "greedy", "much", 6, 10000, skerry.Export{To: "default/*"})
+	register(t, c, "shop", "own", 4, 10000)
+	n := c.Network(shop)
+	own, others := 0, 0
+	for _, s := range n.Services {
+		count := len(s.Instances)
+		if s.RoundRobin.IsValid() && s.Closest.IsValid() && s.LeastLoaded.IsValid() {
+			count += 3
+		}
+		if s.Of == (skerry.ServiceKey{}) {
+			own += count
+		} else {
+			others += count
+		}
+	}
+	if own != 40012 {
+		t.Errorf("%d addresses of its own, want 40012", own)
+	}
+	if others < 10000 || others > maxImported {
+		t.Errorf("services of others have %d addresses, at most %d are for them", others, maxImported)
+	}
+	register(t, c, "shop", "own", 5, 10000)
+	if n := c.nets[shop].Addresses.Len(); n > ipam.NumServices || n < 50015+6*3 {
+		t.Errorf("%d addresses", n)
+	}
+}
+
+// What there is no room for because addresses rest gets them when their rest is over.
+func TestRoomAfterRest(t *testing.T) {
+	c := controller(t, Quota{})
+	register(t, c, "shop", "own", 5, 10000)
+	register(t, c, "other", "first", 1, 10000, skerry.Export{To: "default/shop"})
+	fx := register(t, c, "other", "second", 1, 10000, skerry.Export{To: "default/shop"})
+	told := 0
+	for range 3 {
+		for _, e := range fx.Events {
+			if e.Reason == "NoAddress" && e.App == shop {
+				told++
+			}
+		}
+		c.dirty[shop] = true
+		fx = c.Reconcile(now.Add(time.Minute))
+	}
+	if told != 1 {
+		t.Errorf("it is told %d times that there is no room", told)
+	}
+	second := skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "other"}, Service: "second0"}
+	if _, ok := c.nets[shop].Addresses.Of(ipam.Key{Service: second, Policy: skerry.BalanceClosest}); ok {
+		t.Fatal("there is room")
+	}
+	for at := c.NextWake(); !at.IsZero() && at.Before(now.Add(2*addressRest)); at = c.NextWake() {
+		c.Reconcile(at)
+	}
+	if _, ok := c.nets[shop].Addresses.Of(ipam.Key{Service: second, Policy: skerry.BalanceClosest}); !ok {
+		t.Error("the addresses are free, and the service has none")
+	}
+}
