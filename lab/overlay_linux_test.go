@@ -84,13 +84,13 @@ spec:
     terminationGrace: 1s
 `
 
-// overlayLoad is one more service of the application, which asks often; it fails when a single answer does not come. It
-// uses the address: names are answered by the agent, which is killed meanwhile.
+// overlayLoad is one more service of the application, which asks often, and looks the name up each time; it fails when a single
+// answer does not come. Names are answered by the agent, which is killed meanwhile.
 const overlayLoad = `
   - name: load
     image: demo/kit:1
     mode: job
-    args: [get, "http://10.30.7.1/", "60"]
+    args: [get, "http://web/", "60"]
     resources: {cpu: 20m, memory: 32Mi}
     placement: {worker: a}
 `

@@ -5,14 +5,10 @@ package worker
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"maps"
 	"math"
-	"net"
 	"net/netip"
 	"slices"
-	"sync"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/coord"
@@ -274,43 +270,4 @@ func (f *fabric) hide(gateway netip.Addr) {
 	if gateway.IsValid() && len(f.Hidden) == 0 {
 		f.Hidden = []netip.Prefix{netip.PrefixFrom(gateway, gateway.BitLen())}
 	}
-}
-
-// answer begins to answer instances' questions for names at an address of this host, as soon as names are known. The function
-// that it gives ends that, and waits for the end.
-func (f *fabric) answer(ctx context.Context, at netip.Addr) (hush func(), err error) {
-	if !at.IsValid() {
-		return nil, errors.New("answer names: this host's address towards instances is not known") // and not at all addresses of the host
-	}
-	addr := netip.AddrPortFrom(at, 53)
-	pc, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(addr))
-	if err != nil {
-		return nil, fmt.Errorf("answer names at %s: %w", addr, err)
-	}
-	l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(addr))
-	if err != nil {
-		pc.Close()
-		return nil, fmt.Errorf("answer names at %s: %w", addr, err)
-	}
-	r := resolver.New(resolver.Options{Wanted: f.lookup, Log: f.log})
-	var serving sync.WaitGroup
-	f.setting.Lock()
-	f.mu.Lock()
-	f.names, f.named = r, resolver.Config{}
-	f.mu.Unlock()
-	f.begin = func() {
-		serving.Go(func() { _ = r.ServeUDP(pc) })
-		serving.Go(func() { _ = r.ServeTCP(l) })
-	}
-	f.setting.Unlock()
-	f.nudge()
-	return func() {
-		f.setting.Lock()
-		f.begin = nil
-		f.setting.Unlock()
-		pc.Close()
-		l.Close()
-		r.Close()
-		serving.Wait()
-	}, nil
 }

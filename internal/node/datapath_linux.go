@@ -5,7 +5,9 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"skerry.dev/skerry"
@@ -24,6 +26,7 @@ type datapath struct {
 	mu     sync.Mutex
 	client *tunnel.Client
 	config *tunnel.Config // the last one; nil: none yet
+	keeps  []syscall.Conn // what it keeps
 	closed bool
 }
 
@@ -88,6 +91,12 @@ func (d *datapath) again() (*tunnel.Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	d.mu.Lock()
+	keeps := d.keeps
+	d.mu.Unlock()
+	if err := c.Keep(ctx, keeps...); err != nil {
+		d.log.Warn("names are not answered while the agent is restarted", "err", err)
+	}
 	var told *tunnel.Config
 	for {
 		d.mu.Lock()
@@ -132,6 +141,18 @@ func (d *datapath) Status(ctx context.Context) (tunnel.Status, error) { return d
 func (d *datapath) Unknown(ctx context.Context, peer skerry.PeerID, net skerry.NetworkID, addr netip.Addr) error {
 	return d.now().Unknown(ctx, peer, net, addr)
 }
+
+// Keep has the datapath keep sockets in the place of those that it keeps, now and whenever it starts again.
+func (d *datapath) Keep(ctx context.Context, sockets ...syscall.Conn) error {
+	d.mu.Lock()
+	d.keeps = sockets
+	client := d.client
+	d.mu.Unlock()
+	return client.Keep(ctx, sockets...)
+}
+
+// Kept gives the sockets that it keeps.
+func (d *datapath) Kept(ctx context.Context) ([]*os.File, error) { return d.now().Kept(ctx) }
 
 // Events gives what the datapath comes upon.
 func (d *datapath) Events() <-chan tunnel.Event { return d.events }

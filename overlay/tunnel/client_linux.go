@@ -49,6 +49,11 @@ type Client struct {
 	err    error // why the connection ended
 
 	writing sync.Mutex
+
+	dir     string
+	leasing sync.Mutex    // of the following
+	keep    *net.UnixConn // the lease of sockets; nil: none
+	over    bool
 }
 
 // ErrNotRunning says that there is no datapath in a directory.
@@ -171,7 +176,7 @@ func kill(dir string) error {
 func Connect(ctx context.Context, dir string) (*Client, error) { return connect(ctx, dir, answerIn) }
 
 func connect(ctx context.Context, dir string, patience time.Duration) (*Client, error) {
-	at, path, err := short(dir)
+	at, path, err := short(dir, socketFile)
 	if err != nil {
 		return nil, fmt.Errorf("%w in %s", ErrNotRunning, dir)
 	}
@@ -183,7 +188,7 @@ func connect(ctx context.Context, dir string, patience time.Duration) (*Client, 
 		}
 		return nil, fmt.Errorf("connect to the datapath: %w", err)
 	}
-	c := &Client{conn: n, patience: patience, events: make(chan Event, eventRoom), ended: make(chan struct{}), wait: map[uint64]chan answer{}}
+	c := &Client{dir: dir, conn: n, patience: patience, events: make(chan Event, eventRoom), ended: make(chan struct{}), wait: map[uint64]chan answer{}}
 	go c.read()
 	a, err := c.ask(ctx, request{Op: opHello})
 	if err != nil || a.Hello == nil {
@@ -359,6 +364,7 @@ func ended(pid int) bool {
 
 // Close ends the connection; the datapath goes on.
 func (c *Client) Close() error {
+	c.release()
 	c.conn.Close()
 	<-c.ended
 	return nil

@@ -16,7 +16,7 @@ import (
 )
 
 // ControlVersion is that of what agent and datapath say to each other. A datapath of another one is replaced.
-const ControlVersion = 1
+const ControlVersion = 2
 
 // The agent and the datapath exchange lines of JSON: a request is answered by one answer with its number; events come in
 // between, on every connection.

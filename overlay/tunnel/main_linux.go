@@ -3,16 +3,15 @@ package tunnel
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"syscall"
 	"time"
 
@@ -60,14 +59,14 @@ func Main(version string, args []string) int {
 	return 0
 }
 
-// short opens a directory, and gives the path of its control socket by way of the descriptor: the kernel takes at most 107
-// bytes for the path of a socket, and data directories may be longer.
-func short(dir string) (*os.File, string, error) {
+// short opens a directory, and gives the path of a socket in it by way of the descriptor: the kernel takes at most 107 bytes
+// for the path of a socket, and data directories may be longer.
+func short(dir, file string) (*os.File, string, error) {
 	at, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, "", err
 	}
-	return at, fmt.Sprintf("/proc/self/fd/%d/%s", at.Fd(), socketFile), nil
+	return at, fmt.Sprintf("/proc/self/fd/%d/%s", at.Fd(), file), nil
 }
 
 // timingVar lets tests hurry: it holds a Timing in JSON.
@@ -101,19 +100,14 @@ func serveIn(ctx context.Context, dir, version string, o Options) error {
 	if _, err := fmt.Fprintln(lock, os.Getpid()); err != nil {
 		return err
 	}
-	at, path, err := short(dir)
+	held, err := listenIn(dir, "unixpacket", keepFile)
 	if err != nil {
 		return err
 	}
-	defer at.Close()
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	mask := unix.Umask(0o177) // the socket is root's from its first moment on
-	ln, err := net.Listen("unix", path)
-	unix.Umask(mask)
+	defer held.Close()
+	ln, err := listenIn(dir, "unix", socketFile) // the last, because who finds it finds the other
 	if err != nil {
-		return fmt.Errorf("control socket: %w", err)
+		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -124,6 +118,11 @@ func serveIn(ctx context.Context, dir, version string, o Options) error {
 	defer e.Close()
 	c := &controller{e: e, hello: Hello{ControlVersion, version, os.Getpid()}, stop: cancel, open: map[*conn]bool{}}
 	slim()
+	k := &keeper{rest: keepFor}
+	var keeping sync.WaitGroup
+	keeping.Go(func() { k.serve(ctx, held.(*net.UnixListener)) })
 	c.serve(ctx, ln)
+	cancel()
+	keeping.Wait()
 	return nil
 }
