@@ -2,6 +2,7 @@ package root
 
 import (
 	"context"
+	"maps"
 	"net/http"
 
 	"skerry.dev/skerry"
@@ -139,6 +140,7 @@ func (s *Server) WriteMetrics(ctx context.Context, w http.ResponseWriter) {
 	m := tier.RoleMetrics{Role: s.Role, Down: s.Down(), Ready: s.Ready()}
 	m.Apps, _ = s.Apps(ctx)
 	m.Instances, _ = s.Instances(ctx)
+	m.Refused, _ = tier.View(ctx, s.Role, func(c *Core) (map[string]int, error) { return maps.Clone(c.relations.counts), nil })
 	m.Write(w)
 }
 

@@ -46,6 +46,7 @@ type Core struct {
 	networks  map[skerry.AppKey]map[string]bool
 	netDirty  map[skerry.AppKey]bool
 	relations relations
+	zones     zones
 	doubts    map[skerry.InstanceID]time.Time // instances that their site said were gone before it had heard of their placement
 }
 
@@ -57,7 +58,7 @@ type siteReport struct {
 
 // New makes a core without state; Load adds the records of the store, and Start must follow.
 func New(opt Options) *Core {
-	return &Core{opt: opt, Apps: apps.New(opt.Seed, "r"), Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), codec: wire.New(), reports: map[string]*siteReport{}, fed: sched.NewFederation(), networks: map[skerry.AppKey]map[string]bool{}, netDirty: map[skerry.AppKey]bool{}, relations: newRelations(), doubts: map[skerry.InstanceID]time.Time{}}
+	return &Core{opt: opt, Apps: apps.New(opt.Seed, "r"), Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), codec: wire.New(), reports: map[string]*siteReport{}, fed: sched.NewFederation(), networks: map[skerry.AppKey]map[string]bool{}, netDirty: map[skerry.AppKey]bool{}, relations: newRelations(), zones: newZones(), doubts: map[skerry.InstanceID]time.Time{}}
 }
 
 const keySeq = "root/seq"
@@ -66,6 +67,9 @@ const keySeq = "root/seq"
 func (c *Core) Load(key string, value []byte) error {
 	if key == keySeq {
 		return json.Unmarshal(value, &c.seq)
+	}
+	if key == keyZones {
+		return c.zones.load(value)
 	}
 	if c.Kids.Load(key, value) {
 		return nil
@@ -233,7 +237,7 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *skerry.Effects) {
 		c.childEvent(now, m.Name, e, fx)
 	}
 	if d.Report != nil && d.Report.Kind == skerry.ReportCluster {
-		c.report(now, m.Name, d.Report.Payload)
+		c.report(now, m.Name, d.Report.Payload, fx)
 	}
 	if d.Settled && child.Settled() {
 		if !child.Reviewed {
@@ -317,7 +321,7 @@ func (c *Core) review(now time.Time, child *fleet.Child, fx *skerry.Effects) {
 	}
 }
 
-func (c *Core) report(now time.Time, name string, payload []byte) {
+func (c *Core) report(now time.Time, name string, payload []byte, fx *skerry.Effects) {
 	var r skerry.ClusterReport
 	if c.codec.Unmarshal(payload, &r) != nil {
 		return
@@ -326,6 +330,9 @@ func (c *Core) report(now time.Time, name string, payload []byte) {
 	grew := old == nil || total(r) > total(old.report)
 	c.reports[name] = &siteReport{report: r, at: now}
 	c.fed.SetReport(name, &r)
+	if in := r.Ingress; in != nil && in.Zone != "" {
+		c.claimZone(now, name, in.Zone, fx)
+	}
 	for _, q := range r.Services {
 		share := q.QoS
 		for _, i := range c.Apps.Instances(q.Service) {
@@ -388,6 +395,8 @@ func (c *Core) removeCluster(now time.Time, name string, fx *skerry.Effects) {
 	c.Kids.Remove(name, fx)
 	delete(c.relations.given, name)
 	delete(c.relations.told, name)
+	delete(c.relations.refused, name)
+	c.dropZones(name, fx)
 	c.relations.dirty = true
 	delete(c.reports, name)
 	c.fed.Remove(name)
@@ -415,7 +424,7 @@ func (c *Core) settle(now time.Time, fx *skerry.Effects) {
 		}
 	}
 	c.publishNetworks()
-	c.publishRelations()
+	c.publishRelations(now, fx)
 	c.Kids.Flush(now, fx)
 }
 

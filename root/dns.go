@@ -32,14 +32,14 @@ func (c *Core) siteNames() []siteNames {
 	var out []siteNames
 	for _, name := range c.Kids.Names() {
 		r := c.reports[name]
-		if r == nil || r.report.Ingress == nil || r.report.Ingress.Zone == "" {
+		if r == nil || r.report.Ingress == nil || c.zones.sites[r.report.Ingress.Zone] != name {
 			continue
 		}
 		s := siteNames{Site: name, Zone: r.report.Ingress.Zone, Servers: r.report.Ingress.Servers, Hosts: map[string]bool{}}
 		for _, d := range r.report.Ingress.Doors {
 			a := c.Apps.App(d.Service.App)
-			if a == nil || d.Problem != "" {
-				continue
+			if a == nil || d.Problem != "" || !c.networks[d.Service.App][name] {
+				continue // clients of what a site has not been given are not sent there
 			}
 			spec := a.Manifest.Spec.Service(d.Service.Service)
 			if spec == nil {

@@ -25,13 +25,19 @@ func TestHostsLeadToSites(t *testing.T) {
 	}
 	step(apps.PutOrg{Org: apps.Org{Name: "acme"}})
 	step(apps.PutNamespace{Namespace: apps.Namespace{Name: "acme", Org: "acme"}})
-	spec := skerry.ServiceSpec{Name: "web", Ports: []skerry.Port{{Name: "http", Port: 80}}, Ingress: []skerry.Ingress{{Host: "shop.example.org", Port: "http"}, {Host: "other.net", Port: "http"}}}
+	two := 2
+	spec := skerry.ServiceSpec{Name: "web", Replicas: &two, Ports: []skerry.Port{{Name: "http", Port: 80}}, Ingress: []skerry.Ingress{{Host: "shop.example.org", Port: "http"}, {Host: "other.net", Port: "http"}}}
 	spec.Image = "web:1"
 	step(apps.Apply{App: skerry.Application{APIVersion: skerry.APIVersion, Kind: skerry.KindApplication, Metadata: skerry.Metadata{Name: "shop", Namespace: "acme"},
 		Spec: skerry.ApplicationSpec{Services: []skerry.ServiceSpec{spec}}}})
 	k := skerry.ServiceKey{App: skerry.AppKey{Namespace: "acme", Name: "shop"}, Service: "web"}
-	for name, n := range map[string]int{"harbour": 2, "hill": 0} {
+	var fx skerry.Effects
+	for n, name := range []string{"harbour", "hill"} {
 		step(ChildUp{Hello: &skerry.Hello{Name: name}})
+		c.give(now, c.Apps.Instances(k)[n], name, nil, &fx)
+	}
+	c.settle(now, &fx)
+	for name, n := range map[string]int{"harbour": 2, "hill": 0} {
 		r := skerry.ClusterReport{Ingress: &skerry.SiteIngress{Zone: name + ".example.org", Servers: []netip.Addr{netip.MustParseAddr("192.0.2.53")},
 			Doors: []skerry.IngressDoor{{Service: k, Door: "80 shop.example.org", Workers: n}, {Service: k, Door: "80 other.net", Problem: "no"}, {Service: k, Door: "80 forged.example.org", Workers: 9}}}}
 		step(ChildFrame{Name: name, Msg: &skerry.Report{Kind: skerry.ReportCluster, Payload: wire.New().Marshal(&r)}})

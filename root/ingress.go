@@ -33,7 +33,7 @@ func (c *Core) showIngress(v *skerry.AppView) {
 			k := skerry.ServiceKey{App: v.Key, Service: s.Name}
 			for _, name := range c.Kids.Names() {
 				r := c.reports[name]
-				if r == nil || r.report.Ingress == nil {
+				if r == nil || r.report.Ingress == nil || !c.networks[v.Key][name] {
 					continue
 				}
 				for _, d := range r.report.Ingress.Doors {

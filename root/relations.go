@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"skerry.dev/skerry"
 )
@@ -16,10 +17,23 @@ type relations struct {
 	given map[string]map[string]bool            // by site: keys of items of this kind that it has
 	apps  map[skerry.AppKey]bool                // applications of wanted services
 	dirty bool
+	// refused holds by site keys of what it said and may not: interests above maxWants, and mail that it has no part in. Counts
+	// is how many there were so far, by what is wrong with them.
+	refused map[string]map[string]bool
+	counts  map[string]int
 }
 
+// What is refused.
+const (
+	refusedWant = "more interests than a site may have"
+	refusedMail = "mail of a site that has no part in it"
+)
+
+// maxWants bounds the services of other sites whose routes one site may want.
+const maxWants = 16384
+
 func newRelations() relations {
-	return relations{wants: map[skerry.ServiceKey]map[string]bool{}, told: map[string]map[string]bool{}, given: map[string]map[string]bool{}, apps: map[skerry.AppKey]bool{}, dirty: true}
+	return relations{wants: map[skerry.ServiceKey]map[string]bool{}, told: map[string]map[string]bool{}, given: map[string]map[string]bool{}, apps: map[skerry.AppKey]bool{}, refused: map[string]map[string]bool{}, counts: map[string]int{refusedWant: 0, refusedMail: 0}, dirty: true}
 }
 
 // relationItem reports whether an item that a site reports, or no longer does, is of this kind, and takes it up.
@@ -44,8 +58,18 @@ func (c *Core) relationItem(site, key string, there bool) bool {
 // mayWant reports whether a site may know the routes of a service: it holds something of the application, or of one that
 // the service is exported to.
 func (c *Core) mayWant(site string, k skerry.ServiceKey) bool {
+	if c.networks[k.App][site] {
+		return true
+	}
+	a := c.Apps.App(k.App)
+	if a == nil {
+		return false
+	}
+	if s := a.Manifest.Spec.Service(k.Service); s == nil || len(s.Export) == 0 {
+		return false
+	}
 	for app, at := range c.networks {
-		if at[site] && (app == k.App || c.Apps.Exported(app, k)) {
+		if at[site] && c.Apps.Exported(app, k) {
 			return true
 		}
 	}
@@ -53,7 +77,7 @@ func (c *Core) mayWant(site string, k skerry.ServiceKey) bool {
 }
 
 // publishRelations introduces sites that have to do with each other, and carries what they send each other.
-func (c *Core) publishRelations() {
+func (c *Core) publishRelations(now time.Time, fx *skerry.Effects) {
 	r := &c.relations
 	if !r.dirty {
 		return
@@ -68,10 +92,22 @@ func (c *Core) publishRelations() {
 		}
 		items[site][key] = value
 	}
-	info := map[string][]byte{}
+	info, refused := map[string][]byte{}, map[string]map[string]bool{}
+	refuse := func(site, key, why string) {
+		if refused[site] == nil {
+			refused[site] = map[string]bool{}
+			if len(r.refused[site]) == 0 {
+				fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "OverlayRefused", Cluster: skerry.ClusterName(site), Text: "cluster " + site + ": " + why})
+			}
+		}
+		if refused[site][key] = true; !r.refused[site][key] {
+			r.counts[why]++
+		}
+	}
 	for _, name := range c.Kids.Names() {
 		child := c.Kids.Get(name)
-		for key := range r.told[name] {
+		wants := 0
+		for _, key := range slices.Sorted(maps.Keys(r.told[name])) {
 			value, orphaned, ok := child.Observed.Get(key)
 			if !ok || orphaned {
 				continue
@@ -83,15 +119,24 @@ func (c *Core) publishRelations() {
 				}
 			}
 			var w skerry.Want
-			if strings.HasPrefix(key, "want/") && c.codec.Unmarshal(value, &w) == nil && skerry.WantKey(w.Service) == key && c.mayWant(name, w.Service) {
+			if strings.HasPrefix(key, "want/") && c.codec.Unmarshal(value, &w) == nil && skerry.WantKey(w.Service) == key {
+				if wants++; wants > maxWants {
+					refuse(name, key, refusedWant)
+					continue
+				}
+				r.apps[w.Service.App] = true // it may come to want what it may not know yet
+				if !c.mayWant(name, w.Service) {
+					continue
+				}
 				if r.wants[w.Service] == nil {
 					r.wants[w.Service] = map[string]bool{}
 				}
-				r.wants[w.Service][name], r.apps[w.Service.App] = true, true
+				r.wants[w.Service][name] = true
 			}
 		}
 	}
 	related := map[[2]string]bool{}
+	routes := map[[2]string]map[string]bool{} // topics that one site may write to another about
 	for k, sites := range r.wants {
 		for _, i := range c.Apps.Instances(k) {
 			if i.Holder == "" {
@@ -101,6 +146,11 @@ func (c *Core) publishRelations() {
 				if site != i.Holder {
 					put(i.Holder, skerry.WantedKey(k, site), []byte{})
 					related[[2]string{site, i.Holder}], related[[2]string{i.Holder, site}] = true, true
+					from := [2]string{i.Holder, site}
+					if routes[from] == nil {
+						routes[from] = map[string]bool{}
+					}
+					routes[from][skerry.TopicRoute(k)] = true
 				}
 			}
 		}
@@ -113,8 +163,16 @@ func (c *Core) publishRelations() {
 	for _, name := range c.Kids.Names() {
 		for key := range r.told[name] {
 			value, orphaned, there := c.Kids.Get(name).Observed.Get(key)
-			if to, topic, ok := skerry.ParseMail(key); ok && there && !orphaned && strings.HasPrefix(key, "to/") && related[[2]string{name, to}] {
+			to, topic, ok := skerry.ParseMail(key)
+			if !there || orphaned || !strings.HasPrefix(key, "to/") {
+				continue
+			}
+			// A site tells of workers whom it exchanges packets with, and of the routes of what it holds whom wants them: it
+			// cannot take what is meant for services of others.
+			if path := [2]string{name, to}; ok && (related[path] && topic == skerry.TopicPeers || routes[path][topic]) {
 				put(to, skerry.MailFrom(name, topic), value)
+			} else if !r.given[to][skerry.MailFrom(name, topic)] { // what has just come to its end is no offence
+				refuse(name, key, refusedMail)
 			}
 		}
 	}
@@ -134,6 +192,7 @@ func (c *Core) publishRelations() {
 			}
 		}
 	}
+	r.refused = refused
 }
 
 // loadRelations finds out what an earlier life gave.

@@ -25,6 +25,7 @@ type RoleMetrics struct {
 	Ready     error
 	Apps      []skerry.AppView
 	Instances []skerry.Instance
+	Refused   map[string]int // what neighbours asked of the overlay and did not get, by reason
 }
 
 func metric(w io.Writer, name, kind, help string) {
@@ -110,6 +111,8 @@ func (m *RoleMetrics) writeWork(w io.Writer) {
 	writeBy(w, "skerry_instances", "state", state)
 	metric(w, "skerry_instances_ready", "gauge", "Instances that may get traffic.")
 	fmt.Fprintf(w, "skerry_instances_ready %d\n", ready)
+	metric(w, "skerry_overlay_refused_total", "counter", "What neighbours below told of the overlay and was refused, by reason.")
+	writeBy(w, "skerry_overlay_refused_total", "reason", m.Refused)
 	metric(w, "skerry_instances_restarts", "gauge", "Restarts of the instances that there are.")
 	fmt.Fprintf(w, "skerry_instances_restarts %d\n", restarts)
 }

@@ -1,0 +1,204 @@
+package root
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/fleet"
+	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/internal/wire"
+	"skerry.dev/skerry/reconcile"
+)
+
+// hostileRoot is a root with sites that say what a test has them say.
+type hostileRoot struct {
+	t      *testing.T
+	c      *Core
+	now    time.Time
+	src    map[string]*reconcile.Source
+	kv     map[string][]byte
+	events []skerry.Event
+}
+
+func newHostileRoot(t *testing.T, sites ...string) *hostileRoot {
+	r := &hostileRoot{t: t, c: New(Options{Incarnation: "a"}), now: time.Unix(1e9, 0), src: map[string]*reconcile.Source{}, kv: map[string][]byte{}}
+	r.step(apps.PutOrg{Org: apps.Org{Name: "acme"}})
+	r.step(apps.PutNamespace{Namespace: apps.Namespace{Name: "acme", Org: "acme"}})
+	for _, name := range sites {
+		r.step(ChildUp{Hello: &skerry.Hello{Name: name}})
+		r.src[name] = reconcile.NewSource(fleet.Observed, "", skerry.Incarnation(name), reconcile.Options{})
+	}
+	return r
+}
+
+func (r *hostileRoot) step(msg any) skerry.Effects {
+	r.t.Helper()
+	fx := r.c.Step(r.now, msg)
+	if fx.Err != nil {
+		r.t.Fatal(fx.Err)
+	}
+	for _, w := range fx.Writes {
+		r.kv[w.Key] = w.Value
+	}
+	r.events = append(r.events, fx.Events...)
+	return fx
+}
+
+// apply makes an application of one service, with an instance at each of some sites.
+func (r *hostileRoot) apply(name, host string, sites ...string) skerry.ServiceKey {
+	r.t.Helper()
+	replicas := len(sites)
+	s := skerry.ServiceSpec{Name: "web", Replicas: &replicas, Ports: []skerry.Port{{Name: "http", Port: 80}}}
+	if host != "" {
+		s.Ingress = []skerry.Ingress{{Host: host, Port: "http"}}
+	}
+	s.Image = "web:1"
+	r.step(apps.Apply{App: skerry.Application{APIVersion: skerry.APIVersion, Kind: skerry.KindApplication, Metadata: skerry.Metadata{Name: name, Namespace: "acme"},
+		Spec: skerry.ApplicationSpec{Services: []skerry.ServiceSpec{s}}}})
+	k := skerry.ServiceKey{App: skerry.AppKey{Namespace: "acme", Name: name}, Service: "web"}
+	var fx skerry.Effects
+	for n, i := range r.c.Apps.Instances(k) {
+		r.c.give(r.now, i, sites[n], nil, &fx)
+	}
+	r.c.settle(r.now, &fx)
+	return k
+}
+
+// say has a site report items.
+func (r *hostileRoot) say(site string, items map[string][]byte) {
+	r.t.Helper()
+	src := r.src[site]
+	for k, v := range items {
+		if _, err := src.Put(k, v); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	src.Connect(r.now, r.c.Kids.Get(site).Observed.State())
+	defer src.Disconnect()
+	for msgs := src.Next(r.now); len(msgs) > 0; msgs = src.Next(r.now) {
+		for _, m := range msgs {
+			for _, out := range r.step(ChildFrame{Name: site, Msg: m}).Sends {
+				if msg, ok := out.Msg.(skerry.Message); ok && out.To == site {
+					src.Handle(r.now, msg)
+				}
+			}
+		}
+	}
+}
+
+func (r *hostileRoot) has(site, key string) bool {
+	_, ok := r.c.Kids.Get(site).Desired.Get(key)
+	return ok
+}
+
+func (r *hostileRoot) told(reason string) (n int) {
+	for _, e := range r.events {
+		if e.Reason == reason {
+			n++
+		}
+	}
+	return n
+}
+
+func wantOf(k skerry.ServiceKey) map[string][]byte {
+	return map[string][]byte{skerry.WantKey(k): wire.New().Marshal(&skerry.Want{Service: k})}
+}
+
+// A site cannot answer for a service that it holds nothing of, even where it has to do with the one that asks.
+func TestMailAboutServicesOfOthers(t *testing.T) {
+	r := newHostileRoot(t, "asks", "has", "thief")
+	shop, lure := r.apply("shop", "", "has", "asks"), r.apply("lure", "", "thief", "asks")
+	r.say("asks", wantOf(shop))
+	r.say("asks", wantOf(lure))
+	topic, baited := skerry.TopicRoute(shop), skerry.TopicRoute(lure)
+	r.say("has", map[string][]byte{skerry.MailTo("asks", topic): []byte("x"), skerry.MailTo("thief", topic): []byte("x")})
+	r.say("thief", map[string][]byte{skerry.MailTo("asks", topic): []byte("forged"), skerry.MailTo("asks", baited): []byte("x"), skerry.MailTo("asks", skerry.TopicPeers): []byte("x"),
+		skerry.MailTo("asks", "anything"): []byte("x"), skerry.MailTo("nowhere", topic): []byte("x")})
+	for key, want := range map[string]bool{skerry.MailFrom("has", topic): true, skerry.MailFrom("thief", baited): true, skerry.MailFrom("thief", skerry.TopicPeers): true,
+		skerry.MailFrom("thief", topic): false, skerry.MailFrom("thief", "anything"): false} {
+		if r.has("asks", key) != want {
+			t.Errorf("%s: passed on is %v", key, !want)
+		}
+	}
+	if r.has("thief", skerry.MailFrom("has", topic)) {
+		t.Error("routes go to a site that did not ask for them")
+	}
+	if r.c.relations.counts[refusedMail] != 4 || r.told("OverlayRefused") != 2 {
+		t.Errorf("%v, told %d times", r.c.relations.counts, r.told("OverlayRefused"))
+	}
+}
+
+// Interests beyond the bound are refused, counted, and told of once; those below it work on.
+func TestInterestsWithoutBound(t *testing.T) {
+	r := newHostileRoot(t, "has", "greedy")
+	shop := r.apply("shop", "", "has", "greedy")
+	items := wantOf(shop)
+	for n := range maxWants + 50 {
+		k := skerry.ServiceKey{App: skerry.AppKey{Namespace: "acme", Name: fmt.Sprint("z", n)}, Service: strings.Repeat("s", 40)}
+		for key, value := range wantOf(k) {
+			items[key] = value
+		}
+	}
+	r.say("greedy", items)
+	if got := r.c.relations.counts[refusedWant]; got != 51 || r.told("OverlayRefused") == 0 {
+		t.Errorf("%d were refused, told %d times", got, r.told("OverlayRefused"))
+	}
+	if !r.has("has", skerry.WantedKey(shop, "greedy")) {
+		t.Error("what is below the bound is refused, too")
+	}
+	if n := len(r.c.relations.apps); n > maxWants+1 {
+		t.Errorf("%d applications are kept in mind", n)
+	}
+}
+
+// A site gets neither clients for services that it does not have nor zones with names of others.
+func TestHostsOfOthers(t *testing.T) {
+	r := newHostileRoot(t, "harbour", "thief")
+	shop := r.apply("shop", "shop.example.org", "harbour")
+	report := func(site, zone string, doors ...skerry.IngressDoor) {
+		in := &skerry.SiteIngress{Zone: zone, Servers: []netip.Addr{netip.MustParseAddr("192.0.2.53")}, Doors: doors}
+		r.step(ChildFrame{Name: site, Msg: &skerry.Report{Kind: skerry.ReportCluster, Payload: wire.New().Marshal(&skerry.ClusterReport{Ingress: in})}})
+	}
+	door := skerry.IngressDoor{Service: shop, Door: "80 shop.example.org", Workers: 1}
+	report("harbour", "harbour.example.org", door)
+	o := &tier.NameOptions{Listen: "192.0.2.1:53", Zones: []string{"example.org"}}
+	if err := o.Fill(); err != nil {
+		t.Fatal(err)
+	}
+	for _, zone := range []string{"thief.example.org", "shop.example.org", "example.org", "harbour.example.org", "a.harbour.example.org", "org", "", strings.Repeat("long.", 60) + "example.org", "Not A Zone"} {
+		report("thief", zone, door)
+		d := zonesOf(1, o, r.c.siteNames()).Domains[0]
+		if len(d.Hosts) != 1 || len(d.Hosts[0].Points) != 1 || d.Hosts[0].Points[0].ID != "harbour" {
+			t.Errorf("zone %q: clients are sent to %+v", zone, d.Hosts)
+		}
+		for _, s := range d.Sites {
+			if s.Name != "harbour.example.org" && s.Name != "thief.example.org" {
+				t.Errorf("zone %q: it gets %s", zone, s.Name)
+			}
+		}
+	}
+	if n := r.told("ZoneRefused"); n != 7 {
+		t.Errorf("%d refusals were told", n)
+	}
+	v := r.c.Apps.View(r.c.Apps.App(shop.App), "root", true)
+	r.c.showIngress(&v)
+	if at := v.Services[0].Ingress[0].At; len(at) != 1 || at[0] != "harbour" {
+		t.Errorf("it is offered at %v", at)
+	}
+	// Another life knows whose zones they are.
+	c := New(Options{Incarnation: "a"})
+	if err := c.Load(keyZones, r.kv[keyZones]); err != nil || c.zones.sites["harbour.example.org"] != "harbour" {
+		t.Errorf("%v, %v", c.zones.sites, err)
+	}
+	r.step(ChildDown{Name: "harbour"})
+	r.step(RemoveCluster{Name: "harbour"})
+	report("thief", "harbour.example.org")
+	if r.c.zones.sites["harbour.example.org"] != "thief" {
+		t.Error("the zone of a site that is gone stays taken")
+	}
+}
