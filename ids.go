@@ -57,6 +57,11 @@ func ParseServiceKey(s string) (ServiceKey, bool) {
 	if len(part) != 3 {
 		return ServiceKey{}, false
 	}
+	for _, name := range part {
+		if CheckName(name) != nil {
+			return ServiceKey{}, false
+		}
+	}
 	return ServiceKey{AppKey{part[0], part[1]}, part[2]}, true
 }
 

@@ -89,6 +89,8 @@ type NetworkService struct {
 	Ports       []Port       `json:"ports,omitempty" cbor:"6,keyasint,omitempty"`
 	// Of is the service itself where it is another application's that exported it to this one.
 	Of ServiceKey `json:"of,omitzero" cbor:"7,keyasint,omitzero"`
+	// Net is the network that the service itself is in, where it is another application's.
+	Net NetworkID `json:"net,omitempty" cbor:"12,keyasint,omitempty"`
 	// Short: its short name works, because no service of the application's own has it.
 	Short bool `json:"short,omitempty" cbor:"8,keyasint,omitempty"`
 	// Allow are networks of other applications that the service is exported to: its instances accept their packets.

@@ -340,7 +340,7 @@ func (c *Controller) Network(k skerry.AppKey) *skerry.AppNetwork {
 			name = im.key.Service
 		}
 		v := add(name, im.key, im.spec)
-		v.Of = im.key
+		v.Of, v.Net = im.key, c.NetworkID(im.key.App)
 		if im.as != "" && !own[name] {
 			v.Short, own[name] = true, true
 		}

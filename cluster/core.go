@@ -115,6 +115,7 @@ type worker struct {
 	loads    skerry.Contention          // of what runs there, summed
 	placed   *skerry.Coordinate         // that routes tell
 	gate     *skerry.IngressState       // nil: it has told nothing
+	immodest bool                       // an interest of it was refused on this connection, and that was told
 }
 
 // placement is an instance that the site holds.
@@ -472,6 +473,9 @@ func (c *Core) NextWake() time.Time {
 	consider(c.Up.Due())
 	consider(c.nextExpiry())
 	consider(c.peers.due)
+	if len(c.routes.refill) > 0 {
+		consider(c.routes.refillAt)
+	}
 	if c.opt.Trusted {
 		consider(time.Unix((c.fabric.turn+1)*int64(tagTurn/time.Second), 0))
 	}
@@ -506,7 +510,7 @@ func (c *Core) settle(now time.Time, fx *skerry.Effects, replies []skerry.Messag
 		}
 	}
 	for _, k := range c.Apps.Readdressed() {
-		c.linked[k] = true
+		c.redirected(k)
 	}
 	for name := range c.readmit {
 		if w := c.workers[name]; w != nil {
@@ -523,6 +527,7 @@ func (c *Core) settle(now time.Time, fx *skerry.Effects, replies []skerry.Messag
 		}
 	}
 	clear(c.linked)
+	c.refillWants(now)
 	c.publishRoutes()
 	c.publishSite()
 	c.serveRelay(fx)

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
@@ -29,6 +30,7 @@ type fabric struct {
 	told  map[string][]byte                 // by worker: the node item it has
 	sites map[skerry.AppKey]map[string]bool // workers that have the directory of an application
 	turn  int64                             // period of tags that peers were told of
+	read  map[skerry.AppKey]readNetwork     // directories of the root's applications
 }
 
 const keyFabric = "fabric"
@@ -43,7 +45,7 @@ const (
 )
 
 func newFabric() fabric {
-	return fabric{names: map[skerry.PeerID]string{}, told: map[string][]byte{}, sites: map[skerry.AppKey]map[string]bool{}}
+	return fabric{names: map[skerry.PeerID]string{}, told: map[string][]byte{}, sites: map[skerry.AppKey]map[string]bool{}, read: map[skerry.AppKey]readNetwork{}}
 }
 
 // v6 is the IPv6 address of an instance on a worker.
@@ -83,7 +85,10 @@ func (c *Core) hasNetwork(app skerry.AppKey, worker string) {
 	if c.fabric.sites[app] == nil {
 		c.fabric.sites[app] = map[string]bool{}
 	}
-	c.fabric.sites[app][worker] = true
+	if !c.fabric.sites[app][worker] {
+		c.fabric.sites[app][worker] = true
+		c.rightsChanged(app, worker)
+	}
 }
 
 // admit gives a worker that takes part in the overlay what it needs for that, and tells it of changes.
@@ -290,11 +295,25 @@ func (c *Core) network(app skerry.AppKey) *skerry.AppNetwork {
 		return n
 	}
 	value, orphaned, ok := c.Up.Desired.Get(skerry.NetworkItem(app))
-	var n skerry.AppNetwork
-	if !ok || orphaned || c.codec.Unmarshal(value, &n) != nil || n.App != app {
+	if !ok || orphaned {
+		delete(c.fabric.read, app)
 		return nil
 	}
-	return &n
+	if r, ok := c.fabric.read[app]; ok && bytes.Equal(r.value, value) {
+		return r.network
+	}
+	n := new(skerry.AppNetwork)
+	if c.codec.Unmarshal(value, n) != nil || n.App != app {
+		n = nil
+	}
+	c.fabric.read[app] = readNetwork{value, n}
+	return n
+}
+
+// readNetwork is a directory of the root's as it came, and as it was read; nobody changes it.
+type readNetwork struct {
+	value   []byte
+	network *skerry.AppNetwork
 }
 
 func (c *Core) networkOf(app skerry.AppKey) skerry.NetworkID {
@@ -307,16 +326,23 @@ func (c *Core) networkOf(app skerry.AppKey) skerry.NetworkID {
 	return 0
 }
 
-// exported reports whether an application may reach a service of another one.
-func (c *Core) exported(to skerry.AppKey, k skerry.ServiceKey) bool {
-	if c.Apps.Exported(to, k) {
-		return true
+// reaches gives the network of a service if an application may reach it, else 0. What is exported to one may be at other
+// sites alone, where this one does not know its directory.
+func (c *Core) reaches(app skerry.AppKey, k skerry.ServiceKey) skerry.NetworkID {
+	if app == k.App || c.Apps.Exported(app, k) {
+		return c.networkOf(k.App)
 	}
-	if c.Apps.App(to) != nil {
-		return false
+	if c.Apps.App(app) != nil {
+		return 0
 	}
-	n := c.network(to)
-	return n != nil && slices.ContainsFunc(n.Services, func(s skerry.NetworkService) bool { return s.Of == k })
+	if n := c.network(app); n != nil {
+		for i := range n.Services {
+			if n.Services[i].Of == k {
+				return n.Services[i].Net
+			}
+		}
+	}
+	return 0
 }
 
 // publishNetwork gives the directory of an application to the workers that run something of it, and takes it from others.
@@ -356,6 +382,7 @@ func (c *Core) publishNetwork(app skerry.AppKey) {
 		if !at[name] || bare == nil {
 			c.Kids.Delete(name, skerry.NetworkItem(app))
 			delete(c.fabric.sites[app], name)
+			c.rightsChanged(app, name)
 		}
 	}
 	if len(c.fabric.sites[app]) == 0 {

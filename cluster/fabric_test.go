@@ -323,12 +323,14 @@ func (s *fabricSite) send(name string, items map[string][]byte) {
 		}
 	}
 	src.Connect(s.now, s.c.Kids.Get(name).Observed.State())
-	for _, m := range src.Next(s.now) {
-		fx := s.c.Step(s.now, ChildFrame{Name: name, Msg: m})
-		s.keep(fx)
-		for _, out := range fx.Sends {
-			if msg, ok := out.Msg.(skerry.Message); ok && out.To == name {
-				src.Handle(s.now, msg)
+	for msgs := src.Next(s.now); len(msgs) > 0; msgs = src.Next(s.now) {
+		for _, m := range msgs {
+			fx := s.c.Step(s.now, ChildFrame{Name: name, Msg: m})
+			s.keep(fx)
+			for _, out := range fx.Sends {
+				if msg, ok := out.Msg.(skerry.Message); ok && out.To == name {
+					src.Handle(s.now, msg)
+				}
 			}
 		}
 	}

@@ -158,13 +158,17 @@ func (c *Core) foreignItem(key string, value []byte, gone bool) bool {
 	case "wanted":
 		if k, site, ok := skerry.ParseWantedKey(key); ok {
 			if gone {
-				delete(f.wanted[k], site)
-			} else if f.wanted[k] == nil {
-				f.wanted[k] = map[string]bool{site: true}
+				if delete(f.wanted[k], site); len(f.wanted[k]) == 0 {
+					delete(f.wanted, k)
+					c.unwanted(k)
+				}
 			} else {
+				if f.wanted[k] == nil {
+					f.wanted[k] = map[string]bool{}
+				}
 				f.wanted[k][site] = true
+				c.routes.wanted(k)
 			}
-			c.routes.apps[k.App] = addService(c.routes.apps[k.App], k)
 			c.routes.dirty[k] = true
 		}
 		return true
@@ -175,14 +179,6 @@ func (c *Core) foreignItem(key string, value []byte, gone bool) bool {
 		return true
 	}
 	return false
-}
-
-func addService(m map[skerry.ServiceKey]bool, k skerry.ServiceKey) map[skerry.ServiceKey]bool {
-	if m == nil {
-		m = map[skerry.ServiceKey]bool{}
-	}
-	m[k] = true
-	return m
 }
 
 // readMail reads again what another site wrote, now that its key is known.
@@ -204,7 +200,9 @@ func (c *Core) takeMail(site, topic string, value []byte, gone bool) {
 		}
 		var r skerry.ForeignRoute
 		if gone || c.open(site, topic, value, &r) != nil || r.Route.Service != k || len(r.Route.Backends) > skerry.MaxBackends {
-			delete(f.routes[k], site)
+			if delete(f.routes[k], site); len(f.routes[k]) == 0 {
+				delete(f.routes, k)
+			}
 		} else {
 			if f.routes[k] == nil {
 				f.routes[k] = map[string]*skerry.ForeignRoute{}
@@ -390,7 +388,7 @@ func (c *Core) publishSite() {
 		copy(info.Key[:], c.privateKey().PublicKey().Bytes())
 		_, _ = c.Up.Observed.Put(skerry.SiteItem, c.codec.Marshal(&info))
 	}
-	for k := range c.routes.wants {
+	for k := range c.routes.lawful {
 		if key := skerry.WantKey(k); c.Apps.App(k.App) == nil && !f.said[key] {
 			_, _ = c.Up.Observed.Put(key, c.codec.Marshal(&skerry.Want{Service: k}))
 			f.said[key] = true
@@ -398,7 +396,7 @@ func (c *Core) publishSite() {
 	}
 	for key := range f.said {
 		if rest, ok := strings.CutPrefix(key, "want/"); ok {
-			if k, ok := skerry.ParseServiceKey(rest); ok && c.routes.wants[k] == nil {
+			if k, ok := skerry.ParseServiceKey(rest); ok && !c.routes.lawful[k] {
 				c.unpost(key)
 			}
 		}

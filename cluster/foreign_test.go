@@ -24,14 +24,19 @@ func twoSites(t testing.TB) (a, b *Core) {
 	return a, b
 }
 
-// introduce tells a core of another one.
-func introduce(c, other *Core, extents ...string) {
-	info := skerry.SiteInfo{Name: skerry.ClusterName(other.opt.Name), Relay: netip.MustParseAddrPort("192.0.2.9:7445")}
-	copy(info.Key[:], other.privateKey().PublicKey().Bytes())
+// infoOf is what others are told of a site.
+func infoOf(c *Core, extents ...string) *skerry.SiteInfo {
+	info := &skerry.SiteInfo{Name: skerry.ClusterName(c.opt.Name), Relay: netip.MustParseAddrPort("192.0.2.9:7445")}
+	copy(info.Key[:], c.privateKey().PublicKey().Bytes())
 	for _, e := range extents {
 		info.Extents = append(info.Extents, netip.MustParsePrefix(e))
 	}
-	c.foreignItem(skerry.SiteKey(other.opt.Name), wire.New().Marshal(&info), false)
+	return info
+}
+
+// introduce tells a core of another one.
+func introduce(c, other *Core, extents ...string) {
+	c.foreignItem(skerry.SiteKey(other.opt.Name), wire.New().Marshal(infoOf(other, extents...)), false)
 }
 
 func TestMailBetweenSites(t *testing.T) {

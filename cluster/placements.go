@@ -67,7 +67,15 @@ func (c *Core) reconcileDesired(now time.Time, changed, deleted []string, fx *sk
 // relink has what workers know of an application worked out again.
 func (c *Core) relink(app string) {
 	if k, err := skerry.ParseAppKey(app, ""); err == nil {
-		c.linked[k] = true
+		c.redirected(k)
+	}
+}
+
+// redirected has what follows from an application's directory worked out again.
+func (c *Core) redirected(k skerry.AppKey) {
+	c.linked[k] = true
+	for name := range c.fabric.sites[k] {
+		c.rightsChanged(k, name)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/coord"
@@ -27,11 +28,17 @@ type routing struct {
 	reach map[string]map[string]int
 	from  map[string]map[string]bool
 	peers map[string]bool // workers whose peers must be looked at again
+	// lawful are services that somebody here wants who may reach them; other sites are asked for those alone.
+	lawful  map[skerry.ServiceKey]bool
+	refused map[string]int // interests so far, by reason
+	// refill are workers with more interests than they may have, of which some have ended; they are looked at from refillAt on.
+	refill   map[string]bool
+	refillAt time.Time
 }
 
 func newRouting() routing {
 	return routing{apps: map[skerry.AppKey]map[skerry.ServiceKey]bool{}, wants: map[skerry.ServiceKey]map[string]bool{}, of: map[string]map[skerry.ServiceKey]bool{}, dirty: map[skerry.ServiceKey]bool{},
-		via: map[via][]string{}, reach: map[string]map[string]int{}, from: map[string]map[string]bool{}, peers: map[string]bool{}}
+		via: map[via][]string{}, reach: map[string]map[string]int{}, from: map[string]map[string]bool{}, peers: map[string]bool{}, lawful: map[skerry.ServiceKey]bool{}, refill: map[string]bool{}, refused: map[string]int{refusedUnread: 0, refusedWants: 0}}
 }
 
 // want takes an interest of a worker. What it may not know it is not told, and nothing says so: a service that is not there
@@ -40,45 +47,120 @@ func (c *Core) want(name string, k skerry.ServiceKey) {
 	r := &c.routes
 	if r.wants[k] == nil {
 		r.wants[k] = map[string]bool{}
-		if r.apps[k.App] == nil {
-			r.apps[k.App] = map[skerry.ServiceKey]bool{}
-		}
-		r.apps[k.App][k] = true
+		r.wanted(k)
 	}
 	if r.of[name] == nil {
 		r.of[name] = map[skerry.ServiceKey]bool{}
 	}
 	r.wants[k][name], r.of[name][k], r.dirty[k] = true, true, true
-	c.foreign.dirty = true
+}
+
+// wanted has the routes of a service worked out again when its application changes.
+func (r *routing) wanted(k skerry.ServiceKey) {
+	if r.apps[k.App] == nil {
+		r.apps[k.App] = map[skerry.ServiceKey]bool{}
+	}
+	r.apps[k.App][k] = true
+}
+
+// unwanted ends that when neither a worker here nor another site wants them.
+func (c *Core) unwanted(k skerry.ServiceKey) {
+	r := &c.routes
+	if len(r.wants[k])+len(c.foreign.wanted[k]) > 0 {
+		return
+	}
+	if delete(r.apps[k.App], k); len(r.apps[k.App]) == 0 {
+		delete(r.apps, k.App)
+	}
 }
 
 // unwant ends an interest.
 func (c *Core) unwant(name string, k skerry.ServiceKey) {
 	r := &c.routes
+	if len(r.of[name]) == maxWants && r.of[name][k] {
+		r.refill[name] = true // there is room for one that was refused
+	}
 	if delete(r.wants[k], name); len(r.wants[k]) == 0 {
 		delete(r.wants, k)
-		c.foreign.dirty = true
-		if delete(r.apps[k.App], k); len(r.apps[k.App]) == 0 {
-			delete(r.apps, k.App)
-		}
+		c.unwanted(k)
 	}
 	if delete(r.of[name], k); len(r.of[name]) == 0 {
 		delete(r.of, name)
 	}
+	r.dirty[k] = true
 	c.Kids.Delete(name, skerry.RouteKey(k))
 	c.reroute(name, k, nil)
 }
 
-// wantItem takes a change of a worker's interests from what it reports.
-func (c *Core) wantItem(name, key string, value []byte) {
-	var w skerry.Want
-	if c.codec.Unmarshal(value, &w) == nil && skerry.WantKey(w.Service) == key && len(c.routes.of[name]) < maxWants {
-		c.want(name, w.Service)
+// refillPause is the least time between two looks at the interests of workers that have too many.
+const refillPause = time.Second
+
+// refillWants takes up interests that were refused, where others have ended.
+func (c *Core) refillWants(now time.Time) {
+	r := &c.routes
+	if len(r.refill) == 0 || now.Before(r.refillAt) {
+		return
 	}
+	r.refillAt = now.Add(refillPause)
+	for name := range r.refill {
+		k := c.Kids.Get(name)
+		if k == nil {
+			continue
+		}
+		for key, value := range k.Observed.All() {
+			rest, ok := strings.CutPrefix(key, "want/")
+			if s, is := skerry.ParseServiceKey(rest); ok && is && !r.of[name][s] && len(r.of[name]) < maxWants {
+				c.wantItem(name, key, value)
+			}
+		}
+	}
+	clear(r.refill)
+}
+
+// wantItem takes a change of a worker's interests from what it reports. It gives the reason for which it does not.
+func (c *Core) wantItem(name, key string, value []byte) string {
+	var w skerry.Want
+	if c.codec.Unmarshal(value, &w) != nil || skerry.WantKey(w.Service) != key {
+		return refusedUnread
+	}
+	// Its end is told by the key alone.
+	if k, ok := skerry.ParseServiceKey(strings.TrimPrefix(key, "want/")); !ok || k != w.Service {
+		return refusedUnread
+	}
+	if of := c.routes.of[name]; len(of) >= maxWants && !of[w.Service] {
+		return refusedWants
+	}
+	c.want(name, w.Service)
+	return ""
 }
 
 // maxWants bounds what one worker can make the site keep.
 const maxWants = 4096
+
+// Reasons for which interests are refused.
+const (
+	refusedUnread = "interests that cannot be read"
+	refusedWants  = "more interests than a worker may have"
+)
+
+// refuseWant counts an interest that is refused, and tells of a worker's first one on a connection.
+func (c *Core) refuseWant(now time.Time, name, why string, fx *skerry.Effects) {
+	c.routes.refused[why]++
+	if w := c.workers[name]; w != nil && !w.immodest {
+		w.immodest = true
+		c.siteEvent(fx, now, skerry.EventWarning, "OverlayRefused", "worker "+name+": "+why, name)
+	}
+}
+
+// rightsChanged has a worker's routes to services of other applications worked out again, because it no longer, or now,
+// runs something of an application, or what is exported to that has changed.
+func (c *Core) rightsChanged(app skerry.AppKey, name string) {
+	for k := range c.routes.of[name] {
+		if k.App != app {
+			c.routes.dirty[k] = true
+		}
+	}
+}
 
 // loadWants takes up the interests that workers had told an earlier life of, and ends routes that nobody wants any more.
 func (c *Core) loadWants() {
@@ -186,11 +268,13 @@ func (c *Core) publishRoutes() {
 		wants, abroad := c.routes.wants[k], c.foreign.wanted[k]
 		if len(wants)+len(abroad) == 0 {
 			c.publishForeign(k, nil)
+			c.isLawful(k, false)
 			continue
 		}
 		all := c.backends(k)
 		c.publishForeign(k, all)
 		all = append(all, c.foreignBackends(k)...)
+		lawful := false
 		var same []byte // for all, unless each gets the nearest ones of many
 		for name := range wants {
 			w := c.workers[name]
@@ -203,6 +287,7 @@ func (c *Core) publishRoutes() {
 				c.reroute(name, k, nil)
 				continue
 			}
+			lawful = true
 			value, ends := same, all
 			if value == nil {
 				ends = w.nearest(all)
@@ -221,9 +306,22 @@ func (c *Core) publishRoutes() {
 			}
 			c.reroute(name, k, to)
 		}
+		c.isLawful(k, lawful)
 	}
 	clear(c.routes.dirty)
 	c.publishPeers()
+}
+
+func (c *Core) isLawful(k skerry.ServiceKey, lawful bool) {
+	if c.routes.lawful[k] == lawful {
+		return
+	}
+	c.foreign.dirty = true
+	if lawful {
+		c.routes.lawful[k] = true
+	} else {
+		delete(c.routes.lawful, k)
+	}
 }
 
 func routeOf(k skerry.ServiceKey, net skerry.NetworkID, ends []backend) *skerry.Route {
@@ -271,18 +369,24 @@ func (w *worker) distance(o *worker) float64 {
 
 // mayReach gives the network of a service if a worker runs something that may reach it, else 0.
 func (c *Core) mayReach(name string, k skerry.ServiceKey) skerry.NetworkID {
+	if c.letsIn(name, k) {
+		return c.networkOf(k.App)
+	}
+	asked := map[skerry.AppKey]bool{}
 	for _, p := range c.byWorker[name] {
-		if app := p.A.Service.App; app == k.App || c.exported(app, k) {
-			return c.networkOf(k.App)
+		if app := p.A.Service.App; !asked[app] {
+			asked[app] = true
+			if net := c.reaches(app, k); net != 0 {
+				return net
+			}
 		}
 	}
 	for id := range c.moving {
-		if p := c.places[id]; p.Next.Worker == name && (p.A.Service.App == k.App || c.exported(p.A.Service.App, k)) {
-			return c.networkOf(k.App)
+		if p := c.places[id]; p.Next.Worker == name {
+			if net := c.reaches(p.A.Service.App, k); net != 0 {
+				return net
+			}
 		}
-	}
-	if c.letsIn(name, k) {
-		return c.networkOf(k.App)
 	}
 	return 0
 }

@@ -23,7 +23,7 @@ func (c *Core) childUp(now time.Time, hello *skerry.Hello, fx *skerry.Effects) {
 	if w.lost {
 		c.peersChanged(now)
 	}
-	w.lost = false
+	w.lost, w.immodest = false, false
 	c.seeWorker(w)
 	c.grew, c.reportDue = true, true
 	c.siteEvent(fx, now, skerry.EventNormal, "WorkerConnected", "worker "+hello.Name+" is connected", hello.Name)
@@ -68,7 +68,9 @@ func (c *Core) childFrame(now time.Time, m ChildFrame, fx *skerry.Effects) {
 	for _, key := range d.Changed {
 		value, orphaned, have := child.Observed.Get(key)
 		if have && !orphaned && strings.HasPrefix(key, "want/") {
-			c.wantItem(m.Name, key, value)
+			if why := c.wantItem(m.Name, key, value); why != "" {
+				c.refuseWant(now, m.Name, why, fx)
+			}
 			continue
 		}
 		if have && !orphaned && key == skerry.IngressKey {

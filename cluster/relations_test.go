@@ -1,0 +1,215 @@
+package cluster
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/fleet"
+	"skerry.dev/skerry/internal/wire"
+	"skerry.dev/skerry/reconcile"
+)
+
+// rootOf lets a test be the root of a site.
+type rootOf struct {
+	s   *fabricSite
+	src *reconcile.Source
+}
+
+func newRootOf(s *fabricSite) *rootOf {
+	r := &rootOf{s, reconcile.NewSource(fleet.Desired, "", "root", reconcile.Options{})}
+	s.do(ParentUp{Welcome: &skerry.Welcome{Incarnation: "root"}})
+	return r
+}
+
+// put gives the site items; one without a value is taken away.
+func (r *rootOf) put(items map[string][]byte) {
+	r.s.t.Helper()
+	for k, v := range items {
+		if v == nil {
+			r.src.Delete(k)
+		} else if _, err := r.src.Put(k, v); err != nil {
+			r.s.t.Fatal(err)
+		}
+	}
+	r.src.Connect(r.s.now, r.s.c.Up.Desired.State())
+	defer r.src.Disconnect()
+	for msgs := r.src.Next(r.s.now); len(msgs) > 0; msgs = r.src.Next(r.s.now) {
+		for _, m := range msgs {
+			fx := r.s.c.Step(r.s.now, ParentFrame{Msg: m})
+			r.s.keep(fx)
+			for _, out := range fx.Sends {
+				if msg, ok := out.Msg.(skerry.Message); ok && out.To == "" {
+					r.src.Handle(r.s.now, msg)
+				}
+			}
+		}
+	}
+}
+
+// neighbour is another site's core, which a site knows and which knows it.
+func (r *rootOf) neighbour(name string, extents ...string) *Core {
+	other := New(Options{Name: name, Incarnation: skerry.Incarnation(name + "1"), Secret: [32]byte{9}})
+	other.Start(r.s.now)
+	introduce(other, r.s.c)
+	r.put(map[string][]byte{skerry.SiteKey(name): wire.New().Marshal(infoOf(other, extents...))})
+	return other
+}
+
+// mail gives what the site wrote to another one about a topic.
+func mail[T any](s *fabricSite, to *Core, topic string) *T {
+	v, ok := s.c.Up.Observed.Get(skerry.MailTo(to.opt.Name, topic))
+	if !ok {
+		return nil
+	}
+	out := new(T)
+	if err := to.open(s.c.opt.Name, topic, v, out); err != nil {
+		s.t.Fatal(err)
+	}
+	return out
+}
+
+// Another site goes on hearing of a service when nobody here wants it any more.
+func TestRoutesAbroadOutliveThoseHere(t *testing.T) {
+	s := newFabricSite(t)
+	w := s.join(1)
+	s.apply("acme", "shop", 1)
+	s.tell(w)
+	web := key("acme", "shop")
+	r := newRootOf(s)
+	b := r.neighbour("b", "10.64.16.0/20")
+	r.put(map[string][]byte{skerry.WantedKey(web, "b"): {1}})
+	s.want[w] = []skerry.ServiceKey{web}
+	s.tell(w)
+	s.want[w] = nil
+	s.tell(w)
+	s.apply("acme", "shop", 2)
+	s.tell(w)
+	if m := mail[skerry.ForeignRoute](s, b, skerry.TopicRoute(web)); m == nil || len(m.Route.Backends) != 2 {
+		t.Errorf("two instances run, and the other site was told %+v", m)
+	}
+	r.put(map[string][]byte{skerry.WantedKey(web, "b"): nil})
+	if len(s.c.foreign.wanted)+len(s.c.routes.apps) != 0 || mail[skerry.ForeignRoute](s, b, skerry.TopicRoute(web)) != nil {
+		t.Errorf("something is kept of what nobody wants: %v %v", s.c.foreign.wanted, s.c.routes.apps)
+	}
+}
+
+// What is exported to an application is reached where nothing of its own application runs; and no longer, once it is not.
+func TestExportsBetweenSites(t *testing.T) {
+	s := newFabricSite(t)
+	w := s.join(1)
+	r := newRootOf(s)
+	b := r.neighbour("b", "10.64.16.0/20")
+	spy, web := key("other", "spy"), key("acme", "shop")
+	codec := wire.New()
+	directory := func(services ...skerry.NetworkService) []byte {
+		return codec.Marshal(&skerry.AppNetwork{App: spy.App, Org: "other", Net: 5, Services: append([]skerry.NetworkService{{Name: "web", RoundRobin: netip.MustParseAddr("10.30.1.1")}}, services...)})
+	}
+	imported := skerry.NetworkService{Name: "web", RoundRobin: netip.MustParseAddr("10.30.1.2"), Of: web, Net: 77}
+	one := 1
+	spec := skerry.ServiceSpec{Name: "web", Replicas: &one, Mode: skerry.ModeService, Resources: skerry.Resources{CPU: 50, Memory: 8 * skerry.MiB}}
+	spec.Image = "web:1"
+	a := skerry.Assignment{ID: "web-r1", Service: spy, Org: "other", Gen: 1, Fence: skerry.Fence{RootEpoch: 1}, Spec: spec}
+	r.put(map[string][]byte{skerry.NetworkItem(spy.App): directory(imported), skerry.AssignmentKey(a.ID): codec.Marshal(&a)})
+	s.tell(w)
+	s.want[w] = []skerry.ServiceKey{web, key("acme", "unknown")}
+	s.tell(w)
+	if _, ok := s.c.Up.Observed.Get(skerry.WantKey(web)); !ok {
+		t.Fatal("the root is not asked for the routes")
+	}
+	if _, ok := s.c.Up.Observed.Get(skerry.WantKey(key("acme", "unknown"))); ok {
+		t.Error("the root is asked for routes that nobody here may have")
+	}
+	prefix := netip.MustParsePrefix("10.64.16.0/26")
+	sealed, _ := b.seal(s.c.opt.Name, skerry.TopicRoute(web), &skerry.ForeignRoute{Route: skerry.Route{Service: web, Net: 77, Backends: []skerry.RouteBackend{{Peer: 3, Addr: prefix.Addr().Next()}}},
+		Peers: []skerry.ForeignPeer{{ID: 3, Key: skerry.OverlayKey{3}, Prefixes: []netip.Prefix{prefix}}}})
+	r.put(map[string][]byte{skerry.MailFrom("b", skerry.TopicRoute(web)): sealed})
+	if got := item[skerry.Route](s, w, skerry.RouteKey(web)); got == nil || got.Net != 77 || len(got.Backends) != 1 {
+		t.Fatalf("%+v", got)
+	}
+	r.put(map[string][]byte{skerry.NetworkItem(spy.App): directory()})
+	if got := item[skerry.Route](s, w, skerry.RouteKey(web)); got != nil {
+		t.Errorf("the export is gone, and its route is not: %+v", got)
+	}
+	if _, ok := s.c.Up.Observed.Get(skerry.WantKey(web)); ok {
+		t.Error("the root is still asked for the routes")
+	}
+	// It ends here: what was told because of it ends, too, whatever the worker still wants.
+	r.put(map[string][]byte{skerry.NetworkItem(spy.App): directory(imported)})
+	if item[skerry.Route](s, w, skerry.RouteKey(web)) == nil {
+		t.Fatal("the export is back, and its route is not")
+	}
+	r.put(map[string][]byte{skerry.AssignmentKey(a.ID): nil, skerry.NetworkItem(spy.App): nil})
+	s.obs[w] = nil
+	s.send(w, map[string][]byte{skerry.WantKey(web): codec.Marshal(&skerry.Want{Service: web})})
+	s.wait(time.Second)
+	if got := item[skerry.Route](s, w, skerry.RouteKey(web)); got != nil {
+		t.Errorf("a worker that runs nothing more is told %+v", got)
+	}
+	if len(s.c.fabric.read) != 0 {
+		t.Errorf("%d directories are kept", len(s.c.fabric.read))
+	}
+}
+
+// A worker that wants without bound is cut short, counted and told of, and costs the root and others nothing; when it wants
+// less, what was refused is taken up.
+func TestInterestsWithoutBound(t *testing.T) {
+	s := newFabricSite(t)
+	a, b := s.join(1), s.join(2)
+	s.each = 3000
+	s.apply("acme", "shop", 2)
+	s.tell(a)
+	s.tell(b)
+	web := key("acme", "shop")
+	s.want[a] = []skerry.ServiceKey{web}
+	s.tell(a)
+	codec := wire.New()
+	items := map[string][]byte{}
+	for id, o := range s.obs[b] {
+		items[skerry.AssignmentKey(id)] = codec.Marshal(&o)
+	}
+	var forged []string
+	for n := range maxWants + 30 {
+		k := skerry.ServiceKey{App: skerry.AppKey{Namespace: "acme", Name: fmt.Sprint("app", n)}, Service: strings.Repeat("x", 60)}
+		forged = append(forged, skerry.WantKey(k))
+		items[skerry.WantKey(k)] = codec.Marshal(&skerry.Want{Service: k})
+	}
+	for _, k := range []skerry.ServiceKey{{}, {App: skerry.AppKey{Namespace: "a/b", Name: "c"}, Service: "d"}, {App: skerry.AppKey{Namespace: "acme", Name: "shop"}, Service: strings.Repeat("y", 5000)}} {
+		items[skerry.WantKey(k)] = codec.Marshal(&skerry.Want{Service: k})
+	}
+	items["want/acme/shop/other"] = codec.Marshal(&skerry.Want{Service: web})
+	s.send(b, items)
+	if n := len(s.c.routes.of[b]); n != maxWants {
+		t.Fatalf("%d interests are kept", n)
+	}
+	if got := s.c.routes.refused; got[refusedWants] != 30 || got[refusedUnread] != 4 {
+		t.Errorf("%v were refused", got)
+	}
+	if got := item[skerry.Route](s, a, skerry.RouteKey(web)); got == nil || len(got.Backends) != 2 {
+		t.Errorf("another worker is told %+v", got)
+	}
+	for _, key := range s.c.Up.Observed.Keys() {
+		if strings.HasPrefix(key, "want/") && slices.Contains(forged, key) {
+			t.Fatalf("the root is told of %s", key)
+		}
+	}
+	for _, key := range forged[:1000] {
+		delete(items, key)
+	}
+	items[skerry.WantKey(web)] = codec.Marshal(&skerry.Want{Service: web})
+	s.send(b, items)
+	s.wait(2 * refillPause)
+	if n := len(s.c.routes.of[b]); n != maxWants+30-1000+1 {
+		t.Errorf("%d interests are kept after some have ended", n)
+	}
+	if got := item[skerry.Route](s, b, skerry.RouteKey(web)); got == nil || len(got.Backends) != 2 {
+		t.Errorf("an honest interest of it is answered with %+v", got)
+	}
+	if faults := s.c.Audit(); len(faults) > 0 {
+		t.Error(faults)
+	}
+}
