@@ -83,7 +83,14 @@ func open(o Options) (_ *Device, err error) {
 	if d.nl, err = netlink.NewHandleAt(netns.NsHandle(d.host.Fd()), unix.NETLINK_ROUTE); err != nil {
 		return nil, fmt.Errorf("open netlink: %w", err)
 	}
-	if d.coll, err = o.open(); err != nil {
+	if d.opts.space, err = cookie(d.host); err != nil {
+		return nil, err
+	}
+	if err = d.adopt(); err != nil {
+		return nil, err
+	}
+	d.buryDead()
+	if d.coll, err = d.opts.open(); err != nil {
 		return nil, err
 	}
 	if d.tables, err = openTables(d.coll.Maps); err != nil {

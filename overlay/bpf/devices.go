@@ -180,7 +180,10 @@ func (d *Device) uplinks(a netip.Addr) ([]int, error) {
 func (d *Device) path(v *peerValue, local overlay.Local) error {
 	to := from16(v.Endpoint)
 	routes, err := d.nl.RouteGet(to.AsSlice())
-	if err != nil || len(routes) == 0 {
+	if err == nil && len(routes) == 0 {
+		err = unix.ENETUNREACH
+	}
+	if err != nil {
 		return fmt.Errorf("plain endpoint %s: no route: %w", to, err)
 	}
 	r := routes[0]

@@ -8,9 +8,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 )
 
@@ -84,6 +86,54 @@ func (o *Options) open() (*ebpf.Collection, error) {
 		}
 	}
 	return coll, nil
+}
+
+// adopt takes up the pins of an agent of this namespace that did not tell namespaces apart.
+func (d *Device) adopt() error {
+	old, dir := filepath.Join(d.opts.BPFFS, "skerry", d.opts.pins()), d.opts.dir()
+	if _, err := os.Stat(dir); old == dir || err == nil {
+		return nil
+	}
+	m, err := ebpf.LoadPinnedMap(filepath.Join(old, filepath.Base(d.opts.layoutDir()), "config"), nil)
+	if err != nil {
+		return nil // there are none
+	}
+	defer m.Close()
+	var c configValue
+	if m.Lookup(uint32(0), &c) != nil || c.Agent == 0 {
+		return nil
+	}
+	l, err := d.nl.LinkByIndex(int(c.Agent))
+	if err != nil || l.Attrs().Name != d.opts.agentTap() {
+		return nil // they are of the worker of this name on the machine itself
+	}
+	return os.Rename(old, dir)
+}
+
+// buryDead removes what workers of this name left in namespaces that are no more: nobody else would, because cookies do not come
+// again. A namespace is gone when the devices of all programs are.
+func (d *Device) buryDead() {
+	list, _ := filepath.Glob(filepath.Join(d.opts.BPFFS, "skerry", d.opts.pins()+"-*"))
+	for _, dir := range list {
+		pins, _ := filepath.Glob(filepath.Join(dir, "v*", "links", "*"))
+		if dir == d.opts.dir() || len(pins) == 0 || slices.ContainsFunc(pins, alive) {
+			continue
+		}
+		if err := removePins(dir); err != nil {
+			d.opts.Log.Warn("tables of a namespace that is gone", "err", err)
+		}
+	}
+}
+
+// alive reports whether a pinned program is at a device.
+func alive(pin string) bool {
+	l, err := link.LoadPinnedLink(pin, nil)
+	if err != nil {
+		return !errors.Is(err, fs.ErrNotExist)
+	}
+	defer l.Close()
+	info, err := l.Info()
+	return err != nil || info.TCX() == nil || info.TCX().Ifindex != 0
 }
 
 // dropOlder removes what agents with another layout left, once this one's programs have taken over.

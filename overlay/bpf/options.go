@@ -31,7 +31,8 @@ type Options struct {
 	// Log tells of what is wrong with the machine; nil discards it.
 	Log *slog.Logger
 
-	noTCX bool // for tests
+	noTCX bool   // for tests
+	space uint64 // of the namespace that counts as the host: its cookie
 }
 
 // Timeouts say how long a flow without packets is kept. The zero values are 24 h, 60 s, 120 s and 30 s.
@@ -104,15 +105,28 @@ func (d *Device) TunnelTap() string { return d.opts.tunnelTap() }
 func (o *Options) agentTap() string { return o.prefix() + ".m" }
 func (o *Options) vxlan() string    { return o.prefix() + ".v" }
 
-// dir is where everything of the worker is pinned. The file system allows no dots in names.
+// dir is where everything of the worker is pinned: one file system is seen from all network namespaces, and in another one
+// there may be another worker of this name.
 func (o *Options) dir() string {
+	name := o.pins()
+	if o.space > hostSpace {
+		name += fmt.Sprintf("-%x", o.space)
+	}
+	return filepath.Join(o.BPFFS, "skerry", name)
+}
+
+// hostSpace is the cookie of the namespace that the machine starts with.
+const hostSpace = 1
+
+// pins begins the names of the directories of all workers of this name. The file system allows no dots in names.
+func (o *Options) pins() string {
 	clean := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' {
 			return r
 		}
 		return '_'
 	}, o.Worker)
-	return filepath.Join(o.BPFFS, "skerry", clean[:min(len(clean), 60)]+"-"+o.prefix())
+	return clean[:min(len(clean), 60)] + "-" + o.prefix()
 }
 
 // unsupported recognises a lack of privileges or of the kernel.

@@ -141,7 +141,7 @@ func TestInstanceGoes(t *testing.T) {
 	if s, err := h.dev.Stats(); err != nil || s.Flows != 0 || len(h.dev.links) != hooks-2 {
 		t.Errorf("%d flows, %d hooks of %d, %v", s.Flows, len(h.dev.links), hooks, err)
 	}
-	entries, err := os.ReadDir(h.opts.linkDir())
+	entries, err := os.ReadDir(h.dev.opts.linkDir())
 	if err != nil || len(entries) != len(h.dev.links) {
 		t.Errorf("%d pins, %v", len(entries), err)
 	}
@@ -265,9 +265,9 @@ func TestOlderLayoutGoes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plain4)
 	h, client := w.hosts[0], w.inst("a1")
-	dir := filepath.Join(h.opts.dir(), "v0", "links")
+	dir := filepath.Join(h.dev.opts.dir(), "v0", "links")
 	must(t, os.MkdirAll(dir, 0o700))
-	must(t, h.dev.coll.Maps["tcp"].Pin(filepath.Join(h.opts.dir(), "v0", "tcp")))
+	must(t, h.dev.coll.Maps["tcp"].Pin(filepath.Join(h.dev.opts.dir(), "v0", "tcp")))
 	must(t, in(h.ns, func() error {
 		dev, err := net.InterfaceByName(client.device)
 		if err != nil {
@@ -285,7 +285,67 @@ func TestOlderLayoutGoes(t *testing.T) {
 	}
 	h.set()
 	eventually(t, "the old program is gone", func() bool { return client.reaches(w.inst("b1").a4) })
-	if list, err := os.ReadDir(h.opts.dir()); err != nil || len(list) != 1 {
+	if list, err := os.ReadDir(h.dev.opts.dir()); err != nil || len(list) != 1 {
 		t.Errorf("%v, %v", list, err)
+	}
+}
+
+// Two namespaces have each a worker of one name: each has its own tables, and what one leaves is not the other's.
+func TestNamespaces(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, tunnel)
+	h := w.hosts[0]
+	dir := h.dev.opts.dir()
+	elsewhere := func() (*os.File, *Device) {
+		ns := newNS(t)
+		o := h.opts
+		o.NetNS = fmt.Sprintf("/proc/self/fd/%d", ns.Fd())
+		d, err := New(o)
+		must(t, err)
+		return ns, d
+	}
+	_, other := elsewhere()
+	if other.opts.dir() == dir {
+		t.Fatalf("both pin in %s", dir)
+	}
+	must(t, other.Set(t.Context(), overlay.Config{Local: overlay.Local{ID: 9, Blocks: h.conf.Local.Blocks, Instances: allInstances, Services: allServices, MTU: 1404}}))
+	if n := len(h.dev.tables.instances.have); n != 4 {
+		t.Errorf("%d addresses of instances", n)
+	}
+	h.set()
+	if err := w.inst("a1").ping(w.inst("b1").a4, 8); err != nil {
+		t.Error(err)
+	}
+	must(t, other.CleanUp())
+	if err := w.inst("a1").ping(w.inst("b1").a4, 8); err != nil {
+		t.Error(err)
+	}
+
+	// An agent from before pinned them without the namespace. They are this one's, not those of a worker elsewhere.
+	old := filepath.Join(h.opts.BPFFS, "skerry", h.opts.pins())
+	must(t, h.dev.Close())
+	must(t, os.Rename(dir, old))
+	ns, other := elsewhere()
+	if _, err := os.Stat(old); err != nil {
+		t.Errorf("taken by another namespace: %v", err)
+	}
+	h.open()
+	if _, err := os.Stat(old); err == nil || h.dev.opts.dir() != dir || len(h.dev.tables.instances.have) != 4 || len(h.dev.links) == 0 {
+		t.Errorf("in %s: %d addresses, %d programs, and what was before: %v", h.dev.opts.dir(), len(h.dev.tables.instances.have), len(h.dev.links), err)
+	}
+	h.set()
+
+	// A namespace that ends without a word leaves nothing for ever.
+	left := other.opts.dir()
+	must(t, other.Set(t.Context(), overlay.Config{Local: h.conf.Local}))
+	must(t, other.Close())
+	must(t, ns.Close())
+	eventually(t, "the pins of a namespace that is gone are, too", func() bool {
+		h.dev.buryDead()
+		_, err := os.Stat(left)
+		return err != nil
+	})
+	if _, err := os.Stat(dir); err != nil {
+		t.Error(err)
 	}
 }
