@@ -304,7 +304,7 @@ func (l *lane) datapaths(dir string, devices [2]dataPlane) error {
 			return err
 		}
 		err = h.ns.do(func() (err error) {
-			l.sealed[i], err = tunnel.Start(l.ctx, tunnel.StartOptions{Dir: at, Command: []string{l.program, node.DatapathCommand}})
+			l.sealed[i], err = tunnel.Start(l.ctx, tunnel.StartOptions{Dir: at, Command: []string{l.program, node.DatapathCommand}, Tied: true})
 			return err
 		})
 		if err != nil {

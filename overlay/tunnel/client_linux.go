@@ -31,6 +31,8 @@ type StartOptions struct {
 	Shelter func(pid int) error
 	// Env is added to the process's environment, which is empty but for limits of memory.
 	Env []string
+	// Tied has a datapath that is started end with its client: when that is closed, or its process ends however it may.
+	Tied bool
 
 	patience time.Duration // answerIn if 0; tests have less
 }
@@ -50,6 +52,7 @@ type Client struct {
 
 	writing sync.Mutex
 
+	leash   *os.File // nil: the datapath outlives the client
 	dir     string
 	leasing sync.Mutex    // of the following
 	keep    *net.UnixConn // the lease of sockets; nil: none
@@ -82,10 +85,16 @@ func Start(ctx context.Context, o StartOptions) (*Client, error) {
 			return nil, err
 		}
 	}
-	if err := launch(o); err != nil {
+	leash, err := launch(o)
+	if err != nil {
 		return nil, fmt.Errorf("start the datapath: %w", err)
 	}
-	return await(ctx, o.Dir)
+	if c, err = await(ctx, o.Dir); err != nil {
+		leash.Close()
+		return nil, err
+	}
+	c.leash = leash
+	return c, nil
 }
 
 // startFor is how long a datapath may take until its socket is there.
@@ -109,36 +118,49 @@ func await(ctx context.Context, dir string) (*Client, error) {
 	}
 }
 
-func launch(o StartOptions) error {
+// launch starts the process. The file that it gives is the end of a leash; nil where there is none.
+func launch(o StartOptions) (*os.File, error) {
 	log, err := os.OpenFile(filepath.Join(o.Dir, logFile), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer log.Close()
 	r, w, err := os.Pipe()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer r.Close()
-	defer w.Close()
 	args := append(append([]string{}, o.Command[1:]...), "--dir", o.Dir, "--wait")
+	if o.Tied {
+		args = append(args, "--tied")
+	}
 	cmd := exec.Command(o.Command[0], args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = r, log, log
 	// Buffers are bounded and there is little else: collecting often costs nothing, and keeps it small.
 	cmd.Env = append([]string{"GOGC=40", "GOMEMLIMIT=48MiB"}, o.Env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
-		return err
+		w.Close()
+		return nil, err
 	}
 	if o.Shelter != nil {
 		if err := o.Shelter(cmd.Process.Pid); err != nil {
 			_ = cmd.Process.Kill()
 			_ = cmd.Wait()
-			return err
+			w.Close()
+			return nil, err
 		}
 	}
 	go func() { _ = cmd.Wait() }() // while this agent lives; afterwards it is init's
-	return nil
+	if !o.Tied {
+		w.Close()
+		return nil, nil
+	}
+	if _, err := w.Write([]byte{1}); err != nil {
+		w.Close()
+		return nil, err
+	}
+	return w, nil
 }
 
 // holder gives the process that holds the lock of a directory; 0: none.
@@ -366,6 +388,7 @@ func ended(pid int) bool {
 func (c *Client) Close() error {
 	c.release()
 	c.conn.Close()
+	c.leash.Close() // nil does not mind
 	<-c.ended
 	return nil
 }

@@ -580,3 +580,16 @@ func TestUnread(t *testing.T) {
 	}
 	<-c.ended
 }
+
+// TestTied has a datapath end with its client.
+func TestTied(t *testing.T) {
+	s := newStation(t, 1)
+	c, err := Start(t.Context(), StartOptions{Dir: s.dir, Command: s.command(), Tied: true})
+	must(t, err)
+	if _, err := c.Status(t.Context()); err != nil || holder(s.dir) != c.Hello().PID {
+		t.Errorf("datapath %d, status: %v", holder(s.dir), err)
+	}
+	must(t, c.leash.Close()) // as when its process is killed
+	eventually(t, "its end", func() bool { return holder(s.dir) == 0 })
+	c.Close()
+}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -31,6 +32,7 @@ func Main(version string, args []string) int {
 	flags := flag.NewFlagSet("datapath", flag.ContinueOnError)
 	dir := flags.String("dir", "", "directory of the control socket")
 	wait := flags.Bool("wait", false, "begin when standard input ends")
+	tied := flags.Bool("tied", false, "end when standard input does")
 	noAES := flags.Bool("no-aes", false, "use ChaCha20-Poly1305 whatever the machine can do")
 	debug := flags.Bool("debug", false, "log every step")
 	if err := flags.Parse(args); err != nil {
@@ -45,12 +47,18 @@ func Main(version string, args []string) int {
 		level = slog.LevelDebug
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
-	if *wait { // until the agent has moved this process into its cgroup
+	if *wait { // for a word or the end, until the agent has moved this process into its cgroup
 		var b [1]byte
 		_, _ = os.Stdin.Read(b[:])
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
+	if *tied {
+		go func() {
+			_, _ = io.Copy(io.Discard, os.Stdin)
+			stop()
+		}()
+	}
 	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGPIPE)
 	if err := serveIn(ctx, *dir, version, Options{Log: log, NoAES: *noAES, Timing: envTiming()}); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
