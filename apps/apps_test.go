@@ -95,6 +95,23 @@ func TestQuota(t *testing.T) {
 	refused(t, c, apply(5, func(a *Apply) { a.App.Spec.Services[0].Resources.CPU = 0 }), skerry.CodeQuota, "instances")
 }
 
+func TestQuotaOfServiceAddresses(t *testing.T) {
+	c := controller(t, Quota{ServiceAddresses: 12})
+	do(t, c, apply(4)) // three by policy, four by number
+	web := skerry.ServiceKey{App: shop, Service: "web"}
+	refused(t, c, apply(3, func(a *Apply) { a.App.Metadata.Name = "other" }), skerry.CodeQuota, "12 service addresses; 7 are used and the application asks for 6")
+	refused(t, c, Scale{Service: web, Replicas: 10}, skerry.CodeQuota, "asks for 13")
+	do(t, c, apply(0, func(a *Apply) {
+		a.App.Metadata.Name = "batch"
+		a.App.Spec.Services[0].Replicas, a.App.Spec.Services[0].Mode = nil, skerry.ModeJob
+	}))
+	if u := c.Usage("harbour", skerry.AppKey{}); u.ServiceAddresses != 10 {
+		t.Errorf("%d service addresses are used, want 10", u.ServiceAddresses)
+	}
+	do(t, c, Scale{Service: web, Replicas: 6})
+	refused(t, c, Scale{Service: web, Replicas: 7}, skerry.CodeQuota, "service addresses")
+}
+
 func TestRefusals(t *testing.T) {
 	c := controller(t, Quota{})
 	refused(t, c, apply(1, func(a *Apply) { a.App.Metadata.Namespace = "nowhere" }), skerry.CodeNotFound, `no namespace "nowhere"`)

@@ -14,6 +14,8 @@ type Quota struct {
 	Memory    skerry.Bytes    `json:"memory,omitempty" doc:"Memory that all instances together may ask for."`
 	Storage   skerry.Bytes    `json:"storage,omitempty" doc:"Storage that all instances together may ask for."`
 	Instances int             `json:"instances,omitempty" doc:"Number of instances."`
+	// ServiceAddresses are those of the organisation's own services; what others export to it costs it nothing.
+	ServiceAddresses int `json:"serviceAddresses,omitempty" doc:"Number of service addresses: three for each service, and one for each of its numbered instances."`
 }
 
 // Org is an organisation: it owns namespaces and has a quota.
@@ -30,8 +32,22 @@ type Namespace struct {
 
 // Usage is what an organisation's applications ask for.
 type Usage struct {
-	Need      skerry.Resources `json:"need"`
-	Instances int              `json:"instances"`
+	Need             skerry.Resources `json:"need"`
+	Instances        int              `json:"instances"`
+	ServiceAddresses int              `json:"serviceAddresses"`
+}
+
+func (u Usage) add(v Usage) Usage {
+	return Usage{u.Need.Add(v.Need), u.Instances + v.Instances, u.ServiceAddresses + v.ServiceAddresses}
+}
+
+// addressesOf is the number of service addresses that a service counts for.
+func addressesOf(s *skerry.ServiceSpec) int {
+	n := len(skerry.Balances())
+	if s.Mode == skerry.ModeService {
+		n += min(*s.Replicas, skerry.MaxInstanceAddrs)
+	}
+	return n
 }
 
 // instancesOf is the number of instances for which a service counts: an update's surge is not counted, because it ends.
@@ -51,6 +67,7 @@ func (c *Controller) ask(m *skerry.Application) Usage {
 		s := &m.Spec.Services[i]
 		n := instancesOf(s, len(c.targets))
 		u.Instances += n
+		u.ServiceAddresses += addressesOf(s)
 		need := s.Need().Vector()
 		for j := range need {
 			need[j] *= int64(n)
@@ -67,8 +84,7 @@ func (c *Controller) Usage(org string, without skerry.AppKey) Usage {
 		if a.Org != org || a.Deleting || k == without {
 			continue
 		}
-		n := c.ask(&a.Manifest)
-		u.Need, u.Instances = u.Need.Add(n.Need), u.Instances+n.Instances
+		u = u.add(c.ask(&a.Manifest))
 	}
 	return u
 }
@@ -82,7 +98,8 @@ func (c *Controller) checkQuota(org string, m *skerry.Application) error {
 		return nil // no bound, and no need to look at every application
 	}
 	used, asked := c.Usage(org, m.Key()), c.ask(m)
-	total := used.Need.Add(asked.Need)
+	sum := used.add(asked)
+	total := sum.Need
 	over := func(what, limit, used, asked string) error {
 		return skerry.Errorf(skerry.CodeQuota, "organisation %s may use %s %s; %s are used and the application asks for %s", org, limit, what, used, asked).
 			WithHint("ask for less, delete something, or have an admin raise the quota with `skerry org quota %s`", org)
@@ -95,8 +112,10 @@ func (c *Controller) checkQuota(org string, m *skerry.Application) error {
 		return over("of memory", q.Memory.String(), used.Need.Memory.String(), asked.Need.Memory.String())
 	case q.Storage > 0 && total.Storage > q.Storage:
 		return over("of storage", q.Storage.String(), used.Need.Storage.String(), asked.Need.Storage.String())
-	case q.Instances > 0 && used.Instances+asked.Instances > q.Instances:
+	case q.Instances > 0 && sum.Instances > q.Instances:
 		return over("instances", itoa(q.Instances), itoa(used.Instances), itoa(asked.Instances))
+	case q.ServiceAddresses > 0 && sum.ServiceAddresses > q.ServiceAddresses:
+		return over("service addresses", itoa(q.ServiceAddresses), itoa(used.ServiceAddresses), itoa(asked.ServiceAddresses))
 	}
 	return nil
 }

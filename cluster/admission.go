@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -33,21 +34,64 @@ type Admission struct {
 	// MaxPerInstance bounds what one instance of a foreign organisation may ask for; zero entries do not.
 	MaxPerInstance skerry.Resources `json:"maxPerInstance,omitempty"`
 	// Quotas bound what the instances of an organisation may ask for together at this site, trusted or not.
-	Quotas map[string]skerry.Resources `json:"quotas,omitempty"`
+	Quotas map[string]SiteQuota `json:"quotas,omitempty"`
 }
 
-// CheckQuota gives the reason for which an organisation that uses so much already may not have another instance, or nil.
-func (p *Admission) CheckQuota(org string, used, need skerry.Resources) *skerry.Reason {
-	q, ok := p.Quotas[org]
+// SiteQuota bounds what an organisation may have at a site; zero entries do not.
+type SiteQuota struct {
+	skerry.Resources
+	Instances int `json:"instances,omitempty"`
+	// ServiceAddresses are those that lead to something here: three for each service with an instance at the site, and one for
+	// each of its numbered instances there.
+	ServiceAddresses int `json:"serviceAddresses,omitempty"`
+}
+
+// siteUse is what an organisation has at a site.
+type siteUse struct {
+	need      skerry.Resources
+	instances int
+	numbered  int // of these
+	services  map[skerry.ServiceKey]bool
+}
+
+// add counts an instance.
+func (u *siteUse) add(a *skerry.Assignment) {
+	if u.services == nil {
+		u.services = map[skerry.ServiceKey]bool{}
+	}
+	u.need = u.need.Add(a.Spec.Need())
+	u.instances++
+	u.services[a.Service] = true
+	if a.Spec.Mode == "" || a.Spec.Mode == skerry.ModeService {
+		u.numbered++
+	}
+}
+
+func (u *siteUse) addresses() int { return len(u.services)*len(skerry.Balances()) + u.numbered }
+
+// CheckQuota gives the reason for which an organisation that has so much already may not have another instance, or nil.
+func (p *Admission) CheckQuota(used siteUse, a *skerry.Assignment) *skerry.Reason {
+	q, ok := p.Quotas[a.Org]
 	if !ok {
 		return nil
 	}
-	limit, have, ask := q.Vector(), used.Vector(), need.Vector()
+	over := func(what string) *skerry.Reason {
+		return &skerry.Reason{What: "quota", Text: fmt.Sprintf("the site's quota of %s for organisation %s is used up", what, a.Org),
+			Hint: "delete something there, choose another site, or ask its operator"}
+	}
+	limit, have, ask := q.Vector(), used.need.Vector(), a.Spec.Need().Vector()
 	for i := range limit {
 		if limit[i] > 0 && ask[i] > 0 && have[i]+ask[i] > limit[i] {
-			return &skerry.Reason{What: "quota", Text: fmt.Sprintf("the site's quota of %s for organisation %s is used up", skerry.ResourceNames[i], org),
-				Hint: "delete something there, choose another site, or ask its operator"}
+			return over(skerry.ResourceNames[i])
 		}
+	}
+	used.services = maps.Clone(used.services)
+	used.add(a)
+	switch {
+	case q.Instances > 0 && used.instances > q.Instances:
+		return over("instances")
+	case q.ServiceAddresses > 0 && used.addresses() > q.ServiceAddresses:
+		return over("service addresses")
 	}
 	return nil
 }

@@ -1,10 +1,13 @@
 package cluster
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/apps"
 )
 
 func TestAdmission(t *testing.T) {
@@ -78,15 +81,74 @@ func TestSmallClassesAreCoarse(t *testing.T) {
 }
 
 func TestSiteQuota(t *testing.T) {
-	p := Admission{Quotas: map[string]skerry.Resources{"guest": {CPU: 1000}}}
-	half := skerry.Resources{CPU: 500, Memory: skerry.GiB}
-	if r := p.CheckQuota("guest", half, half); r != nil {
+	p := Admission{Quotas: map[string]SiteQuota{"guest": {Resources: skerry.Resources{CPU: 1000}}}}
+	half := &skerry.Assignment{Org: "guest"}
+	half.Spec.Resources = skerry.Resources{CPU: 500, Memory: skerry.GiB}
+	var used siteUse
+	used.add(half)
+	if r := p.CheckQuota(used, half); r != nil {
 		t.Error(r.Text)
 	}
-	if r := p.CheckQuota("guest", half.Add(half), half); r == nil || r.Hint == "" {
+	used.add(half)
+	if r := p.CheckQuota(used, half); r == nil || r.Hint == "" {
 		t.Errorf("%+v", r)
 	}
-	if r := p.CheckQuota("other", half.Add(half), half); r != nil {
+	other := *half
+	other.Org = "other"
+	if r := p.CheckQuota(used, &other); r != nil {
 		t.Error(r.Text)
+	}
+}
+
+// Instances and service addresses are bounded at the site, too, those of copies among them.
+func TestSiteQuotaCounts(t *testing.T) {
+	for _, v := range []struct {
+		quota SiteQuota
+		mode  skerry.Mode
+		fits  int
+		what  string
+	}{
+		{SiteQuota{Instances: 2}, skerry.ModeService, 2, "instances"},
+		{SiteQuota{ServiceAddresses: 6}, skerry.ModeService, 3, "service addresses"},
+		{SiteQuota{ServiceAddresses: 2}, skerry.ModeService, 0, "service addresses"},
+		{SiteQuota{ServiceAddresses: 3}, skerry.ModePerWorker, 4, ""},
+		{SiteQuota{Instances: 3}, skerry.ModePerWorker, 3, ""},
+		{SiteQuota{ServiceAddresses: 2}, skerry.ModePerWorker, 0, ""},
+	} {
+		s := newFabricSite(t)
+		for n := range 4 {
+			s.join(n + 1)
+		}
+		s.c.opt.Admission = Admission{Trusted: []string{"acme"}, Quotas: map[string]SiteQuota{"acme": v.quota}}
+		spec := skerry.ServiceSpec{Name: "web", Mode: v.mode, Resources: skerry.Resources{CPU: 50, Memory: 8 * skerry.MiB}}
+		if v.mode == skerry.ModeService {
+			four := 4
+			spec.Replicas = &four
+		}
+		spec.Image = "web:1"
+		a := skerry.Application{APIVersion: skerry.APIVersion, Kind: skerry.KindApplication, Metadata: skerry.Metadata{Name: "shop", Namespace: "acme"}, Spec: skerry.ApplicationSpec{Services: []skerry.ServiceSpec{spec}}}
+		fits := 0
+		plan, err := s.c.PlanApp(s.now, a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range plan.List {
+			if p.Worker != "" {
+				fits++
+			}
+		}
+		s.do(apps.Apply{App: a})
+		got := 0
+		for _, p := range s.c.places {
+			if p.Worker != "" && !p.Refused {
+				got++
+			}
+		}
+		if got != v.fits || v.mode == skerry.ModeService && fits != v.fits {
+			t.Errorf("%+v, %s: %d are planned and %d placed, want %d", v.quota, v.mode, fits, got, v.fits)
+		}
+		if v.what != "" && !slices.ContainsFunc(s.c.Apps.Instances(key("acme", "shop")), func(i *apps.Instance) bool { return strings.Contains(fmt.Sprint(i.Refusals, i.Why), v.what) }) {
+			t.Errorf("%+v: no instance says why it has no place", v.quota)
+		}
 	}
 }

@@ -77,6 +77,7 @@ func (c *Core) expandGroups(now time.Time, fx *skerry.Effects) {
 			c.tellGroupAs(now, g, o, fx)
 			continue
 		}
+		var over *skerry.Reason
 		for _, name := range slices.Sorted(maps.Keys(c.workers)) {
 			if have[name] {
 				continue
@@ -86,11 +87,19 @@ func (c *Core) expandGroups(now time.Time, fx *skerry.Effects) {
 			if c.site.Place(now, policy, c.request(p), 0).Chosen == "" {
 				continue
 			}
+			if over = c.opt.Admission.CheckQuota(c.usedBy(p.A.Org, p.A.ID), &p.A); over != nil {
+				break
+			}
 			a := p.A
 			p.Obs = skerry.Observation{ID: a.ID, Gen: a.Gen, Fence: a.Fence, State: skerry.ClusterScheduled}
 			c.addPlacement(p)
 			c.waiting[a.ID] = true
 			c.changed(now, p, fx)
+		}
+		if over != nil && len(c.copies(id)) == 0 {
+			o := skerry.Observation{ID: id, Gen: g.A.Gen, Fence: g.A.Fence, State: skerry.ClusterScheduled, Reason: over.Text, Why: []skerry.Reason{*over}}
+			c.tellGroupAs(now, g, o, fx)
+			continue
 		}
 		c.tellGroup(now, g, fx)
 	}

@@ -107,7 +107,7 @@ func (c *Core) accept(now time.Time, a skerry.Assignment, origin string, fx *ske
 		c.addPlacement(p)
 		why := c.opt.Admission.Check(&a)
 		if why == nil {
-			why = c.opt.Admission.CheckQuota(a.Org, c.usedBy(a.Org, a.ID), a.Spec.Need())
+			why = c.opt.Admission.CheckQuota(c.usedBy(a.Org, a.ID), &a)
 		}
 		if why != nil {
 			c.refuse(now, p, []skerry.Reason{*why}, nil, fx)
@@ -132,15 +132,14 @@ func (c *Core) accept(now time.Time, a skerry.Assignment, origin string, fx *ske
 	}
 }
 
-// usedBy sums what an organisation's instances at the site ask for, leaving one out.
-func (c *Core) usedBy(org string, without skerry.InstanceID) skerry.Resources {
-	var sum skerry.Resources
-	if len(c.opt.Admission.Quotas) == 0 {
+// usedBy sums what an organisation has at the site, leaving one instance out.
+func (c *Core) usedBy(org string, without skerry.InstanceID) (sum siteUse) {
+	if _, ok := c.opt.Admission.Quotas[org]; !ok {
 		return sum // nobody asks
 	}
 	for id, p := range c.places {
 		if p.A.Org == org && id != without && !p.Refused && !p.Removing {
-			sum = sum.Add(p.A.Spec.Need())
+			sum.add(&p.A)
 		}
 	}
 	return sum

@@ -46,14 +46,14 @@ func copiesOf(a *skerry.Assignment, d *skerry.Decision) int {
 // the next. Round trips to users and plugins are not asked: what depends on them is told as unknown, or not considered.
 func (c *Core) Plan(now time.Time, items []skerry.Assignment) []skerry.Decision {
 	site := c.site.Clone()
-	used := map[string]skerry.Resources{}
+	planned := map[string][]*skerry.Assignment{}
 	var peers []sched.Peer
 	out := make([]skerry.Decision, 0, len(items))
 	for n := range items {
 		a := &items[n]
-		d := c.planOne(now, site, a, used, peers, uint64(n)+c.rounds)
+		d := c.planOne(now, site, a, planned[a.Org], peers, uint64(n)+c.rounds)
 		if d.Chosen != "" && a.Spec.Mode != skerry.ModePerWorker {
-			used[a.Org] = used[a.Org].Add(a.Spec.Need())
+			planned[a.Org] = append(planned[a.Org], a)
 			site.Take(d.Chosen, &sched.Request{Spec: &a.Spec, Need: a.Spec.Need()})
 			peers = append(peers, sched.Peer{Worker: d.Chosen, Service: a.Service.Service, Labels: a.Spec.Labels, Links: a.Spec.Links})
 		}
@@ -75,11 +75,15 @@ func (c *Core) Verdicts(now time.Time, items []skerry.Assignment) []skerry.PlanV
 	return out
 }
 
-func (c *Core) planOne(now time.Time, site *sched.Site, a *skerry.Assignment, used map[string]skerry.Resources, peers []sched.Peer, seed uint64) skerry.Decision {
+func (c *Core) planOne(now time.Time, site *sched.Site, a *skerry.Assignment, planned []*skerry.Assignment, peers []sched.Peer, seed uint64) skerry.Decision {
 	d := skerry.Decision{At: now, Instance: a.ID, Tier: string(skerry.TierCluster), Policy: "admission", Seed: seed, Considered: site.Len()}
 	why := c.opt.Admission.Check(a)
 	if why == nil {
-		why = c.opt.Admission.CheckQuota(a.Org, c.usedBy(a.Org, a.ID).Add(used[a.Org]), a.Spec.Need())
+		used := c.usedBy(a.Org, a.ID)
+		for _, p := range planned {
+			used.add(p)
+		}
+		why = c.opt.Admission.CheckQuota(used, a)
 	}
 	policy, plugins, unknown := c.policy(&a.Spec)
 	if why == nil {

@@ -168,7 +168,7 @@ func (a *app) userCommand() *cobra.Command {
 // quotaFlags are those of a quota.
 type quotaFlags struct {
 	cpu, memory, storage string
-	instances            int
+	instances, addresses int
 }
 
 func (f *quotaFlags) add(cmd *cobra.Command) {
@@ -176,6 +176,7 @@ func (f *quotaFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.memory, "memory", "", "memory of all instances together, such as 4Gi; 0 means no bound")
 	cmd.Flags().StringVar(&f.storage, "storage", "", "storage of all instances together; 0 means no bound")
 	cmd.Flags().IntVar(&f.instances, "instances", 0, "number of instances; 0 means no bound")
+	cmd.Flags().IntVar(&f.addresses, "service-addresses", 0, "number of service addresses, three for each service and one for each of its numbered instances; 0 means no bound")
 }
 
 // apply changes a quota by the flags that were given.
@@ -200,6 +201,11 @@ func (f *quotaFlags) apply(cmd *cobra.Command, q *apps.Quota) error {
 	if cmd.Flags().Changed("instances") {
 		if q.Instances = f.instances; f.instances < 0 {
 			return bad("instances", fmt.Errorf("%d is negative", f.instances))
+		}
+	}
+	if cmd.Flags().Changed("service-addresses") {
+		if q.ServiceAddresses = f.addresses; f.addresses < 0 {
+			return bad("service-addresses", fmt.Errorf("%d is negative", f.addresses))
 		}
 	}
 	return nil

@@ -38,7 +38,8 @@ Every flag may also be given as an environment variable: --root is SKERRY_ROOT. 
   registries: [registry.example.com]
   noMeasuring: false        # true: no worker measures round trips to users, for anybody
   maxPerInstance: {cpu: 2, memory: 1Gi}
-  quotas: {guests: {cpu: 8}} # of an organisation's instances together, trusted or not
+  quotas:                   # of an organisation's instances together, trusted or not
+    guests: {cpu: 8, instances: 40, serviceAddresses: 60}
 
 Without a file no organisation is trusted: containers only, no privileges, no host paths, no fixed host ports.`,
 		Example: "  skerry cluster --name harbour --root root.example.com --join skt1.cluster.…\n  skerry cluster --name island --standalone",

@@ -163,8 +163,8 @@ func TestReadAdmission(t *testing.T) {
 		}
 		return f
 	}
-	a, err := readAdmission(write("trusted: [shop]\nhostPaths: [/srv]\nmaxPerInstance: {cpu: 2, memory: 1Gi}\n"))
-	if err != nil || a.Trusted[0] != "shop" || a.MaxPerInstance.CPU != 2000 {
+	a, err := readAdmission(write("trusted: [shop]\nhostPaths: [/srv]\nmaxPerInstance: {cpu: 2, memory: 1Gi}\nquotas: {guests: {cpu: 8, serviceAddresses: 60}}\n"))
+	if err != nil || a.Trusted[0] != "shop" || a.MaxPerInstance.CPU != 2000 || a.Quotas["guests"].CPU != 8000 || a.Quotas["guests"].ServiceAddresses != 60 {
 		t.Errorf("%+v %v", a, err)
 	}
 	for _, s := range []string{"trustd: [a]", "trusted: a", "native: maybe", "native: true\nnative: true", "a: ["} {
