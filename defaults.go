@@ -37,8 +37,8 @@ func (s *ServiceSpec) setDefaults() {
 	orDefault(&s.Mode, ModeService)
 	orDefault(&s.Runtime, "auto")
 	orDefault(&s.Isolation, "shared")
-	orDefault(&s.OnDisconnect, "run")
-	orDefault(&s.OnReconnect, "keep-replacement")
+	orDefault(&s.OnDisconnect, OnDisconnectRun)
+	orDefault(&s.OnReconnect, KeepReplacement)
 	if s.Mode == ModeService {
 		ptrDefault(&s.Replicas, 1)
 	}

@@ -17,6 +17,9 @@ type Assignment struct {
 	Deadline time.Time         `json:"deadline,omitzero" cbor:"10,keyasint,omitzero"` // convergence: answer before
 	Digest   map[string]string `json:"digest,omitempty" cbor:"11,keyasint,omitempty"` // image reference -> digest, resolved once per revision
 	Due      time.Time         `json:"due,omitzero" cbor:"12,keyasint,omitzero"`      // a job must be done by then
+	// Held, if set, is the token under which the child may run this very instance already: such a copy takes the new token
+	// over without being restarted.
+	Held *Fence `json:"held,omitempty" cbor:"13,keyasint,omitempty"`
 }
 
 // AssignmentKey and the other key functions give the keys of items in sets.

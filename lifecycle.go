@@ -85,6 +85,7 @@ const (
 	PhaseBackOff  Phase = "BackOff" // waits before the next restart
 	PhaseStopping Phase = "Stopping"
 	PhaseExited   Phase = "Exited"
+	PhaseCutOff   Phase = "CutOff" // stopped by its worker, which has lost its cluster, until that says otherwise
 )
 
 // ConditionType names a condition.

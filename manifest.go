@@ -109,14 +109,14 @@ type ServiceSpec struct {
 	Resources Resources `json:"resources,omitempty" doc:"What an instance needs; it is reserved on the worker and, where the runtime can, enforced."`
 	Placement Placement `json:"placement,omitempty" doc:"Where instances may run, and how hard to look for a place."`
 
-	Probes           Probes      `json:"probes,omitempty" doc:"How the health of an instance is found out."`
-	Restart          RestartSpec `json:"restart,omitempty" doc:"What happens when the main container ends."`
-	Update           UpdateSpec  `json:"update,omitempty" doc:"How a new version replaces the old one."`
-	TerminationGrace *Duration   `json:"terminationGrace,omitempty" doc:"Time between the stop signal and the kill. Default: 10s."`
-	OnDisconnect     string      `json:"onDisconnect,omitempty" doc:"What an instance does when its worker is cut off. This version offers run." enum:"run"`
-	OnReconnect      string      `json:"onReconnect,omitempty" doc:"Which copy stays when a cut-off worker returns. This version offers keep-replacement." enum:"keep-replacement"`
-	Metrics          *Metrics    `json:"metrics,omitempty" doc:"Where the service offers Prometheus metrics."`
-	Logs             LogSpec     `json:"logs,omitempty" doc:"How much of the output is kept."`
+	Probes           Probes       `json:"probes,omitempty" doc:"How the health of an instance is found out."`
+	Restart          RestartSpec  `json:"restart,omitempty" doc:"What happens when the main container ends."`
+	Update           UpdateSpec   `json:"update,omitempty" doc:"How a new version replaces the old one."`
+	TerminationGrace *Duration    `json:"terminationGrace,omitempty" doc:"Time between the stop signal and the kill. Default: 10s."`
+	OnDisconnect     OnDisconnect `json:"onDisconnect,omitempty" doc:"What an instance does when its worker is cut off: run (a second copy may run elsewhere for as long as that lasts), or {stopAfter: 30s} (it is stopped after that time, and none starts elsewhere before). Default: run."`
+	OnReconnect      string       `json:"onReconnect,omitempty" doc:"Which copy stays when a cut-off worker returns after its instance was replaced: keep-replacement, keep-original (if it is ready), or keep-best. A copy that is healthy is never restarted for that. Default: keep-replacement." enum:"keep-replacement,keep-original,keep-best"`
+	Metrics          *Metrics     `json:"metrics,omitempty" doc:"Where the service offers Prometheus metrics."`
+	Logs             LogSpec      `json:"logs,omitempty" doc:"How much of the output is kept."`
 }
 
 // Container is one program with its image and surroundings.

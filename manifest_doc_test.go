@@ -55,6 +55,8 @@ func typeText(t reflect.Type) string {
 		return "name or number"
 	case addrType:
 		return "address"
+	case reflect.TypeFor[OnDisconnect]():
+		return "run, or {stopAfter: duration}"
 	}
 	switch t.Kind() {
 	case reflect.Pointer:

@@ -56,6 +56,8 @@ func (g *schemaMaker) of(t reflect.Type) *schemaNode {
 		return &schemaNode{Type: []string{"string", "integer"}}
 	case reflect.TypeFor[IngressTLS]():
 		return &schemaNode{Type: []string{"string", "boolean"}}
+	case reflect.TypeFor[OnDisconnect]():
+		return &schemaNode{Type: []string{"string", "object"}}
 	case addrType:
 		return &schemaNode{Type: "string"}
 	case reflect.TypeFor[Duration]():

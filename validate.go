@@ -44,15 +44,11 @@ var laterValues = map[string]string{
 	"unikernel": "unikernels come with the other runtimes", "wasm": "WebAssembly comes with the other runtimes",
 	"containerd": "containerd comes with the other runtimes", "gvisor": "gVisor comes with the other runtimes",
 	"sandboxed": "it comes with the other runtimes", "hardware": "it comes with the other runtimes",
-	"keep-original": "it comes with failure handling", "keep-best": "it comes with failure handling",
 }
 
 func suggestValue(s string, allowed []string) string {
 	if why, later := laterValues[s]; later {
 		return "not supported by this version: " + why
-	}
-	if strings.HasPrefix(s, "stopAfter") {
-		return "not supported by this version: it comes with failure handling"
 	}
 	for _, a := range allowed {
 		if editDistance(strings.ToLower(s), strings.ToLower(a)) <= 2 {
@@ -117,8 +113,10 @@ func (c *checker) service(p string, s *ServiceSpec, app *ApplicationSpec) {
 	c.oneOf(p+".mode", string(s.Mode), "service", "job", "cron", "perWorker")
 	c.oneOf(p+".runtime", s.Runtime, "auto", "oci", "native")
 	c.oneOf(p+".isolation", s.Isolation, "shared")
-	c.oneOf(p+".onDisconnect", s.OnDisconnect, "run")
-	c.oneOf(p+".onReconnect", s.OnReconnect, "keep-replacement")
+	if _, ok := s.OnDisconnect.StopAfter(); !ok && s.OnDisconnect != "" && s.OnDisconnect != OnDisconnectRun {
+		c.add(p+".onDisconnect", "write run, or {stopAfter: 30s}", "%q is not known", string(s.OnDisconnect))
+	}
+	c.oneOf(p+".onReconnect", s.OnReconnect, KeepReplacement, KeepOriginal, KeepBest)
 	c.mode(p, s)
 	c.container(p, &s.Container, s)
 	if s.Image == "" && s.Runtime != "native" {

@@ -130,7 +130,8 @@ type Hello struct {
 	ProtocolMax uint32   `cbor:"5,keyasint,omitempty"`
 	Features    []string `cbor:"6,keyasint,omitempty"` // offered
 	Required    []string `cbor:"7,keyasint,omitempty"` // the link is of no use without these
-	// Sets says, for each set that the child receives, what it holds.
+	// Sets says, for each set that the child receives, what it holds, and for the one that it sends how far that has come: the
+	// parent then knows when it has been told all.
 	Sets []SetAck `cbor:"8,keyasint,omitempty"`
 	// Boot is a random id of this run of the agent; Machine names the device for people (machine id or host name).
 	Boot    string `cbor:"9,keyasint,omitempty"`

@@ -92,6 +92,8 @@ func (c *Controller) settleReplacements(now time.Time, list []*Instance, fx *ske
 			n.Replaces, n.Shun = "", nil
 			c.saveInstance(n, fx)
 			out = append(out, n)
+		case !n.IsReady() && old.IsReady() && !slices.ContainsFunc(old.Conditions, func(k skerry.Condition) bool { return k.Type == skerry.Satisfied && !k.Status }):
+			c.stop(now, n, "the first one keeps its SLA again", fx)
 		case n.Holder == "" && n.Misses > 0 || now.Sub(n.CreatedAt) > replacementTime:
 			c.stop(now, n, "no better place was found", fx)
 		default:

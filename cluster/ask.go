@@ -79,7 +79,7 @@ func (c *Core) setPlugins(m SetPlugins) {
 	for _, p := range m.List {
 		c.plugins[p.Name] = p
 	}
-	for id := range c.waiting {
+	for id := range c.seeking {
 		c.places[id].again = time.Time{}
 	}
 	c.grew = true
@@ -351,9 +351,23 @@ func combine(d *skerry.Decision, plugins []Plugin, answers []skerry.PluginAnswer
 	}
 }
 
+// seeking runs over the instances that look for a place.
+func (c *Core) seeking(yield func(skerry.InstanceID) bool) {
+	for id := range c.waiting {
+		if !yield(id) {
+			return
+		}
+	}
+	for id := range c.stranded {
+		if c.places[id].Next == nil && !yield(id) {
+			return
+		}
+	}
+}
+
 // expire ends questions that nobody answered in time and successors that did not get ready.
 func (c *Core) expire(now time.Time, fx *skerry.Effects) {
-	for id := range c.waiting {
+	for id := range c.seeking {
 		p := c.places[id]
 		switch {
 		case p.ask != nil && !now.Before(p.ask.until) && len(p.ask.plugins) == 0:
@@ -381,7 +395,7 @@ func (c *Core) nextExpiry() time.Time {
 			next = t
 		}
 	}
-	for id := range c.waiting {
+	for id := range c.seeking {
 		p := c.places[id]
 		if p.ask != nil && p.ask.answers == nil {
 			consider(p.ask.until)

@@ -53,6 +53,12 @@ func (c *Core) Audit() (faults []string) {
 		if p.Removing != c.removing[id] || p.Removing && p.Worker == "" {
 			bad("%s on %q: removing is %v, its list says %v", id, p.Worker, p.Removing, c.removing[id])
 		}
+		if (p.Original != nil) != c.originals[id] || p.Original != nil && (p.Removing || p.Original.Worker == p.Worker) {
+			bad("%s on %q, removing %v, was left behind: %+v, its list says %v", id, p.Worker, p.Removing, p.Original, c.originals[id])
+		}
+		if c.stranded[id] && (p.Removing || c.workers[p.Worker] == nil || !c.workers[p.Worker].lost) {
+			bad("%s on %q, removing %v, is stranded", id, p.Worker, p.Removing)
+		}
 		if (p.Next != nil) != c.moving[id] {
 			bad("%s: moving is %v", id, c.moving[id])
 		}
@@ -91,7 +97,7 @@ func (c *Core) Audit() (faults []string) {
 	if !maps.Equal(limits, c.limits) {
 		bad("limits are %v, counted %v", c.limits, limits)
 	}
-	for _, list := range []map[skerry.InstanceID]bool{c.waiting, c.removing, c.moving, c.watched} {
+	for _, list := range []map[skerry.InstanceID]bool{c.waiting, c.removing, c.moving, c.watched, c.stranded, c.originals} {
 		for id := range list {
 			if c.places[id] == nil {
 				bad("%s is gone, and still listed", id)

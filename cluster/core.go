@@ -87,6 +87,8 @@ type Core struct {
 	// fabricDirty: the fabric's record must be written.
 	fabricDirty bool
 	moving      map[skerry.InstanceID]bool // placements with a successor
+	stranded    map[skerry.InstanceID]bool // placements that ran on a worker that is out of touch
+	originals   map[skerry.InstanceID]bool // placements with an original
 	watched     map[skerry.InstanceID]bool // placements whose SLA is violated
 	services    map[skerry.ServiceKey]*learned
 	grew        bool // capacity may have appeared: try what waits
@@ -134,7 +136,8 @@ type placement struct {
 	Created  time.Time          `json:"created"`
 	Timeline []skerry.Step      `json:"timeline,omitempty"`
 	Decision *skerry.Decision   `json:"decision,omitempty"`
-	Next     *successor         `json:"next,omitempty"` // the copy that is to take over
+	Next     *successor         `json:"next,omitempty"`     // the copy that is to take over
+	Original *original          `json:"original,omitempty"` // the copy that was left behind on a worker out of touch
 	// Users is where the service's users are in the network, and UsersAt when that was measured.
 	Users   []skerry.UserPosition `json:"users,omitempty"`
 	UsersAt time.Time             `json:"usersAt,omitzero"`
@@ -187,7 +190,7 @@ func New(opt Options) *Core {
 	return &Core{opt: opt, fabric: newFabric(), routes: newRouting(), foreign: newForeign(), ingress: newEntrances(), readmit: map[string]bool{}, draining: map[skerry.ServiceKey]map[drainAt]bool{}, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
 		Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), Up: fleet.NewParent(life, opt.Sets),
 		workers: map[string]*worker{}, site: sched.NewSite(), places: map[skerry.InstanceID]*placement{}, groups: map[skerry.InstanceID]*group{},
-		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, peers: peering{given: map[string]uint64{}, secret: opt.Secret[:]}, moving: map[skerry.InstanceID]bool{}, watched: map[skerry.InstanceID]bool{}, services: map[skerry.ServiceKey]*learned{}, byWorker: map[string]map[skerry.InstanceID]*placement{}, silent: map[string]bool{},
+		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, peers: peering{given: map[string]uint64{}, secret: opt.Secret[:]}, moving: map[skerry.InstanceID]bool{}, stranded: map[skerry.InstanceID]bool{}, originals: map[skerry.InstanceID]bool{}, watched: map[skerry.InstanceID]bool{}, services: map[skerry.ServiceKey]*learned{}, byWorker: map[string]map[skerry.InstanceID]*placement{}, silent: map[string]bool{},
 		astray: map[skerry.InstanceID]map[string]bool{}, published: map[skerry.AppKey]map[endpointsAt]bool{}, waiting: map[skerry.InstanceID]bool{}, removing: map[skerry.InstanceID]bool{}, linked: map[skerry.AppKey]bool{}}
 }
 
@@ -262,6 +265,10 @@ func (c *Core) Start(now time.Time) skerry.Effects {
 			c.moving[p.A.ID] = true
 			c.reserveOn(p.Next.Worker, p, 1)
 		}
+		if o := p.Original; o != nil {
+			c.originals[p.A.ID] = true
+			c.leave(p, o.Worker)
+		}
 		c.linked[p.A.Service.App] = true
 		if p.Worker == "" && !p.Removing && !p.Refused {
 			c.waiting[p.A.ID] = true
@@ -325,6 +332,8 @@ func (c *Core) forget(p *placement) {
 	delete(c.waiting, p.A.ID)
 	delete(c.removing, p.A.ID)
 	delete(c.watched, p.A.ID)
+	delete(c.stranded, p.A.ID)
+	c.endOriginal(p)
 	delete(c.byApp[app], p.A.ID)
 	if len(c.byApp[app]) == 0 {
 		delete(c.byApp, app)
@@ -502,6 +511,11 @@ func (c *Core) settle(now time.Time, fx *skerry.Effects, replies []skerry.Messag
 		c.settleApps(now, fx)
 		if c.grew {
 			c.grew = false
+			for id := range c.stranded {
+				if p := c.places[id]; p.room.IsZero() {
+					p.again = time.Time{}
+				}
+			}
 			c.expandGroups(now, fx)
 		}
 		c.placeWaiting(now, fx)

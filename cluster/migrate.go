@@ -19,6 +19,7 @@ type successor struct {
 	Obs    skerry.Observation `json:"observation"`
 	Since  time.Time          `json:"since"`
 	Why    string             `json:"why"`
+	Rescue bool               `json:"rescue,omitempty"` // the instance's worker got out of touch
 }
 
 // migrate starts a successor of an instance that runs.
@@ -27,19 +28,24 @@ func (c *Core) migrate(now time.Time, p *placement, d skerry.Decision, why strin
 	fx.Put(keySeq, []byte(fmt.Sprint(c.seq)))
 	fence := p.A.Fence
 	fence.ClusterTerm, fence.Sequence = c.opt.Term, c.seq
-	p.Next = &successor{Worker: d.Chosen, Fence: fence, Since: now, Why: why,
+	p.Next = &successor{Worker: d.Chosen, Fence: fence, Since: now, Why: why, Rescue: c.stranded[p.A.ID],
 		Obs: skerry.Observation{ID: p.A.ID, Gen: p.A.Gen, Fence: fence, State: skerry.WorkerScheduled}}
 	d.Users = p.Users
 	p.Decision = &d
 	c.moving[p.A.ID] = true
 	c.left(d.Chosen, p.A.ID)
+	c.reclaim(p, d.Chosen)
 	c.found(p.A.ID, d.Chosen)
 	c.reserveOn(d.Chosen, p, 1)
 	c.sendNext(p)
 	c.linked[p.A.Service.App] = true
 	c.reportDue = true
 	c.changed(now, p, fx)
-	c.event(fx, now, p, skerry.EventNormal, "Migrating", "a copy starts on worker "+d.Chosen+": "+why)
+	reason := "Migrating"
+	if p.Next.Rescue {
+		reason = "Replacing"
+	}
+	c.event(fx, now, p, skerry.EventNormal, reason, "a copy starts on worker "+d.Chosen+": "+why)
 }
 
 // sendNext puts the successor into its worker's desired set.
@@ -48,7 +54,7 @@ func (c *Core) sendNext(p *placement) {
 		return
 	}
 	a := p.A
-	a.Fence = p.Next.Fence
+	a.Fence, a.Held = p.Next.Fence, nil
 	if err := c.Kids.Put(p.Next.Worker, skerry.AssignmentKey(a.ID), c.codec.Marshal(&a)); err != nil {
 		p.Next.Obs.Reason = err.Error()
 	}
@@ -73,21 +79,30 @@ func (c *Core) observeNext(now time.Time, p *placement, o skerry.Observation, fx
 // takeOver makes the successor the instance and ends the old copy.
 func (c *Core) takeOver(now time.Time, p *placement, why string, fx *skerry.Effects) {
 	old, n := p.Worker, p.Next
-	c.letGo(p)
+	if c.stranded[p.A.ID] {
+		c.leaveBehind(now, p)
+		c.unstrand(p)
+	} else {
+		c.letGo(p)
+	}
 	if !p.ended() {
 		c.leave(p, old)
 	}
 	c.reserve(p, -1)
 	delete(c.moving, p.A.ID)
 	c.bind(p, n.Worker)
-	p.Next, p.Placed, p.A.Fence, p.Obs = nil, now, n.Fence, n.Obs
+	p.Next, p.Placed, p.A.Fence, p.A.Held, p.Obs = nil, now, n.Fence, nil, n.Obs
 	p.qos = nil
 	p.sla.ready, p.sla.restarts = n.Obs.Ready, n.Obs.Restarts
 	c.addressPorts(p)
 	c.linked[p.A.Service.App] = true
 	c.reportDue = true
 	c.changed(now, p, fx)
-	c.event(fx, now, p, skerry.EventNormal, "Migrated", "runs on worker "+n.Worker+" now, before on "+old+": "+why)
+	reason := "Migrated"
+	if n.Rescue {
+		reason = "Replaced"
+	}
+	c.event(fx, now, p, skerry.EventNormal, reason, "runs on worker "+n.Worker+" now, before on "+old+": "+why)
 }
 
 // abandon ends a successor that is not to take over after all.

@@ -94,6 +94,7 @@ func (c *Core) accept(now time.Time, a skerry.Assignment, origin string, fx *ske
 	if p == nil || p.A.Fence.RootEpoch < a.Fence.RootEpoch {
 		if p != nil {
 			c.abandon(p)
+			c.endOriginal(p)
 			c.letGo(p)
 			if !p.ended() {
 				c.leave(p, p.Worker)
@@ -122,9 +123,9 @@ func (c *Core) accept(now time.Time, a skerry.Assignment, origin string, fx *ske
 	if p.A.Restart == a.Restart && p.A.Gen == a.Gen || p.Removing {
 		return
 	}
-	fence := p.A.Fence
+	fence, held := p.A.Fence, p.A.Held
 	p.A = a
-	p.A.Fence = fence
+	p.A.Fence, p.A.Held = fence, held
 	c.changed(now, p, fx)
 	if p.Worker != "" {
 		c.send(p)
@@ -215,7 +216,9 @@ func (c *Core) remove(now time.Time, p *placement, fx *skerry.Effects) {
 		return
 	}
 	delete(c.waiting, p.A.ID)
+	c.unstrand(p)
 	c.abandon(p)
+	c.endOriginal(p)
 	w := c.workers[p.Worker]
 	if p.Worker == "" || w == nil || w.lost {
 		c.letGo(p)
@@ -258,6 +261,10 @@ func (c *Core) gone(now time.Time, worker string, id skerry.InstanceID, fx *sker
 	c.left(worker, id)
 	c.found(id, worker)
 	p := c.places[id]
+	if p != nil && p.Original != nil && p.Original.Worker == worker {
+		c.endOriginal(p)
+		c.changed(now, p, fx)
+	}
 	if p == nil || p.Worker != worker {
 		return
 	}
@@ -276,6 +283,9 @@ func (c *Core) gone(now time.Time, worker string, id skerry.InstanceID, fx *sker
 // observe takes what a worker reports of an instance.
 func (c *Core) observe(now time.Time, worker string, o skerry.Observation, fx *skerry.Effects) {
 	p := c.places[o.ID]
+	if p != nil && p.Original != nil && p.Original.Worker == worker && p.Worker != worker {
+		return // returned judges it when all is told
+	}
 	if p == nil || p.Worker != worker && (p.Next == nil || p.Next.Worker != worker) {
 		if c.astray[o.ID] == nil {
 			c.astray[o.ID] = map[string]bool{}
@@ -300,6 +310,7 @@ func (c *Core) observe(now time.Time, worker string, o skerry.Observation, fx *s
 	wasReady, before, address := p.Obs.Ready, p.Obs.State, p.Obs.Address
 	ended := o.State == skerry.Terminated || o.State == skerry.Failed
 	if ended && before != o.State {
+		c.endOriginal(p)
 		c.abandon(p) // it has done its work, or will be placed anew
 		c.reserve(p, -1)
 		c.grew, c.reportDue = true, true
@@ -315,6 +326,10 @@ func (c *Core) observe(now time.Time, worker string, o skerry.Observation, fx *s
 	}
 	if wasReady != o.Ready || ended {
 		c.judge(now, p, fx)
+	}
+	if o.Phase == skerry.PhaseCutOff && !p.Removing {
+		c.resume(now, p, fx)
+		return
 	}
 	job := p.A.Spec.Mode == skerry.ModeJob || p.A.Spec.Mode == skerry.ModeCron
 	if o.State == skerry.Failed && !job && !p.Removing && p.Group == "" {
@@ -360,6 +375,7 @@ func (c *Core) othersFit(p *placement) bool {
 
 // move takes an instance from its worker and lets it wait for another. avoid keeps it from the same one in this round.
 func (c *Core) move(now time.Time, p *placement, why string, avoid bool, fx *skerry.Effects) {
+	c.unstrand(p)
 	c.abandon(p)
 	c.letGo(p)
 	if !p.ended() {

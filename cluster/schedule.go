@@ -94,13 +94,16 @@ func (c *Core) seeWorker(w *worker) {
 // slack before their deadline, then the oldest; of those that came together the ones with the narrowest choice, which the
 // others can follow, and the largest, which are hardest to fit.
 func (c *Core) placeWaiting(now time.Time, fx *skerry.Effects) {
-	if len(c.waiting) == 0 {
+	if len(c.waiting)+len(c.stranded) == 0 {
 		return
 	}
-	ids := sortedIDs(c.waiting)
+	for _, id := range sortedIDs(c.stranded) {
+		c.mayRescue(now, c.places[id], fx) // it may have to be placed anew
+	}
+	ids := append(sortedIDs(c.waiting), sortedIDs(c.stranded)...)
 	slices.SortStableFunc(ids, func(a, b skerry.InstanceID) int { return placeBefore(now, c.places[a], c.places[b]) })
 	for _, id := range ids {
-		if p := c.places[id]; p != nil && c.waiting[id] {
+		if p := c.places[id]; p != nil && (c.waiting[id] || c.stranded[id] && c.mayRescue(now, p, fx)) {
 			c.placeOne(now, p, fx)
 		}
 	}
@@ -149,7 +152,7 @@ func (c *Core) placeOne(now time.Time, p *placement, fx *skerry.Effects) {
 	p.again = time.Time{}
 	policy, plugins, why := c.policy(&p.A.Spec)
 	if why != nil {
-		c.refuse(now, p, []skerry.Reason{*why}, nil, fx)
+		c.unplaceable(now, p, []skerry.Reason{*why}, nil, fx)
 		return
 	}
 	if !c.usersKnown(now, p, policy, fx) {
@@ -168,6 +171,8 @@ func (c *Core) placeOne(now time.Time, p *placement, fx *skerry.Effects) {
 	}
 	d.Users = p.Users
 	switch {
+	case d.Chosen != "" && p.Worker != "":
+		c.migrate(now, p, d, "its worker is out of touch", fx)
 	case d.Chosen != "":
 		c.give(now, p, d, fx)
 	case p.Pinned != "": // a copy of a perWorker service waits for its worker
@@ -176,14 +181,24 @@ func (c *Core) placeOne(now time.Time, p *placement, fx *skerry.Effects) {
 		}
 	case len(d.Plugins) == 0 && c.makeRoom(now, p, policy, req, fx): // it waits until those who make room are gone
 	default:
-		c.refuse(now, p, d.Why, &d, fx)
+		c.unplaceable(now, p, d.Why, &d, fx)
 	}
+}
+
+// unplaceable hands an instance that nobody can take back to its owner, but not while it may still run where it was.
+func (c *Core) unplaceable(now time.Time, p *placement, why []skerry.Reason, d *skerry.Decision, fx *skerry.Effects) {
+	if p.Worker != "" {
+		c.nowhere(now, p, why, fx)
+		return
+	}
+	c.refuse(now, p, why, d, fx)
 }
 
 // give binds an instance to a worker under a new fencing token.
 func (c *Core) give(now time.Time, p *placement, d skerry.Decision, fx *skerry.Effects) {
 	delete(c.waiting, p.A.ID)
 	c.left(d.Chosen, p.A.ID)
+	c.reclaim(p, d.Chosen)
 	c.found(p.A.ID, d.Chosen)
 	p.room = time.Time{}
 	p.sla.ready = false // there
@@ -191,7 +206,7 @@ func (c *Core) give(now time.Time, p *placement, d skerry.Decision, fx *skerry.E
 	fx.Put(keySeq, []byte(fmt.Sprint(c.seq)))
 	c.bind(p, d.Chosen)
 	p.Placed, p.Decision, p.Refused = now, &d, false
-	p.A.Fence.ClusterTerm, p.A.Fence.Sequence = c.opt.Term, c.seq
+	p.A.Fence.ClusterTerm, p.A.Fence.Sequence, p.A.Held = c.opt.Term, c.seq, nil
 	p.Obs.State, p.Obs.Fence, p.Obs.Reason, p.Obs.Rejected, p.Obs.Why = skerry.WorkerScheduled, p.A.Fence, "", false, nil
 	p.Obs.Unreachable = false
 	c.reserve(p, 1)

@@ -146,7 +146,7 @@ func (s *Server) connect(ctx context.Context, l *loop.Loop) (*tier.Up, error) {
 		},
 		Up:    func(w *skerry.Welcome) { l.Post(ParentUp{Welcome: w}) },
 		Frame: func(m skerry.Message) { l.Post(ParentFrame{Msg: m}) },
-		Down:  func() { l.Post(ParentDown{}) },
+		Down:  func(time.Duration) { l.Post(ParentDown{}) },
 		HTTP:  http.HandlerFunc(s.fromParent),
 	})
 	if err != nil {

@@ -41,6 +41,7 @@ func (c *Core) reach(now time.Time, name string, fx *skerry.Effects) {
 			continue
 		}
 		p.Obs.Unreachable = false
+		c.unstrand(p)
 		c.changed(now, p, fx)
 		var o skerry.Observation
 		if value, orphaned, has := child.Observed.Get(skerry.AssignmentKey(p.A.ID)); has && !orphaned && c.codec.Unmarshal(value, &o) == nil {
@@ -106,6 +107,7 @@ func (c *Core) childFrame(now time.Time, m ChildFrame, fx *skerry.Effects) {
 	}
 	// A report brings nothing new about instances, but what was given and taken back at once is never acknowledged.
 	if (d.Settled || d.Report != nil) && child.Settled() {
+		c.returned(now, child, fx)
 		c.sweep(now, child, fx)
 	}
 }
@@ -236,6 +238,8 @@ func (c *Core) loseWorker(now time.Time, w *worker, fx *skerry.Effects) {
 	}
 	for _, p := range c.on(w.Name) {
 		switch {
+		case p.Obs.State == skerry.Running && !p.Removing && p.Group == "" && p.A.Spec.Mode == skerry.ModeService:
+			c.strand(now, p, fx)
 		case p.Next != nil:
 			c.takeOver(now, p, "its worker is out of touch", fx)
 		case p.Removing:
@@ -269,8 +273,23 @@ func (c *Core) removeWorker(now time.Time, name string, fx *skerry.Effects) {
 	if !w.lost {
 		c.loseWorker(now, w, fx)
 	}
+	for _, id := range sortedIDs(c.originals) {
+		if p := c.places[id]; p.Original.Worker == name {
+			c.endOriginal(p)
+			c.changed(now, p, fx)
+		}
+	}
 	for _, p := range c.on(name) {
-		c.drop(now, p, fx)
+		switch {
+		case c.stranded[p.A.ID] && p.Next != nil:
+			c.takeOver(now, p, "worker "+name+" was removed", fx)
+			c.endOriginal(p)
+		case c.stranded[p.A.ID]:
+			c.unstrand(p)
+			c.move(now, p, "worker "+name+" was removed", false, fx)
+		default:
+			c.drop(now, p, fx)
+		}
 	}
 	delete(c.workers, name)
 	delete(c.silent, name)

@@ -31,6 +31,8 @@ type Child struct {
 	Heard     time.Time
 	Version   string
 	Machine   string
+	// told is what the child said of its own set when it connected; without it the first change counts as all.
+	told *skerry.SetAck
 }
 
 // Settled reports whether the child has confirmed all that it should have, and has told all that it has.
@@ -123,11 +125,16 @@ func (f *Children) Up(now time.Time, hello *skerry.Hello) (sets []skerry.SetAck,
 	c.Connected, c.Synced, c.Reviewed, c.Since, c.Heard = true, false, false, now, now
 	c.Version, c.Machine = hello.Version, hello.Machine
 	held := skerry.SetAck{Set: Desired}
+	c.told = nil
 	for _, s := range hello.Sets {
-		if s.Set == Desired {
+		switch s.Set {
+		case Desired:
 			held = s
+		case Observed:
+			c.told = &s
 		}
 	}
+	c.Synced = c.told != nil && c.caughtUp() // a set that did not change is not sent again
 	c.Desired.Connect(now, held)
 	f.dirty[c.Name] = true
 	return []skerry.SetAck{c.Observed.State()}, c.Events.State()
@@ -204,7 +211,7 @@ func (f *Children) Frame(now time.Time, name string, m skerry.Message, fx *skerr
 		out := c.Observed.Apply(m)
 		c.Observed.Flush() // reported state is not kept: the child tells it again after a restart
 		if out.Refused == "" && (len(out.Changed)+len(out.Deleted) > 0 || c.Observed.Gen() > 0) {
-			c.Synced = true
+			c.Synced = c.Synced || c.caughtUp()
 		}
 		d.Changed, d.Deleted, d.Settled = out.Changed, out.Deleted, true
 		send(fx, name, out.Reply)
@@ -219,6 +226,11 @@ func (f *Children) Frame(now time.Time, name string, m skerry.Message, fx *skerr
 		d.Report = m
 	}
 	return d
+}
+
+// caughtUp reports whether all is here that the child had to tell when it connected.
+func (c *Child) caughtUp() bool {
+	return c.told == nil || c.Observed.Incarnation() == c.told.Incarnation && c.Observed.Gen() >= c.told.Gen
 }
 
 func send(fx *skerry.Effects, to string, list []skerry.Message) {

@@ -58,8 +58,10 @@ func (p *Parent) Finish() error {
 	return err
 }
 
-// Hello gives what the Hello must say of the sets held.
-func (p *Parent) Hello() []skerry.SetAck { return []skerry.SetAck{p.Desired.State()} }
+// Hello gives what the Hello must say: what is held of the desired set, and how far the reported one has come.
+func (p *Parent) Hello() []skerry.SetAck {
+	return []skerry.SetAck{p.Desired.State(), {Set: Observed, Incarnation: p.Observed.Incarnation(), Gen: p.Observed.Gen(), Digest: p.Observed.Digest()}}
+}
 
 // Up begins a connection.
 func (p *Parent) Up(now time.Time, w *skerry.Welcome) {

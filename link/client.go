@@ -226,13 +226,10 @@ func (c *Client) session(ctx context.Context, addr string) (up bool, err error) 
 	if keep < time.Second/10 || keep > time.Hour {
 		keep = DefaultKeepAlive
 	}
-	p := &Peer{id: id, hello: h, welcome: w, conn: conn, raw: raw, codec: c.codec, stats: &c.stats, keepAlive: keep,
+	p := &Peer{began: time.Now(), id: id, hello: h, welcome: w, conn: conn, raw: raw, codec: c.codec, stats: &c.stats, keepAlive: keep,
 		maxQueue: c.cfg.MaxQueue, down: make(chan struct{})}
 	p.ready.Store(true)
 	p.streams.init(p, &c.wg, func(ctx context.Context) error { return c.dialStreams(ctx, p, addr) })
-	now := time.Now().UnixNano()
-	p.lastRecv.Store(now)
-	p.lastSent.Store(now)
 	c.stats.Live.Add(1)
 	c.setErr(nil)
 	stop := context.AfterFunc(ctx, p.Close)
@@ -264,7 +261,7 @@ func (p *Peer) keep() {
 		case <-p.down:
 			return
 		case now := <-t.C:
-			quiet := now.UnixNano() - int64(p.keepAlive)
+			quiet := int64(now.Sub(p.began) - p.keepAlive)
 			if (p.lastSent.Load() < quiet || p.lastRecv.Load() < quiet) && now.Sub(last) >= p.keepAlive {
 				last = now
 				p.ping()

@@ -32,7 +32,8 @@ type Peer struct {
 
 	keepAlive time.Duration
 	maxQueue  int
-	lastSent  atomic.Int64 // Unix nanoseconds
+	began     time.Time
+	lastSent  atomic.Int64 // nanoseconds since it began, by a clock that nobody can set
 	lastRecv  atomic.Int64
 	rtt       atomic.Int64
 	down      chan struct{} // closed after Down was delivered
@@ -65,6 +66,11 @@ func (p *Peer) Addr() net.Addr { return p.raw.RemoteAddr() }
 
 // RTT is the last round trip measured, zero before the first.
 func (p *Peer) RTT() time.Duration { return time.Duration(p.rtt.Load()) }
+
+// Heard is how long ago the last frame of the other side came.
+func (p *Peer) Heard() time.Duration {
+	return time.Since(p.began) - time.Duration(p.lastRecv.Load())
+}
 
 // Feature reports whether both sides offered a feature.
 func (p *Peer) Feature(name string) bool {
@@ -126,7 +132,7 @@ func (p *Peer) write() {
 				p.fail(classify(err))
 				return
 			}
-			p.lastSent.Store(time.Now().UnixNano())
+			p.lastSent.Store(int64(time.Since(p.began)))
 			p.stats.FramesOut.Add(int64(n))
 			p.stats.BytesOut.Add(int64(len(out)))
 			frames = frames[n:]
@@ -175,7 +181,7 @@ func (p *Peer) read(h Handler, rate int) *Error {
 			return e
 		}
 		now := time.Now()
-		p.lastRecv.Store(now.UnixNano())
+		p.lastRecv.Store(int64(now.Sub(p.began)))
 		p.stats.FramesIn.Add(1)
 		p.stats.BytesIn.Add(int64(size))
 		switch m := m.(type) {

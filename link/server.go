@@ -308,10 +308,9 @@ func (s *Server) hello(ctx context.Context, raw net.Conn, conn *tls.Conn, id ske
 	if err := s.cfg.Admit(ctx, id, h); err != nil {
 		return s.refusal(err, "admit")
 	}
-	p := &Peer{id: id, hello: h, conn: conn, raw: raw, codec: s.codec, stats: &s.stats, keepAlive: s.cfg.KeepAlive,
+	p := &Peer{began: time.Now(), id: id, hello: h, conn: conn, raw: raw, codec: s.codec, stats: &s.stats, keepAlive: s.cfg.KeepAlive,
 		maxQueue: s.cfg.MaxQueue, down: make(chan struct{})}
 	p.streams.init(p, &s.wg, nil)
-	p.lastRecv.Store(time.Now().UnixNano())
 	if err := s.claim(ctx, p); err != nil {
 		return err
 	}

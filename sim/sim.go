@@ -34,13 +34,14 @@ type World struct {
 	// Machine says how a worker's machine behaves; zero values mean: at once and without fault.
 	Machine Machine
 
-	rng   *rand.Rand
-	queue events
-	order uint64
-	seed  uint64
-	cut   map[string]bool
-	epoch map[string]uint64 // of a link; frames of an older connection are lost
-	tap   func(from, to *Node, msg skerry.Message)
+	rng    *rand.Rand
+	queue  events
+	order  uint64
+	seed   uint64
+	cut    map[string]bool
+	epoch  map[string]uint64 // of a link; frames of an older connection are lost
+	linked map[string]bool   // links that are up
+	tap    func(from, to *Node, msg skerry.Message)
 }
 
 // Machine is the behaviour of the simulated machines.
@@ -88,6 +89,7 @@ type Node struct {
 	probing map[skerry.InstanceID]int
 	fabric  map[string]any // what a worker was told of the overlay, by key
 	given   int            // addresses of its blocks that were used
+	contact time.Time      // of a worker with its cluster, as its machine remembers it while it is on
 }
 
 type task struct {
@@ -120,7 +122,7 @@ func (e *events) Pop() any     { o := *e; n := len(o) - 1; x := o[n]; *e = o[:n]
 // New makes a world with a root and nothing else. The seed decides everything that is random.
 func New(seed uint64) *World {
 	w := &World{Now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), Clusters: map[string]*Node{}, Workers: map[string]*Node{},
-		Latency: time.Millisecond, rng: rand.New(rand.NewPCG(seed, 1)), seed: seed, cut: map[string]bool{}, epoch: map[string]uint64{}}
+		Latency: time.Millisecond, rng: rand.New(rand.NewPCG(seed, 1)), seed: seed, cut: map[string]bool{}, linked: map[string]bool{}, epoch: map[string]uint64{}}
 	w.Root = w.node("root", func() core {
 		return root.New(root.Options{Incarnation: "r1", Epoch: 1, Seed: w.bytes()})
 	}, func(c core, now time.Time) skerry.Effects { return c.(*root.Core).Start(now) },
@@ -188,7 +190,7 @@ func (w *World) AddWorker(site, name string, facts skerry.WorkerFacts) *Node {
 // Boot starts a node's process from its store.
 func (w *World) Boot(n *Node) {
 	n.life++
-	n.Core = n.make()
+	n.Core, n.wake = n.make(), time.Time{} // wakes of an earlier life do not count
 	n.Up = true
 	keys := make([]string, 0, len(n.Store))
 	for k := range n.Store {
@@ -202,6 +204,9 @@ func (w *World) Boot(n *Node) {
 	}
 	w.apply(n, n.start(n.Core, w.Now))
 	if _, ok := n.Core.(*worker.Core); ok {
+		if !n.contact.IsZero() {
+			w.Do(n, worker.Contact{At: n.contact})
+		}
 		var list []worker.Task
 		for _, t := range n.tasks {
 			list = append(list, worker.Task{ID: t.id, Name: t.name, Attempt: t.attempt, Handle: []byte(`"` + key(t.id, t.name, t.attempt) + `"`), Running: t.running, Exit: t.exit})
@@ -229,6 +234,7 @@ func (w *World) Kill(n *Node) {
 func (w *World) PowerOff(n *Node) {
 	w.Kill(n)
 	clear(n.tasks)
+	n.contact = time.Time{}
 }
 
 // Restart boots a killed node and connects it and its children again.
@@ -292,6 +298,7 @@ func (w *World) Connect(n *Node) {
 		return
 	}
 	w.epoch[n.Name]++
+	w.linked[n.Name] = true
 	hello := &skerry.Hello{Name: short(n), Sets: n.sets(n.Core)}
 	var up any = root.ChildUp{Hello: hello}
 	if p != w.Root {
@@ -311,6 +318,10 @@ func (w *World) disconnect(n *Node) {
 		return
 	}
 	w.epoch[n.Name]++
+	if w.linked[n.Name] {
+		delete(w.linked, n.Name)
+		n.contact = w.Now
+	}
 	if p.Up {
 		if p == w.Root {
 			w.Do(p, root.ChildDown{Name: short(n)})

@@ -39,6 +39,12 @@ func (s *Server) act(action any) {
 		s.work.Go(func() { s.stopContainer(ctx, a) })
 	case Watch:
 		s.work.Go(func() { s.watch(ctx, a.ID, a.Name, a.Attempt, a.Handle) })
+	case KeepContact:
+		select { // the last word counts
+		case <-s.contactWanted:
+		default:
+		}
+		s.contactWanted <- a.On
 	case Discard:
 		s.work.Go(func() { s.discard(ctx, a.Handle) })
 	case Release:

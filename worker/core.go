@@ -42,7 +42,9 @@ type Core struct {
 	usageNew bool  // what is used now differs from that by enough
 	seq      uint64
 	reportAt time.Time
-	ready    bool // tasks of an earlier life were looked for
+	ready    bool      // tasks of an earlier life were looked for
+	keeps    bool      // KeepContact was asked for
+	contact  time.Time // with the cluster, the last one before it was lost; zero: not known
 }
 
 // New makes a core without state; Load adds the records of the store, Start ends that, and Reattach must follow.
@@ -89,8 +91,9 @@ func (c *Core) Start(now time.Time) skerry.Effects {
 
 // Messages from the link. ParentUp comes after the Welcome.
 type (
-	ParentUp    struct{ Welcome *skerry.Welcome }
-	ParentDown  struct{}
+	ParentUp struct{ Welcome *skerry.Welcome }
+	// ParentDown tells when the cluster was heard last; zero: now.
+	ParentDown  struct{ Heard time.Time }
 	ParentFrame struct{ Msg skerry.Message }
 )
 
@@ -224,6 +227,8 @@ type (
 		Key  string
 		Item any
 	}
+	// KeepContact says whether the moment of the last contact with the cluster must outlive the agent (see Contact).
+	KeepContact struct{ On bool }
 	// Endpoints gives the endpoints of a service to the instances of its application; nil removes them.
 	Endpoints struct {
 		Service skerry.ServiceKey
@@ -242,7 +247,16 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 		c.factsNew = true
 		c.reportAt = time.Time{}
 	case ParentDown:
+		if c.Up.Connected {
+			if c.contact = m.Heard; c.contact.IsZero() || c.contact.After(now) {
+				c.contact = now
+			}
+		}
 		c.Up.Down(now)
+	case Contact:
+		if !c.Up.Connected && m.At.After(c.contact) {
+			c.contact = m.At
+		}
 	case ParentFrame:
 		changed, deleted, r := c.Up.Frame(now, m.Msg)
 		replies = r
@@ -270,6 +284,9 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 	case RestartLocal:
 		if i := c.insts[m.ID]; i == nil {
 			fx.Err = skerry.Errorf(skerry.CodeNotFound, "there is no instance %q on this worker", m.ID)
+		} else if i.Phase == skerry.PhaseCutOff {
+			fx.Err = skerry.Errorf(skerry.CodeConflict, "instance %q was stopped because the cluster is out of touch (onDisconnect), and may run elsewhere by now", m.ID).
+				WithHint("it starts when the cluster says so")
 		} else {
 			c.restartNow(now, i, "restarted by hand on the device", &fx)
 		}
@@ -328,11 +345,16 @@ func (c *Core) NextWake() time.Time {
 	}
 	for _, i := range c.insts {
 		consider(i.wake())
+		if c.ready {
+			consider(c.stopsAt(c.contact, i))
+		}
 	}
 	return next
 }
 
 func (c *Core) settle(now time.Time, fx *skerry.Effects, replies []skerry.Message) {
+	c.stopCutOff(now, fx)
+	c.keepContact(fx)
 	if c.ready {
 		for _, id := range c.ids() {
 			if i := c.insts[id]; i != nil && !i.wake().IsZero() && !i.wake().After(now) {

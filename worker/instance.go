@@ -102,7 +102,7 @@ func (c *Core) due(now time.Time, i *inst, fx *skerry.Effects) {
 	for _, s := range i.A.Spec.Sidecars {
 		if k := i.Containers[s.Name]; k != nil && !k.retryAt.IsZero() && !k.retryAt.After(now) {
 			k.retryAt = time.Time{}
-			if !i.Ending && i.Phase != skerry.PhaseExited {
+			if !i.Ending && !i.halted() {
 				c.start(i, s.Name, fx)
 			}
 		}
@@ -127,6 +127,12 @@ func (c *Core) assign(now time.Time, a skerry.Assignment, fx *skerry.Effects) {
 	switch {
 	case i == nil:
 		c.begin(now, a, fx)
+	case a.Fence.Compare(i.A.Fence) > 0 && c.regrant(i, a, fx):
+		if a.Restart > i.A.Restart {
+			i.A.Restart = a.Restart
+			c.restartNow(now, i, "restart was asked for", fx)
+			c.save(i, fx)
+		}
 	case i.Ending || a.Fence.Compare(i.A.Fence) > 0:
 		i.Next = &a
 		c.end(now, i, fx)
@@ -167,6 +173,11 @@ func (c *Core) prepared(now time.Time, i *inst, m Prepared, fx *skerry.Effects) 
 		c.cleanup(i, fx)
 		return
 	}
+	if i.halted() {
+		i.Ports, i.Address = m.Ports, m.Address
+		c.stopNext(i, fx)
+		return
+	}
 	if m.Err != "" {
 		i.Reason = m.Err
 		if m.Permanent || i.tries >= prepareTries {
@@ -194,7 +205,7 @@ func wait(tries int, first, longest time.Duration) time.Duration {
 
 // proceed starts the next container that is to start: init containers one by one, side containers, main.
 func (c *Core) proceed(now time.Time, i *inst, fx *skerry.Effects) {
-	if i.Ending || i.Phase == skerry.PhaseExited {
+	if i.Ending || i.halted() {
 		return
 	}
 	defer c.save(i, fx)
@@ -258,7 +269,7 @@ func (c *Core) started(now time.Time, i *inst, m Started, fx *skerry.Effects) {
 		}
 		k.Old = slices.Clone(k.Old[len(k.Old)-1:])
 	}
-	if i.Ending {
+	if i.Ending || i.Phase == skerry.PhaseCutOff {
 		c.stopNext(i, fx)
 		c.save(i, fx)
 		return
@@ -286,7 +297,7 @@ func (c *Core) exited(now time.Time, i *inst, m Exited, fx *skerry.Effects) {
 		c.event(now, i, skerry.EventWarning, "OOMKilled", "container "+m.Name+" used more memory than its limit and was killed", fx)
 	}
 	switch {
-	case i.Ending:
+	case i.Ending || i.Phase == skerry.PhaseCutOff:
 		c.stopNext(i, fx)
 	case m.Name == skerry.MainContainer:
 		i.Exit = &exit
@@ -382,7 +393,7 @@ func (c *Core) restartNow(now time.Time, i *inst, why string, fx *skerry.Effects
 	k := i.main()
 	i.Reason = why
 	switch {
-	case i.Ending || i.Phase == skerry.PhaseExited:
+	case i.Ending || i.halted():
 	case k.Running && !k.stop:
 		i.restarting = true
 		c.unready(i, fx)

@@ -44,6 +44,7 @@ type ServerOptions struct {
 	Version   string
 	Store     store.Store
 	Dir       string // where volumes and files of instances are kept
+	RunDir    string // in memory, for what ends with the machine's uptime; empty: nothing of that kind is kept
 	Member    *auth.Member
 	Addrs     func() []string // of the cluster
 	Boot      string
@@ -84,6 +85,9 @@ type Server struct {
 	links     linkTimes
 	measuring chan struct{} // one for each round trip to a user that is measured
 	shares    shares
+	contact   *contactFile // nil: not kept
+	// contactWanted says whether something runs that depends on it.
+	contactWanted chan bool
 
 	mu     sync.Mutex
 	active map[skerry.InstanceID]*activity
@@ -106,6 +110,13 @@ func NewServer(opt ServerOptions) (*Server, error) {
 	}
 	s := &Server{Role: tier.NewRole(), opt: opt, drivers: map[string]runtime.Driver{}, journal: journal.New(opt.Journal), started: time.Now(),
 		active: map[skerry.InstanceID]*activity{}, net: newAttachments(opt.Network), endpoints: newEndpoints(), nudge: make(chan struct{}, 1), measuring: make(chan struct{}, measuringAtOnce)}
+	s.contactWanted = make(chan bool, 1)
+	if opt.RunDir != "" {
+		var err error
+		if s.contact, err = newContactFile(opt.RunDir); err != nil {
+			return nil, err
+		}
+	}
 	for _, d := range opt.Drivers {
 		s.drivers[d.Name()] = d
 	}
@@ -170,7 +181,7 @@ func (s *Server) load(ctx context.Context) (loop.Core, skerry.Effects, error) {
 		s.fabric.load(c.FabricItems())
 	}
 	for _, i := range c.insts {
-		if i.Phase != skerry.PhaseExited && i.Address != "" {
+		if !i.halted() && i.Address != "" {
 			s.net.want(&i.A, i.Ports)
 		}
 		s.endpoints.know(i.A.ID, i.A.Service.App)
@@ -215,6 +226,12 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 		}
 	}
 	s.startRTT()
+	if s.contact != nil {
+		if ago, ok := s.contact.read(); ok {
+			l.Post(Contact{At: time.Now().Add(-ago)})
+		}
+	}
+	s.work.Go(func() { s.keepContact(s.ctx) })
 	l.Post(Reattach{Tasks: s.tasks(ctx)})
 	l.Post(Facts{Facts: s.facts()})
 	s.work.Go(func() { s.measure(s.ctx, l) })
@@ -232,7 +249,7 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 		},
 		Up:    func(w *skerry.Welcome) { l.Post(ParentUp{Welcome: w}) },
 		Frame: func(m skerry.Message) { l.Post(ParentFrame{Msg: m}) },
-		Down:  func() { l.Post(ParentDown{}) },
+		Down:  func(heard time.Duration) { l.Post(ParentDown{Heard: time.Now().Add(-heard)}) },
 		HTTP:  http.HandlerFunc(s.ServeHTTP),
 	})
 	if err != nil {

@@ -100,7 +100,7 @@ func OpenWorker(ctx context.Context, c WorkerConfig) (w *Worker, err error) {
 	if err != nil {
 		return w, err
 	}
-	opt := worker.ServerOptions{Name: member.Name(), Version: c.Version, Store: w.Store, Dir: c.Dir, Member: member, Boot: bootID, Machine: machine(),
+	opt := worker.ServerOptions{Name: member.Name(), Version: c.Version, Store: w.Store, Dir: c.Dir, RunDir: c.RunDir, Member: member, Boot: bootID, Machine: machine(),
 		Addrs: func() []string { return c.Parent }, Drivers: w.Drivers, Images: w.Images, Facts: c.Facts, MinFree: c.MinFree, ProbeAddress: c.ProbeAddress, ProbeEvery: c.ProbeEvery, Log: c.Log}
 	if c.PullLimit > 0 {
 		opt.PullLimit = rate.NewLimiter(rate.Limit(c.PullLimit), int(max(c.PullLimit, 256*skerry.KiB)))

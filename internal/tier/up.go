@@ -24,7 +24,7 @@ type UpConfig struct {
 	Sets  func() []skerry.SetAck
 	Up    func(w *skerry.Welcome)
 	Frame func(m skerry.Message)
-	Down  func()
+	Down  func(heard time.Duration) // how long ago the parent was heard last
 	// HTTP serves what the parent asks over streams.
 	HTTP http.Handler
 	Site *auth.Authority // a cluster's own, whose CA the root certifies
@@ -75,7 +75,7 @@ func (h *upHandler) Up(p *link.Peer) {
 	h.cfg.Up(p.Welcome())
 }
 func (h *upHandler) Frame(_ *link.Peer, m skerry.Message) { h.cfg.Frame(m) }
-func (h *upHandler) Down(_ *link.Peer, _ error)           { h.cfg.Down() }
+func (h *upHandler) Down(p *link.Peer, _ error)           { h.cfg.Down(p.Heard()) }
 
 // refused renews an expired certificate at once. What else is refused, the operator may mend while the client tries again.
 func (u *Up) refused(ctx context.Context, r *skerry.Refuse) {
@@ -133,6 +133,14 @@ func (u *Up) Connected() (bool, string) {
 		return false, err.Error()
 	}
 	return false, "not connected yet"
+}
+
+// Heard is how long ago the parent was heard last; ok is false while it is not connected.
+func (u *Up) Heard() (ago time.Duration, ok bool) {
+	if p := u.client.Peer(); p != nil {
+		return p.Heard(), true
+	}
+	return 0, false
 }
 
 // RTT is the last round trip to the parent, or zero.

@@ -1,0 +1,230 @@
+package cluster
+
+import (
+	"fmt"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/fleet"
+)
+
+// What happens to an instance that ran when its worker got out of touch. Nobody can know from here whether it still does.
+//
+//	onDisconnect: run        stranded: a copy starts elsewhere, as in a migration (see successor)
+//	                           worker back first, and the instance ready -> the copy ends, nothing else happens
+//	                           copy ready first -> it is the instance now; the one left behind is the original
+//	onDisconnect: stopAfter  stranded until its worker has surely stopped it, then placed anew
+//
+// When the original's worker is back, onReconnect decides. The winner gets the higher fencing token: an original takes it
+// over in place (Assignment.Held), so that nothing healthy is ever restarted because a link came back.
+type original struct {
+	Worker string       `json:"worker"`
+	Fence  skerry.Fence `json:"fence"`
+	Addr   string       `json:"addr,omitempty"` // in the overlay
+	Since  time.Time    `json:"since"`          // when it was replaced
+}
+
+const (
+	// strandedRetry is how often a place is looked for again where there was none.
+	strandedRetry = 10 * time.Second
+	// A worker's clock may run this much slower than ours, and this long may pass in the network.
+	clockDrift, stopSpare = 0.02, 5 * time.Second
+)
+
+// strand notes that the worker of an instance that ran is out of touch.
+func (c *Core) strand(now time.Time, p *placement, fx *skerry.Effects) {
+	c.stranded[p.A.ID] = true
+	p.again, p.room = time.Time{}, time.Time{}
+	p.Obs.Unreachable, p.Obs.Ready, p.Obs.Reason = true, false, "its worker is out of touch"
+	if at := c.surelyStopped(p); !at.IsZero() {
+		c.abandon(p) // two copies are not allowed, a half-made migration among them
+		p.Obs.Reason = "its worker is out of touch and stops it; it gets a new place " + at.Sub(now).Round(time.Second).String() + " after that was noticed"
+	} else if p.Next != nil {
+		p.Next.Rescue = true
+	}
+	c.linked[p.A.Service.App] = true
+	c.reportDue = true
+	c.changed(now, p, fx)
+}
+
+// surelyStopped is when a worker that is out of touch has stopped an instance, or the zero time for one that runs on. The
+// worker counts from when it heard the site last, which was no later than the end of its connection here.
+func (c *Core) surelyStopped(p *placement) time.Time {
+	d, ok := p.A.Spec.OnDisconnect.StopAfter()
+	k := c.Kids.Get(p.Worker)
+	if !ok || k == nil {
+		return time.Time{}
+	}
+	if g := p.A.Spec.TerminationGrace; g != nil {
+		d += time.Duration(*g)
+	}
+	return k.Since.Add(d + time.Duration(clockDrift*float64(d)) + stopSpare)
+}
+
+// unstrand ends that an instance looks for another place.
+func (c *Core) unstrand(p *placement) {
+	if c.stranded[p.A.ID] {
+		delete(c.stranded, p.A.ID)
+		p.ask, p.again, p.room, p.Obs.Violated = nil, time.Time{}, time.Time{}, ""
+	}
+}
+
+// mayRescue reports whether a stranded instance looks for a place now: not while a copy is under way, and not before the one
+// that must not run twice has surely ended. In that case it is placed anew.
+func (c *Core) mayRescue(now time.Time, p *placement, fx *skerry.Effects) bool {
+	if p.Next != nil || now.Before(p.again) {
+		return false
+	}
+	if at := c.surelyStopped(p); !at.IsZero() {
+		if now.Before(at) {
+			p.again = at
+			return false
+		}
+		c.unstrand(p)
+		c.move(now, p, "its worker is out of touch, and has stopped it", false, fx)
+	}
+	return true
+}
+
+// nowhere notes that a stranded instance finds no other place: the owner may know another site.
+func (c *Core) nowhere(now time.Time, p *placement, why []skerry.Reason, fx *skerry.Effects) {
+	p.again = now.Add(strandedRetry)
+	text := "its worker is out of touch, and no other of the site can take it"
+	if len(why) > 0 {
+		text += ": " + why[0].Text
+	}
+	if p.Obs.Violated != "" {
+		return // told already
+	}
+	p.Obs.Violated = text
+	if p.Origin == "root" {
+		p.Obs.Violated = c.anonymous(p, "its worker is out of touch, and no other of the site can take it")
+	}
+	p.Obs.Reason = text
+	c.changed(now, p, fx)
+	c.event(fx, now, p, skerry.EventWarning, "Stranded", text)
+}
+
+// leaveBehind keeps what is known of a copy on a worker that is out of touch, when another takes its place.
+func (c *Core) leaveBehind(now time.Time, p *placement) {
+	c.endOriginal(p) // of two that were left behind the older one has no say
+	p.Original = &original{Worker: p.Worker, Fence: p.A.Fence, Addr: p.Obs.Address, Since: now}
+	c.originals[p.A.ID] = true
+}
+
+// endOriginal has the copy that was left behind ended, at once or when its worker is back.
+func (c *Core) endOriginal(p *placement) {
+	if o := p.Original; o != nil {
+		p.Original = nil
+		delete(c.originals, p.A.ID)
+		c.Kids.Delete(o.Worker, skerry.AssignmentKey(p.A.ID))
+	}
+}
+
+// reclaim ends that a worker keeps the original of an instance, because it is given the instance itself.
+func (c *Core) reclaim(p *placement, worker string) {
+	if p.Original != nil && p.Original.Worker == worker {
+		p.Original = nil
+		delete(c.originals, p.A.ID)
+	}
+}
+
+// returned decides, once a worker that was out of touch has told all that it runs, which copies stay.
+func (c *Core) returned(now time.Time, child *fleet.Child, fx *skerry.Effects) {
+	for _, id := range sortedIDs(c.moving) {
+		if p := c.places[id]; p.Worker == child.Name && p.Next.Rescue && !c.stranded[id] && p.Obs.Ready {
+			c.event(fx, now, p, skerry.EventNormal, "Back", "worker "+p.Worker+" is back in touch; it ran all the time")
+			c.abandon(p)
+			c.changed(now, p, fx)
+		}
+	}
+	for _, id := range sortedIDs(c.originals) {
+		p := c.places[id]
+		if p.Original.Worker != child.Name {
+			continue
+		}
+		var o skerry.Observation
+		value, orphaned, has := child.Observed.Get(skerry.AssignmentKey(id))
+		if !has || orphaned || c.codec.Unmarshal(value, &o) != nil || o.Fence != p.Original.Fence {
+			c.endOriginal(p)
+			c.changed(now, p, fx)
+			continue
+		}
+		if keep, why := c.keepsOriginal(p, o); keep {
+			c.restore(now, p, o, why, fx)
+		} else {
+			c.event(fx, now, p, skerry.EventNormal, "KeptReplacement", "the copy on worker "+child.Name+", which is back in touch, ends: "+why)
+			c.endOriginal(p)
+			c.changed(now, p, fx)
+		}
+	}
+}
+
+// keepsOriginal chooses between the instance and the copy that it replaced.
+func (c *Core) keepsOriginal(p *placement, o skerry.Observation) (keep bool, why string) {
+	healthy := o.State == skerry.Running && o.Ready
+	switch {
+	case !healthy:
+		return false, "it is not ready"
+	case !p.Obs.Ready:
+		return true, "the other copy is not ready"
+	case p.A.Spec.OnReconnect == skerry.KeepOriginal:
+		return true, "onReconnect is " + skerry.KeepOriginal
+	case p.A.Spec.OnReconnect != skerry.KeepBest:
+		return false, "onReconnect is " + skerry.KeepReplacement
+	}
+	if _, bad := c.violation(p); bad == "" {
+		return false, "the SLA is kept by the other, too"
+	}
+	there := *p
+	there.Worker, there.Obs, there.qos = p.Original.Worker, o, nil
+	if _, bad := c.violation(&there); bad != "" {
+		return false, "the SLA is not kept there either: " + bad
+	}
+	return true, "it keeps the SLA, the other copy does not"
+}
+
+// restore makes the copy that was left behind the instance again, and ends its replacement.
+func (c *Core) restore(now time.Time, p *placement, o skerry.Observation, why string, fx *skerry.Effects) {
+	old, from := p.Original, p.Worker
+	p.Original = nil
+	delete(c.originals, p.A.ID)
+	delete(c.waiting, p.A.ID)
+	c.unstrand(p)
+	c.abandon(p)
+	c.letGo(p)
+	if from != "" && !p.ended() {
+		c.leave(p, from)
+	}
+	c.reserve(p, -1)
+	c.seq++
+	fx.Put(keySeq, []byte(fmt.Sprint(c.seq)))
+	held := old.Fence
+	p.A.Fence.ClusterTerm, p.A.Fence.Sequence, p.A.Held = c.opt.Term, c.seq, &held
+	c.left(old.Worker, p.A.ID)
+	c.bind(p, old.Worker)
+	p.Placed, p.Obs, p.qos = now, o, nil
+	p.Obs.Fence = p.A.Fence
+	p.sla.ready, p.sla.restarts = o.Ready, o.Restarts
+	c.reserve(p, 1)
+	c.addressPorts(p)
+	c.send(p)
+	c.reportDue = true
+	c.changed(now, p, fx)
+	if from == "" {
+		from = "none"
+	}
+	c.event(fx, now, p, skerry.EventNormal, "KeptOriginal", "runs on worker "+p.Worker+" as before; the copy on "+from+" ends: "+why)
+}
+
+// resume starts an instance again that its worker stopped because it was cut off: it waits for a new token.
+func (c *Core) resume(now time.Time, p *placement, fx *skerry.Effects) {
+	c.seq++
+	fx.Put(keySeq, []byte(fmt.Sprint(c.seq)))
+	p.A.Fence.ClusterTerm, p.A.Fence.Sequence, p.A.Held = c.opt.Term, c.seq, nil
+	p.Obs.Fence = p.A.Fence
+	p.Obs.State, p.Obs.Phase, p.Obs.Ready, p.Obs.Reason = skerry.WorkerScheduled, skerry.PhaseNone, false, "starts again after its worker was cut off"
+	c.send(p)
+	c.changed(now, p, fx)
+	c.event(fx, now, p, skerry.EventNormal, "Resumed", "worker "+p.Worker+" is back in touch and starts it again")
+}
