@@ -17,7 +17,7 @@ import (
 const (
 	holdFor   = time.Second
 	heldEach  = 16   // packets for one destination
-	heldAll   = 1024 // packets
+	heldAll   = 1024 // packets, and destinations; half of it for one network, so that no application takes all
 	again     = time.Second
 	errorsPer = 200 // ICMP errors in a second
 )
@@ -49,8 +49,9 @@ func (h *held) hold(t target, frame []byte, now time.Time) (tell bool) {
 	defer h.mu.Unlock()
 	h.expire(now)
 	w := h.by[t]
+	targets, frames := h.of(t.net)
 	if w == nil {
-		if len(h.by) >= heldAll {
+		if len(h.by) >= heldAll || targets >= heldAll/2 {
 			return false // told again with the next packet
 		}
 		w = &waiting{since: now}
@@ -59,7 +60,7 @@ func (h *held) hold(t target, frame []byte, now time.Time) (tell bool) {
 	if len(w.frames) == 0 {
 		w.since = now
 	}
-	if len(w.frames) < heldEach && h.frames < heldAll {
+	if len(w.frames) < heldEach && h.frames < heldAll && frames < heldAll/2 {
 		w.frames = append(w.frames, append([]byte(nil), frame...))
 		h.frames++
 	}
@@ -68,6 +69,17 @@ func (h *held) hold(t target, frame []byte, now time.Time) (tell bool) {
 		return true
 	}
 	return false
+}
+
+// of counts a network's destinations and packets.
+func (h *held) of(net uint32) (targets, frames int) {
+	for t, w := range h.by {
+		if t.net == net {
+			targets++
+			frames += len(w.frames)
+		}
+	}
+	return targets, frames
 }
 
 // expire forgets what was held for too long.

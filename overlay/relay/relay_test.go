@@ -312,3 +312,25 @@ func FuzzStream(f *testing.F) {
 		}
 	})
 }
+
+// TestTogether has a registration come in one buffer with data, as the kernel joins them when there is much.
+func TestTogether(t *testing.T) {
+	s := open(t, "r", of(1, 2))
+	a, b := newWorker(t, s, 1), newWorker(t, s, 2)
+	a.register()
+	b.register()
+	payload := strings.Repeat("long ", 100)
+	one := a.datagram(2, payload)
+	all := append(append([]byte(nil), one...), a.datagram(2, payload)...)
+	all = append(all, frame.Register{Peer: 1, Nonce: 77}.Append(nil, a.key)...)
+	from := a.conn.LocalAddr().(*net.UDPAddr).AddrPort()
+	s.newForwarder().message(from, all, len(one))
+	b.expect(1, payload)
+	b.expect(1, payload)
+	if r, ok := frame.ParseRegister(a.read()); !ok || !r.Answer || r.Nonce != 77 {
+		t.Errorf("%v %+v", ok, r)
+	}
+	if n := s.Stats().Counters["drop-malformed"]; n != 0 {
+		t.Errorf("%d were taken for nothing", n)
+	}
+}

@@ -198,22 +198,30 @@ func (s *Server) newForwarder() *forwarder { return &forwarder{s: s, t: &s.table
 
 // message takes what came from an address: datagrams of seg bytes each, the last of which may be shorter.
 func (f *forwarder) message(from netip.AddrPort, b []byte, seg int) {
-	if n := len(b); n == 0 {
-		return
-	}
 	f.now = time.Now()
-	if b[0] == frame.TypeRegister {
-		for len(b) > 0 {
-			n := min(seg, len(b))
-			if a := f.t.register(b[:n], from, nil, f.now); a != nil {
-				_, _ = f.s.udp.WriteToUDPAddrPort(a, from)
-			} else {
-				f.s.count.forged.Add(1)
+	for begin, o := 0, 0; o < len(b); {
+		end := min(o+seg, len(b))
+		if b[o] != frame.TypeRegister {
+			if o = end; o == len(b) {
+				f.data(from, b[begin:], seg)
 			}
-			b = b[n:]
+			continue
 		}
-		return
+		// The kernel joins what comes together and has one length, the last may be shorter: registrations are among data.
+		if begin < o {
+			f.data(from, b[begin:o], seg)
+		}
+		if a := f.t.register(b[o:end], from, nil, f.now); a != nil {
+			_, _ = f.s.udp.WriteToUDPAddrPort(a, from)
+		} else {
+			f.s.count.forged.Add(1)
+		}
+		begin, o = end, end
 	}
+}
+
+// data takes those that are no registrations.
+func (f *forwarder) data(from netip.AddrPort, b []byte, seg int) {
 	f.t.RLock()
 	defer f.t.RUnlock()
 	m := f.t.at[from]
