@@ -3,14 +3,17 @@
 package tunnel
 
 import (
+	"context"
 	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/big"
+	"net"
 	"net/netip"
 	"testing"
 	"time"
@@ -250,4 +253,39 @@ func TestTwoLevels(t *testing.T) {
 			t.Errorf("%+v, %+v", p, r)
 		}
 	}
+}
+
+// TestRelayGoes takes a relay away in the moment in which a stream to it is there and nobody has heard of it yet. The relay
+// says nothing.
+func TestRelayGoes(t *testing.T) {
+	cert, pin := certificate(t)
+	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{Protocol}, MinVersion: tls.VersionTLS13})
+	must(t, err)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		_, _ = io.Copy(io.Discard, c)
+		c.Close()
+	}()
+	e := &Engine{log: slog.New(slog.DiscardHandler), inbox: make(chan func(), 1), start: time.Now()} // whose loop does not run
+	ctx, cancel := context.WithCancel(t.Context())
+	r := &relayClient{e: e, name: "r", ctx: ctx, cancel: cancel, conf: Relay{TLS: ln.Addr().(*net.TCPAddr).AddrPort(), Pin: pin}}
+	r.dial(e.now())
+	eventually(t, "a stream", func() bool { return len(e.inbox) == 1 })
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		r.close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(10 * time.Second):
+		t.Error("the loop waits for a stream that nobody ends")
+	}
+	ln.Close()
+	<-ended
 }

@@ -301,6 +301,9 @@ func (r *relayClient) dial(now time.Duration) {
 			}
 		}
 		if s != nil {
+			// Whoever closes the client may not have heard of the stream yet, and waits for its end.
+			stop := context.AfterFunc(r.ctx, s.close)
+			defer stop()
 			s.run()
 		}
 	})
