@@ -28,9 +28,11 @@ func AssignmentKey(id InstanceID) string { return "inst/" + string(id) }
 // EndpointsKey is the key of the Endpoints of a service in a worker's desired set.
 func EndpointsKey(k ServiceKey) string { return "ep/" + k.String() }
 
-// Endpoint is where one ready instance of a service is reached: a port of its worker.
+// Endpoint is where a service is reached. Where its worker is in the overlay that is a service address, which leads to the
+// ready instances in turn; else it is one ready instance, at its own address or at a port of its worker.
 type Endpoint struct {
-	Instance InstanceID `json:"instance" cbor:"1,keyasint"`
+	Name     string     `json:"name,omitempty" cbor:"-"` // that stands for a service address
+	Instance InstanceID `json:"instance,omitempty" cbor:"1,keyasint"`
 	Port     string     `json:"port" cbor:"2,keyasint"`    // name of the port
 	Address  string     `json:"address" cbor:"3,keyasint"` // host:port
 	Protocol string     `json:"protocol" cbor:"4,keyasint,omitempty"`

@@ -100,7 +100,7 @@ type ServiceSpec struct {
 	Config   []ConfigFile    `json:"config,omitempty" doc:"Files that appear in every container of an instance."`
 
 	Ports []Port `json:"ports,omitempty" doc:"Ports that the service listens on."`
-	Links []Link `json:"links,omitempty" doc:"Services of this application that this one talks to; their endpoints are kept up to date in the file named by SKERRY_ENDPOINTS."`
+	Links []Link `json:"links,omitempty" doc:"Services of this application that this one talks to; their service addresses, or without the overlay the endpoints of their ready instances, are kept up to date in the file named by SKERRY_ENDPOINTS."`
 
 	Addresses *ServiceAddresses `json:"addresses,omitempty" doc:"Service addresses chosen from 10.30.0.0/16, unique within the application. Default: assigned."`
 	Export    []Export          `json:"export,omitempty" doc:"Other applications that may reach the service. Default: none."`

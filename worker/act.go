@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"skerry.dev/skerry"
@@ -96,6 +97,7 @@ func (s *Server) act(action any) {
 	case Fabric:
 		if s.fabric != nil {
 			s.fabric.take(a)
+			s.direct(a)
 		}
 	case Endpoints:
 		for _, err := range s.endpoints.set(a, s.instanceDir) {
@@ -103,6 +105,19 @@ func (s *Server) act(action any) {
 		}
 	default:
 		panic(fmt.Sprintf("the worker has no action %T", action))
+	}
+}
+
+// direct has instances told the service addresses of an application's network.
+func (s *Server) direct(a Fabric) {
+	rest, ok := strings.CutPrefix(a.Key, "net/")
+	app, err := skerry.ParseAppKey(rest, "")
+	if !ok || err != nil {
+		return
+	}
+	n, _ := a.Item.(*skerry.AppNetwork)
+	for _, err := range s.endpoints.network(app, n, s.instanceDir) {
+		s.opt.Log.Warn("write endpoints", "err", err)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -14,15 +15,17 @@ import (
 )
 
 // endpoints keeps what instances are told of the services they are linked to: a file of service name to endpoints, which
-// is replaced as a whole at each change.
+// is replaced as a whole at each change. Where the overlay is on these are service addresses, and change with the manifest
+// alone.
 type endpoints struct {
 	mu    sync.Mutex
-	lists map[skerry.ServiceKey][]skerry.Endpoint
+	lists map[skerry.ServiceKey][]skerry.Endpoint // single instances, as the cluster says
+	nets  map[skerry.AppKey]*skerry.AppNetwork    // of the overlay
 	insts map[skerry.InstanceID]skerry.AppKey
 }
 
 func newEndpoints() *endpoints {
-	return &endpoints{lists: map[skerry.ServiceKey][]skerry.Endpoint{}, insts: map[skerry.InstanceID]skerry.AppKey{}}
+	return &endpoints{lists: map[skerry.ServiceKey][]skerry.Endpoint{}, nets: map[skerry.AppKey]*skerry.AppNetwork{}, insts: map[skerry.InstanceID]skerry.AppKey{}}
 }
 
 // know remembers to which application an instance belongs, forget ends that.
@@ -38,7 +41,7 @@ func (e *endpoints) forget(id skerry.InstanceID) {
 	delete(e.insts, id)
 }
 
-// of gives the endpoints of a service.
+// of gives the single instances of a service that can be reached from the host.
 func (e *endpoints) of(k skerry.ServiceKey) []skerry.Endpoint {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -57,8 +60,25 @@ func (e *endpoints) set(a Endpoints, dir func(skerry.InstanceID) string) (errs [
 		}
 		e.lists[a.Service] = a.List
 	}
-	for id, app := range e.insts {
-		if app != a.Service.App {
+	return e.writeAllLocked(a.Service.App, dir)
+}
+
+// network takes the directory of an application's network; nil: there is none any more. It writes the files of its
+// instances.
+func (e *endpoints) network(app skerry.AppKey, n *skerry.AppNetwork, dir func(skerry.InstanceID) string) []error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if n == nil {
+		delete(e.nets, app)
+	} else {
+		e.nets[app] = n
+	}
+	return e.writeAllLocked(app, dir)
+}
+
+func (e *endpoints) writeAllLocked(app skerry.AppKey, dir func(skerry.InstanceID) string) (errs []error) {
+	for id, of := range e.insts {
+		if of != app {
 			continue
 		}
 		// A directory that is not there yet gets its file when it is made.
@@ -67,6 +87,24 @@ func (e *endpoints) set(a Endpoints, dir func(skerry.InstanceID) string) (errs [
 		}
 	}
 	return errs
+}
+
+// addressesLocked gives the service addresses of a service, one for each of its ports; nil where there is no overlay.
+func (e *endpoints) addressesLocked(k skerry.ServiceKey) (out []skerry.Endpoint) {
+	n := e.nets[k.App]
+	if n == nil {
+		return nil
+	}
+	for i := range n.Services {
+		s := &n.Services[i]
+		if n.Real(s) != k || !s.RoundRobin.IsValid() {
+			continue
+		}
+		for _, q := range s.Ports {
+			out = append(out, skerry.Endpoint{Name: k.Service, Port: q.PortName(), Protocol: q.Proto(), Address: netip.AddrPortFrom(s.RoundRobin, uint16(q.Port)).String()})
+		}
+	}
+	return out
 }
 
 func (e *endpoints) write(path string, app skerry.AppKey) error {
@@ -79,6 +117,9 @@ func (e *endpoints) writeLocked(path string, app skerry.AppKey) error {
 	all := map[string][]skerry.Endpoint{}
 	for k, list := range e.lists {
 		if k.App == app {
+			if to := e.addressesLocked(k); to != nil {
+				list = to
+			}
 			if list == nil {
 				list = []skerry.Endpoint{}
 			}

@@ -178,7 +178,11 @@ func (s *Server) load(ctx context.Context) (loop.Core, skerry.Effects, error) {
 		return nil, skerry.Effects{}, err
 	}
 	if s.fabric != nil {
-		s.fabric.load(c.FabricItems())
+		items := c.FabricItems()
+		s.fabric.load(items)
+		for _, a := range items {
+			s.direct(a)
+		}
 	}
 	for _, i := range c.insts {
 		if !i.halted() && i.Address != "" {

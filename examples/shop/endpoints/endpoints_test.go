@@ -2,6 +2,7 @@ package endpoints
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -53,6 +54,20 @@ func TestDo(t *testing.T) {
 	// The file is read anew.
 	write(t, d, map[string][]Endpoint{"web": {{"web.3", "http", server(t, 404, "")}}})
 	if e, status, err := d.Do(t.Context(), "GET", "web", "/", &got); err != nil || status != 404 || e.Instance != "web.3" {
+		t.Error(e, status, err)
+	}
+	// Behind one address is another instance each time.
+	n := 0
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Instance", fmt.Sprint("web.", n))
+		if n++; n < tries {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		json.NewEncoder(w).Encode(map[string]string{"name": "in turn"})
+	}))
+	t.Cleanup(s.Close)
+	write(t, d, map[string][]Endpoint{"web": {{"", "http", strings.TrimPrefix(s.URL, "http://")}}})
+	if e, status, err := d.Do(t.Context(), "GET", "web", "/", &got); err != nil || status != 200 || e.Instance != "web.2" || got.Name != "in turn" {
 		t.Error(e, status, err)
 	}
 }
