@@ -25,7 +25,8 @@ const usage = `usage:
   kit serve ADDR DIR     serve the files of a directory over HTTP
   kit answer ADDR        tell, over HTTP, which instance answers, and from where it was asked
   kit get URL [N]        get a page N times, each by a connection of its own, and count the answers
-  kit lookup NAME        look up the addresses of a name`
+  kit lookup NAME        look up the addresses of a name
+  kit endpoints          show where the services are that this one is linked to`
 
 func run(args []string, out io.Writer) error {
 	bad := errors.New(usage)
@@ -56,6 +57,12 @@ func run(args []string, out io.Writer) error {
 		return http.ListenAndServe(args[1], http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			fmt.Fprintf(w, "%s on %s, asked by %s\n", os.Getenv("SKERRY_INSTANCE"), os.Getenv("SKERRY_WORKER"), r.RemoteAddr[:strings.LastIndex(r.RemoteAddr, ":")])
 		}))
+	case args[0] == "endpoints" && len(args) == 1:
+		b, err := os.ReadFile(os.Getenv("SKERRY_ENDPOINTS"))
+		if err == nil {
+			_, err = out.Write(b)
+		}
+		return err
 	case args[0] == "get" && (len(args) == 2 || len(args) == 3):
 		n := 1
 		if len(args) == 3 {

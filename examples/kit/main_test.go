@@ -28,6 +28,11 @@ func TestRun(t *testing.T) {
 	if b, err := os.ReadFile(file); err != nil || string(b) != "text\n" {
 		t.Error(string(b), err)
 	}
+	t.Setenv("SKERRY_ENDPOINTS", file)
+	out.Reset()
+	if err := run([]string{"endpoints"}, &out); err != nil || out.String() != "text\n" {
+		t.Error(out.String(), err)
+	}
 	for _, bad := range [][]string{nil, {"primes"}, {"primes", "-1"}, {"dance"}} {
 		if err := run(bad, &out); err == nil {
 			t.Error(bad)
