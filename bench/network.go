@@ -25,7 +25,7 @@ type Network struct {
 	Replicas  []NetReplicas     `json:"replicas,omitempty"`  // the paper's figure 8
 	Downloads []NetDownload     `json:"downloads,omitempty"` // the paper's figure 12
 	Routes    *NetRoutes        `json:"routes,omitempty"`
-	Flows     *NetFlows         `json:"flows,omitempty"`
+	Flows     []*NetFlows       `json:"flows,omitempty"`
 	Skipped   []string          `json:"skipped,omitempty"` // what was not measured, and why
 	Duration  float64           `json:"duration"`          // seconds
 }
@@ -92,8 +92,9 @@ type NetRoutes struct {
 
 // NetFlows is a table filled and emptied again and again.
 type NetFlows struct {
-	Asked  int        `json:"asked"`
-	Cycles []NetCycle `json:"cycles"`
+	Protocol string     `json:"protocol"`
+	Asked    int        `json:"asked"`
+	Cycles   []NetCycle `json:"cycles"`
 }
 
 // NetCycle is one filling.
@@ -101,6 +102,8 @@ type NetCycle struct {
 	Flows   int     `json:"flows"`   // at once
 	Seconds float64 `json:"seconds"` // to fill
 	Kernel  int64   `json:"kernel"`  // growth of the kernel's memory when full, in bytes
+	Refused int64   `json:"refused"` // packets that would have begun one more
+	Sweep   float64 `json:"sweep"`   // seconds: the longest look at all of them
 	Left    int     `json:"left"`    // flows after expiry
 	After   int64   `json:"after"`   // growth of the kernel's memory after expiry
 }

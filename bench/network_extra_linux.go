@@ -12,17 +12,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
-	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry/lab/wan"
 	"skerry.dev/skerry/overlay"
-	"skerry.dev/skerry/overlay/bpf"
 )
 
 // noted says why a case is not there.
@@ -285,84 +282,4 @@ func (m *measurer) routesUpdate(ctx context.Context) (err error) {
 	r.First, r.Update, r.Same = figureOf(first, nil), figureOf(update, nil), figureOf(same, nil)
 	m.out.Routes = r
 	return nil
-}
-
-// flowsCycle fills the table of flows and lets them expire, again and again: what it takes must not grow.
-func (m *measurer) flowsCycle(ctx context.Context) (err error) {
-	l := &lane{rig: &rig{ctx: ctx, program: m.Program}, name: casePlain}
-	defer func() { err = errors.Join(err, l.close()) }()
-	l.flows = &bpf.Options{Flows: 4096, OtherFlows: m.lengths.flows + m.lengths.flows/8, Timeouts: bpf.Timeouts{UDP: m.flowLife, Sweep: time.Second}}
-	if err := l.join(wireKind{name: "gso"}); err != nil {
-		return err
-	}
-	before := kernelMemory()
-	if err := errors.Join(l.instances(1500-overlay.Cover), l.skerry()); err != nil {
-		return err
-	}
-	if err := l.spread(1); err != nil {
-		return err
-	}
-	out := &NetFlows{Asked: m.lengths.flows}
-	for range 2 {
-		start := time.Now()
-		if err := l.manyFlows(ctx, m.lengths.flows); err != nil {
-			return err
-		}
-		c := NetCycle{Seconds: time.Since(start).Seconds()}
-		full, err := l.device.Stats()
-		if err != nil {
-			return err
-		}
-		c.Flows, c.Kernel = full.Flows, kernelMemory()-before
-		var st overlay.Stats
-		// Flows are looked at less often the longer that takes: with a million it may be every few minutes.
-		if err := within(ctx, 15*time.Minute, "the flows have expired", func() (bool, error) {
-			time.Sleep(500 * time.Millisecond)
-			var err error
-			st, err = l.device.Stats()
-			return err == nil && st.Flows == 0, err
-		}); err != nil {
-			m.skip("expiry", err)
-		}
-		c.Left, c.After = st.Flows, kernelMemory()-before
-		out.Cycles = append(out.Cycles, c)
-	}
-	m.out.Flows = out
-	return nil
-}
-
-// kernelMemory is what the kernel uses and cannot give back, in bytes: entries of the tables are in it, as is what the rest of
-// the machine does meanwhile.
-func kernelMemory() (sum int64) {
-	data, _ := os.ReadFile("/proc/meminfo")
-	for line := range strings.Lines(string(data)) {
-		var kb int64
-		for _, format := range []string{"SUnreclaim: %d kB", "Percpu: %d kB"} {
-			if _, err := fmt.Sscanf(line, format, &kb); err == nil {
-				sum += kb << 10
-			}
-		}
-	}
-	return sum
-}
-
-// manyFlows sends one datagram of each of n flows: sockets to many ports each.
-func (l *lane) manyFlows(ctx context.Context, n int) error {
-	const ports = 60_000
-	return l.hosts[0].insts[0].do(func() error {
-		for sent := 0; sent < n && ctx.Err() == nil; {
-			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-			if err != nil {
-				return err
-			}
-			for p := 1; p <= ports && sent < n; p++ {
-				err := unix.Sendto(fd, []byte{1}, 0, &unix.SockaddrInet4{Addr: serviceAddr().As4(), Port: p + 1000})
-				if err == nil || err == unix.ECONNREFUSED {
-					sent++
-				}
-			}
-			unix.Close(fd)
-		}
-		return ctx.Err()
-	})
 }

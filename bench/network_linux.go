@@ -88,7 +88,7 @@ func MeasureNetwork(ctx context.Context, o NetworkOptions) (*Network, error) {
 			{"1 to 9 replicas", len(m.counts) > 0, m.replicas},
 			{"downloads over a long way", len(m.delays) > 0, m.downloads},
 			{"10,000 routes", m.lengths.routes > 0, m.routesUpdate},
-			{"a million flows", m.lengths.flows > 0, m.flowsCycle},
+			{"a million flows", m.lengths.flows > 0, m.flows},
 		} {
 			if !step.on {
 				m.out.Skipped = append(m.out.Skipped, step.what+": only with --full")

@@ -58,10 +58,10 @@ func writeNetwork(w io.Writer, n *Network) error {
 		table(fmt.Sprintf("A worker takes %d service addresses of three instances each over (ms; goal for 10,000: 1,000)", r.Services), "ALL NEW\tALL CHANGED\tNONE CHANGED\tN\tTABLES MIB")
 		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%.1f\n", plusMinus(r.First), plusMinus(r.Update), plusMinus(r.Same), r.Update.N, mib(r.MapBytes))
 	}
-	if f := n.Flows; f != nil {
-		table(fmt.Sprintf("%d flows at once, left to expire, and again", f.Asked), "FLOWS\tSECONDS TO FILL\tKERNEL MEMORY MIB\tLEFT AFTER EXPIRY\tKERNEL MEMORY MIB")
+	for _, f := range n.Flows {
+		table(fmt.Sprintf("%d flows (%s) at once, left to expire, and again", f.Asked, f.Protocol), "FLOWS\tREFUSED\tSECONDS TO FILL\tKERNEL MEMORY MIB\tA SWEEP, SECONDS\tLEFT AFTER EXPIRY\tKERNEL MEMORY MIB")
 		for _, c := range f.Cycles {
-			fmt.Fprintf(t, "%d\t%.1f\t%.1f\t%d\t%.1f\n", c.Flows, c.Seconds, mib(c.Kernel), c.Left, mib(c.After))
+			fmt.Fprintf(t, "%d\t%d\t%.1f\t%.1f\t%.2f\t%d\t%.1f\n", c.Flows, c.Refused, c.Seconds, mib(c.Kernel), c.Sweep, c.Left, mib(c.After))
 		}
 	}
 	if t != nil {

@@ -55,6 +55,8 @@ func (d *Device) sweeper() {
 		if err != nil {
 			d.opts.Log.Warn("flows that are over could not be swept", "err", err)
 		}
+		d.sweeps.Add(1)
+		d.swept.Add(time.Since(began).Microseconds())
 		left = args.Flows + args.Ended
 		rest = time.Now().Add(sweepShare * time.Since(began))
 	}

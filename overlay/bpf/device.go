@@ -46,6 +46,8 @@ type Device struct {
 	held       *held
 	events     chan overlay.Event
 	lost       atomic.Int64
+	sweeps     atomic.Int64
+	swept      atomic.Int64  // microseconds that they took
 	full       chan struct{} // a sweep would help
 	closing    chan struct{}
 	goroutines sync.WaitGroup
@@ -337,6 +339,7 @@ func (d *Device) Stats() (overlay.Stats, error) {
 		s.Counters[name] = n
 	}
 	s.Counters["events-lost"] += d.lost.Load()
+	s.Counters["sweeps"], s.Counters["sweep-us"] = d.sweeps.Load(), d.swept.Load()
 	for _, m := range d.coll.Maps {
 		info, err := m.Info()
 		if err != nil {

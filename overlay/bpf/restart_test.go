@@ -107,8 +107,8 @@ func TestTrafficOutlivesTheAgent(t *testing.T) {
 			h.set()
 			must(t, h.dev.Close())
 			h.open()
-			if len(h.dev.tables.services.have) != 0 || len(h.dev.tables.instances.have) != 4 {
-				t.Errorf("%d services, %d addresses", len(h.dev.tables.services.have), len(h.dev.tables.instances.have))
+			if h.held().services != 0 || h.held().instances != 4 {
+				t.Errorf("%d services, %d addresses", h.held().services, h.held().instances)
 			}
 		})
 	}
@@ -125,7 +125,7 @@ func TestInstanceGoes(t *testing.T) {
 		_, err := client.ask(network, svc(1, false), 80)
 		must(t, err)
 	}
-	hooks := len(h.dev.links)
+	hooks := h.held().hooks
 	must(t, in(h.ns, func() error {
 		l, err := netlink.LinkByName(client.device)
 		if err != nil {
@@ -138,11 +138,11 @@ func TestInstanceGoes(t *testing.T) {
 	}
 	h.conf.Instances = h.conf.Instances[1:]
 	h.set()
-	if s, err := h.dev.Stats(); err != nil || s.Flows != 0 || len(h.dev.links) != hooks-2 {
-		t.Errorf("%d flows, %d hooks of %d, %v", s.Flows, len(h.dev.links), hooks, err)
+	if s, err := h.dev.Stats(); err != nil || s.Flows != 0 || h.held().hooks != hooks-2 {
+		t.Errorf("%d flows, %d hooks of %d, %v", s.Flows, h.held().hooks, hooks, err)
 	}
 	entries, err := os.ReadDir(h.dev.opts.linkDir())
-	if err != nil || len(entries) != len(h.dev.links) {
+	if err != nil || len(entries) != h.held().hooks {
 		t.Errorf("%d pins, %v", len(entries), err)
 	}
 }
@@ -309,7 +309,7 @@ func TestNamespaces(t *testing.T) {
 		t.Fatalf("both pin in %s", dir)
 	}
 	must(t, other.Set(t.Context(), overlay.Config{Local: overlay.Local{ID: 9, Blocks: h.conf.Local.Blocks, Instances: allInstances, Services: allServices, MTU: 1404}}))
-	if n := len(h.dev.tables.instances.have); n != 4 {
+	if n := h.held().instances; n != 4 {
 		t.Errorf("%d addresses of instances", n)
 	}
 	h.set()
@@ -330,8 +330,8 @@ func TestNamespaces(t *testing.T) {
 		t.Errorf("taken by another namespace: %v", err)
 	}
 	h.open()
-	if _, err := os.Stat(old); err == nil || h.dev.opts.dir() != dir || len(h.dev.tables.instances.have) != 4 || len(h.dev.links) == 0 {
-		t.Errorf("in %s: %d addresses, %d programs, and what was before: %v", h.dev.opts.dir(), len(h.dev.tables.instances.have), len(h.dev.links), err)
+	if _, err := os.Stat(old); err == nil || h.dev.opts.dir() != dir || h.held().instances != 4 || h.held().hooks == 0 {
+		t.Errorf("in %s: %d addresses, %d programs, and what was before: %v", h.dev.opts.dir(), h.held().instances, h.held().hooks, err)
 	}
 	h.set()
 

@@ -234,6 +234,15 @@ func (h *host) open() {
 	h.dev = d
 }
 
+// inventory counts what a device has.
+type inventory struct{ services, instances, hooks int }
+
+func (h *host) held() inventory {
+	h.dev.mu.Lock() // it follows the host by itself
+	defer h.dev.mu.Unlock()
+	return inventory{len(h.dev.tables.services.have), len(h.dev.tables.instances.have), len(h.dev.links)}
+}
+
 func (h *host) set() {
 	h.w.t.Helper()
 	must(h.w.t, h.dev.Set(h.w.t.Context(), h.conf))
