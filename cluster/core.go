@@ -482,6 +482,9 @@ func (c *Core) NextWake() time.Time {
 	consider(c.Up.Due())
 	consider(c.nextExpiry())
 	consider(c.peers.due)
+	if len(c.foreign.idle) > 0 {
+		consider(c.foreign.idleDue)
+	}
 	if len(c.routes.refill) > 0 {
 		consider(c.routes.refillAt)
 	}
@@ -544,6 +547,7 @@ func (c *Core) settle(now time.Time, fx *skerry.Effects, replies []skerry.Messag
 	c.refillWants(now)
 	c.publishRoutes()
 	c.publishSite()
+	c.forgetForeign(now)
 	c.serveRelay(fx)
 	if c.fabricDirty {
 		c.fabricDirty = false

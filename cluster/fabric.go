@@ -24,7 +24,8 @@ type fabric struct {
 	Blocks  ipam.Blocks    `json:"blocks"`
 	Secret  []byte         `json:"secret"` // keys and tags are made of it
 	// Foreign are the numbers of workers of other sites, by foreignName.
-	Foreign map[string]skerry.PeerID `json:"foreign,omitempty"`
+	Foreign     map[string]skerry.PeerID `json:"foreign,omitempty"`
+	LastForeign skerry.PeerID            `json:"lastForeign,omitempty"` // number given last to one of those
 
 	names map[skerry.PeerID]string          // workers by number
 	told  map[string][]byte                 // by worker: the node item it has
@@ -67,9 +68,7 @@ func (c *Core) loadFabric() {
 		}
 		w.Blocks = c.fabric.Blocks.Of(name)
 	}
-	for name, id := range c.fabric.Foreign {
-		c.fabric.names[id] = name
-	}
+	c.loadForeign()
 	for _, name := range c.Kids.Names() {
 		for _, key := range c.Kids.Get(name).Desired.Keys() {
 			if rest, ok := strings.CutPrefix(key, "net/"); ok {

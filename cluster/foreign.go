@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/crypto/chacha20poly1305"
 
@@ -29,13 +30,18 @@ type foreign struct {
 	dirty  bool                                                  // what the root is told must be looked at again
 	again  bool                                                  // so must whom the relay serves
 	said   map[string]bool                                       // keys of what was reported to the root of this kind
-	relay  RelayUp
-	served relay.Config // what the relay was told
+	refs   map[string]int                                        // how many mails name a worker of another site
+	known  map[string]int                                        // by site: workers with a number here
+	idle   map[string]time.Time                                  // since when no mail names it; the zero time: it has just ended
+	// idleDue is when idle must be looked at.
+	idleDue time.Time
+	relay   RelayUp
+	served  relay.Config // what the relay was told
 }
 
 func newForeign() foreign {
 	return foreign{dirty: true, sites: map[string]*skerry.SiteInfo{}, wanted: map[skerry.ServiceKey]map[string]bool{}, routes: map[skerry.ServiceKey]map[string]*skerry.ForeignRoute{},
-		in: map[string]*skerry.ForeignPeers{}, peers: map[string]skerry.ForeignPeer{}, mail: map[string]bool{}, said: map[string]bool{}}
+		in: map[string]*skerry.ForeignPeers{}, peers: map[string]skerry.ForeignPeer{}, mail: map[string]bool{}, said: map[string]bool{}, refs: map[string]int{}, known: map[string]int{}, idle: map[string]time.Time{}}
 }
 
 // RelayUp tells where the site's relay takes datagrams and streams, and where it is reached from other sites. Unspecified
@@ -138,6 +144,7 @@ func (c *Core) foreignItem(key string, value []byte, gone bool) bool {
 		}
 		var s skerry.SiteInfo
 		if c.codec.Unmarshal(value, &s) == nil && string(s.Name) == rest && rest != c.opt.Name {
+			s.Extents = c.theirs(rest, s.Extents)
 			f.sites[rest], f.again = &s, true
 			c.readMail(rest) // what came before could not be read
 			f.mail[rest] = true
@@ -198,8 +205,13 @@ func (c *Core) takeMail(site, topic string, value []byte, gone bool) {
 		if !ok {
 			return
 		}
+		var was []skerry.ForeignPeer
+		if old := f.routes[k][site]; old != nil {
+			was = old.Peers
+		}
 		var r skerry.ForeignRoute
-		if gone || c.open(site, topic, value, &r) != nil || r.Route.Service != k || len(r.Route.Backends) > skerry.MaxBackends {
+		if gone || c.open(site, topic, value, &r) != nil || r.Route.Service != k || len(r.Route.Backends) > skerry.MaxBackends || len(r.Peers) > skerry.MaxBackends {
+			r.Peers = nil
 			if delete(f.routes[k], site); len(f.routes[k]) == 0 {
 				delete(f.routes, k)
 			}
@@ -208,31 +220,28 @@ func (c *Core) takeMail(site, topic string, value []byte, gone bool) {
 				f.routes[k] = map[string]*skerry.ForeignRoute{}
 			}
 			f.routes[k][site] = &r
-			for _, p := range r.Peers {
-				c.meet(site, p)
-			}
 		}
+		r.Peers = c.acquaint(site, was, r.Peers)
 		c.routes.dirty[k] = true
 		return
 	}
 	if topic != skerry.TopicPeers {
 		return
 	}
-	for _, p := range f.incoming(site) {
-		for _, to := range p.To {
-			c.routes.peers[c.fabric.names[to]] = true
-		}
-	}
+	was := f.incoming(site)
 	var in skerry.ForeignPeers
 	if gone || c.open(site, topic, value, &in) != nil {
+		in.Peers = nil
 		delete(f.in, site)
-		return
+	} else {
+		f.in[site] = &in
 	}
-	f.in[site] = &in
-	for _, p := range in.Peers {
-		c.meet(site, p)
+	in.Peers = c.acquaint(site, was, in.Peers)
+	for _, p := range slices.Concat(was, in.Peers) {
 		for _, to := range p.To {
-			c.routes.peers[c.fabric.names[to]] = true
+			if name := c.fabric.names[to]; name != "" {
+				c.routes.peers[name] = true
+			}
 		}
 	}
 }
@@ -242,30 +251,6 @@ func (f *foreign) incoming(site string) []skerry.ForeignPeer {
 		return in.Peers
 	}
 	return nil
-}
-
-// meet takes up a worker of another site, under a number of this one. Its addresses must be of that site's extents, so that
-// one site cannot take another's packets.
-func (c *Core) meet(site string, p skerry.ForeignPeer) {
-	info := c.foreign.sites[site]
-	name := foreignName(site, p.ID)
-	p.Prefixes = slices.DeleteFunc(slices.Clone(p.Prefixes), func(q netip.Prefix) bool {
-		return info == nil || !slices.ContainsFunc(info.Extents, func(e netip.Prefix) bool { return e.Bits() <= q.Bits() && e.Contains(q.Addr()) }) || c.own(q)
-	})
-	if c.fabric.Foreign == nil {
-		c.fabric.Foreign = map[string]skerry.PeerID{}
-	}
-	if c.fabric.Foreign[name] == 0 {
-		c.fabric.Last++
-		c.fabric.Foreign[name] = c.fabric.Last
-		c.fabricDirty = true
-	}
-	c.fabric.names[c.fabric.Foreign[name]] = name
-	c.foreign.peers[name], c.foreign.again = p, true
-	// Who knows it already must learn of its new key or addresses.
-	for from := range c.routes.from[name] {
-		c.routes.peers[from] = true
-	}
 }
 
 // own reports whether a prefix overlaps this site's own addresses.

@@ -38,7 +38,7 @@ type routing struct {
 
 func newRouting() routing {
 	return routing{apps: map[skerry.AppKey]map[skerry.ServiceKey]bool{}, wants: map[skerry.ServiceKey]map[string]bool{}, of: map[string]map[skerry.ServiceKey]bool{}, dirty: map[skerry.ServiceKey]bool{},
-		via: map[via][]string{}, reach: map[string]map[string]int{}, from: map[string]map[string]bool{}, peers: map[string]bool{}, lawful: map[skerry.ServiceKey]bool{}, refill: map[string]bool{}, refused: map[string]int{refusedUnread: 0, refusedWants: 0}}
+		via: map[via][]string{}, reach: map[string]map[string]int{}, from: map[string]map[string]bool{}, peers: map[string]bool{}, lawful: map[skerry.ServiceKey]bool{}, refill: map[string]bool{}, refused: map[string]int{refusedUnread: 0, refusedWants: 0, refusedPeers: 0, refusedExtents: 0}}
 }
 
 // want takes an interest of a worker. What it may not know it is not told, and nothing says so: a service that is not there
