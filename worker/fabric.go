@@ -55,6 +55,9 @@ const (
 	wantedFor = 10 * time.Minute
 	// deadFor is how long an instance that its own worker does not know gets no new flows, unless its route changes.
 	deadFor = 10 * time.Second
+	// maxWaiters is how many services may be waited for: while the network of an application is not known, its instances can
+	// ask for whatever they like.
+	maxWaiters = 256
 	// fabricEvery is how often distances are looked at anew, and interests that have run out.
 	fabricEvery = 10 * time.Second
 )
@@ -332,6 +335,10 @@ func (f *fabric) lookup(_ skerry.AppKey, k skerry.ServiceKey) <-chan struct{} {
 		return nil
 	}
 	w := f.waiters[k]
+	if w == nil && len(f.waiters) >= maxWaiters {
+		f.mu.Unlock()
+		return nil
+	}
 	if w == nil {
 		w = make(chan struct{})
 		f.waiters[k] = w

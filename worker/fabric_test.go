@@ -249,6 +249,16 @@ func TestFabric(t *testing.T) {
 		if got := p.picture(); !strings.HasPrefix(got, "7/10.30.3.1>10.64.1.3 ") || len(p.gone()) != before+1 {
 			t.Errorf("got %s, reset %v", got, p.gone())
 		}
+		// Who asks for ever other names of an application that is not known yet is bounded.
+		f.mu.Lock()
+		f.insts["x"] = joined{app: skerry.AppKey{Namespace: "acme", Name: "new"}}
+		f.mu.Unlock()
+		for i := range 3 * maxWaiters {
+			f.lookup(skerry.AppKey{}, skerry.ServiceKey{App: skerry.AppKey{Namespace: "acme", Name: "new"}, Service: fmt.Sprint("s", i)})
+		}
+		if n := len(p.wanted()); n > maxWaiters+2 {
+			t.Errorf("%d routes are wanted", n)
+		}
 		if n := f.tell(ctx, "192.0.2.1", nil); n == nil || fmt.Sprint(n.Endpoints) != "[192.0.2.1:7446 203.0.113.9:999]" {
 			t.Errorf("%+v", n)
 		}

@@ -140,7 +140,7 @@ func unsupported(err error) error {
 		return &Unsupported{Reason: "the kernel does not take the overlay's programs: " + err.Error(), Cure: "they need Linux 6.1; use a newer kernel or the fallback"}
 	case errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES):
 		return &Unsupported{Reason: "the overlay's programs need privileges: " + err.Error(), Cure: "run the worker as root, with CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN and CAP_SYS_ADMIN, or without the fast path"}
-	case errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENODEV):
+	case errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOPROTOOPT):
 		return &Unsupported{Reason: "the kernel lacks a part: " + err.Error(), Cure: "it needs Linux 6.1 with BPF, tap devices and VXLAN; without them use the fallback"}
 	}
 	return err

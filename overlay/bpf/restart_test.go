@@ -4,6 +4,7 @@ package bpf
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -16,6 +17,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry/overlay"
 )
@@ -346,6 +348,18 @@ func TestNamespaces(t *testing.T) {
 		return err != nil
 	})
 	if _, err := os.Stat(dir); err != nil {
+		t.Error(err)
+	}
+}
+
+// What an older kernel says is told as something that this machine lacks, so that the worker goes another way.
+func TestOldKernel(t *testing.T) {
+	for _, err := range []error{unix.ENOSYS, unix.EOPNOTSUPP, unix.ENOPROTOOPT, unix.EPERM} {
+		if _, ok := errors.AsType[*Unsupported](unsupported(fmt.Errorf("number of the network namespace: %w", err))); !ok {
+			t.Errorf("%v is taken for a fault", err)
+		}
+	}
+	if err := unsupported(unix.ENOMEM); !errors.Is(err, unix.ENOMEM) {
 		t.Error(err)
 	}
 }
