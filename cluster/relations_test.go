@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/fleet"
 	"skerry.dev/skerry/internal/wire"
 	"skerry.dev/skerry/reconcile"
@@ -95,6 +96,52 @@ func TestRoutesAbroadOutliveThoseHere(t *testing.T) {
 	r.put(map[string][]byte{skerry.WantedKey(web, "b"): nil})
 	if len(s.c.foreign.wanted)+len(s.c.routes.apps) != 0 || mail[skerry.ForeignRoute](s, b, skerry.TopicRoute(web)) != nil {
 		t.Errorf("something is kept of what nobody wants: %v %v", s.c.foreign.wanted, s.c.routes.apps)
+	}
+}
+
+// Another site hears when an instance that was told to end has ended; and nothing is kept of one whose worker is removed.
+func TestRoutesAbroadOfThoseThatLeave(t *testing.T) {
+	s := newFabricSite(t)
+	w := s.join(1)
+	s.apply("acme", "shop", 2)
+	s.tell(w)
+	web := key("acme", "shop")
+	r := newRootOf(s)
+	b := r.neighbour("b", "10.64.16.0/20")
+	r.put(map[string][]byte{skerry.WantedKey(web, "b"): {1}})
+	ends := func() (all, draining int) {
+		for _, e := range mail[skerry.ForeignRoute](s, b, skerry.TopicRoute(web)).Route.Backends {
+			if all++; e.Draining {
+				draining++
+			}
+		}
+		return all, draining
+	}
+	var one skerry.InstanceID
+	for one = range s.c.places {
+	}
+	s.acknowledge(w)
+	s.do(apps.DeleteInstance{ID: one, Actor: "me"})
+	if all, draining := ends(); all != 2 || draining != 1 {
+		t.Fatalf("%d ends, %d of them drain", all, draining)
+	}
+	s.acknowledge(w)
+	s.tell(w) // what takes its place runs
+	delete(s.obs[w], one)
+	s.tell(w)
+	if all, draining := ends(); draining != 0 || all != 2 {
+		t.Errorf("it has ended, and there are %d ends of which %d drain", all, draining)
+	}
+	for one = range s.c.places {
+		if s.obs[w][one].Address != "" {
+			break
+		}
+	}
+	s.do(apps.DeleteInstance{ID: one, Actor: "me"})
+	s.do(ChildDown{Name: w})
+	s.do(RemoveWorker{Name: w})
+	if len(s.c.draining) != 0 {
+		t.Errorf("%v is kept of a worker that was removed", s.c.draining)
 	}
 }
 

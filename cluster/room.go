@@ -68,7 +68,7 @@ func (c *Core) left(worker string, id skerry.InstanceID) {
 		if delete(c.draining[h.service], drainAt{worker, id}); len(c.draining[h.service]) == 0 {
 			delete(c.draining, h.service)
 		}
-		if c.routes.wants[h.service] != nil {
+		if c.isWanted(h.service) {
 			c.routes.dirty[h.service] = true
 		}
 		c.takePorts(w, h.ports, -1)

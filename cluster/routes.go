@@ -63,6 +63,9 @@ func (r *routing) wanted(k skerry.ServiceKey) {
 	r.apps[k.App][k] = true
 }
 
+// isWanted reports whether a worker here or another site wants the routes of a service.
+func (c *Core) isWanted(k skerry.ServiceKey) bool { return c.routes.apps[k.App][k] }
+
 // unwanted ends that when neither a worker here nor another site wants them.
 func (c *Core) unwanted(k skerry.ServiceKey) {
 	r := &c.routes
@@ -251,7 +254,7 @@ func (c *Core) wandered(w *worker) {
 	}
 	w.placed = is
 	for _, p := range c.byWorker[w.Name] {
-		if c.routes.wants[p.A.Service] != nil {
+		if c.isWanted(p.A.Service) {
 			c.routes.dirty[p.A.Service] = true
 		}
 	}

@@ -160,7 +160,7 @@ func (c *Core) workerReport(now time.Time, name string, payload []byte, fx *sker
 			// They are summed with those of other workers.
 			use.Waiting, use.Throttled, use.Disk, use.Network = share(q.Waiting), share(q.Throttled), share(q.Disk), share(q.Network)
 			p.qos = &use
-			if math.Abs(p.load()-p.told) >= loadStep && c.routes.wants[p.A.Service] != nil {
+			if math.Abs(p.load()-p.told) >= loadStep && c.isWanted(p.A.Service) {
 				p.told, c.routes.dirty[p.A.Service] = p.load(), true
 			}
 			c.learn(p, &use)
@@ -291,6 +291,9 @@ func (c *Core) removeWorker(now time.Time, name string, fx *skerry.Effects) {
 		default:
 			c.drop(now, p, fx)
 		}
+	}
+	for _, id := range sortedIDs(w.leaving) {
+		c.left(name, id)
 	}
 	delete(c.workers, name)
 	delete(c.silent, name)
