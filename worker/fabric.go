@@ -273,11 +273,9 @@ func (f *fabric) heard(e tunnel.Event) {
 	defer f.mu.Unlock()
 	switch e.Kind {
 	case tunnel.EventUnknown:
-		// Only who should have it can say that it is gone.
+		// Only who should have it can say that it is gone, and only of what something is led to: a peer may say anything.
 		if p := f.peers[e.Peer]; p != nil && slices.ContainsFunc(p.Prefixes, func(x netip.Prefix) bool { return x.Contains(e.Addr) }) {
-			f.dead[e.Addr] = time.Now()
-			f.gone = append(f.gone, e.Addr)
-			f.nudge()
+			f.goneLocked(e.Addr, time.Now())
 		}
 	case tunnel.EventPath:
 		if none := e.Path == overlay.PathNone; f.noPath[e.Peer] != none {
@@ -286,6 +284,27 @@ func (f *fabric) heard(e tunnel.Event) {
 		}
 	case tunnel.EventAddress:
 		go f.facts()
+	}
+}
+
+// goneLocked takes an instance out of all routes for a while, by whichever of its addresses it is known.
+func (f *fabric) goneLocked(a netip.Addr, now time.Time) {
+	for _, r := range f.routes {
+		for _, b := range r.Backends {
+			if b.Addr != a && b.Addr6 != a {
+				continue
+			}
+			if at, is := f.dead[b.Addr]; is && now.Sub(at) < time.Second {
+				return // as it was just said
+			}
+			f.dead[b.Addr] = now
+			f.gone = append(f.gone, b.Addr)
+			if b.Addr6.IsValid() {
+				f.gone = append(f.gone, b.Addr6)
+			}
+			f.nudge()
+			return
+		}
 	}
 }
 

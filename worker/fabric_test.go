@@ -195,11 +195,32 @@ func TestFabric(t *testing.T) {
 		if got := p.picture(); !strings.HasPrefix(got, "7/10.30.3.1>10.64.2.1 ") || !slices.Equal(p.gone(), []netip.Addr{a("10.64.1.1")}) {
 			t.Errorf("got %s, reset %v", got, p.gone())
 		}
+		p.heard <- tunnel.Event{Kind: tunnel.EventUnknown, Peer: 2, Addr: a("10.64.1.1")}  // again
+		p.heard <- tunnel.Event{Kind: tunnel.EventUnknown, Peer: 2, Addr: a("10.64.1.50")} // which nothing leads to
+		synctest.Wait()
+		if len(p.gone()) != 1 {
+			t.Errorf("reset %v", p.gone())
+		}
 		time.Sleep(deadFor + fabricEvery + time.Second)
 		synctest.Wait()
 		if got := p.picture(); !strings.HasPrefix(got, both) {
 			t.Errorf("got %s", got)
 		}
+		// An instance is known by its IPv6 address, too.
+		f.take(Fabric{Key: "peer/2", Item: &skerry.OverlayPeer{ID: 2, Key: skerry.OverlayKey{2}, Prefixes: []netip.Prefix{prefix("10.64.1.0/26"), prefix("fd00:2::/64")}}})
+		f.take(Fabric{Key: skerry.RouteKey(shop("store")), Item: &skerry.Route{Service: shop("store"), Net: 7, Backends: []skerry.RouteBackend{
+			{Instance: "s1", Peer: 2, Addr: a("10.64.1.1"), Addr6: a("fd00:2::1")}, {Instance: "s2", Peer: 3, Addr: a("10.64.2.1")}}}})
+		p.heard <- tunnel.Event{Kind: tunnel.EventUnknown, Peer: 2, Addr: a("fd00:2::1")}
+		synctest.Wait()
+		if got := p.picture(); !strings.HasPrefix(got, "7/10.30.3.1>10.64.2.1 ") || fmt.Sprint(p.gone()) != "[10.64.1.1 10.64.1.1 fd00:2::1]" {
+			t.Errorf("got %s, reset %v", got, p.gone())
+		}
+		f.take(Fabric{Key: skerry.RouteKey(shop("store")), Item: &skerry.Route{Service: shop("store"), Net: 7, Backends: []skerry.RouteBackend{
+			{Instance: "s1", Peer: 2, Addr: a("10.64.1.1")}, {Instance: "s2", Peer: 3, Addr: a("10.64.2.1")}}}})
+		synctest.Wait()
+		p.mu.Lock()
+		p.reset = p.reset[:1]
+		p.mu.Unlock()
 		// No way to a peer: its instances are the last resort.
 		p.heard <- tunnel.Event{Kind: tunnel.EventPath, Peer: 3, Path: overlay.PathNone}
 		synctest.Wait()
