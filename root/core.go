@@ -47,6 +47,7 @@ type Core struct {
 	netDirty  map[skerry.AppKey]bool
 	relations relations
 	zones     zones
+	extents   extents
 	doubts    map[skerry.InstanceID]time.Time // instances that their site said were gone before it had heard of their placement
 }
 
@@ -58,7 +59,7 @@ type siteReport struct {
 
 // New makes a core without state; Load adds the records of the store, and Start must follow.
 func New(opt Options) *Core {
-	return &Core{opt: opt, Apps: apps.New(opt.Seed, "r"), Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), codec: wire.New(), reports: map[string]*siteReport{}, fed: sched.NewFederation(), networks: map[skerry.AppKey]map[string]bool{}, netDirty: map[skerry.AppKey]bool{}, relations: newRelations(), zones: newZones(), doubts: map[skerry.InstanceID]time.Time{}}
+	return &Core{opt: opt, Apps: apps.New(opt.Seed, "r"), Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), codec: wire.New(), reports: map[string]*siteReport{}, fed: sched.NewFederation(), networks: map[skerry.AppKey]map[string]bool{}, netDirty: map[skerry.AppKey]bool{}, relations: newRelations(), zones: newZones(), extents: newExtents(), doubts: map[skerry.InstanceID]time.Time{}}
 }
 
 const keySeq = "root/seq"
@@ -70,6 +71,9 @@ func (c *Core) Load(key string, value []byte) error {
 	}
 	if key == keyZones {
 		return c.zones.load(value)
+	}
+	if key == keyExtents {
+		return c.extents.load(value)
 	}
 	if c.Kids.Load(key, value) {
 		return nil
@@ -397,6 +401,7 @@ func (c *Core) removeCluster(now time.Time, name string, fx *skerry.Effects) {
 	delete(c.relations.told, name)
 	delete(c.relations.refused, name)
 	c.dropZones(name, fx)
+	c.dropExtents(name, fx)
 	c.relations.dirty = true
 	delete(c.reports, name)
 	c.fed.Remove(name)

@@ -3,6 +3,7 @@ package root
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -200,5 +201,51 @@ func TestHostsOfOthers(t *testing.T) {
 	report("thief", "harbour.example.org")
 	if r.c.zones.sites["harbour.example.org"] != "thief" {
 		t.Error("the zone of a site that is gone stays taken")
+	}
+}
+
+// A site keeps the addresses that it was the first to tell of, whoever else claims them, in this life and the next.
+func TestExtentsOfOthers(t *testing.T) {
+	r := newHostileRoot(t, "harbour", "thief", "asks")
+	prefix := netip.MustParsePrefix
+	say := func(site string, extents ...netip.Prefix) {
+		r.say(site, map[string][]byte{skerry.SiteItem: wire.New().Marshal(&skerry.SiteInfo{Name: skerry.ClusterName(site), Key: skerry.OverlayKey{1}, Extents: extents})})
+	}
+	told := func(of string) []netip.Prefix {
+		var s skerry.SiteInfo
+		value, ok := r.c.Kids.Get("asks").Desired.Get(skerry.SiteKey(of))
+		if !ok || wire.New().Unmarshal(value, &s) != nil {
+			t.Fatalf("site %s is not introduced", of)
+		}
+		return s.Extents
+	}
+	for _, name := range []string{"harbour", "thief"} {
+		r.say("asks", wantOf(r.apply("at-"+name, "", name, "asks")))
+	}
+	a, b, c := prefix("10.64.16.0/20"), prefix("10.65.0.0/20"), prefix("10.66.0.0/20")
+	say("harbour", a)
+	say("thief", a, b, prefix("10.64.0.0/10"), prefix("10.64.17.0/26"))
+	if got := told("thief"); !slices.Equal(got, []netip.Prefix{b}) || !slices.Equal(told("harbour"), []netip.Prefix{a}) {
+		t.Errorf("thief has %v, harbour %v", got, told("harbour"))
+	}
+	if r.c.relations.counts[refusedExtent] != 3 {
+		t.Errorf("%v", r.c.relations.counts)
+	}
+	var next Core
+	next.extents = newExtents()
+	if err := next.Load(keyExtents, r.kv[keyExtents]); err != nil || next.extents.sites[a] != "harbour" || next.extents.sites[b] != "thief" {
+		t.Errorf("another life has %v, %v", next.extents.sites, err)
+	}
+	// What a site gives up others may have.
+	say("harbour", c)
+	say("thief", a)
+	if got := told("thief"); !slices.Equal(got, []netip.Prefix{a}) {
+		t.Errorf("thief has %v", got)
+	}
+	r.step(ChildDown{Name: "harbour"})
+	r.step(RemoveCluster{Name: "harbour"})
+	say("thief", a, c)
+	if got := told("thief"); !slices.Equal(got, []netip.Prefix{a, c}) {
+		t.Errorf("thief has %v", got)
 	}
 }

@@ -27,13 +27,15 @@ type relations struct {
 const (
 	refusedWant = "more interests than a site may have"
 	refusedMail = "mail of a site that has no part in it"
+	// refusedExtent is told of a site whose instances others do not reach by such an address.
+	refusedExtent = "addresses of instances that another site has"
 )
 
 // maxWants bounds the services of other sites whose routes one site may want.
 const maxWants = 16384
 
 func newRelations() relations {
-	return relations{wants: map[skerry.ServiceKey]map[string]bool{}, told: map[string]map[string]bool{}, given: map[string]map[string]bool{}, apps: map[skerry.AppKey]bool{}, refused: map[string]map[string]bool{}, counts: map[string]int{refusedWant: 0, refusedMail: 0}, dirty: true}
+	return relations{wants: map[skerry.ServiceKey]map[string]bool{}, told: map[string]map[string]bool{}, given: map[string]map[string]bool{}, apps: map[skerry.AppKey]bool{}, refused: map[string]map[string]bool{}, counts: map[string]int{refusedWant: 0, refusedMail: 0, refusedExtent: 0}, dirty: true}
 }
 
 // relationItem reports whether an item that a site reports, or no longer does, is of this kind, and takes it up.
@@ -113,9 +115,10 @@ func (c *Core) publishRelations(now time.Time, fx *skerry.Effects) {
 				continue
 			}
 			if key == skerry.SiteItem {
-				var s skerry.SiteInfo
-				if c.codec.Unmarshal(value, &s) == nil && string(s.Name) == name {
-					info[name] = value
+				h := c.introduce(name, value, fx)
+				info[name] = h.told
+				for _, p := range h.refused {
+					refuse(name, key+" "+p.String(), refusedExtent)
 				}
 			}
 			var w skerry.Want
