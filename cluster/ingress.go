@@ -85,9 +85,38 @@ func (c *Core) ingressState(name string, value []byte) {
 	w.gate = nil
 	var st skerry.IngressState
 	if value != nil && c.codec.Unmarshal(value, &st) == nil {
-		w.gate = &st
+		w.gate = plausible(&st)
 	}
 	c.reportDue = true
+}
+
+// maxGateProblems and maxGateText bound what is kept of a worker's troubles.
+const maxGateProblems, maxGateText = 500, 300
+
+// plausible gives what a worker tells with everything once, and troubles alone of what it serves: each worker counts for one
+// in what is told of a way in, and only for itself.
+func plausible(st *skerry.IngressState) *skerry.IngressState {
+	out := new(skerry.IngressState)
+	serving := map[skerry.AppKey]bool{}
+	for _, app := range st.Serving {
+		if !serving[app] {
+			serving[app] = true
+			out.Serving = append(out.Serving, app)
+		}
+	}
+	told := map[skerry.IngressDoor]bool{}
+	for _, p := range st.Problems {
+		d := skerry.IngressDoor{Service: p.Service, Door: p.Door}
+		if told[d] || !serving[p.Service.App] || len(out.Problems) == maxGateProblems {
+			continue
+		}
+		told[d] = true
+		if len(p.Text) > maxGateText {
+			p.Text = strings.ToValidUTF8(p.Text[:maxGateText], "") + "..."
+		}
+		out.Problems = append(out.Problems, p)
+	}
+	return out
 }
 
 // hasIngress reports whether a worker lets clients in.

@@ -167,6 +167,57 @@ func TestWaysInGoToWorkersThatOfferThem(t *testing.T) {
 	}
 }
 
+// A worker counts for one in what the root is told, and says nothing of what others do, however often it says it.
+func TestWaysInAreCountedOnce(t *testing.T) {
+	s := newGateSite(t)
+	a, b, bad := s.gate(1), s.gate(2), s.gate(3)
+	r := newRootOf(s.fabricSite)
+	k := key("acme", "shop")
+	way := web("shop.example.org", "/")
+	way.Protocol, way.Listen, way.TLS = skerry.IngressHTTP, 80, skerry.TLSOff
+	one := 1
+	spec := skerry.ServiceSpec{Name: "web", Replicas: &one, Mode: skerry.ModeService, Resources: skerry.Resources{CPU: 50, Memory: 8 * skerry.MiB}}
+	spec.Image = "web:1"
+	codec := wire.New()
+	r.put(map[string][]byte{
+		skerry.NetworkItem(k.App): codec.Marshal(&skerry.AppNetwork{App: k.App, Org: "acme", Net: 5, Services: []skerry.NetworkService{
+			{Name: "web", RoundRobin: netip.MustParseAddr("10.30.1.1"), Ports: []skerry.Port{{Name: "http", Port: 80}}, Ingress: []skerry.Ingress{way}}}}),
+		skerry.AssignmentKey("web-r1"): codec.Marshal(&skerry.Assignment{ID: "web-r1", Service: k, Org: "acme", Gen: 1, Fence: skerry.Fence{RootEpoch: 1}, Spec: spec}),
+	})
+	for _, name := range []string{a, b, bad} {
+		s.tell(name)
+	}
+	for _, name := range []string{a, b} {
+		s.serve(name, skerry.IngressState{Serving: []skerry.AppKey{k.App}})
+	}
+	offered := func() int {
+		in := s.c.foldIngress()
+		if in == nil || len(in.Doors) != 1 || in.Doors[0].Problem != "" {
+			t.Fatalf("%+v", in)
+		}
+		return in.Doors[0].Workers
+	}
+	if n := offered(); n != 2 {
+		t.Fatalf("%d workers offer it", n)
+	}
+	trouble := skerry.IngressProblem{Service: k, Door: way.Door(), Text: strings.Repeat("x", 5000)}
+	s.serve(bad, skerry.IngressState{Problems: slices.Repeat([]skerry.IngressProblem{trouble}, 50)})
+	if n := offered(); n != 2 {
+		t.Errorf("%d workers offer it when another one complains of what it does not serve", n)
+	}
+	s.serve(bad, skerry.IngressState{Serving: []skerry.AppKey{k.App}, Problems: slices.Repeat([]skerry.IngressProblem{trouble}, 50)})
+	if n := offered(); n != 2 {
+		t.Errorf("%d workers offer it when another one complains fifty times", n)
+	}
+	if n := len(s.c.workers[bad].gate.Problems[0].Text); n > maxGateText+3 {
+		t.Errorf("a text of %d bytes is kept", n)
+	}
+	s.serve(bad, skerry.IngressState{Serving: slices.Repeat([]skerry.AppKey{k.App}, 50)})
+	if n := offered(); n != 3 {
+		t.Errorf("%d workers offer it when one says so fifty times", n)
+	}
+}
+
 func TestWaysInBelongToTheFirst(t *testing.T) {
 	s := newGateSite(t)
 	a := s.gate(1)
