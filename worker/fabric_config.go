@@ -24,9 +24,7 @@ func (f *fabric) dataLocked() overlay.Config {
 	if !f.node.V6.IsValid() {
 		c.Local.Blocks = f.node.Blocks
 	}
-	if f.Plain != 0 && f.node.Trusted && f.address.IsValid() {
-		c.Local.Plain = netip.AddrPortFrom(f.address, f.Plain)
-	}
+	c.Local.Plain = f.ownPlainLocked()
 	apps := map[skerry.AppKey]bool{}
 	for _, id := range slices.Sorted(maps.Keys(f.insts)) {
 		i := f.insts[id]
@@ -58,12 +56,25 @@ func (f *fabric) dataLocked() overlay.Config {
 	for _, id := range slices.Sorted(maps.Keys(f.peers)) {
 		p := f.peers[id]
 		d := overlay.Peer{ID: id, Name: p.Name, Prefixes: p.Prefixes}
-		if p.Plain.IsValid() && c.Local.Plain.IsValid() {
+		if f.plainLocked(p) {
 			d.Plain = &overlay.PlainPath{Endpoint: p.Plain, TagOut: p.TagOut, TagsIn: p.TagsIn}
 		}
 		c.Peers = append(c.Peers, d)
 	}
 	return c
+}
+
+// ownPlainLocked is where plain datagrams come in; the zero value: nowhere.
+func (f *fabric) ownPlainLocked() netip.AddrPort {
+	if f.Plain == 0 || f.node == nil || !f.node.Trusted || !f.address.IsValid() {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(f.address, f.Plain)
+}
+
+// plainLocked reports whether packets go to a peer unsealed.
+func (f *fabric) plainLocked(p *skerry.OverlayPeer) bool {
+	return p != nil && p.Plain.IsValid() && f.ownPlainLocked().IsValid()
 }
 
 // ofBlocksLocked reports whether an attachment has an address of the overlay: one from before the worker took part has not.
@@ -112,7 +123,7 @@ func (f *fabric) candidatesLocked(r *skerry.Route) (four, six []overlay.Candidat
 		if _, dead := f.dead[b.Addr]; dead {
 			continue
 		}
-		k := overlay.Candidate{Backend: overlay.Backend{Net: r.Net, Addr: b.Addr}, Ordinal: b.Ordinal, Millis: math.NaN(), Km: math.NaN(), Load: b.Load, Draining: b.Draining || f.noPath[b.Peer]}
+		k := overlay.Candidate{Backend: overlay.Backend{Net: r.Net, Addr: b.Addr}, Ordinal: b.Ordinal, Millis: math.NaN(), Km: math.NaN(), Load: b.Load, Draining: b.Draining || f.noPath[b.Peer] && !f.plainLocked(f.peers[b.Peer])}
 		switch {
 		case b.Peer == f.node.ID:
 			k.Millis, k.Km = 0, 0
@@ -133,7 +144,8 @@ func (f *fabric) candidatesLocked(r *skerry.Route) (four, six []overlay.Candidat
 	return four, six
 }
 
-// sealedLocked is what the tunnel is to be: peers on trusted networks need none.
+// sealedLocked is what the tunnel is to be. Peers on trusted networks are in it, too: they are told by it that a route of theirs
+// is old, and without anything to tell there is no session.
 func (f *fabric) sealedLocked(parent netip.Addr) tunnel.Config {
 	c := tunnel.Config{ID: f.node.ID, PrivateKey: f.Secret, Port: f.Port, Tap: f.Tap, Hidden: append(slices.Clone(f.node.Instances), f.Hidden...)}
 	var by []tunnel.PeerRelay
@@ -147,7 +159,7 @@ func (f *fabric) sealedLocked(parent netip.Addr) tunnel.Config {
 	}
 	for _, id := range slices.Sorted(maps.Keys(f.peers)) {
 		p := f.peers[id]
-		if p.Plain.IsValid() && f.Plain != 0 && f.node.Trusted || p.Key.IsZero() {
+		if p.Key.IsZero() {
 			continue
 		}
 		c.Peers = append(c.Peers, tunnel.Peer{ID: id, Name: p.Name, Key: p.Key, Endpoints: p.Endpoints, Prefixes: p.Prefixes, Relays: by, Indirect: p.Indirect})

@@ -35,7 +35,7 @@ func (f *fabric) status(ctx context.Context) overlay.Status {
 	if n := f.node; n != nil {
 		st.ID, st.Blocks, st.V6 = n.ID, n.Blocks, n.V6
 		for id, p := range f.peers {
-			if p.Plain.IsValid() && f.Plain != 0 && n.Trusted {
+			if f.plainLocked(p) {
 				plain[id] = p
 			}
 		}
@@ -62,7 +62,11 @@ func (f *fabric) status(ctx context.Context) overlay.Status {
 	}
 	if t, err := f.Tunnel.Status(ctx); err == nil {
 		st.Port, st.Cipher, st.Seen = t.Port, t.Cipher, t.Candidate
-		st.Peers = append(st.Peers, t.Peers...)
+		for _, p := range t.Peers {
+			if plain[p.Peer] == nil {
+				st.Peers = append(st.Peers, p)
+			}
+		}
 		for k, v := range t.Counters {
 			st.Counters["tunnel-"+k] = v
 		}

@@ -285,3 +285,42 @@ func TestFabric(t *testing.T) {
 		}
 	})
 }
+
+// On a trusted network packets go unsealed once this worker's address is known; the tunnel knows those peers all the same.
+func TestFabricPlain(t *testing.T) {
+	p := &fakeParts{events: make(chan overlay.Event), heard: make(chan tunnel.Event)}
+	f := newFabric(Overlay{Device: p, Tunnel: fakeTunnel{p}, Secret: tunnel.Secret{1}, Tap: "t", Plain: 4790}, slog.New(slog.DiscardHandler))
+	f.post, f.facts = func(any) {}, func() {}
+	prefix, a := netip.MustParsePrefix, netip.MustParseAddr
+	f.take(Fabric{Key: skerry.NodeKey, Item: &skerry.OverlayNode{ID: 1, Trusted: true, Blocks: []netip.Prefix{prefix("10.64.0.0/26")}, Instances: []netip.Prefix{prefix("10.64.0.0/10")}}})
+	f.take(Fabric{Key: "net/acme/shop", Item: shopNetwork()})
+	f.take(Fabric{Key: "peer/2", Item: &skerry.OverlayPeer{ID: 2, Key: skerry.OverlayKey{2}, Plain: netip.MustParseAddrPort("192.0.2.2:4790")}})
+	f.take(Fabric{Key: "peer/3", Item: &skerry.OverlayPeer{ID: 3, Key: skerry.OverlayKey{3}}})
+	f.take(Fabric{Key: skerry.RouteKey(shop("store")), Item: &skerry.Route{Service: shop("store"), Net: 7, Backends: []skerry.RouteBackend{
+		{Instance: "s1", Peer: 2, Addr: a("10.64.1.1")}, {Instance: "s2", Peer: 3, Addr: a("10.64.2.1")}}}})
+	at := skerry.Attachment{Device: "sk.1", Addresses: []netip.Prefix{prefix("10.64.0.1/32")}, MTU: 1404}
+	attach := func() string {
+		t.Helper()
+		if err := f.attached(t.Context(), map[skerry.InstanceID]joined{"web-1": {shop("web").App, shop("web"), 0, at}}); err != nil {
+			t.Fatal(err)
+		}
+		return p.picture()
+	}
+	f.tell(t.Context(), "a-name.example.org", nil)
+	if got := attach(); !strings.HasSuffix(got, "peer 2 plain false peer 3 plain false") || p.sealedPeers() != 2 {
+		t.Errorf("without an address: %s, %d sealed", got, p.sealedPeers())
+	}
+	f.tell(t.Context(), "192.0.2.1", nil)
+	if got := attach(); !strings.HasSuffix(got, "peer 2 plain true peer 3 plain false") || p.sealedPeers() != 2 {
+		t.Errorf("with one: %s, %d sealed", got, p.sealedPeers())
+	}
+	// A session that has ended says nothing of a path that needs none.
+	f.heard(tunnel.Event{Kind: tunnel.EventPath, Peer: 2, Path: overlay.PathNone})
+	f.heard(tunnel.Event{Kind: tunnel.EventPath, Peer: 3, Path: overlay.PathNone})
+	if got := attach(); !strings.HasPrefix(got, "7/10.30.3.1>10.64.1.1 ") {
+		t.Errorf("got %s", got)
+	}
+	if st := f.status(t.Context()); len(st.Peers) != 1 || st.Peers[0].Path != overlay.PathPlain {
+		t.Errorf("%+v", st.Peers)
+	}
+}

@@ -385,12 +385,25 @@ func (e *Engine) addSession(s *session) {
 // maxSessions of a peer receive at the same time.
 const maxSessions = 4
 
+// maxLater is how many messages wait for a session with a peer.
+const maxLater = 16
+
 // Unknown tells a peer that no instance here has an address that it sent to.
 func (e *Engine) Unknown(id skerry.PeerID, net skerry.NetworkID, addr netip.Addr) error {
 	return e.call(func() {
-		if p := (*e.peers.Load())[id]; p != nil {
-			e.tell(p, p.via.Load(), control{kind: ctlUnknown, net: net, addr: addr})
+		p := (*e.peers.Load())[id]
+		if p == nil {
+			return
 		}
+		c := control{kind: ctlUnknown, net: net, addr: addr}
+		if e.tell(p, p.via.Load(), c) {
+			return
+		}
+		// What came from it came unsealed, most likely, and there is no session.
+		if len(p.later) < maxLater {
+			p.later = append(p.later, c)
+		}
+		e.want(p)
 	})
 }
 

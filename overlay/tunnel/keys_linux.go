@@ -210,6 +210,11 @@ func (e *Engine) established(p *peer, s *session, from origin, now time.Duration
 
 // release sends what has waited for a session.
 func (e *Engine) release(p *peer) {
+	later := p.later
+	p.later = nil
+	for _, c := range later {
+		e.tell(p, p.via.Load(), c)
+	}
 	for _, f := range p.held() {
 		e.tx.frame(f)
 	}
@@ -272,6 +277,7 @@ func (e *Engine) renew(p *peer, now time.Duration) bool {
 			e.endAttempt(p)
 			if cur == nil {
 				p.held()
+				p.later = nil
 				p.reason = "the peer did not answer"
 			}
 		}

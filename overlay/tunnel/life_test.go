@@ -206,9 +206,17 @@ func TestRestarts(t *testing.T) {
 }
 
 func TestUnknownIsPassedOn(t *testing.T) {
+	for _, sealed := range []bool{true, false} { // false: what it came of was not sealed, and there is no session
+		t.Run(fmt.Sprint("sealed=", sealed), func(t *testing.T) { unknownIsPassedOn(t, sealed) })
+	}
+}
+
+func unknownIsPassedOn(t *testing.T, sealed bool) {
 	a, b := pair(t, true)
 	peers(a, b, at("10.1.0.1:4500"), at("10.1.0.2:4500"))
-	must(t, transfer(a, b, false, 1000))
+	if sealed {
+		must(t, transfer(a, b, false, 1000))
+	}
 	addr := netip.MustParseAddr("10.40.0.99")
 	must(t, b.client.Unknown(t.Context(), 1, 77, addr))
 	limit := time.After(10 * time.Second)

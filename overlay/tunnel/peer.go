@@ -45,6 +45,7 @@ type peer struct {
 	answered  time.Duration // when an initiation with a stamp from the past was last answered
 	handshake time.Time     // of the last one, for people
 	gone      bool          // no longer configured
+	later     []control     // to be told when there is a session
 
 	cands      map[pathKey]*candidate
 	punchUntil time.Duration // quick pings until then
