@@ -227,6 +227,17 @@ func (c *Core) takeBlock(now time.Time, w *worker) (netip.Prefix, error) {
 	return f.Blocks.Take(now, w.Name, f.Extents, avoid)
 }
 
+// warnOverlap tells of blocks that were given to workers before a host came that is in such a network.
+func (c *Core) warnOverlap(now time.Time, w *worker, facts *skerry.WorkerFacts, fx *skerry.Effects) {
+	if facts.Overlay == nil || w.Facts != nil && w.Facts.Overlay != nil && slices.Equal(w.Facts.Overlay.Networks, facts.Overlay.Networks) {
+		return
+	}
+	for _, b := range c.fabric.Blocks.Overlapping(facts.Overlay.Networks) {
+		c.siteEvent(fx, now, skerry.EventWarning, "AddressesInUse", fmt.Sprintf("worker %s is in a network that overlaps %s, where instances on worker %s have their addresses; they do not reach each other. Give the site another --instance-pool, and add worker %s anew",
+			w.Name, b.Prefix, b.Holder, b.Holder), w.Name)
+	}
+}
+
 func (c *Core) pool() netip.Prefix {
 	if c.opt.Pool.IsValid() {
 		return c.opt.Pool

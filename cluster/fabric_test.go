@@ -237,6 +237,28 @@ func TestRoutesOfOthers(t *testing.T) {
 	}
 }
 
+// A host that comes later, from a network in which instances have addresses already, is told of once.
+func TestHostsInNetworksOfInstances(t *testing.T) {
+	s := newFabricSite(t)
+	a := s.join(1)
+	b := item[skerry.OverlayNode](s, a, skerry.NodeKey).Blocks[0]
+	name := s.join(2)
+	told := 0
+	for n := range 3 {
+		r := skerry.WorkerReport{Facts: &skerry.WorkerFacts{Arch: "amd64", Capacity: skerry.Resources{CPU: skerry.MilliCPU(1000 + n)},
+			Overlay: &skerry.OverlayFacts{Key: skerry.OverlayKey{byte(n)}, Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.PrefixFrom(b.Addr(), 20).Masked()}}}}
+		fx := s.c.Step(s.now, ChildFrame{Name: name, Msg: &skerry.Report{Kind: skerry.ReportWorker, Payload: wire.New().Marshal(&r)}})
+		for _, e := range fx.Events {
+			if e.Reason == "AddressesInUse" && strings.Contains(e.Text, b.String()) && strings.Contains(e.Text, a) {
+				told++
+			}
+		}
+	}
+	if told != 1 {
+		t.Errorf("told %d times", told)
+	}
+}
+
 func TestTagsTurnWithoutAGap(t *testing.T) {
 	s := newFabricSite(t)
 	s.c.opt.Trusted = true

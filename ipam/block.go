@@ -99,24 +99,6 @@ func (b *Blocks) ReturnAll(holder string, until time.Time) []netip.Prefix {
 	return held
 }
 
-// Adopt records a block that a worker says it has, after the state was lost. It is refused, with the holder's name, if
-// another one has it, and if it overlaps a block of another size or one that rests as another's.
-func (b *Blocks) Adopt(holder string, p netip.Prefix) error {
-	if !p.Addr().Is4() || p.Bits() != BlockBits || p != p.Masked() {
-		return fmt.Errorf("%s is no block of addresses", p)
-	}
-	i, ok := b.find(p)
-	switch {
-	case !ok:
-		b.insert(Block{Prefix: p, Holder: holder})
-	case b.list[i].Holder == holder:
-		b.list[i].Until = time.Time{}
-	default:
-		return skerry.Errorf(skerry.CodeConflict, "block %s belongs to %s, not to %s", p, b.list[i].Holder, holder)
-	}
-	return nil
-}
-
 // Of lists the blocks that a holder has, in order.
 func (b *Blocks) Of(holder string) (out []netip.Prefix) {
 	for _, e := range b.list {
@@ -126,22 +108,6 @@ func (b *Blocks) Of(holder string) (out []netip.Prefix) {
 	}
 	return out
 }
-
-// Holder tells who has the block with an address.
-func (b *Blocks) Holder(a netip.Addr) (string, bool) {
-	if !a.Is4() {
-		return "", false
-	}
-	p, _ := a.Prefix(BlockBits)
-	i, ok := b.find(p)
-	if !ok || !b.list[i].Until.IsZero() {
-		return "", false
-	}
-	return b.list[i].Holder, true
-}
-
-// All lists every block, those that rest among them.
-func (b *Blocks) All() []Block { return slices.Clone(b.list) }
 
 // Overlapping lists the held blocks that have addresses in common with a host's networks, such as those of a worker
 // that joins later: instances in them cannot be told from machines there.

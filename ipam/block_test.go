@@ -99,12 +99,8 @@ func TestBlocksAgainstTwin(t *testing.T) {
 			}
 			b = c
 			for q, s := range twin {
-				got, ok := b.Holder(q.Addr().Next())
-				if ok != s.until.IsZero() || ok && got != s.holder {
-					t.Fatal(q, s, got, ok)
-				}
-				if ok && !slices.Contains(b.Of(s.holder), q) {
-					t.Fatal("not among its holder's")
+				if slices.Contains(b.Of(s.holder), q) != s.until.IsZero() {
+					t.Fatal(q, s, b.Of(s.holder))
 				}
 			}
 		}
@@ -125,18 +121,8 @@ func TestBlocks(t *testing.T) {
 	if got := b.Overlapping(prefixes("10.64.0.100/32", "192.168.0.0/16")); len(got) != 1 || got[0].Holder != "w1" {
 		t.Error(got)
 	}
-	if err := b.Adopt("w2", netip.MustParsePrefix("10.64.0.64/26")); skerry.AsError(err).Code != skerry.CodeConflict {
-		t.Error(err)
-	}
-	if b.Adopt("w2", netip.MustParsePrefix("10.64.0.192/26")) != nil || b.Adopt("w2", netip.MustParsePrefix("10.64.0.0/24")) == nil ||
-		b.Adopt("w2", netip.MustParsePrefix("10.64.0.1/26")) == nil {
-		t.Error("adopt")
-	}
-	if got := b.ReturnAll("w1", t0.Add(time.Hour)); len(got) != 2 || len(b.Of("w1")) != 0 || len(b.All()) != 3 {
-		t.Error(got, b.All())
-	}
-	if b.Adopt("w1", netip.MustParsePrefix("10.64.0.64/26")) != nil || len(b.Of("w1")) != 1 {
-		t.Error("a worker that still has its block gets it back")
+	if got := b.ReturnAll("w1", t0.Add(time.Hour)); len(got) != 2 || len(b.Of("w1")) != 0 || len(b.Overlapping(site)) != 0 {
+		t.Error(got, b.Of("w1"))
 	}
 	for _, s := range []string{`[{"prefix":"10.0.0.0/25"}]`, `[{"prefix":"10.0.0.1/26"}]`, `[{"prefix":"10.0.0.0/26"},{"prefix":"10.0.0.0/26"}]`, `[{"prefix":""}]`} {
 		if json.Unmarshal([]byte(s), &b) == nil {
@@ -214,76 +200,5 @@ func TestIPv6(t *testing.T) {
 	}
 	if _, err := Subnet64(netip.MustParsePrefix("10.0.0.0/8"), 0); err == nil {
 		t.Error("IPv4")
-	}
-}
-
-// TestInstancesAgainstTwin takes and returns addresses beside a twin that keeps a list of what may be given.
-func TestInstancesAgainstTwin(t *testing.T) {
-	for seed := range uint64(10) {
-		r := rand.New(rand.NewPCG(seed, 3))
-		blocks := prefixes("10.64.0.0/26")
-		var s Instances
-		held, rests := map[string]netip.Addr{}, map[netip.Addr]time.Time{}
-		now := t0
-		for range 400 {
-			now = now.Add(time.Duration(r.IntN(60)) * time.Second)
-			id := fmt.Sprint("i", r.IntN(90))
-			if r.IntN(3) > 0 {
-				got, err := s.Take(now, id, blocks)
-				free := 64*len(blocks) - len(held)
-				for a, until := range rests {
-					if now.Before(until) {
-						free--
-					} else {
-						delete(rests, a)
-					}
-				}
-				had, has := held[id]
-				if has && (got != had || err != nil) || !has && (free > 0) != (err == nil) {
-					t.Fatal(id, had, got, err, free)
-				}
-				if err != nil {
-					if len(blocks) < 2 {
-						blocks = append(blocks, prefixes("10.3.0.0/26")...)
-					}
-					continue
-				}
-				if _, resting := rests[got]; resting {
-					t.Fatal("rests")
-				}
-				for other, a := range held {
-					if a == got && other != id {
-						t.Fatal("given twice")
-					}
-				}
-				held[id] = got
-			} else {
-				a, ok := held[id]
-				if s.Return(id, now.Add(10*time.Minute)) != ok {
-					t.Fatal("return")
-				}
-				if ok {
-					rests[a] = now.Add(10 * time.Minute)
-					delete(held, id)
-				}
-			}
-			data, err := json.Marshal(s)
-			var c Instances
-			if err != nil || json.Unmarshal(data, &c) != nil {
-				t.Fatal(err)
-			}
-			if again, _ := json.Marshal(c); !bytes.Equal(data, again) {
-				t.Fatal("changes when read back")
-			}
-			s = c
-		}
-		for id, a := range held {
-			if got, _ := s.Holder(a); got != id {
-				t.Fatal(got, id)
-			}
-		}
-		if unused := s.Unused(now, prefixes("10.64.0.0/26", "10.77.0.0/26")); len(unused) != 1 || unused[0].String() != "10.77.0.0/26" {
-			t.Error(unused)
-		}
 	}
 }

@@ -1,7 +1,7 @@
 // Package ipam decides who has which address: service addresses of an application, blocks of instance addresses of a
-// worker, extents of a site, and addresses of single instances. Every allocator is a value that can be stored as JSON.
-// Nothing that was given back is given out again before it has rested, because routes and caches elsewhere may still
-// lead there. The package is pure: it takes the time as an argument. Root, cluster and worker import it.
+// worker, and extents of a site. Every allocator is a value that can be stored as JSON. Nothing that was given back is
+// given out again before it has rested, because routes and caches elsewhere may still lead there. The package is pure: it
+// takes the time as an argument. Root and cluster import it.
 package ipam
 
 import (
