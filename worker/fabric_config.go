@@ -74,7 +74,7 @@ func (f *fabric) ownPlainLocked() netip.AddrPort {
 
 // plainLocked reports whether packets go to a peer unsealed.
 func (f *fabric) plainLocked(p *skerry.OverlayPeer) bool {
-	return p != nil && p.Plain.IsValid() && f.ownPlainLocked().IsValid()
+	return p != nil && p.Plain.IsValid() && !p.Plain.Addr().IsUnspecified() && p.Plain.Port() != 0 && f.ownPlainLocked().IsValid()
 }
 
 // ofBlocksLocked reports whether an attachment has an address of the overlay: one from before the worker took part has not.
@@ -157,12 +157,16 @@ func (f *fabric) sealedLocked(parent netip.Addr) tunnel.Config {
 		c.Relays = append(c.Relays, t)
 		by = append(by, tunnel.PeerRelay{Relay: r.Name})
 	}
+	claimed := map[skerry.OverlayKey]bool{}
 	for _, id := range slices.Sorted(maps.Keys(f.peers)) {
 		p := f.peers[id]
-		if p.Key.IsZero() {
+		// What workers say of themselves comes through their clusters, and one that lies is not to keep this one from all others:
+		// a key is that of who had it first.
+		if p.Key.IsZero() || claimed[p.Key] {
 			continue
 		}
-		c.Peers = append(c.Peers, tunnel.Peer{ID: id, Name: p.Name, Key: p.Key, Endpoints: p.Endpoints, Prefixes: p.Prefixes, Relays: by, Indirect: p.Indirect})
+		claimed[p.Key] = true
+		c.Peers = append(c.Peers, tunnel.Peer{ID: id, Name: p.Name, Key: p.Key, Endpoints: p.Endpoints[:min(len(p.Endpoints), maxEndpoints)], Prefixes: p.Prefixes, Relays: by, Indirect: p.Indirect})
 	}
 	return c
 }

@@ -314,6 +314,17 @@ func TestFabricPlain(t *testing.T) {
 	if got := attach(); !strings.HasSuffix(got, "peer 2 plain true peer 3 plain false") || p.sealedPeers() != 2 {
 		t.Errorf("with one: %s, %d sealed", got, p.sealedPeers())
 	}
+	// Peers that lie of themselves are no reason to do without the others.
+	f.take(Fabric{Key: "peer/4", Item: &skerry.OverlayPeer{ID: 4, Key: skerry.OverlayKey{2}, Plain: netip.MustParseAddrPort("0.0.0.0:4790")}})
+	f.take(Fabric{Key: "peer/5", Item: &skerry.OverlayPeer{ID: 5, Key: skerry.OverlayKey{5}, Plain: netip.MustParseAddrPort("192.0.2.5:0"), Endpoints: make([]netip.AddrPort, 100)}})
+	if got := attach(); !strings.HasSuffix(got, "peer 2 plain true peer 3 plain false peer 4 plain false peer 5 plain false") || p.sealedPeers() != 3 {
+		t.Errorf("%s, %d sealed", got, p.sealedPeers())
+	}
+	if err := p.sealed.Check(); err != nil {
+		t.Error(err)
+	}
+	f.take(Fabric{Key: "peer/4"})
+	f.take(Fabric{Key: "peer/5"})
 	// A session that has ended says nothing of a path that needs none.
 	f.heard(tunnel.Event{Kind: tunnel.EventPath, Peer: 2, Path: overlay.PathNone})
 	f.heard(tunnel.Event{Kind: tunnel.EventPath, Peer: 3, Path: overlay.PathNone})
