@@ -418,18 +418,6 @@ func (c *Core) publishSite() {
 	clear(f.mail)
 }
 
-// foreignIn lists the workers of other sites that have routes to a worker here.
-func (c *Core) foreignIn(w *worker) (out []string) {
-	for site, in := range c.foreign.in {
-		for _, p := range in.Peers {
-			if slices.Contains(p.To, w.Peer) {
-				out = append(out, foreignName(site, p.ID))
-			}
-		}
-	}
-	return out
-}
-
 // relayKey is a worker's at the site's relay.
 func (c *Core) relayKey(id skerry.PeerID) [32]byte {
 	mac := hmac.New(sha256.New, c.fabric.Secret)

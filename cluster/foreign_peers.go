@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -18,6 +19,8 @@ const (
 	foreignRest = time.Hour
 	// maxForeign bounds the workers of one other site that are known here, those that rest among them.
 	maxForeign = 16384
+	// maxIn bounds the workers of other sites that one worker here is told of because they have routes to it.
+	maxIn = 4096
 	// maxPrefixes and maxExtents bound the prefixes of one of them, and of a site.
 	maxPrefixes, maxExtents = 1024, 256
 )
@@ -78,6 +81,47 @@ func (c *Core) meet(site string, p skerry.ForeignPeer) bool {
 		c.routes.peers[from] = true
 	}
 	return true
+}
+
+// foreignIn lists the workers of other sites that have routes to a worker here: as those sites say, where they may want
+// something of it.
+func (c *Core) foreignIn(w *worker) (out []string) {
+	for _, site := range slices.Sorted(maps.Keys(c.foreign.in)) {
+		if !c.hasWhat(w, site) {
+			continue
+		}
+		for _, p := range c.foreign.in[site].Peers {
+			if len(out) == maxIn {
+				c.routes.refused[refusedPeers]++
+				return out
+			}
+			if slices.Contains(p.To, w.Peer) {
+				out = append(out, foreignName(site, p.ID))
+			}
+		}
+	}
+	return out
+}
+
+// hasWhat reports whether something runs on a worker, or ends there, of which another site wants the routes.
+func (c *Core) hasWhat(w *worker, site string) bool {
+	f := &c.foreign
+	for _, p := range c.byWorker[w.Name] {
+		if f.wanted[p.A.Service][site] {
+			return true
+		}
+	}
+	for _, h := range w.leaving {
+		if f.wanted[h.service][site] {
+			return true
+		}
+	}
+	for id := range c.moving {
+		if p := c.places[id]; p.Next.Worker == w.Name && f.wanted[p.A.Service][site] {
+			return true
+		}
+	}
+	return false
 }
 
 // loadForeign takes up the numbers of an earlier life. Who is not spoken of again is forgotten.

@@ -145,6 +145,54 @@ func TestRoutesAbroadOfThoseThatLeave(t *testing.T) {
 	}
 }
 
+// Workers here are told of another site's because of what they have that it wants, not because it says so.
+func TestPathsFromOtherSites(t *testing.T) {
+	s := newFabricSite(t)
+	a := s.join(1)
+	s.apply("acme", "shop", 1)
+	s.tell(a)
+	c := s.join(2)
+	s.do(HoldWorker{Name: a, Reason: "full"})
+	s.apply("acme", "secret", 1)
+	s.tell(c)
+	web := key("acme", "shop")
+	r := newRootOf(s)
+	b := r.neighbour("b", "10.64.16.0/20")
+	in := skerry.ForeignPeers{Peers: []skerry.ForeignPeer{{ID: 3, Key: skerry.OverlayKey{3}}}}
+	for id := range skerry.PeerID(100) {
+		in.Peers[0].To = append(in.Peers[0].To, id)
+	}
+	sealed, _ := b.seal(s.c.opt.Name, skerry.TopicPeers, &in)
+	peer := func(name string) bool {
+		return item[skerry.OverlayPeer](s, name, skerry.OverlayPeerKey(s.c.fabric.Foreign["b/3"])) != nil
+	}
+	r.put(map[string][]byte{skerry.MailFrom("b", skerry.TopicPeers): sealed})
+	if peer(a) || peer(c) {
+		t.Error("the other site wants nothing, and is let in")
+	}
+	r.put(map[string][]byte{skerry.WantedKey(web, "b"): {1}})
+	if !peer(a) || peer(c) {
+		t.Errorf("told of it: the worker with what is wanted %v, the other one %v", peer(a), peer(c))
+	}
+	many := skerry.ForeignPeers{}
+	for id := range skerry.PeerID(maxIn + 100) {
+		many.Peers = append(many.Peers, skerry.ForeignPeer{ID: id + 1, To: []skerry.PeerID{s.c.workers[a].Peer}})
+	}
+	if sealed, _ = b.seal(s.c.opt.Name, skerry.TopicPeers, &many); len(sealed) == 0 {
+		t.Fatal("not sealed")
+	}
+	r.put(map[string][]byte{skerry.MailFrom("b", skerry.TopicPeers): sealed})
+	n := 0
+	for _, k := range s.c.Kids.Get(a).Desired.Keys() {
+		if strings.HasPrefix(k, "peer/") {
+			n++
+		}
+	}
+	if n != maxIn || s.c.routes.refused[refusedPeers] == 0 {
+		t.Errorf("a worker is told of %d; %v", n, s.c.routes.refused)
+	}
+}
+
 // What is exported to an application is reached where nothing of its own application runs; and no longer, once it is not.
 func TestExportsBetweenSites(t *testing.T) {
 	s := newFabricSite(t)

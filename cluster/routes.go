@@ -276,6 +276,11 @@ func (c *Core) publishRoutes() {
 		}
 		all := c.backends(k)
 		c.publishForeign(k, all)
+		if len(abroad) > 0 {
+			for _, b := range all {
+				c.routes.peers[b.name] = true // whom they are told of depends on what they have
+			}
+		}
 		all = append(all, c.foreignBackends(k)...)
 		lawful := false
 		var same []byte // for all, unless each gets the nearest ones of many
