@@ -345,9 +345,14 @@ func (f *fabric) want(services ...skerry.ServiceKey) {
 }
 
 // lookup is told that an instance asked for the name of a service. The channel is closed when its routes are here; nil:
-// they are.
-func (f *fabric) lookup(_ skerry.AppKey, k skerry.ServiceKey) <-chan struct{} {
+// they are, or there is no such service. That an application's directory knows, so that nobody has routes fetched by names
+// that he makes up.
+func (f *fabric) lookup(app skerry.AppKey, k skerry.ServiceKey) <-chan struct{} {
 	f.mu.Lock()
+	if n := f.nets[app]; n != nil && !slices.ContainsFunc(n.Services, func(s skerry.NetworkService) bool { return n.Real(&s) == k }) {
+		f.mu.Unlock()
+		return nil
+	}
 	if f.routes[k] != nil {
 		f.wanted[k] = time.Now()
 		f.mu.Unlock()

@@ -270,6 +270,16 @@ func TestFabric(t *testing.T) {
 		if got := p.picture(); !strings.HasPrefix(got, "7/10.30.3.1>10.64.1.3 ") || len(p.gone()) != before+1 {
 			t.Errorf("got %s, reset %v", got, p.gone())
 		}
+		// Names of services that the application does not have, or that belong to others, cost nothing.
+		for i, had := 0, len(p.wanted()); i < 100; i++ {
+			if ready := f.lookup(shop("web").App, shop(fmt.Sprint("made-up-", i))); ready != nil {
+				t.Fatal("a service that there is not is waited for")
+			}
+			f.lookup(shop("web").App, skerry.ServiceKey{App: skerry.AppKey{Namespace: "other", Name: "bank"}, Service: fmt.Sprint("vault", i)})
+			if len(p.wanted()) != had || len(f.waiters) > 1 {
+				t.Fatalf("%d routes are wanted, %d are waited for", len(p.wanted()), len(f.waiters))
+			}
+		}
 		// Who asks for ever other names of an application that is not known yet is bounded.
 		f.mu.Lock()
 		f.insts["x"] = joined{app: skerry.AppKey{Namespace: "acme", Name: "new"}}
