@@ -203,9 +203,7 @@ func (w *worker) openBlocks() []netip.Prefix {
 func (c *Core) takeBlock(now time.Time, w *worker) (netip.Prefix, error) {
 	var avoid []netip.Prefix
 	for _, o := range c.workers {
-		if o.Facts != nil && o.Facts.Overlay != nil {
-			avoid = append(avoid, o.Facts.Overlay.Networks...)
-		}
+		avoid = append(avoid, networksOf(o.Facts)...)
 	}
 	slices.SortFunc(avoid, netip.Prefix.Compare)
 	avoid = slices.Compact(avoid)
@@ -227,12 +225,17 @@ func (c *Core) takeBlock(now time.Time, w *worker) (netip.Prefix, error) {
 	return f.Blocks.Take(now, w.Name, f.Extents, avoid)
 }
 
+// networksOf are those that a host is in.
+func networksOf(f *skerry.WorkerFacts) []netip.Prefix {
+	if f == nil || f.Overlay == nil {
+		return nil
+	}
+	return f.Overlay.Networks
+}
+
 // warnOverlap tells of blocks that were given to workers before a host came that is in such a network.
 func (c *Core) warnOverlap(now time.Time, w *worker, facts *skerry.WorkerFacts, fx *skerry.Effects) {
-	if facts.Overlay == nil || w.Facts != nil && w.Facts.Overlay != nil && slices.Equal(w.Facts.Overlay.Networks, facts.Overlay.Networks) {
-		return
-	}
-	for _, b := range c.fabric.Blocks.Overlapping(facts.Overlay.Networks) {
+	for _, b := range c.fabric.Blocks.Overlapping(networksOf(facts)) {
 		c.siteEvent(fx, now, skerry.EventWarning, "AddressesInUse", fmt.Sprintf("worker %s is in a network that overlaps %s, where instances on worker %s have their addresses; they do not reach each other. Give the site another --instance-pool, and add worker %s anew",
 			w.Name, b.Prefix, b.Holder, b.Holder), w.Name)
 	}

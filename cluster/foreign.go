@@ -144,7 +144,9 @@ func (c *Core) foreignItem(key string, value []byte, gone bool) bool {
 		}
 		var s skerry.SiteInfo
 		if c.codec.Unmarshal(value, &s) == nil && string(s.Name) == rest && rest != c.opt.Name {
-			s.Extents = c.theirs(rest, s.Extents)
+			var refused int
+			s.Extents, refused = c.theirs(rest, s.Extents)
+			c.routes.refused[refusedExtents] += refused
 			f.sites[rest], f.again = &s, true
 			c.readMail(rest) // what came before could not be read
 			f.mail[rest] = true

@@ -170,7 +170,7 @@ func (c *Core) forgetForeign(now time.Time) {
 
 // theirs gives those of another site's prefixes that it may have: private ones that are no larger than a site's, and in which
 // neither this site, nor a host here, nor another site that was known before, is.
-func (c *Core) theirs(site string, extents []netip.Prefix) (out []netip.Prefix) {
+func (c *Core) theirs(site string, extents []netip.Prefix) (out []netip.Prefix, refused int) {
 	var taken []netip.Prefix
 	for name, s := range c.foreign.sites {
 		if name != site {
@@ -178,9 +178,7 @@ func (c *Core) theirs(site string, extents []netip.Prefix) (out []netip.Prefix) 
 		}
 	}
 	for _, w := range c.workers {
-		if w.Facts != nil && w.Facts.Overlay != nil {
-			taken = append(taken, w.Facts.Overlay.Networks...)
-		}
+		taken = append(taken, networksOf(w.Facts)...)
 	}
 	shared := netip.PrefixFrom(netip.AddrFrom4([4]byte{100, 64}), 10) // RFC 6598
 	for _, p := range extents {
@@ -188,18 +186,23 @@ func (c *Core) theirs(site string, extents []netip.Prefix) (out []netip.Prefix) 
 		fits := p.IsValid() && p == p.Masked() && !a.Is4In6() && (a.Is4() && p.Bits() >= 16 || a.Is6() && p.Bits() >= 48) &&
 			(a.IsPrivate() || shared.Contains(a) || c.pool().Contains(a))
 		if !fits || len(out) == maxExtents || c.own(p) || slices.ContainsFunc(taken, p.Overlaps) {
-			c.routes.refused[refusedExtents]++
+			refused++
 			continue
 		}
 		out = append(out, p)
 	}
-	return out
+	return out, refused
 }
 
 // reviewSites looks again at which addresses other sites may have.
 func (c *Core) reviewSites() {
 	for name := range c.foreign.sites {
-		if value, orphaned, ok := c.Up.Desired.Get(skerry.SiteKey(name)); ok && !orphaned {
+		var s skerry.SiteInfo
+		value, orphaned, ok := c.Up.Desired.Get(skerry.SiteKey(name))
+		if !ok || orphaned || c.codec.Unmarshal(value, &s) != nil {
+			continue
+		}
+		if now, _ := c.theirs(name, s.Extents); !slices.Equal(now, c.foreign.sites[name].Extents) {
 			c.foreignItem(skerry.SiteKey(name), value, false)
 		}
 	}

@@ -185,8 +185,10 @@ func (c *Core) workerReport(now time.Time, name string, payload []byte, fx *sker
 		c.readmit[name] = true
 		c.changedHere()
 		c.gatesChanged()
-		c.warnOverlap(now, w, facts, fx)
-		defer c.reviewSites()         // hosts may be where instances of another site were thought to be, or no longer
+		if !slices.Equal(networksOf(w.Facts), networksOf(facts)) {
+			c.warnOverlap(now, w, facts, fx)
+			defer c.reviewSites() // hosts may be where instances of another site were thought to be, or no longer
+		}
 		for _, o := range c.workers { // a block that was in the way of its networks may be free now
 			if o.Peer != 0 && o.cramped(c.attached(o)) {
 				c.readmit[o.Name] = true
