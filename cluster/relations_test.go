@@ -211,13 +211,17 @@ func TestExportsBetweenSites(t *testing.T) {
 	a := skerry.Assignment{ID: "web-r1", Service: spy, Org: "other", Gen: 1, Fence: skerry.Fence{RootEpoch: 1}, Spec: spec}
 	r.put(map[string][]byte{skerry.NetworkItem(spy.App): directory(imported), skerry.AssignmentKey(a.ID): codec.Marshal(&a)})
 	s.tell(w)
-	s.want[w] = []skerry.ServiceKey{web, key("acme", "unknown")}
+	forged := skerry.ServiceKey{App: spy.App, Service: "made-up"}
+	s.want[w] = []skerry.ServiceKey{web, forged, key("acme", "unknown")}
 	s.tell(w)
 	if _, ok := s.c.Up.Observed.Get(skerry.WantKey(web)); !ok {
 		t.Fatal("the root is not asked for the routes")
 	}
 	if _, ok := s.c.Up.Observed.Get(skerry.WantKey(key("acme", "unknown"))); ok {
 		t.Error("the root is asked for routes that nobody here may have")
+	}
+	if _, ok := s.c.Up.Observed.Get(skerry.WantKey(forged)); ok {
+		t.Error("the root is asked for routes of a service that there is not")
 	}
 	prefix := netip.MustParsePrefix("10.64.16.0/26")
 	sealed, _ := b.seal(s.c.opt.Name, skerry.TopicRoute(web), &skerry.ForeignRoute{Route: skerry.Route{Service: web, Net: 77, Backends: []skerry.RouteBackend{{Peer: 3, Addr: prefix.Addr().Next()}}},

@@ -28,7 +28,7 @@ type routing struct {
 	reach map[string]map[string]int
 	from  map[string]map[string]bool
 	peers map[string]bool // workers whose peers must be looked at again
-	// lawful are services that somebody here wants who may reach them; other sites are asked for those alone.
+	// lawful are services that there are, and that somebody here wants who may reach them; other sites are asked for those alone.
 	lawful  map[skerry.ServiceKey]bool
 	refused map[string]int // interests so far, by reason
 	// refill are workers with more interests than they may have, of which some have ended; they are looked at from refillAt on.
@@ -295,7 +295,7 @@ func (c *Core) publishRoutes() {
 				c.reroute(name, k, nil)
 				continue
 			}
-			lawful = true
+			lawful = c.exists(k)
 			value, ends := same, all
 			if value == nil {
 				ends = w.nearest(all)
@@ -320,6 +320,13 @@ func (c *Core) publishRoutes() {
 	c.publishPeers()
 }
 
+// exists reports whether a service that somebody here may reach is there, as far as the site can know.
+func (c *Core) exists(k skerry.ServiceKey) bool {
+	n := c.network(k.App)
+	return n == nil || slices.ContainsFunc(n.Services, func(s skerry.NetworkService) bool { return n.Real(&s) == k })
+}
+
+// isLawful notes whether other sites are to be asked for the routes of a service.
 func (c *Core) isLawful(k skerry.ServiceKey, lawful bool) {
 	if c.routes.lawful[k] == lawful {
 		return
