@@ -86,6 +86,7 @@ func (m *measurer) flowsOf(ctx context.Context, proto string) (out *NetFlows, er
 		}); err != nil {
 			m.skip("expiry", err)
 		}
+		time.Sleep(m.flowLife / 2) // the kernel gives memory back some time after
 		c.Left, c.After = last.Flows, kernelMemory()-before
 		out.Cycles = append(out.Cycles, c)
 	}

@@ -365,9 +365,13 @@ func (c *Client) Stop(ctx context.Context) error {
 	}
 	pid := c.hello.PID
 	c.Close()
+	hangs := time.Now().Add(c.patience)
 	for ctx.Err() == nil {
 		if unix.Kill(pid, 0) == unix.ESRCH || ended(pid) {
 			return nil
+		}
+		if time.Now().After(hangs) { // it has let go of everything, but is there
+			_ = unix.Kill(pid, unix.SIGKILL)
 		}
 		time.Sleep(2 * time.Millisecond)
 	}
