@@ -92,6 +92,9 @@ type WorkerView struct {
 	Name      WorkerName   `json:"name"`
 	Connected bool         `json:"connected"`
 	Lost      bool         `json:"lost,omitempty"`
+	Verdict   string       `json:"verdict,omitempty" doc:"Of a lost worker: what others found out about it."`
+	CutOff    bool         `json:"cutOff,omitempty" doc:"It is lost, and another worker reaches it."`
+	Beats     bool         `json:"beats,omitempty" doc:"Its beats come: small datagrams beside its connection."`
 	Since     time.Time    `json:"since,omitzero"`
 	Hold      string       `json:"hold,omitempty" doc:"Why an operator keeps new work away."`
 	Refusing  string       `json:"refusing,omitempty" doc:"Why it takes nothing new."`

@@ -159,6 +159,16 @@ type Welcome struct {
 	// connection up after three times as long without a frame.
 	KeepAlive uint32 `cbor:"9,keyasint,omitempty"`
 	Time      int64  `cbor:"10,keyasint,omitempty"` // the parent's wall clock, Unix milliseconds
+	Pace      *Pace  `cbor:"11,keyasint,omitempty"` // how often the child does what costs traffic; nil: as it is used to
+	// Beat in milliseconds: the child sends one so often by UDP to the port of the link; 0: none (package link/beat).
+	Beat uint32 `cbor:"12,keyasint,omitempty"`
+}
+
+// Pace says how often a child does what costs traffic, in milliseconds; 0: as it is used to.
+type Pace struct {
+	Report     uint32 `cbor:"1,keyasint,omitempty"` // while something changes
+	ReportIdle uint32 `cbor:"2,keyasint,omitempty"` // while nothing does
+	Probe      uint32 `cbor:"3,keyasint,omitempty"` // round trips to other workers
 }
 
 // FrameType implements Message.

@@ -67,6 +67,12 @@ func (a *answerer) act(action any) {
 	switch q := action.(type) {
 	case Measure:
 		a.begin(func(ctx context.Context) any { return a.measure(ctx, q) })
+	case AskWitness:
+		a.begin(func(ctx context.Context) any {
+			return Witnessed{Suspect: q.Suspect, Witness: q.Witness, Reached: a.witness(ctx, q)}
+		})
+	case Disconnect:
+		a.s.Disconnect(q.Name)
 	case Score:
 		a.begin(func(ctx context.Context) any {
 			ctx, cancel := context.WithTimeout(ctx, sched.PluginDeadline)
@@ -108,31 +114,47 @@ func (a *answerer) measure(ctx context.Context, q Measure) Measured {
 	return out
 }
 
+// witness has a worker try to reach another one.
+func (a *answerer) witness(ctx context.Context, q AskWitness) bool {
+	ctx, cancel := context.WithTimeout(ctx, q.Wait)
+	defer cancel()
+	var reached bool
+	err := a.get(ctx, q.Witness, "/reach?"+url.Values{"target": {q.Target}, "wait": {(q.Wait * 4 / 5).String()}}.Encode(), &reached)
+	if err != nil {
+		a.s.opt.Log.Debug("ask a witness", "worker", q.Witness, "about", q.Suspect, "err", err)
+	}
+	return err == nil && reached
+}
+
 // ask has one worker measure the round trips to the targets, in milliseconds; 0 stands for no answer.
-func (a *answerer) ask(ctx context.Context, worker string, targets []string) ([]float64, error) {
+func (a *answerer) ask(ctx context.Context, worker string, targets []string) (ms []float64, err error) {
+	return ms, a.get(ctx, worker, "/measure?"+url.Values{"target": targets}.Encode(), &ms)
+}
+
+// get asks a worker over a stream, and reads its answer from JSON.
+func (a *answerer) get(ctx context.Context, worker, path string, into any) error {
 	down := a.s.Down()
 	if down == nil {
-		return nil, skerry.Errorf(skerry.CodeUnavailable, "the role is starting")
+		return skerry.Errorf(skerry.CodeUnavailable, "the role is starting")
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://child/measure?"+url.Values{"target": targets}.Encode(), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://child"+path, nil)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	res, err := down.RoundTripper(worker).RoundTrip(req)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer res.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(res.Body, 64<<10))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if res.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("worker %s answers %s", worker, res.Status)
+		return fmt.Errorf("worker %s answers %s", worker, res.Status)
 	}
-	var ms []float64
-	if err := json.Unmarshal(body, &ms); err != nil {
-		return nil, fmt.Errorf("worker %s: %w", worker, err)
+	if err := json.Unmarshal(body, into); err != nil {
+		return fmt.Errorf("worker %s: %w", worker, err)
 	}
-	return ms, nil
+	return nil
 }

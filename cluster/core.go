@@ -30,6 +30,7 @@ type Options struct {
 	Term        uint64 // second part of fencing tokens; grows with each take-over
 	Seed        [16]byte
 	LostAfter   time.Duration // a worker out of touch for so long is lost; default 3 s
+	Pace        *skerry.Pace  // of workers; nil: theirs
 	StartGrace  time.Duration // time for workers to come back after the orchestrator's own start; default 30 s
 	ReportEvery time.Duration // at least this often the root gets an aggregate; default 10 s
 	Admission   Admission
@@ -69,7 +70,8 @@ type Core struct {
 	// removing holds the placements whose worker has not yet said that they are gone.
 	removing map[skerry.InstanceID]bool
 	byWorker map[string]map[skerry.InstanceID]*placement
-	silent   map[string]bool                       // workers that are not connected and not yet lost
+	silent   map[string]bool                       // workers that are not connected, or quiet, and not yet lost
+	suspects map[string]bool                       // workers with a suspicion
 	astray   map[skerry.InstanceID]map[string]bool // instances that workers report and that are not placed there
 	// published holds, for each application, which workers were given the endpoints of which service.
 	published map[skerry.AppKey]map[endpointsAt]bool
@@ -100,24 +102,29 @@ type Core struct {
 
 // worker is what the site knows of one worker.
 type worker struct {
-	Name     string              `json:"name"`
-	Facts    *skerry.WorkerFacts `json:"facts,omitempty"`
-	Hold     string              `json:"hold,omitempty"` // why it gets nothing new, by an operator
-	Peer     skerry.PeerID       `json:"peer,omitempty"` // its number in the overlay; 0: it takes no part
-	Blocks   []netip.Prefix      `json:"-"`              // of addresses for its instances
-	closing  []netip.Prefix      // of these, those that it is to give back
-	report   skerry.WorkerReport
-	reportAt time.Time
-	lost     bool
-	reserved skerry.Resources
-	class    string                     // key of its capability class,
-	classFor *skerry.WorkerFacts        // worked out for these facts
-	ports    map[string]int             // taken host ports, counted
-	leaving  map[skerry.InstanceID]held // by instances that were told to end
-	loads    skerry.Contention          // of what runs there, summed
-	placed   *skerry.Coordinate         // that routes tell
-	gate     *skerry.IngressState       // nil: it has told nothing
-	immodest bool                       // an interest of it was refused on this connection, and that was told
+	Name      string              `json:"name"`
+	Facts     *skerry.WorkerFacts `json:"facts,omitempty"`
+	Hold      string              `json:"hold,omitempty"` // why it gets nothing new, by an operator
+	Peer      skerry.PeerID       `json:"peer,omitempty"` // its number in the overlay; 0: it takes no part
+	Blocks    []netip.Prefix      `json:"-"`              // of addresses for its instances
+	closing   []netip.Prefix      // of these, those that it is to give back
+	report    skerry.WorkerReport
+	reportAt  time.Time
+	lost      bool
+	quiet     bool       // its beats no longer come,
+	heard     time.Time  // since then
+	beats     bool       // they come
+	reached   bool       // lost, but another worker reaches it
+	suspicion *suspicion // nil: none
+	reserved  skerry.Resources
+	class     string                     // key of its capability class,
+	classFor  *skerry.WorkerFacts        // worked out for these facts
+	ports     map[string]int             // taken host ports, counted
+	leaving   map[skerry.InstanceID]held // by instances that were told to end
+	loads     skerry.Contention          // of what runs there, summed
+	placed    *skerry.Coordinate         // that routes tell
+	gate      *skerry.IngressState       // nil: it has told nothing
+	immodest  bool                       // an interest of it was refused on this connection, and that was told
 }
 
 // placement is an instance that the site holds.
@@ -150,6 +157,7 @@ type placement struct {
 	heardAt uint64               // a hash of where those workers were
 	qos     *skerry.QoS
 	told    float64   // the load that routes tell
+	served  bool      // it was ready when its worker got out of touch
 	ask     *ask      // what it waits for
 	room    time.Time // others are making room for it, until then
 	again   time.Time // a copy that plugins ruled out; they are not asked before
@@ -190,7 +198,7 @@ func New(opt Options) *Core {
 	return &Core{opt: opt, fabric: newFabric(), routes: newRouting(), foreign: newForeign(), ingress: newEntrances(), readmit: map[string]bool{}, draining: map[skerry.ServiceKey]map[drainAt]bool{}, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
 		Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), Up: fleet.NewParent(life, opt.Sets),
 		workers: map[string]*worker{}, site: sched.NewSite(), places: map[skerry.InstanceID]*placement{}, groups: map[skerry.InstanceID]*group{},
-		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, peers: peering{given: map[string]uint64{}, secret: opt.Secret[:]}, moving: map[skerry.InstanceID]bool{}, stranded: map[skerry.InstanceID]bool{}, originals: map[skerry.InstanceID]bool{}, watched: map[skerry.InstanceID]bool{}, services: map[skerry.ServiceKey]*learned{}, byWorker: map[string]map[skerry.InstanceID]*placement{}, silent: map[string]bool{},
+		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, peers: peering{given: map[string]uint64{}, secret: opt.Secret[:]}, moving: map[skerry.InstanceID]bool{}, stranded: map[skerry.InstanceID]bool{}, originals: map[skerry.InstanceID]bool{}, watched: map[skerry.InstanceID]bool{}, services: map[skerry.ServiceKey]*learned{}, byWorker: map[string]map[skerry.InstanceID]*placement{}, silent: map[string]bool{}, suspects: map[string]bool{},
 		astray: map[skerry.InstanceID]map[string]bool{}, published: map[skerry.AppKey]map[endpointsAt]bool{}, waiting: map[skerry.InstanceID]bool{}, removing: map[skerry.InstanceID]bool{}, linked: map[skerry.AppKey]bool{}}
 }
 
@@ -378,6 +386,9 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 		c.Kids.Down(now, m.Name)
 		if w := c.workers[m.Name]; w != nil {
 			c.seeWorker(w)
+			if !w.lost {
+				c.suspect(now, w, &fx)
+			}
 		}
 		c.siteEvent(&fx, now, skerry.EventWarning, "WorkerDisconnected", "worker "+m.Name+" is not connected", m.Name)
 		c.reportDue = true
@@ -398,6 +409,12 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 		c.holdWorker(now, m, &fx)
 	case apps.DeleteInstance:
 		c.deleteInstance(now, m, &fx)
+	case Quiet:
+		c.quiet(now, m, &fx)
+	case Alive:
+		c.alive(m)
+	case Witnessed:
+		c.witnessed(now, m)
 	case Measured:
 		c.measured(now, m)
 	case Scored:
@@ -453,21 +470,13 @@ func (c *Core) Tick(now time.Time) skerry.Effects {
 			c.loseWorker(now, c.workers[name], &fx)
 		}
 	}
+	c.askWitnesses(now, &fx)
 	c.expire(now, &fx)
 	c.judgeWatched(now, &fx)
 	c.reviewPeers(now, &fx)
 	c.turnTags(now)
 	c.settle(now, &fx, nil)
 	return fx
-}
-
-// lostAt is when a silent worker counts as lost.
-func (c *Core) lostAt(name string) time.Time {
-	since := c.Kids.Get(name).Since
-	if since.Equal(c.started) { // not seen in this life
-		return since.Add(max(c.opt.LostAfter, c.opt.StartGrace))
-	}
-	return since.Add(c.opt.LostAfter)
 }
 
 // NextWake gives the time at which Tick has something to do, or the zero time.
@@ -493,6 +502,9 @@ func (c *Core) NextWake() time.Time {
 	}
 	for name := range c.silent {
 		consider(c.lostAt(name))
+	}
+	for name := range c.suspects {
+		consider(c.workers[name].suspicion.next)
 	}
 	if c.Up.Connected {
 		consider(c.reportAt.Add(c.opt.ReportEvery))

@@ -35,6 +35,7 @@ const (
 func (c *Core) strand(now time.Time, p *placement, fx *skerry.Effects) {
 	c.stranded[p.A.ID] = true
 	p.again, p.room = time.Time{}, time.Time{}
+	p.served = p.Obs.Ready
 	p.Obs.Unreachable, p.Obs.Ready, p.Obs.Reason = true, false, "its worker is out of touch"
 	if at := c.surelyStopped(p); !at.IsZero() {
 		c.abandon(p) // two copies are not allowed, a half-made migration among them
@@ -203,7 +204,7 @@ func (c *Core) restore(now time.Time, p *placement, o skerry.Observation, why st
 	p.A.Fence.ClusterTerm, p.A.Fence.Sequence, p.A.Held = c.opt.Term, c.seq, &held
 	c.left(old.Worker, p.A.ID)
 	c.bind(p, old.Worker)
-	p.Placed, p.Obs, p.qos = now, o, nil
+	p.Placed, p.Obs, p.qos, p.Refused = now, o, nil, false
 	p.Obs.Fence = p.A.Fence
 	p.sla.ready, p.sla.restarts = o.Ready, o.Restarts
 	c.reserve(p, 1)

@@ -198,7 +198,7 @@ func (c *Core) backends(k skerry.ServiceKey) []backend {
 	add := func(id skerry.InstanceID, ordinal int, worker, addr string, draining bool, load float64) {
 		w := c.workers[worker]
 		a, err := netip.ParseAddr(addr)
-		if w == nil || w.Peer == 0 || w.Facts == nil || w.Facts.Overlay == nil || w.lost || err != nil || !w.owns(a) {
+		if w == nil || w.Peer == 0 || w.Facts == nil || w.Facts.Overlay == nil || w.lost && !w.reached || err != nil || !w.owns(a) {
 			return
 		}
 		b := skerry.RouteBackend{Instance: id, Ordinal: ordinal, Peer: w.Peer, Addr: a, Addr6: c.fabric.v6(w.Peer, a), Draining: draining, Load: load,
@@ -207,11 +207,11 @@ func (c *Core) backends(k skerry.ServiceKey) []backend {
 	}
 	for _, id := range sortedIDs(c.byApp[k.App]) {
 		p := c.places[id]
-		if p.A.Service != k || p.Obs.Unreachable || p.ended() {
+		if p.A.Service != k || p.ended() || p.Obs.Unreachable && !p.served {
 			continue
 		}
-		if p.Obs.State == skerry.Running {
-			add(id, p.A.Ordinal, p.Worker, p.Obs.Address, !p.Obs.Ready || p.Removing, p.load())
+		if p.Obs.State == skerry.Running { // what is cut off only from here serves until another does
+			add(id, p.A.Ordinal, p.Worker, p.Obs.Address, !p.Obs.Ready && !p.Obs.Unreachable || p.Removing, p.load())
 		}
 	}
 	for at := range c.draining[k] {

@@ -72,7 +72,7 @@ func (p *placement) ended() bool {
 // seeWorker tells the scheduler what changed of a worker.
 func (c *Core) seeWorker(w *worker) {
 	k := c.Kids.Get(w.Name)
-	v := &sched.Worker{Name: w.Name, Refusing: w.refusing(), Lost: w.lost || k == nil || !k.Connected, Available: w.available(),
+	v := &sched.Worker{Name: w.Name, Refusing: w.refusing(), Lost: w.lost || w.quiet || k == nil || !k.Connected, Available: w.available(),
 		Coordinate: w.report.Coordinate, Reported: w.reportAt, HostPorts: map[string]bool{}}
 	if f := w.Facts; f != nil {
 		v.Arch, v.Runtimes, v.Devices, v.Labels, v.Taints = f.Arch, f.PassedRuntimes(), f.Devices, f.Labels, f.Taints
@@ -83,7 +83,7 @@ func (c *Core) seeWorker(w *worker) {
 		v.HostPorts[k] = true
 	}
 	c.site.Set(v)
-	if k != nil && !k.Connected && !w.lost {
+	if k != nil && (!k.Connected || w.quiet) && !w.lost {
 		c.silent[w.Name] = true
 	} else {
 		delete(c.silent, w.Name)

@@ -32,7 +32,8 @@ type ServerOptions struct {
 	Policies  map[string]sched.Policy
 	Plugins   PluginHost // nil: none
 	Journal   journal.Limits
-	LostAfter time.Duration
+	LostAfter time.Duration // 0: the profile's
+	Profile   Profile       // the zero value: Fast
 	CertLife  time.Duration
 	// Relay is where the site's relay listens, by UDP and by TLS over TCP, host:port; empty: the site has none. RelayPublic is
 	// where the relays of other sites reach it; empty: found out.
@@ -41,7 +42,7 @@ type ServerOptions struct {
 	Trusted            bool             // the operator declared the network between the workers trusted
 	Pool               netip.Prefix     // of instance addresses; the zero value: the default
 	Names              tier.NameOptions // answers for host names of services
-	KeepAlive          time.Duration    // default 2 s, so that a silent worker is noticed within 6 s
+	KeepAlive          time.Duration    // 0: the profile's
 
 	// Root tells how to reach the root; nil for a site of its own.
 	Root *RootLink
@@ -69,11 +70,17 @@ type Server struct {
 
 // NewServer opens what the cluster keeps; Run starts it.
 func NewServer(ctx context.Context, opt ServerOptions) (*Server, error) {
+	if opt.Profile == (Profile{}) {
+		opt.Profile = Fast
+	}
 	if opt.KeepAlive == 0 {
-		opt.KeepAlive = 2 * time.Second
+		opt.KeepAlive = opt.Profile.KeepAlive
+	}
+	if opt.LostAfter == 0 {
+		opt.LostAfter = opt.Profile.LostAfter
 	}
 	hub, err := tier.NewHub(ctx, tier.HubConfig{Tier: skerry.TierCluster, Name: opt.Name, Version: opt.Version, Store: opt.Store, Link: opt.Link, Images: opt.Images,
-		Journal: opt.Journal, CertLife: opt.CertLife, KeepAlive: opt.KeepAlive, Log: opt.Log})
+		Journal: opt.Journal, CertLife: opt.CertLife, KeepAlive: opt.KeepAlive, Beat: opt.Profile.Beat, QuietAfter: max(opt.LostAfter*11/20, opt.Profile.Beat*3/2), Log: opt.Log})
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +96,7 @@ func (s *Server) load(ctx context.Context) (loop.Core, skerry.Effects, error) {
 	if err != nil {
 		return nil, skerry.Effects{}, err
 	}
-	c := New(Options{IngressAuthority: authority, Zone: s.opt.Names.Zone(), NameServers: s.opt.Names.Addrs, Secret: secret, Name: s.opt.Name, Incarnation: s.Life().Incarnation, Term: s.Life().Epoch, Seed: tier.Seed(), LostAfter: s.opt.LostAfter,
+	c := New(Options{IngressAuthority: authority, Zone: s.opt.Names.Zone(), NameServers: s.opt.Names.Addrs, Secret: secret, Name: s.opt.Name, Incarnation: s.Life().Incarnation, Term: s.Life().Epoch, Seed: tier.Seed(), LostAfter: s.opt.LostAfter, Pace: s.opt.Profile.pace(),
 		Admission: s.opt.Admission, Policies: s.opt.Policies, Trusted: s.opt.Trusted, Direct: s.opt.Direct, Pool: s.opt.Pool, Standalone: s.opt.Root == nil})
 	if err := s.LoadCore(ctx, c.Load); err != nil {
 		return nil, skerry.Effects{}, err
@@ -106,6 +113,8 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 			Up:    func(hello *skerry.Hello) any { return ChildUp{Hello: hello} },
 			Frame: func(name string, m skerry.Message) any { return ChildFrame{Name: name, Msg: m} },
 			Down:  func(name string) any { return ChildDown{Name: name} },
+			Quiet: func(name string, heard time.Time) any { return Quiet{Name: name, Heard: heard} },
+			Alive: func(name string) any { return Alive{Name: name} },
 		})
 	}}
 	if s.opt.Root != nil {

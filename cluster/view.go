@@ -17,6 +17,9 @@ func (c *Core) Workers() []skerry.WorkerView {
 	for name, w := range c.workers {
 		v := skerry.WorkerView{Name: skerry.WorkerName(name), Lost: w.lost, Hold: w.Hold, Refusing: w.refusing(), Facts: w.Facts, Reserved: w.reserved,
 			Available: w.available(), Used: w.report.Used, Coordinate: w.report.Coordinate, ReportAt: w.reportAt, Instances: count[name]}
+		if v.Beats, v.CutOff = w.beats, w.reached; w.lost {
+			v.Verdict = c.verdict(w)
+		}
 		if k := c.Kids.Get(name); k != nil {
 			v.Connected, v.Since, v.Version, v.Machine = k.Connected, k.Since, k.Version, k.Machine
 		}

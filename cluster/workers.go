@@ -13,7 +13,7 @@ import (
 
 func (c *Core) childUp(now time.Time, hello *skerry.Hello, fx *skerry.Effects) {
 	sets, events := c.Kids.Up(now, hello)
-	fx.Result = &skerry.Welcome{Sets: sets, Events: events, Incarnation: c.opt.Incarnation}
+	fx.Result = &skerry.Welcome{Sets: sets, Events: events, Incarnation: c.opt.Incarnation, Pace: c.opt.Pace}
 	w := c.workers[hello.Name]
 	if w == nil {
 		w = &worker{Name: hello.Name, ports: map[string]int{}}
@@ -23,7 +23,8 @@ func (c *Core) childUp(now time.Time, hello *skerry.Hello, fx *skerry.Effects) {
 	if w.lost {
 		c.peersChanged(now)
 	}
-	w.lost, w.immodest = false, false
+	w.lost, w.immodest, w.quiet, w.beats = false, false, false, false
+	c.trust(w)
 	c.seeWorker(w)
 	c.grew, c.reportDue = true, true
 	c.siteEvent(fx, now, skerry.EventNormal, "WorkerConnected", "worker "+hello.Name+" is connected", hello.Name)
@@ -61,6 +62,9 @@ func (c *Core) on(name string) []*placement {
 }
 
 func (c *Core) childFrame(now time.Time, m ChildFrame, fx *skerry.Effects) {
+	if k := c.Kids.Get(m.Name); k == nil || !k.Connected {
+		return // it was given up meanwhile
+	}
 	d := c.Kids.Frame(now, m.Name, m.Msg, fx)
 	child := c.Kids.Get(m.Name)
 	if child == nil {
@@ -229,11 +233,21 @@ func (c *Core) workerEvent(now time.Time, name string, data []byte, fx *skerry.E
 // loseWorker gives the instances of a worker that is out of touch a new place. Its own copies, if it still lives, are
 // ended when it comes back, because their tombstones wait for it.
 func (c *Core) loseWorker(now time.Time, w *worker, fx *skerry.Effects) {
-	w.lost = true
+	k := c.Kids.Get(w.Name)
+	since := k.Since
+	if w.quiet {
+		since = w.heard
+	}
+	if k.Connected { // in name only
+		c.Kids.Down(now, w.Name)
+		fx.Actions = append(fx.Actions, Disconnect{w.Name})
+	}
+	w.lost, w.quiet = true, false
+	w.reached = w.suspicion != nil && len(w.suspicion.reached) > 0
 	c.peersChanged(now)
 	c.seeWorker(w)
 	c.reportDue = true
-	c.siteEvent(fx, now, skerry.EventWarning, "WorkerLost", "worker "+w.Name+" has been out of touch for "+now.Sub(c.Kids.Get(w.Name).Since).Round(time.Second).String()+"; its instances get a new place", w.Name)
+	c.siteEvent(fx, now, skerry.EventWarning, "WorkerLost", "worker "+w.Name+" has been out of touch for "+now.Sub(since).Round(time.Second).String()+" ("+c.verdict(w)+"); its instances get a new place", w.Name)
 	for _, id := range sortedIDs(c.moving) {
 		if p := c.places[id]; p.Next.Worker == w.Name {
 			c.abandon(p)
@@ -300,6 +314,7 @@ func (c *Core) removeWorker(now time.Time, name string, fx *skerry.Effects) {
 	}
 	delete(c.workers, name)
 	delete(c.silent, name)
+	delete(c.suspects, name)
 	for id := range c.astray {
 		c.found(id, name)
 	}

@@ -252,6 +252,8 @@ func yesNo(b bool) string {
 func workerStatusText(w *skerry.WorkerView) string {
 	var s []string
 	switch {
+	case w.CutOff:
+		s = append(s, "CutOff")
 	case w.Lost:
 		s = append(s, "Lost")
 	case !w.Connected:

@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/yamux"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/link/beat"
 	"skerry.dev/skerry/link/frame"
 )
 
@@ -57,6 +58,9 @@ type Client struct {
 	stats Stats
 	peer  atomic.Pointer[Peer]
 	wg    sync.WaitGroup
+	// sender beats for the newest session, until beats is called.
+	sender *beat.Sender
+	beats  context.CancelFunc
 
 	mu      sync.Mutex
 	lastErr error
@@ -81,7 +85,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Client{cfg: cfg, codec: frame.NewCodec()}, nil
+	return &Client{cfg: cfg, codec: frame.NewCodec(), sender: beat.NewSender(cfg.Log)}, nil
 }
 
 // Stats gives the client's counters.
@@ -239,6 +243,7 @@ func (c *Client) session(ctx context.Context, addr string) (up bool, err error) 
 		defer c.wg.Done()
 		p.keep()
 	}()
+	c.beat(ctx, p, raw, conn.ConnectionState())
 	c.cfg.Log.Info("link up", "addr", addr, "parent", id.Name, "version", w.Version)
 	c.peer.Store(p)
 	c.cfg.Handler.Up(p)
@@ -251,6 +256,35 @@ func (c *Client) session(ctx context.Context, addr string) (up bool, err error) 
 	return true, e
 }
 
+// beat sends beats for a new session, in place of those of the last one. They go on when the connection ends, until there is
+// another: that a connection was lost does not mean that we are.
+func (c *Client) beat(ctx context.Context, p *Peer, raw net.Conn, cs tls.ConnectionState) {
+	if c.beats != nil {
+		c.beats()
+		c.beats = nil
+	}
+	to, ok := raw.RemoteAddr().(*net.TCPAddr)
+	if p.welcome.Beat == 0 || !ok {
+		return
+	}
+	session, err := beat.SessionOf(cs)
+	if err != nil {
+		c.cfg.Log.Warn("beats", "err", err)
+		return
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	c.beats = cancel
+	c.wg.Go(func() {
+		err := c.sender.Run(ctx, to.AddrPort(), session, time.Duration(p.welcome.Beat)*time.Millisecond, p.SetBeating)
+		if err != nil {
+			c.cfg.Log.Warn("beats", "err", err)
+		}
+	})
+}
+
+// Contact is when the parent surely heard this child last by a beat, or the zero time.
+func (c *Client) Contact() time.Time { return c.sender.Contact() }
+
 // keep pings when one of the directions has been quiet for an interval.
 func (p *Peer) keep() {
 	t := time.NewTicker(p.keepAlive / 4)
@@ -261,8 +295,9 @@ func (p *Peer) keep() {
 		case <-p.down:
 			return
 		case now := <-t.C:
-			quiet := int64(now.Sub(p.began) - p.keepAlive)
-			if (p.lastSent.Load() < quiet || p.lastRecv.Load() < quiet) && now.Sub(last) >= p.keepAlive {
+			patience := p.patience()
+			quiet := int64(now.Sub(p.began) - patience)
+			if (p.lastSent.Load() < quiet || p.lastRecv.Load() < quiet) && now.Sub(last) >= patience {
 				last = now
 				p.ping()
 			}

@@ -31,6 +31,7 @@ type Peer struct {
 	stats   *Stats
 
 	keepAlive time.Duration
+	beating   atomic.Bool // beats come, or are answered: the connection need not show that the other side lives
 	maxQueue  int
 	began     time.Time
 	lastSent  atomic.Int64 // nanoseconds since it began, by a clock that nobody can set
@@ -70,6 +71,24 @@ func (p *Peer) RTT() time.Duration { return time.Duration(p.rtt.Load()) }
 // Heard is how long ago the last frame of the other side came.
 func (p *Peer) Heard() time.Duration {
 	return time.Since(p.began) - time.Duration(p.lastRecv.Load())
+}
+
+// relaxed is how many times longer a connection may be quiet while beats come.
+const relaxed = 8
+
+// patience is the keepalive interval that holds now.
+func (p *Peer) patience() time.Duration {
+	if p.beating.Load() {
+		return relaxed * p.keepAlive
+	}
+	return p.keepAlive
+}
+
+// SetBeating says whether beats come. When they cease, the connection must show again that the other side lives.
+func (p *Peer) SetBeating(ok bool) {
+	if p.beating.Swap(ok) != ok {
+		p.conn.SetReadDeadline(time.Now().Add(3 * p.patience()))
+	}
 }
 
 // Feature reports whether both sides offered a feature.
@@ -170,7 +189,7 @@ func (p *Peer) read(h Handler, rate int) *Error {
 	r := frame.NewReader(p.conn, p.codec, frame.MaxFrame)
 	start, n := time.Now(), 0
 	for {
-		p.conn.SetReadDeadline(time.Now().Add(3 * p.keepAlive))
+		p.conn.SetReadDeadline(time.Now().Add(3 * p.patience()))
 		m, size, err := r.Next()
 		if err != nil {
 			e := classify(err)

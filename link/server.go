@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/link/beat"
 	"skerry.dev/skerry/link/frame"
 )
 
@@ -40,6 +41,10 @@ type ServerConfig struct {
 
 	Features []string // offered
 	Required []string // the server is of no use to children without these
+
+	// Beats takes the children's beats, nil: there are none. BeatEvery is their interval.
+	Beats     *beat.Listener
+	BeatEvery time.Duration
 
 	KeepAlive        time.Duration
 	HandshakeTimeout time.Duration // TLS and Hello together
@@ -325,6 +330,15 @@ func (s *Server) hello(ctx context.Context, raw net.Conn, conn *tls.Conn, id ske
 		return s.refusal(err, "welcome")
 	}
 	answer.Protocol, answer.Features, answer.KeepAlive, answer.Time = w.Protocol, w.Features, w.KeepAlive, w.Time
+	if s.cfg.Beats != nil {
+		session, err := beat.SessionOf(conn.ConnectionState())
+		if err != nil {
+			s.cfg.Log.Warn("beats", "name", p.Name(), "err", err)
+		} else {
+			s.cfg.Beats.Add(p.Name(), session)
+			answer.Beat = uint32(s.cfg.BeatEvery / time.Millisecond)
+		}
+	}
 	p.welcome = answer
 	p.ready.Store(true)
 	raw.SetDeadline(time.Time{})
@@ -427,6 +441,9 @@ func (s *Server) Disconnect(tier skerry.Tier, name string) {
 	s.mu.Lock()
 	p := s.peers[peerKey{tier, name}] // also one that is still coming up
 	s.mu.Unlock()
+	if s.cfg.Beats != nil {
+		s.cfg.Beats.Remove(name)
+	}
 	if p != nil {
 		p.Close()
 	}

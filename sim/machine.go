@@ -26,6 +26,13 @@ func (w *World) act(n *Node, action any) {
 		if w.Machine.Plugins != nil {
 			w.think(later, func() { w.Do(n, cluster.Scored{ID: a.ID, Round: a.Round, Answers: w.Machine.Plugins(a)}) })
 		}
+	case cluster.AskWitness:
+		later(min(50*time.Millisecond, a.Wait), func() {
+			by, at := w.Workers[n.Name+"/"+a.Witness], w.Workers[n.Name+"/"+a.Suspect]
+			w.Do(n, cluster.Witnessed{Suspect: a.Suspect, Witness: a.Witness, Reached: by.Up && at.Up})
+		})
+	case cluster.Disconnect:
+		later(0, func() { w.disconnect(w.Workers[n.Name+"/"+a.Name]) })
 	case worker.Prepare:
 		later(w.Machine.Prepare, func() {
 			p := worker.Prepared{ID: a.A.ID, Fence: a.A.Fence, Runtime: "oci", Address: n.address()}

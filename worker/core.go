@@ -42,9 +42,10 @@ type Core struct {
 	usageNew bool  // what is used now differs from that by enough
 	seq      uint64
 	reportAt time.Time
-	ready    bool      // tasks of an earlier life were looked for
-	keeps    bool      // KeepContact was asked for
-	contact  time.Time // with the cluster, the last one before it was lost; zero: not known
+	ready    bool        // tasks of an earlier life were looked for
+	pace     skerry.Pace // that the cluster asks for
+	keeps    bool        // KeepContact was asked for
+	contact  time.Time   // with the cluster, the last one before it was lost; zero: not known
 }
 
 // New makes a core without state; Load adds the records of the store, Start ends that, and Reattach must follow.
@@ -244,6 +245,10 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 	switch m := msg.(type) {
 	case ParentUp:
 		c.Up.Up(now, m.Welcome)
+		c.pace = skerry.Pace{}
+		if p := m.Welcome.Pace; p != nil {
+			c.pace = *p
+		}
 		c.factsNew = true
 		c.reportAt = time.Time{}
 	case ParentDown:
@@ -370,10 +375,11 @@ func (c *Core) settle(now time.Time, fx *skerry.Effects, replies []skerry.Messag
 
 // interval is the time from one report to the next: an idle worker on a metered link should say little.
 func (c *Core) interval() time.Duration {
+	ms := func(n uint32) time.Duration { return time.Duration(n) * time.Millisecond }
 	if c.usageNew {
-		return c.opt.ReportEvery
+		return max(c.opt.ReportEvery, ms(c.pace.Report))
 	}
-	return c.opt.ReportIdle
+	return max(c.opt.ReportIdle, ms(c.pace.ReportIdle))
 }
 
 // notable reports whether usage differs from what was told by so much that a scheduler or a person would care: a

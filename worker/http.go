@@ -22,12 +22,14 @@ import (
 )
 
 // ServeHTTP answers what the cluster asks about an instance: /instances/ID/logs, exec, portforward, metrics and stats, and
-// about round trips: /measure.
+// about round trips: /measure, and of other workers: /reach.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rest, ok := strings.CutPrefix(r.URL.Path, "/instances/")
 	id, what, _ := strings.Cut(rest, "/")
 	var err error
 	switch {
+	case r.URL.Path == "/reach" && r.Method == http.MethodGet:
+		err = s.serveReach(w, r)
 	case r.URL.Path == "/measure" && r.Method == http.MethodGet:
 		err = s.serveMeasure(w, r)
 	case r.URL.Path == "/clients" && r.Method == http.MethodGet:

@@ -15,6 +15,9 @@ const (
 	firstWait    = time.Second
 	longestWait  = 30 * time.Second
 	cleanWait    = 5 * time.Second
+	// drainTime is how long an instance that served runs on when it is to end: the word that it ends takes as long to those
+	// who send it requests as to its worker, and what they had sent by then is answered.
+	drainTime = time.Second
 )
 
 // inst is one instance on this worker. Its way:
@@ -48,6 +51,7 @@ type inst struct {
 	preparing  bool
 	cleaning   bool
 	tries      int
+	drained    time.Time // what must end is stopped then
 	retryAt    time.Time // of what waits: prepare, restart or clean-up
 	restarting bool      // the stop of main was asked for in order to start it again
 	probes     probeState
@@ -89,6 +93,9 @@ func (i *inst) main() *container { return i.container(skerry.MainContainer) }
 // wake is when the instance has something to do by itself.
 func (i *inst) wake() time.Time {
 	next := i.retryAt
+	if next.IsZero() {
+		next = i.drained
+	}
 	for _, k := range i.Containers {
 		if !k.retryAt.IsZero() && (next.IsZero() || k.retryAt.Before(next)) {
 			next = k.retryAt
@@ -106,6 +113,10 @@ func (c *Core) due(now time.Time, i *inst, fx *skerry.Effects) {
 				c.start(i, s.Name, fx)
 			}
 		}
+	}
+	if !i.drained.IsZero() && !i.drained.After(now) {
+		i.drained = time.Time{}
+		c.stopNext(i, fx)
 	}
 	if i.retryAt.IsZero() || i.retryAt.After(now) {
 		return
@@ -412,8 +423,15 @@ func (c *Core) end(now time.Time, i *inst, fx *skerry.Effects) {
 		return
 	}
 	i.Ending = true
+	served := i.Ready && len(i.A.Spec.Ports) > 0
 	c.unready(i, fx)
 	i.Phase, i.retryAt = skerry.PhaseStopping, time.Time{}
+	if served && i.main().Running {
+		// Those who send requests here are told at this moment, too: what is on its way is served.
+		i.drained = now.Add(drainTime)
+		c.save(i, fx)
+		return
+	}
 	if i.preparing {
 		fx.Actions = append(fx.Actions, Cancel{ID: i.A.ID})
 	} else {
@@ -425,6 +443,9 @@ func (c *Core) end(now time.Time, i *inst, fx *skerry.Effects) {
 // stopNext stops main first, then the rest; when nothing runs, an ending instance is cleaned up and an exited one gives
 // its network back.
 func (c *Core) stopNext(i *inst, fx *skerry.Effects) {
+	if !i.drained.IsZero() {
+		return
+	}
 	if k := i.Containers[skerry.MainContainer]; k != nil && (k.Running || k.start) {
 		if k.Running && !k.stop {
 			c.stop(i, skerry.MainContainer, fx)

@@ -55,11 +55,13 @@ const (
 // rtt measures round trips to other workers, answers when they do, and keeps the coordinate.
 type rtt struct {
 	conn  *net.UDPConn
-	every time.Duration
-	file  string // where the place is kept
-	log   *slog.Logger
-	found func() // called when the place is found; must not block
-	limit *rate.Limiter
+	every time.Duration // now
+	// usualEvery is that time where the cluster does not ask for a slower pace.
+	usualEvery time.Duration
+	file       string // where the place is kept
+	log        *slog.Logger
+	found      func() // called when the place is found; must not block
+	limit      *rate.Limiter
 
 	mu       sync.Mutex
 	viv      *coord.Vivaldi
@@ -89,6 +91,7 @@ type ping struct {
 type asked struct {
 	peer *ping
 	at   time.Time
+	got  chan<- struct{} // of a witness, who does not measure: an answer came
 }
 
 // newRTT listens. An address that is not this machine's own, behind a NAT that forwards, is listened for on its port.
@@ -112,7 +115,7 @@ func newRTT(listen string, every time.Duration, file string, log *slog.Logger, f
 	}
 	var seed [8]byte
 	crand.Read(seed[:])
-	r := &rtt{conn: conn, every: every, file: file, log: log, found: found, limit: rate.NewLimiter(answersPerSecond, answersPerSecond),
+	r := &rtt{conn: conn, every: every, usualEvery: every, file: file, log: log, found: found, limit: rate.NewLimiter(answersPerSecond, answersPerSecond),
 		viv: coord.NewVivaldi(binary.BigEndian.Uint64(seed[:])), asked: map[uint64]asked{}, eager: eagerCount, wake: make(chan struct{}, 1)}
 	var at skerry.Coordinate
 	// After a while the others have moved on, and an old place among them is worse than none.
@@ -215,18 +218,64 @@ func (r *rtt) ask(now time.Time) time.Duration {
 		if p.silent++; p.silent >= silentTries {
 			p.rest = now.Add(min(silentMost, silentRest<<min(p.silent-silentTries, 8)))
 		}
-		var nonce [8]byte
-		crand.Read(nonce[:])
-		q := datagram{kind: question, keyID: r.set.KeyID, nonce: binary.BigEndian.Uint64(nonce[:])}
-		b := q.append(nil, r.set.Key)
-		r.asked[q.nonce] = asked{p, time.Now()}
-		if _, err := r.conn.WriteToUDPAddrPort(b, p.addr); err != nil {
-			delete(r.asked, q.nonce)
-			r.log.Debug("ask for a round trip", "peer", p.name, "err", err)
-		}
+		r.send(asked{peer: p})
 		break
 	}
 	return wait
+}
+
+// witnessTries questions are sent to a worker that others are in doubt about, one after the other within the time given.
+const witnessTries = 4
+
+// reach reports whether a worker answers within a time: what a witness is asked by the cluster.
+func (r *rtt) reach(ctx context.Context, addr netip.AddrPort, wait time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	got := make(chan struct{}, 1)
+	to := &ping{addr: addr}
+	t := time.NewTicker(max(wait/witnessTries, time.Millisecond))
+	defer t.Stop()
+	for {
+		r.mu.Lock()
+		if r.set != nil {
+			r.send(asked{peer: to, got: got})
+		}
+		r.mu.Unlock()
+		select {
+		case <-got:
+			return true
+		case <-ctx.Done():
+			return false
+		case <-t.C:
+		}
+	}
+}
+
+// send asks, with the lock held.
+func (r *rtt) send(a asked) {
+	var nonce [8]byte
+	crand.Read(nonce[:])
+	q := datagram{kind: question, keyID: r.set.KeyID, nonce: binary.BigEndian.Uint64(nonce[:])}
+	b := q.append(nil, r.set.Key)
+	a.at = time.Now()
+	r.asked[q.nonce] = a
+	if _, err := r.conn.WriteToUDPAddrPort(b, a.peer.addr); err != nil {
+		delete(r.asked, q.nonce)
+		r.log.Debug("ask for a round trip", "peer", a.peer.addr, "err", err)
+	}
+}
+
+// setPace changes the time between questions; 0 is as it was at the start.
+func (r *rtt) setPace(every time.Duration) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.every = r.usualEvery
+	if every > r.every {
+		r.every = every
+	}
 }
 
 // read answers questions and takes answers until the socket is closed.
@@ -270,6 +319,13 @@ func (r *rtt) take(at time.Time, b []byte, from netip.AddrPort) {
 		return // late, twice, or from somebody else
 	}
 	delete(r.asked, d.nonce)
+	if q.got != nil {
+		select {
+		case q.got <- struct{}{}:
+		default:
+		}
+		return
+	}
 	ms := float64(at.Sub(q.at)) / 1e6
 	q.peer.silent, q.peer.rest = 0, time.Time{}
 	if !slices.Contains(r.peers, q.peer) || !r.viv.Update(q.peer.name, d.at, ms) {

@@ -251,7 +251,15 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 			sets, _ := tier.View(ctx, s.Role, func(c *Core) ([]skerry.SetAck, error) { return c.Up.Hello(), nil })
 			return sets
 		},
-		Up:    func(w *skerry.Welcome) { l.Post(ParentUp{Welcome: w}) },
+		Up: func(w *skerry.Welcome) {
+			l.Post(ParentUp{Welcome: w})
+			if w.Pace != nil {
+				s.mu.Lock()
+				r := s.rtt
+				s.mu.Unlock()
+				r.setPace(time.Duration(w.Pace.Probe) * time.Millisecond)
+			}
+		},
 		Frame: func(m skerry.Message) { l.Post(ParentFrame{Msg: m}) },
 		Down:  func(heard time.Duration) { l.Post(ParentDown{Heard: time.Now().Add(-heard)}) },
 		HTTP:  http.HandlerFunc(s.ServeHTTP),

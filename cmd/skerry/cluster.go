@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"skerry.dev/skerry"
+	clusterserver "skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/internal/node"
 )
 
@@ -18,7 +19,7 @@ func clusterCommand() *cobra.Command {
 	var j joinFlags
 	var standalone, trusted, direct bool
 	var pool, relay, relayPublic string
-	var admission, plugins string
+	var admission, plugins, profile string
 	cmd := &cobra.Command{
 		Use: "cluster", Short: "Run a cluster orchestrator: it owns one site and its workers", Args: cobra.NoArgs,
 		Long: `Run a cluster orchestrator: it owns one site, lets in what its operator admits, and places instances on its workers.
@@ -55,6 +56,9 @@ Without a file no organisation is trusted: containers only, no privileges, no ho
 			if cfg.Pool, err = poolFlag(pool); err != nil {
 				return err
 			}
+			if cfg.Profile, err = clusterserver.ProfileOf(profile); err != nil {
+				return err
+			}
 			if standalone {
 				if len(j.parents) > 0 || j.token != "" {
 					return skerry.Errorf(skerry.CodeInvalid, "--standalone means that there is no root").WithHint("leave --root and --join away, or --standalone")
@@ -82,6 +86,7 @@ Without a file no organisation is trusted: containers only, no privileges, no ho
 	j.add(cmd.Flags(), "root", "root", "7443")
 	cmd.AddCommand(statusCommand("cluster"), pluginCommand())
 	cmd.Flags().BoolVar(&standalone, "standalone", false, "this site has no root")
+	cmd.Flags().StringVar(&profile, "profile", clusterserver.Fast.Name, "how soon a lost worker is noticed, and what that may cost: fast (3 s; a beat a second) or metered (90 s; below 0.25 kbit/s for an idle worker)")
 	cmd.Flags().BoolVar(&trusted, "trusted-network", false, "the network between the site's workers is trusted: paths there are not sealed, only tagged")
 	cmd.Flags().BoolVar(&direct, "direct-sites", false, "let workers here and at other sites that allow it, too, reach each other without gateways; they learn each other's addresses")
 	cmd.Flags().StringVar(&relay, "relay", clusterRelay, "address of the site's relay, UDP and TCP: for workers that do not reach each other directly, and between sites; empty for none")

@@ -25,6 +25,7 @@ const usage = `usage:
   kit serve ADDR DIR     serve the files of a directory over HTTP
   kit answer ADDR        tell, over HTTP, which instance answers, and from where it was asked
   kit get URL [N]        get a page N times, each by a connection of its own, and count the answers
+  kit load URL PERIOD    get a page again and again, and tell every second how many tries there were and how many failed
   kit lookup NAME        look up the addresses of a name
   kit endpoints          show where the services are that this one is linked to`
 
@@ -72,6 +73,12 @@ func run(args []string, out io.Writer) error {
 			}
 		}
 		return get(args[1], n, out)
+	case args[0] == "load" && len(args) == 3:
+		period, err := time.ParseDuration(args[2])
+		if err != nil || period <= 0 {
+			return fmt.Errorf("load: %q is not a period such as 20ms", args[2])
+		}
+		load(args[1], period, out)
 	case args[0] == "lookup" && len(args) == 2:
 		addrs, err := net.LookupHost(args[1])
 		for _, a := range addrs {
@@ -106,6 +113,23 @@ func get(url string, n int, out io.Writer) error {
 		return fmt.Errorf("get: %d of %d failed", failed, n)
 	}
 	return nil
+}
+
+// load asks for a page for ever, by a connection of its own each time, and counts.
+func load(url string, period time.Duration, out io.Writer) {
+	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	tries, failed, told := 0, 0, time.Now()
+	for ; ; time.Sleep(period) {
+		tries++
+		if _, err := page(client, url); err != nil {
+			failed++
+			log.Printf("load: %v", err)
+		}
+		if now := time.Now(); now.Sub(told) >= time.Second {
+			told = now
+			fmt.Fprintf(out, "%d tries, %d failed\n", tries, failed)
+		}
+	}
 }
 
 func page(client *http.Client, url string) (string, error) {

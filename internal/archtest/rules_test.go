@@ -25,7 +25,8 @@ var imports = map[string]string{
 	"store/storetest": "store",
 	"journal":         ".",
 	"auth":            ". link/frame store journal",
-	"link":            ". link/frame",
+	"link":            ". link/frame link/beat",
+	"link/beat":       "",
 	"link/frame":      ".",
 	"artifact":        ".",
 	"plugin":          ". sched",
@@ -69,7 +70,7 @@ var imports = map[string]string{
 	"sim/...":       "any",
 
 	"internal/loop":       ". store",
-	"internal/tier":       ". apps artifact auth internal/execstream internal/loop journal link store",
+	"internal/tier":       ". apps artifact auth internal/execstream internal/loop journal link link/beat store",
 	"internal/wire":       ".",
 	"internal/execstream": "",
 	"internal/life":       "",

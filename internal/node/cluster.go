@@ -23,7 +23,8 @@ type ClusterConfig struct {
 	Link        string // default 0.0.0.0:7444
 	Standalone  bool   // there is no root
 	Admission   cluster.Admission
-	LostAfter   time.Duration
+	LostAfter   time.Duration   // 0: the profile's
+	Profile     cluster.Profile // the zero value: cluster.Fast
 	CertLife    time.Duration
 	Journal     journal.Limits
 	Registry    *artifact.Source
@@ -66,7 +67,7 @@ func OpenCluster(ctx context.Context, c ClusterConfig) (*Cluster, error) {
 		return nil, err
 	}
 	opt := cluster.ServerOptions{Name: c.Join.Name, Version: c.Version, Store: st, Link: c.Link, Images: images, Admission: c.Admission,
-		Policies: sched.Policies(), Journal: c.Journal, LostAfter: c.LostAfter, CertLife: c.CertLife, Relay: c.Relay, RelayPublic: c.RelayPublic, Trusted: c.Trusted, Direct: c.Direct, Pool: c.Pool, Names: c.Names, Log: c.Log}
+		Policies: sched.Policies(), Journal: c.Journal, LostAfter: c.LostAfter, Profile: c.Profile, CertLife: c.CertLife, Relay: c.Relay, RelayPublic: c.RelayPublic, Trusted: c.Trusted, Direct: c.Direct, Pool: c.Pool, Names: c.Names, Log: c.Log}
 	fail := func(err error) (*Cluster, error) { return nil, errors.Join(err, images.Store.Close(), st.Close()) }
 	plugins, err := c.Plugins.open(ctx, &c.Common)
 	if err != nil {

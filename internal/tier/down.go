@@ -15,6 +15,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/link"
+	"skerry.dev/skerry/link/beat"
 )
 
 // DownConfig sets up the listener for children. All but KeepAlive and HTTP are needed.
@@ -28,6 +29,8 @@ type DownConfig struct {
 	// HTTP serves what children ask over streams, such as images; nil refuses.
 	HTTP      http.Handler
 	KeepAlive time.Duration
+	Beats     *beat.Listener // nil: children do not beat
+	BeatEvery time.Duration
 	Version   string
 	Log       *slog.Logger
 }
@@ -60,7 +63,7 @@ func NewDown(cfg DownConfig) (*Down, error) {
 	}
 	srv, err := link.NewServer(link.ServerConfig{
 		TLS: cfg.Authority.ServerTLS(), Identify: cfg.Authority.Identify, Admit: d.admit, Welcome: d.welcome, Handler: (*downHandler)(d),
-		Streams: mux, Join: cfg.Authority.ServeJoin, Clone: d.clone, KeepAlive: cfg.KeepAlive, Log: cfg.Log,
+		Streams: mux, Join: cfg.Authority.ServeJoin, Clone: d.clone, KeepAlive: cfg.KeepAlive, Beats: cfg.Beats, BeatEvery: cfg.BeatEvery, Log: cfg.Log,
 	})
 	d.srv = srv
 	return d, err
@@ -154,6 +157,9 @@ func (d *Down) Send(name string, m skerry.Message) {
 
 // Disconnect ends a child's connection; it may come back if it is still enrolled.
 func (d *Down) Disconnect(name string) { d.srv.Disconnect(d.cfg.Child, name) }
+
+// Peer gives a child's connection, or nil.
+func (d *Down) Peer(name string) *link.Peer { return d.srv.Peer(d.cfg.Child, name) }
 
 // Live counts the connected children.
 func (d *Down) Live() int64 { return d.srv.Stats().Live.Load() }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,6 +17,8 @@ import (
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/journal"
+	"skerry.dev/skerry/link"
+	"skerry.dev/skerry/link/beat"
 	"skerry.dev/skerry/store"
 )
 
@@ -36,7 +39,9 @@ type HubConfig struct {
 	Journal   journal.Limits
 	CertLife  time.Duration
 	KeepAlive time.Duration
-	Log       *slog.Logger
+	// Beat is how often children beat; one is quiet after QuietAfter without a beat. 0: they do not.
+	Beat, QuietAfter time.Duration
+	Log              *slog.Logger
 }
 
 // Hub is what the servers of root and cluster have in common: the store's life, the authority, the journal and the
@@ -115,6 +120,10 @@ type Children struct {
 	Up    func(hello *skerry.Hello) any // the message whose result is a *skerry.Welcome
 	Frame func(name string, m skerry.Message) any
 	Down  func(name string) any
+	// Quiet tells that beats of a child no longer come, Alive that they do, or that it answered on its connection. Both are
+	// needed with beats alone.
+	Quiet func(name string, heard time.Time) any
+	Alive func(name string) any
 }
 
 // ServeChildren runs the links to children for one life, until ctx ends. It keeps the port of the first life.
@@ -132,8 +141,27 @@ func (h *Hub) ServeChildren(ctx context.Context, l *loop.Loop, c Children) error
 		return fmt.Errorf("listen for %ss: %w", child, err)
 	}
 	h.listen.Store(ln.Addr().(*net.TCPAddr))
+	var beats *beat.Listener
+	var wg sync.WaitGroup
+	ctx, cancel := context.WithCancel(ctx)
+	defer wg.Wait()
+	defer cancel()
+	if h.cfg.Beat > 0 {
+		beats, err = beat.Listen(ln.Addr().String(), h.cfg.QuietAfter, h.cfg.Log, func(name string, heard time.Time, alive bool) {
+			h.beat(ctx, &wg, l, c, name, heard, alive)
+		})
+		if err != nil { // such as a port that is taken: connections alone then show who lives
+			h.cfg.Log.Warn("children do not beat", "err", err, "hint", "free that UDP port to notice lost ones sooner")
+		} else {
+			wg.Go(func() {
+				if err := beats.Run(ctx); err != nil {
+					h.cfg.Log.Error("beats", "err", err)
+				}
+			})
+		}
+	}
 	down, err := NewDown(DownConfig{
-		Authority: h.authority, Child: child, Version: h.cfg.Version, KeepAlive: h.cfg.KeepAlive, Log: h.cfg.Log, HTTP: h.cfg.Images,
+		Authority: h.authority, Child: child, Version: h.cfg.Version, KeepAlive: h.cfg.KeepAlive, Beats: beats, BeatEvery: h.cfg.Beat, Log: h.cfg.Log, HTTP: h.cfg.Images,
 		Up: func(ctx context.Context, hello *skerry.Hello) (*skerry.Welcome, error) {
 			res, err := l.Do(ctx, c.Up(hello))
 			if err != nil {
@@ -156,6 +184,32 @@ func (h *Hub) ServeChildren(ctx context.Context, l *loop.Loop, c Children) error
 		return errors.Join(down.Close(), <-done)
 	case err := <-done:
 		return errors.Join(err, down.Close())
+	}
+}
+
+// beat takes that a child became quiet, or is heard again. One whose beats do not come may still answer on its connection: a
+// firewall may have changed its mind.
+func (h *Hub) beat(ctx context.Context, wg *sync.WaitGroup, l *loop.Loop, c Children, name string, heard time.Time, alive bool) {
+	var p *link.Peer
+	if down := h.down.Load(); down != nil {
+		p = down.Peer(name)
+	}
+	if p != nil {
+		p.SetBeating(alive)
+	}
+	if alive {
+		l.Post(c.Alive(name))
+		return
+	}
+	l.Post(c.Quiet(name, heard))
+	if p != nil {
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, h.cfg.QuietAfter)
+			defer cancel()
+			if _, err := p.Ping(ctx); err == nil {
+				l.Post(c.Alive(name))
+			}
+		})
 	}
 }
 

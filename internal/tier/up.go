@@ -75,7 +75,7 @@ func (h *upHandler) Up(p *link.Peer) {
 	h.cfg.Up(p.Welcome())
 }
 func (h *upHandler) Frame(_ *link.Peer, m skerry.Message) { h.cfg.Frame(m) }
-func (h *upHandler) Down(p *link.Peer, _ error)           { h.cfg.Down(p.Heard()) }
+func (h *upHandler) Down(p *link.Peer, _ error)           { h.cfg.Down((*Up)(h).heard(p)) }
 
 // refused renews an expired certificate at once. What else is refused, the operator may mend while the client tries again.
 func (u *Up) refused(ctx context.Context, r *skerry.Refuse) {
@@ -135,12 +135,21 @@ func (u *Up) Connected() (bool, string) {
 	return false, "not connected yet"
 }
 
-// Heard is how long ago the parent was heard last; ok is false while it is not connected.
+// Heard is how long ago the child was surely in touch with the parent, by a frame of it or a beat that it answered; ok is
+// false while it is not connected.
 func (u *Up) Heard() (ago time.Duration, ok bool) {
 	if p := u.client.Peer(); p != nil {
-		return p.Heard(), true
+		return u.heard(p), true
 	}
 	return 0, false
+}
+
+func (u *Up) heard(p *link.Peer) time.Duration {
+	ago := p.Heard()
+	if at := u.client.Contact(); !at.IsZero() {
+		ago = min(ago, time.Since(at))
+	}
+	return ago
 }
 
 // RTT is the last round trip to the parent, or zero.

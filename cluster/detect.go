@@ -1,0 +1,217 @@
+package cluster
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// How a worker is found to be lost. Its beats (package link/beat) or its connection fail: it is suspected, and up to three
+// other workers are asked to reach it. After LostAfter without a sign of life it is lost: cut off if one of them reaches it,
+// else dead for all that can be known. What runs on it is then replaced (see original).
+//
+//	connected --no beat--> quiet ----+--LostAfter--> lost (cut off | dead)
+//	    |                            |
+//	    +--connection ends--> silent-+--beat, connection--> connected
+type (
+	// Quiet tells that a worker's beats no longer come.
+	Quiet struct {
+		Name  string
+		Heard time.Time // the last one
+	}
+	// Alive tells that a worker's beats come (again), or that it answered on its connection.
+	Alive struct{ Name string }
+	// Witnessed answers AskWitness.
+	Witnessed struct {
+		Suspect, Witness string
+		Reached          bool
+	}
+)
+
+// Actions.
+type (
+	// AskWitness has a worker try to reach another one, for a while -> Witnessed.
+	AskWitness struct {
+		Suspect, Witness string
+		Target           string // where the suspect answers, host:port
+		Wait             time.Duration
+	}
+	// Disconnect ends a worker's connection, over which nothing comes.
+	Disconnect struct{ Name string }
+)
+
+const (
+	// witnesses is how many workers are asked about one that is suspected.
+	witnesses = 3
+	// With beats, but without a connection for so many times LostAfter, a worker is lost, too: it cannot be told anything.
+	deafFactor = 10
+	// A lost worker is asked for again every askLost, for askLostFor, while something of it may still serve.
+	askLost    = 10 * time.Second
+	askLostFor = 10 * time.Minute
+)
+
+// suspicion is what is found out about a worker that may be lost.
+type suspicion struct {
+	asked   []string             // the witnesses
+	reached map[string]time.Time // when they reached it
+	next    time.Time            // ask again then; zero: no more
+	since   time.Time
+}
+
+func (c *Core) quiet(now time.Time, m Quiet, fx *skerry.Effects) {
+	w := c.workers[m.Name]
+	if w == nil || w.lost {
+		return
+	}
+	w.beats = false
+	if k := c.Kids.Get(m.Name); k == nil || !k.Connected && !m.Heard.After(k.Since) {
+		return // its connection ended after that, and counts
+	}
+	w.quiet, w.heard = true, m.Heard
+	c.seeWorker(w)
+	c.suspect(now, w, fx)
+}
+
+func (c *Core) alive(m Alive) {
+	w := c.workers[m.Name]
+	if w == nil {
+		return
+	}
+	w.beats = true
+	if w.quiet {
+		w.quiet = false
+		c.trust(w)
+		c.seeWorker(w)
+		c.grew = true
+	}
+}
+
+// trust ends a suspicion.
+func (c *Core) trust(w *worker) {
+	w.suspicion, w.reached = nil, false
+	delete(c.suspects, w.Name)
+}
+
+// lostAt is when a silent worker counts as lost.
+func (c *Core) lostAt(name string) time.Time {
+	w, k := c.workers[name], c.Kids.Get(name)
+	switch {
+	case w.quiet:
+		return w.heard.Add(c.opt.LostAfter)
+	case k.Since.Equal(c.started): // not seen in this life
+		return k.Since.Add(max(c.opt.LostAfter, c.opt.StartGrace))
+	case w.beats:
+		return k.Since.Add(deafFactor * c.opt.LostAfter)
+	}
+	return k.Since.Add(c.opt.LostAfter)
+}
+
+// suspect begins to find out about a worker.
+func (c *Core) suspect(now time.Time, w *worker, fx *skerry.Effects) {
+	if w.suspicion != nil {
+		return
+	}
+	w.suspicion = &suspicion{reached: map[string]time.Time{}, next: now, since: now}
+	c.suspects[w.Name] = true
+	c.askWitnesses(now, fx)
+}
+
+// askWitnesses asks about those who are suspected, where it is time.
+func (c *Core) askWitnesses(now time.Time, fx *skerry.Effects) {
+	for _, name := range slices.Sorted(maps.Keys(c.suspects)) {
+		w := c.workers[name]
+		s := w.suspicion
+		if s.next.IsZero() || now.Before(s.next) {
+			continue
+		}
+		s.next = time.Time{}
+		wait := c.opt.LostAfter * 2 / 5
+		switch {
+		case !w.lost:
+			s.next = now.Add(max(wait, time.Second))
+		case now.Sub(s.since) < askLostFor && len(c.byWorker[name]) > 0:
+			s.next = now.Add(max(askLost, wait))
+		}
+		if w.Facts == nil || w.Facts.Probe == "" {
+			continue
+		}
+		s.asked = c.witnessesFor(w)
+		for _, by := range s.asked {
+			fx.Actions = append(fx.Actions, AskWitness{Suspect: name, Witness: by, Target: w.Facts.Probe, Wait: wait})
+		}
+	}
+}
+
+// witnessesFor chooses whom to ask: those who come after it on the ring of all, so that no worker is everybody's witness.
+func (c *Core) witnessesFor(w *worker) (out []string) {
+	self := hashOf(w.Name)
+	var list []*worker
+	for _, o := range c.workers {
+		if k := c.Kids.Get(o.Name); o != w && o.reachable() && k != nil && k.Connected && !o.quiet {
+			list = append(list, o)
+		}
+	}
+	slices.SortFunc(list, func(a, b *worker) int {
+		x, y := hashOf(a.Name)-self, hashOf(b.Name)-self // around the ring
+		switch {
+		case x < y:
+			return -1
+		case x > y:
+			return 1
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	for _, o := range list[:min(witnesses, len(list))] {
+		out = append(out, o.Name)
+	}
+	return out
+}
+
+func (c *Core) witnessed(now time.Time, m Witnessed) {
+	w := c.workers[m.Suspect]
+	if w == nil || w.suspicion == nil || !slices.Contains(w.suspicion.asked, m.Witness) {
+		return // it is back, or nobody asked
+	}
+	if m.Reached {
+		w.suspicion.reached[m.Witness] = now
+	} else {
+		delete(w.suspicion.reached, m.Witness)
+	}
+	if w.lost {
+		c.judgeCut(w)
+	}
+}
+
+// judgeCut notes whether a lost worker is cut off only from here; those who reach it may go on using what runs there.
+func (c *Core) judgeCut(w *worker) {
+	reached := len(w.suspicion.reached) > 0
+	if reached == w.reached {
+		return
+	}
+	w.reached = reached
+	for _, p := range c.byWorker[w.Name] {
+		c.linked[p.A.Service.App] = true
+	}
+	for at := range w.leaving {
+		c.routes.dirty[w.leaving[at].service] = true
+	}
+}
+
+// verdict says what is known of a lost worker.
+func (c *Core) verdict(w *worker) string {
+	s := w.suspicion
+	switch {
+	case s == nil:
+		return "not heard since the orchestrator started"
+	case len(s.asked) == 0 && (w.Facts == nil || w.Facts.Probe == ""):
+		return "nobody can be asked about it: it answers no round trips"
+	case len(s.asked) == 0:
+		return "there is no other worker to ask about it"
+	case len(s.reached) > 0:
+		return "cut off from the orchestrator: " + strings.Join(slices.Sorted(maps.Keys(s.reached)), ", ") + " can reach it"
+	}
+	return "it does not answer " + strings.Join(s.asked, ", ") + " either"
+}

@@ -1,0 +1,182 @@
+package lab
+
+import (
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"skerry.dev/skerry"
+)
+
+const failuresLab = `
+name: NAME
+hosts:
+- {name: site, role: cluster, root: none, admission: {trusted: [default]}}
+- {name: asks, role: worker, args: [--probe-every, 100ms]}
+- {name: one, role: worker, args: [--probe-every, 100ms], labels: {pool: web}}
+- {name: two, role: worker, args: [--probe-every, 100ms], labels: {pool: web}}
+`
+
+const failuresApp = `
+apiVersion: skerry/v1
+kind: Application
+metadata: {name: shop}
+spec:
+  services:
+  - name: web
+    image: demo/kit:1
+    args: [answer, ":80"]
+    ports: [{name: http, port: 80}]
+    probes: {readiness: {http: {port: 80}, interval: 1s}}
+    resources: {cpu: 20m, memory: 32Mi}
+    placement: {labels: {pool: web}}
+    onReconnect: KEEP
+    terminationGrace: 1s
+  - name: client
+    image: demo/kit:1
+    args: [load, "http://web/", 20ms]
+    resources: {cpu: 20m, memory: 32Mi}
+    placement: {worker: asks}
+    terminationGrace: 1s
+`
+
+var loaded = regexp.MustCompile(`(\d+) tries, (\d+) failed`)
+
+// load reads how many requests the client has made, and how many failed.
+func (s *apartSite) load(client string) (tries, failed int) {
+	s.t.Helper()
+	all := loaded.FindAllSubmatch(s.skerry("", "logs", client), -1)
+	if len(all) == 0 {
+		return 0, 0
+	}
+	tries, _ = strconv.Atoi(string(all[len(all)-1][1]))
+	failed, _ = strconv.Atoi(string(all[len(all)-1][2]))
+	return tries, failed
+}
+
+// web gives the instances of the service that are not going away.
+func (s *apartSite) web() (out []skerry.Instance) {
+	for _, i := range apartList[skerry.Instance](s, "instances") {
+		if i.Service.Service == "web" && !i.Stopping {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// copies counts the processes of the service that run on the hosts, whatever anybody believes.
+func (s *apartSite) copies() (n int) {
+	s.t.Helper()
+	for _, host := range []string{"one", "two"} {
+		list, err := filepath.Glob(filepath.Join(s.l.hostDir(host), "oci", "tasks", "web-*"))
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		n += len(list)
+	}
+	return n
+}
+
+// TestCutOff takes workers from their orchestrator's sight in every way while a client asks what runs there, without a
+// request that fails: what is cut off only from the orchestrator serves until another does.
+func TestCutOff(t *testing.T) {
+	o := options(t)
+	bin := binaries(t, &o)
+	l := bring(t, failuresLab, o)
+	s := &apartSite{t, l}
+	s.skerry("", "login", "--trust", "-u", "admin", "--password-file", filepath.Join(l.hostDir("site"), "admin-password"), "site:"+clusterAPI)
+	s.skerry("", "image", "build", filepath.Join(bin, "kit"), "-t", "demo/kit:1", "--push")
+	s.skerry(strings.ReplaceAll(failuresApp, "KEEP", skerry.KeepOriginal), "apply", "-f", "-", "--timeout", "1m")
+	client := string(s.instance("shop", "client", "").ID)
+	s.await("every worker beats", func() bool {
+		n := 0
+		for _, w := range apartList[skerry.WorkerView](s, "workers") {
+			if w.Beats {
+				n++
+			}
+		}
+		return n == 3
+	})
+	s.await("the client asks", func() bool { n, _ := s.load(client); return n > 20 })
+	worker := func(name string) (w skerry.WorkerView) {
+		for _, w = range apartList[skerry.WorkerView](s, "workers") {
+			if string(w.Name) == name {
+				break
+			}
+		}
+		return w
+	}
+	// kept waits until one copy is left after all is mended, and checks what became of the first.
+	kept := func(t *testing.T, first skerry.Instance, same bool) {
+		t.Helper()
+		s.await("one copy is left", func() bool {
+			list := s.web()
+			return len(list) == 1 && skerry.HasCondition(list[0].Conditions, skerry.Ready) && skerry.HasCondition(list[0].Conditions, skerry.Reachable) && s.copies() == 1
+		})
+		now := s.web()[0]
+		if now.Restarts != 0 {
+			t.Errorf("it was restarted %d times", now.Restarts)
+		}
+		if (now.Worker == first.Worker) != same || same && !now.StartedAt.Equal(first.StartedAt) {
+			t.Errorf("it runs on %s since %s, ran on %s since %s", now.Worker, now.StartedAt, first.Worker, first.StartedAt)
+		}
+		before, _ := s.load(client)
+		s.await("the client goes on", func() bool { n, _ := s.load(client); return n > before+50 })
+		if _, failed := s.load(client); failed != 0 {
+			t.Errorf("%d requests failed\n%s", failed, s.skerry("", "logs", client))
+		}
+	}
+	for _, x := range []struct {
+		name   string
+		cut    [2]string // AT stands for the worker
+		oneWay bool
+	}{
+		{name: "both ways", cut: [2]string{"site", "AT"}},
+		{name: "to the orchestrator", cut: [2]string{"AT", "site"}, oneWay: true},
+		{name: "from the orchestrator", cut: [2]string{"site", "AT"}, oneWay: true},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			first := s.web()[0]
+			at := string(first.Worker)
+			a, b := strings.ReplaceAll(x.cut[0], "AT", at), strings.ReplaceAll(x.cut[1], "AT", at)
+			if err := l.Partition(t.Context(), a, b, x.oneWay); err != nil {
+				t.Fatal(err)
+			}
+			s.await("the instance is replaced", func() bool {
+				list := s.web()
+				return len(list) == 1 && string(list[0].Worker) != at && skerry.HasCondition(list[0].Conditions, skerry.Ready)
+			})
+			if w := worker(at); !w.Lost || !w.CutOff || !strings.Contains(w.Verdict, "can reach it") {
+				t.Errorf("the worker is lost %v, cut off %v: %s", w.Lost, w.CutOff, w.Verdict)
+			}
+			if n := s.copies(); n != 2 {
+				t.Errorf("%d copies run", n)
+			}
+			if err := l.Heal(t.Context(), a, b, x.oneWay); err != nil {
+				t.Fatal(err)
+			}
+			kept(t, first, true)
+		})
+	}
+	t.Run("agent killed and away", func(t *testing.T) {
+		first := s.web()[0]
+		at := string(first.Worker)
+		if err := l.Kill(at, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		s.await("the instance is replaced", func() bool {
+			list := s.web()
+			return len(list) == 1 && string(list[0].Worker) != at && skerry.HasCondition(list[0].Conditions, skerry.Ready)
+		})
+		if w := worker(at); !w.Lost || w.CutOff || !strings.Contains(w.Verdict, "does not answer") {
+			t.Errorf("the worker is lost %v, cut off %v: %s", w.Lost, w.CutOff, w.Verdict)
+		}
+		if err := l.Start(t.Context(), at); err != nil {
+			t.Fatal(err)
+		}
+		kept(t, first, true)
+	})
+}

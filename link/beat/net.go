@@ -1,0 +1,263 @@
+package beat
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// Listener answers beats at the parent and tells who falls silent.
+type Listener struct {
+	conn  *net.UDPConn
+	log   *slog.Logger
+	tell  func(name string, heard time.Time, alive bool)
+	mu    sync.Mutex
+	watch *Watch
+	stats Stats
+	wake  chan struct{}
+}
+
+// Stats counts what a Listener took.
+type Stats struct {
+	Beats, Malformed, Unknown, Forged, Replayed uint64
+}
+
+// Listen takes beats at an address, host:port. A child is quiet after quietAfter without one. tell is called, from one
+// goroutine at a time and never for long, when a child becomes quiet and when it is heard (again).
+func Listen(addr string, quietAfter time.Duration, log *slog.Logger, tell func(name string, heard time.Time, alive bool)) (*Listener, error) {
+	a, err := net.ResolveUDPAddr("udp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("address for beats: %w", err)
+	}
+	conn, err := net.ListenUDP("udp", a)
+	if err != nil {
+		return nil, fmt.Errorf("listen for beats: %w", err)
+	}
+	return &Listener{conn: conn, log: log, tell: tell, watch: NewWatch(quietAfter), wake: make(chan struct{}, 1)}, nil
+}
+
+// Add begins a child's session.
+func (l *Listener) Add(name string, s Session) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.watch.Add(name, s)
+}
+
+// Remove forgets a child.
+func (l *Listener) Remove(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.watch.Remove(name)
+}
+
+// Heard is when a child was heard last by its present session; ok is false for one that does not beat.
+func (l *Listener) Heard(name string) (at time.Time, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.watch.Heard(name)
+}
+
+// Stats gives the counters.
+func (l *Listener) Stats() Stats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.stats
+}
+
+// Run works until ctx ends, and closes the socket.
+func (l *Listener) Run(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { l.conn.Close() })
+	defer stop()
+	told := make(chan func(), 1024)
+	var wg sync.WaitGroup
+	wg.Go(func() { l.quiet(ctx, told) })
+	wg.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case f := <-told:
+				f()
+			}
+		}
+	})
+	defer wg.Wait()
+	var in [Size + 1]byte
+	var out []byte
+	for {
+		n, from, err := l.conn.ReadFromUDPAddrPort(in[:])
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return fmt.Errorf("listen for beats: %w", err)
+		case err != nil:
+			l.log.Debug("read a beat", "err", err)
+			continue
+		}
+		now := time.Now()
+		l.mu.Lock()
+		answer, name, back, err := l.watch.Take(now, in[:n], out[:0])
+		l.stats.count(err)
+		l.mu.Unlock()
+		if err != nil {
+			continue // nobody is told anything
+		}
+		out = answer
+		_, _ = l.conn.WriteToUDPAddrPort(answer, from)
+		if back {
+			select {
+			case told <- func() { l.tell(name, now, true) }:
+			case <-ctx.Done():
+			}
+			select {
+			case l.wake <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+func (s *Stats) count(err error) {
+	switch {
+	case err == nil:
+		s.Beats++
+	case errors.Is(err, ErrUnknown):
+		s.Unknown++
+	case errors.Is(err, ErrForged):
+		s.Forged++
+	case errors.Is(err, ErrReplayed):
+		s.Replayed++
+	default:
+		s.Malformed++
+	}
+}
+
+// quiet tells who has fallen silent.
+func (l *Listener) quiet(ctx context.Context, told chan<- func()) {
+	t := time.NewTimer(time.Hour)
+	defer t.Stop()
+	for {
+		l.mu.Lock()
+		silent, due := l.watch.Quiet(time.Now()), l.watch.Due()
+		l.mu.Unlock()
+		for _, s := range silent {
+			select {
+			case told <- func() { l.tell(s.Name, s.Heard, false) }:
+			case <-ctx.Done():
+				return
+			}
+		}
+		wait := time.Hour
+		if !due.IsZero() {
+			wait = max(time.Until(due), time.Millisecond)
+		}
+		t.Reset(wait)
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		case <-l.wake:
+		}
+	}
+}
+
+// Sender beats for a child.
+type Sender struct {
+	log   *slog.Logger
+	mu    sync.Mutex
+	pulse *Pulse
+}
+
+// NewSender makes a sender.
+func NewSender(log *slog.Logger) *Sender { return &Sender{log: log} }
+
+// Contact is when the last beat was sent that reached the parent, or the zero time.
+func (s *Sender) Contact() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pulse == nil {
+		return time.Time{}
+	}
+	return s.pulse.Contact()
+}
+
+// Run beats for one session until ctx ends. alive is called when beats begin or cease to be answered.
+func (s *Sender) Run(ctx context.Context, to netip.AddrPort, session Session, interval time.Duration, alive func(ok bool)) error {
+	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))
+	if err != nil {
+		return fmt.Errorf("send beats: %w", err)
+	}
+	p := NewPulse(interval, time.Now())
+	s.mu.Lock()
+	s.pulse = p
+	s.mu.Unlock()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	answered := make(chan struct{}, 1)
+	var wg sync.WaitGroup
+	wg.Go(func() { s.read(ctx, conn, p, &session, answered) })
+	defer wg.Wait()
+	defer conn.Close()
+	t := time.NewTimer(0)
+	defer t.Stop()
+	was := false
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+		case <-answered:
+		}
+		now := time.Now()
+		s.mu.Lock()
+		seq, ok := p.Send(now)
+		due, is, deaf := p.Due(), p.Alive(now), p.Deaf(now)
+		s.mu.Unlock()
+		if ok {
+			kind := byte(kindBeat)
+			if deaf {
+				kind = kindDeaf
+			}
+			if _, err := conn.Write(session.append(nil, kind, seq)); err != nil {
+				s.log.Debug("send a beat", "err", err) // such as a port that is closed; it is tried again
+			}
+		}
+		if is != was {
+			was = is
+			alive(is)
+		}
+		t.Reset(max(time.Until(due), time.Millisecond))
+	}
+}
+
+func (s *Sender) read(ctx context.Context, conn *net.UDPConn, p *Pulse, session *Session, answered chan<- struct{}) {
+	var in [Size + 1]byte
+	for {
+		n, err := conn.Read(in[:])
+		if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			continue // an ICMP error; the next beat is sent at its time
+		}
+		kind, id, seq, err := parse(in[:n])
+		if err != nil || kind != kindAnswer || id != session.ID || !session.valid(in[:n]) {
+			continue
+		}
+		s.mu.Lock()
+		ok := p.Answer(time.Now(), seq)
+		s.mu.Unlock()
+		if ok {
+			select {
+			case answered <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
