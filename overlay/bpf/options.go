@@ -24,7 +24,7 @@ type Options struct {
 	// BPFFS is where the bpf file system is, or is mounted if it is not; /sys/fs/bpf when empty.
 	BPFFS string
 	// Flows is how many TCP flows through service addresses there may be at once, and OtherFlows how many others. They
-	// take kernel memory as they come, some 300 bytes each; those of OtherFlows at once. The zero values take what suits
+	// take kernel memory as they come, some 400 bytes each, and keep it; those of OtherFlows take it at once. The zero values take what suits
 	// the machine, at most 65536 and a quarter of that. Tables that exist keep their size.
 	Flows, OtherFlows int
 	Timeouts          Timeouts
