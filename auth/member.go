@@ -35,7 +35,8 @@ type Member struct {
 	dir string
 	key crypto.Signer
 
-	renewing sync.Mutex // one renewal at a time; taken before mu
+	renewing sync.Mutex                          // one renewal at a time; taken before mu
+	mirror   func(files map[string][]byte) error // nil: none
 	mu       sync.Mutex
 	id       identity
 	ca       *x509.Certificate
@@ -189,7 +190,51 @@ func (m *Member) save(id identity) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(filepath.Join(m.dir, identityFile), append(b, '\n'))
+	if err := writeFile(filepath.Join(m.dir, identityFile), append(b, '\n')); err != nil || m.mirror == nil {
+		return err
+	}
+	return m.mirrored()
+}
+
+// Mirror has the identity kept in a second place, too, now and at each change: where several processes take turns in being
+// one member. keep is given the files of the directory by name, key included, and must not call the member.
+func (m *Member) Mirror(keep func(files map[string][]byte) error) error {
+	m.renewing.Lock()
+	defer m.renewing.Unlock()
+	m.mirror = keep
+	return m.mirrored()
+}
+
+func (m *Member) mirrored() error {
+	files := map[string][]byte{}
+	for _, name := range []string{keyFile, identityFile} {
+		b, err := os.ReadFile(filepath.Join(m.dir, name))
+		if err != nil {
+			return err
+		}
+		files[name] = b
+	}
+	if err := m.mirror(files); err != nil {
+		return fmt.Errorf("keep the identity for the other processes: %w", err)
+	}
+	return nil
+}
+
+// PutMember writes what Mirror kept into a directory, for OpenMember.
+func PutMember(dir string, files map[string][]byte) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	for _, name := range []string{keyFile, identityFile} {
+		b, ok := files[name]
+		if !ok {
+			return fmt.Errorf("%s is missing", name)
+		}
+		if err := writeFile(filepath.Join(dir, name), b); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (m *Member) now() identity {

@@ -34,7 +34,8 @@ type etcd struct {
 	closed    bool         // guarded by running
 	commits   atomic.Int64
 	compacter sync.WaitGroup
-	busy      atomic.Bool // a compaction runs
+	busy      atomic.Bool                // a compaction runs
+	lead      atomic.Pointer[Leadership] // nil: it need not lead
 }
 
 func openEtcd(ctx context.Context, u *url.URL, o Options) (*etcd, error) {
@@ -172,23 +173,45 @@ func (e *etcd) Commit(ctx context.Context, ops []Op) (int64, error) {
 	}
 	defer leave()
 	var txn etcdTxn
+	leads, err := e.leads()
+	if err != nil {
+		return 0, err
+	}
+	if leads != nil {
+		txn.Compare = append(txn.Compare, *leads)
+		txn.Failure = append(txn.Failure, etcdOp{Range: &etcdRange{Key: leads.Key, KeysOnly: true}})
+	}
 	for _, op := range ops {
 		key := []byte(e.prefix + op.Key)
 		if op.Expect != nil {
-			txn.Compare = append(txn.Compare, etcdCompare{Target: "MOD", Result: "EQUAL", Key: key, ModRevision: *op.Expect})
+			txn.Compare = append(txn.Compare, etcdCompare{Target: "MOD", Result: "EQUAL", Key: key, ModRevision: int64s(*op.Expect)})
 			txn.Failure = append(txn.Failure, etcdOp{Range: &etcdRange{Key: key, KeysOnly: true}})
 		}
 		if op.Delete {
 			txn.Success = append(txn.Success, etcdOp{Delete: &etcdDelete{key}})
 		} else {
-			txn.Success = append(txn.Success, etcdOp{Put: &etcdPut{key, op.Value}})
+			txn.Success = append(txn.Success, etcdOp{Put: &etcdPut{Key: key, Value: op.Value}})
 		}
 	}
 	var res etcdTxnResult
-	if err := e.cli.call(ctx, "/v3/kv/txn", true, txn, &res); err != nil {
+	try := ctx
+	if leads != nil {
+		// What a member passed on to a leader of etcd that died is answered after seven seconds. A role begins anew sooner.
+		var cancel context.CancelFunc
+		try, cancel = context.WithTimeout(ctx, leaderCommitTime)
+		defer cancel()
+	}
+	if err := e.cli.call(try, "/v3/kv/txn", true, txn, &res); err != nil {
 		return 0, e.error(ctx, "commit", err)
 	}
 	if !res.Succeeded {
+		if leads != nil {
+			if kvs := res.Responses[0].Range.KVs; len(kvs) == 0 || kvs[0].CreateRevision != int64(leads.CreateRevision) {
+				e.lead.Load().end()
+				return 0, fmt.Errorf("commit: %w", ErrDeposed)
+			}
+			res.Responses = res.Responses[1:]
+		}
 		return 0, e.conflict(ops, res)
 	}
 	e.afterCommit(res.Header.Revision)

@@ -37,6 +37,8 @@ type (
 		Key         []byte `json:"key"`
 		Value       []byte `json:"value"`
 		ModRevision int64  `json:"mod_revision,string"`
+		// CreateRevision is of the commit that made the key.
+		CreateRevision int64 `json:"create_revision,string"`
 	}
 	etcdRange struct {
 		Key       []byte `json:"key"`
@@ -54,6 +56,7 @@ type (
 	etcdPut struct {
 		Key   []byte `json:"key"`
 		Value []byte `json:"value"`
+		Lease int64s `json:"lease,omitempty"`
 	}
 	etcdDelete struct {
 		Key []byte `json:"key"`
@@ -64,10 +67,12 @@ type (
 		Range  *etcdRange  `json:"request_range,omitempty"`
 	}
 	etcdCompare struct {
-		Target      string `json:"target"`
-		Result      string `json:"result"`
-		Key         []byte `json:"key"`
-		ModRevision int64  `json:"mod_revision,string"`
+		Target string `json:"target"`
+		Result string `json:"result"`
+		Key    []byte `json:"key"`
+		// One of these; left out means 0.
+		ModRevision    int64s `json:"mod_revision,omitempty"`
+		CreateRevision int64s `json:"create_revision,omitempty"`
 	}
 	etcdTxn struct {
 		Compare []etcdCompare `json:"compare,omitempty"`

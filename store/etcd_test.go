@@ -234,3 +234,88 @@ func TestEtcdTLS(t *testing.T) {
 		t.Error("an unknown certificate was trusted")
 	}
 }
+
+// Of several processes one leads at a time; what a deposed one writes is refused, and a standby takes over when the leader
+// resigns or falls silent.
+func TestEtcdLeadership(t *testing.T) {
+	url := startEtcd(t) + "/lead"
+	open := func() store.Store {
+		s, err := store.Open(t.Context(), url, store.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		return s
+	}
+	put := func(s store.Store, value string) error {
+		_, err := s.Commit(t.Context(), []store.Op{{Key: "k", Value: []byte(value)}})
+		return err
+	}
+	a, b, outsider := open(), open(), open()
+	la, err := a.(store.Electorate).Lead(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := put(a, "a1"); err != nil {
+		t.Fatal(err)
+	}
+	type won struct {
+		l   *store.Leadership
+		err error
+	}
+	next := make(chan won, 1)
+	lead := func(s store.Store, who string) {
+		l, err := s.(store.Electorate).Lead(t.Context(), who)
+		next <- won{l, err}
+	}
+	go lead(b, "b")
+	select {
+	case <-next:
+		t.Fatal("two lead")
+	case <-time.After(5 * time.Second): // longer than a lease: the leader keeps it alive
+	}
+	if err := put(a, "a2"); err != nil {
+		t.Fatal(err)
+	}
+	if err := la.Resign(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w := <-next
+	if w.err != nil {
+		t.Fatal(w.err)
+	}
+	if err := put(a, "a3"); !errors.Is(err, store.ErrDeposed) {
+		t.Errorf("who resigned writes: %v", err)
+	}
+	if err := put(b, "b1"); err != nil {
+		t.Fatal(err)
+	}
+	// The record goes, as with a lease that could not be renewed: the next commit says so, and Done, too.
+	c := open()
+	go lead(c, "c")
+	if _, err := outsider.Commit(t.Context(), []store.Op{{Key: "meta/leader", Delete: true}}); err != nil {
+		t.Fatal(err)
+	}
+	w2 := <-next
+	if w2.err != nil {
+		t.Fatal(w2.err)
+	}
+	if err := put(b, "b2"); !errors.Is(err, store.ErrDeposed) {
+		t.Errorf("who was deposed writes: %v", err)
+	}
+	select {
+	case <-w.l.Done():
+	case <-time.After(20 * time.Second):
+		t.Error("who was deposed is not told")
+	}
+	if err := put(c, "c1"); err != nil {
+		t.Error(err)
+	}
+	r, err := c.Get(t.Context(), "k")
+	if err != nil || string(r.Value) != "c1" {
+		t.Errorf("%s, %v", r.Value, err)
+	}
+	if err := w2.l.Resign(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

@@ -141,6 +141,7 @@ func startCluster(ctx context.Context, s *service, cfg node.ClusterConfig, api *
 	}
 	s.closer(k.Close)
 	s.start(part{"cluster", k.Run})
+	s.start(part{"leadership", k.Deposed})
 	if err := s.wait(ctx, "the cluster", k.Up()); err != nil {
 		return nil, err
 	}

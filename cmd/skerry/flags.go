@@ -55,7 +55,7 @@ type commonFlags struct {
 
 func (f *commonFlags) add(fs *pflag.FlagSet, role string) {
 	fs.StringVar(&f.data, "data", filepath.Join(defaultData(), role), "data directory")
-	fs.StringVar(&f.store, "store", "", "store: sqlite:FILE, memory: or etcd://HOST:PORT/PREFIX (default a SQLite file in the data directory)")
+	fs.StringVar(&f.store, "store", "", "store: sqlite:FILE, memory: or etcd://HOST:PORT,HOST:PORT/PREFIX (default a SQLite file in the data directory); of several processes over one etcd prefix one leads, the others take over")
 	f.addLog(fs)
 }
 

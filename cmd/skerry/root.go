@@ -82,6 +82,7 @@ func startRoot(ctx context.Context, s *service, cfg node.RootConfig, api *apiFla
 	}
 	s.closer(r.Close)
 	s.start(part{"root", r.Run})
+	s.start(part{"leadership", r.Deposed})
 	if err := s.wait(ctx, "the root", r.Up()); err != nil {
 		return nil, err
 	}

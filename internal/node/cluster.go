@@ -13,7 +13,6 @@ import (
 	"skerry.dev/skerry/journal"
 	"skerry.dev/skerry/plugin"
 	"skerry.dev/skerry/sched"
-	"skerry.dev/skerry/store"
 )
 
 // ClusterConfig sets up a cluster orchestrator.
@@ -40,7 +39,7 @@ type ClusterConfig struct {
 // Cluster is a cluster orchestrator with its store and images.
 type Cluster struct {
 	*cluster.Server
-	Store  store.Store
+	leading
 	Images *tier.Images
 	// Plugins runs scheduling plugins; nil when the site has none.
 	Plugins *plugin.Host
@@ -57,18 +56,18 @@ func OpenCluster(ctx context.Context, c ClusterConfig) (*Cluster, error) {
 	if c.Link == "" {
 		c.Link = "0.0.0.0:7444"
 	}
-	st, err := c.openStore(ctx)
+	st, err := c.openLeading(ctx)
 	if err != nil {
 		return nil, err
 	}
 	images, err := c.openImages(!c.Standalone, c.Registry)
 	if err != nil {
-		st.Close()
+		st.close()
 		return nil, err
 	}
-	opt := cluster.ServerOptions{Name: c.Join.Name, Version: c.Version, Store: st, Link: c.Link, Images: images, Admission: c.Admission,
+	opt := cluster.ServerOptions{Name: c.Join.Name, Version: c.Version, Store: st.Store, Link: c.Link, Images: images, Admission: c.Admission,
 		Policies: sched.Policies(), Journal: c.Journal, LostAfter: c.LostAfter, Profile: c.Profile, CertLife: c.CertLife, Relay: c.Relay, RelayPublic: c.RelayPublic, Trusted: c.Trusted, Direct: c.Direct, Pool: c.Pool, Names: c.Names, Log: c.Log}
-	fail := func(err error) (*Cluster, error) { return nil, errors.Join(err, images.Store.Close(), st.Close()) }
+	fail := func(err error) (*Cluster, error) { return nil, errors.Join(err, images.Store.Close(), st.close()) }
 	plugins, err := c.Plugins.open(ctx, &c.Common)
 	if err != nil {
 		return fail(err)
@@ -76,7 +75,7 @@ func OpenCluster(ctx context.Context, c ClusterConfig) (*Cluster, error) {
 	if plugins != nil {
 		opt.Plugins = pluginHost{plugins}
 		fail = func(err error) (*Cluster, error) {
-			return nil, errors.Join(err, plugins.Close(), images.Store.Close(), st.Close())
+			return nil, errors.Join(err, plugins.Close(), images.Store.Close(), st.close())
 		}
 	}
 	if !c.Standalone {
@@ -87,7 +86,7 @@ func OpenCluster(ctx context.Context, c ClusterConfig) (*Cluster, error) {
 		return fail(err)
 	}
 	if opt.Root != nil {
-		if opt.Root.Member, err = c.member(ctx, c.Join, s.Authority(), opt.Root.Boot); err != nil {
+		if opt.Root.Member, err = c.sharedMember(ctx, &st, s.Authority(), opt.Root.Boot); err != nil {
 			return fail(err)
 		}
 	}
@@ -100,5 +99,5 @@ func (c *Cluster) Close() error {
 	if c.Plugins != nil {
 		err = c.Plugins.Close()
 	}
-	return errors.Join(err, c.Images.Store.Close(), c.Store.Close())
+	return errors.Join(err, c.Images.Store.Close(), c.close())
 }

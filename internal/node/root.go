@@ -12,7 +12,6 @@ import (
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/journal"
 	"skerry.dev/skerry/root"
-	"skerry.dev/skerry/store"
 )
 
 // RootConfig sets up a root.
@@ -30,7 +29,7 @@ type RootConfig struct {
 // Root is a root with its store and images.
 type Root struct {
 	*root.Server
-	Store  store.Store
+	leading
 	Images *tier.Images
 }
 
@@ -45,25 +44,25 @@ func OpenRoot(ctx context.Context, c RootConfig) (*Root, error) {
 	if c.Link == "" {
 		c.Link = "0.0.0.0:7443"
 	}
-	st, err := c.openStore(ctx)
+	st, err := c.openLeading(ctx)
 	if err != nil {
 		return nil, err
 	}
 	images, err := c.openImages(false, c.Registry)
 	if err != nil {
-		st.Close()
+		st.close()
 		return nil, err
 	}
-	s, err := root.NewServer(ctx, root.ServerOptions{Name: c.Name, Version: c.Version, Store: st, Link: c.Link, Images: images,
+	s, err := root.NewServer(ctx, root.ServerOptions{Name: c.Name, Version: c.Version, Store: st.Store, Link: c.Link, Images: images,
 		Journal: c.Journal, LostAfter: c.LostAfter, CertLife: c.CertLife, Names: c.Names, Log: c.Log})
 	if err != nil {
-		return nil, errors.Join(err, images.Store.Close(), st.Close())
+		return nil, errors.Join(err, images.Store.Close(), st.close())
 	}
 	return &Root{s, st, images}, nil
 }
 
 // Close closes store and images. Run must have ended.
-func (r *Root) Close() error { return errors.Join(r.Images.Store.Close(), r.Store.Close()) }
+func (r *Root) Close() error { return errors.Join(r.Images.Store.Close(), r.close()) }
 
 // DefaultOrg is the organisation that every store begins with; it owns the namespace default.
 const DefaultOrg = "default"

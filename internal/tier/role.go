@@ -20,6 +20,9 @@ import (
 // probeEvery is how often a store that took no writes is tried again.
 const probeEvery = time.Second
 
+// firstProbe is the wait before the first try: a member of etcd that died is replaced in moments.
+const firstProbe = 100 * time.Millisecond
+
 const keyProbe = "meta/probe"
 
 // Role runs a core in lives. A life ends when the store refuses a commit: the core is then built anew from what is
@@ -199,13 +202,14 @@ func (r *Role) readOnly(ctx context.Context, why error) error {
 		cancel()
 		<-done
 	}()
-	t := time.NewTicker(probeEvery)
+	t := time.NewTimer(firstProbe)
 	defer t.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-t.C:
+			t.Reset(probeEvery)
 		}
 		// As large as a usual commit, so that a disk with a few free bytes does not count as mended.
 		if _, err := r.Store.Commit(ctx, []store.Op{{Key: keyProbe, Value: make([]byte, 64<<10)}}); err == nil {
