@@ -18,8 +18,6 @@ const MaxManifest = 1 << 20
 // is a promise that is broken.
 var laterFields = map[string]string{
 	"secrets":    "secrets are not built yet; until then use config for what is not secret",
-	"canary":     "canary updates come with failure handling; until then use strategy: rolling",
-	"rollback":   "automatic rollback comes with failure handling",
 	"devices":    "devices come with the other runtimes",
 	"kernel":     "virtual machines come with the other runtimes",
 	"cpuPinning": "exclusive CPUs come with the other runtimes",

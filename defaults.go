@@ -76,6 +76,7 @@ func (s *ServiceSpec) setDefaults() {
 	orDefault(&s.Update.Strategy, "rolling")
 	ptrDefault(&s.Update.MaxSurge, 1)
 	ptrDefault(&s.Update.MaxUnavailable, 0)
+	s.Update.setDefaults()
 	ptrDefault(&s.TerminationGrace, Duration(10*time.Second))
 	orDefault(&s.Resources.Pids, 512)
 	orDefault(&s.Logs.MaxSize, 10*MiB)
@@ -96,6 +97,22 @@ func (s *ServiceSpec) setDefaults() {
 	if s.Metrics != nil {
 		orDefault(&s.Metrics.Path, "/metrics")
 	}
+}
+
+func (u *UpdateSpec) setDefaults() {
+	if k := u.Canary; k != nil {
+		if k.Percent == 0 {
+			orDefault(&k.Count, 1)
+		}
+		orDefault(&k.For, Duration(time.Minute))
+	}
+	orDefault(&u.Rollback, RollbackOff)
+	if u.HealthyTime == nil && (u.Canary != nil || u.Batch > 0 || u.Rollback == RollbackAutomatic) {
+		ptrDefault(&u.HealthyTime, Duration(10*time.Second))
+	}
+	ptrDefault(&u.HealthyTime, 0)
+	ptrDefault(&u.Failures, 3)
+	ptrDefault(&u.Deadline, Duration(10*time.Minute))
 }
 
 func (p *Probe) setDefaults(interval time.Duration, failures int) {

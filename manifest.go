@@ -243,9 +243,43 @@ type RestartSpec struct {
 
 // UpdateSpec says how a new version replaces the old one.
 type UpdateSpec struct {
-	Strategy       string `json:"strategy,omitempty" doc:"rolling (the new one starts before an old one stops) or recreate. Default: rolling." enum:"rolling,recreate"`
-	MaxSurge       *int   `json:"maxSurge,omitempty" doc:"Instances above replicas during a rolling update. Default: 1." min:"0" max:"10000"`
-	MaxUnavailable *int   `json:"maxUnavailable,omitempty" doc:"Instances that may be missing during a rolling update. Default: 0." min:"0" max:"10000"`
+	Strategy       string    `json:"strategy,omitempty" doc:"rolling (the new one starts before an old one stops) or recreate. Default: rolling." enum:"rolling,recreate"`
+	MaxSurge       *int      `json:"maxSurge,omitempty" doc:"Instances above replicas during a rolling update. Default: 1." min:"0" max:"10000"`
+	MaxUnavailable *int      `json:"maxUnavailable,omitempty" doc:"Instances that may be missing during a rolling update. Default: 0." min:"0" max:"10000"`
+	Canary         *Canary   `json:"canary,omitempty" doc:"Instances of the new version that come first and are watched. Default: none."`
+	Batch          int       `json:"batch,omitempty" doc:"Instances per wave; the next begins when all so far are healthy. Default: all in one wave." min:"0" max:"10000"`
+	Pause          Duration  `json:"pause,omitempty" doc:"Wait between waves. Default: 0s."`
+	HealthyTime    *Duration `json:"healthyTime,omitempty" doc:"Time for which an instance of the new version must have been ready to count. Default: 10s with canary, batch or rollback, else 0s."`
+	Rollback       string    `json:"rollback,omitempty" doc:"automatic puts the version before back when the new one fails, or off. Default: off." enum:"automatic,off"`
+	Failures       *int      `json:"failures,omitempty" doc:"Restarts and failures of instances of the new version, together, with which it has failed. Default: 3." min:"1" max:"10000"`
+	Deadline       *Duration `json:"deadline,omitempty" doc:"Time without being ready, for an instance that has a place, with which the new version has failed. Default: 10m."`
+}
+
+// Values of update.rollback.
+const (
+	RollbackAutomatic = "automatic"
+	RollbackOff       = "off"
+)
+
+// Canary is how many instances of a new version come first, and for how long they are watched before others follow.
+type Canary struct {
+	Count   int      `json:"count,omitempty" doc:"Instances; in place of percent. Default: 1." min:"0" max:"10000"`
+	Percent int      `json:"percent,omitempty" doc:"Per cent of replicas, rounded up; in place of count." min:"0" max:"100"`
+	For     Duration `json:"for,omitempty" doc:"Time for which all of them must have been ready without a restart. Default: 1m."`
+}
+
+// Of is how many of so many instances are canaries: one at least, if there is any.
+func (c *Canary) Of(replicas int) int {
+	n := max(c.Count, (c.Percent*replicas+99)/100, 1)
+	return min(n, replicas)
+}
+
+// Healthy is for how long an instance of a new version must have been ready to count.
+func (u *UpdateSpec) Healthy() time.Duration {
+	if u.HealthyTime == nil {
+		return 0
+	}
+	return time.Duration(*u.HealthyTime)
 }
 
 // Metrics says where a service offers Prometheus metrics.

@@ -185,11 +185,50 @@ func (c *checker) service(p string, s *ServiceSpec, app *ApplicationSpec) {
 	if surge == 0 && unavailable == 0 {
 		c.add(p+".update", "raise one of them", "with maxSurge 0 and maxUnavailable 0 an update can never begin")
 	}
+	c.update(p+".update", s)
 	if s.TerminationGrace != nil && time.Duration(*s.TerminationGrace) > time.Hour {
 		c.add(p+".terminationGrace", "", "%s is too long; at most 1h is allowed", *s.TerminationGrace)
 	}
 	if s.Metrics != nil {
 		c.between(p+".metrics.port", s.Metrics.Port, 1, 65535)
+	}
+}
+
+// update checks waves, canary and rollback.
+func (c *checker) update(p string, s *ServiceSpec) {
+	u := &s.Update
+	c.oneOf(p+".rollback", u.Rollback, RollbackAutomatic, RollbackOff)
+	c.between(p+".batch", u.Batch, 0, 10000)
+	if u.Failures != nil {
+		c.between(p+".failures", *u.Failures, 1, 10000)
+	}
+	for _, d := range []struct {
+		name string
+		time *Duration
+	}{{"pause", &u.Pause}, {"healthyTime", u.HealthyTime}, {"deadline", u.Deadline}} {
+		if d.time != nil && time.Duration(*d.time) > 7*24*time.Hour {
+			c.add(p+"."+d.name, "", "%s is too long; at most 168h is allowed", *d.time)
+		}
+	}
+	if u.Deadline != nil && time.Duration(*u.Deadline) < time.Second {
+		c.add(p+".deadline", "", "%s is too short; at least 1s is needed", *u.Deadline)
+	}
+	controlled := u.Canary != nil || u.Batch > 0 || u.Rollback == RollbackAutomatic
+	if controlled && s.Mode != "" && s.Mode != ModeService {
+		c.add(p, "leave canary, batch and rollback out", "waves and rollback are for mode service, not %s", s.Mode)
+	}
+	if (u.Canary != nil || u.Batch > 0) && u.Strategy == "recreate" {
+		c.add(p, "use strategy rolling", "strategy recreate has no canary and no waves: it ends all old instances first")
+	}
+	if k := u.Canary; k != nil {
+		c.between(p+".canary.count", k.Count, 0, 10000)
+		c.between(p+".canary.percent", k.Percent, 0, 100)
+		if k.Count > 0 && k.Percent > 0 {
+			c.add(p+".canary", "give one of them", "count and percent do not go together")
+		}
+		if time.Duration(k.For) > 7*24*time.Hour {
+			c.add(p+".canary.for", "", "%s is too long; at most 168h is allowed", k.For)
+		}
 	}
 }
 

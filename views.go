@@ -19,22 +19,25 @@ type AppView struct {
 	Network   NetworkID     `json:"network,omitempty" doc:"Of its services in the overlay."`
 	Services  []ServiceView `json:"services"`
 	Manifest  *Application  `json:"manifest,omitempty"`
+	// Revisions are the versions that are kept, the present one first. They are told where the manifest is.
+	Revisions []RevisionView `json:"revisions,omitempty" doc:"The present version and the earlier ones that are kept, newest first."`
 }
 
 // ServiceView is a service with how many of its instances there are.
 type ServiceView struct {
-	Name      string    `json:"name"`
-	Mode      Mode      `json:"mode"`
-	Image     string    `json:"image,omitempty"`
-	Digest    string    `json:"digest,omitempty"`
-	Revision  string    `json:"revision,omitempty"`
-	Want      int       `json:"want"`
-	Ready     int       `json:"ready"`
-	UpToDate  int       `json:"upToDate"`
-	Instances int       `json:"instances"`
-	Restarts  int       `json:"restarts"`
-	QoS       *QoS      `json:"qos,omitempty"`
-	Runs      []RunView `json:"runs,omitempty"`
+	Name      string       `json:"name"`
+	Mode      Mode         `json:"mode"`
+	Image     string       `json:"image,omitempty"`
+	Digest    string       `json:"digest,omitempty"`
+	Revision  string       `json:"revision,omitempty"`
+	Want      int          `json:"want"`
+	Ready     int          `json:"ready"`
+	UpToDate  int          `json:"upToDate"`
+	Instances int          `json:"instances"`
+	Restarts  int          `json:"restarts"`
+	QoS       *QoS         `json:"qos,omitempty"`
+	Runs      []RunView    `json:"runs,omitempty"`
+	Rollout   *RolloutView `json:"rollout,omitempty" doc:"How far the newest version has come; of services only."`
 	// Addresses are its service addresses in its own application.
 	Addresses *NetworkService `json:"addresses,omitempty"`
 	Ingress   []IngressView   `json:"ingress,omitempty" doc:"Ways in from outside."`

@@ -233,6 +233,12 @@ func (c *Client) Scale(ctx context.Context, k skerry.ServiceKey, replicas int) (
 	return send[apps.Applied](ctx, c, http.MethodPut, servicePath(k)+"/scale", nil, map[string]int{"replicas": replicas})
 }
 
+// Rollout pauses, resumes or undoes the rollouts of a service, or of all of an application if the service's name is empty.
+func (c *Client) Rollout(ctx context.Context, k skerry.ServiceKey, r RolloutRequest) (apps.Applied, error) {
+	r.Service = k.Service
+	return send[apps.Applied](ctx, c, http.MethodPost, appPath(k.App)+"/rollout", nil, r)
+}
+
 // InstanceFilter chooses instances; empty fields choose all.
 type InstanceFilter struct{ Namespace, App, Service string }
 

@@ -51,6 +51,7 @@ func (h *Handler) addApps() {
 			})
 		})
 	h.addApply()
+	h.addRollouts()
 	add(h, operation{ID: "get-app", Method: http.MethodGet, Path: "/v1/apps/{namespace}/{app}", Scope: auth.ScopeAppsRead, Object: objApp, Tag: "applications",
 		Summary: "Show an application with its manifest."},
 		func(ctx context.Context, _ *auth.Principal, in *AppPath) (*answer[skerry.AppView], error) {

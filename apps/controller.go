@@ -29,7 +29,11 @@ type App struct {
 	Restarts  map[string]uint64  `json:"restarts,omitempty"` // per service: how often a restart was asked for
 	Runs      map[string][]*Run  `json:"runs,omitempty"`     // per service: runs of a job or schedule, oldest first
 	Digests   map[string]string  `json:"digests,omitempty"`  // image reference -> digest, fixed per generation
-	revisions map[string]string  // per service, derived
+	// Rollouts, Refused and Paused are per service; Paused says by whom.
+	Rollouts  map[string]*Rollout `json:"rollouts,omitempty"`
+	Refused   map[string]*Refused `json:"refused,omitempty"`
+	Paused    map[string]string   `json:"paused,omitempty"`
+	revisions map[string]string   // per service, derived
 }
 
 // Key gives the application's key.
@@ -103,7 +107,8 @@ type Controller struct {
 	certs       map[certKey]*certificate
 	// readdressed are applications whose network changed since somebody asked.
 	readdressed map[skerry.AppKey]bool
-	local       string // prefix for instance ids; keeps those of different tiers apart
+	past        map[skerry.AppKey][]*Past // oldest first
+	local       string                    // prefix for instance ids; keeps those of different tiers apart
 }
 
 // New makes an empty controller. The seed makes instance ids; it must differ at each start of a process. tier is one
@@ -115,7 +120,7 @@ func New(seed [16]byte, tier string) *Controller {
 		byService: map[skerry.ServiceKey]map[skerry.InstanceID]*Instance{},
 		orgs:      map[string]*Org{}, spaces: map[string]*Namespace{},
 		dirty: map[skerry.AppKey]bool{}, unplaced: map[skerry.InstanceID]bool{}, stopping: map[skerry.InstanceID]bool{},
-		wake: map[skerry.AppKey]time.Time{},
+		wake: map[skerry.AppKey]time.Time{}, past: map[skerry.AppKey][]*Past{},
 	}
 	if tier != "r" {
 		c.lastNet = skerry.LocalNetworks - 1 // the root gives those below
@@ -154,6 +159,8 @@ func (c *Controller) Load(key string, value []byte) (bool, error) {
 		if err = json.Unmarshal(value, i); err == nil {
 			c.addInstance(i)
 		}
+	case prefixPast:
+		err = c.loadPast(value)
 	case prefixOrg:
 		o := new(Org)
 		if err = json.Unmarshal(value, o); err == nil {
@@ -174,11 +181,7 @@ func (c *Controller) Load(key string, value []byte) (bool, error) {
 }
 
 func (c *Controller) addApp(a *App) {
-	a.revisions = map[string]string{}
-	for i := range a.Manifest.Spec.Services {
-		s := &a.Manifest.Spec.Services[i]
-		a.revisions[s.Name] = s.Revision()
-	}
+	a.revisions = revisionsOf(&a.Manifest)
 	c.apps[a.Key()] = a
 	c.noteExports(a)
 }

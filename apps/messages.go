@@ -22,6 +22,23 @@ type (
 		Service skerry.ServiceKey
 		Actor   string
 	}
+	// Undo puts a service, or with an empty name all of an application, back to an earlier version: the last one that
+	// differs if To is 0, else that of generation To.
+	Undo struct {
+		Service skerry.ServiceKey
+		To      skerry.Generation
+		Actor   string
+	}
+	// Pause keeps the rollouts of a service, or with an empty name of all, where they are.
+	Pause struct {
+		Service skerry.ServiceKey
+		Actor   string
+	}
+	// Resume lets rollouts go on, and has a version tried again that was taken back.
+	Resume struct {
+		Service skerry.ServiceKey
+		Actor   string
+	}
 	Delete struct {
 		Key   skerry.AppKey
 		Actor string
@@ -56,6 +73,12 @@ func (c *Controller) Handle(now time.Time, msg any) (skerry.Effects, bool) {
 		res, fx, err = c.scale(now, m.Service, m.Replicas, m.Actor)
 	case Restart:
 		res, fx, err = c.restart(now, m.Service, m.Actor)
+	case Undo:
+		res, fx, err = c.undo(now, m.Service, m.To, m.Actor)
+	case Pause:
+		res, fx, err = c.pause(now, m.Service, true, m.Actor)
+	case Resume:
+		res, fx, err = c.pause(now, m.Service, false, m.Actor)
 	case Delete:
 		fx, err = c.delete(now, m.Key, m.Actor)
 	case DeleteInstance:

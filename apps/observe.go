@@ -75,6 +75,7 @@ func (c *Controller) Observe(now time.Time, holder string, o skerry.Observation,
 	}
 	c.violated(now, i, o.Violated)
 	c.tellTransition(now, &before, i, fx)
+	c.noteFailure(now, &before, i, fx)
 	if ready {
 		i.Misses = 0
 	}

@@ -39,7 +39,8 @@ func (c *Controller) apply(now time.Time, r Apply) (Applied, skerry.Effects, err
 	res := Applied{Key: key, Gen: 1, Created: old == nil, Warnings: r.App.Warnings()}
 	a := &App{Manifest: r.App, Org: ns.Org, Gen: 1, CreatedAt: now, UpdatedAt: now, Author: r.Actor, Deployed: !r.Register, Digests: r.Digests}
 	if old != nil {
-		a.CreatedAt, a.Restarts, a.Runs = old.CreatedAt, old.Restarts, old.Runs
+		a.CreatedAt, a.Restarts, a.Runs, a.Rollouts, a.Paused = old.CreatedAt, old.Restarts, old.Runs, old.Rollouts, old.Paused
+		res.Warnings = append(res.Warnings, c.keepRefused(old, a)...)
 		a.Deployed = old.Deployed || !r.Register
 		if string(mustJSON(old.Manifest)) == string(mustJSON(a.Manifest)) && a.Deployed == old.Deployed && maps.Equal(old.Digests, a.Digests) {
 			res.Gen, res.Unchanged = old.Gen, true
@@ -50,6 +51,9 @@ func (c *Controller) apply(now time.Time, r Apply) (Applied, skerry.Effects, err
 	}
 	if err := c.address(now, a, &fx); err != nil {
 		return Applied{}, skerry.Effects{}, err
+	}
+	if old != nil {
+		c.keepPast(old, a, &fx)
 	}
 	c.addApp(a)
 	c.dirty[key] = true

@@ -75,6 +75,7 @@ func (c *Controller) reconcileApp(now time.Time, k skerry.AppKey, fx *skerry.Eff
 			delete(c.apps, k)
 			delete(c.wake, k)
 			c.dropNetwork(k, fx)
+			c.dropPast(k, fx)
 			fx.Delete(prefixApp + k.String())
 			fx.Changed = append(fx.Changed, skerry.Change{App: k, Deleted: true})
 			c.appEvent(fx, now, a, "", "Deleted", "nothing of it is left")
@@ -136,6 +137,13 @@ func (c *Controller) reconcileService(now time.Time, a *App, s *skerry.ServiceSp
 	}
 	current = c.settleReplacements(now, current, fx)
 	c.takeOver(now, a, s, current, fx)
+	limit, ok := c.rollout(now, a, s, current, old, want, fx)
+	if !ok {
+		return // it goes back to what ran before
+	}
+	if s.Update.Strategy == "recreate" && len(old) > 0 && a.Paused[s.Name] != "" {
+		return
+	}
 	if s.Update.Strategy == "recreate" && len(old) > 0 {
 		for _, i := range old {
 			c.stop(now, i, "replaced by a new version", fx)
@@ -157,19 +165,22 @@ func (c *Controller) reconcileService(now time.Time, a *App, s *skerry.ServiceSp
 	if len(old) == 0 {
 		room = want - len(current)
 	}
-	for n := min(want-len(current), room); n > 0; n-- {
+	for n := min(limit-len(current), room); n > 0; n-- {
 		current = append(current, c.create(now, a, s, c.freeOrdinal(sk, rev), "", "", fx))
+	}
+	for n := want - limit - len(old); n > 0 && len(old) > 0; n-- { // a wave is not done, and one of the others has gone
+		old = append(old, c.createAs(now, a, old[0], c.freeOrdinal(sk, old[0].Revision), fx))
 	}
 	// Old ones that are not ready serve nobody and go at once, but only for what is already on its way in their place.
 	ready := 0
 	for _, i := range append(slices.Clone(current), old...) {
-		if i.IsReady() {
+		if c.serves(now, a, s, i) {
 			ready++
 		}
 	}
 	spare := ready - (want - *s.Update.MaxUnavailable)
 	slices.SortStableFunc(old, lessUseful)
-	for _, i := range old {
+	for _, i := range old[:max(0, len(old)-max(0, want-limit))] {
 		if !i.IsReady() {
 			c.stop(now, i, "replaced by a new version", fx)
 		} else if spare > 0 {
@@ -303,6 +314,15 @@ func (c *Controller) create(now time.Time, a *App, s *skerry.ServiceSpec, ordina
 	i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, true, "")
 	i.step(now, "created for generation "+itoa(int(a.Gen)))
 	c.addInstance(i)
+	c.saveInstance(i, fx)
+	return i
+}
+
+// createAs makes another instance of an earlier revision, like one that there is.
+func (c *Controller) createAs(now time.Time, a *App, like *Instance, ordinal int, fx *skerry.Effects) *Instance {
+	i := c.create(now, a, like.Spec, ordinal, "", "", fx)
+	i.Revision, i.Gen = like.Revision, like.Gen
+	i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, false, "a newer version is being rolled out")
 	c.saveInstance(i, fx)
 	return i
 }

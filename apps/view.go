@@ -9,6 +9,7 @@ func (c *Controller) View(a *App, origin string, manifest bool) skerry.AppView {
 	if manifest {
 		m := a.Manifest
 		v.Manifest = &m
+		v.Revisions = c.viewPast(a)
 	}
 	for i := range a.Manifest.Spec.Services {
 		v.Services = append(v.Services, c.viewService(a, &a.Manifest.Spec.Services[i]))
@@ -84,6 +85,9 @@ func (c *Controller) viewService(a *App, s *skerry.ServiceSpec) skerry.ServiceVi
 			}
 			v.QoS = &sum
 		}
+	}
+	if s.Mode == skerry.ModeService {
+		v.Rollout = c.viewRollout(a, s)
 	}
 	for _, r := range a.Runs[s.Name] {
 		v.Runs = append(v.Runs, skerry.RunView{ID: r.ID, StartedAt: r.StartedAt, EndedAt: r.EndedAt, Succeeded: r.Succeeded, Failed: r.Failed, Result: r.Result, Reason: r.Reason})

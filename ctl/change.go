@@ -88,28 +88,14 @@ func (a *app) scaleCommand() *cobra.Command {
 func (a *app) restartCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "restart APP[/SERVICE]", Short: "Restart the instances of an application or service, one after the other", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("service"),
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
-			name := trimKind(args[0], "app")
-			var k skerry.ServiceKey
-			var err error
-			if strings.Contains(trimKind(name, "service"), "/") {
-				k, err = a.serviceKey(name)
-			} else {
-				k.App, err = skerry.ParseAppKey(name, a.namespace())
-				if err != nil {
-					err = skerry.Errorf(skerry.CodeInvalid, "%w", err)
-				}
-			}
+			k, err := a.targetKey(args[0])
 			if err != nil {
 				return err
 			}
 			if _, err := c.Restart(cmd.Context(), k); err != nil {
 				return err
 			}
-			what := "app/" + a.short(k.App)
-			if k.Service != "" {
-				what = "service/" + a.short(k.App) + "/" + k.Service
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s restarts\n", what)
+			fmt.Fprintf(cmd.OutOrStdout(), "%s restarts\n", a.targetText(k))
 			return nil
 		})}
 	return cmd

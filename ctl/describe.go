@@ -150,6 +150,8 @@ func describeService(out io.Writer, v *skerry.AppView, s *skerry.ServiceView, in
 	p.add("  Digest", s.Digest)
 	p.add("  Ready", fmt.Sprintf("%d of %d, %d up to date", s.Ready, s.Want, s.UpToDate))
 	p.add("  Restarts", strconv.Itoa(s.Restarts))
+	p.add("  Update", rolloutText(s, now))
+	p.add("  Taken back", refusedText(s.Rollout, now))
 	p.add("  Uses", usesText(s.QoS))
 	if v.Manifest != nil {
 		if spec := v.Manifest.Spec.Service(s.Name); spec != nil {

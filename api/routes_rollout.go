@@ -1,0 +1,43 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/auth"
+)
+
+// What may be done with a rollout.
+const (
+	RolloutPause  = "pause"
+	RolloutResume = "resume"
+	RolloutUndo   = "undo"
+)
+
+// RolloutRequest asks for something to be done with the rollouts of an application.
+type RolloutRequest struct {
+	Action  string            `json:"action" enum:"pause,resume,undo" doc:"pause keeps rollouts where they are; resume lets them go on, and has a version tried again that was taken back; undo puts an earlier version back."`
+	Service string            `json:"service,omitempty" maxLength:"63" doc:"Only of this service. Default: of all."`
+	To      skerry.Generation `json:"to,omitempty" doc:"Generation to which to go back. Default: the last one that differs."`
+}
+
+func (h *Handler) addRollouts() {
+	type in struct {
+		AppPath
+		Body RolloutRequest
+	}
+	add(h, operation{ID: "change-rollout", Method: http.MethodPost, Path: "/v1/apps/{namespace}/{app}/rollout", Scope: auth.ScopeAppsWrite, Object: objApp, Tag: "applications",
+		Summary: "Pause, resume or undo the rollout of a new version.", Status: http.StatusAccepted, Audit: true},
+		func(ctx context.Context, who *auth.Principal, in *in) (*answer[apps.Applied], error) {
+			k := skerry.ServiceKey{App: in.key(), Service: in.Body.Service}
+			switch in.Body.Action {
+			case RolloutPause:
+				return h.do(ctx, apps.Pause{Service: k, Actor: who.User})
+			case RolloutResume:
+				return h.do(ctx, apps.Resume{Service: k, Actor: who.User})
+			}
+			return h.do(ctx, apps.Undo{Service: k, To: in.Body.To, Actor: who.User})
+		})
+}

@@ -1,0 +1,315 @@
+package apps
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// maxPast is how many earlier versions of an application are kept.
+const maxPast = 10
+
+const prefixPast = "past/"
+
+// Past is an application as it was before a change of what its services run.
+type Past struct {
+	Manifest skerry.Application `json:"manifest"`
+	Gen      skerry.Generation  `json:"generation"`
+	At       time.Time          `json:"at"` // when it was applied
+	Author   string             `json:"author,omitempty"`
+	Digests  map[string]string  `json:"digests,omitempty"`
+}
+
+func (p *Past) revision(service string) string {
+	if s := p.Manifest.Spec.Service(service); s != nil {
+		return s.Revision()
+	}
+	return ""
+}
+
+func pastKey(k skerry.AppKey, g skerry.Generation) string {
+	return fmt.Sprintf("%s%s/%d", prefixPast, k, g)
+}
+
+func (c *Controller) loadPast(value []byte) error {
+	p := new(Past)
+	if err := json.Unmarshal(value, p); err != nil {
+		return err
+	}
+	k := p.Manifest.Key()
+	c.past[k] = append(c.past[k], p)
+	slices.SortFunc(c.past[k], func(a, b *Past) int { return int(a.Gen) - int(b.Gen) })
+	return nil
+}
+
+// keepPast remembers an application before a change, if the change is one of what its services run.
+func (c *Controller) keepPast(old, next *App, fx *skerry.Effects) {
+	if !old.Deployed || maps.Equal(old.revisions, revisionsOf(&next.Manifest)) {
+		return
+	}
+	k := old.Key()
+	p := &Past{Manifest: old.Manifest, Gen: old.Gen, At: old.UpdatedAt, Author: old.Author, Digests: old.Digests}
+	c.past[k] = append(c.past[k], p)
+	fx.Put(pastKey(k, p.Gen), mustJSON(p))
+	for len(c.past[k]) > maxPast {
+		fx.Delete(pastKey(k, c.past[k][0].Gen))
+		c.past[k] = c.past[k][1:]
+	}
+}
+
+func (c *Controller) dropPast(k skerry.AppKey, fx *skerry.Effects) {
+	for _, p := range c.past[k] {
+		fx.Delete(pastKey(k, p.Gen))
+	}
+	delete(c.past, k)
+}
+
+// pastOf finds the newest of an application's earlier versions that is accepted, or nil.
+func (c *Controller) pastOf(k skerry.AppKey, accept func(*Past) bool) *Past {
+	for _, p := range slices.Backward(c.past[k]) {
+		if accept(p) {
+			return p
+		}
+	}
+	return nil
+}
+
+func revisionsOf(m *skerry.Application) map[string]string {
+	out := map[string]string{}
+	for i := range m.Spec.Services {
+		out[m.Spec.Services[i].Name] = m.Spec.Services[i].Revision()
+	}
+	return out
+}
+
+func digestsOf(s *skerry.ServiceSpec, all map[string]string) map[string]string {
+	out := map[string]string{}
+	for _, ref := range s.Images() {
+		if d := all[ref]; d != "" {
+			out[ref] = d
+		}
+	}
+	return out
+}
+
+// with gives a map with one entry set, leaving alone the one that others may read.
+func with[V any](m map[string]V, key string, v V) map[string]V {
+	out := maps.Clone(m)
+	if out == nil {
+		out = map[string]V{}
+	}
+	out[key] = v
+	return out
+}
+
+func without[V any](m map[string]V, key string) map[string]V {
+	if _, ok := m[key]; !ok {
+		return m
+	}
+	out := maps.Clone(m)
+	delete(out, key)
+	return out
+}
+
+// withServices gives an application as it is, but with one service, or all if none is named, as they were. How many instances
+// there are, and how they are replaced, stays as it is now.
+func (c *Controller) withServices(now time.Time, a *App, p *Past, service string) *App {
+	next := *a
+	next.UpdatedAt = now
+	next.Digests = maps.Clone(a.Digests)
+	if next.Digests == nil {
+		next.Digests = map[string]string{}
+	}
+	if service == "" {
+		next.Manifest = cloneManifest(p.Manifest)
+	} else {
+		next.Manifest = cloneManifest(a.Manifest)
+		*next.Manifest.Spec.Service(service) = *p.Manifest.Spec.Service(service)
+	}
+	for i := range next.Manifest.Spec.Services {
+		s := &next.Manifest.Spec.Services[i]
+		if service != "" && s.Name != service {
+			continue
+		}
+		if was := a.Manifest.Spec.Service(s.Name); was != nil && was.Mode == s.Mode {
+			s.Replicas, s.Update = was.Replicas, was.Update
+		}
+		maps.Copy(next.Digests, digestsOf(s, p.Digests))
+	}
+	return &next
+}
+
+// replace puts a changed application, under the next generation, in the place of one.
+func (c *Controller) replace(now time.Time, a, next *App, fx *skerry.Effects) error {
+	if err := c.checkQuota(a.Org, &next.Manifest); err != nil {
+		return err
+	}
+	next.Gen++
+	next.revisions = revisionsOf(&next.Manifest)
+	if err := c.address(now, next, fx); err != nil {
+		return err
+	}
+	*a = *next
+	c.noteExports(a)
+	return nil
+}
+
+// undo puts a service, or all services of an application, back to an earlier version: the last one that differs, or that of
+// a generation.
+func (c *Controller) undo(now time.Time, k skerry.ServiceKey, to skerry.Generation, actor string) (Applied, skerry.Effects, error) {
+	var fx skerry.Effects
+	a, err := c.usable(k.App)
+	if err == nil && k.Service != "" {
+		_, _, err = c.service(k)
+	}
+	if err != nil {
+		return Applied{}, fx, err
+	}
+	differs := func(p *Past) bool {
+		if k.Service == "" {
+			return !maps.Equal(revisionsOf(&p.Manifest), a.revisions)
+		}
+		rev := p.revision(k.Service)
+		f := a.Refused[k.Service]
+		return rev != "" && rev != a.revisions[k.Service] && (f == nil || f.Revision != rev)
+	}
+	if to != 0 {
+		differs = func(p *Past) bool { return p.Gen == to && (k.Service == "" || p.revision(k.Service) != "") }
+	}
+	p := c.pastOf(k.App, differs)
+	if p == nil {
+		what := "no earlier version"
+		if to != 0 {
+			what = "no generation " + itoa(int(to))
+		}
+		return Applied{}, fx, skerry.Errorf(skerry.CodeNotFound, "%s of %s is kept", what, k.App).WithHint("`skerry rollout history %s` lists those that are", k.App)
+	}
+	old := *a
+	next := c.withServices(now, a, p, k.Service)
+	next.Author = actor
+	revs := revisionsOf(&next.Manifest)
+	if maps.Equal(revs, a.revisions) {
+		return Applied{Key: k.App, Gen: a.Gen, Unchanged: true}, fx, nil
+	}
+	if err := c.replace(now, a, next, &fx); err != nil {
+		return Applied{}, skerry.Effects{}, err
+	}
+	c.keepPast(&old, a, &fx)
+	for name, rev := range revs {
+		if old.revisions[name] != rev {
+			a.Refused, a.Paused = without(a.Refused, name), without(a.Paused, name)
+			c.setRollout(a, name, &Rollout{Revision: rev, Gen: a.Gen, StartedAt: now, Wave: 1, Limit: everything, Back: true})
+		}
+	}
+	c.dirty[k.App] = true
+	c.saveApp(a, &fx)
+	c.appEvent(&fx, now, a, k.Service, "Undone", "back to what generation "+itoa(int(p.Gen))+" was, by "+orNobody(actor))
+	return Applied{Key: k.App, Gen: a.Gen}, fx, nil
+}
+
+// pause keeps rollouts of a service, or of all, where they are; resume lets them go on, and has a version tried again that
+// was taken back.
+func (c *Controller) pause(now time.Time, k skerry.ServiceKey, on bool, actor string) (Applied, skerry.Effects, error) {
+	var fx skerry.Effects
+	a, err := c.usable(k.App)
+	if err == nil && k.Service != "" {
+		_, _, err = c.service(k)
+	}
+	if err != nil {
+		return Applied{}, fx, err
+	}
+	old := *a
+	next := *a
+	next.Manifest, next.Digests, next.UpdatedAt = cloneManifest(a.Manifest), maps.Clone(a.Digests), now
+	again := []string{}
+	for i := range next.Manifest.Spec.Services {
+		s := &next.Manifest.Spec.Services[i]
+		if k.Service != "" && k.Service != s.Name || s.Mode != skerry.ModeService {
+			continue
+		}
+		if on {
+			next.Paused = with(next.Paused, s.Name, orNobody(actor))
+			continue
+		}
+		next.Paused = without(next.Paused, s.Name)
+		if f := next.Refused[s.Name]; f != nil {
+			replicas, update := s.Replicas, s.Update
+			*s = f.Spec
+			s.Replicas, s.Update = replicas, update
+			if next.Digests == nil {
+				next.Digests = map[string]string{}
+			}
+			maps.Copy(next.Digests, f.Digests)
+			next.Refused = without(next.Refused, s.Name)
+			again = append(again, s.Name)
+		}
+	}
+	if len(again) == 0 && maps.Equal(next.Paused, a.Paused) {
+		return Applied{Key: k.App, Gen: a.Gen, Unchanged: true}, fx, nil
+	}
+	if len(again) == 0 {
+		*a = next
+	} else if err := c.replace(now, a, &next, &fx); err != nil {
+		return Applied{}, skerry.Effects{}, err
+	} else {
+		c.keepPast(&old, a, &fx)
+	}
+	for name := range a.Rollouts { // the time of the pause does not count as that of the wave
+		if r := a.Rollouts[name]; !on && (k.Service == "" || k.Service == name) && !r.HealthyAt.IsZero() {
+			r.HealthyAt = now
+		}
+	}
+	c.dirty[k.App] = true
+	c.saveApp(a, &fx)
+	verb := map[bool]string{true: "RolloutPaused", false: "RolloutResumed"}[on]
+	c.appEvent(&fx, now, a, k.Service, verb, "by "+orNobody(actor))
+	return Applied{Key: k.App, Gen: a.Gen}, fx, nil
+}
+
+// keepRefused leaves services alone that a manifest would put back to a version that was taken back. It gives the warnings.
+func (c *Controller) keepRefused(old, next *App) (warnings []string) {
+	for name, f := range old.Refused {
+		s, good := next.Manifest.Spec.Service(name), old.Manifest.Spec.Service(name)
+		if s == nil || good == nil || s.Revision() != f.Revision || !maps.Equal(digestsOf(s, next.Digests), f.Digests) {
+			continue
+		}
+		replicas, update := s.Replicas, s.Update
+		*s = *good
+		s.Replicas, s.Update = replicas, update
+		next.Refused = with(next.Refused, name, f)
+		next.Digests = maps.Clone(next.Digests)
+		if next.Digests == nil {
+			next.Digests = map[string]string{}
+		}
+		for _, ref := range f.Spec.Images() {
+			delete(next.Digests, ref)
+		}
+		for i := range next.Manifest.Spec.Services {
+			maps.Copy(next.Digests, digestsOf(&next.Manifest.Spec.Services[i], old.Digests))
+		}
+		warnings = append(warnings, name+": this version was taken back and is not tried again: "+f.Reason)
+	}
+	slices.Sort(warnings)
+	return warnings
+}
+
+// viewPast lists the versions that are kept, the newest first; the first is the present one.
+func (c *Controller) viewPast(a *App) []skerry.RevisionView {
+	view := func(m *skerry.Application, gen skerry.Generation, at time.Time, author string) skerry.RevisionView {
+		v := skerry.RevisionView{Gen: gen, At: at, Author: author}
+		for i := range m.Spec.Services {
+			s := &m.Spec.Services[i]
+			v.Services = append(v.Services, skerry.ServiceRevision{Name: s.Name, Revision: s.Revision(), Image: s.Image})
+		}
+		return v
+	}
+	out := []skerry.RevisionView{view(&a.Manifest, a.Gen, a.UpdatedAt, a.Author)}
+	for _, p := range slices.Backward(c.past[a.Key()]) {
+		out = append(out, view(&p.Manifest, p.Gen, p.At, p.Author))
+	}
+	return out
+}

@@ -1,0 +1,315 @@
+package apps
+
+import (
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// Rollout is how far a revision of a service has come in taking the place of the one before.
+//
+//	canary -> watched for its time -> wave -> healthy -> pause -> wave ... -> done
+//	   |                               |
+//	   +--- too many failures, or not ready in time ---> refused: the revision before comes back, all at once
+//
+// A service has one as soon as it was deployed; the first is done at once, for there is nothing to replace.
+type Rollout struct {
+	Revision  string            `json:"revision"`
+	From      string            `json:"from,omitempty"` // the revision that was last done; empty: there is none to go back to
+	Gen       skerry.Generation `json:"generation"`
+	StartedAt time.Time         `json:"startedAt"`
+	EndedAt   time.Time         `json:"endedAt,omitzero"` // when it was done
+	Limit     int               `json:"limit"`            // instances of the revision that there may be by now
+	Wave      int               `json:"wave"`             // from 1; the canary is wave 0
+	Canary    bool              `json:"canary,omitempty"` // they are being watched
+	HealthyAt time.Time         `json:"healthyAt,omitzero"`
+	Failures  int               `json:"failures,omitempty"` // restarts and failures of its instances
+	FailedAt  time.Time         `json:"failedAt,omitzero"`  // the last of them
+	Reason    string            `json:"reason,omitempty"`   // of the last of them
+	Told      bool              `json:"told,omitempty"`     // that it fails
+	Back      bool              `json:"back,omitempty"`     // to what ran before: without canary, waves and pauses
+}
+
+// Refused is a revision that failed and was taken back. It is not tried again until the service's manifest changes.
+type Refused struct {
+	Revision string             `json:"revision"`
+	Reason   string             `json:"reason"`
+	At       time.Time          `json:"at"`
+	Spec     skerry.ServiceSpec `json:"spec"`
+	Digests  map[string]string  `json:"digests,omitempty"`
+}
+
+// everything is above any number of replicas.
+const everything = 1 << 20
+
+// rollout moves a service's rollout on. It gives how many instances of the new revision there may be now, of want. It
+// reports false when the revision was taken back meanwhile, and the service is to be looked at anew.
+func (c *Controller) rollout(now time.Time, a *App, s *skerry.ServiceSpec, current, old []*Instance, want int, fx *skerry.Effects) (int, bool) {
+	rev := a.revisions[s.Name]
+	r := a.Rollouts[s.Name]
+	if r == nil || r.Revision != rev {
+		r = c.startRollout(now, a, s, r, old, want, fx)
+	}
+	if !r.EndedAt.IsZero() {
+		return want, true
+	}
+	if why := c.failing(now, a, s, r, current); why != "" {
+		if s.Update.Rollback == skerry.RollbackAutomatic && !r.Back {
+			err := c.takeBack(now, a, s.Name, r, why, fx)
+			if err == nil {
+				return 0, false
+			}
+			why += "; it cannot be taken back: " + skerry.AsError(err).Message
+		}
+		if !r.Told {
+			r.Told, r.Reason = true, why
+			c.saveApp(a, fx)
+			c.appEvent(fx, now, a, s.Name, "RolloutFailing", why)
+			fx.Events[len(fx.Events)-1].Type = skerry.EventWarning
+		}
+	}
+	if a.Paused[s.Name] != "" {
+		return min(len(current), want), true
+	}
+	limit := min(r.Limit, want)
+	healthy := c.healthyAt(a, s, r, current)
+	if len(current) < limit || len(old) > want-limit || healthy.IsZero() {
+		if !r.HealthyAt.IsZero() {
+			r.HealthyAt = time.Time{}
+			c.saveApp(a, fx)
+		}
+		return limit, true
+	}
+	if now.Before(healthy) {
+		c.wakeAt(a.Key(), healthy)
+		return limit, true
+	}
+	if limit == want && c.anyStoppingOld(skerry.ServiceKey{App: a.Key(), Service: s.Name}, rev) {
+		return limit, true // their end comes back here
+	}
+	if limit == want {
+		r.EndedAt, r.Canary = now, false
+		c.saveApp(a, fx)
+		c.appEvent(fx, now, a, s.Name, "RolledOut", "revision "+rev+" runs, "+itoa(want)+" of "+itoa(want))
+		return want, true
+	}
+	if r.HealthyAt.IsZero() {
+		r.HealthyAt = now
+		c.saveApp(a, fx)
+	}
+	if next := r.next(s); now.Before(next) {
+		c.wakeAt(a.Key(), next)
+		return limit, true
+	}
+	text := "wave " + itoa(r.Wave)
+	if r.Canary {
+		text = "the canary"
+	}
+	r.Wave++
+	r.Canary, r.HealthyAt = false, time.Time{}
+	r.Limit = everything
+	if s.Update.Batch > 0 {
+		r.Limit = limit + s.Update.Batch
+	}
+	c.saveApp(a, fx)
+	c.appEvent(fx, now, a, s.Name, "Wave", text+" is healthy; wave "+itoa(r.Wave)+" begins, up to "+itoa(min(r.Limit, want))+" of "+itoa(want))
+	c.dirty[a.Key()] = true
+	return min(r.Limit, want), true
+}
+
+func (c *Controller) startRollout(now time.Time, a *App, s *skerry.ServiceSpec, was *Rollout, old []*Instance, want int, fx *skerry.Effects) *Rollout {
+	r := &Rollout{Revision: a.revisions[s.Name], Gen: a.Gen, StartedAt: now, Wave: 1, Limit: everything}
+	switch {
+	case was == nil && len(old) > 0:
+		r.From = old[0].Revision
+	case was != nil && !was.EndedAt.IsZero():
+		r.From = was.Revision
+	case was != nil:
+		r.From = was.From // the one between never was done
+	}
+	switch canary := s.Update.Canary; {
+	case len(old) == 0:
+		r.EndedAt = now
+	case canary != nil:
+		r.Wave, r.Canary, r.Limit = 0, true, canary.Of(want)
+	case s.Update.Batch > 0:
+		r.Limit = s.Update.Batch
+	}
+	c.setRollout(a, s.Name, r)
+	c.saveApp(a, fx)
+	return r
+}
+
+func (c *Controller) setRollout(a *App, service string, r *Rollout) {
+	next := map[string]*Rollout{}
+	for i := range a.Manifest.Spec.Services { // what is gone is forgotten
+		if name := a.Manifest.Spec.Services[i].Name; a.Rollouts[name] != nil {
+			next[name] = a.Rollouts[name]
+		}
+	}
+	next[service] = r
+	a.Rollouts = next
+}
+
+// next is when the wave after a healthy one begins.
+func (r *Rollout) next(s *skerry.ServiceSpec) time.Time {
+	if r.HealthyAt.IsZero() || r.Canary {
+		return r.HealthyAt // it was watched for long enough
+	}
+	return r.HealthyAt.Add(time.Duration(s.Update.Pause))
+}
+
+// healthyAt is from when on all instances of a wave count as healthy, if nothing happens until then. The zero time means
+// that one is not ready.
+func (c *Controller) healthyAt(a *App, s *skerry.ServiceSpec, r *Rollout, list []*Instance) time.Time {
+	since := r.StartedAt
+	for _, i := range list {
+		if !i.IsReady() {
+			return time.Time{}
+		}
+		since = latest(since, sinceOf(i, skerry.Ready))
+	}
+	watch := s.Update.Healthy()
+	if r.Canary && s.Update.Canary != nil {
+		watch = max(watch, time.Duration(s.Update.Canary.For))
+	}
+	return latest(since, r.FailedAt).Add(watch)
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+// sinceOf is since when a condition of an instance is what it is.
+func sinceOf(i *Instance, t skerry.ConditionType) time.Time {
+	for _, k := range i.Conditions {
+		if k.Type == t {
+			return k.Since
+		}
+	}
+	return i.CreatedAt
+}
+
+// serves reports whether an instance counts for as ready when an old one is to be ended.
+func (c *Controller) serves(now time.Time, a *App, s *skerry.ServiceSpec, i *Instance) bool {
+	if !i.IsReady() {
+		return false
+	}
+	r := a.Rollouts[s.Name]
+	if r == nil || !r.EndedAt.IsZero() || r.Revision != i.Revision {
+		return true
+	}
+	at := sinceOf(i, skerry.Ready).Add(s.Update.Healthy())
+	if now.Before(at) {
+		c.wakeAt(a.Key(), at)
+		return false
+	}
+	return true
+}
+
+// failing says why a revision counts as failed, or "". What has no place yet, and what is out of touch, says nothing about it.
+func (c *Controller) failing(now time.Time, a *App, s *skerry.ServiceSpec, r *Rollout, list []*Instance) string {
+	if r.Failures >= *s.Update.Failures {
+		return "instances of revision " + r.Revision + " failed " + itoa(r.Failures) + " times: " + orNothing(r.Reason)
+	}
+	for _, i := range list {
+		if i.IsReady() || i.State != skerry.Running && i.State != skerry.WorkerScheduled || !skerry.HasCondition(i.Conditions, skerry.Reachable) {
+			continue
+		}
+		since := latest(latest(r.StartedAt, sinceOf(i, skerry.Ready)), sinceOf(i, skerry.Reachable))
+		at := since.Add(time.Duration(*s.Update.Deadline))
+		if now.Before(at) {
+			c.wakeAt(a.Key(), at)
+			continue
+		}
+		return "instance " + string(i.ID) + " of revision " + r.Revision + " was not ready for " + s.Update.Deadline.String() + ": " + reasonOf(i)
+	}
+	return ""
+}
+
+// reasonOf says why an instance is not ready.
+func reasonOf(i *Instance) string {
+	for _, k := range i.Conditions {
+		if k.Type == skerry.Ready && k.Reason != "" {
+			return k.Reason
+		}
+	}
+	return "not ready"
+}
+
+// noteFailure counts what goes wrong with instances of a revision that is being rolled out.
+func (c *Controller) noteFailure(now time.Time, before, i *Instance, fx *skerry.Effects) {
+	n := max(0, i.Restarts-before.Restarts)
+	if i.State == skerry.Failed && before.State != skerry.Failed {
+		n++
+	}
+	a := c.apps[i.Service.App]
+	if n == 0 || a == nil || i.Stopping {
+		return
+	}
+	r := a.Rollouts[i.Service.Service]
+	if r == nil || r.Revision != i.Revision || !r.EndedAt.IsZero() {
+		return
+	}
+	r.Failures += n
+	r.FailedAt, r.HealthyAt = now, time.Time{}
+	if i.Reason != "" {
+		r.Reason = i.Reason
+	}
+	c.saveApp(a, fx)
+	c.dirty[a.Key()] = true
+}
+
+// takeBack puts a service back to what ran before, and remembers what failed.
+func (c *Controller) takeBack(now time.Time, a *App, service string, r *Rollout, why string, fx *skerry.Effects) error {
+	p := c.pastOf(a.Key(), func(p *Past) bool { return p.revision(service) == r.From })
+	if r.From == "" || p == nil {
+		return skerry.Errorf(skerry.CodeConflict, "no earlier version of it is kept")
+	}
+	bad := *a.Manifest.Spec.Service(service)
+	refused := &Refused{Revision: r.Revision, Reason: why, At: now, Spec: bad, Digests: digestsOf(&bad, a.Digests)}
+	next := c.withServices(now, a, p, service)
+	if err := c.replace(now, a, next, fx); err != nil {
+		return err
+	}
+	a.Refused = with(a.Refused, service, refused)
+	c.setRollout(a, service, &Rollout{Revision: a.revisions[service], Gen: a.Gen, StartedAt: now, Wave: 1, Limit: everything, Back: true})
+	c.saveApp(a, fx)
+	c.appEvent(fx, now, a, service, "RolledBack", "revision "+r.Revision+" is taken back for "+a.revisions[service]+": "+why)
+	fx.Events[len(fx.Events)-1].Type = skerry.EventWarning
+	c.dirty[a.Key()] = true
+	return nil
+}
+
+// viewRollout tells how far a service's rollout is.
+func (c *Controller) viewRollout(a *App, s *skerry.ServiceSpec) *skerry.RolloutView {
+	r := a.Rollouts[s.Name]
+	if r == nil || r.Revision != a.revisions[s.Name] {
+		return nil
+	}
+	v := &skerry.RolloutView{Revision: r.Revision, From: r.From, Gen: r.Gen, StartedAt: r.StartedAt, EndedAt: r.EndedAt, Paused: a.Paused[s.Name],
+		Failures: r.Failures, Reason: r.Reason, Wave: r.Wave}
+	if s.Replicas != nil {
+		v.Limit = min(r.Limit, *s.Replicas)
+	}
+	switch {
+	case !r.EndedAt.IsZero():
+		v.Phase, v.Limit = skerry.RolloutDone, 0
+	case v.Paused != "":
+		v.Phase = skerry.RolloutPaused
+	case r.Back:
+		v.Phase = skerry.RolloutBack
+	case r.Canary:
+		v.Phase = skerry.RolloutCanary
+	default:
+		v.Phase = skerry.RolloutWaves
+		v.NextAt = r.next(s)
+	}
+	if f := a.Refused[s.Name]; f != nil {
+		v.Refused = &skerry.RefusedView{Revision: f.Revision, Reason: f.Reason, At: f.At}
+	}
+	return v
+}

@@ -1,0 +1,234 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/api"
+)
+
+// targetKey reads APP or APP/SERVICE; of an application it leaves the service's name empty.
+func (a *app) targetKey(s string) (skerry.ServiceKey, error) {
+	name := trimKind(s, "app")
+	if strings.Contains(trimKind(name, "service"), "/") {
+		return a.serviceKey(name)
+	}
+	k, err := skerry.ParseAppKey(name, a.namespace())
+	if err != nil {
+		err = skerry.Errorf(skerry.CodeInvalid, "%w", err)
+	}
+	return skerry.ServiceKey{App: k}, err
+}
+
+func (a *app) targetText(k skerry.ServiceKey) string {
+	if k.Service == "" {
+		return "app/" + a.short(k.App)
+	}
+	return "service/" + a.short(k.App) + "/" + k.Service
+}
+
+func (a *app) rolloutCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "rollout", Short: "Follow, pause, resume and undo updates",
+		Long: `Follow, pause, resume and undo updates. A changed service replaces its instances as update in its manifest says: the
+canary first, then wave by wave. A version that failed and was taken back is not tried again until the manifest changes, or
+until resume is asked for.`}
+	restart := a.restartCommand()
+	cmd.AddCommand(a.rolloutStatusCommand(), a.rolloutHistoryCommand(),
+		a.rolloutChange(api.RolloutPause, "Keep updates where they are", "paused"),
+		a.rolloutChange(api.RolloutResume, "Let updates go on, or try a version again that was taken back", "resumed"),
+		a.rolloutChange(api.RolloutUndo, "Put an earlier version back", "goes back"), restart)
+	return cmd
+}
+
+func (a *app) rolloutChange(action, short, word string) *cobra.Command {
+	to := 0
+	cmd := &cobra.Command{Use: action + " APP[/SERVICE]", Short: short, Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("service"),
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			k, err := a.targetKey(args[0])
+			if err != nil {
+				return err
+			}
+			if to < 0 {
+				return skerry.Errorf(skerry.CodeInvalid, "there is no generation %d", to)
+			}
+			res, err := c.Rollout(cmd.Context(), k, api.RolloutRequest{Action: action, To: skerry.Generation(to)})
+			if err != nil {
+				return err
+			}
+			if res.Unchanged {
+				fmt.Fprintf(cmd.OutOrStdout(), "%s unchanged\n", a.targetText(k))
+				return nil
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", a.targetText(k), word)
+			return nil
+		})}
+	if action == api.RolloutUndo {
+		cmd.Long = "Put an earlier version back: the last one that differs, or that of a generation. It comes without canary and waves. The\nnumber of instances, and how they are replaced, stays as it is now."
+		cmd.Flags().IntVar(&to, "to", 0, "generation to which to go back, as rollout history lists them")
+	}
+	return cmd
+}
+
+func (a *app) rolloutHistoryCommand() *cobra.Command {
+	return &cobra.Command{Use: "history APP", Short: "List the versions that are kept", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("app"),
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			keys, err := a.appKeys(args)
+			if err != nil {
+				return err
+			}
+			v, err := c.App(cmd.Context(), keys[0])
+			if err != nil {
+				return err
+			}
+			t := table{head: []string{"GENERATION", "APPLIED", "BY", "SERVICE", "REVISION", "IMAGE"}}
+			for _, r := range v.Revisions {
+				for _, s := range r.Services {
+					t.add("", []string{strconv.Itoa(int(r.Gen)), when(time.Now(), r.At), r.Author, s.Name, s.Revision, s.Image})
+				}
+			}
+			t.print(cmd.OutOrStdout(), false, true)
+			return nil
+		})}
+}
+
+// rolloutText says in a line how far a service's update is.
+func rolloutText(s *skerry.ServiceView, now time.Time) string {
+	r := s.Rollout
+	if r == nil {
+		return ""
+	}
+	text := fmt.Sprintf("%d of %d run revision %s", s.UpToDate, s.Want, r.Revision)
+	switch r.Phase {
+	case skerry.RolloutDone:
+		if s.Ready < s.Want {
+			text += fmt.Sprintf(", %d ready", s.Ready)
+		} else {
+			text += ", done"
+		}
+	case skerry.RolloutCanary:
+		text += fmt.Sprintf("; the canary (%d) is watched", r.Limit)
+	case skerry.RolloutPaused:
+		text += "; paused by " + r.Paused
+	case skerry.RolloutBack:
+		text += "; going back to it"
+	default:
+		text += fmt.Sprintf("; wave %d, up to %d", r.Wave, r.Limit)
+		if r.NextAt.After(now) {
+			text += ", the next in " + age(r.NextAt, now)
+		}
+	}
+	if r.Failures > 0 && r.Phase != skerry.RolloutDone {
+		text += fmt.Sprintf("; %d failures", r.Failures)
+		if r.Reason != "" {
+			text += ": " + r.Reason
+		}
+	}
+	return text
+}
+
+func refusedText(r *skerry.RolloutView, now time.Time) string {
+	if r == nil || r.Refused == nil {
+		return ""
+	}
+	return fmt.Sprintf("revision %s was taken back %s ago: %s", r.Refused.Revision, age(now, r.Refused.At), r.Refused.Reason)
+}
+
+func (a *app) rolloutStatusCommand() *cobra.Command {
+	watch, timeout := false, 5*time.Minute
+	cmd := &cobra.Command{Use: "status APP[/SERVICE]", Short: "Tell how far updates are", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("service"),
+		Long: "Tell how far updates are. With --watch it waits until they are done, and fails if a version was taken back.\n" + exitHelp,
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			k, err := a.targetKey(args[0])
+			if err != nil {
+				return err
+			}
+			v, err := c.App(cmd.Context(), k.App)
+			if err != nil {
+				return err
+			}
+			if k.Service != "" && !hasService(&v, k.Service) {
+				return skerry.Errorf(skerry.CodeNotFound, "application %s has no service %q", k.App, k.Service)
+			}
+			last := map[string]string{}
+			done, taken := a.showRollouts(cmd.OutOrStdout(), &v, k.Service, last)
+			if watch && !done {
+				if err := a.watchRollouts(cmd, c, k, timeout, last, &taken); err != nil {
+					return err
+				}
+			}
+			if watch && taken != "" {
+				return skerry.Errorf(skerry.CodeUnavailable, "%s", taken).WithHint("change the manifest and apply it, or `skerry rollout resume %s` to try it again", args[0])
+			}
+			return nil
+		})}
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "wait until the updates are done")
+	cmd.Flags().Var(spanValue{&timeout}, "timeout", "how long to wait")
+	return cmd
+}
+
+func hasService(v *skerry.AppView, name string) bool {
+	for i := range v.Services {
+		if v.Services[i].Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// showRollouts prints the lines that changed. It tells whether all is done, and why something was taken back.
+func (a *app) showRollouts(out io.Writer, v *skerry.AppView, service string, last map[string]string) (done bool, taken string) {
+	done = true
+	now := time.Now()
+	for i := range v.Services {
+		s := &v.Services[i]
+		if service != "" && s.Name != service || s.Rollout == nil {
+			continue
+		}
+		done = done && s.Rollout.Phase == skerry.RolloutDone && s.Ready >= s.Want
+		text := rolloutText(s, now)
+		if f := s.Rollout.Refused; f != nil {
+			taken = "service " + s.Name + ": revision " + f.Revision + " was taken back: " + f.Reason
+			text += "\n  " + "revision " + f.Revision + " was taken back: " + f.Reason
+		}
+		if last[s.Name] != text {
+			last[s.Name] = text
+			fmt.Fprintf(out, "service/%s/%s: %s\n", a.short(v.Key), s.Name, text)
+		}
+	}
+	return done, taken
+}
+
+func (a *app) watchRollouts(cmd *cobra.Command, c *api.Client, k skerry.ServiceKey, timeout time.Duration, last map[string]string, taken *string) error {
+	ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+	defer cancel()
+	err := c.Watch(ctx, api.WatchFilter{Namespace: k.App.Namespace, App: k.App.Name, Kinds: []string{api.WatchApp}}, func(m api.WatchMessage) error {
+		if m.Type == api.WatchDeleted {
+			return skerry.Errorf(skerry.CodeNotFound, "application %s was deleted", k.App)
+		}
+		if m.App == nil {
+			return nil
+		}
+		var done bool
+		if done, *taken = a.showRollouts(cmd.OutOrStdout(), m.App, k.Service, last); done {
+			return errDone
+		}
+		return nil
+	})
+	switch {
+	case errors.Is(err, errDone):
+		return nil
+	case interrupted(cmd.Context()):
+		return cmd.Context().Err()
+	case errors.Is(err, context.DeadlineExceeded):
+		return skerry.Errorf(skerry.CodeUnavailable, "the updates of %s are not done after %s", k.App, span(timeout)).WithHint("`skerry describe app %s` shows what is in the way", k.App.Name)
+	}
+	return err
+}

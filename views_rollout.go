@@ -1,0 +1,51 @@
+package skerry
+
+import "time"
+
+// Phases of a rollout.
+const (
+	RolloutCanary = "Canary"      // the first few are watched
+	RolloutWaves  = "Progressing" // wave by wave
+	RolloutPaused = "Paused"      // by an operator
+	RolloutBack   = "GoingBack"   // to what ran before
+	RolloutDone   = "Done"
+)
+
+// RolloutView tells how far a version of a service has come in taking the place of the one before.
+type RolloutView struct {
+	Phase     string       `json:"phase" doc:"Canary, Progressing, Paused, GoingBack or Done." enum:"Canary,Progressing,Paused,GoingBack,Done"`
+	Revision  string       `json:"revision"`
+	From      string       `json:"from,omitempty" doc:"The revision before."`
+	Gen       Generation   `json:"generation"`
+	StartedAt time.Time    `json:"startedAt"`
+	EndedAt   time.Time    `json:"endedAt,omitzero"`
+	Wave      int          `json:"wave" doc:"From 1; 0 is the canary."`
+	Limit     int          `json:"limit,omitempty" doc:"Instances of the new revision that there may be in this wave."`
+	NextAt    time.Time    `json:"nextAt,omitzero" doc:"When the next wave begins, after the pause."`
+	Paused    string       `json:"paused,omitempty" doc:"Who paused it."`
+	Failures  int          `json:"failures,omitempty" doc:"Restarts and failures of instances of the new revision."`
+	Reason    string       `json:"reason,omitempty" doc:"Of the last failure."`
+	Refused   *RefusedView `json:"refused,omitempty" doc:"A version that was taken back, and is not tried again until the manifest changes."`
+}
+
+// RefusedView is a version that failed and was taken back.
+type RefusedView struct {
+	Revision string    `json:"revision"`
+	Reason   string    `json:"reason"`
+	At       time.Time `json:"at"`
+}
+
+// RevisionView is an application as it is or was.
+type RevisionView struct {
+	Gen      Generation        `json:"generation"`
+	At       time.Time         `json:"at"`
+	Author   string            `json:"author,omitempty"`
+	Services []ServiceRevision `json:"services"`
+}
+
+// ServiceRevision names what a service runs.
+type ServiceRevision struct {
+	Name     string `json:"name"`
+	Revision string `json:"revision"`
+	Image    string `json:"image,omitempty"`
+}
