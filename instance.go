@@ -20,7 +20,14 @@ type Assignment struct {
 	// Held, if set, is the token under which the child may run this very instance already: such a copy takes the new token
 	// over without being restarted.
 	Held *Fence `json:"held,omitempty" cbor:"13,keyasint,omitempty"`
+	// Failover says that the parent gives the instance to another child when this one is out of touch for long. With
+	// onDisconnect stopAfter a cluster then ends it after that time without the root.
+	Failover bool `json:"failover,omitempty" cbor:"14,keyasint,omitempty"`
 }
+
+// AloneGrace is how long a cluster that has just started, and does not know since when the root has been out of touch, waits
+// for it before it ends what may not run for so long.
+const AloneGrace = 30 * time.Second
 
 // AssignmentKey and the other key functions give the keys of items in sets.
 func AssignmentKey(id InstanceID) string { return "inst/" + string(id) }

@@ -83,6 +83,7 @@ type PlannedCopy struct {
 type ClusterView struct {
 	Name      ClusterName   `json:"name"`
 	Connected bool          `json:"connected"`
+	Lost      bool          `json:"lost,omitempty" doc:"It has been out of touch for so long that its instances are started elsewhere."`
 	Since     time.Time     `json:"since,omitzero"`
 	Version   string        `json:"version,omitempty"`
 	Report    ClusterReport `json:"report"`

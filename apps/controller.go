@@ -74,7 +74,15 @@ type Instance struct {
 	Shun     []string            `json:"shun,omitempty"`     // holders that cannot keep its SLA
 	Moves    int                 `json:"moves,omitempty"`    // for its SLA, so far
 	Calm     time.Time           `json:"calm,omitzero"`      // no such move before
-	counted  bool                // in its run's result
+	// Next is the copy that is to take over from a holder that is out of touch, Left the one that was left behind there.
+	Next *Copy `json:"next,omitempty"`
+	Left *Copy `json:"left,omitempty"`
+	// Cut: its holder is out of touch for so long that the tier above seeks another.
+	Cut  bool          `json:"cut,omitempty"`
+	Held *skerry.Fence `json:"held,omitempty"` // as in Assignment
+	// Bound: its holder has confirmed that it ends it by itself when it is out of touch (Assignment.Failover).
+	Bound   bool `json:"bound,omitempty"`
+	counted bool // in its run's result
 }
 
 // Live reports whether the instance is or should be running.

@@ -39,7 +39,7 @@ func (c *Controller) seekElsewhere(now time.Time, a *App, s *skerry.ServiceSpec,
 	}
 	for _, i := range list {
 		k := slices.IndexFunc(i.Conditions, func(k skerry.Condition) bool { return k.Type == skerry.Satisfied && !k.Status })
-		if k < 0 || i.State != skerry.Running || i.Replaces != "" || c.replacement(i) != nil {
+		if k < 0 || i.State != skerry.Running || i.Cut || i.Replaces != "" || c.replacement(i) != nil {
 			continue
 		}
 		if now.Before(i.Calm) {
@@ -57,7 +57,7 @@ func (c *Controller) seekElsewhere(now time.Time, a *App, s *skerry.ServiceSpec,
 		n := c.create(now, a, s, i.Ordinal, "", "", fx)
 		n.Replaces, n.Shun, n.Moves, n.Calm = i.ID, append(slices.Clone(i.Shun), i.Holder), i.Moves, i.Calm
 		c.saveInstance(n, fx)
-		c.wakeAt(a.Key(), n.CreatedAt.Add(replacementTime+time.Millisecond))
+		c.wakeAt(a.Key(), n.CreatedAt.Add(CopyTime+time.Millisecond))
 		fx.Events = append(fx.Events, c.event(now, i, skerry.EventWarning, "Elsewhere", "a copy starts elsewhere: "+why))
 	}
 }
@@ -94,14 +94,14 @@ func (c *Controller) settleReplacements(now time.Time, list []*Instance, fx *ske
 			out = append(out, n)
 		case !n.IsReady() && old.IsReady() && !slices.ContainsFunc(old.Conditions, func(k skerry.Condition) bool { return k.Type == skerry.Satisfied && !k.Status }):
 			c.stop(now, n, "the first one keeps its SLA again", fx)
-		case n.Holder == "" && n.Misses > 0 || now.Sub(n.CreatedAt) > replacementTime:
+		case n.Holder == "" && n.Misses > 0 || now.Sub(n.CreatedAt) > CopyTime:
 			c.stop(now, n, "no better place was found", fx)
 		default:
-			c.wakeAt(n.Service.App, n.CreatedAt.Add(replacementTime+time.Millisecond))
+			c.wakeAt(n.Service.App, n.CreatedAt.Add(CopyTime+time.Millisecond))
 		}
 	}
 	return slices.DeleteFunc(out, func(i *Instance) bool { return !i.Live() })
 }
 
-// replacementTime is how long a replacement has to get ready.
-const replacementTime = 3 * time.Minute
+// CopyTime is how long a copy that is to take an instance's place elsewhere has to get ready.
+const CopyTime = 3 * time.Minute

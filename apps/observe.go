@@ -8,7 +8,7 @@ import (
 
 // Place records that a child was given an instance. The caller has checked that it may.
 func (c *Controller) Place(now time.Time, i *Instance, holder string, fence skerry.Fence, d *skerry.Decision, fx *skerry.Effects) {
-	i.Holder, i.Fence, i.Decision = holder, fence, d
+	i.Holder, i.Fence, i.Held, i.Bound, i.Decision = holder, fence, nil, false, d
 	i.State, i.Phase, i.Why, i.Reason = skerry.ClusterScheduled, skerry.PhaseNone, nil, ""
 	i.Exit = nil
 	i.step(now, "given to "+holder)
@@ -144,7 +144,7 @@ func (c *Controller) unplace(now time.Time, i *Instance, why string, fx *skerry.
 		i.RetryAt = now.Add(backoff(i.Failures) - firstRetry)
 		i.Deadline, i.Told = now.Add(time.Duration(*i.Spec.Placement.ConvergenceTime)), false
 	}
-	i.Holder, i.Worker, i.Cluster, i.Address, i.Ports = "", "", "", "", nil
+	i.Holder, i.Worker, i.Cluster, i.Address, i.Ports, i.Cut = "", "", "", "", nil, false
 	i.State, i.Phase, i.Reason = skerry.Requested, skerry.PhaseNone, why
 	i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.Ready, false, why)
 	i.step(now, why)

@@ -47,7 +47,7 @@ func (c *Core) Audit() (faults []string) {
 		if p.limited() {
 			limits[p.A.Service.App]++
 		}
-		if waits := p.Worker == "" && !p.Removing && !p.Refused; waits != c.waiting[id] {
+		if waits := p.Worker == "" && !p.Removing && !p.Refused && p.Obs.Phase != skerry.PhaseCutOff; waits != c.waiting[id] {
 			bad("%s on %q, removing %v, refused %v: waits is %v", id, p.Worker, p.Removing, p.Refused, c.waiting[id])
 		}
 		if p.Removing != c.removing[id] || p.Removing && p.Worker == "" {

@@ -92,6 +92,8 @@ type Core struct {
 	stranded    map[skerry.InstanceID]bool // placements that ran on a worker that is out of touch
 	originals   map[skerry.InstanceID]bool // placements with an original
 	watched     map[skerry.InstanceID]bool // placements whose SLA is violated
+	dependent   map[skerry.InstanceID]bool // placements that end when the root is away for long
+	contact     time.Time                  // when the root was heard last, while it is not connected; zero: not since the start
 	services    map[skerry.ServiceKey]*learned
 	grew        bool // capacity may have appeared: try what waits
 
@@ -198,7 +200,7 @@ func New(opt Options) *Core {
 	return &Core{opt: opt, fabric: newFabric(), routes: newRouting(), foreign: newForeign(), ingress: newEntrances(), readmit: map[string]bool{}, draining: map[skerry.ServiceKey]map[drainAt]bool{}, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
 		Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), Up: fleet.NewParent(life, opt.Sets),
 		workers: map[string]*worker{}, site: sched.NewSite(), places: map[skerry.InstanceID]*placement{}, groups: map[skerry.InstanceID]*group{},
-		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, peers: peering{given: map[string]uint64{}, secret: opt.Secret[:]}, moving: map[skerry.InstanceID]bool{}, stranded: map[skerry.InstanceID]bool{}, originals: map[skerry.InstanceID]bool{}, watched: map[skerry.InstanceID]bool{}, services: map[skerry.ServiceKey]*learned{}, byWorker: map[string]map[skerry.InstanceID]*placement{}, silent: map[string]bool{}, suspects: map[string]bool{},
+		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, peers: peering{given: map[string]uint64{}, secret: opt.Secret[:]}, moving: map[skerry.InstanceID]bool{}, stranded: map[skerry.InstanceID]bool{}, originals: map[skerry.InstanceID]bool{}, watched: map[skerry.InstanceID]bool{}, dependent: map[skerry.InstanceID]bool{}, services: map[skerry.ServiceKey]*learned{}, byWorker: map[string]map[skerry.InstanceID]*placement{}, silent: map[string]bool{}, suspects: map[string]bool{},
 		astray: map[skerry.InstanceID]map[string]bool{}, published: map[skerry.AppKey]map[endpointsAt]bool{}, waiting: map[skerry.InstanceID]bool{}, removing: map[skerry.InstanceID]bool{}, linked: map[skerry.AppKey]bool{}}
 }
 
@@ -278,7 +280,7 @@ func (c *Core) Start(now time.Time) skerry.Effects {
 			c.leave(p, o.Worker)
 		}
 		c.linked[p.A.Service.App] = true
-		if p.Worker == "" && !p.Removing && !p.Refused {
+		if p.Worker == "" && !p.Removing && !p.Refused && p.Obs.Phase != skerry.PhaseCutOff {
 			c.waiting[p.A.ID] = true
 		}
 		c.tellUp(now, p, &fx)
@@ -305,6 +307,7 @@ func (c *Core) addPlacement(p *placement) {
 		c.byApp[p.A.Service.App] = m
 	}
 	m[p.A.ID] = p
+	c.boundTo(p)
 	c.bind(p, p.Worker)
 	if p.limited() {
 		c.limits[p.A.Service.App]++
@@ -341,6 +344,7 @@ func (c *Core) forget(p *placement) {
 	delete(c.removing, p.A.ID)
 	delete(c.watched, p.A.ID)
 	delete(c.stranded, p.A.ID)
+	delete(c.dependent, p.A.ID)
 	c.endOriginal(p)
 	delete(c.byApp[app], p.A.ID)
 	if len(c.byApp[app]) == 0 {
@@ -362,8 +366,9 @@ type (
 		Name string
 		Msg  skerry.Message
 	}
-	ParentUp    struct{ Welcome *skerry.Welcome }
-	ParentDown  struct{}
+	ParentUp struct{ Welcome *skerry.Welcome }
+	// ParentDown tells that the root is no longer connected, and when it was heard last (the zero time: now).
+	ParentDown  struct{ Heard time.Time }
 	ParentFrame struct{ Msg skerry.Message }
 )
 
@@ -398,6 +403,11 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 		c.Up.Up(now, m.Welcome)
 		c.reportDue = true
 	case ParentDown:
+		if c.Up.Connected {
+			if c.contact = m.Heard; c.contact.IsZero() || c.contact.After(now) {
+				c.contact = now
+			}
+		}
 		c.Up.Down(now)
 	case ParentFrame:
 		changed, deleted, r := c.Up.Frame(now, m.Msg)
@@ -438,30 +448,6 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 	return fx
 }
 
-func (c *Core) deleteInstance(now time.Time, m apps.DeleteInstance, fx *skerry.Effects) {
-	if c.Apps.Instance(m.ID) != nil {
-		*fx, _ = c.Apps.Handle(now, m)
-		return
-	}
-	p := c.places[m.ID]
-	if p == nil {
-		fx.Err = skerry.Errorf(skerry.CodeNotFound, "there is no instance %q", m.ID).WithHint("`skerry get instances` lists them")
-		return
-	}
-	switch {
-	case p.Refused:
-		fx.Err = skerry.Errorf(skerry.CodeNotFound, "this site refused instance %q", m.ID).WithHint("delete it where its application is")
-		return
-	case p.ended():
-		fx.Err = skerry.Errorf(skerry.CodeConflict, "instance %q has ended", m.ID).WithHint("its owner removes it when its time is over")
-		return
-	case p.Removing, p.Worker == "":
-		return // it ends, or looks for a place, already
-	}
-	// A copy of a group or an instance of the root: the site gives it a new place.
-	c.move(now, p, "deleted by "+m.Actor, false, fx)
-}
-
 // Tick does what is due.
 func (c *Core) Tick(now time.Time) skerry.Effects {
 	var fx skerry.Effects
@@ -471,6 +457,7 @@ func (c *Core) Tick(now time.Time) skerry.Effects {
 		}
 	}
 	c.askWitnesses(now, &fx)
+	c.endAlone(now, &fx)
 	c.expire(now, &fx)
 	c.judgeWatched(now, &fx)
 	c.reviewPeers(now, &fx)
@@ -491,6 +478,7 @@ func (c *Core) NextWake() time.Time {
 	consider(c.Up.Due())
 	consider(c.nextExpiry())
 	consider(c.peers.due)
+	consider(c.nextAlone())
 	if len(c.foreign.idle) > 0 {
 		consider(c.foreign.idleDue)
 	}

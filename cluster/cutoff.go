@@ -229,3 +229,33 @@ func (c *Core) resume(now time.Time, p *placement, fx *skerry.Effects) {
 	c.changed(now, p, fx)
 	c.event(fx, now, p, skerry.EventNormal, "Resumed", "worker "+p.Worker+" is back in touch and starts it again")
 }
+
+// regrant takes over a new token of the owner for an instance that is here under the one that the owner names: the same copy
+// was chosen again, and goes on as if nothing had been. Its worker learns of it in the same way.
+func (c *Core) regrant(now time.Time, p *placement, a skerry.Assignment, fx *skerry.Effects) bool {
+	was := p.A.Fence
+	if a.Held == nil || a.Held.RootEpoch != was.RootEpoch || a.Fence.RootEpoch <= was.RootEpoch || a.Revision != p.A.Revision || p.Removing || p.Refused || p.Obs.Phase == skerry.PhaseCutOff {
+		return false
+	}
+	c.abandon(p) // its token would be older than what it takes over
+	held := was
+	if k := c.Kids.Get(p.Worker); k != nil {
+		var o skerry.Observation
+		if value, orphaned, has := k.Observed.Get(skerry.AssignmentKey(a.ID)); has && !orphaned && c.codec.Unmarshal(value, &o) == nil {
+			held = o.Fence // it may not yet have heard of the one before
+		}
+	}
+	p.A = a
+	p.A.Held = nil
+	c.boundTo(p)
+	if p.Worker != "" {
+		c.seq++
+		fx.Put(keySeq, []byte(fmt.Sprint(c.seq)))
+		p.A.Fence.ClusterTerm, p.A.Fence.Sequence, p.A.Held = c.opt.Term, c.seq, &held
+		c.send(p)
+	}
+	p.Obs.Fence, p.Obs.Gen = p.A.Fence, a.Gen
+	c.changed(now, p, fx)
+	c.event(fx, now, p, skerry.EventNormal, "Regranted", "it goes on under a new token: its site was chosen again")
+	return true
+}

@@ -64,3 +64,27 @@ func (c *Core) digests(i *apps.Instance) map[string]string {
 	}
 	return nil
 }
+
+func (c *Core) deleteInstance(now time.Time, m apps.DeleteInstance, fx *skerry.Effects) {
+	if c.Apps.Instance(m.ID) != nil {
+		*fx, _ = c.Apps.Handle(now, m)
+		return
+	}
+	p := c.places[m.ID]
+	if p == nil {
+		fx.Err = skerry.Errorf(skerry.CodeNotFound, "there is no instance %q", m.ID).WithHint("`skerry get instances` lists them")
+		return
+	}
+	switch {
+	case p.Refused:
+		fx.Err = skerry.Errorf(skerry.CodeNotFound, "this site refused instance %q", m.ID).WithHint("delete it where its application is")
+		return
+	case p.ended():
+		fx.Err = skerry.Errorf(skerry.CodeConflict, "instance %q has ended", m.ID).WithHint("its owner removes it when its time is over")
+		return
+	case p.Removing, p.Worker == "":
+		return // it ends, or looks for a place, already
+	}
+	// A copy of a group or an instance of the root: the site gives it a new place.
+	c.move(now, p, "deleted by "+m.Actor, false, fx)
+}

@@ -91,6 +91,9 @@ func (c *Core) accept(now time.Time, a skerry.Assignment, origin string, fx *ske
 		return
 	}
 	p := c.places[a.ID]
+	if p != nil && c.regrant(now, p, a, fx) {
+		return
+	}
 	if p == nil || p.A.Fence.RootEpoch < a.Fence.RootEpoch {
 		if p != nil {
 			c.abandon(p)
@@ -120,12 +123,13 @@ func (c *Core) accept(now time.Time, a skerry.Assignment, origin string, fx *ske
 		c.changed(now, p, fx)
 		return
 	}
-	if p.A.Restart == a.Restart && p.A.Gen == a.Gen || p.Removing {
+	if p.A.Restart == a.Restart && p.A.Gen == a.Gen && p.A.Failover == a.Failover || p.Removing {
 		return
 	}
 	fence, held := p.A.Fence, p.A.Held
 	p.A = a
 	p.A.Fence, p.A.Held = fence, held
+	c.boundTo(p)
 	c.changed(now, p, fx)
 	if p.Worker != "" {
 		c.send(p)

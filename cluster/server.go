@@ -155,7 +155,7 @@ func (s *Server) connect(ctx context.Context, l *loop.Loop) (*tier.Up, error) {
 		},
 		Up:    func(w *skerry.Welcome) { l.Post(ParentUp{Welcome: w}) },
 		Frame: func(m skerry.Message) { l.Post(ParentFrame{Msg: m}) },
-		Down:  func(time.Duration) { l.Post(ParentDown{}) },
+		Down:  func(ago time.Duration) { l.Post(ParentDown{Heard: time.Now().Add(-ago)}) },
 		HTTP:  http.HandlerFunc(s.fromParent),
 	})
 	if err != nil {

@@ -235,7 +235,7 @@ func listClusters(ctx context.Context, c *api.Client, q listQuery) ([]item, erro
 			}
 			free = free.Add(skerry.FromVector(sum))
 		}
-		out = append(out, item{name: string(v.Name), value: v, cells: []string{string(v.Name), yesNo(v.Connected), strconv.Itoa(workers), strconv.Itoa(v.Instances),
+		out = append(out, item{name: string(v.Name), value: v, cells: []string{string(v.Name), inTouch(&v), strconv.Itoa(workers), strconv.Itoa(v.Instances),
 			cores(free.CPU), size(free.Memory), age(q.now, v.Since)}, wide: []string{strings.Join(v.Report.Areas, ","), v.Version}})
 	}
 	return out, err
@@ -498,4 +498,12 @@ func (a *app) names(ctx context.Context, kind string) []string {
 		out = append(out, i.name)
 	}
 	return out
+}
+
+// inTouch says whether a cluster is connected, and if not, whether the root has given it up.
+func inTouch(v *skerry.ClusterView) string {
+	if v.Lost {
+		return "lost"
+	}
+	return yesNo(v.Connected)
 }

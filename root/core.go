@@ -26,8 +26,8 @@ type Options struct {
 	Epoch uint64
 	// Seed must differ at each start of a process.
 	Seed [16]byte
-	// LostAfter is how long a cluster may be out of touch before its instances are placed elsewhere. 0 means never: a
-	// site lives on without the root. [4] builds the policies around it.
+	// LostAfter is how long a cluster may be out of touch before its instances are started elsewhere. 0 means
+	// DefaultLostAfter, less than 0 never: a site lives on without the root.
 	LostAfter time.Duration
 	Sets      reconcile.Options
 }
@@ -48,6 +48,7 @@ type Core struct {
 	relations relations
 	zones     zones
 	extents   extents
+	failover  failover
 	doubts    map[skerry.InstanceID]time.Time // instances that their site said were gone before it had heard of their placement
 }
 
@@ -59,7 +60,10 @@ type siteReport struct {
 
 // New makes a core without state; Load adds the records of the store, and Start must follow.
 func New(opt Options) *Core {
-	return &Core{opt: opt, Apps: apps.New(opt.Seed, "r"), Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), codec: wire.New(), reports: map[string]*siteReport{}, fed: sched.NewFederation(), networks: map[skerry.AppKey]map[string]bool{}, netDirty: map[skerry.AppKey]bool{}, relations: newRelations(), zones: newZones(), extents: newExtents(), doubts: map[skerry.InstanceID]time.Time{}}
+	if opt.LostAfter == 0 {
+		opt.LostAfter = DefaultLostAfter
+	}
+	return &Core{opt: opt, Apps: apps.New(opt.Seed, "r"), Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), codec: wire.New(), reports: map[string]*siteReport{}, fed: sched.NewFederation(), networks: map[skerry.AppKey]map[string]bool{}, netDirty: map[skerry.AppKey]bool{}, relations: newRelations(), zones: newZones(), extents: newExtents(), failover: newFailover(), doubts: map[skerry.InstanceID]time.Time{}}
 }
 
 const keySeq = "root/seq"
@@ -94,6 +98,12 @@ func (c *Core) Start(now time.Time) skerry.Effects {
 	c.Apps.SetTargets(c.Kids.Names())
 	c.loadNetworks()
 	c.loadRelations()
+	c.loadFailover(now)
+	for _, name := range c.Kids.Names() { // whether they fail over may be another than before
+		for _, i := range c.Apps.HeldBy(name) {
+			c.refresh(now, i, &fx)
+		}
+	}
 	c.settle(now, &fx)
 	return fx
 }
@@ -119,6 +129,10 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 		sets, events := c.Kids.Up(now, m.Hello)
 		fx.Result = &skerry.Welcome{Sets: sets, Events: events, Incarnation: c.opt.Incarnation}
 		c.fed.SetConnected(m.Hello.Name, true)
+		if c.failover.lost[m.Hello.Name] {
+			delete(c.failover.lost, m.Hello.Name)
+			c.relations.dirty = true
+		}
 		c.Apps.SetTargets(c.Kids.Names())
 		fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventNormal, Reason: "ClusterConnected", Text: "cluster " + m.Hello.Name + " is connected", Cluster: skerry.ClusterName(m.Hello.Name)})
 		c.Apps.RetryNow()
@@ -145,19 +159,7 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 // Tick does what is due.
 func (c *Core) Tick(now time.Time) skerry.Effects {
 	var fx skerry.Effects
-	if c.opt.LostAfter > 0 {
-		for _, name := range c.Kids.Names() {
-			k := c.Kids.Get(name)
-			if !k.Connected && !k.Since.IsZero() && now.Sub(k.Since) >= c.opt.LostAfter {
-				for _, i := range c.Apps.HeldBy(name) {
-					if i.Target == "" {
-						c.Kids.Delete(name, skerry.AssignmentKey(i.ID))
-						c.Apps.Lost(now, i.ID, "cluster "+name+" is lost", &fx)
-					}
-				}
-			}
-		}
-	}
+	c.loseSites(now, &fx)
 	c.settleDoubts(now, &fx)
 	c.settle(now, &fx)
 	return fx
@@ -177,13 +179,7 @@ func (c *Core) NextWake() time.Time {
 			consider(at.Add(doubtFor))
 		}
 	}
-	if c.opt.LostAfter > 0 {
-		for _, name := range c.Kids.Names() {
-			if k := c.Kids.Get(name); !k.Connected && !k.Since.IsZero() && len(c.Apps.HeldBy(name)) > 0 {
-				consider(k.Since.Add(c.opt.LostAfter))
-			}
-		}
-	}
+	consider(c.nextRescue())
 	return next
 }
 
@@ -217,8 +213,14 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *skerry.Effects) {
 		for n := range o.Why {
 			o.Why[n].Text = m.Name + ": " + o.Why[n].Text
 		}
+		if c.copyItem(now, m.Name, o, fx) {
+			continue
+		}
 		if c.Apps.Observe(now, m.Name, o, fx) {
 			c.Kids.Delete(m.Name, key)
+		}
+		if i := c.Apps.Instance(o.ID); o.Phase == skerry.PhaseCutOff && i != nil && i.Holder == m.Name && !i.Stopping && o.Fence.RootEpoch == i.Fence.RootEpoch {
+			c.resume(now, i, fx)
 		}
 	}
 	for _, key := range d.Deleted {
@@ -243,9 +245,14 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *skerry.Effects) {
 	if d.Report != nil && d.Report.Kind == skerry.ReportCluster {
 		c.report(now, m.Name, d.Report.Payload, fx)
 	}
-	if d.Settled && child.Settled() {
+	if d.Settled && len(c.failover.unsure) > 0 {
+		c.confirm(child, fx)
+	}
+	// A report brings nothing new about instances, but a site that has nothing to tell sends no more than that.
+	if (d.Settled || d.Report != nil) && child.Settled() {
 		if !child.Reviewed {
 			child.Reviewed = true
+			c.returned(now, child, fx)
 			c.review(now, child, fx)
 		}
 		for _, i := range c.Apps.Stopping() {
@@ -295,6 +302,16 @@ func (c *Core) gone(now time.Time, holder string, id skerry.InstanceID, fx *sker
 		c.netDirty[i.Service.App] = true
 	}
 	c.Kids.Delete(holder, skerry.AssignmentKey(id))
+	if i := c.Apps.Instance(id); i != nil && i.Holder != holder {
+		switch {
+		case i.Next != nil && i.Next.Holder == holder:
+			c.abandon(now, i, "its site no longer has it", fx)
+		case i.Left != nil && i.Left.Holder == holder:
+			c.Apps.LetGo(now, i, "it is not there any more", fx)
+			c.track(i)
+		}
+		return
+	}
 	c.Apps.Gone(now, holder, id, fx)
 }
 
@@ -393,9 +410,21 @@ func (c *Core) removeCluster(now time.Time, name string, fx *skerry.Effects) {
 		fx.Err = skerry.Errorf(skerry.CodeConflict, "cluster %s is connected", name).WithHint("stop it first; its services are then placed elsewhere")
 		return
 	}
+	for id, at := range maps.Clone(c.failover.next) {
+		if at == name {
+			c.abandon(now, c.Apps.Instance(id), "its site was removed", fx)
+		}
+	}
+	for id, at := range maps.Clone(c.failover.left) {
+		if i := c.Apps.Instance(id); at == name && i != nil {
+			i.Left = nil // it has no way back
+			c.track(i)
+		}
+	}
 	for _, i := range c.Apps.HeldBy(name) {
 		c.Apps.Lost(now, i.ID, "cluster "+name+" was removed", fx)
 	}
+	delete(c.failover.lost, name)
 	c.Kids.Remove(name, fx)
 	delete(c.relations.given, name)
 	delete(c.relations.told, name)
@@ -412,6 +441,8 @@ func (c *Core) removeCluster(now time.Time, name string, fx *skerry.Effects) {
 func (c *Core) settle(now time.Time, fx *skerry.Effects) {
 	for round := 0; round < 4; round++ {
 		fx.Merge(c.Apps.Reconcile(now))
+		c.promote(now, fx)
+		c.rescue(now, fx)
 		seen := map[skerry.AppKey]*around{}
 		for _, i := range c.Apps.Unplaced(now) {
 			c.place(now, i, seen, fx)
@@ -431,127 +462,4 @@ func (c *Core) settle(now time.Time, fx *skerry.Effects) {
 	c.publishNetworks()
 	c.publishRelations(now, fx)
 	c.Kids.Flush(now, fx)
-}
-
-// place offers an instance to the best site that has not refused it yet. A refusal comes back as an observation, and the
-// next call asks the next site.
-func (c *Core) place(now time.Time, i *apps.Instance, seen map[skerry.AppKey]*around, fx *skerry.Effects) {
-	c.rounds++
-	if i.Target != "" {
-		k := c.Kids.Get(i.Target)
-		if k != nil && len(i.Rejected) == 0 {
-			c.give(now, i, i.Target, nil, fx)
-			return
-		}
-		c.Apps.NoPlace(now, i, &skerry.Decision{At: now, Instance: i.ID, Tier: "root", Policy: "perWorker", Why: orWhy(i.Why, "cluster "+i.Target+" has no worker for it")}, fx)
-		return
-	}
-	names, d := c.fed.Rank(now, c.request(i, seen), c.rounds, 1)
-	if len(names) == 0 {
-		// What the sites that were asked said tells more than that they were.
-		d.Why = append(slices.Clone(i.Refusals), slices.DeleteFunc(d.Why, func(r skerry.Reason) bool { return r.What == "rejected" })...)
-		c.Apps.NoPlace(now, i, &d, fx)
-		return
-	}
-	c.give(now, i, names[0], &d, fx)
-	a := seen[i.Service.App]
-	a.at(names[0], i)
-	a.whole = a.whole.Sub(i.Spec.Need())
-}
-
-func orWhy(why []skerry.Reason, text string) []skerry.Reason {
-	if len(why) > 0 {
-		return why
-	}
-	return []skerry.Reason{{What: "workers", Text: text}}
-}
-
-func (c *Core) give(now time.Time, i *apps.Instance, site string, d *skerry.Decision, fx *skerry.Effects) {
-	c.seq++
-	fx.Put(keySeq, []byte(fmt.Sprint(c.seq)))
-	fence := skerry.Fence{RootEpoch: c.opt.Epoch<<40 | c.seq}
-	i.Cluster = skerry.ClusterName(site)
-	c.Apps.Place(now, i, site, fence, d, fx)
-	c.assign(now, i, fx)
-	c.fed.Take(site, i.Spec.Need())
-}
-
-// assign puts the instance into its site's desired set.
-func (c *Core) assign(now time.Time, i *apps.Instance, fx *skerry.Effects) {
-	a := c.Apps.App(i.Service.App)
-	var digests map[string]string
-	if a != nil {
-		digests = a.Digests
-	}
-	c.netDirty[i.Service.App] = true
-	as := i.Assignment(digests)
-	if err := c.Kids.Put(i.Holder, skerry.AssignmentKey(i.ID), c.codec.Marshal(as)); err != nil {
-		d := skerry.Decision{At: now, Instance: i.ID, Tier: "root", Why: []skerry.Reason{{What: "size", Text: err.Error(), Hint: "make the manifest smaller"}}}
-		c.Apps.NoPlace(now, i, &d, fx)
-	}
-}
-
-// refresh passes on what may change while an instance runs.
-func (c *Core) refresh(now time.Time, i *apps.Instance, fx *skerry.Effects) {
-	k := c.Kids.Get(i.Holder)
-	if k == nil {
-		return
-	}
-	old, ok := k.Desired.Get(skerry.AssignmentKey(i.ID))
-	if !ok {
-		return
-	}
-	var as skerry.Assignment
-	if c.codec.Unmarshal(old, &as) == nil && (as.Restart != i.Restart || as.Gen != i.Gen) {
-		c.assign(now, i, fx)
-	}
-}
-
-// around is what the scheduler must know of an application while its instances are placed: where others of it are (each
-// service at each site once), and what those without a place need together.
-type around struct {
-	peers []sched.Peer
-	seen  map[[2]string]bool // site and service
-	whole skerry.Resources
-}
-
-func (a *around) at(site string, i *apps.Instance) {
-	if k := [2]string{site, i.Service.Service}; !a.seen[k] {
-		a.seen[k] = true
-		a.peers = append(a.peers, sched.Peer{Worker: site, Service: i.Service.Service, Labels: i.Spec.Labels, Links: i.Spec.Links})
-	}
-}
-
-// request is what the scheduler is asked for an instance. round keeps what it finds out of each application, so that
-// many instances do not cost the square of their number.
-func (c *Core) request(i *apps.Instance, round map[skerry.AppKey]*around) *sched.Request {
-	a := round[i.Service.App]
-	if a == nil {
-		a = &around{seen: map[[2]string]bool{}}
-		round[i.Service.App] = a
-		for _, o := range c.Apps.InstancesOf(i.Service.App) {
-			switch {
-			case !o.Live():
-			case o.Holder != "":
-				a.at(o.Holder, o)
-			default:
-				a.whole = a.whole.Add(o.Spec.Need())
-			}
-		}
-	}
-	return &sched.Request{Instance: i.ID, Service: i.Service.Service, Spec: i.Spec, Need: i.Spec.Need(), Avoid: append(slices.Clone(i.Shun), i.Rejected...), Peers: a.peers, Whole: a.whole}
-}
-
-// Sites lists the clusters.
-func (c *Core) Sites() []skerry.ClusterView {
-	var out []skerry.ClusterView
-	for _, name := range c.Kids.Names() {
-		k := c.Kids.Get(name)
-		s := skerry.ClusterView{Name: skerry.ClusterName(name), Connected: k.Connected, Since: k.Since, Version: k.Version, Instances: len(c.Apps.HeldBy(name))}
-		if r := c.reports[name]; r != nil {
-			s.Report, s.ReportAt = r.report, r.at
-		}
-		out = append(out, s)
-	}
-	return out
 }

@@ -41,8 +41,8 @@ func (c *Core) publishNetworks() {
 		}
 		at := map[string]bool{}
 		for _, i := range c.Apps.InstancesOf(app) {
-			if i.Holder != "" {
-				at[i.Holder] = true
+			for _, site := range holders(i) {
+				at[site] = true
 			}
 		}
 		if n := c.Apps.Network(app); n != nil && len(at) > 0 {

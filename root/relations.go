@@ -142,18 +142,24 @@ func (c *Core) publishRelations(now time.Time, fx *skerry.Effects) {
 	routes := map[[2]string]map[string]bool{} // topics that one site may write to another about
 	for k, sites := range r.wants {
 		for _, i := range c.Apps.Instances(k) {
-			if i.Holder == "" {
-				continue
+			at := holders(i)
+			if i.Holder != "" && !c.serves(i) {
+				at = at[1:]
 			}
-			for site := range sites {
-				if site != i.Holder {
-					put(i.Holder, skerry.WantedKey(k, site), []byte{})
-					related[[2]string{site, i.Holder}], related[[2]string{i.Holder, site}] = true, true
-					from := [2]string{i.Holder, site}
-					if routes[from] == nil {
-						routes[from] = map[string]bool{}
+			for _, holder := range at {
+				if i.Left != nil && holder == i.Left.Holder && !c.Kids.Get(holder).Connected {
+					continue // nobody is sent to what was left behind
+				}
+				for site := range sites {
+					if site != holder {
+						put(holder, skerry.WantedKey(k, site), []byte{})
+						related[[2]string{site, holder}], related[[2]string{holder, site}] = true, true
+						from := [2]string{holder, site}
+						if routes[from] == nil {
+							routes[from] = map[string]bool{}
+						}
+						routes[from][skerry.TopicRoute(k)] = true
 					}
-					routes[from][skerry.TopicRoute(k)] = true
 				}
 			}
 		}

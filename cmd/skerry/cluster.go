@@ -113,6 +113,9 @@ func poolFlag(s string) (p netip.Prefix, err error) {
 
 func clusterConfig(c *commonFlags, p *parentFlags, admission, plugins string) (node.ClusterConfig, error) {
 	cfg := node.ClusterConfig{Link: p.link, LostAfter: p.lostAfter, CertLife: p.certLife, Journal: p.journal()}
+	if p.lostAfter < 0 {
+		return cfg, skerry.Errorf(skerry.CodeInvalid, "--lost-after never is for roots").WithHint("write a long time, such as 24h")
+	}
 	var err error
 	if cfg.Common, err = c.common(); err != nil {
 		return cfg, err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -117,12 +118,41 @@ func (f *parentFlags) nameOptions() (tier.NameOptions, error) {
 
 func (f *parentFlags) add(fs *pflag.FlagSet, link, api string) {
 	fs.StringVar(&f.link, "link", link, "address on which children connect")
-	fs.DurationVar(&f.lostAfter, "lost-after", 0, "silence after which a child counts as lost (0: the default)")
+	fs.Var((*patience)(&f.lostAfter), "lost-after", "silence after which a child counts as lost, and what it ran is started elsewhere (default: at a root 5m, and never is a value, too; at a cluster its profile's)")
 	fs.DurationVar(&f.certLife, "cert-life", 0, "life of children's certificates (0: the default)")
 	f.api.add(fs, api)
 	f.addNames(fs)
 	f.addShared(fs)
 }
+
+// patience is a time without a child; never is less than 0.
+type patience time.Duration
+
+func (p *patience) String() string {
+	switch d := time.Duration(*p); {
+	case d == 0:
+		return ""
+	case d < 0:
+		return "never"
+	default:
+		return d.String()
+	}
+}
+
+func (p *patience) Set(text string) error {
+	if text == "never" {
+		*p = -1
+		return nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		return fmt.Errorf("%q is no time such as 90s; never is allowed at a root", text)
+	}
+	*p = patience(d)
+	return nil
+}
+
+func (*patience) Type() string { return "duration" }
 
 func (f *parentFlags) addShared(fs *pflag.FlagSet) {
 	fs.StringVar(&f.registryConfig, "registry-config", "", "credentials for image registries, in the form of ~/.docker/config.json")

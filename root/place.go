@@ -1,0 +1,147 @@
+package root
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/sched"
+)
+
+// place offers an instance to the best site that has not refused it yet. A refusal comes back as an observation, and the
+// next call asks the next site.
+func (c *Core) place(now time.Time, i *apps.Instance, seen map[skerry.AppKey]*around, fx *skerry.Effects) {
+	c.rounds++
+	if i.Target != "" {
+		k := c.Kids.Get(i.Target)
+		if k != nil && len(i.Rejected) == 0 {
+			c.give(now, i, i.Target, nil, fx)
+			return
+		}
+		c.Apps.NoPlace(now, i, &skerry.Decision{At: now, Instance: i.ID, Tier: "root", Policy: "perWorker", Why: orWhy(i.Why, "cluster "+i.Target+" has no worker for it")}, fx)
+		return
+	}
+	names, d := c.fed.Rank(now, c.request(i, seen), c.rounds, 1)
+	if len(names) == 0 {
+		// What the sites that were asked said tells more than that they were.
+		d.Why = append(slices.Clone(i.Refusals), slices.DeleteFunc(d.Why, func(r skerry.Reason) bool { return r.What == "rejected" })...)
+		c.Apps.NoPlace(now, i, &d, fx)
+		return
+	}
+	c.give(now, i, names[0], &d, fx)
+	a := seen[i.Service.App]
+	a.at(names[0], i)
+	a.whole = a.whole.Sub(i.Spec.Need())
+}
+
+func orWhy(why []skerry.Reason, text string) []skerry.Reason {
+	if len(why) > 0 {
+		return why
+	}
+	return []skerry.Reason{{What: "workers", Text: text}}
+}
+
+func (c *Core) give(now time.Time, i *apps.Instance, site string, d *skerry.Decision, fx *skerry.Effects) {
+	c.seq++
+	fx.Put(keySeq, []byte(fmt.Sprint(c.seq)))
+	fence := skerry.Fence{RootEpoch: c.opt.Epoch<<40 | c.seq}
+	i.Cluster = skerry.ClusterName(site)
+	c.Apps.Place(now, i, site, fence, d, fx)
+	c.assign(now, i, fx)
+	c.fed.Take(site, i.Spec.Need())
+}
+
+// assignment is what a site is told of an instance.
+func (c *Core) assignment(i *apps.Instance) *skerry.Assignment {
+	var digests map[string]string
+	if a := c.Apps.App(i.Service.App); a != nil {
+		digests = a.Digests
+	}
+	as := i.Assignment(digests)
+	as.Failover = c.failsOver(i)
+	return as
+}
+
+// assign puts the instance into its site's desired set.
+func (c *Core) assign(now time.Time, i *apps.Instance, fx *skerry.Effects) {
+	c.netDirty[i.Service.App] = true
+	as := c.assignment(i)
+	switch {
+	case !stopsAlone(i):
+	case !as.Failover:
+		c.Apps.Bind(i, false, fx)
+	case !i.Bound:
+		c.failover.unsure[i.ID] = true
+	}
+	if err := c.Kids.Put(i.Holder, skerry.AssignmentKey(i.ID), c.codec.Marshal(as)); err != nil {
+		d := skerry.Decision{At: now, Instance: i.ID, Tier: "root", Why: []skerry.Reason{{What: "size", Text: err.Error(), Hint: "make the manifest smaller"}}}
+		c.Apps.NoPlace(now, i, &d, fx)
+	}
+}
+
+// refresh passes on what may change while an instance runs.
+func (c *Core) refresh(now time.Time, i *apps.Instance, fx *skerry.Effects) {
+	k := c.Kids.Get(i.Holder)
+	if k == nil {
+		return
+	}
+	old, ok := k.Desired.Get(skerry.AssignmentKey(i.ID))
+	if !ok {
+		return
+	}
+	var as skerry.Assignment
+	if c.codec.Unmarshal(old, &as) == nil && (as.Restart != i.Restart || as.Gen != i.Gen || as.Failover != c.failsOver(i)) {
+		c.assign(now, i, fx)
+	}
+}
+
+// around is what the scheduler must know of an application while its instances are placed: where others of it are (each
+// service at each site once), and what those without a place need together.
+type around struct {
+	peers []sched.Peer
+	seen  map[[2]string]bool // site and service
+	whole skerry.Resources
+}
+
+func (a *around) at(site string, i *apps.Instance) {
+	if k := [2]string{site, i.Service.Service}; !a.seen[k] {
+		a.seen[k] = true
+		a.peers = append(a.peers, sched.Peer{Worker: site, Service: i.Service.Service, Labels: i.Spec.Labels, Links: i.Spec.Links})
+	}
+}
+
+// request is what the scheduler is asked for an instance. round keeps what it finds out of each application, so that
+// many instances do not cost the square of their number.
+func (c *Core) request(i *apps.Instance, round map[skerry.AppKey]*around) *sched.Request {
+	a := round[i.Service.App]
+	if a == nil {
+		a = &around{seen: map[[2]string]bool{}}
+		round[i.Service.App] = a
+		for _, o := range c.Apps.InstancesOf(i.Service.App) {
+			switch {
+			case !o.Live():
+			case o.Holder != "":
+				a.at(o.Holder, o)
+			default:
+				a.whole = a.whole.Add(o.Spec.Need())
+			}
+		}
+	}
+	return &sched.Request{Instance: i.ID, Service: i.Service.Service, Spec: i.Spec, Need: i.Spec.Need(), Avoid: append(slices.Clone(i.Shun), i.Rejected...), Peers: a.peers, Whole: a.whole}
+}
+
+// Sites lists the clusters.
+func (c *Core) Sites() []skerry.ClusterView {
+	var out []skerry.ClusterView
+	for _, name := range c.Kids.Names() {
+		k := c.Kids.Get(name)
+		s := skerry.ClusterView{Name: skerry.ClusterName(name), Connected: k.Connected, Lost: c.failover.lost[name], Since: k.Since, Version: k.Version, Instances: len(c.Apps.HeldBy(name))}
+		if r := c.reports[name]; r != nil {
+			s.Report, s.ReportAt = r.report, r.at
+		}
+		out = append(out, s)
+	}
+	return out
+}
