@@ -9,10 +9,10 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 GOBUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
 
 .DEFAULT_GOAL := build
-.PHONY: help deps build install test lint demo bench soak fuzz generate clean
+.PHONY: help deps build install test lint demo bench soak sim-long fuzz generate clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 deps: ## install the Debian packages that are missing
 	@scripts/deps
@@ -40,6 +40,9 @@ bench: deps build ## measure; results on the terminal and in bin/bench.json
 
 soak: deps build ## hours of load and failures (SOAK=1h)
 	@scripts/soak
+
+sim-long: build ## fresh seeds of the simulator for an hour (SIM=1h)
+	$(BIN)/skerry sim --for $${SIM:-1h}
 
 fuzz: deps ## each fuzz target for FUZZTIME
 	@scripts/fuzz $(FUZZTIME)

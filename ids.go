@@ -27,6 +27,11 @@ type AppKey struct {
 	Name      string `json:"name" cbor:"2,keyasint"`
 }
 
+// Compare orders by namespace, then by name.
+func (k AppKey) Compare(o AppKey) int {
+	return cmp.Or(strings.Compare(k.Namespace, o.Namespace), strings.Compare(k.Name, o.Name))
+}
+
 func (k AppKey) String() string { return k.Namespace + "/" + k.Name }
 
 // ParseAppKey reads "namespace/name", or "name" in the namespace given.
@@ -47,6 +52,11 @@ func ParseAppKey(s, namespace string) (AppKey, error) {
 type ServiceKey struct {
 	App     AppKey `json:"app" cbor:"1,keyasint"`
 	Service string `json:"service" cbor:"2,keyasint"`
+}
+
+// Compare orders by application, then by service.
+func (k ServiceKey) Compare(o ServiceKey) int {
+	return cmp.Or(k.App.Compare(o.App), strings.Compare(k.Service, o.Service))
 }
 
 func (k ServiceKey) String() string { return k.App.String() + "/" + k.Service }

@@ -165,6 +165,7 @@ func (c *Controller) Load(key string, value []byte) (bool, error) {
 	case prefixInst:
 		i := new(Instance)
 		if err = json.Unmarshal(value, i); err == nil {
+			i.RetryAt = time.Time{} // the clock may have been wrong then, or may be now
 			c.addInstance(i)
 		}
 	case prefixPast:

@@ -42,7 +42,7 @@ func (c *Controller) seekElsewhere(now time.Time, a *App, s *skerry.ServiceSpec,
 		if k < 0 || i.State != skerry.Running || i.Cut || i.Replaces != "" || c.replacement(i) != nil {
 			continue
 		}
-		if now.Before(i.Calm) {
+		if now.Before(i.Calm) && i.Calm.Sub(now) <= longestCalm { // else the clock was set back
 			c.wakeAt(a.Key(), i.Calm)
 			continue
 		}

@@ -2,6 +2,7 @@ package apps
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/robfig/cron/v3"
@@ -17,18 +18,45 @@ func (c *Controller) reconcileJob(now time.Time, a *App, s *skerry.ServiceSpec, 
 	if a.Runs == nil {
 		a.Runs = map[string][]*Run{}
 	}
+	// What ran before the service became a job belongs to no run.
+	for _, i := range c.Instances(skerry.ServiceKey{App: a.Key(), Service: s.Name}) {
+		switch {
+		case i.Run != "" || i.Stopping:
+		case i.State.Final():
+			c.discard(now, i, fx)
+		default:
+			c.stop(now, i, "replaced by a job", fx)
+		}
+	}
 	if s.Mode == skerry.ModeCron {
 		c.startScheduled(now, a, s, fx)
 	} else {
 		id := runID(a, s, a.Restarts[s.Name])
-		if last := lastRun(a.Runs[s.Name]); last == nil || last.ID != id {
-			c.startRun(now, a, s, id, true, fx)
+		if last := lastRun(a.Runs[s.Name]); last == nil || last.ID != id && !strings.HasPrefix(last.ID, id+".") {
+			c.startRun(now, a, s, c.freeRun(a, s, id), true, fx)
 		}
 	}
 	for _, r := range a.Runs[s.Name] {
 		c.driveRun(now, a, s, r, fx)
 	}
 	c.expire(now, a, s, fx)
+}
+
+// freeRun makes a run's name one that no run and no instance has had: who goes back to an earlier version of a job wants it run
+// again, and what that version did then has nothing to do with it.
+func (c *Controller) freeRun(a *App, s *skerry.ServiceSpec, id string) string {
+	taken := map[string]bool{}
+	for _, r := range a.Runs[s.Name] {
+		taken[r.ID] = true
+	}
+	for _, i := range c.byService[skerry.ServiceKey{App: a.Key(), Service: s.Name}] {
+		taken[i.Run] = true
+	}
+	name := id
+	for n := 2; taken[name]; n++ {
+		name = id + "." + itoa(n)
+	}
+	return name
 }
 
 // runID names the run of a job: there is one for each revision, and for each restart that was asked for.
@@ -74,6 +102,9 @@ func (c *Controller) startScheduled(now time.Time, a *App, s *skerry.ServiceSpec
 		if last.Seen.After(from) {
 			from = last.Seen
 		}
+	}
+	if from.After(now) {
+		from = now // the clock was set back
 	}
 	next := sched.Next(from.UTC())
 	due := time.Time{}

@@ -403,8 +403,8 @@ func (c *Core) nextExpiry() time.Time {
 		if !p.again.IsZero() {
 			consider(p.again)
 		}
-		if !p.room.IsZero() && p.ask == nil {
-			consider(p.room) // while it asks, it does not look
+		if !p.room.IsZero() && p.ask == nil && p.again.IsZero() {
+			consider(p.room) // while it asks, or waits for longer, it does not look
 		}
 	}
 	for id := range c.watched {

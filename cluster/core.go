@@ -76,16 +76,19 @@ type Core struct {
 	// published holds, for each application, which workers were given the endpoints of which service.
 	published map[skerry.AppKey]map[endpointsAt]bool
 	linked    map[skerry.AppKey]bool // applications whose endpoints must be worked out again
-	seq       uint64
-	rounds    uint64
-	plugins   map[string]Plugin
-	peers     peering
-	fabric    fabric
-	routes    routing
-	ingress   entrances
-	readmit   map[string]bool // workers whose part in the overlay must be looked at again
-	draining  map[skerry.ServiceKey]map[drainAt]bool
-	foreign   foreign
+	// notes are records of what leaves workers, to be written; leavers those that were read.
+	notes    []skerry.Write
+	leavers  map[drainAt]held
+	seq      uint64
+	rounds   uint64
+	plugins  map[string]Plugin
+	peers    peering
+	fabric   fabric
+	routes   routing
+	ingress  entrances
+	readmit  map[string]bool // workers whose part in the overlay must be looked at again
+	draining map[skerry.ServiceKey]map[drainAt]bool
+	foreign  foreign
 	// fabricDirty: the fabric's record must be written.
 	fabricDirty bool
 	moving      map[skerry.InstanceID]bool // placements with a successor
@@ -179,7 +182,9 @@ const (
 	prefixPlace  = "place/"
 	prefixGroup  = "group/"
 	prefixWorker = "worker/"
-	keySeq       = "cluster/seq"
+	// of what an instance that was told to end still holds: the worker's name and the instance's follow
+	prefixLeaving = "leaving/"
+	keySeq        = "cluster/seq"
 )
 
 // New makes a core without state; Load adds the records of the store, and Start must follow.
@@ -228,6 +233,8 @@ func (c *Core) Load(key string, value []byte) error {
 			w.ports = map[string]int{}
 			c.workers[w.Name] = w
 		}
+	case strings.HasPrefix(key, prefixLeaving):
+		err = c.readLeaving(key, value)
 	case key == keyFabric:
 		err = json.Unmarshal(value, &c.fabric)
 	case key == keyIngress:
@@ -266,12 +273,20 @@ func (c *Core) Start(now time.Time) skerry.Effects {
 	c.turnTags(now)
 	c.loadWants()
 	c.startIngress(&fx)
-	for _, w := range c.workers {
-		c.seeWorker(w)
+	for _, name := range slices.Sorted(maps.Keys(c.workers)) {
+		c.seeWorker(c.workers[name])
 	}
-	for _, p := range c.places {
+	c.loadLeaving(&fx)
+	for _, id := range sortedIDs(c.places) {
+		p := c.places[id]
+		if p.sla.calm.Sub(now) > longestCalm {
+			p.sla.calm = now // the clock was set back
+		}
 		c.reserve(p, 1)
 		if p.Next != nil {
+			if p.Next.Since.After(now) {
+				p.Next.Since = now // the clock was set back
+			}
 			c.moving[p.A.ID] = true
 			c.reserveOn(p.Next.Worker, p, 1)
 		}
@@ -285,11 +300,15 @@ func (c *Core) Start(now time.Time) skerry.Effects {
 		}
 		c.tellUp(now, p, &fx)
 	}
-	for _, g := range c.groups {
-		c.tellGroup(now, g, &fx)
+	for _, id := range sortedIDs(c.groups) {
+		if g := c.groups[id]; g != nil {
+			c.tellGroup(now, g, &fx)
+		}
 	}
 	c.Apps.SetTargets([]string{Self})
+	c.reviewOwn(now, &fx)
 	c.reviewDesired(now, &fx)
+	c.reviewChildren()
 	c.peersChanged(now)
 	c.grew = true
 	c.settle(now, &fx, nil)
@@ -529,14 +548,14 @@ func (c *Core) settle(now time.Time, fx *skerry.Effects, replies []skerry.Messag
 	for _, k := range c.Apps.Readdressed() {
 		c.redirected(k)
 	}
-	for name := range c.readmit {
+	for _, name := range slices.Sorted(maps.Keys(c.readmit)) {
 		if w := c.workers[name]; w != nil {
 			c.admit(now, w, fx)
 		}
 	}
 	clear(c.readmit)
 	c.settleIngress(now, fx)
-	for k := range c.linked {
+	for _, k := range slices.SortedFunc(maps.Keys(c.linked), skerry.AppKey.Compare) {
 		c.publishEndpoints(k)
 		c.publishNetwork(k)
 		for s := range c.routes.apps[k] {
@@ -553,26 +572,11 @@ func (c *Core) settle(now time.Time, fx *skerry.Effects, replies []skerry.Messag
 		c.fabricDirty = false
 		c.saveFabric(fx)
 	}
+	fx.Writes = append(fx.Writes, c.notes...)
+	c.notes = nil
 	c.Kids.Flush(now, fx)
 	if since := now.Sub(c.reportAt); c.Up.Connected && (c.reportDue && since >= reportPause || since >= c.opt.ReportEvery) {
 		c.sendReport(now, fx)
 	}
 	c.Up.Flush(now, fx, replies)
-}
-
-func sortedIDs[V any](m map[skerry.InstanceID]V) []skerry.InstanceID {
-	out := make([]skerry.InstanceID, 0, len(m))
-	for id := range m {
-		out = append(out, id)
-	}
-	slices.Sort(out)
-	return out
-}
-
-func mustJSON(v any) []byte {
-	data, err := json.Marshal(v)
-	if err != nil {
-		panic("records always marshal: " + err.Error())
-	}
-	return data
 }

@@ -1,7 +1,10 @@
 package cluster
 
 import (
+	"cmp"
+	"maps"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -43,7 +46,10 @@ func (c *Core) publishEndpoints(app skerry.AppKey) {
 		// Endpoints of one service are small; a set that is too large for one item keeps the old list.
 		_ = c.Kids.Put(w.worker, skerry.EndpointsKey(e.Service), c.codec.Marshal(&e))
 	}
-	for at := range c.published[app] {
+	gone := func(a, b endpointsAt) int {
+		return cmp.Or(strings.Compare(a.worker, b.worker), strings.Compare(a.target, b.target))
+	}
+	for _, at := range slices.SortedFunc(maps.Keys(c.published[app]), gone) {
 		if !wanted[at] {
 			c.Kids.Delete(at.worker, skerry.EndpointsKey(skerry.ServiceKey{App: app, Service: at.target}))
 		}

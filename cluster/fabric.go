@@ -427,7 +427,7 @@ func (c *Core) publishPeers() {
 			}
 		}
 		keys := map[string]bool{}
-		for other := range want {
+		for _, other := range slices.Sorted(maps.Keys(want)) {
 			if strings.Contains(other, "/") {
 				if p := c.foreignPeer(other); p != nil {
 					keys[skerry.OverlayPeerKey(p.ID)] = true

@@ -316,10 +316,10 @@ func (c *Core) publishForeign(k skerry.ServiceKey, all []backend) {
 			r.Peers = append(r.Peers, c.asForeign(b.worker))
 		}
 	}
-	for site := range c.foreign.wanted[k] {
+	for _, site := range slices.Sorted(maps.Keys(c.foreign.wanted[k])) {
 		c.post(site, skerry.TopicRoute(k), &r)
 	}
-	for key := range c.foreign.said {
+	for _, key := range slices.Sorted(maps.Keys(c.foreign.said)) {
 		if site, topic, ok := skerry.ParseMail(key); ok && topic == skerry.TopicRoute(k) && !c.foreign.wanted[k][site] {
 			c.unpost(key)
 		}
@@ -375,20 +375,20 @@ func (c *Core) publishSite() {
 		copy(info.Key[:], c.privateKey().PublicKey().Bytes())
 		_, _ = c.Up.Observed.Put(skerry.SiteItem, c.codec.Marshal(&info))
 	}
-	for k := range c.routes.lawful {
+	for _, k := range slices.SortedFunc(maps.Keys(c.routes.lawful), skerry.ServiceKey.Compare) {
 		if key := skerry.WantKey(k); c.Apps.App(k.App) == nil && !f.said[key] {
 			_, _ = c.Up.Observed.Put(key, c.codec.Marshal(&skerry.Want{Service: k}))
 			f.said[key] = true
 		}
 	}
-	for key := range f.said {
+	for _, key := range slices.Sorted(maps.Keys(f.said)) {
 		if rest, ok := strings.CutPrefix(key, "want/"); ok {
 			if k, ok := skerry.ParseServiceKey(rest); ok && !c.routes.lawful[k] {
 				c.unpost(key)
 			}
 		}
 	}
-	for site := range f.mail {
+	for _, site := range slices.Sorted(maps.Keys(f.mail)) {
 		var mail skerry.ForeignPeers
 		by := map[string]*skerry.ForeignPeer{}
 		for name, p := range f.peers {

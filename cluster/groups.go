@@ -106,6 +106,9 @@ func (c *Core) expandGroups(now time.Time, fx *skerry.Effects) {
 }
 
 func (c *Core) removeGroup(now time.Time, g *group, fx *skerry.Effects) {
+	if g.Removing {
+		return // its owner is told when something changes, and asks again whenever it is told
+	}
 	g.Removing = true
 	fx.Put(prefixGroup+string(g.A.ID), mustJSON(g))
 	for _, p := range c.copies(g.A.ID) {

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"strings"
 	"time"
 
 	"skerry.dev/skerry"
@@ -54,6 +55,51 @@ func (c *Core) settleApps(now time.Time, fx *skerry.Effects) {
 	for _, ch := range fx.Changed {
 		if i := c.Apps.Instance(ch.Instance); ch.Instance != "" && i != nil && i.Holder == Self && !i.Stopping && !i.State.Final() {
 			c.accept(now, *i.Assignment(c.digests(i)), "local", fx)
+		}
+	}
+}
+
+// reviewOwn ends, after a start, what the site's own applications do not know: a write of many records may have been cut short.
+func (c *Core) reviewOwn(now time.Time, fx *skerry.Effects) {
+	unknown := func(origin string, id skerry.InstanceID) bool {
+		if origin != "local" {
+			return false
+		}
+		i := c.Apps.Instance(id)
+		return i == nil || i.Holder != Self
+	}
+	for _, id := range sortedIDs(c.groups) {
+		if unknown(c.groups[id].Origin, id) {
+			c.removeGroup(now, c.groups[id], fx)
+		}
+	}
+	for _, id := range sortedIDs(c.places) {
+		if p := c.places[id]; p.Group == "" && unknown(p.Origin, id) || p.Group != "" && c.groups[p.Group] == nil {
+			c.remove(now, p, fx)
+		}
+	}
+}
+
+// at reports whether a worker has a part in a placement: it is there, is to be, or was and may be again.
+func (p *placement) at(worker string) bool {
+	return p.Worker == worker || p.Next != nil && p.Next.Worker == worker || p.Original != nil && p.Original.Worker == worker
+}
+
+// reviewChildren brings, after a start, what workers are to run in line with the placements, for the same reason.
+func (c *Core) reviewChildren() {
+	for _, name := range c.Kids.Names() {
+		for _, key := range c.Kids.Get(name).Desired.Keys() {
+			id, ok := strings.CutPrefix(key, "inst/")
+			p := c.places[skerry.InstanceID(id)]
+			if ok && (p == nil || p.Removing || !p.at(name)) {
+				c.Kids.Delete(name, key)
+			}
+		}
+	}
+	for _, id := range sortedIDs(c.places) {
+		if p := c.places[id]; c.workers[p.Worker] != nil && !p.Removing && !p.ended() {
+			c.send(p)
+			c.sendNext(p)
 		}
 	}
 }

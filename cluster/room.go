@@ -1,7 +1,12 @@
 package cluster
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"skerry.dev/skerry"
@@ -15,6 +20,61 @@ type held struct {
 	service skerry.ServiceKey
 	ordinal int
 	addr    string // in the overlay: flows to it go on until it has ended
+}
+
+// heldRecord is how that is kept: after a restart of the orchestrator it is as true as before.
+type heldRecord struct {
+	Need    skerry.Resources  `json:"need"`
+	Ports   []string          `json:"ports,omitempty"`
+	Service skerry.ServiceKey `json:"service"`
+	Ordinal int               `json:"ordinal,omitempty"`
+	Address string            `json:"address,omitempty"`
+}
+
+func leavingKey(worker string, id skerry.InstanceID) string {
+	return prefixLeaving + worker + "/" + string(id)
+}
+
+func (c *Core) readLeaving(key string, value []byte) error {
+	worker, id, _ := strings.Cut(strings.TrimPrefix(key, prefixLeaving), "/")
+	var r heldRecord
+	if err := json.Unmarshal(value, &r); err != nil {
+		return err
+	}
+	if c.leavers == nil {
+		c.leavers = map[drainAt]held{}
+	}
+	c.leavers[drainAt{worker, skerry.InstanceID(id)}] = held{r.Need, r.Ports, r.Service, r.Ordinal, r.Address}
+	return nil
+}
+
+// loadLeaving counts again what was leaving when the orchestrator ended.
+func (c *Core) loadLeaving(fx *skerry.Effects) {
+	at := slices.SortedFunc(maps.Keys(c.leavers), func(a, b drainAt) int {
+		return cmp.Or(strings.Compare(a.worker, b.worker), strings.Compare(string(a.id), string(b.id)))
+	})
+	for _, d := range at {
+		w, p := c.workers[d.worker], c.places[d.id]
+		if w == nil || p != nil && p.Worker == d.worker {
+			fx.Delete(leavingKey(d.worker, d.id))
+			continue
+		}
+		c.depart(w, d.id, c.leavers[d])
+	}
+	c.leavers = nil
+}
+
+// depart keeps what an instance holds on a worker until it has left.
+func (c *Core) depart(w *worker, id skerry.InstanceID, h held) {
+	if w.leaving == nil {
+		w.leaving = map[skerry.InstanceID]held{}
+	}
+	w.leaving[id] = h
+	if c.draining[h.service] == nil {
+		c.draining[h.service] = map[drainAt]bool{}
+	}
+	c.draining[h.service][drainAt{w.Name, id}] = true
+	c.takePorts(w, h.ports, 1)
 }
 
 // drainAt is an instance on a worker that was told to end it.
@@ -39,9 +99,6 @@ func (c *Core) leave(p *placement, worker string) {
 	if w == nil {
 		return
 	}
-	if w.leaving == nil {
-		w.leaving = map[skerry.InstanceID]held{}
-	}
 	if _, ok := w.leaving[p.A.ID]; ok {
 		return
 	}
@@ -49,12 +106,8 @@ func (c *Core) leave(p *placement, worker string) {
 	if p.Worker == worker {
 		h.addr = p.Obs.Address
 	}
-	w.leaving[p.A.ID] = h
-	if c.draining[h.service] == nil {
-		c.draining[h.service] = map[drainAt]bool{}
-	}
-	c.draining[h.service][drainAt{worker, p.A.ID}] = true
-	c.takePorts(w, h.ports, 1)
+	c.depart(w, p.A.ID, h)
+	c.notes = append(c.notes, skerry.Write{Key: leavingKey(worker, p.A.ID), Value: mustJSON(heldRecord{h.need, h.ports, h.service, h.ordinal, h.addr})})
 }
 
 // left says that nothing of an instance is left on a worker.
@@ -65,6 +118,7 @@ func (c *Core) left(worker string, id skerry.InstanceID) {
 	}
 	if h, ok := w.leaving[id]; ok {
 		delete(w.leaving, id)
+		c.notes = append(c.notes, skerry.Write{Key: leavingKey(worker, id)})
 		if delete(c.draining[h.service], drainAt{worker, id}); len(c.draining[h.service]) == 0 {
 			delete(c.draining, h.service)
 		}

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"net/netip"
 	"slices"
@@ -267,7 +268,7 @@ func (w *worker) owns(a netip.Addr) bool {
 
 // publishRoutes brings the routes of changed services to whoever wants them.
 func (c *Core) publishRoutes() {
-	for k := range c.routes.dirty {
+	for _, k := range slices.SortedFunc(maps.Keys(c.routes.dirty), skerry.ServiceKey.Compare) {
 		wants, abroad := c.routes.wants[k], c.foreign.wanted[k]
 		if len(wants)+len(abroad) == 0 {
 			c.publishForeign(k, nil)

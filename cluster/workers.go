@@ -129,12 +129,48 @@ func (c *Core) sweep(now time.Time, child *fleet.Child, fx *skerry.Effects) {
 			}
 		}
 	}
+	c.decideOrphans(child)
 	if len(c.removing) == 0 {
 		return
 	}
 	for _, p := range c.on(child.Name) {
 		if p.Removing && !has(p.A.ID) {
 			c.gone(now, child.Name, p.A.ID, fx)
+		}
+	}
+}
+
+// decideOrphans ends or adopts what a worker has of an earlier life of its set, which forgot what was deleted then. What this
+// store does not know either runs on, and keeps what it has of the overlay.
+func (c *Core) decideOrphans(child *fleet.Child) {
+	orphans, known := child.Desired.Orphans()
+	if !known || len(orphans) == 0 {
+		return
+	}
+	unknown := false
+	for _, o := range orphans {
+		id, ok := strings.CutPrefix(o.Key, "inst/")
+		if !ok {
+			continue
+		}
+		p := c.places[skerry.InstanceID(id)]
+		_, leaves := c.workers[child.Name].held(skerry.InstanceID(id))
+		switch {
+		case p != nil && !p.Removing && p.Worker == child.Name:
+			c.send(p)
+		case p != nil && p.Next != nil && p.Next.Worker == child.Name:
+			c.sendNext(p)
+		case p != nil && !p.Removing && p.at(child.Name):
+			// The copy that was left behind; it is decided who stays.
+		case p != nil || leaves:
+			c.Kids.Delete(child.Name, o.Key)
+		default:
+			unknown = true
+		}
+	}
+	for _, o := range orphans {
+		if !unknown && !strings.HasPrefix(o.Key, "inst/") {
+			c.Kids.Delete(child.Name, o.Key)
 		}
 	}
 }
@@ -158,7 +194,8 @@ func (c *Core) workerReport(now time.Time, name string, payload []byte, fx *sker
 		c.seeWorker(w)
 	}
 	c.site.SetReport(name, r.Coordinate, now)
-	for id, q := range r.Instances {
+	for _, id := range sortedIDs(r.Instances) {
+		q := r.Instances[id]
 		if p := c.places[id]; p != nil && p.Worker == name {
 			use := q
 			// They are summed with those of other workers.
@@ -300,11 +337,13 @@ func (c *Core) removeWorker(now time.Time, name string, fx *skerry.Effects) {
 	for _, p := range c.on(name) {
 		switch {
 		case c.stranded[p.A.ID] && p.Next != nil:
-			c.takeOver(now, p, "worker "+name+" was removed", fx)
+			c.takeOver(now, p, "its worker was removed", fx)
 			c.endOriginal(p)
 		case c.stranded[p.A.ID]:
 			c.unstrand(p)
-			c.move(now, p, "worker "+name+" was removed", false, fx)
+			c.move(now, p, "its worker was removed", false, fx)
+		case p.ended() && !p.Removing && p.Group == "":
+			// Its owner has yet to learn how it ended, and takes it back then.
 		default:
 			c.drop(now, p, fx)
 		}

@@ -175,10 +175,10 @@ func (f *Children) Remove(name string, fx *skerry.Effects) {
 	if c == nil {
 		return
 	}
-	for _, k := range c.Desired.Keys() {
-		c.Desired.Delete(k)
-	}
-	fx.Writes = append(fx.Writes, c.Desired.Flush()...)
+	// All of it goes: a child of the same name that joins later starts a set of its own, and what were left of this one would
+	// contradict it.
+	fx.Writes = append(fx.Writes, c.Desired.Erase()...)
+	fx.Delete(childPrefix(name, "events") + "meta")
 	delete(f.m, name)
 	delete(f.dirty, name)
 	delete(f.waits, name)
@@ -210,7 +210,7 @@ func (f *Children) Frame(now time.Time, name string, m skerry.Message, fx *skerr
 	case *skerry.SetDelta, *skerry.SetChunk, *skerry.SetHeldWant:
 		out := c.Observed.Apply(m)
 		c.Observed.Flush() // reported state is not kept: the child tells it again after a restart
-		if out.Refused == "" && (len(out.Changed)+len(out.Deleted) > 0 || c.Observed.Gen() > 0) {
+		if out.Complete {
 			c.Synced = c.Synced || c.caughtUp()
 		}
 		d.Changed, d.Deleted, d.Settled = out.Changed, out.Deleted, true

@@ -60,6 +60,8 @@ type Outcome struct {
 	// Refused says in a word why a frame had no effect, for counters: "stale", "gap", "digest", "retired",
 	// "incarnation", "too-large", "malformed". Empty when it was used.
 	Refused string
+	// Complete: the copy is now what the source had when it sent the frame, as far as a frame can tell.
+	Complete bool
 }
 
 // NewReplica starts an empty copy. Records are kept under prefix, which ends in a slash.
@@ -258,7 +260,7 @@ func (r *Replica) change(inc skerry.Incarnation, gen skerry.Generation, digest s
 	if r.part != nil && r.part.head.Incarnation == inc && r.part.head.Gen <= gen {
 		r.part = nil
 	}
-	out.Reply = r.ack("").Reply
+	out.Reply, out.Complete = r.ack("").Reply, true
 	return out
 }
 
@@ -312,7 +314,7 @@ func (r *Replica) install(inc skerry.Incarnation, gen skerry.Generation, digest 
 	r.inc, r.gen, r.sum = inc, gen, total
 	r.dirty.meta = true
 	slices.Sort(out.Deleted)
-	out.Reply = r.ack("").Reply
+	out.Reply, out.Complete = r.ack("").Reply, true
 	return out
 }
 

@@ -213,6 +213,23 @@ func (s *Source) Flush() []skerry.Write {
 	return out
 }
 
+// Erase gives the writes that leave nothing of the set in the store. The source must not be used any more.
+func (s *Source) Erase() []skerry.Write {
+	keys := map[string]struct{}{}
+	maps.Copy(keys, s.dirty.keys)
+	for key := range s.items {
+		keys[key] = struct{}{}
+	}
+	for key := range s.tombs {
+		keys[key] = struct{}{}
+	}
+	out := []skerry.Write{{Key: s.prefix + "meta"}}
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		out = append(out, skerry.Write{Key: s.prefix + "i/" + key})
+	}
+	return out
+}
+
 // LoadSource restores a source from the records under prefix, keyed by their full key. Without records it starts an
 // empty set under inc. The set keeps the incarnation of the records; call Reincarnate if the parent's has changed.
 func LoadSource(set, prefix string, inc skerry.Incarnation, records map[string][]byte, opt Options) (*Source, error) {

@@ -255,10 +255,27 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *skerry.Effects) {
 			c.returned(now, child, fx)
 			c.review(now, child, fx)
 		}
+		c.decideOrphans(child)
 		for _, i := range c.Apps.Stopping() {
 			if _, orphaned, has := child.Observed.Get(skerry.AssignmentKey(i.ID)); i.Holder == m.Name && (!has || orphaned) {
 				c.gone(now, m.Name, i.ID, fx)
 			}
+		}
+	}
+}
+
+// decideOrphans ends what a site has of an earlier life of its set and what is somewhere else now. What this store does not know
+// runs on.
+func (c *Core) decideOrphans(child *fleet.Child) {
+	orphans, _ := child.Desired.Orphans()
+	for _, o := range orphans {
+		id, ok := strings.CutPrefix(o.Key, "inst/")
+		i := c.Apps.Instance(skerry.InstanceID(id))
+		if !ok || i == nil || c.failover.next[i.ID] == child.Name || c.failover.left[i.ID] == child.Name {
+			continue // unknown, or a copy whose fate is decided elsewhere
+		}
+		if i.Holder != child.Name {
+			c.Kids.Delete(child.Name, o.Key)
 		}
 	}
 }

@@ -1,6 +1,8 @@
 package root
 
 import (
+	"maps"
+	"slices"
 	"strings"
 
 	"skerry.dev/skerry"
@@ -35,7 +37,7 @@ func (c *Core) publishNetworks() {
 	for _, app := range c.Apps.Readdressed() {
 		c.netDirty[app] = true
 	}
-	for app := range c.netDirty {
+	for _, app := range slices.SortedFunc(maps.Keys(c.netDirty), skerry.AppKey.Compare) {
 		if c.relations.apps[app] {
 			c.relations.dirty = true // who holds what may have changed
 		}

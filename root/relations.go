@@ -194,7 +194,7 @@ func (c *Core) publishRelations(now time.Time, fx *skerry.Effects) {
 				r.given[site][key] = true
 			}
 		}
-		for key := range r.given[site] {
+		for _, key := range slices.Sorted(maps.Keys(r.given[site])) {
 			if _, ok := items[site][key]; !ok {
 				c.Kids.Delete(site, key)
 				delete(r.given[site], key)

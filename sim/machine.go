@@ -11,6 +11,9 @@ import (
 
 // act plays a worker's machine: it carries out actions after the time that the Machine says.
 func (w *World) act(n *Node, action any) {
+	if w.guard != nil {
+		w.guard.acted(n, action)
+	}
 	life := n.life
 	later := func(d time.Duration, fn func()) {
 		w.at(w.Now.Add(d), func() {
@@ -21,21 +24,31 @@ func (w *World) act(n *Node, action any) {
 	}
 	switch a := action.(type) {
 	case cluster.Measure:
-		w.think(later, func() { w.Do(n, cluster.Measured{ID: a.ID, Round: a.Round, RTT: w.measure(a)}) })
+		w.think(later, func() { w.tell(n, cluster.Measured{ID: a.ID, Round: a.Round, RTT: w.measure(a)}) })
 	case cluster.Score:
 		if w.Machine.Plugins != nil {
-			w.think(later, func() { w.Do(n, cluster.Scored{ID: a.ID, Round: a.Round, Answers: w.Machine.Plugins(a)}) })
+			w.think(later, func() { w.tell(n, cluster.Scored{ID: a.ID, Round: a.Round, Answers: w.Machine.Plugins(a)}) })
 		}
 	case cluster.AskWitness:
 		later(min(50*time.Millisecond, a.Wait), func() {
 			by, at := w.Workers[n.Name+"/"+a.Witness], w.Workers[n.Name+"/"+a.Suspect]
-			w.Do(n, cluster.Witnessed{Suspect: a.Suspect, Witness: a.Witness, Reached: by.Up && at.Up})
+			w.tell(n, cluster.Witnessed{Suspect: a.Suspect, Witness: a.Witness, Reached: by.Up && at.Up && !by.deaf() && !at.alone})
 		})
 	case cluster.Disconnect:
-		later(0, func() { w.disconnect(w.Workers[n.Name+"/"+a.Name]) })
+		later(0, func() {
+			child := w.Workers[n.Name+"/"+a.Name]
+			if w.net != nil {
+				w.closeParent(child.line.served, true)
+			} else {
+				w.disconnect(child)
+			}
+		})
 	case worker.Prepare:
 		later(w.Machine.Prepare, func() {
-			p := worker.Prepared{ID: a.A.ID, Fence: a.A.Fence, Runtime: "oci", Address: n.address()}
+			p := worker.Prepared{ID: a.A.ID, Fence: a.A.Fence, Runtime: "oci", Address: w.address(n, a.A.ID)}
+			if p.Address == "" {
+				p.Err = "no address is left"
+			}
 			if w.Machine.PrepareErr != nil {
 				p.Err, p.Permanent = w.Machine.PrepareErr(n.Name, &a.A)
 			}
@@ -46,27 +59,28 @@ func (w *World) act(n *Node, action any) {
 				}
 				p.Ports = append(p.Ports, b)
 			}
-			w.Do(n, p)
+			w.tell(n, p)
 		})
 	case worker.StartContainer:
 		later(w.Machine.Start, func() { w.startTask(n, a) })
 	case worker.StopContainer:
 		later(w.Machine.Stop, func() {
 			if t := n.tasks[key(a.ID, a.Name, a.Attempt)]; t != nil && t.running {
-				w.endTask(n, t, skerry.Exit{Code: 143, Signal: "SIGTERM", At: w.Now})
+				w.endTask(n, t, skerry.Exit{Code: 143, Signal: "SIGTERM", At: w.clock(n)})
 			}
 		})
 	case worker.Watch:
 		t := n.tasks[key(a.ID, a.Name, a.Attempt)]
 		if t != nil && !t.running {
-			later(0, func() { w.Do(n, worker.Exited{ID: t.id, Name: t.name, Attempt: t.attempt, Exit: t.exit}) })
+			later(0, func() { w.tell(n, worker.Exited{ID: t.id, Name: t.name, Attempt: t.attempt, Exit: t.exit}) })
 		}
 	case worker.Cleanup:
 		later(0, func() {
 			for _, h := range a.Handles {
 				w.discard(n, h)
 			}
-			w.Do(n, worker.Cleaned{ID: a.ID})
+			delete(n.addresses, a.ID)
+			w.tell(n, worker.Cleaned{ID: a.ID})
 		})
 	case worker.Discard:
 		w.discard(n, a.Handle)
@@ -88,18 +102,28 @@ func (w *World) act(n *Node, action any) {
 	}
 }
 
-// address gives the next instance of a worker one: of its block, if it takes part in the overlay.
-func (n *Node) address() string {
+// address gives an instance of a worker the lowest free one of the worker's blocks, if it takes part in the overlay.
+func (w *World) address(n *Node, id skerry.InstanceID) string {
 	node, ok := n.fabric[skerry.NodeKey].(*skerry.OverlayNode)
 	if !ok || len(node.Blocks) == 0 {
 		return "172.31.0.2"
 	}
-	a := node.Blocks[0].Addr()
-	for range n.given % 64 {
-		a = a.Next()
+	if a := n.addresses[id]; a != "" {
+		return a
 	}
-	n.given++
-	return a.String()
+	taken := map[string]bool{}
+	for _, a := range n.addresses {
+		taken[a] = true
+	}
+	for _, b := range node.Blocks {
+		for a := b.Addr(); b.Contains(a); a = a.Next() {
+			if s := a.String(); !taken[s] {
+				n.addresses[id] = s
+				return s
+			}
+		}
+	}
+	return ""
 }
 
 // think answers a question after a while, if at all.
@@ -145,7 +169,7 @@ func (w *World) probe(n *Node, a worker.ProbeOn, kind worker.ProbeKind, round in
 			return
 		}
 		ok := w.Machine.Probe == nil || w.Machine.Probe(&a.A, kind, a.Attempt)
-		w.Do(n, worker.Probed{ID: a.A.ID, Attempt: a.Attempt, Kind: kind, OK: ok, Text: "as the test wants"})
+		w.tell(n, worker.Probed{ID: a.A.ID, Attempt: a.Attempt, Kind: kind, OK: ok, Text: "as the test wants"})
 		w.at(w.Now.Add(time.Duration(p.Interval)), try)
 	}
 	w.at(w.Now.Add(time.Duration(p.InitialDelay)+time.Millisecond), try)
@@ -154,6 +178,10 @@ func (w *World) probe(n *Node, a worker.ProbeOn, kind worker.ProbeKind, round in
 func (w *World) discard(n *Node, handle json.RawMessage) {
 	var k string
 	if json.Unmarshal(handle, &k) == nil {
+		if t := n.tasks[k]; t != nil && t.running && w.guard != nil {
+			t.running = false
+			w.guard.ended(n, t.id)
+		}
 		delete(n.tasks, k)
 	}
 }
@@ -166,6 +194,9 @@ func (w *World) startTask(n *Node, a worker.StartContainer) {
 	}
 	t := &task{id: a.A.ID, name: a.Name, attempt: a.Attempt, running: true}
 	n.tasks[k] = t
+	if w.guard != nil {
+		w.guard.ran(n, &a.A, a.Name)
+	}
 	if w.Machine.Started != nil {
 		w.Machine.Started(&a.A, a.Name, a.Attempt)
 	}
@@ -181,11 +212,11 @@ func (w *World) startTask(n *Node, a worker.StartContainer) {
 	case isInit:
 		d = time.Millisecond
 	}
-	w.Do(n, worker.Started{ID: a.A.ID, Name: a.Name, Attempt: a.Attempt, At: w.Now, Handle: handle})
+	w.tell(n, worker.Started{ID: a.A.ID, Name: a.Name, Attempt: a.Attempt, At: w.clock(n), Handle: handle})
 	if d >= 0 {
 		w.at(w.Now.Add(d), func() {
 			if t.running && n.tasks[k] == t {
-				exit.At = w.Now
+				exit.At = w.clock(n)
 				w.endTask(n, t, exit)
 			}
 		})
@@ -195,8 +226,11 @@ func (w *World) startTask(n *Node, a worker.StartContainer) {
 // endTask ends a task; an agent that is not running learns of it when it comes back.
 func (w *World) endTask(n *Node, t *task, exit skerry.Exit) {
 	t.running, t.exit = false, exit
+	if w.guard != nil {
+		w.guard.ended(n, t.id)
+	}
 	if n.Up {
-		w.Do(n, worker.Exited{ID: t.id, Name: t.name, Attempt: t.attempt, Exit: exit})
+		w.tell(n, worker.Exited{ID: t.id, Name: t.name, Attempt: t.attempt, Exit: exit})
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"container/heap"
 	"fmt"
 	"math/rand/v2"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -42,6 +43,21 @@ type World struct {
 	epoch  map[string]uint64 // of a link; frames of an older connection are lost
 	linked map[string]bool   // links that are up
 	tap    func(from, to *Node, msg skerry.Message)
+
+	// steps counts what has happened so far: every message, tick and arrival.
+	steps int
+	// trail is a hash of all that was written and sent, kept while somebody watches.
+	trail uint64
+	// net, if not nil, has links that take time, break and come back by themselves; else a test makes and breaks them.
+	net *network
+	// guard, if not nil, watches that nothing is lost.
+	guard *checker
+	// wrap, if not nil, puts something around the cores, so that a test can plant a mistake.
+	wrap func(n *Node, c core) core
+	// boast, if not nil, changes what workers tell of their machines.
+	boast func(f *skerry.WorkerFacts)
+	// quiet worlds keep no events.
+	quiet bool
 }
 
 // Machine is the behaviour of the simulated machines.
@@ -88,9 +104,23 @@ type Node struct {
 	// probing counts, for each instance, how often its probes were replaced.
 	probing map[skerry.InstanceID]int
 	fabric  map[string]any // what a worker was told of the overlay, by key
-	given   int            // addresses of its blocks that were used
 	contact time.Time      // of a worker with its cluster, as its machine remembers it while it is on
+	// addresses are those of the instances on a worker's machine; they outlive the agent.
+	addresses map[skerry.InstanceID]string
+
+	skew time.Duration // its clock is ahead of the world's by this
+	disk disk
+	line *wireline // to its parent, in worlds with a network
+	// alone: what is blocked to its parent is blocked to everybody.
+	alone bool
+	kids  []*Node
+	// facts are told to a worker's core at each start, in worlds with a network; nil: it is no worker.
+	facts *skerry.WorkerFacts
+	outer core // Core, or what a test put around it
 }
+
+// now is what a node's clock shows.
+func (w *World) clock(n *Node) time.Time { return w.Now.Add(n.skew) }
 
 type task struct {
 	id      skerry.InstanceID
@@ -146,7 +176,7 @@ func (w *World) secret() [32]byte {
 }
 
 func (w *World) node(name string, mk func() core, start func(core, time.Time) skerry.Effects, load func(core, string, []byte) error, sets func(core) []skerry.SetAck) *Node {
-	return &Node{Name: name, Store: map[string][]byte{}, make: mk, start: start, load: load, sets: sets, tasks: map[string]*task{}, probing: map[skerry.InstanceID]int{}, fabric: map[string]any{}}
+	return &Node{Name: name, Store: map[string][]byte{}, make: mk, start: start, load: load, sets: sets, tasks: map[string]*task{}, probing: map[skerry.InstanceID]int{}, fabric: map[string]any{}, addresses: map[skerry.InstanceID]string{}}
 }
 
 // AddCluster adds a site and connects it.
@@ -159,7 +189,11 @@ func (w *World) AddCluster(name string) *Node {
 		func(c core) []skerry.SetAck { return c.(*cluster.Core).Up.Hello() })
 	w.Clusters[name] = n
 	w.Boot(n)
-	w.Connect(n)
+	if w.net != nil {
+		w.wire(n)
+	} else {
+		w.Connect(n)
+	}
 	return n
 }
 
@@ -181,17 +215,36 @@ func (w *World) AddWorker(site, name string, facts skerry.WorkerFacts) *Node {
 		func(c core, k string, v []byte) error { return c.(*worker.Core).Load(k, v) },
 		func(c core) []skerry.SetAck { return c.(*worker.Core).Up.Hello() })
 	w.Workers[full] = n
+	n.facts = &facts
 	w.Boot(n)
-	w.Do(n, worker.Facts{Facts: facts})
-	w.Connect(n)
+	w.Do(n, worker.Facts{Facts: w.machineOf(n)})
+	if w.net != nil {
+		w.wire(n)
+	} else {
+		w.Connect(n)
+	}
 	return n
+}
+
+// machineOf is what a worker's core learns of its machine.
+func (w *World) machineOf(n *Node) skerry.WorkerFacts {
+	f := *n.facts
+	if w.boast != nil {
+		w.boast(&f)
+	}
+	return f
 }
 
 // Boot starts a node's process from its store.
 func (w *World) Boot(n *Node) {
 	n.life++
-	n.Core, n.wake = n.make(), time.Time{} // wakes of an earlier life do not count
+	n.Core = n.make()
+	n.outer = n.Core
+	if w.wrap != nil {
+		n.outer = w.wrap(n, n.Core)
+	}
 	n.Up = true
+	n.disk.busy, n.disk.inbox, n.wake = false, nil, time.Time{}
 	keys := make([]string, 0, len(n.Store))
 	for k := range n.Store {
 		keys = append(keys, k)
@@ -202,7 +255,10 @@ func (w *World) Boot(n *Node) {
 			w.fault("%s: load %s: %v", n.Name, k, err)
 		}
 	}
-	w.apply(n, n.start(n.Core, w.Now))
+	w.apply(n, n.start(n.Core, w.clock(n)))
+	if w.guard != nil {
+		w.guard.booted(n)
+	}
 	if _, ok := n.Core.(*worker.Core); ok {
 		if !n.contact.IsZero() {
 			w.Do(n, worker.Contact{At: n.contact})
@@ -224,6 +280,7 @@ func key(id skerry.InstanceID, name string, attempt int) string {
 func (w *World) Kill(n *Node) {
 	n.Up = false
 	n.life++
+	w.tear(n)
 	w.disconnect(n)
 	for _, c := range w.childrenOf(n) {
 		w.disconnect(c)
@@ -233,8 +290,17 @@ func (w *World) Kill(n *Node) {
 // PowerOff ends a worker's process and everything on its machine.
 func (w *World) PowerOff(n *Node) {
 	w.Kill(n)
+	w.blackout(n)
+}
+
+// blackout ends all that runs on a worker's machine.
+func (w *World) blackout(n *Node) {
 	clear(n.tasks)
 	n.contact = time.Time{}
+	clear(n.addresses)
+	if w.guard != nil {
+		w.guard.dark(n)
+	}
 }
 
 // Restart boots a killed node and connects it and its children again.
@@ -314,7 +380,7 @@ func (w *World) Connect(n *Node) {
 
 func (w *World) disconnect(n *Node) {
 	p := w.parentOf(n)
-	if p == nil {
+	if p == nil || w.net != nil {
 		return
 	}
 	w.epoch[n.Name]++
@@ -340,8 +406,12 @@ func (w *World) disconnect(n *Node) {
 
 // Do gives a node a message now and returns its result; an error becomes the result.
 func (w *World) Do(n *Node, msg any) any {
-	fx := n.Core.Step(w.Now, msg)
+	fx := n.outer.Step(w.clock(n), msg)
 	w.apply(n, fx)
+	return result(&fx)
+}
+
+func result(fx *skerry.Effects) any {
 	if fx.Err != nil {
 		return fx.Err
 	}
@@ -350,17 +420,16 @@ func (w *World) Do(n *Node, msg any) any {
 
 // apply carries out effects in their order: persist, send, announce, act.
 func (w *World) apply(n *Node, fx skerry.Effects) {
-	for _, x := range fx.Writes {
-		if x.Value == nil {
-			delete(n.Store, x.Key)
-		} else {
-			n.Store[x.Key] = x.Value
-		}
+	n.write(fx.Writes)
+	if w.guard != nil {
+		w.leaveTrail(n, &fx)
 	}
 	for _, s := range fx.Sends {
 		w.deliver(n, s)
 	}
-	w.Events = append(w.Events, fx.Events...)
+	if !w.quiet {
+		w.Events = append(w.Events, fx.Events...)
+	}
 	for _, a := range fx.Actions {
 		w.act(n, a)
 	}
@@ -369,11 +438,17 @@ func (w *World) apply(n *Node, fx skerry.Effects) {
 			w.fault("%s at %s: %s", n.Name, w.Now.Format("15:04:05.000"), text)
 		}
 	}
+	if w.guard != nil {
+		w.guard.stepped(n, &fx)
+	}
 	w.schedule(n)
 }
 
 func (w *World) schedule(n *Node) {
 	at := n.Core.NextWake()
+	if !at.IsZero() {
+		at = at.Add(-n.skew)
+	}
 	if at.IsZero() || at.Equal(n.wake) && n.wake.After(w.Now) {
 		return
 	}
@@ -382,16 +457,23 @@ func (w *World) schedule(n *Node) {
 	w.at(maxTime(at, w.Now), func() {
 		if n.Up && n.life == life && n.wake.Equal(at) {
 			n.wake = time.Time{}
+			if n.disk.busy {
+				return // what comes after the commit asks again
+			}
 			if !n.tick.Equal(w.Now) {
 				n.tick, n.ticks = w.Now, 0
 			}
 			if n.ticks++; n.ticks > 100 {
 				w.fault("%s ticks without end at %s: next at %s", n.Name, w.Now.Format("15:04:05.000"), at.Format("15:04:05.000"))
 				n.tick = w.Now.Add(time.Second)
-				w.at(n.tick, func() { w.apply(n, n.Core.Tick(w.Now)) })
+				w.at(n.tick, func() {
+					if n.Up && n.life == life {
+						w.commit(n, n.outer.Tick(w.clock(n)), nil)
+					}
+				})
 				return
 			}
-			w.apply(n, n.Core.Tick(w.Now))
+			w.commit(n, n.outer.Tick(w.clock(n)), nil)
 		}
 	})
 }
@@ -428,6 +510,10 @@ func (w *World) deliver(n *Node, s skerry.Outgoing) {
 	if to == nil {
 		return
 	}
+	if w.net != nil {
+		w.transmit(link, to == link, msg)
+		return
+	}
 	epoch := w.epoch[link.Name]
 	w.at(w.Now.Add(w.Latency), func() {
 		if !to.Up || w.epoch[link.Name] != epoch || w.cut[link.Name] {
@@ -461,16 +547,35 @@ func dump(m skerry.Message) string {
 // Run lets time pass until nothing is left to do before the limit, and ends at the limit.
 func (w *World) Run(d time.Duration) {
 	end := w.Now.Add(d)
-	for steps := 0; len(w.queue) > 0 && !w.queue[0].at.After(end); steps++ {
-		e := heap.Pop(&w.queue).(event)
-		w.Now = maxTime(e.at, w.Now)
-		e.fn()
-		if steps > 20_000_000 {
+	for steps := 0; w.step(end); steps++ {
+		if steps > 20_000_000 && w.guard == nil {
 			w.fault("the world does not come to rest")
 			break
 		}
 	}
 	w.Now = end
+}
+
+// step does what is next, if it is due by the end.
+func (w *World) step(end time.Time) bool {
+	if len(w.queue) == 0 || w.queue[0].at.After(end) {
+		return false
+	}
+	e := heap.Pop(&w.queue).(event)
+	w.Now = maxTime(e.at, w.Now)
+	w.steps++
+	if w.guard != nil {
+		defer w.recovered()
+	}
+	e.fn()
+	return true
+}
+
+// recovered makes a panic of a core a break of an invariant.
+func (w *World) recovered() {
+	if v := recover(); v != nil {
+		w.guard.fail(BrokenSane, "panic: %v\n%s", v, debug.Stack())
+	}
 }
 
 func (w *World) fault(format string, args ...any) {

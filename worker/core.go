@@ -268,6 +268,7 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 		c.desired(now, changed, deleted, &fx)
 	case Reattach:
 		c.reattach(now, m.Tasks, &fx)
+		c.review(now, &fx)
 		c.replay(now, &fx)
 	case Facts:
 		if c.facts == nil || !reflect.DeepEqual(*c.facts, m.Facts) {

@@ -379,7 +379,7 @@ func (c *Core) again(now time.Time, i *inst, why string, fx *skerry.Effects) {
 		c.finish(now, i, skerry.Failed, why, fx)
 		return
 	}
-	i.Times = slices.DeleteFunc(i.Times, func(t time.Time) bool { return now.Sub(t) > time.Duration(r.Window) })
+	i.Times = slices.DeleteFunc(i.Times, func(t time.Time) bool { return now.Sub(t) > time.Duration(r.Window) || t.After(now) })
 	if len(i.Times) >= *r.MaxAttempts {
 		c.event(now, i, skerry.EventWarning, "GaveUp", fmt.Sprintf("%d restarts within %s: %s", len(i.Times), r.Window, why), fx)
 		c.finish(now, i, skerry.Failed, fmt.Sprintf("%s; gave up after %d restarts", why, len(i.Times)), fx)

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"strings"
 	"time"
 
 	"skerry.dev/skerry"
@@ -82,6 +83,31 @@ func (c *Core) reattach(now time.Time, tasks []Task, fx *skerry.Effects) {
 			c.peers(v, fx)
 		}
 	}
+}
+
+// review brings, after a start, the instances in line with what the cluster wants here: a write of many records may have been cut
+// short. A desired set that was lost says nothing.
+func (c *Core) review(now time.Time, fx *skerry.Effects) {
+	if c.Up.Desired.Incarnation() == "" {
+		return
+	}
+	var changed, deleted []string
+	for key, value := range c.Up.Desired.All() {
+		id, ok := strings.CutPrefix(key, "inst/")
+		var a skerry.Assignment
+		if !ok || c.codec.Unmarshal(value, &a) != nil {
+			continue
+		}
+		if i := c.insts[skerry.InstanceID(id)]; i == nil || a.Fence.Compare(i.A.Fence) > 0 && i.Next == nil || a.Restart > i.A.Restart {
+			changed = append(changed, key)
+		}
+	}
+	for _, id := range c.ids() {
+		if _, _, ok := c.Up.Desired.Get(skerry.AssignmentKey(id)); !ok {
+			deleted = append(deleted, skerry.AssignmentKey(id))
+		}
+	}
+	c.desired(now, changed, deleted, fx)
 }
 
 // resume goes on with an instance of which something still runs. A running main container is not touched.

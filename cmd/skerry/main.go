@@ -14,6 +14,7 @@ import (
 	"skerry.dev/skerry/ctl"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/plugin"
+	"skerry.dev/skerry/sim"
 )
 
 // version is set by the build: -ldflags "-X main.version=v1.2.3".
@@ -44,7 +45,7 @@ func main() {
 func commands() *cobra.Command {
 	root := ctl.New(ctl.Options{Version: version, LocalToken: localToken, Checks: machineChecks,
 		Roles: []*cobra.Command{rootCommand(), clusterCommand(), workerCommand(), upCommand()}})
-	ctl.Operate(root, backupCommand(), restoreCommand(), bench.Command())
+	ctl.Operate(root, backupCommand(), restoreCommand(), bench.Command(), sim.Command())
 	ctl.Operate(root, extraCommands()...)
 	return root
 }

@@ -1,0 +1,330 @@
+package sim
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/fleet"
+	"skerry.dev/skerry/root"
+	"skerry.dev/skerry/worker"
+)
+
+// The invariants, by the names under which a break is reported.
+const (
+	BrokenWrite    = "acknowledged-write" // no acknowledged write is lost
+	BrokenLive     = "one-live"           // each (service, ordinal) converges to one live instance
+	BrokenPlace    = "placeable"          // every instance that fits somewhere runs, once faults have stopped
+	BrokenRest     = "rest"               // a fleet that has what it wants leaves it alone
+	BrokenCapacity = "capacity"           // no worker is promised or runs more than it has
+	BrokenFence    = "fence"              // generations and fencing tokens never go back
+	BrokenAddress  = "address"            // no address belongs to two
+	BrokenSecret   = "worker-detail"      // no worker is readable at the root
+	BrokenSane     = "sane"               // no panic, no spinning, nothing unreadable, no task started twice
+	BrokenHarm     = "harm"               // a member that lies harms only what is placed on it
+)
+
+// Invariants lists all names.
+func Invariants() []string {
+	return []string{BrokenWrite, BrokenLive, BrokenPlace, BrokenRest, BrokenCapacity, BrokenFence, BrokenAddress, BrokenSecret, BrokenSane}
+}
+
+// Break is an invariant that did not hold.
+type Break struct {
+	Invariant string        `json:"invariant"`
+	Text      string        `json:"text"`
+	Step      int           `json:"step"`
+	At        time.Duration `json:"atNs"` // since the start, of the simulated clock
+}
+
+func (b *Break) Error() string {
+	return fmt.Sprintf("%s does not hold at step %d, after %s: %s", b.Invariant, b.Step, b.At, b.Text)
+}
+
+// checker looks at every step whether the invariants hold. It keeps the first break.
+type checker struct {
+	w      *World
+	born   time.Time
+	broken *Break
+	// marker is part of the name and address of every worker, and of nothing else.
+	marker []byte
+	fences map[held]skerry.Fence
+	gens   map[held]skerry.Generation
+	here   map[*Node]map[skerry.InstanceID]*guest
+	used   map[*Node]skerry.Resources
+	liars  map[*Node]bool
+	wishes map[string]*wish
+}
+
+// held names something that a node holds.
+type held struct {
+	node string
+	what string
+}
+
+// guest is an instance on a machine.
+type guest struct {
+	service skerry.ServiceKey
+	ordinal int
+	need    skerry.Resources
+	fence   skerry.Fence
+	running int // containers
+	starts  int // of containers, so far
+	address string
+	ports   []int // of the worker
+}
+
+func newChecker(w *World, marker string) *checker {
+	return &checker{w: w, born: w.Now, marker: []byte(marker), fences: map[held]skerry.Fence{}, gens: map[held]skerry.Generation{},
+		here: map[*Node]map[skerry.InstanceID]*guest{}, used: map[*Node]skerry.Resources{}, liars: map[*Node]bool{}, wishes: map[string]*wish{}}
+}
+
+func (k *checker) fail(invariant, format string, args ...any) {
+	if k.broken == nil {
+		k.broken = &Break{Invariant: invariant, Text: fmt.Sprintf(format, args...), Step: k.w.steps, At: k.w.Now.Sub(k.born)}
+	}
+}
+
+// stepped is called after the effects of a step are carried out.
+func (k *checker) stepped(n *Node, fx *skerry.Effects) {
+	if len(k.w.Faults) > 0 {
+		k.fail(BrokenSane, "%s", k.w.Faults[0])
+	}
+	switch c := n.Core.(type) {
+	case *root.Core:
+		for _, ch := range fx.Changed {
+			if i := c.Apps.Instance(ch.Instance); i != nil {
+				k.fence(n, ch.Instance, i.Fence)
+			} else if ch.Instance == "" {
+				if net := c.Apps.Network(ch.App); net != nil {
+					k.directory(n, net)
+				}
+				if a := c.Apps.App(ch.App); a != nil {
+					k.gen(held{n.Name, "app " + ch.App.String() + " of " + a.CreatedAt.String()}, a.Gen)
+				}
+			}
+		}
+	case *cluster.Core:
+		for _, ch := range fx.Changed {
+			if ch.Instance == "" {
+				if net := c.Apps.Network(ch.App); net != nil {
+					k.directory(n, net)
+				}
+			} else if i, _, ok := c.Instance(ch.Instance); ok && i.Fence.Sequence > 0 { // else it has no worker
+				k.fence(n, ch.Instance, i.Fence)
+			}
+		}
+		k.parent(n, c.Up)
+		if len(fx.Writes)+len(fx.Changed) > 0 {
+			for _, text := range c.Audit() {
+				if strings.Contains(text, "promised too much") {
+					k.fail(BrokenCapacity, "%s: %s", n.Name, text)
+				}
+				k.fail(BrokenSane, "the books of %s: %s", n.Name, text)
+			}
+		}
+	case *worker.Core:
+		k.parent(n, c.Up)
+	}
+}
+
+// fence checks that the token of an instance does not go back at a node.
+func (k *checker) fence(n *Node, id skerry.InstanceID, f skerry.Fence) {
+	at := held{n.Name, string(id)}
+	if old := k.fences[at]; f.Compare(old) < 0 {
+		k.fail(BrokenFence, "the token of %s at %s went back from %s to %s", id, n.Name, old, f)
+	}
+	k.fences[at] = f
+}
+
+func (k *checker) gen(at held, g skerry.Generation) {
+	if old := k.gens[at]; g < old {
+		k.fail(BrokenFence, "generation of %s at %s went back from %d to %d", at.what, at.node, old, g)
+	}
+	k.gens[at] = g
+}
+
+// parent checks the generation of what a parent wants of a node.
+func (k *checker) parent(n *Node, p *fleet.Parent) {
+	if p.Desired.Gen() > 0 {
+		k.gen(held{n.Name, "desired " + string(p.Desired.Incarnation())}, p.Desired.Gen())
+	}
+}
+
+// directory checks that the service addresses of an application are different.
+func (k *checker) directory(n *Node, net *skerry.AppNetwork) {
+	seen := map[netip.Addr]string{}
+	for _, s := range net.Services {
+		for _, a := range append([]netip.Addr{s.RoundRobin, s.Closest, s.LeastLoaded}, s.Instances...) {
+			if !a.IsValid() {
+				continue
+			}
+			if seen[a] != "" {
+				k.fail(BrokenAddress, "%s belongs to %s and to %s in the directory of %s at %s", a, seen[a], s.Name, net.App, n.Name)
+			}
+			seen[a] = s.Name
+		}
+	}
+}
+
+// framed is called for every frame that is sent.
+func (k *checker) framed(from, to *Node, msg skerry.Message, data []byte) {
+	if to == k.w.Root && len(k.marker) > 0 && bytes.Contains(data, k.marker) {
+		i := bytes.Index(data, k.marker)
+		k.fail(BrokenSecret, "%s tells the root of a worker in a %T: %q", from.Name, msg, data[max(0, i-40):min(len(data), i+24)])
+	}
+}
+
+// ran is called when a container starts on a machine.
+func (k *checker) ran(n *Node, a *skerry.Assignment, name string) {
+	m := k.here[n]
+	if m == nil {
+		m = map[skerry.InstanceID]*guest{}
+		k.here[n] = m
+	}
+	g := m[a.ID]
+	if g == nil {
+		g = &guest{}
+		m[a.ID] = g
+	}
+	if a.Fence.Compare(g.fence) < 0 {
+		k.fail(BrokenFence, "%s starts %s under %s after %s", n.Name, a.ID, a.Fence, g.fence)
+	}
+	g.service, g.ordinal, g.fence, g.address = a.Service, a.Ordinal, a.Fence, n.addresses[a.ID]
+	g.starts++
+	if g.running++; g.running > 1 {
+		return
+	}
+	g.need, g.ports = a.Spec.Need(), nil
+	for _, p := range a.Spec.Ports {
+		if p.HostPort > 0 {
+			g.ports = append(g.ports, p.HostPort)
+		}
+	}
+	k.used[n] = k.used[n].Add(g.need)
+	for i, v := range n.facts.Capacity.Sub(k.used[n]).Vector() {
+		if v < 0 && !k.liars[n] {
+			k.fail(BrokenCapacity, "%s runs %d of %s more than it has since %s started", n.Name, -v, skerry.ResourceNames[i], a.ID)
+		}
+	}
+	k.addressed(n, a.ID, g.address)
+}
+
+// addressed checks that no other instance of the site runs under an address.
+func (k *checker) addressed(n *Node, id skerry.InstanceID, address string) {
+	if address == "" {
+		return
+	}
+	for _, o := range k.w.parentOf(n).kids {
+		for other, g := range k.here[o] {
+			if g.running > 0 && g.address == address && (o != n || other != id) {
+				k.fail(BrokenAddress, "%s belongs to %s on %s and to %s on %s", address, other, o.Name, id, n.Name)
+			}
+		}
+	}
+}
+
+// ended is called when a container ends.
+func (k *checker) ended(n *Node, id skerry.InstanceID) {
+	if g := k.here[n][id]; g != nil && g.running > 0 {
+		if g.running--; g.running == 0 {
+			k.used[n] = k.used[n].Sub(g.need)
+		}
+	}
+}
+
+// dark is called when a machine loses its power.
+func (k *checker) dark(n *Node) {
+	for _, g := range k.here[n] {
+		g.running = 0
+	}
+	delete(k.used, n)
+}
+
+// blank is called when a machine lost its store, too: what it was told before is nothing to compare with.
+func (k *checker) blank(n *Node) {
+	k.dark(n)
+	delete(k.here, n)
+	maps.DeleteFunc(k.gens, func(h held, _ skerry.Generation) bool { return h.node == n.Name })
+}
+
+// acted is called for every action of a core; blocks of addresses that two workers of a site have at the same time are seen here.
+func (k *checker) acted(n *Node, action any) {
+	f, ok := action.(worker.Fabric)
+	if !ok {
+		return
+	}
+	node, ok := f.Item.(*skerry.OverlayNode)
+	if !ok {
+		return
+	}
+	for _, o := range k.w.parentOf(n).kids {
+		other, ok := o.fabric[skerry.NodeKey].(*skerry.OverlayNode)
+		if !ok || o == n {
+			continue
+		}
+		if other.ID == node.ID {
+			k.fail(BrokenAddress, "%s and %s both have number %d in the overlay", n.Name, o.Name, node.ID)
+		}
+		for _, b := range node.Blocks {
+			for _, x := range other.Blocks {
+				if b.Overlaps(x) && k.talks(n) && k.talks(o) {
+					k.fail(BrokenAddress, "%s and %s both have the addresses %s", n.Name, o.Name, b)
+				}
+			}
+		}
+	}
+}
+
+// talks reports whether a worker is up and in touch, so that its cluster knows what it has.
+func (k *checker) talks(n *Node) bool {
+	return n.Up && n.line != nil && n.line.cur != nil && n.line.cur.up
+}
+
+// booted is called when a node has read its store.
+func (k *checker) booted(n *Node) { k.written(n) }
+
+// live lists what runs of a service: ordinal to the places.
+func (k *checker) live(at skerry.ServiceKey) map[int][]string {
+	out := map[int][]string{}
+	for n, m := range k.here {
+		for id, g := range m {
+			if g.running > 0 && g.service == at {
+				out[g.ordinal] = append(out[g.ordinal], n.Name+" "+string(id))
+			}
+		}
+	}
+	for _, list := range out {
+		slices.Sort(list)
+	}
+	return out
+}
+
+// leaveTrail adds what a step wrote and sent to the trail.
+func (w *World) leaveTrail(n *Node, fx *skerry.Effects) {
+	h := w.trail
+	add := func(s string) {
+		for i := range len(s) { // FNV-1a
+			h = (h ^ uint64(s[i])) * 1099511628211
+		}
+		h *= 1099511628211
+	}
+	add(n.Name)
+	for _, x := range fx.Writes {
+		add(x.Key)
+		add(string(x.Value))
+	}
+	for _, s := range fx.Sends {
+		add(s.To)
+		if m, ok := s.Msg.(skerry.Message); ok {
+			add(string(rune(m.FrameType())))
+		}
+	}
+	w.trail = h ^ uint64(w.Now.UnixNano())
+}

@@ -1,0 +1,334 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/worker"
+)
+
+// shapes of applications.
+var shapes = []string{"service", "recreate", "linked", "job", "perworker", "spread"}
+
+// RunOptions set up a run. The zero value runs to the end.
+type RunOptions struct {
+	// Until, if greater than 0, ends the run before the step after it.
+	Until int
+	// Trace, if not nil, is told of every action and every event of the fleet, with the step and the time since the start.
+	Trace func(step int, at time.Duration, text string)
+	// plant lets a test make a mistake in the world before it begins.
+	plant func(w *World)
+}
+
+// Result is what a run came to.
+type Result struct {
+	Seed  uint64 `json:"seed"`
+	Steps int    `json:"steps"`
+	// Broken is nil when all invariants held.
+	Broken *Break `json:"broken,omitempty"`
+	// Acknowledged counts changes that were asked for and acknowledged.
+	Acknowledged int `json:"acknowledged"`
+	// Converged is how long after the last fault the fleet was what was asked for.
+	Converged time.Duration `json:"convergedNs"`
+	// Trail is a hash of all that was written and sent. Two runs of one scenario leave the same.
+	Trail     string              `json:"trail"`
+	Simulated time.Duration       `json:"simulatedNs"`
+	Traffic   map[string]*Traffic `json:"traffic"`
+	Placed    int                 `json:"placed"` // decisions of the root
+	World     *World              `json:"-"`
+}
+
+// mostSteps is far more than the longest scenario that is generated needs.
+const mostSteps = 100_000
+
+// run is a scenario that goes on.
+type run struct {
+	w            *World
+	s            *Scenario
+	opt          RunOptions
+	check        *checker
+	acknowledged int
+	events       int // told to Trace
+	held         map[*Node]bool
+	suffering    map[*Node]bool
+}
+
+// Run plays a scenario. Two runs of the same scenario are the same, step by step.
+func Run(s *Scenario, opt RunOptions) Result {
+	w := New(s.Seed)
+	w.Now = w.Now.Add(time.Duration(s.Seed%1000) * time.Hour) // not all at the same time of the day
+	w.UseNetwork()
+	r := &run{w: w, s: s, opt: opt, check: newChecker(w, workerMark), held: map[*Node]bool{}, suffering: map[*Node]bool{}}
+	w.guard = r.check
+	w.Machine = Machine{Prepare: 20 * time.Millisecond, Start: 10 * time.Millisecond, Stop: 50 * time.Millisecond, Exit: r.exit}
+	if opt.plant != nil {
+		opt.plant(w)
+	}
+	for i, name := range s.Sites {
+		n := w.AddCluster(name)
+		w.Do(n, apps.PutOrg{Org: apps.Org{Name: "default"}})
+		w.Do(n, apps.PutNamespace{Namespace: apps.Namespace{Name: "default", Org: "default"}})
+		w.Do(n, relayOf(i))
+	}
+	for i, m := range s.Workers {
+		r.addWorker(i, m)
+	}
+	born := w.Now
+	for _, a := range s.Actions {
+		if !r.advance(born.Add(a.At)) {
+			break
+		}
+		r.trace(a.String())
+		r.act(a)
+	}
+	res := Result{Seed: s.Seed, World: w}
+	if r.goesOn() {
+		res.Converged = r.settle()
+	}
+	res.Trail = fmt.Sprintf("%016x", w.trail)
+	res.Steps, res.Broken, res.Acknowledged, res.Simulated = w.steps, r.check.broken, r.acknowledged, w.Now.Sub(born)
+	res.Traffic = w.net.traffic
+	for _, e := range w.Events {
+		if e.Reason == "Scheduled" {
+			res.Placed++
+		}
+	}
+	return res
+}
+
+// goesOn reports whether nothing is broken and the run has not reached its step.
+func (r *run) goesOn() bool {
+	return r.check.broken == nil && (r.opt.Until == 0 || r.w.steps < r.opt.Until)
+}
+
+// advance lets time pass until then. It reports false when the run is over.
+func (r *run) advance(then time.Time) bool {
+	for r.goesOn() {
+		if r.w.steps > mostSteps {
+			r.check.fail(BrokenSane, "the fleet does not come to rest within %d steps", mostSteps)
+			return false
+		}
+		if !r.w.step(then) {
+			r.w.Now = maxTime(then, r.w.Now)
+			return true
+		}
+		r.tell()
+	}
+	return false
+}
+
+// tell passes new events on to the trace.
+func (r *run) tell() {
+	if r.opt.Trace == nil {
+		return
+	}
+	for ; r.events < len(r.w.Events); r.events++ {
+		e := r.w.Events[r.events]
+		text := e.Reason + ": " + e.Text
+		for _, x := range []string{string(e.Cluster), string(e.Worker), string(e.Instance)} {
+			if x != "" {
+				text = x + " " + text
+			}
+		}
+		r.trace(text)
+	}
+}
+
+func (r *run) trace(text string) {
+	if r.opt.Trace != nil {
+		r.opt.Trace(r.w.steps, r.w.Now.Sub(r.check.born), text)
+	}
+}
+
+func (r *run) node(name string) *Node {
+	if name == "root" {
+		return r.w.Root
+	}
+	if n := r.w.Clusters[name]; n != nil {
+		return n
+	}
+	return r.w.Workers[name]
+}
+
+// act carries out an action; one that makes no sense now has no effect, so that actions can be left out.
+func (r *run) act(a Action) {
+	if verbs[a.Verb].target == 'a' {
+		r.use(a)
+		return
+	}
+	n := r.node(a.Target)
+	if n == nil {
+		return
+	}
+	switch a.Verb {
+	case "kill":
+		r.w.crash(n, false)
+	case "off":
+		r.w.crash(n, true)
+	case "start":
+		if d, err := time.ParseDuration(a.Args["skew"]); err == nil && !n.Up {
+			n.skew = d
+		}
+		r.w.boot(n)
+	case "block", "open":
+		for dir, name := range []string{"up", "down"} {
+			if d := a.Args["dir"]; d == name || d != "up" && d != "down" {
+				r.w.block(n, dir, a.Verb == "block")
+			}
+		}
+		n.alone = a.Args["dir"] == "alone" && a.Verb == "block"
+	case "reset":
+		r.w.reset(n)
+	case "slow":
+		l := n.line
+		l.delay, l.jitter, l.loss = 0, 0, 0
+		l.delay, _ = time.ParseDuration(a.Args["delay"])
+		l.jitter, _ = time.ParseDuration(a.Args["jitter"])
+		l.loss, _ = strconv.ParseFloat(a.Args["loss"], 64)
+		l.loss = min(l.loss, 0.9)
+	case "disk":
+		n.disk.slow, _ = time.ParseDuration(a.Args["slow"])
+	case "suffer":
+		share, _ := strconv.ParseFloat(a.Args["share"], 64)
+		r.suffer(n, share)
+	case "hold":
+		r.hold(n, a.Args["on"] != "no")
+	case "evict":
+		r.evict(n, a.number("nth", 0))
+	case "forget":
+		r.forget(n)
+	}
+}
+
+func (a *Action) number(key string, or int) int {
+	if n, err := strconv.Atoi(a.Args[key]); err == nil {
+		return n
+	}
+	return or
+}
+
+// suffer has everything on a worker wait for a processor for a share of the time.
+func (r *run) suffer(n *Node, share float64) {
+	if !n.Up {
+		return
+	}
+	r.suffering[n] = share > 0
+	use := map[skerry.InstanceID]skerry.QoS{}
+	for _, o := range n.Core.(*worker.Core).Instances() {
+		use[o.ID] = skerry.QoS{CPU: 100, Waiting: share}
+	}
+	r.w.tell(n, worker.Usage{Instances: use})
+}
+
+func (r *run) hold(n *Node, on bool) {
+	site := r.w.parentOf(n)
+	if !site.Up {
+		return
+	}
+	reason := ""
+	if on {
+		reason = "as the scenario wants"
+	}
+	r.held[n] = true // whatever becomes of what is asked for
+	r.w.tell(site, cluster.HoldWorker{Name: short(n), Reason: reason})
+}
+
+func (r *run) evict(site *Node, nth int) {
+	if !site.Up {
+		return
+	}
+	if list := site.Core.(*cluster.Core).Instances(); len(list) > 0 {
+		r.w.tell(site, apps.DeleteInstance{ID: list[nth%len(list)].ID, Actor: "t"})
+	}
+}
+
+// forget removes a worker that is down; it is revoked, and joins again as another, empty.
+func (r *run) forget(n *Node) {
+	site := r.w.parentOf(n)
+	if n.Up || !site.Up || site.disk.busy {
+		return
+	}
+	if _, bad := r.w.Do(site, cluster.RemoveWorker{Name: short(n)}).(error); !bad {
+		clear(n.Store)
+		clear(n.tasks)
+		clear(n.addresses)
+		clear(n.fabric)
+		r.check.blank(n)
+	}
+}
+
+// settle ends all faults, gives the fleet its time and checks what it came to. It gives how long that took.
+func (r *run) settle() time.Duration {
+	w := r.w
+	r.trace("all faults end")
+	nodes := w.nodes()
+	for _, n := range nodes {
+		n.disk.slow = 0
+		if n.line != nil {
+			n.line.delay, n.line.jitter, n.line.loss = 0, 0, 0
+			w.block(n, upward, false)
+			w.block(n, downward, false)
+		}
+	}
+	for _, n := range nodes {
+		w.boot(n)
+	}
+	for _, n := range nodes {
+		if r.held[n] {
+			r.hold(n, false)
+		}
+		if r.suffering[n] {
+			r.suffer(n, 0)
+		}
+	}
+	within := r.s.Settle
+	if within == 0 {
+		within = DefaultSettle
+	}
+	begin := w.Now
+	took, left := time.Duration(0), ""
+	for w.Now.Sub(begin) < within {
+		if !r.advance(w.Now.Add(time.Second)) {
+			return took
+		}
+		if _, left = r.check.atRest(); left != "" {
+			took = w.Now.Sub(begin)
+		}
+	}
+	for _, name := range sortedNames(r.check.wishes) {
+		r.check.settleWish(r.check.wishes[name])
+	}
+	if invariant, text := r.check.atRest(); text != "" {
+		r.check.fail(invariant, "%s, %s after the last fault", text, within)
+		return took
+	}
+	// What is at rest stays at rest.
+	before := r.check.snapshot()
+	if !r.advance(w.Now.Add(time.Minute)) {
+		return took
+	}
+	if after := r.check.snapshot(); !slices.Equal(before, after) {
+		r.check.fail(BrokenRest, "nobody asked for it, and what runs changed: %s", difference(before, after))
+	}
+	return took
+}
+
+func difference(a, b []string) string {
+	var gone, came []string
+	for _, x := range a {
+		if !slices.Contains(b, x) {
+			gone = append(gone, x)
+		}
+	}
+	for _, x := range b {
+		if !slices.Contains(a, x) {
+			came = append(came, x)
+		}
+	}
+	return fmt.Sprintf("gone %v, new %v", gone, came)
+}
