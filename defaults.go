@@ -145,6 +145,30 @@ func (s *ServiceSpec) Revision() string {
 	return hex.EncodeToString(sum[:6])
 }
 
+// HostPaths lists the paths of its worker's machine to which a service may write.
+func (s *ServiceSpec) HostPaths() []string {
+	writes := map[string]bool{}
+	see := func(c *Container) {
+		for _, m := range c.Mounts {
+			writes[m.Volume] = writes[m.Volume] || !m.ReadOnly
+		}
+	}
+	see(&s.Container)
+	for i := range s.Init {
+		see(&s.Init[i].Container)
+	}
+	for i := range s.Sidecars {
+		see(&s.Sidecars[i].Container)
+	}
+	var out []string
+	for _, v := range s.Volumes {
+		if v.Host != nil && writes[v.Name] {
+			out = append(out, v.Host.Path)
+		}
+	}
+	return out
+}
+
 // Images lists the image references of a service, each once.
 func (s *ServiceSpec) Images() []string {
 	var out []string

@@ -91,6 +91,33 @@ type ClusterView struct {
 	Instances int           `json:"instances"`
 }
 
+// DrainRequest asks for a worker to be drained.
+type DrainRequest struct {
+	Reason   string `json:"reason,omitempty" maxLength:"200" doc:"Why, for people."`
+	Parallel int    `json:"parallel,omitempty" minimum:"0" maximum:"100" doc:"Migrations at once. Default: 1."`
+	To       string `json:"to,omitempty" maxLength:"63" doc:"A worker that is to be preferred."`
+	Force    bool   `json:"force,omitempty" doc:"Move also what keeps data on the worker, which it then loses."`
+}
+
+// DrainView tells how far a worker is with being drained.
+type DrainView struct {
+	Since    time.Time  `json:"since"`
+	To       WorkerName `json:"to,omitempty" doc:"The worker that is preferred."`
+	Parallel int        `json:"parallel" doc:"Migrations at once."`
+	Left     int        `json:"left" doc:"Instances that are still to leave."`
+	Moving   int        `json:"moving" doc:"Of these, those whose copy elsewhere is being started."`
+	Ending   int        `json:"ending" doc:"Old copies that are being ended."`
+	Done     bool       `json:"done,omitempty" doc:"All that can leave has left."`
+	Stays    []StayView `json:"stays,omitempty"`
+}
+
+// StayView is an instance that stays on a worker that is drained.
+type StayView struct {
+	Instance InstanceID `json:"instance"`
+	Reason   string     `json:"reason"`
+	Tries    bool       `json:"tries,omitempty" doc:"A place is looked for again and again."`
+}
+
 // WorkerView is what a site shows of a worker to its own operator.
 type WorkerView struct {
 	Name      WorkerName   `json:"name"`
@@ -101,6 +128,7 @@ type WorkerView struct {
 	Beats     bool         `json:"beats,omitempty" doc:"Its beats come: small datagrams beside its connection."`
 	Since     time.Time    `json:"since,omitzero"`
 	Hold      string       `json:"hold,omitempty" doc:"Why an operator keeps new work away."`
+	Drain     *DrainView   `json:"drain,omitempty" doc:"How far it is with leaving, when it is drained."`
 	Refusing  string       `json:"refusing,omitempty" doc:"Why it takes nothing new."`
 	Facts     *WorkerFacts `json:"facts,omitempty"`
 	Reserved  Resources    `json:"reserved"`

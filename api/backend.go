@@ -49,6 +49,8 @@ type Backend interface {
 	Disconnect(name string)
 	// HoldWorker keeps new work from a worker; an empty reason ends that.
 	HoldWorker(ctx context.Context, name, reason string) error
+	// DrainWorker has everything that can leave a worker; HoldWorker without a reason ends that.
+	DrainWorker(ctx context.Context, name string, r skerry.DrainRequest) error
 
 	// Authority makes tokens and lists and revokes children.
 	Authority() *auth.Authority

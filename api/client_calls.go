@@ -322,6 +322,11 @@ func (c *Client) HoldWorker(ctx context.Context, name, reason string) error {
 	return c.do(ctx, http.MethodPut, "/v1/workers/"+esc(name)+"/hold", nil, map[string]string{"reason": reason}, nil)
 }
 
+// DrainWorker has everything that can leave a worker.
+func (c *Client) DrainWorker(ctx context.Context, name string, r skerry.DrainRequest) error {
+	return c.do(ctx, http.MethodPut, "/v1/workers/"+esc(name)+"/drain", nil, r, nil)
+}
+
 // JoinTokens lists the join tokens.
 func (c *Client) JoinTokens(ctx context.Context) ([]JoinToken, error) {
 	return list[JoinToken](ctx, c, "/v1/tokens", nil)

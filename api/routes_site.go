@@ -115,6 +115,15 @@ func (h *Handler) addWorkers() {
 		func(ctx context.Context, who *auth.Principal, in *WorkerPath) (*none, error) {
 			return nil, h.opt.Backend.RemoveChild(ctx, in.Worker, who.User)
 		})
+	type drainIn struct {
+		WorkerPath
+		Body skerry.DrainRequest
+	}
+	add(h, operation{ID: "drain-worker", Method: http.MethodPut, Path: "/v1/workers/{worker}/drain", Scope: auth.ScopeWorkersWrite, Object: objSite, Tag: "workers",
+		At: skerry.TierCluster, Summary: "Keep new work from a worker and have everything that can leave it, each instance once its copy elsewhere is ready. Ending the hold ends this.", Status: http.StatusAccepted, Audit: true},
+		func(ctx context.Context, _ *auth.Principal, in *drainIn) (*none, error) {
+			return nil, h.opt.Backend.DrainWorker(ctx, in.Worker, in.Body)
+		})
 	type holdIn struct {
 		WorkerPath
 		Body struct {
@@ -122,7 +131,7 @@ func (h *Handler) addWorkers() {
 		}
 	}
 	add(h, operation{ID: "hold-worker", Method: http.MethodPut, Path: "/v1/workers/{worker}/hold", Scope: auth.ScopeWorkersWrite, Object: objSite, Tag: "workers",
-		At: skerry.TierCluster, Summary: "Keep new work from a worker, or end that.", Status: http.StatusNoContent, Audit: true},
+		At: skerry.TierCluster, Summary: "Keep new work from a worker, or end that and any drain.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *holdIn) (*none, error) {
 			return nil, h.opt.Backend.HoldWorker(ctx, in.Worker, in.Body.Reason)
 		})

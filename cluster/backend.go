@@ -88,6 +88,12 @@ func (s *Server) HoldWorker(ctx context.Context, name, reason string) error {
 	return err
 }
 
+// DrainWorker has everything that can leave a worker.
+func (s *Server) DrainWorker(ctx context.Context, name string, r skerry.DrainRequest) error {
+	_, err := s.Role.Do(ctx, DrainWorker{Name: name, Reason: r.Reason, Parallel: r.Parallel, To: r.To, Force: r.Force})
+	return err
+}
+
 // RemoveChild forgets a worker that is not connected, and revokes it.
 func (s *Server) RemoveChild(ctx context.Context, name, actor string) error {
 	if _, err := s.Role.Do(ctx, RemoveWorker{Name: name}); err != nil {

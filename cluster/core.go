@@ -92,6 +92,8 @@ type Core struct {
 	// fabricDirty: the fabric's record must be written.
 	fabricDirty bool
 	moving      map[skerry.InstanceID]bool // placements with a successor
+	drains      map[string]bool            // workers that are drained
+	drainDue    time.Time                  // when to look at them again; zero: when something happens
 	stranded    map[skerry.InstanceID]bool // placements that ran on a worker that is out of touch
 	originals   map[skerry.InstanceID]bool // placements with an original
 	watched     map[skerry.InstanceID]bool // placements whose SLA is violated
@@ -110,6 +112,7 @@ type worker struct {
 	Name      string              `json:"name"`
 	Facts     *skerry.WorkerFacts `json:"facts,omitempty"`
 	Hold      string              `json:"hold,omitempty"` // why it gets nothing new, by an operator
+	Drain     *drain              `json:"drain,omitempty"`
 	Peer      skerry.PeerID       `json:"peer,omitempty"` // its number in the overlay; 0: it takes no part
 	Blocks    []netip.Prefix      `json:"-"`              // of addresses for its instances
 	closing   []netip.Prefix      // of these, those that it is to give back
@@ -162,6 +165,7 @@ type placement struct {
 	heardAt uint64               // a hash of where those workers were
 	qos     *skerry.QoS
 	told    float64   // the load that routes tell
+	drained bool      // its worker is drained, and its owner was told that there is no room
 	served  bool      // it was ready when its worker got out of touch
 	ask     *ask      // what it waits for
 	room    time.Time // others are making room for it, until then
@@ -205,7 +209,7 @@ func New(opt Options) *Core {
 	return &Core{opt: opt, fabric: newFabric(), routes: newRouting(), foreign: newForeign(), ingress: newEntrances(), readmit: map[string]bool{}, draining: map[skerry.ServiceKey]map[drainAt]bool{}, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
 		Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), Up: fleet.NewParent(life, opt.Sets),
 		workers: map[string]*worker{}, site: sched.NewSite(), places: map[skerry.InstanceID]*placement{}, groups: map[skerry.InstanceID]*group{},
-		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, peers: peering{given: map[string]uint64{}, secret: opt.Secret[:]}, moving: map[skerry.InstanceID]bool{}, stranded: map[skerry.InstanceID]bool{}, originals: map[skerry.InstanceID]bool{}, watched: map[skerry.InstanceID]bool{}, dependent: map[skerry.InstanceID]bool{}, services: map[skerry.ServiceKey]*learned{}, byWorker: map[string]map[skerry.InstanceID]*placement{}, silent: map[string]bool{}, suspects: map[string]bool{},
+		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, peers: peering{given: map[string]uint64{}, secret: opt.Secret[:]}, moving: map[skerry.InstanceID]bool{}, stranded: map[skerry.InstanceID]bool{}, originals: map[skerry.InstanceID]bool{}, drains: map[string]bool{}, watched: map[skerry.InstanceID]bool{}, dependent: map[skerry.InstanceID]bool{}, services: map[skerry.ServiceKey]*learned{}, byWorker: map[string]map[skerry.InstanceID]*placement{}, silent: map[string]bool{}, suspects: map[string]bool{},
 		astray: map[skerry.InstanceID]map[string]bool{}, published: map[skerry.AppKey]map[endpointsAt]bool{}, waiting: map[skerry.InstanceID]bool{}, removing: map[skerry.InstanceID]bool{}, linked: map[skerry.AppKey]bool{}}
 }
 
@@ -232,6 +236,9 @@ func (c *Core) Load(key string, value []byte) error {
 		if err = json.Unmarshal(value, w); err == nil {
 			w.ports = map[string]int{}
 			c.workers[w.Name] = w
+			if w.Drain != nil {
+				c.drains[w.Name] = true
+			}
 		}
 	case strings.HasPrefix(key, prefixLeaving):
 		err = c.readLeaving(key, value)
@@ -436,6 +443,8 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 		c.removeWorker(now, m.Name, &fx)
 	case HoldWorker:
 		c.holdWorker(now, m, &fx)
+	case DrainWorker:
+		c.drainWorker(now, m, &fx)
 	case apps.DeleteInstance:
 		c.deleteInstance(now, m, &fx)
 	case Quiet:
@@ -498,6 +507,7 @@ func (c *Core) NextWake() time.Time {
 	consider(c.nextExpiry())
 	consider(c.peers.due)
 	consider(c.nextAlone())
+	consider(c.drainDue)
 	if len(c.foreign.idle) > 0 {
 		consider(c.foreign.idleDue)
 	}
@@ -540,6 +550,7 @@ func (c *Core) settle(now time.Time, fx *skerry.Effects, replies []skerry.Messag
 			}
 			c.expandGroups(now, fx)
 		}
+		c.drainWorkers(now, fx)
 		c.placeWaiting(now, fx)
 		if !c.Apps.Dirty() {
 			break

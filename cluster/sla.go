@@ -72,7 +72,7 @@ func (c *Core) judge(now time.Time, p *placement, fx *skerry.Effects) {
 		s.alarm = true
 		c.eventUp(fx, now, p, skerry.EventWarning, "SLAViolated", violated, public(what, violated))
 		c.changed(now, p, fx)
-	case (s.alarm || p.Obs.Violated != "") && violated == "" && s.share < alarmOff:
+	case (s.alarm || p.Obs.Violated != "") && violated == "" && s.share < alarmOff && !p.drained:
 		s.alarm = false
 		p.Obs.Violated = ""
 		c.event(fx, now, p, skerry.EventNormal, "SLAKept", "no longer: "+s.violated)
@@ -80,7 +80,7 @@ func (c *Core) judge(now time.Time, p *placement, fx *skerry.Effects) {
 	}
 	c.refreshUsers(now, p, fx)
 	if violated == "" || !s.exceeds(p.A.Spec.Placement.Rigidness) || now.Before(s.calm) || p.Next != nil || p.Pinned != "" || p.A.Spec.Mode != skerry.ModeService {
-		if p.ask != nil && len(p.ask.plugins) > 0 {
+		if p.ask != nil && len(p.ask.plugins) > 0 && !c.drains[p.Worker] {
 			p.ask = nil // what plugins say of a move that is not wanted any more
 		}
 		return

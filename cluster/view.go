@@ -20,6 +20,7 @@ func (c *Core) Workers() []skerry.WorkerView {
 		if v.Beats, v.CutOff = w.beats, w.reached; w.lost {
 			v.Verdict = c.verdict(w)
 		}
+		v.Drain = c.viewDrain(w)
 		if k := c.Kids.Get(name); k != nil {
 			v.Connected, v.Since, v.Version, v.Machine = k.Connected, k.Since, k.Version, k.Machine
 		}

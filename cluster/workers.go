@@ -351,6 +351,7 @@ func (c *Core) removeWorker(now time.Time, name string, fx *skerry.Effects) {
 	for _, id := range sortedIDs(w.leaving) {
 		c.left(name, id)
 	}
+	c.endDrain(now, w, fx)
 	delete(c.workers, name)
 	delete(c.silent, name)
 	delete(c.suspects, name)
@@ -374,7 +375,9 @@ func (c *Core) holdWorker(now time.Time, m HoldWorker, fx *skerry.Effects) {
 		fx.Err = skerry.Errorf(skerry.CodeNotFound, "there is no worker %q", m.Name).WithHint("`skerry get workers` lists them")
 		return
 	}
-	w.Hold = m.Reason
+	if w.Hold = m.Reason; m.Reason == "" {
+		c.endDrain(now, w, fx)
+	}
 	c.saveWorker(w, fx)
 	c.seeWorker(w)
 	c.grew, c.reportDue = true, true

@@ -384,7 +384,8 @@ func describeWorker(ctx context.Context, c *api.Client, out io.Writer, v *skerry
 	p.add("Worker", string(v.Name))
 	p.add("Status", workerStatusText(v))
 	p.add("Since", when(now, v.Since))
-	p.add("Held because", v.Hold)
+	p.add("Cordoned because", v.Hold)
+	p.add("Drained", drainText(v.Drain))
 	p.add("Takes nothing new", v.Refusing)
 	p.add("Machine", v.Machine)
 	p.add("Version", v.Version)
@@ -410,6 +411,9 @@ func describeWorker(ctx context.Context, c *api.Client, out io.Writer, v *skerry
 	p.add("Coordinate", coordinateText(v.Coordinate))
 	p.add("Last report", when(now, v.ReportAt))
 	p.flush()
+	if v.Drain != nil {
+		stays(out, v.Drain)
+	}
 	if v.Facts != nil && len(v.Facts.Runtimes) > 0 {
 		fmt.Fprintln(out, "\nRuntimes:")
 		t := table{head: []string{"  NAME", "WORKS", "VERSION", "CAUSE", "CURE"}}

@@ -339,29 +339,3 @@ func (a *app) memberCommand() *cobra.Command {
 	cmd.AddCommand(a.listOf("members", "List the members"), revoke, release)
 	return cmd
 }
-
-// HoldCommands are the commands about workers that ask their cluster.
-func (a *app) holdCommands() []*cobra.Command {
-	var reason string
-	hold := &cobra.Command{Use: "hold NAME", Short: "Keep new work from a worker; what runs there runs on", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("worker"),
-		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
-			if reason == "" {
-				reason = "held by its operator"
-			}
-			if err := c.HoldWorker(cmd.Context(), args[0], reason); err != nil {
-				return err
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "worker/%s takes nothing new\n", args[0])
-			return nil
-		})}
-	hold.Flags().StringVar(&reason, "reason", "", "why, for people")
-	unhold := &cobra.Command{Use: "unhold NAME", Short: "Let a worker take new work again", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("worker"),
-		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
-			if err := c.HoldWorker(cmd.Context(), args[0], ""); err != nil {
-				return err
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "worker/%s takes new work again\n", args[0])
-			return nil
-		})}
-	return []*cobra.Command{hold, unhold}
-}

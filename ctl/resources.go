@@ -262,8 +262,12 @@ func workerStatusText(w *skerry.WorkerView) string {
 		s = append(s, "Connected")
 	}
 	switch {
+	case w.Drain != nil && w.Drain.Done:
+		s = append(s, "Drained")
+	case w.Drain != nil:
+		s = append(s, "Draining")
 	case w.Hold != "":
-		s = append(s, "Held")
+		s = append(s, "Cordoned")
 	case w.Refusing != "":
 		s = append(s, "Refusing")
 	}

@@ -92,6 +92,11 @@ func (s *Server) Workers(context.Context) ([]skerry.WorkerView, error) {
 // HoldWorker is answered by clusters only.
 func (s *Server) HoldWorker(context.Context, string, string) error { return wrongTier("workers") }
 
+// DrainWorker is answered by clusters only.
+func (s *Server) DrainWorker(context.Context, string, skerry.DrainRequest) error {
+	return wrongTier("workers")
+}
+
 func wrongTier(what string) error {
 	return skerry.Errorf(skerry.CodeWrongTier, "the root does not know %s; each cluster knows its own", what).
 		WithHint("log in at the cluster (`skerry login --server https://CLUSTER`) or choose its context (`skerry context use NAME`)")

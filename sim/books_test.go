@@ -167,7 +167,9 @@ func books(t *testing.T, seed uint64) {
 			}
 		case 13:
 			if !down[site] {
-				switch name := names[rng.IntN(len(names))]; rng.IntN(3) {
+				switch name := names[rng.IntN(len(names))]; rng.IntN(4) {
+				case 2:
+					w.Do(site, cluster.DrainWorker{Name: name, Parallel: 1 + rng.IntN(3)})
 				case 0:
 					if n := w.Workers["a/"+name]; down[n] {
 						if _, bad := w.Do(site, cluster.RemoveWorker{Name: name}).(error); !bad {

@@ -1,0 +1,254 @@
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// drain is what an operator asked for: everything that can be is to leave a worker, make before break.
+//
+//	each instance: no place ──retry──► successor elsewhere ──ready──► it is the instance, the old copy ends
+//	               bound here: stays, with the reason
+//
+// It goes on until the worker may be used again, so that what comes back late leaves as well.
+type drain struct {
+	Since    time.Time `json:"since"`
+	Parallel int       `json:"parallel"`
+	To       string    `json:"to,omitempty"` // the worker that is preferred
+	Force    bool      `json:"force,omitempty"`
+	Told     bool      `json:"told,omitempty"` // that nothing that can leave is left
+	stays    map[skerry.InstanceID]stay
+	retry    map[skerry.InstanceID]time.Time // no try before
+}
+
+// stay is why an instance is still there.
+type stay struct {
+	why   string
+	tries bool // a place is looked for again and again
+}
+
+const (
+	drainRetry = 5 * time.Second
+	// failedRetry is how long after a successor was started another is, if it came to nothing.
+	failedRetry = 30 * time.Second
+	maxParallel = 100
+)
+
+// DrainWorker has everything that can leave a worker, and keeps new work from it. HoldWorker without a reason ends that.
+type DrainWorker struct {
+	Name     string
+	Reason   string
+	Parallel int    // migrations at once, at most 100; 0: one
+	To       string // the worker that is to be preferred, or ""
+	Force    bool   // also what keeps data on the worker, which it then loses
+}
+
+func (c *Core) drainWorker(now time.Time, m DrainWorker, fx *skerry.Effects) {
+	w := c.workers[m.Name]
+	switch {
+	case w == nil || m.To != "" && c.workers[m.To] == nil:
+		name := m.Name
+		if w != nil {
+			name = m.To
+		}
+		fx.Err = skerry.Errorf(skerry.CodeNotFound, "there is no worker %q", name).WithHint("`skerry get workers` lists them")
+		return
+	case m.To == m.Name:
+		fx.Err = skerry.Errorf(skerry.CodeInvalid, "worker %s cannot be drained to itself", m.Name)
+		return
+	case m.Parallel < 0 || m.Parallel > maxParallel:
+		fx.Err = skerry.Errorf(skerry.CodeInvalid, "%d migrations at once are out of range; from 1 to %d are allowed", m.Parallel, maxParallel)
+		return
+	}
+	w.Drain = &drain{Since: now, Parallel: max(1, m.Parallel), To: m.To, Force: m.Force}
+	w.Hold = cmp.Or(m.Reason, "it is drained")
+	c.drains[m.Name] = true
+	c.saveWorker(w, fx)
+	c.seeWorker(w)
+	c.grew, c.reportDue = true, true
+	c.siteEvent(fx, now, skerry.EventNormal, "Draining", "worker "+m.Name+" is drained: "+w.Hold, m.Name)
+}
+
+// endDrain lets what is on a worker stay there.
+func (c *Core) endDrain(now time.Time, w *worker, fx *skerry.Effects) {
+	if w.Drain == nil {
+		return
+	}
+	for id := range w.Drain.stays {
+		if p := c.places[id]; p != nil && p.Worker == w.Name && p.drained {
+			p.drained, p.Obs.Violated = false, ""
+			c.changed(now, p, fx)
+		}
+	}
+	w.Drain = nil
+	delete(c.drains, w.Name)
+}
+
+// drainWorkers moves on what operators asked to be drained.
+func (c *Core) drainWorkers(now time.Time, fx *skerry.Effects) {
+	c.drainDue = time.Time{}
+	for _, name := range slices.Sorted(maps.Keys(c.drains)) {
+		if w := c.workers[name]; !w.lost { // else its instances are rescued as those of any lost worker
+			c.drainOne(now, w, fx)
+		}
+	}
+}
+
+func (c *Core) drainOne(now time.Time, w *worker, fx *skerry.Effects) {
+	d := w.Drain
+	moving, left := 0, 0
+	list := c.on(w.Name)
+	for _, p := range list {
+		if p.Next != nil {
+			moving++
+		}
+	}
+	if d.stays == nil {
+		d.stays, d.retry = map[skerry.InstanceID]stay{}, map[skerry.InstanceID]time.Time{}
+	}
+	stays := map[skerry.InstanceID]stay{}
+	for _, p := range list {
+		id := p.A.ID
+		if p.Removing || p.ended() {
+			continue
+		}
+		if why := p.bound(d.Force); why != "" {
+			stays[id] = stay{why: why}
+			continue
+		}
+		left++
+		if p.Next != nil {
+			continue
+		}
+		if was, ok := d.stays[id]; ok {
+			stays[id] = was
+		}
+		switch at := d.retry[id]; {
+		case now.Before(at):
+			c.drainAgain(at)
+		case p.Obs.State != skerry.Running: // it serves nobody yet
+			c.move(now, p, "its worker is drained", false, fx)
+		case moving < d.Parallel:
+			if c.drainAway(now, w, p, stays, fx) {
+				moving++
+			}
+		}
+	}
+	d.stays = stays
+	for id := range d.retry {
+		if p := c.places[id]; p == nil || p.Worker != w.Name {
+			delete(d.retry, id)
+		}
+	}
+	if left == 0 && len(w.leaving) == 0 && !d.Told {
+		d.Told = true
+		c.saveWorker(w, fx)
+		text := "worker " + w.Name + " is drained"
+		if n := len(stays); n > 0 {
+			text += fmt.Sprintf("; %d instances stay", n)
+		}
+		c.siteEvent(fx, now, skerry.EventNormal, "Drained", text, w.Name)
+	}
+}
+
+// drainAway starts a successor of an instance elsewhere. Where the site has no room the owner learns of it, who may know
+// another site.
+func (c *Core) drainAway(now time.Time, w *worker, p *placement, stays map[skerry.InstanceID]stay, fx *skerry.Effects) bool {
+	id := p.A.ID
+	d, wait := c.elsewhere(now, p, w.Drain.To, fx)
+	if wait {
+		c.drainAgain(now.Add(drainRetry))
+		return false
+	}
+	if d.Chosen != "" {
+		delete(stays, id)
+		p.drained, p.Obs.Violated = false, ""
+		w.Drain.retry[id] = now.Add(failedRetry)
+		c.migrate(now, p, d, "worker "+w.Name+" is drained", fx)
+		return true
+	}
+	why := "no other worker of the site can take it"
+	if len(d.Why) > 0 {
+		why += ": " + d.Why[0].Text
+	}
+	stays[id] = stay{why, true}
+	at := now.Add(drainRetry)
+	w.Drain.retry[id] = at
+	c.drainAgain(at)
+	if !p.drained {
+		p.drained = true
+		p.Obs.Violated = "its worker is drained, and " + why
+		if p.Origin == "root" {
+			p.Obs.Violated = c.anonymous(p, p.Obs.Violated)
+		}
+		c.changed(now, p, fx)
+	}
+	return false
+}
+
+// elsewhere looks for another worker, first whether a certain one will do.
+func (c *Core) elsewhere(now time.Time, p *placement, to string, fx *skerry.Effects) (skerry.Decision, bool) {
+	if to != "" {
+		if policy, plugins, why := c.policy(&p.A.Spec); why == nil && len(plugins) == 0 {
+			req := c.request(p)
+			req.Only = to
+			if d := c.site.Place(now, policy, req, c.rounds); d.Chosen != "" {
+				return d, false
+			}
+		}
+	}
+	return c.better(now, p, fx)
+}
+
+func (c *Core) drainAgain(at time.Time) {
+	if c.drainDue.IsZero() || at.Before(c.drainDue) {
+		c.drainDue = at
+	}
+}
+
+// bound says why an instance cannot leave its worker without losing what it is there for, or "".
+func (p *placement) bound(force bool) string {
+	s := &p.A.Spec
+	switch {
+	case p.Pinned != "":
+		return "it is the worker's own copy of a service that runs once per worker"
+	case s.Placement.Worker != "":
+		return "its manifest names this worker"
+	case s.Mode == skerry.ModeJob || s.Mode == skerry.ModeCron:
+		return "it runs to its end"
+	case !force && len(s.HostPaths()) > 0:
+		return "it keeps data at " + s.HostPaths()[0] + " of this worker, and no runtime here can move it with its state (checkpoint and restore)"
+	}
+	return ""
+}
+
+// viewDrain tells how far a drain is.
+func (c *Core) viewDrain(w *worker) *skerry.DrainView {
+	d := w.Drain
+	if d == nil {
+		return nil
+	}
+	v := &skerry.DrainView{Since: d.Since, To: skerry.WorkerName(d.To), Parallel: d.Parallel, Done: d.Told, Ending: len(w.leaving)}
+	for _, p := range c.on(w.Name) {
+		s, stays := d.stays[p.A.ID]
+		switch {
+		case p.Removing || p.ended():
+		case p.Next != nil:
+			v.Moving++
+			v.Left++
+		case stays:
+			v.Stays = append(v.Stays, skerry.StayView{Instance: p.A.ID, Reason: s.why, Tries: s.tries})
+			if s.tries {
+				v.Left++
+			}
+		default:
+			v.Left++
+		}
+	}
+	return v
+}

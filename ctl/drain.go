@@ -1,0 +1,195 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/api"
+)
+
+func (a *app) cordonCommand() *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{Use: "cordon WORKER", Short: "Keep new work from a worker; what runs there runs on", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("worker"),
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			if reason == "" {
+				reason = "held by its operator"
+			}
+			name := trimKind(args[0], "worker")
+			if err := c.HoldWorker(cmd.Context(), name, reason); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "worker/%s takes nothing new\n", name)
+			return nil
+		})}
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for people")
+	return cmd
+}
+
+func (a *app) uncordonCommand() *cobra.Command {
+	return &cobra.Command{Use: "uncordon WORKER", Short: "Let a worker take new work again, and end its draining", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("worker"),
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			name := trimKind(args[0], "worker")
+			if err := c.HoldWorker(cmd.Context(), name, ""); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "worker/%s takes new work again\n", name)
+			return nil
+		})}
+}
+
+const drainHelp = `Keep new work from a worker, and have everything that can leave it: each instance once its copy elsewhere is ready, so that
+no request fails. What stays is told with the reason: copies of services that run once per worker, jobs that run to their
+end, services whose manifest names the worker, and services that keep data on it (--force moves these, too, without the data).
+What finds no room is tried again and again, at other sites as well where a root orchestrates.
+
+The worker stays drained until skerry uncordon.`
+
+// drainFlags are shared by drain and replace.
+type drainFlags struct {
+	req     skerry.DrainRequest
+	noWait  bool
+	timeout time.Duration
+}
+
+func (f *drainFlags) add(cmd *cobra.Command) {
+	f.timeout = 10 * time.Minute
+	cmd.Flags().StringVar(&f.req.Reason, "reason", "", "why, for people")
+	cmd.Flags().IntVar(&f.req.Parallel, "parallel", 1, "migrations at once")
+	cmd.Flags().BoolVar(&f.req.Force, "force", false, "move also what keeps data on the worker, which it loses")
+	cmd.Flags().BoolVar(&f.noWait, "no-wait", false, "do not wait until it is done")
+	cmd.Flags().Var(spanValue{&f.timeout}, "timeout", "how long to wait")
+}
+
+func (a *app) drainCommand() *cobra.Command {
+	var f drainFlags
+	cmd := &cobra.Command{Use: "drain [worker] WORKER", Short: "Move everything away from a worker, without a failed request", Args: cobra.RangeArgs(1, 2), ValidArgsFunction: a.completeKind("worker"),
+		Long: drainHelp, Example: "  skerry drain worker w1 --reason 'new disk'\n  skerry uncordon w1",
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			if len(args) == 2 && args[0] != "worker" && args[0] != "workers" {
+				return skerry.Errorf(skerry.CodeInvalid, "%s cannot be drained", args[0]).WithHint("write skerry drain worker NAME")
+			}
+			return a.drain(cmd, c, trimKind(args[len(args)-1], "worker"), &f)
+		})}
+	f.add(cmd)
+	cmd.Flags().StringVar(&f.req.To, "to", "", "worker that is preferred, where it will do")
+	return cmd
+}
+
+// drain asks for it and waits until nothing is left that can leave.
+func (a *app) drain(cmd *cobra.Command, c *api.Client, name string, f *drainFlags) error {
+	if err := c.DrainWorker(cmd.Context(), name, f.req); err != nil {
+		return err
+	}
+	out := cmd.OutOrStdout()
+	if f.noWait {
+		fmt.Fprintf(out, "worker/%s is being drained\n", name)
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
+	defer cancel()
+	last := ""
+	for {
+		v, err := c.Worker(ctx, name)
+		if err == nil && v.Drain == nil {
+			return skerry.Errorf(skerry.CodeConflict, "somebody ended the draining of worker %s", name)
+		}
+		if err == nil {
+			if text := drainText(v.Drain); text != last {
+				last = text
+				fmt.Fprintf(out, "worker/%s: %s\n", name, text)
+			}
+			if v.Drain.Done {
+				stays(out, v.Drain)
+				return nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			if interrupted(cmd.Context()) {
+				return cmd.Context().Err()
+			}
+			if err == nil {
+				stays(out, v.Drain)
+			}
+			return skerry.Errorf(skerry.CodeUnavailable, "worker %s is not drained after %s", name, span(f.timeout)).WithHint("it goes on; `skerry describe worker %s` shows what is in the way", name)
+		case <-time.After(time.Second):
+		}
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+}
+
+func drainText(d *skerry.DrainView) string {
+	switch {
+	case d == nil:
+		return ""
+	case d.Done && len(d.Stays) > 0:
+		return fmt.Sprintf("drained; %d stay", len(d.Stays))
+	case d.Done:
+		return "drained"
+	}
+	return fmt.Sprintf("%d to leave, %d on their way, %d ending", d.Left-d.Moving, d.Moving, d.Ending)
+}
+
+func stays(out io.Writer, d *skerry.DrainView) {
+	for _, s := range d.Stays {
+		fmt.Fprintf(out, "  %s stays: %s\n", s.Instance, s.Reason)
+	}
+}
+
+// workerCommands are the commands about workers that ask their cluster.
+func (a *app) workerCommands() []*cobra.Command {
+	forget := &cobra.Command{Use: "forget WORKER", Short: "Forget a worker that is not connected, and revoke its key", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("worker"),
+		Long: "Forget a worker that is not connected, and revoke its key. What ran there gets another place. The name is free for another device then.",
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			name := trimKind(args[0], "worker")
+			if err := c.DeleteWorker(cmd.Context(), name); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "worker/%s is forgotten\n", name)
+			return nil
+		})}
+	var f drainFlags
+	replace := &cobra.Command{Use: "replace OLD NEW", Short: "Let another worker take the place of one", Args: cobra.ExactArgs(2), ValidArgsFunction: a.completeKind("worker"),
+		Long: `Let another worker of the site take the place of one. What runs on the old one moves to the new one where that will do, else
+elsewhere, as with skerry drain. An old one that is not connected is forgotten at once. A device that was installed anew and
+keeps its name needs no more than a token: skerry token create --role worker --name NAME --replace.`,
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			old, name := trimKind(args[0], "worker"), trimKind(args[1], "worker")
+			v, err := c.Worker(cmd.Context(), old)
+			if err != nil {
+				return err
+			}
+			n, err := c.Worker(cmd.Context(), name)
+			if err != nil {
+				return err
+			}
+			if !n.Connected {
+				return skerry.Errorf(skerry.CodeConflict, "worker %s is not connected", name).WithHint("start its agent first")
+			}
+			out := cmd.OutOrStdout()
+			if !v.Connected {
+				if err := c.DeleteWorker(cmd.Context(), old); err != nil {
+					return err
+				}
+				fmt.Fprintf(out, "worker/%s is forgotten; what ran there gets another place\n", old)
+				return nil
+			}
+			if f.req.To = name; f.req.Reason == "" {
+				f.req.Reason = "replaced by " + name
+			}
+			if err := a.drain(cmd, c, old, &f); err != nil {
+				return err
+			}
+			fmt.Fprintf(out, "stop the agent of %s, then: skerry worker forget %s\n", old, old)
+			return nil
+		})}
+	f.add(replace)
+	return []*cobra.Command{forget, replace}
+}
