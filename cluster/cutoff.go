@@ -51,8 +51,12 @@ func (c *Core) strand(now time.Time, p *placement, fx *skerry.Effects) {
 // surelyStopped is when a worker that is out of touch has stopped an instance, or the zero time for one that runs on. The
 // worker counts from when it heard the site last, which was no later than the end of its connection here.
 func (c *Core) surelyStopped(p *placement) time.Time {
+	return c.surelyStoppedOn(p, p.Worker)
+}
+
+func (c *Core) surelyStoppedOn(p *placement, worker string) time.Time {
 	d, ok := p.A.Spec.OnDisconnect.StopAfter()
-	k := c.Kids.Get(p.Worker)
+	k := c.Kids.Get(worker)
 	if !ok || k == nil {
 		return time.Time{}
 	}
@@ -60,6 +64,22 @@ func (c *Core) surelyStopped(p *placement) time.Time {
 		d += time.Duration(*g)
 	}
 	return k.Since.Add(d + time.Duration(clockDrift*float64(d)) + stopSpare)
+}
+
+// endsElsewhere is until when a copy that was told to end may still run on a worker that is out of touch, of an instance that
+// must not run twice.
+func (c *Core) endsElsewhere(p *placement) (until time.Time) {
+	if _, ok := p.A.Spec.OnDisconnect.StopAfter(); !ok {
+		return until
+	}
+	for at := range c.draining[p.A.Service] {
+		if k := c.Kids.Get(at.worker); at.id == p.A.ID && k != nil && !k.Connected {
+			if t := c.surelyStoppedOn(p, at.worker); t.After(until) {
+				until = t
+			}
+		}
+	}
+	return until
 }
 
 // unstrand ends that an instance looks for another place.

@@ -150,6 +150,10 @@ func (c *Core) placeOne(now time.Time, p *placement, fx *skerry.Effects) {
 		return
 	}
 	p.again = time.Time{}
+	if at := c.endsElsewhere(p); now.Before(at) && c.waiting[p.A.ID] {
+		p.again = at
+		return
+	}
 	policy, plugins, why := c.policy(&p.A.Spec)
 	if why != nil {
 		c.unplaceable(now, p, []skerry.Reason{*why}, nil, fx)

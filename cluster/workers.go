@@ -293,7 +293,7 @@ func (c *Core) loseWorker(now time.Time, w *worker, fx *skerry.Effects) {
 	}
 	for _, p := range c.on(w.Name) {
 		switch {
-		case p.Obs.State == skerry.Running && !p.Removing && p.Group == "" && p.A.Spec.Mode == skerry.ModeService:
+		case (p.Obs.State == skerry.Running || c.mayRun(p)) && !p.Removing && p.Group == "" && p.A.Spec.Mode == skerry.ModeService:
 			c.strand(now, p, fx)
 		case p.Next != nil:
 			c.takeOver(now, p, "its worker is out of touch", fx)
@@ -313,6 +313,13 @@ func (c *Core) loseWorker(now time.Time, w *worker, fx *skerry.Effects) {
 			c.move(now, p, "its worker is out of touch", false, fx)
 		}
 	}
+}
+
+// mayRun reports whether an instance that must not run twice may run for all that is known: its worker was told, and may have
+// started it after it was last heard.
+func (c *Core) mayRun(p *placement) bool {
+	_, stops := p.A.Spec.OnDisconnect.StopAfter()
+	return stops && !p.ended()
 }
 
 func (c *Core) removeWorker(now time.Time, name string, fx *skerry.Effects) {

@@ -22,6 +22,7 @@ const (
 	BrokenLive     = "one-live"           // each (service, ordinal) converges to one live instance
 	BrokenPlace    = "placeable"          // every instance that fits somewhere runs, once faults have stopped
 	BrokenRest     = "rest"               // a fleet that has what it wants leaves it alone
+	BrokenTwice    = "one-copy"           // what stops when it is cut off never runs twice, whatever goes on
 	BrokenCapacity = "capacity"           // no worker is promised or runs more than it has
 	BrokenFence    = "fence"              // generations and fencing tokens never go back
 	BrokenAddress  = "address"            // no address belongs to two
@@ -32,7 +33,7 @@ const (
 
 // Invariants lists all names.
 func Invariants() []string {
-	return []string{BrokenWrite, BrokenLive, BrokenPlace, BrokenRest, BrokenCapacity, BrokenFence, BrokenAddress, BrokenSecret, BrokenSane}
+	return []string{BrokenWrite, BrokenLive, BrokenPlace, BrokenRest, BrokenTwice, BrokenCapacity, BrokenFence, BrokenAddress, BrokenSecret, BrokenSane}
 }
 
 // Break is an invariant that did not hold.
@@ -214,6 +215,20 @@ func (k *checker) ran(n *Node, a *skerry.Assignment, name string) {
 		}
 	}
 	k.addressed(n, a.ID, g.address)
+	if _, stops := a.Spec.OnDisconnect.StopAfter(); stops {
+		k.alone(n, a.ID)
+	}
+}
+
+// alone checks that an instance does not run on a machine that is known to be cut off, where its agent should have stopped it; in touch,
+// one copy may start while the other ends, as in every migration. A machine without its agent cannot keep
+// the promise, and no other could.
+func (k *checker) alone(n *Node, id skerry.InstanceID) {
+	for _, o := range k.w.nodes() {
+		if g := k.here[o][id]; o != n && o.Up && o.deaf() && k.w.Now.Sub(o.line.since) > 3*time.Second && g != nil && g.running > 0 {
+			k.fail(BrokenTwice, "%s starts on %s and still runs on %s", id, n.Name, o.Name)
+		}
+	}
 }
 
 // addressed checks that no other instance of the site runs under an address.

@@ -46,6 +46,9 @@ func (g *generator) fleet() {
 		}
 	}
 	g.asked = map[string]int{}
+	if g.rng.IntN(2) == 0 {
+		g.s.Lost = time.Duration(10+g.rng.IntN(60)) * time.Second
+	}
 }
 
 // kinds chooses what may happen, with weights.
@@ -149,6 +152,12 @@ func (g *generator) use() {
 		}
 		if g.rng.IntN(3) == 0 {
 			args = append(args, "rigidness", []string{"0", "0.5", "1"}[g.rng.IntN(3)])
+		}
+		if g.rng.IntN(3) == 0 && shape != "job" {
+			args = append(args, "disconnect", []string{"run", "5s", "20s"}[g.rng.IntN(3)])
+		}
+		if g.rng.IntN(3) == 0 && shape != "job" {
+			args = append(args, "reconnect", []string{skerry.KeepOriginal, skerry.KeepReplacement, skerry.KeepBest}[g.rng.IntN(3)])
 		}
 		if g.rng.IntN(6) == 0 && shape != "perworker" && replicas < 2 {
 			args = append(args, "port", fmt.Sprint(8000+n))

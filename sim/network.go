@@ -50,7 +50,8 @@ type wireline struct {
 	cur     *conn // the child's connection, or its attempt
 	served  *conn // the one that the parent's core knows of
 	blocked [2]bool
-	token   [2]int // counts changes of blocked
+	since   time.Time // of the last change of blocked
+	token   [2]int    // counts changes of blocked
 	delay   time.Duration
 	jitter  time.Duration
 	loss    float64
@@ -336,6 +337,7 @@ func (w *World) atChild(c *conn, x parcel) {
 		return
 	}
 	inSite := n.Name != short(n)
+	n.contact = w.Now
 	switch x.kind {
 	case parcelWelcome:
 		c.up, l.wait = true, 0
@@ -452,7 +454,7 @@ func (w *World) block(n *Node, dir int, on bool) {
 	if l == nil || l.blocked[dir] == on {
 		return
 	}
-	l.blocked[dir] = on
+	l.blocked[dir], l.since = on, w.Now
 	l.token[dir]++
 	w.beats(l)
 	n.alone = n.alone && on

@@ -52,6 +52,12 @@ func plants() map[string]func(*World) {
 		BrokenWrite: spoil[*root.Core](func(_ *World, _ *Node, fx *skerry.Effects) {
 			fx.Writes = slices.DeleteFunc(fx.Writes, func(x skerry.Write) bool { return len(x.Key) > 4 && x.Key[:4] == "app/" })
 		}),
+		// A worker that does not stop what it should stop when it is cut off.
+		BrokenTwice: spoil[*worker.Core](func(_ *World, n *Node, fx *skerry.Effects) {
+			if n.deaf() {
+				fx.Actions = slices.DeleteFunc(fx.Actions, func(a any) bool { _, stop := a.(worker.StopContainer); return stop })
+			}
+		}),
 		// A worker whose machine does not end what it is told to end.
 		BrokenLive: spoil[*worker.Core](func(_ *World, _ *Node, fx *skerry.Effects) {
 			fx.Actions = slices.DeleteFunc(fx.Actions, func(a any) bool { _, stop := a.(worker.StopContainer); return stop })

@@ -63,6 +63,8 @@ func Run(s *Scenario, opt RunOptions) Result {
 	w := New(s.Seed)
 	w.Now = w.Now.Add(time.Duration(s.Seed%1000) * time.Hour) // not all at the same time of the day
 	w.UseNetwork()
+	w.lostAfter = s.Lost
+	w.Boot(w.Root)
 	r := &run{w: w, s: s, opt: opt, check: newChecker(w, workerMark), held: map[*Node]bool{}, suffering: map[*Node]bool{}}
 	w.guard = r.check
 	w.Machine = Machine{Prepare: 20 * time.Millisecond, Start: 10 * time.Millisecond, Stop: 50 * time.Millisecond, Exit: r.exit}

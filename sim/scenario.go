@@ -34,6 +34,8 @@ type Scenario struct {
 	Workers []Machinery
 	Actions []Action
 	Settle  time.Duration // 0: DefaultSettle
+	// Lost is after how long the root gives up a site; 0: never.
+	Lost time.Duration
 }
 
 // DefaultSettle is how long a fleet has to come to rest. It covers the longest of what it may have to wait for: the grace after
@@ -63,7 +65,7 @@ type verb struct {
 
 // verbs is every action there is, with the names of its arguments.
 var verbs = map[string]verb{
-	"apply":   {'a', "shape owner replicas version cpu priority rigidness port"},
+	"apply":   {'a', "shape owner replicas version cpu priority rigidness port disconnect reconnect canary"},
 	"scale":   {'a', "replicas"},
 	"restart": {'a', ""},
 	"delete":  {'a', ""},
@@ -123,6 +125,8 @@ func ParseScenario(r io.Reader) (*Scenario, error) {
 			s.Seed, err = strconv.ParseUint(f[1], 10, 64)
 		case "settle":
 			s.Settle, err = parseTime(f[1])
+		case "lost":
+			s.Lost, err = parseTime(f[1])
 		case "site":
 			if err = skerry.CheckName(f[1]); err == nil && (known[f[1]] || len(s.Sites) >= 1000) {
 				err = fmt.Errorf("site %s is there already, or there are too many", f[1])
@@ -146,7 +150,7 @@ func ParseScenario(r io.Reader) (*Scenario, error) {
 			}
 			s.Actions = append(s.Actions, a)
 		default:
-			err = fmt.Errorf("a line begins with seed, site, worker, at, settle or #, not with %q", f[0])
+			err = fmt.Errorf("a line begins with seed, lost, site, worker, at, settle or #, not with %q", f[0])
 		}
 		if err != nil {
 			return nil, bad("%v", err)
@@ -258,6 +262,12 @@ func (a *Action) check() error {
 			if d, err = time.ParseDuration(v); err == nil && d.Abs() > 100*365*24*time.Hour {
 				err = fmt.Errorf("more than a century")
 			}
+		case "disconnect":
+			if v != "run" {
+				_, err = parseTime(v)
+			}
+		case "reconnect":
+			err = oneOf(v, []string{skerry.KeepOriginal, skerry.KeepReplacement, skerry.KeepBest})
 		case "shape":
 			err = oneOf(v, shapes)
 		case "dir":
@@ -324,6 +334,9 @@ func (s *Scenario) String() string {
 		fmt.Fprintln(&b, strings.TrimSpace("# "+n))
 	}
 	fmt.Fprintf(&b, "seed %d\n", s.Seed)
+	if s.Lost > 0 {
+		fmt.Fprintf(&b, "lost %s\n", s.Lost)
+	}
 	for _, n := range s.Sites {
 		fmt.Fprintf(&b, "site %s\n", n)
 	}

@@ -56,6 +56,8 @@ type World struct {
 	wrap func(n *Node, c core) core
 	// boast, if not nil, changes what workers tell of their machines.
 	boast func(f *skerry.WorkerFacts)
+	// lostAfter is when the root gives up a site, from its next start on; 0: never.
+	lostAfter time.Duration
 	// quiet worlds keep no events.
 	quiet bool
 }
@@ -154,7 +156,7 @@ func New(seed uint64) *World {
 	w := &World{Now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), Clusters: map[string]*Node{}, Workers: map[string]*Node{},
 		Latency: time.Millisecond, rng: rand.New(rand.NewPCG(seed, 1)), seed: seed, cut: map[string]bool{}, linked: map[string]bool{}, epoch: map[string]uint64{}}
 	w.Root = w.node("root", func() core {
-		return root.New(root.Options{Incarnation: "r1", Epoch: 1, Seed: w.bytes()})
+		return root.New(root.Options{Incarnation: "r1", Epoch: 1, Seed: w.bytes(), LostAfter: w.lostAfter})
 	}, func(c core, now time.Time) skerry.Effects { return c.(*root.Core).Start(now) },
 		func(c core, k string, v []byte) error { return c.(*root.Core).Load(k, v) }, nil)
 	w.Boot(w.Root)
@@ -261,7 +263,7 @@ func (w *World) Boot(n *Node) {
 	}
 	if _, ok := n.Core.(*worker.Core); ok {
 		if !n.contact.IsZero() {
-			w.Do(n, worker.Contact{At: n.contact})
+			w.Do(n, worker.Contact{At: n.contact.Add(n.skew)})
 		}
 		var list []worker.Task
 		for _, t := range n.tasks {

@@ -29,6 +29,15 @@ func application(a *Action) skerry.Application {
 	if port := a.number("port", 0); port > 0 {
 		s.Ports = []skerry.Port{{Port: 80, HostPort: port}}
 	}
+	switch d := a.Args["disconnect"]; d {
+	case "":
+	case "run":
+		s.OnDisconnect = "run"
+	default:
+		after, _ := time.ParseDuration(d)
+		s.OnDisconnect = skerry.StopAfter(after)
+	}
+	s.OnReconnect = a.Args["reconnect"]
 	list := []skerry.ServiceSpec{s}
 	switch shape {
 	case "recreate":
