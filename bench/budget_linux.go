@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -15,12 +16,14 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/cluster"
 )
 
 // BudgetOptions say how long to measure.
 type BudgetOptions struct {
-	Program  string // the skerry binary
-	Full     bool   // as long as each budget needs; else what five minutes allow
+	Program  string   // the skerry binary
+	Full     bool     // as long as each budget needs; else what five minutes allow
+	Only     []string // of BudgetParts; nil: all
 	Progress func(string)
 }
 
@@ -30,44 +33,77 @@ func Budget(ctx context.Context, o BudgetOptions) ([]Result, error) {
 	if st, err := os.Stat(o.Program); err == nil {
 		b.add("binary.size", sample{values: []float64{float64(st.Size()) / 1e6}, context: "the binary that measures"})
 	}
-	o.Progress("measuring: placement")
-	b.placement()
+	wanted := func(part string) bool { return len(o.Only) == 0 || slices.Contains(o.Only, part) }
+	if wanted("placement") {
+		o.Progress("measuring: placement")
+		b.placement()
+	}
 	first, err := buildFirstline(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(filepath.Dir(first))
 	b.firstline = first
-	if err := b.overlay(ctx); err != nil {
-		return nil, fmt.Errorf("overlay: %w", err)
+	if wanted("overlay") {
+		if err := b.overlay(ctx); err != nil {
+			return nil, fmt.Errorf("overlay: %w", err)
+		}
 	}
-	o.Progress("starting a root, a cluster and two workers")
-	if b.s, err = newSite(ctx, o.Program, 2); err != nil {
+	err = b.at(ctx, cluster.Fast, 2, wanted, []budgetPart{
+		{"deploys", "deployments, interleaved with bare runs", b.deploys},
+		{"idle", "idle with ten instances", b.idle},
+		{"hundred", "a hundred instances", b.hundred},
+		{"failover", "fail-over", b.failover},
+	})
+	if err == nil && (o.Full || slices.Contains(o.Only, "metered")) {
+		err = b.at(ctx, cluster.Metered, 2, wanted, []budgetPart{{"metered", "idle with ten instances on a metered link", b.metered}})
+	}
+	if err != nil {
 		return nil, err
+	}
+	skipped := "--quick leaves it out"
+	if len(o.Only) > 0 {
+		skipped = "not asked for"
+	}
+	return fold(b.samples, skipped), nil
+}
+
+// BudgetParts name what may be measured alone.
+func BudgetParts() []string {
+	return []string{"placement", "overlay", "deploys", "idle", "hundred", "failover", "metered"}
+}
+
+// budgetPart is a measurement at a site.
+type budgetPart struct {
+	name, what string
+	fn         func(context.Context) error
+}
+
+// at starts a site of a profile, if any of the parts is wanted, and measures them.
+func (b *budgeter) at(ctx context.Context, p cluster.Profile, workers int, wanted func(string) bool, parts []budgetPart) (err error) {
+	parts = slices.DeleteFunc(parts, func(x budgetPart) bool { return !wanted(x.name) })
+	if len(parts) == 0 {
+		return nil
+	}
+	b.o.Progress(fmt.Sprintf("starting a root, a cluster and %d workers, profile %s", workers, p.Name))
+	if b.s, err = newSite(ctx, b.o.Program, workers, p.Name); err != nil {
+		return err
 	}
 	defer func() {
 		if err := b.s.close(); err != nil {
-			o.Progress("clean up: " + err.Error())
+			b.o.Progress("clean up: " + err.Error())
 		}
 	}()
-	if err := b.s.image(ctx, first, "bench/firstline:1"); err != nil {
-		return nil, err
+	if err := b.s.image(ctx, b.firstline, "bench/firstline:1"); err != nil {
+		return err
 	}
-	for _, step := range []struct {
-		what string
-		fn   func(context.Context) error
-	}{
-		{"deployments, interleaved with bare runs", b.deploys},
-		{"idle with ten instances", b.idle},
-		{"a hundred instances", b.hundred},
-		{"fail-over", b.failover},
-	} {
-		o.Progress("measuring: " + step.what)
-		if err := step.fn(ctx); err != nil {
-			return nil, fmt.Errorf("%s: %w", step.what, err)
+	for _, x := range parts {
+		b.o.Progress("measuring: " + x.what)
+		if err := x.fn(ctx); err != nil {
+			return fmt.Errorf("%s: %w", x.what, err)
 		}
 	}
-	return fold(b.samples, "--quick leaves it out"), nil
+	return nil
 }
 
 type budgeter struct {
@@ -371,6 +407,51 @@ func (b *budgeter) idle(ctx context.Context) error {
 	return b.remove(ctx, "idle")
 }
 
+// metered measures the traffic of an idle worker at a site of the metered profile, and how long it takes to replace what a
+// worker ran that falls silent there.
+func (b *budgeter) metered(ctx context.Context) error {
+	if _, err := b.s.root.Apply(ctx, manifest("metered", 10), api.ApplyOptions{}); err != nil {
+		return err
+	}
+	if err := b.ready(ctx, "metered", 10); err != nil {
+		return err
+	}
+	w, err := b.holder(ctx, "metered")
+	if err != nil {
+		return err
+	}
+	wait := func(d time.Duration) error {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(d):
+			return nil
+		}
+	}
+	const window = 5 * time.Minute // the longest pause between two words of a worker
+	if err := wait(2 * time.Minute); err != nil {
+		return err
+	}
+	var wire []float64
+	for range 3 {
+		t0, err := b.s.ns.traffic(w.cable)
+		if err != nil {
+			return err
+		}
+		begin := time.Now()
+		if err := wait(window); err != nil {
+			return err
+		}
+		t1, err := b.s.ns.traffic(w.cable)
+		if err != nil {
+			return err
+		}
+		wire = append(wire, 8*(t1-t0)/1000/time.Since(begin).Seconds())
+	}
+	b.add("control.wire.metered", sample{values: wire, context: fmt.Sprintf("both directions on the worker's cable, TCP and IP headers included, 10 instances, windows of %s", window)})
+	return b.remove(ctx, "metered")
+}
+
 // holder is the worker that runs an application's instances.
 func (b *budgeter) holder(ctx context.Context, app string) (*benchWorker, error) {
 	list, err := b.s.cluster.Instances(ctx, api.InstanceFilter{App: app})
@@ -484,6 +565,10 @@ func (b *budgeter) failover(ctx context.Context) error {
 			return err
 		}
 		begin := time.Now()
+		// It falls silent, as a machine does that loses power: no connection is reset.
+		if err := b.s.ns.run("ip", "link", "set", w.cable, "down"); err != nil {
+			return err
+		}
 		b.powerOff(w)
 		err = b.s.await(ctx, "the replacement is ready", func() (bool, error) {
 			list, err := b.s.cluster.Instances(ctx, api.InstanceFilter{App: "failover"})
@@ -498,6 +583,9 @@ func (b *budgeter) failover(ctx context.Context) error {
 			return err
 		}
 		took = append(took, time.Since(begin).Seconds())
+		if err := b.s.ns.run("ip", "link", "set", w.cable, "up"); err != nil {
+			return err
+		}
 		if err := b.s.startWorker(w); err != nil {
 			return err
 		}
@@ -514,7 +602,7 @@ func (b *budgeter) failover(ctx context.Context) error {
 			return err
 		}
 	}
-	b.add("failover.p99", sample{values: []float64{Quantile(took, 0.99)}, context: fmt.Sprintf("of %d; median %.2f s; agent and containers killed with SIGKILL", len(took), Median(took))})
+	b.add("failover.p99", sample{values: []float64{Quantile(took, 0.99)}, context: fmt.Sprintf("of %d; median %.2f s; the worker's cable goes down, then agent and containers are killed", len(took), Median(took))})
 	return b.remove(ctx, "failover")
 }
 

@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster"
 )
 
 // Command gives `skerry bench`.
@@ -21,6 +24,7 @@ func Command() *cobra.Command {
 func budgetCommand() *cobra.Command {
 	var full, quick bool
 	var output string
+	var only []string
 	cmd := &cobra.Command{
 		Use: "budget", Short: "Measure the goals of the design", Args: cobra.NoArgs,
 		Long: `Measure the goals of the design: memory, processor time, traffic, start-up and fail-over, beside a bare run of the same OCI
@@ -39,7 +43,12 @@ this source tree, so run it in a checkout, as root.`,
 			if err != nil {
 				return err
 			}
-			list, err := Budget(cmd.Context(), BudgetOptions{Program: self, Full: full, Progress: func(s string) { fmt.Fprintln(cmd.ErrOrStderr(), s) }})
+			for _, x := range only {
+				if !slices.Contains(BudgetParts(), x) {
+					return skerry.Errorf(skerry.CodeInvalid, "--only: there is no part %q", x).WithHint("%s", skerry.Suggest(x, BudgetParts()))
+				}
+			}
+			list, err := Budget(cmd.Context(), BudgetOptions{Program: self, Full: full, Only: only, Progress: func(s string) { fmt.Fprintln(cmd.ErrOrStderr(), s) }})
 			if err != nil {
 				return err
 			}
@@ -59,22 +68,28 @@ this source tree, so run it in a checkout, as root.`,
 	}
 	cmd.Flags().BoolVar(&quick, "quick", false, "what five minutes allow (the default)")
 	cmd.Flags().BoolVar(&full, "full", false, "as long as each budget needs")
+	cmd.Flags().StringSliceVar(&only, "only", nil, "only these parts: "+strings.Join(BudgetParts(), ", "))
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table, json or markdown")
 	return cmd
 }
 
 // controlCommand is the child process of a benchmark that holds root and cluster.
 func controlCommand() *cobra.Command {
-	var data string
+	var data, profile string
 	var workers int
 	cmd := &cobra.Command{
 		Use: "control", Hidden: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			debug.SetGCPercent(40) // as the role commands do
-			return control(cmd.Context(), data, workers, os.Stdout)
+			p, err := cluster.ProfileOf(profile)
+			if err != nil {
+				return err
+			}
+			return control(cmd.Context(), data, workers, p, os.Stdout)
 		},
 	}
 	cmd.Flags().StringVar(&data, "data", "", "data directory")
 	cmd.Flags().IntVar(&workers, "workers", 1, "number of join tokens to make")
+	cmd.Flags().StringVar(&profile, "profile", "", "profile of the site")
 	return cmd
 }

@@ -49,7 +49,7 @@ func budgets() []budget {
 		{"binary.size", "MB", "lower", 40, ""},
 		{"failover.p99", "s", "lower", 5, ""},
 		{"control.wire.fast", "kbit/s", "lower", 1.5, ""},
-		{"control.wire.metered", "kbit/s", "lower", 0.25, "the metered profile comes with failure handling"},
+		{"control.wire.metered", "kbit/s", "lower", 0.25, ""},
 		{"overlay.tcp.gso", "x", "higher", 0.95, ""},
 		{"overlay.tcp.mtu", "x", "higher", 0.75, ""},
 		{"overlay.tcp.default", "x", "higher", 0.5, ""},

@@ -42,7 +42,7 @@ type controlReady struct {
 
 // control runs a root and a cluster in one process, as `skerry up` does without its worker, until ctx ends. It tells out
 // when they work.
-func control(ctx context.Context, dir string, workers int, out io.Writer) error {
+func control(ctx context.Context, dir string, workers int, profile cluster.Profile, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var wg sync.WaitGroup
@@ -75,7 +75,7 @@ func control(ctx context.Context, dir string, workers int, out io.Writer) error 
 	if err != nil {
 		return err
 	}
-	k, err := node.OpenCluster(ctx, node.ClusterConfig{Common: node.Common{Dir: clusterDir}, Link: workerLink,
+	k, err := node.OpenCluster(ctx, node.ClusterConfig{Common: node.Common{Dir: clusterDir}, Link: workerLink, Profile: profile,
 		Join: node.Join{Name: "bench", Token: token, Parent: []string{r.LinkAddr().String()}}, Admission: cluster.Admission{Trusted: []string{node.DefaultOrg}}})
 	if err != nil {
 		return err
@@ -178,7 +178,7 @@ type site struct {
 }
 
 // newSite starts a root and cluster in one process, and workers, each in a network namespace of its own.
-func newSite(ctx context.Context, program string, workers int) (s *site, err error) {
+func newSite(ctx context.Context, program string, workers int, profile string) (s *site, err error) {
 	s = &site{program: program}
 	defer func() {
 		if err != nil {
@@ -194,7 +194,7 @@ func newSite(ctx context.Context, program string, workers int) (s *site, err err
 	if s.ns, err = newNamespace("control"); err != nil {
 		return s, err
 	}
-	s.control = exec.Command(program, "bench", "control", "--data", s.dir, "--workers", fmt.Sprint(workers))
+	s.control = exec.Command(program, "bench", "control", "--data", s.dir, "--workers", fmt.Sprint(workers), "--profile", profile)
 	s.control.Stderr = s.log
 	s.control.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	out, err := s.control.StdoutPipe()

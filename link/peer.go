@@ -74,7 +74,7 @@ func (p *Peer) Heard() time.Duration {
 }
 
 // relaxed is how many times longer a connection may be quiet while beats come.
-const relaxed = 8
+const relaxed = 15
 
 // patience is the keepalive interval that holds now.
 func (p *Peer) patience() time.Duration {

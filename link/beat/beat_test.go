@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-var testSession = Session{ID: [8]byte{1, 2, 3}, Key: [32]byte{4, 5, 6}} // of every test
+var testSession = Session{ID: [4]byte{1, 2, 3}, Key: [32]byte{4, 5, 6}} // of every test
 
 // wire is a network between one child and its parent on a simulated clock.
 type wire struct {
@@ -174,14 +174,14 @@ func TestReplaysAndForgeries(t *testing.T) {
 		t.Errorf("an older beat: %v", err)
 	}
 	forged := testSession.append(nil, kindBeat, 9)
-	forged[12] ^= 1
+	forged[8] ^= 1
 	if _, _, _, err := w.Take(now, forged, nil); err != ErrForged {
 		t.Errorf("a changed beat: %v", err)
 	}
 	if _, _, _, err := w.Take(now, testSession.append(nil, kindAnswer, 9), nil); err != ErrMalformed {
 		t.Errorf("an answer: %v", err)
 	}
-	other := Session{ID: [8]byte{9}}
+	other := Session{ID: [4]byte{9}}
 	if _, _, _, err := w.Take(now, other.append(nil, kindBeat, 9), nil); err != ErrUnknown {
 		t.Errorf("an unknown session: %v", err)
 	}
@@ -257,7 +257,7 @@ func TestSockets(t *testing.T) {
 	}
 	s := NewSender(log)
 	for n := range 2 {
-		session := Session{ID: [8]byte{byte(n)}, Key: [32]byte{byte(n)}}
+		session := Session{ID: [4]byte{byte(n)}, Key: [32]byte{byte(n)}}
 		l.Add("w1", session)
 		sctx, stop := context.WithCancel(ctx)
 		answered := make(chan bool, 16)

@@ -199,21 +199,11 @@ func (s *Sender) Run(ctx context.Context, to netip.AddrPort, session Session, in
 	s.mu.Unlock()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	answered := make(chan struct{}, 1)
-	var wg sync.WaitGroup
-	wg.Go(func() { s.read(ctx, conn, p, &session, answered) })
-	defer wg.Wait()
 	defer conn.Close()
-	t := time.NewTimer(0)
-	defer t.Stop()
+	// One goroutine both waits for answers and for the next beat: each wake-up of an idle worker counts.
 	was := false
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-t.C:
-		case <-answered:
-		}
+	var in [Size + 1]byte
+	for ctx.Err() == nil {
 		now := time.Now()
 		s.mu.Lock()
 		seq, ok := p.Send(now)
@@ -232,32 +222,20 @@ func (s *Sender) Run(ctx context.Context, to netip.AddrPort, session Session, in
 			was = is
 			alive(is)
 		}
-		t.Reset(max(time.Until(due), time.Millisecond))
-	}
-}
-
-func (s *Sender) read(ctx context.Context, conn *net.UDPConn, p *Pulse, session *Session, answered chan<- struct{}) {
-	var in [Size + 1]byte
-	for {
+		if err := conn.SetReadDeadline(due); err != nil {
+			continue // closed: ctx has ended
+		}
 		n, err := conn.Read(in[:])
-		if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
-			return
-		}
 		if err != nil {
-			continue // an ICMP error; the next beat is sent at its time
+			continue // it is time, or an ICMP error came, which says no more than that no answer does
 		}
-		kind, id, seq, err := parse(in[:n])
+		kind, id, answered, err := parse(in[:n])
 		if err != nil || kind != kindAnswer || id != session.ID || !session.valid(in[:n]) {
 			continue
 		}
 		s.mu.Lock()
-		ok := p.Answer(time.Now(), seq)
+		p.Answer(time.Now(), answered)
 		s.mu.Unlock()
-		if ok {
-			select {
-			case answered <- struct{}{}:
-			default:
-			}
-		}
 	}
+	return nil
 }

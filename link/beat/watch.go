@@ -8,7 +8,7 @@ import (
 // Watch is the parent's side: whom it has heard when. It is not safe for concurrent use.
 type Watch struct {
 	quietAfter time.Duration
-	byID       map[[8]byte]*watched
+	byID       map[[4]byte]*watched
 	byName     map[string]*watched
 	heard      *list.List // of *watched that beat, those heard longest ago first
 }
@@ -24,7 +24,7 @@ type watched struct {
 
 // NewWatch makes a watch that takes a child for quiet after a time without a beat.
 func NewWatch(quietAfter time.Duration) *Watch {
-	return &Watch{quietAfter: quietAfter, byID: map[[8]byte]*watched{}, byName: map[string]*watched{}, heard: list.New()}
+	return &Watch{quietAfter: quietAfter, byID: map[[4]byte]*watched{}, byName: map[string]*watched{}, heard: list.New()}
 }
 
 // Add begins a child's session, in place of an earlier one. It is watched from its first beat on.
@@ -44,7 +44,9 @@ func (w *Watch) Remove(name string) {
 		w.heard.Remove(x.place)
 	}
 	delete(w.byName, name)
-	delete(w.byID, x.session.ID)
+	if w.byID[x.session.ID] == x {
+		delete(w.byID, x.session.ID)
+	}
 }
 
 // Take reads a datagram of anybody and gives the answer to it. back is true for a child that had not been heard, or was told
