@@ -151,7 +151,7 @@ func (c *Core) loseInstance(now time.Time, i *apps.Instance, site string, fx *sk
 
 // confirm notes which sites know by now that they end an instance when they are out of touch.
 func (c *Core) confirm(k *fleet.Child, fx *skerry.Effects) {
-	for id := range c.failover.unsure {
+	for _, id := range slices.Sorted(maps.Keys(c.failover.unsure)) {
 		i := c.Apps.Instance(id)
 		switch {
 		case i == nil || i.Holder == "" || i.Stopping:
