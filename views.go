@@ -18,7 +18,9 @@ type AppView struct {
 	Status    string        `json:"status" doc:"Registered, Progressing, Ready, Degraded, Deleting or Completed."`
 	Network   NetworkID     `json:"network,omitempty" doc:"Of its services in the overlay."`
 	Services  []ServiceView `json:"services"`
-	Manifest  *Application  `json:"manifest,omitempty"`
+	// Amended is how the site that tells this has changed it while the root is away.
+	Amended  *AmendmentView `json:"amended,omitempty" doc:"What this site was changed to while the root is away; the root decides about it when it is back."`
+	Manifest *Application   `json:"manifest,omitempty"`
 	// Revisions are the versions that are kept, the present one first. They are told where the manifest is.
 	Revisions []RevisionView `json:"revisions,omitempty" doc:"The present version and the earlier ones that are kept, newest first."`
 }

@@ -40,6 +40,7 @@ type RevisionView struct {
 	Gen      Generation        `json:"generation"`
 	At       time.Time         `json:"at"`
 	Author   string            `json:"author,omitempty"`
+	Site     string            `json:"site,omitempty" doc:"It is an amendment of this site, made while it was alone, that was not adopted."`
 	Services []ServiceRevision `json:"services"`
 }
 

@@ -21,6 +21,8 @@ type RolloutRequest struct {
 	Action  string            `json:"action" enum:"pause,resume,undo" doc:"pause keeps rollouts where they are; resume lets them go on, and has a version tried again that was taken back; undo puts an earlier version back."`
 	Service string            `json:"service,omitempty" maxLength:"63" doc:"Only of this service. Default: of all."`
 	To      skerry.Generation `json:"to,omitempty" doc:"Generation to which to go back. Default: the last one that differs."`
+	// Amendment names a site, instead of To.
+	Amendment string `json:"amendment,omitempty" maxLength:"63" doc:"Site whose amendment, made while it was alone and not adopted, undo is to bring back."`
 }
 
 func (h *Handler) addRollouts() {
@@ -38,6 +40,6 @@ func (h *Handler) addRollouts() {
 			case RolloutResume:
 				return h.do(ctx, apps.Resume{Service: k, Actor: who.User})
 			}
-			return h.do(ctx, apps.Undo{Service: k, To: in.Body.To, Actor: who.User})
+			return h.do(ctx, apps.Undo{Service: k, To: in.Body.To, Site: in.Body.Amendment, Actor: who.User})
 		})
 }

@@ -19,6 +19,7 @@ import (
 // App is an application with what was asked of it.
 type App struct {
 	Manifest  skerry.Application `json:"manifest"`
+	Borrowed  bool               `json:"borrowed,omitempty"` // it belongs to the tier above; see Borrow
 	Org       string             `json:"org"`
 	Gen       skerry.Generation  `json:"generation"`
 	Deployed  bool               `json:"deployed"` // false: Registered only
@@ -117,6 +118,7 @@ type Controller struct {
 	readdressed map[skerry.AppKey]bool
 	past        map[skerry.AppKey][]*Past // oldest first
 	local       string                    // prefix for instance ids; keeps those of different tiers apart
+	frozen      bool                      // borrowed applications stay as they are
 }
 
 // New makes an empty controller. The seed makes instance ids; it must differ at each start of a process. tier is one
@@ -390,6 +392,9 @@ func (c *Controller) NextWake() time.Time {
 		earlier(t)
 	}
 	for id := range c.unplaced {
+		if c.Frozen(c.inst[id].Service.App) {
+			continue
+		}
 		earlier(c.inst[id].RetryAt)
 		if i := c.inst[id]; !i.Told {
 			earlier(i.Deadline)

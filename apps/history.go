@@ -22,6 +22,15 @@ type Past struct {
 	At       time.Time          `json:"at"` // when it was applied
 	Author   string             `json:"author,omitempty"`
 	Digests  map[string]string  `json:"digests,omitempty"`
+	// Site made it while it was alone, and it was not adopted; empty: it is an earlier version.
+	Site string `json:"site,omitempty"`
+}
+
+func (p *Past) key(k skerry.AppKey) string {
+	if p.Site != "" {
+		return prefixPast + k.String() + "/site/" + p.Site
+	}
+	return pastKey(k, p.Gen)
 }
 
 func (p *Past) revision(service string) string {
@@ -42,7 +51,12 @@ func (c *Controller) loadPast(value []byte) error {
 	}
 	k := p.Manifest.Key()
 	c.past[k] = append(c.past[k], p)
-	slices.SortFunc(c.past[k], func(a, b *Past) int { return int(a.Gen) - int(b.Gen) })
+	slices.SortFunc(c.past[k], func(a, b *Past) int { // amendments first
+		if (a.Site != "") != (b.Site != "") {
+			return len(b.Site) - len(a.Site)
+		}
+		return int(a.Gen) - int(b.Gen)
+	})
 	return nil
 }
 
@@ -56,14 +70,14 @@ func (c *Controller) keepPast(old, next *App, fx *skerry.Effects) {
 	c.past[k] = append(c.past[k], p)
 	fx.Put(pastKey(k, p.Gen), mustJSON(p))
 	for len(c.past[k]) > maxPast {
-		fx.Delete(pastKey(k, c.past[k][0].Gen))
+		fx.Delete(c.past[k][0].key(k))
 		c.past[k] = c.past[k][1:]
 	}
 }
 
 func (c *Controller) dropPast(k skerry.AppKey, fx *skerry.Effects) {
 	for _, p := range c.past[k] {
-		fx.Delete(pastKey(k, p.Gen))
+		fx.Delete(p.key(k))
 	}
 	delete(c.past, k)
 }
@@ -159,8 +173,8 @@ func (c *Controller) replace(now time.Time, a, next *App, fx *skerry.Effects) er
 }
 
 // undo puts a service, or all services of an application, back to an earlier version: the last one that differs, or that of
-// a generation.
-func (c *Controller) undo(now time.Time, k skerry.ServiceKey, to skerry.Generation, actor string) (Applied, skerry.Effects, error) {
+// a generation, or the amendment of a site that was not adopted.
+func (c *Controller) undo(now time.Time, k skerry.ServiceKey, to skerry.Generation, site, actor string) (Applied, skerry.Effects, error) {
 	var fx skerry.Effects
 	a, err := c.usable(k.App)
 	if err == nil && k.Service != "" {
@@ -180,9 +194,12 @@ func (c *Controller) undo(now time.Time, k skerry.ServiceKey, to skerry.Generati
 	if to != 0 {
 		differs = func(p *Past) bool { return p.Gen == to && (k.Service == "" || p.revision(k.Service) != "") }
 	}
-	p := c.pastOf(k.App, differs)
+	p := c.pastOf(k.App, func(p *Past) bool { return p.Site == site && (site != "" || differs(p)) })
 	if p == nil {
 		what := "no earlier version"
+		if site != "" {
+			what = "no amendment of site " + site
+		}
 		if to != 0 {
 			what = "no generation " + itoa(int(to))
 		}
@@ -191,14 +208,27 @@ func (c *Controller) undo(now time.Time, k skerry.ServiceKey, to skerry.Generati
 	old := *a
 	next := c.withServices(now, a, p, k.Service)
 	next.Author = actor
+	if site != "" { // it may be about no more than how many there are
+		for i := range next.Manifest.Spec.Services {
+			s := &next.Manifest.Spec.Services[i]
+			if was := p.Manifest.Spec.Service(s.Name); was != nil && was.Mode == s.Mode && (k.Service == "" || k.Service == s.Name) {
+				s.Replicas = was.Replicas
+			}
+		}
+	}
 	revs := revisionsOf(&next.Manifest)
-	if maps.Equal(revs, a.revisions) {
+	if maps.Equal(revs, a.revisions) && string(mustJSON(next.Manifest)) == string(mustJSON(a.Manifest)) {
 		return Applied{Key: k.App, Gen: a.Gen, Unchanged: true}, fx, nil
 	}
 	if err := c.replace(now, a, next, &fx); err != nil {
 		return Applied{}, skerry.Effects{}, err
 	}
 	c.keepPast(&old, a, &fx)
+	text := "back to what generation " + itoa(int(p.Gen)) + " was, by " + orNobody(actor)
+	if site != "" {
+		text = "what site " + site + " was changed to while it was alone is brought back by " + orNobody(actor)
+		c.dropAmendment(k.App, site, &fx)
+	}
 	for name, rev := range revs {
 		if old.revisions[name] != rev {
 			a.Refused, a.Paused = without(a.Refused, name), without(a.Paused, name)
@@ -207,7 +237,7 @@ func (c *Controller) undo(now time.Time, k skerry.ServiceKey, to skerry.Generati
 	}
 	c.dirty[k.App] = true
 	c.saveApp(a, &fx)
-	c.appEvent(&fx, now, a, k.Service, "Undone", "back to what generation "+itoa(int(p.Gen))+" was, by "+orNobody(actor))
+	c.appEvent(&fx, now, a, k.Service, "Undone", text)
 	return Applied{Key: k.App, Gen: a.Gen}, fx, nil
 }
 
@@ -309,7 +339,9 @@ func (c *Controller) viewPast(a *App) []skerry.RevisionView {
 	}
 	out := []skerry.RevisionView{view(&a.Manifest, a.Gen, a.UpdatedAt, a.Author)}
 	for _, p := range slices.Backward(c.past[a.Key()]) {
-		out = append(out, view(&p.Manifest, p.Gen, p.At, p.Author))
+		v := view(&p.Manifest, p.Gen, p.At, p.Author)
+		v.Site = p.Site
+		out = append(out, v)
 	}
 	return out
 }

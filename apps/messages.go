@@ -27,7 +27,9 @@ type (
 	Undo struct {
 		Service skerry.ServiceKey
 		To      skerry.Generation
-		Actor   string
+		// Site, instead, names the site whose amendment, kept because it was not adopted, is to be brought back.
+		Site  string
+		Actor string
 	}
 	// Pause keeps the rollouts of a service, or with an empty name of all, where they are.
 	Pause struct {
@@ -74,7 +76,7 @@ func (c *Controller) Handle(now time.Time, msg any) (skerry.Effects, bool) {
 	case Restart:
 		res, fx, err = c.restart(now, m.Service, m.Actor)
 	case Undo:
-		res, fx, err = c.undo(now, m.Service, m.To, m.Actor)
+		res, fx, err = c.undo(now, m.Service, m.To, m.Site, m.Actor)
 	case Pause:
 		res, fx, err = c.pause(now, m.Service, true, m.Actor)
 	case Resume:

@@ -89,6 +89,9 @@ const maxImported = ipam.NumServices / 4
 // address gives an application's network the addresses that its manifest asks for. What conflicts is refused, and nothing
 // changes then.
 func (c *Controller) address(now time.Time, a *App, fx *skerry.Effects) error {
+	if a.Borrowed {
+		return nil // its owner gives it addresses
+	}
 	k := a.Key()
 	n := c.nets[k]
 	want := c.wanted(a)

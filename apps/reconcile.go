@@ -63,7 +63,7 @@ func firstWhy(i *Instance) string {
 
 func (c *Controller) reconcileApp(now time.Time, k skerry.AppKey, fx *skerry.Effects) {
 	a := c.apps[k]
-	if a == nil {
+	if a == nil || c.Frozen(k) {
 		return
 	}
 	if a.Deleting {

@@ -22,10 +22,7 @@ func (s *Server) Apps(ctx context.Context) ([]skerry.AppView, error) {
 // App shows one application; the manifest is there for the site's own.
 func (s *Server) App(ctx context.Context, key skerry.AppKey) (skerry.AppView, error) {
 	return tier.View(ctx, s.Role, func(c *Core) (skerry.AppView, error) {
-		list := c.rootApps()
-		if a := c.Apps.App(key); a != nil {
-			list = []skerry.AppView{c.Apps.View(a, "cluster", true)}
-		}
+		list := c.AppViews(true)
 		for i := range list {
 			if list[i].Key == key {
 				c.showIngress(list[i : i+1])
@@ -61,9 +58,17 @@ func (s *Server) Orgs(ctx context.Context) ([]apps.Org, error) {
 	return tier.View(ctx, s.Role, func(c *Core) ([]apps.Org, error) { return tier.Copied(c.Apps.Orgs()), nil })
 }
 
-// Namespaces lists the namespaces of the site's own applications.
+// Namespaces lists the namespaces of the site's own applications, and those of the root in which it runs something.
 func (s *Server) Namespaces(ctx context.Context) ([]apps.Namespace, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]apps.Namespace, error) { return tier.Copied(c.Apps.Namespaces()), nil })
+	return tier.View(ctx, s.Role, func(c *Core) ([]apps.Namespace, error) {
+		list := tier.Copied(c.Apps.Namespaces())
+		for _, a := range c.rootApps() {
+			if !slices.ContainsFunc(list, func(n apps.Namespace) bool { return n.Name == a.Key.Namespace }) {
+				list = append(list, apps.Namespace{Name: a.Key.Namespace, Org: a.Org})
+			}
+		}
+		return list, nil
+	})
 }
 
 // Usage sums what an organisation asks for here.

@@ -97,6 +97,7 @@ type Core struct {
 	stranded    map[skerry.InstanceID]bool // placements that ran on a worker that is out of touch
 	originals   map[skerry.InstanceID]bool // placements with an original
 	watched     map[skerry.InstanceID]bool // placements whose SLA is violated
+	amends      map[skerry.AppKey]*amended // applications of the root that were changed here while it was away
 	dependent   map[skerry.InstanceID]bool // placements that end when the root is away for long
 	contact     time.Time                  // when the root was heard last, while it is not connected; zero: not since the start
 	services    map[skerry.ServiceKey]*learned
@@ -149,6 +150,7 @@ type placement struct {
 	Obs      skerry.Observation `json:"observation"`
 	Placed   time.Time          `json:"placed,omitzero"`
 	Created  time.Time          `json:"created"`
+	Extra    uint64             `json:"extra,omitempty"` // restarts that the site asked for while it was alone, beside the owner's
 	Timeline []skerry.Step      `json:"timeline,omitempty"`
 	Decision *skerry.Decision   `json:"decision,omitempty"`
 	Next     *successor         `json:"next,omitempty"`     // the copy that is to take over
@@ -209,7 +211,7 @@ func New(opt Options) *Core {
 	return &Core{opt: opt, fabric: newFabric(), routes: newRouting(), foreign: newForeign(), ingress: newEntrances(), readmit: map[string]bool{}, draining: map[skerry.ServiceKey]map[drainAt]bool{}, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
 		Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), Up: fleet.NewParent(life, opt.Sets),
 		workers: map[string]*worker{}, site: sched.NewSite(), places: map[skerry.InstanceID]*placement{}, groups: map[skerry.InstanceID]*group{},
-		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, peers: peering{given: map[string]uint64{}, secret: opt.Secret[:]}, moving: map[skerry.InstanceID]bool{}, stranded: map[skerry.InstanceID]bool{}, originals: map[skerry.InstanceID]bool{}, drains: map[string]bool{}, watched: map[skerry.InstanceID]bool{}, dependent: map[skerry.InstanceID]bool{}, services: map[skerry.ServiceKey]*learned{}, byWorker: map[string]map[skerry.InstanceID]*placement{}, silent: map[string]bool{}, suspects: map[string]bool{},
+		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, peers: peering{given: map[string]uint64{}, secret: opt.Secret[:]}, moving: map[skerry.InstanceID]bool{}, stranded: map[skerry.InstanceID]bool{}, originals: map[skerry.InstanceID]bool{}, drains: map[string]bool{}, watched: map[skerry.InstanceID]bool{}, amends: map[skerry.AppKey]*amended{}, dependent: map[skerry.InstanceID]bool{}, services: map[skerry.ServiceKey]*learned{}, byWorker: map[string]map[skerry.InstanceID]*placement{}, silent: map[string]bool{}, suspects: map[string]bool{},
 		astray: map[skerry.InstanceID]map[string]bool{}, published: map[skerry.AppKey]map[endpointsAt]bool{}, waiting: map[skerry.InstanceID]bool{}, removing: map[skerry.InstanceID]bool{}, linked: map[skerry.AppKey]bool{}}
 }
 
@@ -246,6 +248,8 @@ func (c *Core) Load(key string, value []byte) error {
 		err = json.Unmarshal(value, &c.fabric)
 	case key == keyIngress:
 		err = c.loadIngress(value)
+	case strings.HasPrefix(key, prefixAmend):
+		err = c.loadAmendment(value)
 	case key == keyPeers:
 		err = json.Unmarshal(value, &c.peers)
 	case c.Kids.Load(key, value), c.Up.Load(key, value):
@@ -322,68 +326,6 @@ func (c *Core) Start(now time.Time) skerry.Effects {
 	return fx
 }
 
-func (c *Core) addPlacement(p *placement) {
-	c.places[p.A.ID] = p
-	if p.Removing {
-		c.removing[p.A.ID] = true
-	}
-	m := c.byApp[p.A.Service.App]
-	if m == nil {
-		m = map[skerry.InstanceID]*placement{}
-		c.byApp[p.A.Service.App] = m
-	}
-	m[p.A.ID] = p
-	c.boundTo(p)
-	c.bind(p, p.Worker)
-	if p.limited() {
-		c.limits[p.A.Service.App]++
-	}
-}
-
-// bind says which worker an instance is on; an empty name: none.
-func (c *Core) bind(p *placement, worker string) {
-	if old := c.byWorker[p.Worker]; old != nil {
-		if delete(old, p.A.ID); len(old) == 0 {
-			delete(c.byWorker, p.Worker)
-		}
-	}
-	p.Worker = worker
-	if worker == "" {
-		return
-	}
-	if c.byWorker[worker] == nil {
-		c.byWorker[worker] = map[skerry.InstanceID]*placement{}
-	}
-	c.byWorker[worker][p.A.ID] = p
-}
-
-// forget takes a placement out of the maps.
-func (c *Core) forget(p *placement) {
-	app := p.A.Service.App
-	if on := c.byWorker[p.Worker]; on != nil {
-		if delete(on, p.A.ID); len(on) == 0 {
-			delete(c.byWorker, p.Worker)
-		}
-	}
-	delete(c.places, p.A.ID)
-	delete(c.waiting, p.A.ID)
-	delete(c.removing, p.A.ID)
-	delete(c.watched, p.A.ID)
-	delete(c.stranded, p.A.ID)
-	delete(c.dependent, p.A.ID)
-	c.endOriginal(p)
-	delete(c.byApp[app], p.A.ID)
-	if len(c.byApp[app]) == 0 {
-		delete(c.byApp, app)
-		maps.DeleteFunc(c.services, func(k skerry.ServiceKey, _ *learned) bool { return k.App == app })
-	}
-	if p.limited() {
-		if c.limits[app]--; c.limits[app] == 0 {
-			delete(c.limits, app)
-		}
-	}
-}
-
 // Messages from links. ChildUp's result is a Welcome with the sets and events filled in.
 type (
 	ChildUp    struct{ Hello *skerry.Hello }
@@ -427,6 +369,7 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 		c.childFrame(now, m, &fx)
 	case ParentUp:
 		c.Up.Up(now, m.Welcome)
+		c.tellAmendments(now, &fx)
 		c.reportDue = true
 	case ParentDown:
 		if c.Up.Connected {
@@ -435,6 +378,7 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 			}
 		}
 		c.Up.Down(now)
+		c.Apps.Freeze(false)
 	case ParentFrame:
 		changed, deleted, r := c.Up.Frame(now, m.Msg)
 		replies = r
@@ -462,9 +406,11 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 	case SetPlugins:
 		c.setPlugins(m)
 	default:
-		if err := c.rootOwns(msg); err != nil {
-			fx.Err = err
-			return fx
+		if k, ok := target(msg); ok && c.ofRoot(k) {
+			if c.amend(now, k, msg, &fx); fx.Err != nil {
+				return fx
+			}
+			break
 		}
 		more, ok := c.Apps.Handle(now, msg)
 		if !ok {

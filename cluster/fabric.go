@@ -345,7 +345,7 @@ func (c *Core) reaches(app skerry.AppKey, k skerry.ServiceKey) skerry.NetworkID 
 	if app == k.App || c.Apps.Exported(app, k) {
 		return c.networkOf(k.App)
 	}
-	if c.Apps.App(app) != nil {
+	if c.ownApp(app) != nil {
 		return 0
 	}
 	if n := c.network(app); n != nil {

@@ -376,7 +376,7 @@ func (c *Core) publishSite() {
 		_, _ = c.Up.Observed.Put(skerry.SiteItem, c.codec.Marshal(&info))
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(c.routes.lawful), skerry.ServiceKey.Compare) {
-		if key := skerry.WantKey(k); c.Apps.App(k.App) == nil && !f.said[key] {
+		if key := skerry.WantKey(k); c.ownApp(k.App) == nil && !f.said[key] {
 			_, _ = c.Up.Observed.Put(key, c.codec.Marshal(&skerry.Want{Service: k}))
 			f.said[key] = true
 		}

@@ -144,7 +144,7 @@ func (c *Core) asks(app skerry.AppKey) (out []asked) {
 			out = append(out, asked{app: app, org: org, service: service, Ingress: g, door: g.Door()})
 		}
 	}
-	if a := c.Apps.App(app); a != nil {
+	if a := c.ownApp(app); a != nil {
 		for i := range a.Manifest.Spec.Services {
 			if s := &a.Manifest.Spec.Services[i]; !a.Deleting {
 				add(a.Org, s.Name, s.Ingress)
@@ -495,7 +495,7 @@ func (c *Core) foldIngress() *skerry.SiteIngress {
 		}
 	}
 	for app, list := range c.ingress.asked {
-		if c.Apps.App(app) != nil {
+		if c.ownApp(app) != nil {
 			continue
 		}
 		for i := range list {

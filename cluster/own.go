@@ -8,55 +8,42 @@ import (
 	"skerry.dev/skerry/apps"
 )
 
-// rootOwns refuses a change of an application that the root placed here.
-func (c *Core) rootOwns(msg any) error {
-	var k skerry.AppKey
-	switch m := msg.(type) {
-	case apps.Apply:
-		k = m.App.Key()
-		if k.Namespace == "" {
-			k.Namespace = skerry.DefaultNamespace
-		}
-	case apps.Deploy:
-		k = m.Key
-	case apps.Scale:
-		k = m.Service.App
-	case apps.Restart:
-		k = m.Service.App
-	case apps.Delete:
-		k = m.Key
-	default:
-		return nil
-	}
-	if c.Apps.App(k) != nil {
-		return nil
-	}
-	for _, p := range c.byApp[k] {
-		if p.Origin == "root" {
-			return skerry.Errorf(skerry.CodeWrongTier, "application %s belongs to the root; this site only runs it", k).
-				WithHint("make the change at the root (`skerry context use`); changing it here while the root is away comes with site autonomy")
-		}
-	}
-	return nil
-}
-
 // settleApps accepts what the site's own applications want and ends what they no longer want.
 func (c *Core) settleApps(now time.Time, fx *skerry.Effects) {
 	fx.Merge(c.Apps.Reconcile(now))
 	for _, i := range c.Apps.Unplaced(now) {
-		// The site takes the root's part for its own applications, first number of the token included.
+		if c.Apps.Frozen(i.Service.App) {
+			continue
+		}
+		// The site takes the root's part for its own applications, first number of the token included. What it has borrowed
+		// keeps the root's.
 		c.seq++
-		c.Apps.Place(now, i, Self, skerry.Fence{RootEpoch: c.seq}, nil, fx)
-		c.accept(now, *i.Assignment(c.digests(i)), "local", fx)
+		fence := skerry.Fence{RootEpoch: max(c.seq, i.Fence.RootEpoch)}
+		c.Apps.Place(now, i, Self, fence, nil, fx)
+		c.acceptOwn(now, i, fx)
 	}
 	for _, i := range c.Apps.Stopping() {
-		c.removeID(now, i.ID, fx)
-	}
-	for _, ch := range fx.Changed {
-		if i := c.Apps.Instance(ch.Instance); ch.Instance != "" && i != nil && i.Holder == Self && !i.Stopping && !i.State.Final() {
-			c.accept(now, *i.Assignment(c.digests(i)), "local", fx)
+		if !c.Apps.Frozen(i.Service.App) {
+			c.removeID(now, i.ID, fx)
 		}
 	}
+	for _, ch := range fx.Changed {
+		if i := c.Apps.Instance(ch.Instance); ch.Instance != "" && i != nil && i.Holder == Self && !i.Stopping && !i.State.Final() && !c.Apps.Frozen(i.Service.App) {
+			c.acceptOwn(now, i, fx)
+		}
+	}
+}
+
+// acceptOwn takes an assignment of the site's own applications, or of one that it has borrowed.
+func (c *Core) acceptOwn(now time.Time, i *apps.Instance, fx *skerry.Effects) {
+	a, origin := *i.Assignment(c.digests(i)), "local"
+	if c.rootWants(i.ID) {
+		origin = "root"
+	}
+	if p := c.places[i.ID]; p != nil {
+		a.Failover = p.A.Failover
+	}
+	c.accept(now, a, origin, fx)
 }
 
 // reviewOwn ends, after a start, what the site's own applications do not know: a write of many records may have been cut short.

@@ -21,7 +21,7 @@ func (c *Core) reviewDesired(now time.Time, fx *skerry.Effects) {
 	}
 	for _, id := range sortedIDs(c.places) {
 		p := c.places[id]
-		if p.Origin == "root" && p.Group == "" && !c.rootWants(id) {
+		if p.Origin == "root" && p.Group == "" && !c.rootWants(id) && c.amends[p.A.Service.App] == nil {
 			deleted = append(deleted, skerry.AssignmentKey(id))
 		}
 	}
@@ -35,6 +35,11 @@ func (c *Core) reviewDesired(now time.Time, fx *skerry.Effects) {
 
 // reconcileDesired takes changes of what the root wants here.
 func (c *Core) reconcileDesired(now time.Time, changed, deleted []string, fx *skerry.Effects) {
+	for _, key := range changed { // what they say about assignments comes first
+		if value, _, have := c.Up.Desired.Get(key); have && strings.HasPrefix(key, "amended/") {
+			c.amendedItem(now, key, value, fx)
+		}
+	}
 	for _, key := range changed {
 		id, ok := strings.CutPrefix(key, "inst/")
 		value, _, have := c.Up.Desired.Get(key)
@@ -51,10 +56,15 @@ func (c *Core) reconcileDesired(now time.Time, changed, deleted []string, fx *sk
 			c.siteEvent(fx, now, skerry.EventWarning, "BadAssignment", "the root sent something for "+id+" that cannot be read", "")
 			continue
 		}
-		c.accept(now, a, "root", fx)
+		if c.amends[a.Service.App] == nil { // else it is looked at when the root has answered
+			c.accept(now, a, "root", fx)
+		}
 	}
 	for _, key := range deleted {
 		if id, ok := strings.CutPrefix(key, "inst/"); ok {
+			if p := c.places[skerry.InstanceID(id)]; p != nil && p.Group == "" && c.amends[p.A.Service.App] != nil {
+				continue
+			}
 			c.removeID(now, skerry.InstanceID(id), fx)
 		} else if app, ok := strings.CutPrefix(key, "net/"); ok {
 			c.relink(app)
@@ -91,6 +101,10 @@ func (c *Core) accept(now time.Time, a skerry.Assignment, origin string, fx *ske
 		return
 	}
 	p := c.places[a.ID]
+	if p != nil && origin == "root" && !c.mine(p) {
+		p.Origin = origin
+		a.Restart += p.Extra
+	}
 	if p != nil && c.regrant(now, p, a, fx) {
 		return
 	}
@@ -104,6 +118,7 @@ func (c *Core) accept(now time.Time, a skerry.Assignment, origin string, fx *ske
 			}
 			c.reserve(p, -1)
 			c.dropQuietly(p, fx)
+			a.Restart -= min(p.Extra, a.Restart)
 		}
 		p = &placement{A: a, Origin: origin, Created: now}
 		p.Obs = skerry.Observation{ID: a.ID, Gen: a.Gen, State: skerry.ClusterScheduled}
@@ -447,15 +462,16 @@ func (c *Core) tellUp(now time.Time, p *placement, fx *skerry.Effects) {
 	if p.Group != "" {
 		return
 	}
-	if p.Origin == "local" {
-		if i := c.Apps.Instance(p.A.ID); i != nil && i.Holder == Self {
-			i.Worker = skerry.WorkerName(p.Worker)
-			if c.Apps.Observe(now, Self, o, fx) {
-				c.remove(now, p, fx)
-			}
+	if c.mine(p) {
+		c.Apps.Instance(p.A.ID).Worker = skerry.WorkerName(p.Worker)
+		if c.Apps.Observe(now, Self, o, fx) {
+			c.remove(now, p, fx)
 		}
+	}
+	if p.Origin == "local" {
 		return
 	}
+	o.Restart -= min(p.Extra, o.Restart)
 	o.Reason = c.anonymous(p, o.Reason)
 	c.report(o)
 }
@@ -475,8 +491,8 @@ func (c *Core) report(o skerry.Observation) {
 func (c *Core) refuse(now time.Time, p *placement, why []skerry.Reason, d *skerry.Decision, fx *skerry.Effects) {
 	delete(c.waiting, p.A.ID)
 	p.Decision = d
-	if p.Origin == "local" {
-		if i := c.Apps.Instance(p.A.ID); i != nil && i.Holder == Self {
+	if i := c.Apps.Instance(p.A.ID); p.Origin == "local" || c.mine(p) {
+		if c.mine(p) {
 			i.Worker = ""
 			if d == nil {
 				d = &skerry.Decision{At: now, Instance: p.A.ID, Tier: "cluster", Policy: "admission", Why: why}

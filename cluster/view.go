@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/apps"
 )
 
 // Workers lists the site's workers by name.
@@ -93,9 +94,21 @@ func (c *Core) show(p *placement) skerry.Instance {
 func (c *Core) AppViews(manifest bool) []skerry.AppView {
 	out := []skerry.AppView{}
 	for _, a := range c.Apps.Apps() {
-		out = append(out, c.Apps.View(a, "cluster", manifest))
+		if !a.Borrowed {
+			out = append(out, c.Apps.View(a, "cluster", manifest))
+		}
 	}
-	out = append(out, c.rootApps()...)
+	for _, v := range c.rootApps() {
+		if a, m := c.Apps.App(v.Key), c.amends[v.Key]; m != nil {
+			v = c.viewAmended(v, a, m, manifest)
+		}
+		out = append(out, v)
+	}
+	for _, k := range c.amendedApps() { // of which nothing is left here
+		if !slices.ContainsFunc(out, func(v skerry.AppView) bool { return v.Key == k }) {
+			out = append(out, c.viewAmended(skerry.AppView{Key: k, Org: c.amends[k].Org, Origin: "root", Deployed: true, Gen: c.amends[k].Base, Services: []skerry.ServiceView{}}, c.Apps.App(k), c.amends[k], manifest))
+		}
+	}
 	c.showIngress(out)
 	return out
 }
@@ -171,4 +184,24 @@ func (c *Core) Scrapes() []skerry.Scrape {
 		}
 	}
 	return out
+}
+
+// viewAmended shows an application that was changed here while the root is away. v is what is here of it.
+func (c *Core) viewAmended(v skerry.AppView, a *apps.App, m *amended, manifest bool) skerry.AppView {
+	if a != nil {
+		network, rest := v.Network, v.Services
+		v = c.Apps.View(a, "root", manifest)
+		v.Network = network
+		for _, s := range rest {
+			if !slices.ContainsFunc(v.Services, func(o skerry.ServiceView) bool { return o.Name == s.Name }) {
+				v.Services = append(v.Services, s)
+			}
+		}
+		c.Apps.ViewNetwork(&v, c.network(v.Key), true)
+	}
+	if m.Deleted {
+		v.Status, v.Deleting = "Deleting", true
+	}
+	v.Amended = m.view()
+	return v
 }

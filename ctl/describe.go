@@ -108,6 +108,13 @@ func (a *app) describeApp(ctx context.Context, c *api.Client, out io.Writer, k s
 		p.add("Labels", pairsText(v.Manifest.Metadata.Labels))
 	}
 	p.flush()
+	if m := v.Amended; m != nil {
+		fmt.Fprintf(out, "\nChanged at this site since %s while the root is away (generation %d there):\n", when(now, m.Since), m.Base)
+		for _, s := range m.Steps {
+			fmt.Fprintf(out, "  %s  %s, by %s\n", when(now, s.At), s.Text, s.Author)
+		}
+		fmt.Fprintln(out)
+	}
 	for _, s := range v.Services {
 		describeService(out, &v, &s, insts, now)
 	}

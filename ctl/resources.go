@@ -100,7 +100,11 @@ func listApps(ctx context.Context, c *api.Client, q listQuery) ([]item, error) {
 		for _, s := range v.Services {
 			ready, want = ready+s.Ready, want+s.Want
 		}
-		i := item{name: q.showKey(v.Key), value: v, cells: []string{q.showKey(v.Key), v.Status, fmt.Sprintf("%d/%d", ready, want), strconv.Itoa(len(v.Services)),
+		status := v.Status
+		if m := v.Amended; m != nil && len(m.Steps) > 0 {
+			status += ", amended by " + m.Steps[len(m.Steps)-1].Author + ", " + age(q.now, m.Since) + " ago"
+		}
+		i := item{name: q.showKey(v.Key), value: v, cells: []string{q.showKey(v.Key), status, fmt.Sprintf("%d/%d", ready, want), strconv.Itoa(len(v.Services)),
 			strconv.Itoa(int(v.Gen)), age(q.now, v.CreatedAt)}, wide: []string{v.Org, v.Author, v.Origin}}
 		if v.Manifest != nil {
 			i.labels = v.Manifest.Metadata.Labels

@@ -49,7 +49,7 @@ until resume is asked for.`}
 }
 
 func (a *app) rolloutChange(action, short, word string) *cobra.Command {
-	to := 0
+	to, site := 0, ""
 	cmd := &cobra.Command{Use: action + " APP[/SERVICE]", Short: short, Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("service"),
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			k, err := a.targetKey(args[0])
@@ -59,7 +59,7 @@ func (a *app) rolloutChange(action, short, word string) *cobra.Command {
 			if to < 0 {
 				return skerry.Errorf(skerry.CodeInvalid, "there is no generation %d", to)
 			}
-			res, err := c.Rollout(cmd.Context(), k, api.RolloutRequest{Action: action, To: skerry.Generation(to)})
+			res, err := c.Rollout(cmd.Context(), k, api.RolloutRequest{Action: action, To: skerry.Generation(to), Amendment: site})
 			if err != nil {
 				return err
 			}
@@ -73,6 +73,8 @@ func (a *app) rolloutChange(action, short, word string) *cobra.Command {
 	if action == api.RolloutUndo {
 		cmd.Long = "Put an earlier version back: the last one that differs, or that of a generation. It comes without canary and waves. The\nnumber of instances, and how they are replaced, stays as it is now."
 		cmd.Flags().IntVar(&to, "to", 0, "generation to which to go back, as rollout history lists them")
+		cmd.Flags().StringVar(&site, "amendment", "", "site whose amendment, made while it was without the root, is to be brought back, with its number of instances")
+		cmd.MarkFlagsMutuallyExclusive("to", "amendment")
 	}
 	return cmd
 }
@@ -91,7 +93,11 @@ func (a *app) rolloutHistoryCommand() *cobra.Command {
 			t := table{head: []string{"GENERATION", "APPLIED", "BY", "SERVICE", "REVISION", "IMAGE"}}
 			for _, r := range v.Revisions {
 				for _, s := range r.Services {
-					t.add("", []string{strconv.Itoa(int(r.Gen)), when(time.Now(), r.At), r.Author, s.Name, s.Revision, s.Image})
+					gen := strconv.Itoa(int(r.Gen))
+					if r.Site != "" {
+						gen += " at " + r.Site // that was changed there, and not adopted
+					}
+					t.add("", []string{gen, when(time.Now(), r.At), r.Author, s.Name, s.Revision, s.Image})
 				}
 			}
 			t.print(cmd.OutOrStdout(), false, true)

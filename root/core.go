@@ -189,6 +189,11 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *skerry.Effects) {
 	if child == nil {
 		return
 	}
+	for _, key := range d.Changed { // what they say about instances comes first
+		if value, orphaned, have := child.Observed.Get(key); have && !orphaned && strings.HasPrefix(key, "amend/") {
+			c.amendment(now, m.Name, key, value, fx)
+		}
+	}
 	for _, key := range d.Changed {
 		if c.relationItem(m.Name, key, true) {
 			continue
@@ -224,6 +229,9 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *skerry.Effects) {
 		}
 	}
 	for _, key := range d.Deleted {
+		if k, ok := skerry.ParseAmendmentKey(key); ok {
+			c.Kids.Delete(m.Name, skerry.AmendedKey(k)) // it has heard the answer
+		}
 		if c.relationItem(m.Name, key, false) {
 			continue
 		}

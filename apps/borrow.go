@@ -1,0 +1,267 @@
+package apps
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// A tier borrows an application that belongs to the one above, as far as it holds it, to change it while that one is away. It
+// keeps its own share: the replicas of a borrowed service are those that are here. GiveBack forgets it; nothing that runs is
+// touched by either.
+
+// Borrow takes up an application with the instances that are here.
+func (c *Controller) Borrow(now time.Time, a *App, held []*Instance, fx *skerry.Effects) {
+	a.Borrowed, a.Deployed = true, true
+	c.addApp(a)
+	c.saveApp(a, fx)
+	for _, i := range held {
+		i.Spec = a.Manifest.Spec.Service(i.Service.Service)
+		c.addInstance(i)
+		c.saveInstance(i, fx)
+	}
+	for i := range a.Manifest.Spec.Services { // what runs is no new version
+		s := &a.Manifest.Spec.Services[i]
+		c.setRollout(a, s.Name, &Rollout{Revision: a.revisions[s.Name], Gen: a.Gen, StartedAt: now, EndedAt: now, Wave: 1, Limit: everything})
+	}
+	c.dirty[a.Key()] = true
+}
+
+// GiveBack forgets a borrowed application and its instances.
+func (c *Controller) GiveBack(k skerry.AppKey, fx *skerry.Effects) {
+	for _, i := range c.InstancesOf(k) {
+		c.dropInstance(i, fx)
+	}
+	c.dropPast(k, fx)
+	delete(c.apps, k)
+	delete(c.wake, k)
+	delete(c.dirty, k)
+	fx.Delete(prefixApp + k.String())
+	fx.Changed = append(fx.Changed, skerry.Change{App: k})
+}
+
+// Freeze keeps borrowed applications as they are while their owner decides about them.
+func (c *Controller) Freeze(on bool) {
+	if c.frozen = on; on {
+		return
+	}
+	for k, a := range c.apps {
+		if a.Borrowed {
+			c.dirty[k] = true
+		}
+	}
+}
+
+// Frozen reports whether an application is kept as it is.
+func (c *Controller) Frozen(k skerry.AppKey) bool {
+	a := c.apps[k]
+	return c.frozen && a != nil && a.Borrowed
+}
+
+// ApplyBorrowed changes the services of a borrowed application to what a manifest says, which was validated and has its
+// defaults set. totals are the replicas of each service in the whole application: the share here changes by as much as the
+// manifest differs from them. Services that are not here are left to the owner; skipped names them.
+func (c *Controller) ApplyBorrowed(now time.Time, m Apply, totals map[string]int) (res Applied, skipped []string, fx skerry.Effects) {
+	k := m.App.Key()
+	old := c.apps[k]
+	next := *old
+	next.Manifest, next.Digests = cloneManifest(old.Manifest), maps.Clone(old.Digests)
+	if next.Digests == nil {
+		next.Digests = map[string]string{}
+	}
+	for i := range next.Manifest.Spec.Services {
+		s := &next.Manifest.Spec.Services[i]
+		share, want := *s.Replicas, 0
+		if asked := m.App.Spec.Service(s.Name); asked != nil && asked.Mode == skerry.ModeService {
+			want = max(0, share+*asked.Replicas-totals[s.Name])
+			*s = *asked
+			maps.Copy(next.Digests, digestsOf(asked, m.Digests))
+		}
+		s.Replicas = &want
+	}
+	for i := range m.App.Spec.Services {
+		if s := &m.App.Spec.Services[i]; next.Manifest.Spec.Service(s.Name) == nil {
+			skipped = append(skipped, s.Name)
+		}
+	}
+	res = Applied{Key: k, Gen: old.Gen, Unchanged: true}
+	if string(mustJSON(next.Manifest)) == string(mustJSON(old.Manifest)) && maps.Equal(next.Digests, old.Digests) {
+		return res, skipped, fx
+	}
+	next.Gen++
+	next.UpdatedAt, next.Author = now, m.Actor
+	c.addApp(&next)
+	c.keepPast(old, &next, &fx)
+	c.dirty[k] = true
+	c.saveApp(&next, &fx)
+	return Applied{Key: k, Gen: next.Gen}, skipped, fx
+}
+
+// merged gives an application as an amendment of a site would have it. had tells how many instances of a service the site has.
+func (c *Controller) merged(a *App, m *skerry.Amendment, had func(w *skerry.AmendedService) int) (*App, error) {
+	next := *a
+	next.Manifest, next.Digests = cloneManifest(a.Manifest), maps.Clone(a.Digests)
+	if next.Digests == nil {
+		next.Digests = map[string]string{}
+	}
+	for i := range m.Services {
+		w := &m.Services[i]
+		s := next.Manifest.Spec.Service(w.Name)
+		if s == nil || s.Mode != skerry.ModeService || w.Replicas < 0 {
+			return nil, skerry.Errorf(skerry.CodeConflict, "there is no service %q any more, or it is of another kind", w.Name)
+		}
+		total := max(0, *s.Replicas+w.Replicas-had(w))
+		if w.Spec != nil {
+			var spec skerry.ServiceSpec
+			if err := json.Unmarshal(mustJSON(w.Spec), &spec); err != nil {
+				return nil, err
+			}
+			if spec.Name != w.Name {
+				return nil, skerry.Errorf(skerry.CodeInvalid, "service %q is called %q there", w.Name, spec.Name)
+			}
+			*s = spec
+			maps.Copy(next.Digests, digestsOf(s, m.Digests))
+		}
+		s.Replicas = &total
+	}
+	trial := cloneManifest(next.Manifest)
+	if err := trial.Validate(); err != nil {
+		return nil, err
+	}
+	next.Manifest.SetDefaults()
+	return &next, nil
+}
+
+// Adopt makes an amendment of a site, on which its generation is based, the application's next generation. token mints the
+// fencing token of an instance that the site has started; the instances are given.
+func (c *Controller) Adopt(now time.Time, site string, m *skerry.Amendment, token func() skerry.Fence, fx *skerry.Effects) (started, ended []*Instance, err error) {
+	a, err := c.usable(m.App)
+	if err != nil {
+		return nil, nil, err
+	}
+	if a.Gen != m.Base {
+		return nil, nil, skerry.Errorf(skerry.CodeConflict, "it is based on generation %d, and generation %d was applied meanwhile", m.Base, a.Gen)
+	}
+	bound := func(service string) (out []*Instance) {
+		for _, i := range c.Instances(skerry.ServiceKey{App: m.App, Service: service}) {
+			if i.Live() && (i.Holder == site || i.Left != nil && i.Left.Holder == site) {
+				out = append(out, i)
+			}
+		}
+		return out
+	}
+	held := map[string][]*Instance{} // before anything changes
+	for i := range m.Services {
+		if name := m.Services[i].Name; held[name] == nil {
+			if held[name] = bound(name); len(held[name]) == 0 {
+				return nil, nil, skerry.Errorf(skerry.CodeForbidden, "the site holds nothing of service %q", name)
+			}
+		}
+	}
+	// By the books, not by what the site says that it had: the same amendment may come twice.
+	next, err := c.merged(a, m, func(w *skerry.AmendedService) int { return len(held[w.Name]) })
+	if err != nil {
+		return nil, nil, err
+	}
+	old := *a
+	next.UpdatedAt, next.Author = now, m.Author
+	fresh := string(mustJSON(next.Manifest)) != string(mustJSON(a.Manifest)) || !maps.Equal(next.Digests, a.Digests)
+	if fresh {
+		var made skerry.Effects
+		if err := c.replace(now, a, next, &made); err != nil {
+			return nil, nil, err
+		}
+		fx.Merge(made)
+		c.keepPast(&old, a, fx)
+	}
+	for n := range m.Services {
+		w := &m.Services[n]
+		s := a.Manifest.Spec.Service(w.Name)
+		here := map[skerry.InstanceID]bool{}
+		for _, x := range w.Instances {
+			here[x.ID] = true
+			if c.inst[x.ID] != nil || len(here) > 2*w.Replicas+2 || x.Revision != a.revisions[w.Name] && x.Revision != old.revisions[w.Name] || !validID(x.ID, w.Name) {
+				continue
+			}
+			held := x.Fence
+			i := &Instance{Instance: skerry.Instance{ID: x.ID, Service: skerry.ServiceKey{App: m.App, Service: w.Name}, Org: a.Org, Ordinal: x.Ordinal, Gen: a.Gen, Revision: x.Revision,
+				State: skerry.ClusterScheduled, CreatedAt: now, Cluster: skerry.ClusterName(site), Fence: token()}, Holder: site, Held: &held, Restart: a.Restarts[w.Name], Spec: s,
+				Deadline: now.Add(time.Duration(*s.Placement.ConvergenceTime))}
+			if x.Revision != a.revisions[w.Name] {
+				i.Spec = old.Manifest.Spec.Service(w.Name)
+			}
+			i.Conditions = skerry.SetCondition(nil, now, skerry.Ready, false, "its site has not told of it yet")
+			i.step(now, "started by "+site+" while it was alone")
+			c.addInstance(i)
+			c.saveInstance(i, fx)
+			started = append(started, i)
+		}
+		for _, i := range held[w.Name] {
+			if i.Holder == site && !here[i.ID] {
+				ended = append(ended, i)
+				i.Reason = "ended by " + site + " while it was alone"
+				c.end(now, i, fx)
+			}
+		}
+	}
+	c.dirty[m.App] = true
+	if !fresh && len(started)+len(ended) == 0 && !m.Deleted {
+		return started, ended, nil
+	}
+	c.saveApp(a, fx)
+	c.appEvent(fx, now, a, "", "Adopted", "generation "+itoa(int(a.Gen))+" is what site "+site+" was changed to while it was alone, by "+orNobody(m.Author))
+	if m.Deleted && !slices.ContainsFunc(a.Manifest.Spec.Services, func(s skerry.ServiceSpec) bool {
+		return s.Mode != skerry.ModeService || *s.Replicas > 0
+	}) {
+		more, _ := c.delete(now, m.App, m.Author)
+		fx.Merge(more)
+	}
+	return started, ended, nil
+}
+
+// validID reports whether an id looks like one that a cluster mints for a service.
+func validID(id skerry.InstanceID, service string) bool {
+	rest, ok := strings.CutPrefix(string(id), service+"-c")
+	if !ok || len(rest) != 8 {
+		return false
+	}
+	for _, r := range rest {
+		if (r < 'a' || r > 'z') && (r < '2' || r > '7') {
+			return false
+		}
+	}
+	return true
+}
+
+// KeepAmendment keeps an amendment that was not adopted, for Undo. There is one for each site.
+func (c *Controller) KeepAmendment(now time.Time, site string, m *skerry.Amendment, why string, fx *skerry.Effects) {
+	a := c.apps[m.App]
+	if a == nil {
+		return
+	}
+	fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "Conflict", App: m.App, Org: a.Org, Cluster: skerry.ClusterName(site),
+		Text: "what site " + site + " was changed to while it was alone, by " + orNobody(m.Author) + ", is not adopted: " + why})
+	next, err := c.merged(a, m, func(w *skerry.AmendedService) int { return w.Before })
+	if err != nil {
+		return // it fits what there is no longer at all
+	}
+	c.dropAmendment(m.App, site, fx)
+	p := &Past{Manifest: next.Manifest, Gen: m.Base, At: m.At, Author: m.Author, Digests: next.Digests, Site: site}
+	c.past[m.App] = append([]*Past{p}, c.past[m.App]...)
+	fx.Put(p.key(m.App), mustJSON(p))
+	fx.Events[len(fx.Events)-1].Text += "; `skerry rollout undo --amendment " + site + "` brings it back"
+	fx.Changed = append(fx.Changed, skerry.Change{App: m.App})
+}
+
+func (c *Controller) dropAmendment(k skerry.AppKey, site string, fx *skerry.Effects) {
+	c.past[k] = slices.DeleteFunc(c.past[k], func(p *Past) bool {
+		if p.Site == site {
+			fx.Delete(p.key(k))
+		}
+		return p.Site == site
+	})
+}

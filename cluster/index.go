@@ -1,0 +1,70 @@
+package cluster
+
+import (
+	"maps"
+
+	"skerry.dev/skerry"
+)
+
+// addPlacement puts a placement into the maps.
+func (c *Core) addPlacement(p *placement) {
+	c.places[p.A.ID] = p
+	if p.Removing {
+		c.removing[p.A.ID] = true
+	}
+	m := c.byApp[p.A.Service.App]
+	if m == nil {
+		m = map[skerry.InstanceID]*placement{}
+		c.byApp[p.A.Service.App] = m
+	}
+	m[p.A.ID] = p
+	c.boundTo(p)
+	c.bind(p, p.Worker)
+	if p.limited() {
+		c.limits[p.A.Service.App]++
+	}
+}
+
+// bind says which worker an instance is on; an empty name: none.
+func (c *Core) bind(p *placement, worker string) {
+	if old := c.byWorker[p.Worker]; old != nil {
+		if delete(old, p.A.ID); len(old) == 0 {
+			delete(c.byWorker, p.Worker)
+		}
+	}
+	p.Worker = worker
+	if worker == "" {
+		return
+	}
+	if c.byWorker[worker] == nil {
+		c.byWorker[worker] = map[skerry.InstanceID]*placement{}
+	}
+	c.byWorker[worker][p.A.ID] = p
+}
+
+// forget takes a placement out of the maps.
+func (c *Core) forget(p *placement) {
+	app := p.A.Service.App
+	if on := c.byWorker[p.Worker]; on != nil {
+		if delete(on, p.A.ID); len(on) == 0 {
+			delete(c.byWorker, p.Worker)
+		}
+	}
+	delete(c.places, p.A.ID)
+	delete(c.waiting, p.A.ID)
+	delete(c.removing, p.A.ID)
+	delete(c.watched, p.A.ID)
+	delete(c.stranded, p.A.ID)
+	delete(c.dependent, p.A.ID)
+	c.endOriginal(p)
+	delete(c.byApp[app], p.A.ID)
+	if len(c.byApp[app]) == 0 {
+		delete(c.byApp, app)
+		maps.DeleteFunc(c.services, func(k skerry.ServiceKey, _ *learned) bool { return k.App == app })
+	}
+	if p.limited() {
+		if c.limits[app]--; c.limits[app] == 0 {
+			delete(c.limits, app)
+		}
+	}
+}

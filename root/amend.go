@@ -1,0 +1,60 @@
+package root
+
+import (
+	"fmt"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/apps"
+)
+
+// A site that was changed while the root was away tells what it has (skerry.Amendment). The root adopts it as the next
+// generation if the one that was changed is still current; else its own newer word counts, and the amendment is kept for undo.
+// The answer comes to the site together with the assignments of all that it is to keep: what it has started goes on under a
+// token of the root's.
+
+// amendment takes an item of a site's observed set.
+func (c *Core) amendment(now time.Time, site, key string, value []byte, fx *skerry.Effects) {
+	k, ok := skerry.ParseAmendmentKey(key)
+	var m skerry.Amendment
+	if !ok || c.codec.Unmarshal(value, &m) != nil || m.App != k {
+		return // a hostile or broken site harms only itself
+	}
+	child := c.Kids.Get(site)
+	var before skerry.Amended
+	if old, ok := child.Desired.Get(skerry.AmendedKey(k)); ok && c.codec.Unmarshal(old, &before) == nil {
+		if before.Seq >= m.Seq {
+			return // it was answered
+		}
+		if a := c.Apps.App(k); before.Adopted != 0 && a != nil && a.Gen == before.Adopted {
+			m.Base = a.Gen // it was away again before it heard that; what it had done by then is in this, too
+		}
+	}
+	answer := skerry.Amended{App: k, Seq: m.Seq}
+	token := func() skerry.Fence {
+		c.seq++
+		return skerry.Fence{RootEpoch: c.opt.Epoch<<40 | c.seq}
+	}
+	started, ended, err := c.Apps.Adopt(now, site, &m, token, fx)
+	fx.Put(keySeq, []byte(fmt.Sprint(c.seq)))
+	if err != nil {
+		answer.Why = skerry.AsError(err).Message
+		c.Apps.KeepAmendment(now, site, &m, answer.Why, fx)
+	} else {
+		answer.Adopted = c.Apps.App(k).Gen
+		c.amended(now, site, started, ended, fx)
+	}
+	_ = c.Kids.Put(site, skerry.AmendedKey(k), c.codec.Marshal(&answer)) // it is small
+}
+
+func (c *Core) amended(now time.Time, site string, started, ended []*apps.Instance, fx *skerry.Effects) {
+	for _, i := range started {
+		c.assign(now, i, fx)
+		c.track(i)
+	}
+	for _, i := range ended {
+		c.Kids.Delete(site, skerry.AssignmentKey(i.ID))
+		delete(c.failover.stranded, i.ID)
+		c.netDirty[i.Service.App] = true
+	}
+}
