@@ -1,12 +1,14 @@
 package lab
 
 import (
+	"flag"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"skerry.dev/skerry"
 )
@@ -179,4 +181,48 @@ func TestCutOff(t *testing.T) {
 		}
 		kept(t, first, true)
 	})
+}
+
+var quietTime = flag.Duration("alarm", 30*time.Second, "how long TestNoFalseAlarm waits for one")
+
+// TestNoFalseAlarm has links to two workers lose a fifth of what they carry and take a quarter of a second each way: nobody is
+// taken for dead, and nothing is started anew.
+func TestNoFalseAlarm(t *testing.T) {
+	o := options(t)
+	bin := binaries(t, &o)
+	l := bring(t, failuresLab, o)
+	s := &apartSite{t, l}
+	s.skerry("", "login", "--trust", "-u", "admin", "--password-file", filepath.Join(l.hostDir("site"), "admin-password"), "site:"+clusterAPI)
+	s.skerry("", "image", "build", filepath.Join(bin, "kit"), "-t", "demo/kit:1", "--push")
+	s.skerry(strings.ReplaceAll(failuresApp, "KEEP", skerry.KeepReplacement), "apply", "-f", "-", "--timeout", "1m")
+	s.await("every worker beats", func() bool {
+		n := 0
+		for _, w := range apartList[skerry.WorkerView](s, "workers") {
+			if w.Beats {
+				n++
+			}
+		}
+		return n == 3
+	})
+	first := s.web()[0]
+	delay, loss := 250*time.Millisecond, Share(0.2)
+	for _, host := range []string{"one", "two"} {
+		if err := l.SetLink(t.Context(), []string{"site", host}, LinkChange{Delay: &delay, Loss: &loss}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case <-time.After(*quietTime):
+	case <-t.Context().Done():
+	}
+	lost := 0
+	for _, e := range apartList[skerry.Event](s, "events") {
+		if e.Reason == "WorkerLost" {
+			lost++
+			t.Logf("%s %s", e.At.Format(time.TimeOnly), e.Text)
+		}
+	}
+	if now := s.web(); lost > 0 || len(now) != 1 || now[0].Worker != first.Worker || now[0].Restarts != 0 {
+		t.Errorf("%d false alarms in %s; %+v", lost, *quietTime, now)
+	}
 }
