@@ -94,6 +94,9 @@ func (c *Core) refresh(now time.Time, i *apps.Instance, fx *skerry.Effects) {
 	var as skerry.Assignment
 	if c.codec.Unmarshal(old, &as) == nil && (as.Restart != i.Restart || as.Gen != i.Gen || as.Failover != c.failsOver(i)) {
 		c.assign(now, i, fx)
+		if as.Restart != i.Restart {
+			c.reobserve(now, i, fx) // its site may have restarted it by itself, and tells that no second time
+		}
 	}
 }
 
