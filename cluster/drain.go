@@ -202,7 +202,11 @@ func (c *Core) elsewhere(now time.Time, p *placement, to string, fx *skerry.Effe
 			}
 		}
 	}
-	return c.better(now, p, fx)
+	// A worker that is short of something is better than none.
+	if d, wait := c.better(now, p, fx); wait || d.Chosen != "" {
+		return d, wait
+	}
+	return c.besides(now, p, nil, fx)
 }
 
 func (c *Core) drainAgain(at time.Time) {

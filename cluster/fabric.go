@@ -369,6 +369,13 @@ func (c *Core) publishNetwork(app skerry.AppKey) {
 			at[p.Next.Worker] = true
 		}
 	}
+	for k, list := range c.draining { // what was told to end still answers what was sent to it
+		if k.App == app {
+			for d := range list {
+				at[d.worker] = true
+			}
+		}
+	}
 	if c.granted(app) {
 		for name, w := range c.workers {
 			at[name] = at[name] || w.hasIngress()

@@ -364,3 +364,35 @@ func (s *fabricSite) acknowledge(name string) {
 	k := s.c.Kids.Get(name)
 	s.keep(s.c.Step(s.now, ChildFrame{Name: name, Msg: &skerry.SetAck{Set: fleet.Desired, Incarnation: k.Desired.Incarnation(), Gen: k.Desired.Gen(), Digest: k.Desired.Digest()}}))
 }
+
+// A copy that was migrated away serves for as long as requests are under way to it: its worker stays in the application's
+// network until it has ended, and the way to it is told as one that drains.
+func TestMigratedCopyIsReachableUntilItEnds(t *testing.T) {
+	s := newFabricSite(t)
+	a := s.join(1)
+	web := key("acme", "shop")
+	s.apply("acme", "shop", 1)
+	s.want[a] = []skerry.ServiceKey{web}
+	s.tell(a)
+	b := s.join(2)
+	s.do(DrainWorker{Name: a})
+	s.want[b] = []skerry.ServiceKey{web}
+	s.tell(b)
+	r := item[skerry.Route](s, b, skerry.RouteKey(web))
+	if r == nil || len(r.Backends) != 2 || r.Backends[0].Draining == r.Backends[1].Draining {
+		t.Fatalf("%+v", r)
+	}
+	if item[skerry.AppNetwork](s, a, skerry.NetworkItem(web.App)) == nil {
+		t.Error("the worker has left the network of what it still runs")
+	}
+	delete(s.obs, a)
+	s.want[a] = nil
+	s.tell(a)
+	s.acknowledge(a)
+	if r := item[skerry.Route](s, b, skerry.RouteKey(web)); len(r.Backends) != 1 || item[skerry.AppNetwork](s, a, skerry.NetworkItem(web.App)) != nil {
+		t.Errorf("something is left: %+v", r)
+	}
+	if faults := s.c.Audit(); len(faults) > 0 {
+		t.Error(faults)
+	}
+}

@@ -122,6 +122,7 @@ func (c *Core) left(worker string, id skerry.InstanceID) {
 		if delete(c.draining[h.service], drainAt{worker, id}); len(c.draining[h.service]) == 0 {
 			delete(c.draining, h.service)
 		}
+		c.linked[h.service.App] = true // its worker may be without the application's network now
 		if c.isWanted(h.service) {
 			c.routes.dirty[h.service] = true
 		}

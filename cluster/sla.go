@@ -183,17 +183,23 @@ func (c *Core) violation(p *placement) (what, text string) {
 // better looks for a worker that would keep the SLA. Workers under pressure are no improvement. wait is true while plugins
 // think: a rule that they stand for also holds for where an instance moves to.
 func (c *Core) better(now time.Time, p *placement, fx *skerry.Effects) (d skerry.Decision, wait bool) {
-	policy, plugins, why := c.policy(&p.A.Spec)
-	if why != nil {
-		return d, false
-	}
-	req := c.request(p)
-	req.Avoid = append(slices.Clone(req.Avoid), p.Worker)
+	var short []string
 	for name, w := range c.workers {
 		if r := w.report.Pressure; r != nil && (r.Memory > pressureLimit/2 || r.CPU > pressureLimit) {
-			req.Avoid = append(req.Avoid, name)
+			short = append(short, name)
 		}
 	}
+	return c.besides(now, p, short, fx)
+}
+
+// besides looks for a worker for an instance, other than its own and those named.
+func (c *Core) besides(now time.Time, p *placement, others []string, fx *skerry.Effects) (d skerry.Decision, wait bool) {
+	policy, plugins, why := c.policy(&p.A.Spec)
+	if why != nil {
+		return skerry.Decision{Why: []skerry.Reason{*why}}, false
+	}
+	req := c.request(p)
+	req.Avoid = slices.Concat(req.Avoid, []string{p.Worker}, others)
 	c.rounds++
 	if len(plugins) == 0 {
 		return c.site.Place(now, policy, req, c.rounds), false
