@@ -148,6 +148,16 @@ func (s *Server) WriteMetrics(ctx context.Context, w http.ResponseWriter) {
 	m.Apps, _ = s.Apps(ctx)
 	m.Instances, _ = s.Instances(ctx)
 	m.Refused, _ = tier.View(ctx, s.Role, func(c *Core) (map[string]int, error) { return maps.Clone(c.routes.refused), nil })
+	m.Ignored, _ = tier.View(ctx, s.Role, func(c *Core) (map[string]int, error) {
+		all := c.Kids.Ignored.All()
+		for why, n := range c.Up.Ignored.All() {
+			if all == nil {
+				all = map[string]int{}
+			}
+			all[why] += n
+		}
+		return all, nil
+	})
 	m.Write(w)
 }
 

@@ -119,6 +119,7 @@ type worker struct {
 	closing   []netip.Prefix      // of these, those that it is to give back
 	report    skerry.WorkerReport
 	reportAt  time.Time
+	reportSeq uint64 // of the last report on this connection
 	lost      bool
 	quiet     bool       // its beats no longer come,
 	heard     time.Time  // since then

@@ -40,7 +40,7 @@ func BenchmarkReportOfSpread10000(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
 				now = now.Add(time.Millisecond)
 				var fx skerry.Effects // nobody acknowledges here, which would drown the rest
-				c.workerReport(now, names[i%len(names)], payloads[i%len(names)], &fx)
+				c.workerReport(now, names[i%len(names)], &skerry.Report{Kind: skerry.ReportWorker, Payload: payloads[i%len(names)]}, &fx)
 			}
 		})
 	}

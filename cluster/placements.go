@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/fleet"
 )
 
 // maxMoves is on how many workers an instance that fails is tried before the failure goes up.
@@ -53,6 +54,7 @@ func (c *Core) reconcileDesired(now time.Time, changed, deleted []string, fx *sk
 		}
 		var a skerry.Assignment
 		if err := c.codec.Unmarshal(value, &a); err != nil || string(a.ID) != id {
+			c.Up.Ignored.Count(fleet.IgnoredUnreadable)
 			c.siteEvent(fx, now, skerry.EventWarning, "BadAssignment", "the root sent something for "+id+" that cannot be read", "")
 			continue
 		}
@@ -106,6 +108,10 @@ func (c *Core) accept(now time.Time, a skerry.Assignment, origin string, fx *ske
 		a.Restart += p.Extra
 	}
 	if p != nil && c.regrant(now, p, a, fx) {
+		return
+	}
+	if p != nil && a.Fence.RootEpoch < p.A.Fence.RootEpoch {
+		c.Up.Ignored.Count(fleet.IgnoredToken)
 		return
 	}
 	if p == nil || p.A.Fence.RootEpoch < a.Fence.RootEpoch {
@@ -312,6 +318,7 @@ func (c *Core) observe(now time.Time, worker string, o skerry.Observation, fx *s
 		c.astray[o.ID][worker] = true
 	}
 	if p == nil {
+		c.Kids.Ignored.Count(fleet.IgnoredUnknown)
 		c.stranger(now, worker, o.ID, fx)
 		return
 	}
@@ -324,6 +331,7 @@ func (c *Core) observe(now time.Time, worker string, o skerry.Observation, fx *s
 		return
 	}
 	if o.Fence != p.A.Fence || !p.Obs.State.CanReach(o.State) {
+		c.Kids.Ignored.Count(fleet.IgnoredToken)
 		return // the worker has not got the newest word yet
 	}
 	wasReady, before, address := p.Obs.Ready, p.Obs.State, p.Obs.Address

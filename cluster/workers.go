@@ -23,7 +23,7 @@ func (c *Core) childUp(now time.Time, hello *skerry.Hello, fx *skerry.Effects) {
 	if w.lost {
 		c.peersChanged(now)
 	}
-	w.lost, w.immodest, w.quiet, w.beats = false, false, false, false
+	w.lost, w.immodest, w.quiet, w.beats, w.reportSeq = false, false, false, false, 0
 	c.trust(w)
 	c.seeWorker(w)
 	c.grew, c.reportDue = true, true
@@ -88,6 +88,7 @@ func (c *Core) childFrame(now time.Time, m ChildFrame, fx *skerry.Effects) {
 		}
 		var o skerry.Observation
 		if err := c.codec.Unmarshal(value, &o); err != nil || string(o.ID) != id {
+			c.Kids.Ignored.Count(fleet.IgnoredUnreadable)
 			continue // a hostile or broken worker harms only itself
 		}
 		c.observe(now, m.Name, o, fx)
@@ -106,8 +107,8 @@ func (c *Core) childFrame(now time.Time, m ChildFrame, fx *skerry.Effects) {
 	for _, e := range d.Events {
 		c.workerEvent(now, m.Name, e, fx)
 	}
-	if d.Report != nil && d.Report.Kind == skerry.ReportWorker {
-		c.workerReport(now, m.Name, d.Report.Payload, fx)
+	if d.Report != nil {
+		c.Kids.Ignored.Count(c.workerReport(now, m.Name, d.Report, fx))
 	}
 	// A report brings nothing new about instances, but what was given and taken back at once is never acknowledged.
 	if (d.Settled || d.Report != nil) && child.Settled() {
@@ -175,12 +176,19 @@ func (c *Core) decideOrphans(child *fleet.Child) {
 	}
 }
 
-func (c *Core) workerReport(now time.Time, name string, payload []byte, fx *skerry.Effects) {
+// workerReport takes a report, or says in a word why it has no effect.
+func (c *Core) workerReport(now time.Time, name string, m *skerry.Report, fx *skerry.Effects) (ignored string) {
 	var r skerry.WorkerReport
 	w := c.workers[name]
-	if w == nil || c.codec.Unmarshal(payload, &r) != nil {
-		return
+	switch {
+	case m.Kind != skerry.ReportWorker:
+		return fleet.IgnoredReport
+	case w == nil || c.codec.Unmarshal(m.Payload, &r) != nil:
+		return fleet.IgnoredUnreadable
+	case r.Seq != 0 && r.Seq <= w.reportSeq:
+		return fleet.IgnoredOld
 	}
+	w.reportSeq = r.Seq
 	facts := r.Facts
 	r.Facts = nil
 	if r.Coordinate != nil && !r.Coordinate.Valid() {
@@ -214,7 +222,7 @@ func (c *Core) workerReport(now time.Time, name string, payload []byte, fx *sker
 	c.reload(w, r.Instances)
 	c.trim(now, w)
 	if facts == nil || reflect.DeepEqual(facts, w.Facts) {
-		return
+		return ""
 	}
 	if facts.Location != nil && !facts.Location.Valid() {
 		facts.Location = nil
@@ -252,16 +260,19 @@ func (c *Core) workerReport(now time.Time, name string, payload []byte, fx *sker
 		c.linked[p.A.Service.App] = true
 		c.judge(now, p, fx) // the worker may have shrunk, or moved
 	}
+	return ""
 }
 
 // workerEvent takes what a worker tells of an instance of its own.
 func (c *Core) workerEvent(now time.Time, name string, data []byte, fx *skerry.Effects) {
 	var e skerry.Event
 	if c.codec.Unmarshal(data, &e) != nil {
+		c.Kids.Ignored.Count(fleet.IgnoredUnreadable)
 		return
 	}
 	p := c.places[e.Instance]
 	if p == nil || p.Worker != name {
+		c.Kids.Ignored.Count(fleet.IgnoredUnknown)
 		return
 	}
 	c.event(fx, now, p, e.Type, e.Reason, e.Text)

@@ -45,6 +45,8 @@ type Children struct {
 	m     map[string]*Child
 	dirty map[string]bool // to be looked at by the next Flush
 	waits map[string]bool // connected, and something sent to them is not yet acknowledged
+	// Ignored counts what children sent that had no effect.
+	Ignored Ignored
 	// records seen while loading, by child
 	loading map[string]map[string][]byte
 }
@@ -204,11 +206,12 @@ func (f *Children) Frame(now time.Time, name string, m skerry.Message, fx *skerr
 	var d Delivery
 	switch m := m.(type) {
 	case *skerry.SetAck, *skerry.SetWant, *skerry.SetHeld:
-		c.Desired.Handle(now, m)
+		f.Ignored.Count(c.Desired.Handle(now, m))
 		f.dirty[name] = true
 		d.Settled = true
 	case *skerry.SetDelta, *skerry.SetChunk, *skerry.SetHeldWant:
 		out := c.Observed.Apply(m)
+		f.Ignored.Count(out.Refused)
 		c.Observed.Flush() // reported state is not kept: the child tells it again after a restart
 		if out.Complete {
 			c.Synced = c.Synced || c.caughtUp()
@@ -219,11 +222,20 @@ func (f *Children) Frame(now time.Time, name string, m skerry.Message, fx *skerr
 		d.Deleted = append(d.Deleted, out.Orphaned...)
 	case *skerry.Events:
 		events, lost, reply := c.Events.Accept(m)
+		if reply == nil {
+			f.Ignored.Count(IgnoredEvents)
+			return d
+		}
+		if len(events) == 0 && len(m.Items) > 0 {
+			f.Ignored.Count(IgnoredRepeat)
+		}
 		d.Events, d.Lost = events, lost
 		fx.Writes = append(fx.Writes, c.Events.Flush()...)
 		send(fx, name, []skerry.Message{reply})
 	case *skerry.Report:
 		d.Report = m
+	default:
+		f.Ignored.Count(IgnoredUnexpected)
 	}
 	return d
 }

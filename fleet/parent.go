@@ -16,6 +16,7 @@ type Parent struct {
 	Connected bool
 	Since     time.Time
 	Heard     time.Time
+	Ignored   Ignored // what the parent sent that had no effect
 	records   map[string][]byte
 	inc       skerry.Incarnation
 	opt       reconcile.Options
@@ -92,11 +93,14 @@ func (p *Parent) Frame(now time.Time, m skerry.Message) (changed, deleted []stri
 	switch m := m.(type) {
 	case *skerry.SetDelta, *skerry.SetChunk, *skerry.SetHeldWant:
 		out := p.Desired.Apply(m)
+		p.Ignored.Count(out.Refused)
 		return append(out.Changed, out.Adopted...), out.Deleted, out.Reply
 	case *skerry.SetAck, *skerry.SetWant, *skerry.SetHeld:
-		p.Observed.Handle(now, m)
+		p.Ignored.Count(p.Observed.Handle(now, m))
 	case *skerry.EventsAck:
 		p.Events.Ack(now, m)
+	default:
+		p.Ignored.Count(IgnoredUnexpected)
 	}
 	return nil, nil, nil
 }

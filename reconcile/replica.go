@@ -135,7 +135,7 @@ func (r *Replica) Apply(m skerry.Message) Outcome {
 			return Outcome{Reply: r.held(m)}
 		}
 	}
-	return Outcome{}
+	return Outcome{Refused: "unknown-set"}
 }
 
 func (r *Replica) ack(refused string) Outcome {

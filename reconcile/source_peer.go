@@ -104,28 +104,32 @@ func (s *Source) Disconnect() {
 	s.peer.connected = false
 }
 
-// Handle takes SetAck, SetWant and SetHeld of this set from the peer; other messages are ignored.
-func (s *Source) Handle(now time.Time, m skerry.Message) {
+// Handle takes SetAck, SetWant and SetHeld of this set from the peer; other messages have no effect. It says in a word why one
+// had none, for counters: "unknown-set" or "stale-answer".
+func (s *Source) Handle(now time.Time, m skerry.Message) (ignored string) {
 	if !s.peer.connected {
-		return
+		return "stale-answer"
 	}
 	switch m := m.(type) {
 	case *skerry.SetAck:
 		if m.Set == s.set {
-			s.handleAck(now, m)
+			return s.handleAck(now, m)
 		}
 	case *skerry.SetWant:
 		if m.Set == s.set {
 			s.handleWant(now, m)
+			return ""
 		}
 	case *skerry.SetHeld:
 		if m.Set == s.set {
 			s.handleHeld(m)
+			return ""
 		}
 	}
+	return "unknown-set"
 }
 
-func (s *Source) handleAck(now time.Time, m *skerry.SetAck) {
+func (s *Source) handleAck(now time.Time, m *skerry.SetAck) (ignored string) {
 	p := &s.peer
 	if t := p.part; t != nil && s.answers(t, m) && m.PartNext > t.acked {
 		t.acked, t.next = m.PartNext, max(t.next, m.PartNext)
@@ -136,12 +140,13 @@ func (s *Source) handleAck(now time.Time, m *skerry.SetAck) {
 		if !p.confirmed {
 			p.need = true
 		}
-		return
+		return "stale-answer"
 	}
 	if m.Gen < p.held {
-		return
+		return "stale-answer"
 	}
 	s.accept(now, m)
+	return ""
 }
 
 // answers reports whether m tells of progress with transfer t. The last part is answered by the generation reached.

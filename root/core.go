@@ -56,6 +56,7 @@ type Core struct {
 type siteReport struct {
 	report skerry.ClusterReport
 	at     time.Time
+	since  time.Time // of the connection that it came on
 }
 
 // New makes a core without state; Load adds the records of the store, and Start must follow.
@@ -205,11 +206,13 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *skerry.Effects) {
 		}
 		var o skerry.Observation
 		if err := c.codec.Unmarshal(value, &o); err != nil || string(o.ID) != id {
+			c.Kids.Ignored.Count(fleet.IgnoredUnreadable)
 			continue // a hostile or broken child harms only itself
 		}
 		delete(c.doubts, o.ID)
 		o.Address, o.Ports = "", hideAddresses(o.Ports)
 		if c.Apps.Instance(o.ID) == nil {
+			c.Kids.Ignored.Count(fleet.IgnoredUnknown)
 			// Restored from an older backup: left alone until somebody names it or an operator ends it.
 			fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "UnknownInstance", Cluster: skerry.ClusterName(m.Name),
 				Text: "cluster " + m.Name + " runs " + id + ", which this store does not know; it is left running"})
@@ -220,6 +223,9 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *skerry.Effects) {
 		}
 		if c.copyItem(now, m.Name, o, fx) {
 			continue
+		}
+		if i := c.Apps.Instance(o.ID); i.Holder != m.Name || o.Fence.RootEpoch < i.Fence.RootEpoch {
+			c.Kids.Ignored.Count(fleet.IgnoredToken)
 		}
 		if c.Apps.Observe(now, m.Name, o, fx) {
 			c.Kids.Delete(m.Name, key)
@@ -250,8 +256,8 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *skerry.Effects) {
 	for _, e := range d.Events {
 		c.childEvent(now, m.Name, e, fx)
 	}
-	if d.Report != nil && d.Report.Kind == skerry.ReportCluster {
-		c.report(now, m.Name, d.Report.Payload, fx)
+	if d.Report != nil {
+		c.Kids.Ignored.Count(c.report(now, m.Name, d.Report, fx))
 	}
 	if d.Settled && len(c.failover.unsure) > 0 {
 		c.confirm(child, fx)
@@ -367,14 +373,21 @@ func (c *Core) review(now time.Time, child *fleet.Child, fx *skerry.Effects) {
 	}
 }
 
-func (c *Core) report(now time.Time, name string, payload []byte, fx *skerry.Effects) {
+// report takes a site's aggregate, or says in a word why it has no effect.
+func (c *Core) report(now time.Time, name string, m *skerry.Report, fx *skerry.Effects) (ignored string) {
 	var r skerry.ClusterReport
-	if c.codec.Unmarshal(payload, &r) != nil {
-		return
-	}
 	old := c.reports[name]
+	since := c.Kids.Get(name).Since
+	switch {
+	case m.Kind != skerry.ReportCluster:
+		return fleet.IgnoredReport
+	case c.codec.Unmarshal(m.Payload, &r) != nil:
+		return fleet.IgnoredUnreadable
+	case old != nil && old.since.Equal(since) && r.Seq != 0 && r.Seq <= old.report.Seq:
+		return fleet.IgnoredOld
+	}
 	grew := old == nil || total(r) > total(old.report)
-	c.reports[name] = &siteReport{report: r, at: now}
+	c.reports[name] = &siteReport{report: r, at: now, since: since}
 	c.fed.SetReport(name, &r)
 	if in := r.Ingress; in != nil && in.Zone != "" {
 		c.claimZone(now, name, in.Zone, fx)
@@ -390,6 +403,7 @@ func (c *Core) report(now time.Time, name string, payload []byte, fx *skerry.Eff
 	if grew {
 		c.Apps.RetryNow()
 	}
+	return ""
 }
 
 // total is a rough measure of what a site can take; when it grows, waiting instances are tried again.
@@ -404,6 +418,7 @@ func total(r skerry.ClusterReport) float64 {
 func (c *Core) childEvent(now time.Time, name string, data []byte, fx *skerry.Effects) {
 	var e skerry.Event
 	if c.codec.Unmarshal(data, &e) != nil {
+		c.Kids.Ignored.Count(fleet.IgnoredUnreadable)
 		return
 	}
 	e.Cluster, e.Worker, e.Seq = skerry.ClusterName(name), "", 0

@@ -78,6 +78,9 @@ func (g *generator) kinds() {
 	maybe(1, func() { g.do("evict", g.site(), "nth", fmt.Sprint(g.rng.IntN(20))) })
 	maybe(1, g.forget)
 	maybe(1, g.skew)
+	maybe(2, func() {
+		g.do("inject", g.child(), "kind", injections[g.rng.IntN(len(injections))], "dir", []string{"up", "down"}[g.rng.IntN(2)])
+	})
 }
 
 func (g *generator) do(verb, target string, args ...string) {

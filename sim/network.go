@@ -33,6 +33,8 @@ type network struct {
 	codec *frame.Codec
 	// Counted for each tier that sends: "root", "cluster", "worker".
 	traffic map[string]*Traffic
+	ignored map[string]int // frames that links let go, by reason
+	tape    *tape          // frames of the past, to be played again; nil: none are kept
 	// sized: frames are encoded, counted and decoded again, so that nothing is shared between two cores.
 	sized bool
 }
@@ -98,7 +100,7 @@ type parcel struct {
 // UseNetwork gives a new world links that take time, break and come back by themselves. It must be called before the first site
 // is added.
 func (w *World) UseNetwork() {
-	w.net = &network{codec: frame.NewCodec(), traffic: map[string]*Traffic{"root": {}, "cluster": {}, "worker": {}}, sized: true}
+	w.net = &network{codec: frame.NewCodec(), traffic: map[string]*Traffic{"root": {}, "cluster": {}, "worker": {}}, ignored: map[string]int{}, sized: true}
 }
 
 func (w *World) keepAlive(l *wireline) time.Duration {
@@ -244,6 +246,13 @@ func (w *World) onWire(from, to *Node, msg skerry.Message) skerry.Message {
 	t.Bytes += int64(len(data))
 	if w.guard != nil {
 		w.guard.framed(from, to, msg, data)
+	}
+	if w.net.tape != nil {
+		if down := w.parentOf(to) == from; down {
+			w.net.tape.record(w, to, true, data)
+		} else {
+			w.net.tape.record(w, from, false, data)
+		}
 	}
 	back, err := w.net.codec.Decode(skerry.FrameType(data[0]), data[frame.HeaderSize:])
 	if err != nil {

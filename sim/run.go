@@ -39,7 +39,8 @@ type Result struct {
 	Trail     string              `json:"trail"`
 	Simulated time.Duration       `json:"simulatedNs"`
 	Traffic   map[string]*Traffic `json:"traffic"`
-	Placed    int                 `json:"placed"` // decisions of the root
+	Ignored   map[string]int      `json:"ignored,omitempty"` // bad input that was let go, by reason, by the cores of the end
+	Placed    int                 `json:"placed"`            // decisions of the root
 	World     *World              `json:"-"`
 }
 
@@ -67,6 +68,7 @@ func Run(s *Scenario, opt RunOptions) Result {
 	w.Boot(w.Root)
 	r := &run{w: w, s: s, opt: opt, check: newChecker(w, workerMark), held: map[*Node]bool{}, suffering: map[*Node]bool{}}
 	w.guard = r.check
+	w.net.tape = newTape()
 	w.Machine = Machine{Prepare: 20 * time.Millisecond, Start: 10 * time.Millisecond, Stop: 50 * time.Millisecond, Exit: r.exit}
 	if opt.plant != nil {
 		opt.plant(w)
@@ -94,7 +96,7 @@ func Run(s *Scenario, opt RunOptions) Result {
 	}
 	res.Trail = fmt.Sprintf("%016x", w.trail)
 	res.Steps, res.Broken, res.Acknowledged, res.Simulated = w.steps, r.check.broken, r.acknowledged, w.Now.Sub(born)
-	res.Traffic = w.net.traffic
+	res.Traffic, res.Ignored = w.net.traffic, w.ignored()
 	for _, e := range w.Events {
 		if e.Reason == "Scheduled" {
 			res.Placed++
@@ -204,6 +206,8 @@ func (r *run) act(a Action) {
 		r.evict(n, a.number("nth", 0))
 	case "forget":
 		r.forget(n)
+	case "inject":
+		r.inject(n, a.Args["kind"], a.Args["dir"] == "down")
 	}
 }
 

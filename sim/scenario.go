@@ -80,6 +80,7 @@ var verbs = map[string]verb{
 	"disk":    {'n', "slow"},              // how long each commit takes
 	"suffer":  {'w', "share"},             // how much of the time what runs there waits for a processor
 	"hold":    {'w', "on"},                // an operator keeps new work away, or no longer
+	"inject":  {'c', "kind dir"},          // a bad message arrives at one end
 	"forget":  {'w', ""},                  // an operator removes a worker that is not up; it comes back empty
 }
 
@@ -268,6 +269,8 @@ func (a *Action) check() error {
 			}
 		case "reconnect":
 			err = oneOf(v, []string{skerry.KeepOriginal, skerry.KeepReplacement, skerry.KeepBest})
+		case "kind":
+			err = oneOf(v, injections)
 		case "shape":
 			err = oneOf(v, shapes)
 		case "dir":

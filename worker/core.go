@@ -466,6 +466,7 @@ func (c *Core) desired(now time.Time, changed, deleted []string, fx *skerry.Effe
 		if id, isInst := strings.CutPrefix(key, "inst/"); isInst {
 			var a skerry.Assignment
 			if err := c.codec.Unmarshal(value, &a); err != nil || string(a.ID) != id {
+				c.Up.Ignored.Count(fleet.IgnoredUnreadable)
 				fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "BadAssignment", Text: "the cluster sent something for " + id + " that cannot be read"})
 				continue
 			}

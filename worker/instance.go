@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/fleet"
 )
 
 // Limits of one instance's way.
@@ -149,7 +150,7 @@ func (c *Core) assign(now time.Time, a skerry.Assignment, fx *skerry.Effects) {
 		c.end(now, i, fx)
 		c.save(i, fx)
 	case a.Fence.Compare(i.A.Fence) < 0:
-		// an old word that was overtaken
+		c.Up.Ignored.Count(fleet.IgnoredToken) // an old word that was overtaken
 	default:
 		i.A.Gen = a.Gen
 		if a.Restart > i.A.Restart {

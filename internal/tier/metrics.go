@@ -26,6 +26,7 @@ type RoleMetrics struct {
 	Apps      []skerry.AppView
 	Instances []skerry.Instance
 	Refused   map[string]int // what neighbours asked of the overlay and did not get, by reason
+	Ignored   map[string]int // what peers sent that had no effect, by reason
 }
 
 func metric(w io.Writer, name, kind, help string) {
@@ -66,6 +67,8 @@ func (m *RoleMetrics) Write(w io.Writer) {
 	if m.Up != nil {
 		WriteParent(w, m.Up)
 	}
+	metric(w, "skerry_ignored_total", "counter", "What peers sent that had no effect, by reason.")
+	writeBy(w, "skerry_ignored_total", "reason", m.Ignored)
 	m.writeWork(w)
 }
 

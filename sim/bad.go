@@ -1,0 +1,159 @@
+package sim
+
+import (
+	"maps"
+	"slices"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/fleet"
+	"skerry.dev/skerry/link/frame"
+	"skerry.dev/skerry/root"
+	"skerry.dev/skerry/worker"
+)
+
+// injections are the kinds of bad messages that reach a node as if its neighbour had sent them.
+var injections = []string{
+	"replay",   // a frame that came over this link before, from any time since the start
+	"future",   // what a later version might say: unknown sets, reports, kinds of messages, fields
+	"half",     // a frame that ends too early: the connection is given up
+	"garble",   // a frame with a value inside cut short or changed
+	"stranger", // what is meant for another tier
+}
+
+// tape keeps frames of the past, some for each direction of each link.
+type tape struct {
+	frames map[taped][][]byte
+	seen   map[taped]int
+}
+
+type taped struct {
+	child string
+	down  bool
+}
+
+// tapeLength is how many frames of a direction are kept; what comes later replaces one of them at random.
+const tapeLength = 64
+
+func newTape() *tape { return &tape{frames: map[taped][][]byte{}, seen: map[taped]int{}} }
+
+func (t *tape) record(w *World, child *Node, down bool, data []byte) {
+	at := taped{child.Name, down}
+	t.seen[at]++
+	if list := t.frames[at]; len(list) < tapeLength {
+		t.frames[at] = append(list, data)
+	} else if k := w.rng.IntN(t.seen[at]); k < tapeLength {
+		list[k] = data
+	}
+}
+
+// inject has a bad message of a kind arrive at one end of a node's link.
+func (r *run) inject(n *Node, kind string, down bool) {
+	w := r.w
+	c := n.line.served
+	to := w.parentOf(n)
+	if down {
+		c, to = n.line.cur, n
+	}
+	if c == nil || !to.Up || down && !c.up {
+		return
+	}
+	list := w.net.tape.frames[taped{n.Name, down}]
+	var old []byte
+	if len(list) > 0 {
+		old = list[w.rng.IntN(len(list))]
+	}
+	switch kind {
+	case "replay":
+		r.arrives(n, down, old)
+	case "half":
+		if len(old) > frame.HeaderSize+1 {
+			r.arrives(n, down, old[:frame.HeaderSize+1+w.rng.IntN(len(old)-frame.HeaderSize-1)])
+		}
+	case "garble":
+		if len(old) > frame.HeaderSize {
+			bad := slices.Clone(old)
+			for range 1 + w.rng.IntN(3) {
+				bad[frame.HeaderSize+w.rng.IntN(len(bad)-frame.HeaderSize)] ^= 1 << w.rng.IntN(8)
+			}
+			r.arrives(n, down, bad)
+		}
+	case "future":
+		for _, m := range future() {
+			if data, err := w.net.codec.Encode(m); err == nil {
+				r.arrives(n, down, data)
+			}
+		}
+		r.arrives(n, down, []byte{200, 0, 0, 1, 0xa0}) // a type that nobody knows
+	case "stranger":
+		for _, m := range []skerry.Message{&skerry.Hello{Name: "x"}, &skerry.Welcome{}, &skerry.Joined{}, &skerry.EventsAck{Stream: "x", Seq: 1 << 40}, &skerry.SetAck{Set: fleet.Desired, Incarnation: "x", Gen: 7},
+			&skerry.SetAck{Set: fleet.Observed, Incarnation: "x", Gen: 7}} {
+			if data, err := w.net.codec.Encode(m); err == nil {
+				r.arrives(n, down, data)
+			}
+		}
+	}
+}
+
+// future is what a later version might send.
+func future() []skerry.Message {
+	return []skerry.Message{
+		&skerry.SetDelta{Set: "dreams", Incarnation: "z", Base: 1, Gen: 2, Items: []skerry.SetItem{{Key: "k", Value: []byte("v"), Gen: 2}}},
+		&skerry.SetChunk{Set: "dreams", Incarnation: "z", Gen: 2, Last: true},
+		&skerry.SetAck{Set: "dreams", Incarnation: "z", Gen: 2},
+		&skerry.SetWant{Set: "dreams", Incarnation: "z", Reason: "whim"},
+		&skerry.SetHeldWant{Set: "dreams"},
+		&skerry.Report{Kind: "mood", Payload: []byte{0xa1, 1, 2}},
+		&skerry.Events{Stream: "z"},
+	}
+}
+
+// arrives hands bytes to the end of a link, as the link would: what does not parse ends the connection.
+func (r *run) arrives(n *Node, down bool, data []byte) {
+	w := r.w
+	if len(data) < frame.HeaderSize {
+		return
+	}
+	length := int(data[1])<<16 | int(data[2])<<8 | int(data[3])
+	msg, err := skerry.Message(nil), error(frame.ErrMalformed)
+	if length == len(data)-frame.HeaderSize {
+		msg, err = w.net.codec.Decode(skerry.FrameType(data[0]), data[frame.HeaderSize:])
+	}
+	switch {
+	case err != nil:
+		w.net.ignored["frame"]++
+		w.reset(n)
+	case msg == nil:
+		w.net.ignored["unknown-frame"]++
+	case down && n.facts != nil:
+		w.tell(n, worker.ParentFrame{Msg: msg})
+	case down:
+		w.tell(n, cluster.ParentFrame{Msg: msg})
+	case n.facts != nil:
+		w.tell(w.parentOf(n), cluster.ChildFrame{Name: short(n), Msg: msg})
+	default:
+		w.tell(w.Root, root.ChildFrame{Name: n.Name, Msg: msg})
+	}
+}
+
+// ignored sums what the cores of this moment have ignored, by reason, and what links have.
+func (w *World) ignored() map[string]int {
+	out := maps.Clone(w.net.ignored)
+	add := func(m map[string]int) {
+		for k, n := range m {
+			out[k] += n
+		}
+	}
+	for _, n := range w.nodes() {
+		switch c := n.Core.(type) {
+		case *root.Core:
+			add(c.Kids.Ignored.All())
+		case *cluster.Core:
+			add(c.Kids.Ignored.All())
+			add(c.Up.Ignored.All())
+		case *worker.Core:
+			add(c.Up.Ignored.All())
+		}
+	}
+	return out
+}
