@@ -114,6 +114,10 @@ func (c *Core) review(now time.Time, fx *skerry.Effects) {
 func (c *Core) resume(now time.Time, i *inst, fx *skerry.Effects) {
 	if i.main().Running {
 		i.State, i.Phase = skerry.Running, skerry.PhaseRunning
+		if i.A.Restart > i.Restart {
+			c.restartNow(now, i, "restart was asked for", fx) // the agent ended before it was done
+			return
+		}
 		if !i.Ready {
 			c.probe(i, fx)
 			return
