@@ -143,7 +143,7 @@ func TestEachInvariantCanFail(t *testing.T) {
 				t.Fatal("no mistake is planted for it")
 			}
 			opt := RunOptions{plant: all[name]}
-			for seed := range uint64(60) {
+			for seed := range uint64(400) {
 				s := Generate(seed)
 				r := Run(s, opt)
 				if r.Broken == nil || r.Broken.Invariant != name {
