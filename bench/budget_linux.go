@@ -16,6 +16,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/sim"
 )
 
 // BudgetOptions say how long to measure.
@@ -36,6 +37,10 @@ func Budget(ctx context.Context, o BudgetOptions) ([]Result, error) {
 	if wanted("placement") {
 		o.Progress("measuring: placement")
 		b.placement()
+	}
+	if o.Full && wanted("fleet") || slices.Contains(o.Only, "fleet") {
+		o.Progress("measuring: a simulated fleet")
+		b.add("sim.fleet", fleetOf(ctx, sim.FleetOptions{Workers: 100_000, Clusters: 1000, Progress: o.Progress}))
 	}
 	first, err := buildFirstline(ctx)
 	if err != nil {
@@ -69,7 +74,7 @@ func Budget(ctx context.Context, o BudgetOptions) ([]Result, error) {
 
 // BudgetParts name what may be measured alone.
 func BudgetParts() []string {
-	return []string{"placement", "overlay", "deploys", "idle", "hundred", "failover", "metered"}
+	return []string{"placement", "fleet", "overlay", "deploys", "idle", "hundred", "failover", "metered"}
 }
 
 // budgetPart is a measurement at a site.
