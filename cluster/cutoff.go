@@ -240,6 +240,7 @@ func (c *Core) restore(now time.Time, p *placement, o skerry.Observation, why st
 
 // resume starts an instance again that its worker stopped because it was cut off: it waits for a new token.
 func (c *Core) resume(now time.Time, p *placement, fx *skerry.Effects) {
+	c.abandon(p) // a copy on its way would take over under a lower token
 	c.seq++
 	fx.Put(keySeq, []byte(fmt.Sprint(c.seq)))
 	p.A.Fence.ClusterTerm, p.A.Fence.Sequence, p.A.Held = c.opt.Term, c.seq, nil

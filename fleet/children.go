@@ -216,7 +216,8 @@ func (f *Children) Frame(now time.Time, name string, m skerry.Message, fx *skerr
 		if out.Complete {
 			c.Synced = c.Synced || c.caughtUp()
 		}
-		d.Changed, d.Deleted, d.Settled = out.Changed, out.Deleted, true
+		// What was taken for gone when a new life of the child did not name it, and is named now, counts as new.
+		d.Changed, d.Deleted, d.Settled = append(out.Changed, out.Adopted...), out.Deleted, true
 		send(fx, name, out.Reply)
 		// A child that starts a new life reports all it has; what an earlier life reported is no longer true.
 		d.Deleted = append(d.Deleted, out.Orphaned...)

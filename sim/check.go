@@ -33,7 +33,7 @@ const (
 
 // Invariants lists all names.
 func Invariants() []string {
-	return []string{BrokenWrite, BrokenLive, BrokenPlace, BrokenRest, BrokenTwice, BrokenCapacity, BrokenFence, BrokenAddress, BrokenSecret, BrokenSane}
+	return []string{BrokenWrite, BrokenLive, BrokenPlace, BrokenRest, BrokenTwice, BrokenCapacity, BrokenFence, BrokenAddress, BrokenSecret, BrokenSane, BrokenHarm}
 }
 
 // Break is an invariant that did not hold.
@@ -310,7 +310,7 @@ func (k *checker) live(at skerry.ServiceKey) map[int][]string {
 	out := map[int][]string{}
 	for n, m := range k.here {
 		for id, g := range m {
-			if g.running > 0 && g.service == at {
+			if g.running > 0 && g.service == at && !k.liars[n] {
 				out[g.ordinal] = append(out[g.ordinal], n.Name+" "+string(id))
 			}
 		}

@@ -78,6 +78,10 @@ func (g *generator) kinds() {
 	maybe(1, func() { g.do("evict", g.site(), "nth", fmt.Sprint(g.rng.IntN(20))) })
 	maybe(1, g.forget)
 	maybe(1, g.skew)
+	if g.rng.IntN(6) == 0 && len(g.s.Workers) > 1 { // one member lies
+		liar := g.worker()
+		add(3, func() { g.do("lie", liar, "about", lies[g.rng.IntN(len(lies))]) })
+	}
 	maybe(2, func() {
 		g.do("inject", g.child(), "kind", injections[g.rng.IntN(len(injections))], "dir", []string{"up", "down"}[g.rng.IntN(2)])
 	})

@@ -62,7 +62,11 @@ func (w *World) act(n *Node, action any) {
 			w.tell(n, p)
 		})
 	case worker.StartContainer:
-		later(w.Machine.Start, func() { w.startTask(n, a) })
+		later(w.Machine.Start, func() {
+			if !n.idle {
+				w.startTask(n, a)
+			}
+		})
 	case worker.StopContainer:
 		later(w.Machine.Stop, func() {
 			if t := n.tasks[key(a.ID, a.Name, a.Attempt)]; t != nil && t.running {

@@ -113,6 +113,12 @@ func plants() map[string]func(*World) {
 				}
 			})(w)
 		},
+		// A site that gives its workers nothing once one of them lies.
+		BrokenHarm: spoil[*cluster.Core](func(w *World, _ *Node, fx *skerry.Effects) {
+			if len(w.guard.liars) > 0 {
+				fx.Sends = slices.DeleteFunc(fx.Sends, func(s skerry.Outgoing) bool { _, set := s.Msg.(*skerry.SetDelta); return set && s.To != "" })
+			}
+		}),
 		// A cluster that names its workers in events for the root.
 		BrokenSecret: spoil[*cluster.Core](func(_ *World, n *Node, fx *skerry.Effects) {
 			for i, s := range fx.Sends {

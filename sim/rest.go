@@ -37,6 +37,9 @@ func (k *checker) atRest() (invariant, text string) {
 		}
 	}
 	for _, n := range k.w.nodes() {
+		if k.liars[n] {
+			continue
+		}
 		for _, id := range sortedIDs(k.here[n]) {
 			if g := k.here[n][id]; g.running > 0 && !wanted[g.service] {
 				return k.blame(n, BrokenLive), fmt.Sprintf("%s runs %s of %s, which nobody wants", n.Name, id, g.service)
@@ -68,6 +71,9 @@ func (k *checker) replicas(u *wish, at skerry.ServiceKey, want int) (string, str
 		if i.Holder == "" && !i.Stopping && len(live) > 0 && k.roomFor(u.owner, i.Spec) == nil {
 			return "", ""
 		}
+	}
+	if k.entrusted(at) > 0 {
+		return "", "" // whatever becomes of a service that a liar has a part of: its updates wait for it
 	}
 	for _, n := range slices.Sorted(maps.Keys(live)) {
 		if list := live[n]; len(list) > 1 {
@@ -164,6 +170,9 @@ func (k *checker) done(u *wish, at skerry.ServiceKey) (string, string) {
 			return "", ""
 		}
 	}
+	if r.Result == "" && k.entrusted(at) > 0 {
+		return "", ""
+	}
 	if r.Result == "" {
 		return k.anyLiar(BrokenPlace), fmt.Sprintf("job %s has not ended: %d succeeded, %d failed", at, r.Succeeded, r.Failed)
 	}
@@ -177,7 +186,7 @@ func (k *checker) done(u *wish, at skerry.ServiceKey) (string, string) {
 func (k *checker) snapshot() (out []string) {
 	for _, n := range k.w.nodes() {
 		for id, g := range k.here[n] {
-			if g.running > 0 {
+			if g.running > 0 && !k.liars[n] {
 				out = append(out, fmt.Sprintf("%s on %s under %s, start %d", id, n.Name, g.fence, g.starts))
 			}
 		}

@@ -206,6 +206,8 @@ func (r *run) act(a Action) {
 		r.evict(n, a.number("nth", 0))
 	case "forget":
 		r.forget(n)
+	case "lie":
+		r.lie(n, a.Args["about"])
 	case "inject":
 		r.inject(n, a.Args["kind"], a.Args["dir"] == "down")
 	}

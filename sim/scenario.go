@@ -80,6 +80,7 @@ var verbs = map[string]verb{
 	"disk":    {'n', "slow"},              // how long each commit takes
 	"suffer":  {'w', "share"},             // how much of the time what runs there waits for a processor
 	"hold":    {'w', "on"},                // an operator keeps new work away, or no longer
+	"lie":     {'w', "about"},             // it tells what is not so, from now on
 	"inject":  {'c', "kind dir"},          // a bad message arrives at one end
 	"forget":  {'w', ""},                  // an operator removes a worker that is not up; it comes back empty
 }
@@ -269,6 +270,8 @@ func (a *Action) check() error {
 			}
 		case "reconnect":
 			err = oneOf(v, []string{skerry.KeepOriginal, skerry.KeepReplacement, skerry.KeepBest})
+		case "about":
+			err = oneOf(v, lies)
 		case "kind":
 			err = oneOf(v, injections)
 		case "shape":

@@ -118,6 +118,9 @@ type Node struct {
 	kids  []*Node
 	// facts are told to a worker's core at each start, in worlds with a network; nil: it is no worker.
 	facts *skerry.WorkerFacts
+	// A worker that lies claims ten times what it has, or never runs what it is given.
+	boasts, idle bool
+
 	outer core // Core, or what a test put around it
 }
 
@@ -233,6 +236,9 @@ func (w *World) machineOf(n *Node) skerry.WorkerFacts {
 	f := *n.facts
 	if w.boast != nil {
 		w.boast(&f)
+	}
+	if n.boasts {
+		f.Capacity.CPU, f.Capacity.Memory = 10*f.Capacity.CPU, 10*f.Capacity.Memory
 	}
 	return f
 }
