@@ -108,8 +108,16 @@ func (c *Controller) merged(a *App, m *skerry.Amendment, had func(w *skerry.Amen
 	if next.Digests == nil {
 		next.Digests = map[string]string{}
 	}
+	seen := map[string]bool{}
 	for i := range m.Services {
 		w := &m.Services[i]
+		if seen[w.Name] {
+			return nil, skerry.Errorf(skerry.CodeInvalid, "service %q is told of twice", w.Name)
+		}
+		seen[w.Name] = true
+		if w.Replicas == 0 && had(w) == 0 {
+			continue // told again
+		}
 		s := next.Manifest.Spec.Service(w.Name)
 		if s == nil || s.Mode != skerry.ModeService || w.Replicas < 0 {
 			return nil, skerry.Errorf(skerry.CodeConflict, "there is no service %q any more, or it is of another kind", w.Name)
@@ -137,8 +145,9 @@ func (c *Controller) merged(a *App, m *skerry.Amendment, had func(w *skerry.Amen
 }
 
 // Adopt makes an amendment of a site, on which its generation is based, the application's next generation. token mints the
-// fencing token of an instance that the site has started; the instances are given.
-func (c *Controller) Adopt(now time.Time, site string, m *skerry.Amendment, token func() skerry.Fence, fx *skerry.Effects) (started, ended []*Instance, err error) {
+// fencing token of an instance that the site has started; the instances are given. A service that runs elsewhere, too, is not
+// changed beyond its number of instances, unless all says so.
+func (c *Controller) Adopt(now time.Time, site string, m *skerry.Amendment, all bool, token func() skerry.Fence, fx *skerry.Effects) (started, ended []*Instance, err error) {
 	a, err := c.usable(m.App)
 	if err != nil {
 		return nil, nil, err
@@ -157,9 +166,17 @@ func (c *Controller) Adopt(now time.Time, site string, m *skerry.Amendment, toke
 	held := map[string][]*Instance{} // before anything changes
 	for i := range m.Services {
 		if name := m.Services[i].Name; held[name] == nil {
-			if held[name] = bound(name); len(held[name]) == 0 {
+			if held[name] = bound(name); len(held[name]) == 0 && m.Services[i].Replicas != 0 {
 				return nil, nil, skerry.Errorf(skerry.CodeForbidden, "the site holds nothing of service %q", name)
 			}
+		}
+	}
+	for i := range m.Services {
+		w := &m.Services[i]
+		if w.Spec != nil && len(held[w.Name]) > 0 && !all && slices.ContainsFunc(c.Instances(skerry.ServiceKey{App: m.App, Service: w.Name}), func(i *Instance) bool {
+			return i.Live() && i.Holder != "" && i.Holder != site && (i.Left == nil || i.Left.Holder != site)
+		}) {
+			return nil, nil, skerry.Errorf(skerry.CodeForbidden, "service %q runs at other sites, too, and a site does not change it there", w.Name)
 		}
 	}
 	// By the books, not by what the site says that it had: the same amendment may come twice.

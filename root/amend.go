@@ -2,6 +2,7 @@ package root
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"skerry.dev/skerry"
@@ -12,6 +13,15 @@ import (
 // generation if the one that was changed is still current; else its own newer word counts, and the amendment is kept for undo.
 // The answer comes to the site together with the assignments of all that it is to keep: what it has started goes on under a
 // token of the root's.
+
+// What the root adopts by itself of what sites were changed to while it was away; the rest is kept for undo.
+const (
+	// AmendmentsOwn, the default, are those of services that run at the site alone, and numbers of instances: who operates a
+	// site does not decide what runs at others.
+	AmendmentsOwn  = "own"
+	AmendmentsAll  = "all"
+	AmendmentsNone = "none"
+)
 
 // amendment takes an item of a site's observed set.
 func (c *Core) amendment(now time.Time, site, key string, value []byte, fx *skerry.Effects) {
@@ -35,16 +45,34 @@ func (c *Core) amendment(now time.Time, site, key string, value []byte, fx *sker
 		c.seq++
 		return skerry.Fence{RootEpoch: c.opt.Epoch<<40 | c.seq}
 	}
-	started, ended, err := c.Apps.Adopt(now, site, &m, token, fx)
+	var started, ended []*apps.Instance
+	err := error(skerry.Errorf(skerry.CodeForbidden, "this root adopts nothing by itself"))
+	switch {
+	case !c.holds(site, k) && before.Adopted != 0 && m.Base == before.Adopted && c.Apps.App(k) != nil:
+		err = nil // of what it ended, the last was adopted
+	case !c.holds(site, k):
+	case c.opt.Amendments != AmendmentsNone:
+		started, ended, err = c.Apps.Adopt(now, site, &m, c.opt.Amendments == AmendmentsAll, token, fx)
+	}
 	fx.Put(keySeq, []byte(fmt.Sprint(c.seq)))
-	if err != nil {
+	switch {
+	case err != nil && !c.holds(site, k):
+		answer.Why = "the site holds nothing of it"
+		fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "AmendmentRefused", Cluster: skerry.ClusterName(site),
+			Text: "cluster " + site + " tells of a change of application " + k.String() + ", of which it holds nothing"})
+	case err != nil:
 		answer.Why = skerry.AsError(err).Message
 		c.Apps.KeepAmendment(now, site, &m, answer.Why, fx)
-	} else {
+	default:
 		answer.Adopted = c.Apps.App(k).Gen
 		c.amended(now, site, started, ended, fx)
 	}
 	_ = c.Kids.Put(site, skerry.AmendedKey(k), c.codec.Marshal(&answer)) // it is small
+}
+
+// holds reports whether a site has a part in an application.
+func (c *Core) holds(site string, k skerry.AppKey) bool {
+	return slices.ContainsFunc(c.Apps.InstancesOf(k), func(i *apps.Instance) bool { return slices.Contains(holders(i), site) })
 }
 
 func (c *Core) amended(now time.Time, site string, started, ended []*apps.Instance, fx *skerry.Effects) {

@@ -29,7 +29,9 @@ type Options struct {
 	// LostAfter is how long a cluster may be out of touch before its instances are started elsewhere. 0 means
 	// DefaultLostAfter, less than 0 never: a site lives on without the root.
 	LostAfter time.Duration
-	Sets      reconcile.Options
+	// Amendments is one of AmendmentsOwn (the default), AmendmentsAll and AmendmentsNone.
+	Amendments string
+	Sets       reconcile.Options
 }
 
 // Core is the root as a state machine.

@@ -24,10 +24,12 @@ type ServerOptions struct {
 	Journal journal.Limits
 	// LostAfter is Options.LostAfter.
 	LostAfter time.Duration
-	CertLife  time.Duration
-	KeepAlive time.Duration
-	Names     tier.NameOptions // answers for host names of services
-	Log       *slog.Logger
+	// Amendments is Options.Amendments.
+	Amendments string
+	CertLife   time.Duration
+	KeepAlive  time.Duration
+	Names      tier.NameOptions // answers for host names of services
+	Log        *slog.Logger
 }
 
 // Server is the root with goroutines, store and links. It implements api.Backend.
@@ -49,7 +51,7 @@ func NewServer(ctx context.Context, opt ServerOptions) (*Server, error) {
 }
 
 func (s *Server) load(ctx context.Context) (loop.Core, skerry.Effects, error) {
-	c := New(Options{Incarnation: s.Life().Incarnation, Epoch: s.Life().Epoch, Seed: tier.Seed(), LostAfter: s.opt.LostAfter})
+	c := New(Options{Incarnation: s.Life().Incarnation, Epoch: s.Life().Epoch, Seed: tier.Seed(), LostAfter: s.opt.LostAfter, Amendments: s.opt.Amendments})
 	if err := s.LoadCore(ctx, c.Load); err != nil {
 		return nil, skerry.Effects{}, err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/cluster"
 )
 
 // alone is a federation with one site and an application, whose site the root does not reach. It gives the site and
@@ -284,5 +285,94 @@ func TestEventsOfALoneSiteArriveInOrder(t *testing.T) {
 	}
 	if len(did) < 8 || !slices.Equal(did, told) {
 		t.Errorf("the site did\n%s\nthe root heard\n%s", strings.Join(did, "\n"), strings.Join(told, "\n"))
+	}
+}
+
+// An application that runs at two sites is changed at one: its number of instances by as much as the site's, and what it
+// runs only where the root lets sites decide that for others.
+func TestAmendmentOfWhatSpansSites(t *testing.T) {
+	for _, x := range []struct {
+		name    string
+		adopts  string // by the root
+		do      any
+		adopted bool
+		total   int // instances in the end
+	}{
+		{"scaled", "", scale(4), true, 6},
+		{"scaled to nothing", "", scale(0), true, 2},
+		{"deleted", "", deleteApp("shop"), true, 2},
+		{"updated", "", changed(5), false, 4},
+		{"updated, for all", "all", changed(5), true, 5},
+		{"scaled, for nobody", "none", scale(4), false, 4},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			w := New(17)
+			w.Audit = true
+			w.amendments = x.adopts
+			w.Kill(w.Root)
+			w.Restart(w.Root, nil)
+			w.AddCluster("a")
+			w.AddWorker("a", "w1", facts(8000))
+			w.Run(12 * time.Second)
+			w.must(t, w.Root, app("shop", 2))
+			w.Run(5 * time.Second)
+			w.must(t, w.Clusters["a"], cluster.HoldWorker{Name: "w1", Reason: "the rest goes elsewhere"})
+			w.AddCluster("b")
+			w.AddWorker("b", "w1", facts(8000))
+			w.Run(12 * time.Second)
+			w.must(t, w.Root, scale(4))
+			w.Run(5 * time.Second)
+			w.must(t, w.Clusters["a"], cluster.HoldWorker{Name: "w1"})
+			w.Run(12 * time.Second)
+			if n := w.holders("shop"); n["a"] != 2 || n["b"] != 2 {
+				t.Fatalf("they are at %v", n)
+			}
+			starts := 0
+			w.Machine.Started = func(*skerry.Assignment, string, int) { starts++ }
+			w.Cut(w.Clusters["a"])
+			w.Run(time.Second)
+			w.must(t, w.Clusters["a"], x.do)
+			w.Run(time.Minute)
+			alone := starts
+			w.Heal(w.Clusters["a"])
+			w.Run(3 * time.Minute)
+			w.check(t, "shop", x.total, x.total)
+			if got := w.told("Adopted") == 2; got != x.adopted || (w.told("Conflict") == 2) == x.adopted {
+				t.Errorf("%d adopted, %d conflicts", w.told("Adopted"), w.told("Conflict"))
+			}
+			if x.adopts == "" && x.adopted && starts != alone {
+				t.Errorf("%d containers were started after the link came back", starts-alone)
+			}
+			if a := w.RootCore().Apps.App(web("shop").App); a == nil || *a.Manifest.Spec.Services[0].Replicas != x.total {
+				t.Errorf("the root has %+v", a)
+			}
+			w.agreed(t, "a")
+			w.agreed(t, "b")
+		})
+	}
+}
+
+// A site that is lost, replaced and changed while it is alone comes back to one truth.
+func TestAmendmentOfALostSite(t *testing.T) {
+	for _, policy := range []string{skerry.KeepReplacement, skerry.KeepOriginal} {
+		t.Run(policy, func(t *testing.T) {
+			w, first, other := sites(t, func(s *skerry.ServiceSpec) { s.OnReconnect = policy })
+			w.Cut(w.Clusters[first])
+			w.Run(time.Second)
+			w.must(t, w.Clusters[first], scale(2))
+			w.Run(10 * time.Minute)
+			if w.holder(t) != other || w.tasks() != 3 {
+				t.Fatalf("it is at %s, %d run", w.holder(t), w.tasks())
+			}
+			starts := w.starts()
+			w.Heal(w.Clusters[first])
+			w.Run(time.Minute)
+			w.check(t, "shop", 2, 2)
+			if *starts != 0 {
+				t.Errorf("%d containers were started after the link came back", *starts)
+			}
+			w.agreed(t, first)
+			w.agreed(t, other)
+		})
 	}
 }

@@ -90,6 +90,7 @@ type parentFlags struct {
 	link, registryConfig string
 	plainHTTP            []string
 	lostAfter, certLife  time.Duration
+	amendments           string
 	events               int
 	eventAge             time.Duration
 	api                  apiFlags

@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/root"
 )
 
 // Ports of the roles, one range for all.
@@ -51,6 +53,7 @@ sites runs on.`,
 	c.add(cmd.Flags(), "root")
 	cmd.Flags().StringVar(&c.name, "name", "root", "name of the federation")
 	p.add(cmd.Flags(), rootLink, rootAPI)
+	cmd.Flags().StringVar(&p.amendments, "amendments", root.AmendmentsOwn, "what is adopted of changes made at sites that were without the root: own (of services that run at that site alone, and numbers of instances), all or none; the rest is kept for rollout undo")
 	cmd.AddCommand(statusCommand("root"))
 	return cmd
 }
@@ -64,8 +67,11 @@ func rootConfig(c *commonFlags, p *parentFlags) (node.RootConfig, error) {
 	if err != nil {
 		return node.RootConfig{}, err
 	}
+	if !slices.Contains([]string{"", root.AmendmentsOwn, root.AmendmentsAll, root.AmendmentsNone}, p.amendments) {
+		return node.RootConfig{}, skerry.Errorf(skerry.CodeInvalid, "--amendments %q is not known", p.amendments).WithHint("write own, all or none")
+	}
 	reg, err := p.registry()
-	return node.RootConfig{Common: common, Name: c.name, Link: p.link, LostAfter: p.lostAfter, CertLife: p.certLife, Journal: p.journal(), Registry: reg, Names: names}, err
+	return node.RootConfig{Amendments: p.amendments, Common: common, Name: c.name, Link: p.link, LostAfter: p.lostAfter, CertLife: p.certLife, Journal: p.journal(), Registry: reg, Names: names}, err
 }
 
 // startRoot starts a root and waits until it takes clusters and users.

@@ -20,10 +20,12 @@ type RootConfig struct {
 	Name      string // of the federation; default "root"
 	Link      string // default 0.0.0.0:7443
 	LostAfter time.Duration
-	CertLife  time.Duration
-	Journal   journal.Limits
-	Names     tier.NameOptions
-	Registry  *artifact.Source // credentials for registries
+	// Amendments says what of changes at sites that were alone is adopted: see root.AmendmentsOwn. Empty: that.
+	Amendments string
+	CertLife   time.Duration
+	Journal    journal.Limits
+	Names      tier.NameOptions
+	Registry   *artifact.Source // credentials for registries
 }
 
 // Root is a root with its store and images.
@@ -54,7 +56,7 @@ func OpenRoot(ctx context.Context, c RootConfig) (*Root, error) {
 		return nil, err
 	}
 	s, err := root.NewServer(ctx, root.ServerOptions{Name: c.Name, Version: c.Version, Store: st.Store, Link: c.Link, Images: images,
-		Journal: c.Journal, LostAfter: c.LostAfter, CertLife: c.CertLife, Names: c.Names, Log: c.Log})
+		Journal: c.Journal, LostAfter: c.LostAfter, Amendments: c.Amendments, CertLife: c.CertLife, Names: c.Names, Log: c.Log})
 	if err != nil {
 		return nil, errors.Join(err, images.Store.Close(), st.close())
 	}
