@@ -45,6 +45,7 @@ type Children struct {
 	m     map[string]*Child
 	dirty map[string]bool // to be looked at by the next Flush
 	waits map[string]bool // connected, and something sent to them is not yet acknowledged
+	next  time.Time       // no resend is due before; zero: none is known
 	// Ignored counts what children sent that had no effect.
 	Ignored Ignored
 	// records seen while loading, by child
@@ -254,9 +255,15 @@ func send(fx *skerry.Effects, to string, list []skerry.Message) {
 
 // Flush adds what must be persisted and sent because of changes, acknowledgements and time.
 func (f *Children) Flush(now time.Time, fx *skerry.Effects) {
-	for name := range f.waits {
-		if due := f.m[name].Desired.Due(); !due.IsZero() && !due.After(now) {
-			f.dirty[name] = true
+	if !f.next.IsZero() && !f.next.After(now) {
+		// One look at all that wait for every resend that may be due, and not for every message.
+		f.next = time.Time{}
+		for name := range f.waits {
+			if due := f.m[name].Desired.Due(); !due.IsZero() && !due.After(now) {
+				f.dirty[name] = true
+			} else {
+				f.expect(due)
+			}
 		}
 	}
 	names := make([]string, 0, len(f.dirty))
@@ -272,6 +279,7 @@ func (f *Children) Flush(now time.Time, fx *skerry.Effects) {
 		}
 		if c.Connected && !c.Desired.Due().IsZero() {
 			f.waits[n] = true
+			f.expect(c.Desired.Due())
 		} else {
 			delete(f.waits, n)
 		}
@@ -279,13 +287,18 @@ func (f *Children) Flush(now time.Time, fx *skerry.Effects) {
 	clear(f.dirty)
 }
 
-// Due gives the time of the next resend, or the zero time.
-func (f *Children) Due() time.Time {
-	var next time.Time
-	for name := range f.waits {
-		if d := f.m[name].Desired.Due(); !d.IsZero() && (next.IsZero() || d.Before(next)) {
-			next = d
-		}
+// expect notes that a resend may be due at a time.
+func (f *Children) expect(due time.Time) {
+	if !due.IsZero() && (f.next.IsZero() || due.Before(f.next)) {
+		f.next = due
 	}
-	return next
+}
+
+// Due gives the time at which Flush should be called for a resend, or the zero time. What was answered since may make that a
+// call for nothing.
+func (f *Children) Due() time.Time {
+	if len(f.waits) == 0 {
+		return time.Time{}
+	}
+	return f.next
 }
