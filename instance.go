@@ -96,6 +96,8 @@ type Observation struct {
 	Unreachable bool   `json:"unreachable,omitempty" cbor:"20,keyasint,omitempty"` // its worker is not in touch
 	// Violated says what of the SLA does not hold and cannot be mended at the site; empty: nothing.
 	Violated string `json:"violated,omitempty" cbor:"21,keyasint,omitempty"`
+	// Held says what the worker does not carry out because it is held on its device, and why; empty: nothing.
+	Held string `json:"held,omitempty" cbor:"22,keyasint,omitempty"`
 }
 
 // Reason says what ruled out how many candidates, by how much at best, and what would help.

@@ -235,6 +235,8 @@ type WorkerReport struct {
 	Coordinate *Coordinate `json:"coordinate,omitempty" cbor:"6,keyasint,omitempty"`
 	// Pressure is nil where the kernel does not tell.
 	Pressure *Pressure `json:"pressure,omitempty" cbor:"7,keyasint,omitempty"`
+	// Held is not empty while the worker is held on its device, and says why: it carries out nothing that it is asked for.
+	Held string `json:"held,omitempty" cbor:"8,keyasint,omitempty"`
 }
 
 // Pressure is the share of time, 0 to 1, in which something on the machine waited for a resource (the kernel's pressure

@@ -131,6 +131,7 @@ type WorkerView struct {
 	Since     time.Time    `json:"since,omitzero"`
 	Hold      string       `json:"hold,omitempty" doc:"Why an operator keeps new work away."`
 	Drain     *DrainView   `json:"drain,omitempty" doc:"How far it is with leaving, when it is drained."`
+	Held      string       `json:"held,omitempty" doc:"Why it is held on its device, and carries out nothing that it is asked for."`
 	Refusing  string       `json:"refusing,omitempty" doc:"Why it takes nothing new."`
 	Facts     *WorkerFacts `json:"facts,omitempty"`
 	Reserved  Resources    `json:"reserved"`

@@ -1,6 +1,7 @@
 package apps
 
 import (
+	"slices"
 	"time"
 
 	"skerry.dev/skerry"
@@ -70,6 +71,9 @@ func (c *Controller) Observe(now time.Time, holder string, o skerry.Observation,
 	ready := o.Ready && o.Restart >= i.Restart
 	i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.Ready, ready, pick(ready, "", why))
 	i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.Reachable, !o.Unreachable, pick(o.Unreachable, "its worker is not in touch", ""))
+	if o.Held != "" || slices.ContainsFunc(i.Conditions, func(k skerry.Condition) bool { return k.Type == skerry.Held }) {
+		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.Held, o.Held != "", o.Held)
+	}
 	if before.State != i.State || before.Phase != i.Phase {
 		i.step(now, o.Reason)
 	}

@@ -210,16 +210,17 @@ func (c *Controller) serves(now time.Time, a *App, s *skerry.ServiceSpec, i *Ins
 	return true
 }
 
-// failing says why a revision counts as failed, or "". What has no place yet, and what is out of touch, says nothing about it.
+// failing says why a revision counts as failed, or "". What has no place yet, is out of
+// touch or held on its device says nothing about it.
 func (c *Controller) failing(now time.Time, a *App, s *skerry.ServiceSpec, r *Rollout, list []*Instance) string {
 	if r.Failures >= *s.Update.Failures {
 		return "instances of revision " + r.Revision + " failed " + itoa(r.Failures) + " times: " + orNothing(r.Reason)
 	}
 	for _, i := range list {
-		if i.IsReady() || i.State != skerry.Running && i.State != skerry.WorkerScheduled || !skerry.HasCondition(i.Conditions, skerry.Reachable) {
+		if i.IsReady() || i.State != skerry.Running && i.State != skerry.WorkerScheduled || !skerry.HasCondition(i.Conditions, skerry.Reachable) || skerry.HasCondition(i.Conditions, skerry.Held) {
 			continue
 		}
-		since := latest(latest(r.StartedAt, sinceOf(i, skerry.Ready)), sinceOf(i, skerry.Reachable))
+		since := latest(latest(r.StartedAt, sinceOf(i, skerry.Ready)), latest(sinceOf(i, skerry.Reachable), sinceOf(i, skerry.Held)))
 		at := since.Add(time.Duration(*s.Update.Deadline))
 		if now.Before(at) {
 			c.wakeAt(a.Key(), at)

@@ -93,6 +93,7 @@ type Core struct {
 	fabricDirty bool
 	moving      map[skerry.InstanceID]bool // placements with a successor
 	drains      map[string]bool            // workers that are drained
+	held        map[string]bool            // workers that are held on their devices
 	drainDue    time.Time                  // when to look at them again; zero: when something happens
 	stranded    map[skerry.InstanceID]bool // placements that ran on a worker that is out of touch
 	originals   map[skerry.InstanceID]bool // placements with an original
@@ -212,7 +213,7 @@ func New(opt Options) *Core {
 	return &Core{opt: opt, fabric: newFabric(), routes: newRouting(), foreign: newForeign(), ingress: newEntrances(), readmit: map[string]bool{}, draining: map[skerry.ServiceKey]map[drainAt]bool{}, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
 		Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), Up: fleet.NewParent(life, opt.Sets),
 		workers: map[string]*worker{}, site: sched.NewSite(), places: map[skerry.InstanceID]*placement{}, groups: map[skerry.InstanceID]*group{},
-		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, peers: peering{given: map[string]uint64{}, secret: opt.Secret[:]}, moving: map[skerry.InstanceID]bool{}, stranded: map[skerry.InstanceID]bool{}, originals: map[skerry.InstanceID]bool{}, drains: map[string]bool{}, watched: map[skerry.InstanceID]bool{}, amends: map[skerry.AppKey]*amended{}, dependent: map[skerry.InstanceID]bool{}, services: map[skerry.ServiceKey]*learned{}, byWorker: map[string]map[skerry.InstanceID]*placement{}, silent: map[string]bool{}, suspects: map[string]bool{},
+		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, peers: peering{given: map[string]uint64{}, secret: opt.Secret[:]}, moving: map[skerry.InstanceID]bool{}, stranded: map[skerry.InstanceID]bool{}, originals: map[skerry.InstanceID]bool{}, drains: map[string]bool{}, held: map[string]bool{}, watched: map[skerry.InstanceID]bool{}, amends: map[skerry.AppKey]*amended{}, dependent: map[skerry.InstanceID]bool{}, services: map[skerry.ServiceKey]*learned{}, byWorker: map[string]map[skerry.InstanceID]*placement{}, silent: map[string]bool{}, suspects: map[string]bool{},
 		astray: map[skerry.InstanceID]map[string]bool{}, published: map[skerry.AppKey]map[endpointsAt]bool{}, waiting: map[skerry.InstanceID]bool{}, removing: map[skerry.InstanceID]bool{}, linked: map[skerry.AppKey]bool{}}
 }
 

@@ -480,7 +480,7 @@ func (c *Core) tellUp(now time.Time, p *placement, fx *skerry.Effects) {
 		return
 	}
 	o.Restart -= min(p.Extra, o.Restart)
-	o.Reason = c.anonymous(p, o.Reason)
+	o.Reason, o.Held = c.anonymous(p, o.Reason), c.anonymous(p, o.Held)
 	c.report(o)
 }
 

@@ -166,7 +166,7 @@ func (c *Core) placeOne(now time.Time, p *placement, fx *skerry.Effects) {
 	req := c.request(p)
 	var d skerry.Decision
 	if len(plugins) == 0 {
-		d = c.site.Place(now, policy, req, c.rounds)
+		d = c.placeFree(now, policy, req)
 	} else {
 		var wait bool
 		if d, wait = c.consult(now, p, policy, plugins, req, fx); wait {
@@ -187,6 +187,42 @@ func (c *Core) placeOne(now time.Time, p *placement, fx *skerry.Effects) {
 	default:
 		c.unplaceable(now, p, d.Why, &d, fx)
 	}
+}
+
+// placeFree looks for a worker, of those that are held on their device only where no other will do: there an instance waits for
+// somebody's approval.
+func (c *Core) placeFree(now time.Time, policy sched.Policy, req *sched.Request) skerry.Decision {
+	held := c.heldWorkers()
+	if len(held) == 0 || req.Only != "" {
+		return c.site.Place(now, policy, req, c.rounds)
+	}
+	avoid := req.Avoid
+	req.Avoid = slices.Concat(avoid, held)
+	d := c.site.Place(now, policy, req, c.rounds)
+	if req.Avoid = avoid; d.Chosen == "" {
+		d = c.site.Place(now, policy, req, c.rounds)
+	}
+	return d
+}
+
+// heldWorkers lists those that are held on their device.
+func (c *Core) heldWorkers() (out []string) {
+	for name := range c.held {
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (c *Core) heldChanged(now time.Time, w *worker, fx *skerry.Effects) {
+	if why := w.report.Held; why != "" {
+		c.held[w.Name] = true
+		c.siteEvent(fx, now, skerry.EventNormal, "WorkerHeld", "worker "+w.Name+" is held on its device, and carries out nothing: "+why, w.Name)
+		return
+	}
+	delete(c.held, w.Name)
+	c.grew = true
+	c.siteEvent(fx, now, skerry.EventNormal, "WorkerReleased", "worker "+w.Name+" carries out again what it is asked for", w.Name)
 }
 
 // unplaceable hands an instance that nobody can take back to its owner, but not while it may still run where it was.

@@ -199,7 +199,7 @@ func (c *Core) besides(now time.Time, p *placement, others []string, fx *skerry.
 		return skerry.Decision{Why: []skerry.Reason{*why}}, false
 	}
 	req := c.request(p)
-	req.Avoid = slices.Concat(req.Avoid, []string{p.Worker}, others)
+	req.Avoid = slices.Concat(req.Avoid, []string{p.Worker}, others, c.heldWorkers())
 	c.rounds++
 	if len(plugins) == 0 {
 		return c.site.Place(now, policy, req, c.rounds), false

@@ -16,7 +16,7 @@ func (c *Core) Workers() []skerry.WorkerView {
 	}
 	out := make([]skerry.WorkerView, 0, len(c.workers))
 	for name, w := range c.workers {
-		v := skerry.WorkerView{Name: skerry.WorkerName(name), Lost: w.lost, Hold: w.Hold, Refusing: w.refusing(), Facts: w.Facts, Reserved: w.reserved,
+		v := skerry.WorkerView{Name: skerry.WorkerName(name), Lost: w.lost, Hold: w.Hold, Held: w.report.Held, Refusing: w.refusing(), Facts: w.Facts, Reserved: w.reserved,
 			Available: w.available(), Used: w.report.Used, Coordinate: w.report.Coordinate, ReportAt: w.reportAt, Instances: count[name]}
 		if v.Beats, v.CutOff = w.beats, w.reached; w.lost {
 			v.Verdict = c.verdict(w)
@@ -82,6 +82,9 @@ func (c *Core) show(p *placement) skerry.Instance {
 	touch := ""
 	if o.Unreachable {
 		touch = "its worker is not in touch"
+	}
+	if o.Held != "" {
+		v.Conditions = append(v.Conditions, skerry.Condition{Type: skerry.Held, Status: true, Reason: o.Held, Since: since})
 	}
 	if p.sla.alarm {
 		v.Conditions = append(v.Conditions, skerry.Condition{Type: skerry.Satisfied, Reason: p.sla.violated, Since: p.sla.judged})

@@ -177,6 +177,9 @@ func (c *Core) decideOrphans(child *fleet.Child) {
 }
 
 // workerReport takes a report, or says in a word why it has no effect.
+// maxHeld is how much of a worker's reason for being held is kept, in bytes.
+const maxHeld = 200
+
 func (c *Core) workerReport(now time.Time, name string, m *skerry.Report, fx *skerry.Effects) (ignored string) {
 	var r skerry.WorkerReport
 	w := c.workers[name]
@@ -194,9 +197,15 @@ func (c *Core) workerReport(now time.Time, name string, m *skerry.Report, fx *sk
 	if r.Coordinate != nil && !r.Coordinate.Valid() {
 		r.Coordinate = nil // a broken or hostile worker is nowhere
 	}
-	refusing := w.report.Refusing
+	refusing, held := w.report.Refusing, w.report.Held
+	if len(r.Held) > maxHeld {
+		r.Held = strings.ToValidUTF8(r.Held[:maxHeld], "")
+	}
 	w.report, w.reportAt = r, now
 	c.wandered(w)
+	if held != r.Held {
+		c.heldChanged(now, w, fx)
+	}
 	if refusing != r.Refusing {
 		c.grew, c.reportDue = true, true
 		c.seeWorker(w)
@@ -370,6 +379,7 @@ func (c *Core) removeWorker(now time.Time, name string, fx *skerry.Effects) {
 		c.left(name, id)
 	}
 	c.endDrain(now, w, fx)
+	delete(c.held, name)
 	delete(c.workers, name)
 	delete(c.silent, name)
 	delete(c.suspects, name)

@@ -391,6 +391,7 @@ func describeWorker(ctx context.Context, c *api.Client, out io.Writer, v *skerry
 	p.add("Worker", string(v.Name))
 	p.add("Status", workerStatusText(v))
 	p.add("Since", when(now, v.Since))
+	p.add("Held because", v.Held)
 	p.add("Cordoned because", v.Hold)
 	p.add("Drained", drainText(v.Drain))
 	p.add("Takes nothing new", v.Refusing)

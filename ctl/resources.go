@@ -207,7 +207,7 @@ func reasonOf(i *skerry.Instance) string {
 		return exitText(i.Exit)
 	}
 	for _, c := range i.Conditions {
-		if !c.Status && c.Reason != "" && c.Reason != "not ready" {
+		if c.Status == (c.Type == skerry.Held) && c.Reason != "" && c.Reason != "not ready" {
 			return c.Reason
 		}
 	}
@@ -264,6 +264,9 @@ func workerStatusText(w *skerry.WorkerView) string {
 		s = append(s, "Disconnected")
 	default:
 		s = append(s, "Connected")
+	}
+	if w.Held != "" {
+		s = append(s, "Held")
 	}
 	switch {
 	case w.Drain != nil && w.Drain.Done:

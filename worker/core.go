@@ -7,7 +7,7 @@ package worker
 import (
 	"encoding/json"
 	"fmt"
-	"math"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -42,10 +42,13 @@ type Core struct {
 	usageNew bool  // what is used now differs from that by enough
 	seq      uint64
 	reportAt time.Time
-	ready    bool        // tasks of an earlier life were looked for
-	pace     skerry.Pace // that the cluster asks for
-	keeps    bool        // KeepContact was asked for
-	contact  time.Time   // with the cluster, the last one before it was lost; zero: not known
+	ready    bool                         // tasks of an earlier life were looked for
+	pace     skerry.Pace                  // that the cluster asks for
+	keeps    bool                         // KeepContact was asked for
+	hold     *hold                        // on the device; nil: none
+	waits    map[skerry.InstanceID]string // what waits for its end
+	approved skerry.InstanceID            // within a step: what is carried out all the same
+	contact  time.Time                    // with the cluster, the last one before it was lost; zero: not known
 }
 
 // New makes a core without state; Load adds the records of the store, Start ends that, and Reattach must follow.
@@ -57,7 +60,7 @@ func New(opt Options) *Core {
 		opt.ReportIdle = 30 * time.Second
 	}
 	life := skerry.Incarnation(fmt.Sprintf("%s.%x", opt.Name, opt.Seed[:8]))
-	return &Core{opt: opt, Up: fleet.NewParent(life, opt.Sets), codec: wire.New(), insts: map[skerry.InstanceID]*inst{}}
+	return &Core{opt: opt, Up: fleet.NewParent(life, opt.Sets), codec: wire.New(), insts: map[skerry.InstanceID]*inst{}, waits: map[skerry.InstanceID]string{}}
 }
 
 const prefixInst = "inst/"
@@ -66,6 +69,9 @@ const prefixInst = "inst/"
 func (c *Core) Load(key string, value []byte) error {
 	if c.Up.Load(key, value) {
 		return nil
+	}
+	if key == keyHold {
+		return c.loadHold(value)
 	}
 	if !strings.HasPrefix(key, prefixInst) {
 		return nil
@@ -296,6 +302,12 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 		} else {
 			c.restartNow(now, i, "restarted by hand on the device", &fx)
 		}
+	case HoldLocal:
+		c.holdLocal(now, m, &fx)
+	case ReleaseLocal:
+		c.releaseLocal(now, &fx)
+	case ApproveLocal:
+		c.approveLocal(now, m, &fx)
 	default:
 		c.instance(now, msg, &fx)
 	}
@@ -383,64 +395,10 @@ func (c *Core) interval() time.Duration {
 	return max(c.opt.ReportIdle, ms(c.pace.ReportIdle))
 }
 
-// notable reports whether usage differs from what was told by so much that a scheduler or a person would care: a
-// twentieth of a core, 8 MiB, an OOM kill, or another set of instances.
-func notable(told, now Usage) bool {
-	far := func(a, b skerry.MilliCPU, x, y skerry.Bytes) bool {
-		return max(a-b, b-a) >= 50 || max(x-y, y-x) >= 8*skerry.MiB
-	}
-	// The whole machine has more that comes and goes.
-	if max(told.Used.CPU-now.Used.CPU, now.Used.CPU-told.Used.CPU) >= 200 || max(told.Used.Memory-now.Used.Memory, now.Used.Memory-told.Used.Memory) >= 128*skerry.MiB {
-		return true
-	}
-	if len(told.Instances) != len(now.Instances) {
-		return true
-	}
-	for id, q := range now.Instances {
-		t, ok := told.Instances[id]
-		if !ok || far(t.CPU, q.CPU, t.Memory, q.Memory) || t.OOMKills != q.OOMKills || math.Abs(t.Waiting-q.Waiting) > 0.1 || linksMoved(t.Links, q.Links) {
-			return true
-		}
-	}
-	return moved(told.Coordinate, now.Coordinate) || pressed(told.Pressure, now.Pressure)
-}
-
-// linksMoved reports whether a round trip changed by more than a tenth and a millisecond.
-func linksMoved(told, now map[string]float64) bool {
-	if len(told) != len(now) {
-		return true
-	}
-	for k, ms := range now {
-		if t, ok := told[k]; !ok || math.Abs(ms-t) > 1+t/10 {
-			return true
-		}
-	}
-	return false
-}
-
-// moved reports whether a coordinate came or went, or moved by more than a millisecond and a tenth of its height.
-func moved(told, now *skerry.Coordinate) bool {
-	if told == nil || now == nil {
-		return told != now
-	}
-	d := math.Abs(told.Height - now.Height)
-	for i := range now.Vec {
-		d = max(d, math.Abs(now.Vec[i]-told.Vec[i]))
-	}
-	return d > 1+now.Height/10
-}
-
-func pressed(told, now *skerry.Pressure) bool {
-	if told == nil || now == nil {
-		return told != now
-	}
-	return math.Abs(told.CPU-now.CPU) > 0.15 || math.Abs(told.Memory-now.Memory) > 0.1 || math.Abs(told.IO-now.IO) > 0.2
-}
-
 func (c *Core) report(now time.Time, fx *skerry.Effects) {
 	c.seq++
 	c.told, c.usageNew = c.usage, false
-	r := skerry.WorkerReport{Seq: c.seq, Used: c.usage.Used, Instances: c.usage.Instances, Refusing: c.refusing, Coordinate: c.usage.Coordinate, Pressure: c.usage.Pressure}
+	r := skerry.WorkerReport{Seq: c.seq, Used: c.usage.Used, Instances: c.usage.Instances, Refusing: c.refusing, Held: c.Held(), Coordinate: c.usage.Coordinate, Pressure: c.usage.Pressure}
 	if c.factsNew {
 		r.Facts, c.factsNew = c.facts, false
 	}
@@ -470,7 +428,9 @@ func (c *Core) desired(now time.Time, changed, deleted []string, fx *skerry.Effe
 				fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "BadAssignment", Text: "the cluster sent something for " + id + " that cannot be read"})
 				continue
 			}
-			c.assign(now, a, fx)
+			if !c.defers(now, &a, fx) {
+				c.assign(now, a, fx)
+			}
 		} else if strings.HasPrefix(key, "ep/") {
 			c.endpoints(value, fx)
 		} else if key == skerry.PeersKey {
@@ -481,11 +441,13 @@ func (c *Core) desired(now time.Time, changed, deleted []string, fx *skerry.Effe
 	}
 	for _, key := range deleted {
 		if id, ok := strings.CutPrefix(key, "inst/"); ok {
-			if i := c.insts[skerry.InstanceID(id)]; i != nil {
+			switch i := c.insts[skerry.InstanceID(id)]; {
+			case i == nil:
+				delete(c.waits, skerry.InstanceID(id))
+				c.Up.Observed.Delete(key)
+			case !c.defersEnd(i):
 				i.Next = nil
 				c.end(now, i, fx)
-			} else {
-				c.Up.Observed.Delete(key)
 			}
 		} else if rest, ok := strings.CutPrefix(key, "ep/"); ok {
 			if p := strings.Split(rest, "/"); len(p) == 3 {
@@ -535,7 +497,14 @@ func (c *Core) event(now time.Time, i *inst, t skerry.EventType, reason, text st
 func (c *Core) Instances() []skerry.Observation {
 	var out []skerry.Observation
 	for _, id := range c.ids() {
-		out = append(out, c.insts[id].observation())
+		o := c.insts[id].observation()
+		o.Held = c.heldText(id)
+		out = append(out, o)
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.waits)) {
+		if c.insts[id] == nil {
+			out = append(out, skerry.Observation{ID: id, State: skerry.WorkerScheduled, Held: c.heldText(id)})
+		}
 	}
 	return out
 }

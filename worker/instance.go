@@ -548,6 +548,7 @@ func (i *inst) observation() skerry.Observation {
 
 func (c *Core) tell(i *inst) {
 	o := i.observation()
+	o.Held = c.heldText(o.ID)
 	// It has bounded texts, so it always fits.
 	_, _ = c.Up.Observed.Put(skerry.AssignmentKey(o.ID), c.codec.Marshal(&o))
 }

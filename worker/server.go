@@ -411,5 +411,29 @@ func (s *Server) Instances(ctx context.Context) ([]skerry.Observation, error) {
 	return tier.View(ctx, s.Role, func(c *Core) ([]skerry.Observation, error) { return c.Instances(), nil })
 }
 
+// Hold has the worker defer what the cluster asks for, Release ends that, and Approve carries out what waits for one instance,
+// or if it names none for all.
+func (s *Server) Hold(ctx context.Context, reason string) error {
+	_, err := s.Role.Do(ctx, HoldLocal{Reason: reason})
+	return err
+}
+
+// Release has the worker carry out what waited while it was held.
+func (s *Server) Release(ctx context.Context) error {
+	_, err := s.Role.Do(ctx, ReleaseLocal{})
+	return err
+}
+
+// Approve carries out what waits for one instance, or for all if id is empty, though the worker is held.
+func (s *Server) Approve(ctx context.Context, id skerry.InstanceID) error {
+	_, err := s.Role.Do(ctx, ApproveLocal{ID: id})
+	return err
+}
+
+// Held says why the worker is held on its device, or "".
+func (s *Server) Held(ctx context.Context) (string, error) {
+	return tier.View(ctx, s.Role, func(c *Core) (string, error) { return c.Held(), nil })
+}
+
 // Journal gives the worker's own events.
 func (s *Server) Journal() *journal.Journal { return s.journal }

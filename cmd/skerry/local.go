@@ -41,6 +41,8 @@ type status struct {
 	Pin       string                 `json:"caPin,omitempty"`
 	Runtimes  []skerry.RuntimeReport `json:"runtimes,omitempty"`
 	Instances []skerry.Observation   `json:"instances,omitempty"`
+	// Held is why a worker is held on its device.
+	Held string `json:"held,omitempty"`
 	// Coordinate is a worker's place in the network, once it is known.
 	Coordinate *skerry.Coordinate `json:"coordinate,omitempty"`
 	// Overlay is how a worker fares there.

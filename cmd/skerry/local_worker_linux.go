@@ -1,6 +1,9 @@
 package main
 
 import (
+	"encoding/json"
+	"errors"
+	"io"
 	"net/http"
 	"os"
 
@@ -30,9 +33,24 @@ func (l *workerLocal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			o.Off = l.w.NoOverlay
 		}
 		st.Overlay = &o
-		var err error
+		var err, heldErr error
+		st.Held, heldErr = l.w.Held(r.Context())
 		st.Instances, err = l.w.Instances(r.Context())
-		answer(w, st, err)
+		answer(w, st, errors.Join(err, heldErr))
+	case "POST /hold", "POST /release", "POST /approve":
+		var q holdRequest
+		err := json.NewDecoder(io.LimitReader(r.Body, 1<<16)).Decode(&q)
+		switch {
+		case err != nil:
+			err = skerry.Errorf(skerry.CodeInvalid, "%w", err)
+		case r.URL.Path == "/hold":
+			err = l.w.Hold(r.Context(), q.Reason)
+		case r.URL.Path == "/release":
+			err = l.w.Release(r.Context())
+		default:
+			err = l.w.Approve(r.Context(), q.Instance)
+		}
+		answer(w, struct{}{}, err)
 	case "POST /check":
 		answer(w, status{Role: "worker", Name: l.name, Runtimes: l.w.Check(r.Context())}, nil)
 	default:

@@ -72,6 +72,9 @@ func printStatus(out io.Writer, st *status) {
 	if st.API != "" {
 		fmt.Fprintf(tw, "API:\t%s\nCA pin:\t%s\n", st.API, st.Pin)
 	}
+	if st.Held != "" {
+		fmt.Fprintf(tw, "Held:\t%s\n", st.Held)
+	}
 	for _, r := range st.Runtimes {
 		fmt.Fprintf(tw, "Runtime %s:\t%s\n", r.Name, yesNo(r.Passed, r.Cause))
 	}
@@ -96,6 +99,11 @@ func printStatus(out io.Writer, st *status) {
 		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", i.ID, i.State, orDash(string(i.Phase)), yesNo(i.Ready, ""), i.Restarts, orDash(i.Runtime), orDash(i.Address))
 	}
 	tw.Flush()
+	for _, i := range st.Instances {
+		if i.Held != "" {
+			fmt.Fprintf(out, "%s: %s\n", i.ID, i.Held)
+		}
+	}
 }
 
 func printOverlay(out io.Writer, o *overlay.Status) {

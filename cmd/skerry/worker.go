@@ -23,6 +23,7 @@ runs on, and the next start takes it up again.`,
 	w.common.add(cmd.Flags(), "worker")
 	w.join.add(cmd.Flags(), "cluster", "cluster orchestrator", "7444")
 	w.add(cmd.Flags())
+	cmd.AddCommand(workerHoldCommands()...)
 	cmd.AddCommand(workerCheck(), statusCommand("worker"), workerCleanup())
 	return cmd
 }
