@@ -24,7 +24,7 @@ type AmendedService struct {
 	Name      string            `json:"name" cbor:"1,keyasint"`
 	Replicas  int               `json:"replicas" cbor:"2,keyasint"`                 // at this site
 	Spec      *ServiceSpec      `json:"spec,omitempty" cbor:"3,keyasint,omitempty"` // nil: as the root has it
-	Before    int               `json:"before" cbor:"5,keyasint"` // replicas at this site before
+	Before    int               `json:"before" cbor:"5,keyasint"`                   // replicas at this site before
 	Instances []AmendedInstance `json:"instances,omitempty" cbor:"4,keyasint,omitempty"`
 }
 

@@ -167,7 +167,18 @@ func books(t *testing.T, seed uint64) {
 			}
 		case 13:
 			if !down[site] {
-				switch name := names[rng.IntN(len(names))]; rng.IntN(4) {
+				switch name := names[rng.IntN(len(names))]; rng.IntN(6) {
+				case 4:
+					if n := w.Workers["a/"+name]; !down[n] {
+						w.Do(n, worker.HoldLocal{Reason: "t"})
+					}
+				case 5:
+					if n := w.Workers["a/"+name]; !down[n] {
+						w.Do(n, worker.ApproveLocal{})
+						if rng.IntN(2) == 0 {
+							w.Do(n, worker.ReleaseLocal{})
+						}
+					}
 				case 2:
 					w.Do(site, cluster.DrainWorker{Name: name, Parallel: 1 + rng.IntN(3)})
 				case 0:
@@ -201,6 +212,7 @@ func books(t *testing.T, seed uint64) {
 	w.Do(site, cluster.SetPlugins{List: []cluster.Plugin{{Name: "greenest"}}})
 	for _, name := range names {
 		w.Do(site, cluster.HoldWorker{Name: name})
+		w.Do(w.Workers["a/"+name], worker.ReleaseLocal{})
 		w.feel(w.Workers["a/"+name], 0)
 	}
 	w.Run(10 * time.Minute)
