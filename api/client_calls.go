@@ -259,6 +259,11 @@ func (c *Client) DeleteInstance(ctx context.Context, id skerry.InstanceID) error
 	return c.do(ctx, http.MethodDelete, instancePath(id), nil, nil, nil)
 }
 
+// RestartOnDevice restarts an instance in place, through the worker that it is on; no other server takes that.
+func (c *Client) RestartOnDevice(ctx context.Context, id skerry.InstanceID) error {
+	return c.do(ctx, http.MethodPost, instancePath(id)+"/restart", nil, nil, nil)
+}
+
 // Explain tells how an instance came to where it is.
 func (c *Client) Explain(ctx context.Context, id skerry.InstanceID) (skerry.Explanation, error) {
 	return get[skerry.Explanation](ctx, c, instancePath(id)+"/explain", nil)

@@ -57,6 +57,9 @@ func (a *app) clientOf(x *Context) (*api.Client, error) {
 
 // client makes the client of the chosen context.
 func (a *app) client() (*api.Client, error) {
+	if a.local != nil {
+		return a.local()
+	}
 	x, err := a.chosen()
 	if err != nil {
 		return nil, err

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/api"
 )
 
 // Exit codes of every command but exec, which passes on the remote one.
@@ -61,6 +62,10 @@ type Options struct {
 	Version string
 	// LocalToken asks the role that runs on a data directory for a join token; nil: there is no such way.
 	LocalToken func(ctx context.Context, data string, q TokenRequest) (Token, error)
+	// LocalClient speaks to the worker that runs on a data directory, WorkerData unless told otherwise, as to a server of the
+	// API that has instances alone.
+	LocalClient func(data string) (*api.Client, error)
+	WorkerData  string
 	// Checks are those of this machine that only the roles know how to make.
 	Checks func(ctx context.Context, data string) []Check
 	// Roles run a role; that of the worker gets hold and unhold beside.
@@ -88,7 +93,7 @@ func New(o Options) *cobra.Command {
 		a.forwardCommand(), a.scaleCommand(), a.restartCommand(), a.rolloutCommand(), a.deleteCommand(), a.explainCommand(), a.eventsCommand(), a.waitCommand(), a.topCommand(), a.imageCommand()})
 	addGroup(root, groupPeople, []*cobra.Command{a.loginCommand(), a.logoutCommand(), a.whoamiCommand(), a.passwdCommand(), a.contextCommand(),
 		a.userCommand(), a.orgCommand(), a.namespaceCommand(), a.certificateCommand(), a.accessTokenCommand()})
-	addGroup(root, groupOperate, []*cobra.Command{a.cordonCommand(), a.uncordonCommand(), a.drainCommand(), a.tokenCommand(), a.memberCommand(), a.doctorCommand(), a.versionCommand()})
+	addGroup(root, groupOperate, []*cobra.Command{a.cordonCommand(), a.uncordonCommand(), a.drainCommand(), a.localCommand(), a.tokenCommand(), a.memberCommand(), a.doctorCommand(), a.versionCommand()})
 	for _, c := range o.Roles {
 		if c.Name() == "worker" {
 			c.AddCommand(a.workerCommands()...)
@@ -103,6 +108,8 @@ type app struct {
 	opt         Options
 	contextName string // --context
 	space       string // --namespace
+	// local, if set, makes the client in place of a context.
+	local func() (*api.Client, error)
 }
 
 // Operate adds commands that look after a machine.

@@ -509,6 +509,24 @@ func (c *Core) Instances() []skerry.Observation {
 	return out
 }
 
+// Views lists what the worker holds as the API shows it.
+func (c *Core) Views() []skerry.Instance {
+	out := make([]skerry.Instance, 0, len(c.insts))
+	for _, id := range c.ids() {
+		i := c.insts[id]
+		o := i.observation()
+		v := skerry.Instance{ID: id, Service: i.A.Service, Org: i.A.Org, Ordinal: i.A.Ordinal, Gen: i.A.Gen, Revision: i.A.Revision, State: o.State, Phase: o.Phase, Reason: o.Reason,
+			Worker: skerry.WorkerName(c.opt.Name), Runtime: o.Runtime, Restarts: o.Restarts, Exit: o.Exit, Address: o.Address, Ports: o.Ports, Fence: i.A.Fence,
+			CreatedAt: o.StartedAt, StartedAt: o.StartedAt, Stopping: i.Ending, Digest: o.Digest}
+		if q, ok := c.usage.Instances[id]; ok {
+			v.QoS = &q
+		}
+		v.Conditions = []skerry.Condition{{Type: skerry.Ready, Status: o.Ready, Reason: o.Reason}}
+		out = append(out, v)
+	}
+	return out
+}
+
 // Assignment finds what was asked for an instance, and the handle and attempt of one of its containers.
 func (c *Core) Assignment(id skerry.InstanceID, name string) (a skerry.Assignment, handle json.RawMessage, attempt int, ok bool) {
 	i := c.insts[id]

@@ -177,6 +177,7 @@ func (s *Server) load(ctx context.Context) (loop.Core, skerry.Effects, error) {
 	if err := tier.LoadCore(ctx, s.opt.Store, s.journal, c.Load); err != nil {
 		return nil, skerry.Effects{}, err
 	}
+	first := c.Start(time.Now()) // now it knows what the cluster wants here
 	if s.fabric != nil {
 		items := c.FabricItems()
 		s.fabric.load(items)
@@ -190,7 +191,7 @@ func (s *Server) load(ctx context.Context) (loop.Core, skerry.Effects, error) {
 		}
 		s.endpoints.know(i.A.ID, i.A.Service.App)
 	}
-	return c, c.Start(time.Now()), nil
+	return c, first, nil
 }
 
 // serve runs one life: it takes up what is on the machine, then keeps the link to the cluster.
@@ -433,6 +434,11 @@ func (s *Server) Approve(ctx context.Context, id skerry.InstanceID) error {
 // Held says why the worker is held on its device, or "".
 func (s *Server) Held(ctx context.Context) (string, error) {
 	return tier.View(ctx, s.Role, func(c *Core) (string, error) { return c.Held(), nil })
+}
+
+// Views lists what the worker holds as the API shows it.
+func (s *Server) Views(ctx context.Context) ([]skerry.Instance, error) {
+	return tier.View(ctx, s.Role, func(c *Core) ([]skerry.Instance, error) { return c.Views(), nil })
 }
 
 // Journal gives the worker's own events.

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/ctl"
 	"skerry.dev/skerry/internal/tier"
@@ -224,6 +225,24 @@ func (p *parentLocal) token(r *http.Request) (ctl.Token, error) {
 	}
 	text, t, err := p.authority.CreateToken(r.Context(), auth.TokenOptions{Tier: q.Role, Name: q.Name, TTL: time.Duration(q.TTL), Replace: q.Replace, By: "local"})
 	return ctl.Token{Token: text, ID: t.ID, Expires: t.Expires}, err
+}
+
+// localClient speaks to a worker over its socket as to a server of the API.
+func localClient(data string) (*api.Client, error) {
+	sock, err := socketPath(data)
+	if err != nil {
+		return nil, err
+	}
+	return api.NewClient(api.ClientOptions{Server: "http://127.0.0.1", Bearer: "local", Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		c, err := (&net.Dialer{}).DialContext(ctx, "unix", sock)
+		switch {
+		case errors.Is(err, os.ErrPermission):
+			return nil, skerry.Errorf(skerry.CodeForbidden, "%w", err).WithHint("run it as the user that the worker runs as, for example with sudo")
+		case err != nil:
+			return nil, skerry.Errorf(skerry.CodeUnavailable, "no worker runs on %s: %w", data, err).WithHint("start it, or name its data directory with --data")
+		}
+		return c, nil
+	}})
 }
 
 // localToken asks the role that runs on a data directory for a join token.

@@ -6,9 +6,13 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
+	"strings"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/worker"
 )
 
 // workerLocal answers for a worker.
@@ -18,6 +22,10 @@ type workerLocal struct {
 }
 
 func (l *workerLocal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if rest, ok := strings.CutPrefix(r.URL.Path, "/v1/instances"); ok {
+		l.instances(w, r, strings.TrimPrefix(rest, "/"))
+		return
+	}
 	switch r.Method + " " + r.URL.Path {
 	case "GET /status":
 		st := status{Role: "worker", Name: l.name, Version: version, Pid: os.Getpid(), Ready: true}
@@ -55,5 +63,41 @@ func (l *workerLocal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(w, status{Role: "worker", Name: l.name, Runtimes: l.w.Check(r.Context())}, nil)
 	default:
 		answer(w, nil, skerry.Errorf(skerry.CodeNotFound, "a worker does not answer %s", r.URL.Path))
+	}
+}
+
+// instances answers as the API does, as far as a worker can.
+func (l *workerLocal) instances(w http.ResponseWriter, r *http.Request, rest string) {
+	name, what, deeper := strings.Cut(rest, "/")
+	id := skerry.InstanceID(name)
+	switch {
+	case r.Method == http.MethodPost && what == "restart":
+		_, err := l.w.Do(r.Context(), worker.RestartLocal{ID: id})
+		answer(w, struct{}{}, err)
+	case r.Method == http.MethodGet && deeper:
+		r.URL.Path = "/instances/" + rest
+		l.w.ServeHTTP(w, r)
+	case r.Method == http.MethodGet:
+		list, err := l.w.Views(r.Context())
+		if name == "" {
+			q := r.URL.Query()
+			list = slices.DeleteFunc(list, func(i skerry.Instance) bool {
+				k := i.Service
+				return q.Get("namespace") != "" && q.Get("namespace") != k.App.Namespace || q.Get("app") != "" && q.Get("app") != k.App.Name || q.Get("service") != "" && q.Get("service") != k.Service
+			})
+			answer(w, api.List[skerry.Instance]{Items: list}, err)
+			return
+		}
+		n := slices.IndexFunc(list, func(i skerry.Instance) bool { return i.ID == id })
+		if err == nil && n < 0 {
+			err = skerry.Errorf(skerry.CodeNotFound, "instance %q is not on this device", id).WithHint("`skerry local get` lists what is")
+		}
+		if err != nil {
+			answer(w, nil, err)
+			return
+		}
+		answer(w, list[n], nil)
+	default:
+		answer(w, nil, skerry.Errorf(skerry.CodeNotFound, "a worker does not answer %s %s", r.Method, r.URL.Path))
 	}
 }

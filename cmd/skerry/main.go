@@ -6,6 +6,7 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -43,7 +44,7 @@ func main() {
 
 // commands is the whole command tree.
 func commands() *cobra.Command {
-	root := ctl.New(ctl.Options{Version: version, LocalToken: localToken, Checks: machineChecks,
+	root := ctl.New(ctl.Options{Version: version, LocalToken: localToken, LocalClient: localClient, WorkerData: filepath.Join(defaultData(), "worker"), Checks: machineChecks,
 		Roles: []*cobra.Command{rootCommand(), clusterCommand(), workerCommand(), upCommand()}})
 	ctl.Operate(root, backupCommand(), restoreCommand(), bench.Command(), sim.Command())
 	ctl.Operate(root, extraCommands()...)
