@@ -36,7 +36,11 @@ func amendments(t *testing.T, seed uint64) {
 			w.AddWorker(name, fmt.Sprintf("w%d", i+1), facts(16000))
 		}
 	}
-	w.Run(12 * time.Second)
+	if rng.IntN(2) == 0 {
+		w.Clusters["a"].extra = time.Duration(rng.IntN(1500)) * time.Millisecond
+	}
+	w.Machine.Prepare = time.Duration(rng.IntN(2000)) * time.Millisecond
+	w.Run(20 * time.Second)
 	policies := []string{skerry.KeepReplacement, skerry.KeepOriginal, skerry.KeepBest}
 	list := []string{"shop", "bank"}
 	manifest := func(name string) apps.Apply {

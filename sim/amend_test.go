@@ -253,8 +253,8 @@ func TestAmendmentOnABadLink(t *testing.T) {
 			if *starts != 2 {
 				t.Errorf("%d starts, want 2", *starts)
 			}
-			if a := w.RootCore().Apps.App(web("shop").App); a.Gen != 2 {
-				t.Errorf("generation %d", a.Gen)
+			if a := w.RootCore().Apps.App(web("shop").App); a.Gen != 2 || w.told("Conflict") != 0 {
+				t.Errorf("generation %d, %d conflicts", a.Gen, w.told("Conflict"))
 			}
 			w.agreed(t, site)
 		})
@@ -373,6 +373,33 @@ func TestAmendmentOfALostSite(t *testing.T) {
 			}
 			w.agreed(t, first)
 			w.agreed(t, other)
+		})
+	}
+}
+
+// An update that is half done when the root comes back is finished by the root, and nothing is started twice, however long
+// the two take to agree.
+func TestAmendmentInTheMiddleOfAnUpdate(t *testing.T) {
+	for wait := range 8 {
+		t.Run(fmt.Sprint(wait), func(t *testing.T) {
+			w, site, _ := alone(t, 4)
+			w.Machine.Prepare = time.Second
+			starts := w.starts()
+			w.must(t, w.Clusters[site], changed(4))
+			w.Run(time.Duration(wait) * 400 * time.Millisecond)
+			w.Clusters[site].extra = 2 * time.Second
+			w.Heal(w.Clusters[site])
+			w.Run(3 * time.Minute)
+			w.check(t, "shop", 4, 4)
+			if *starts != 4 {
+				t.Errorf("%d starts, want 4", *starts)
+			}
+			for _, i := range w.RootCore().Apps.Instances(web("shop")) {
+				if !slices.Equal(i.Spec.Args, []string{"changed"}) {
+					t.Errorf("%s runs %v", i.ID, i.Spec.Args)
+				}
+			}
+			w.agreed(t, site)
 		})
 	}
 }

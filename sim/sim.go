@@ -108,6 +108,7 @@ type Node struct {
 	// probing counts, for each instance, how often its probes were replaced.
 	probing map[skerry.InstanceID]int
 	fabric  map[string]any // what a worker was told of the overlay, by key
+	extra   time.Duration  // on the way between it and its parent
 	contact time.Time      // of a worker with its cluster, as its machine remembers it while it is on
 	// addresses are those of the instances on a worker's machine; they outlive the agent.
 	addresses map[skerry.InstanceID]string
@@ -525,7 +526,7 @@ func (w *World) deliver(n *Node, s skerry.Outgoing) {
 		return
 	}
 	epoch := w.epoch[link.Name]
-	w.at(w.Now.Add(w.Latency), func() {
+	w.at(w.Now.Add(w.Latency+link.extra), func() {
 		if !to.Up || w.epoch[link.Name] != epoch || w.cut[link.Name] {
 			return
 		}
