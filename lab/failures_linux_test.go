@@ -112,7 +112,7 @@ func TestCutOff(t *testing.T) {
 		return w
 	}
 	// kept waits until one copy is left after all is mended, and checks what became of the first.
-	kept := func(t *testing.T, first skerry.Instance, same bool) {
+	kept := func(t *testing.T, first skerry.Instance, same bool, mostFailed int) {
 		t.Helper()
 		s.await("one copy is left", func() bool {
 			list := s.web()
@@ -127,7 +127,7 @@ func TestCutOff(t *testing.T) {
 		}
 		before, _ := s.load(client)
 		s.await("the client goes on", func() bool { n, _ := s.load(client); return n > before+50 })
-		if _, failed := s.load(client); failed != 0 {
+		if _, failed := s.load(client); failed > mostFailed {
 			t.Errorf("%d requests failed\n%s", failed, s.skerry("", "logs", client))
 		}
 	}
@@ -160,7 +160,7 @@ func TestCutOff(t *testing.T) {
 			if err := l.Heal(t.Context(), a, b, x.oneWay); err != nil {
 				t.Fatal(err)
 			}
-			kept(t, first, true)
+			kept(t, first, true, 0)
 		})
 	}
 	t.Run("agent killed and away", func(t *testing.T) {
@@ -179,7 +179,9 @@ func TestCutOff(t *testing.T) {
 		if err := l.Start(t.Context(), at); err != nil {
 			t.Fatal(err)
 		}
-		kept(t, first, true)
+		// Nobody can tell such a worker from a dead one, so flows to it are reset: the request that was under way then may fail, and
+		// the one when it is back.
+		kept(t, first, true, 2)
 	})
 }
 
