@@ -73,7 +73,7 @@ func TestSystemd(t *testing.T) {
 	} {
 		if !t.Run(step.name, step.run) {
 			if m.dead == nil {
-				m.run(t, "journalctl -b --no-pager -n 60 -u 'skerry*' -u up")
+				m.run(t, "systemctl list-jobs --no-pager; systemctl status --no-pager skerry-worker | head -5; journalctl -b --no-pager -n 60 -u 'skerry*' -u up | tail -c 2500")
 			}
 			return // the next needs what this one made
 		}
@@ -316,7 +316,7 @@ func (g *guest) stopAll(t *testing.T) {
 	g.must(t, "systemctl start skerry-worker")
 	g.back(t)
 	g.must(t, "systemctl kill -s KILL skerry-workloads")
-	g.await(t, "systemctl -q is-active skerry-workloads skerry-worker")
+	g.await(t, "systemctl -q is-active skerry-workloads && systemctl -q is-active skerry-worker")
 	g.back(t)
 	for _, k := range g.running {
 		g.limitsOf(t, k)
