@@ -8,19 +8,19 @@ import (
 
 // Profile says how soon a site notices that a worker is lost, and what that may cost on the wire (DESIGN 8 and 13).
 type Profile struct {
-	Name       string
-	LostAfter  time.Duration // without a sign of life, and its instances are replaced
-	Beat       time.Duration // from one beat of a worker to the next
-	KeepAlive  time.Duration // of connections of workers whose beats do not get through
-	Report     time.Duration // between a worker's reports while something changes,
+	Name      string
+	LostAfter time.Duration // without a sign of life, and its instances are replaced
+	Beat      time.Duration // from one beat of a worker to the next
+	KeepAlive time.Duration // of connections of workers whose beats do not get through
+	// These are the least that a worker waits between two; 0: as long as it is used to, or was told.
+	Report     time.Duration // reports while something changes,
 	ReportIdle time.Duration // and while nothing does
-	Probe      time.Duration // between round trips to other workers
+	Probe      time.Duration // questions for round trips to other workers
 }
 
 // Profiles. Metered is for links that are paid for by the byte: below 0.25 kbit/s for an idle worker.
 var (
-	Fast = Profile{Name: "fast", LostAfter: 3 * time.Second, Beat: time.Second, KeepAlive: 2 * time.Second,
-		Report: 5 * time.Second, ReportIdle: 30 * time.Second, Probe: 8 * time.Second}
+	Fast    = Profile{Name: "fast", LostAfter: 3 * time.Second, Beat: time.Second, KeepAlive: 2 * time.Second}
 	Metered = Profile{Name: "metered", LostAfter: 90 * time.Second, Beat: 30 * time.Second, KeepAlive: time.Minute,
 		Report: time.Minute, ReportIdle: 5 * time.Minute, Probe: 2 * time.Minute}
 )
