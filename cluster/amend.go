@@ -353,9 +353,7 @@ func (c *Core) tellAmendments(now time.Time, fx *skerry.Effects) {
 	c.Apps.Freeze(true)
 	for _, k := range c.amendedApps() {
 		m := c.amends[k]
-		c.seq++
-		fx.Put(keySeq, []byte(fmt.Sprint(c.seq)))
-		m.Seq = c.seq
+		m.Seq = c.number(fx)
 		if told := c.amendment(m); told != nil {
 			fx.Put(prefixAmend+k.String(), mustJSON(m))
 			if _, err := c.Up.Observed.Put(skerry.AmendmentKey(k), c.codec.Marshal(told)); err == nil {

@@ -122,10 +122,8 @@ type worker struct {
 	reportAt  time.Time
 	reportSeq uint64 // of the last report on this connection
 	lost      bool
-	quiet     bool       // its beats no longer come,
-	heard     time.Time  // since then
+	quiet     time.Time  // its beats no longer come: the last one; zero: they do, or never did
 	beats     bool       // they come
-	reached   bool       // lost, but another worker reaches it
 	suspicion *suspicion // nil: none
 	reserved  skerry.Resources
 	class     string                     // key of its capability class,
@@ -398,7 +396,7 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 	case Alive:
 		c.alive(m)
 	case Witnessed:
-		c.witnessed(now, m)
+		c.witnessed(m)
 	case Measured:
 		c.measured(now, m)
 	case Scored:

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"fmt"
 	"time"
 
 	"skerry.dev/skerry"
@@ -20,8 +19,6 @@ import (
 type original struct {
 	Worker string       `json:"worker"`
 	Fence  skerry.Fence `json:"fence"`
-	Addr   string       `json:"addr,omitempty"` // in the overlay
-	Since  time.Time    `json:"since"`          // when it was replaced
 }
 
 const (
@@ -90,21 +87,19 @@ func (c *Core) unstrand(p *placement) {
 	}
 }
 
-// mayRescue reports whether a stranded instance looks for a place now: not while a copy is under way, and not before the one
-// that must not run twice has surely ended. In that case it is placed anew.
-func (c *Core) mayRescue(now time.Time, p *placement, fx *skerry.Effects) bool {
-	if p.Next != nil || now.Before(p.again) {
-		return false
-	}
-	if at := c.surelyStopped(p); !at.IsZero() {
-		if now.Before(at) {
+// replaceStopped places anew what its worker must have stopped by now, and keeps the rest of what must not run twice waiting.
+func (c *Core) replaceStopped(now time.Time, fx *skerry.Effects) {
+	for _, id := range sortedIDs(c.stranded) {
+		p := c.places[id]
+		switch at := c.surelyStopped(p); {
+		case at.IsZero() || p.Next != nil:
+		case now.Before(at):
 			p.again = at
-			return false
+		default:
+			c.unstrand(p)
+			c.move(now, p, "its worker is out of touch, and has stopped it", false, fx)
 		}
-		c.unstrand(p)
-		c.move(now, p, "its worker is out of touch, and has stopped it", false, fx)
 	}
-	return true
 }
 
 // nowhere notes that a stranded instance finds no other place: the owner may know another site.
@@ -127,9 +122,9 @@ func (c *Core) nowhere(now time.Time, p *placement, why []skerry.Reason, fx *ske
 }
 
 // leaveBehind keeps what is known of a copy on a worker that is out of touch, when another takes its place.
-func (c *Core) leaveBehind(now time.Time, p *placement) {
+func (c *Core) leaveBehind(p *placement) {
 	c.endOriginal(p) // of two that were left behind the older one has no say
-	p.Original = &original{Worker: p.Worker, Fence: p.A.Fence, Addr: p.Obs.Address, Since: now}
+	p.Original = &original{Worker: p.Worker, Fence: p.A.Fence}
 	c.originals[p.A.ID] = true
 }
 
@@ -218,10 +213,7 @@ func (c *Core) restore(now time.Time, p *placement, o skerry.Observation, why st
 		c.leave(p, from)
 	}
 	c.reserve(p, -1)
-	c.seq++
-	fx.Put(keySeq, []byte(fmt.Sprint(c.seq)))
-	held := old.Fence
-	p.A.Fence.ClusterTerm, p.A.Fence.Sequence, p.A.Held = c.opt.Term, c.seq, &held
+	p.A.Fence, p.A.Held = c.mint(p, fx), &old.Fence
 	c.left(old.Worker, p.A.ID)
 	c.bind(p, old.Worker)
 	p.Placed, p.Obs, p.qos, p.Refused = now, o, nil, false
@@ -241,9 +233,7 @@ func (c *Core) restore(now time.Time, p *placement, o skerry.Observation, why st
 // resume starts an instance again that its worker stopped because it was cut off: it waits for a new token.
 func (c *Core) resume(now time.Time, p *placement, fx *skerry.Effects) {
 	c.abandon(p) // a copy on its way would take over under a lower token
-	c.seq++
-	fx.Put(keySeq, []byte(fmt.Sprint(c.seq)))
-	p.A.Fence.ClusterTerm, p.A.Fence.Sequence, p.A.Held = c.opt.Term, c.seq, nil
+	p.A.Fence, p.A.Held = c.mint(p, fx), nil
 	p.Obs.Fence = p.A.Fence
 	p.Obs.State, p.Obs.Phase, p.Obs.Ready, p.Obs.Reason = skerry.WorkerScheduled, skerry.PhaseNone, false, "starts again after its worker was cut off"
 	c.send(p)
@@ -270,9 +260,7 @@ func (c *Core) regrant(now time.Time, p *placement, a skerry.Assignment, fx *ske
 	p.A.Held = nil
 	c.boundTo(p)
 	if p.Worker != "" {
-		c.seq++
-		fx.Put(keySeq, []byte(fmt.Sprint(c.seq)))
-		p.A.Fence.ClusterTerm, p.A.Fence.Sequence, p.A.Held = c.opt.Term, c.seq, &held
+		p.A.Fence, p.A.Held = c.mint(p, fx), &held
 		c.send(p)
 	}
 	p.Obs.Fence, p.Obs.Gen = p.A.Fence, a.Gen

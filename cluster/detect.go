@@ -55,9 +55,9 @@ const (
 
 // suspicion is what is found out about a worker that may be lost.
 type suspicion struct {
-	asked   []string             // the witnesses
-	reached map[string]time.Time // when they reached it
-	next    time.Time            // ask again then; zero: no more
+	asked   []string        // the witnesses
+	reached map[string]bool // those that reach it
+	next    time.Time       // ask again then; zero: no more
 	since   time.Time
 }
 
@@ -70,7 +70,7 @@ func (c *Core) quiet(now time.Time, m Quiet, fx *skerry.Effects) {
 	if k := c.Kids.Get(m.Name); k == nil || !k.Connected && !m.Heard.After(k.Since) {
 		return // its connection ended after that, and counts
 	}
-	w.quiet, w.heard = true, m.Heard
+	w.quiet = m.Heard
 	c.seeWorker(w)
 	c.suspect(now, w, fx)
 }
@@ -81,8 +81,8 @@ func (c *Core) alive(m Alive) {
 		return
 	}
 	w.beats = true
-	if w.quiet {
-		w.quiet = false
+	if !w.quiet.IsZero() {
+		w.quiet = time.Time{}
 		c.trust(w)
 		c.seeWorker(w)
 		c.grew = true
@@ -91,7 +91,7 @@ func (c *Core) alive(m Alive) {
 
 // trust ends a suspicion.
 func (c *Core) trust(w *worker) {
-	w.suspicion, w.reached = nil, false
+	w.suspicion = nil
 	delete(c.suspects, w.Name)
 }
 
@@ -99,8 +99,8 @@ func (c *Core) trust(w *worker) {
 func (c *Core) lostAt(name string) time.Time {
 	w, k := c.workers[name], c.Kids.Get(name)
 	switch {
-	case w.quiet:
-		return w.heard.Add(c.opt.LostAfter)
+	case !w.quiet.IsZero():
+		return w.quiet.Add(c.opt.LostAfter)
 	case k.Since.Equal(c.started): // not seen in this life
 		return k.Since.Add(max(c.opt.LostAfter, c.opt.StartGrace))
 	case w.beats:
@@ -114,7 +114,7 @@ func (c *Core) suspect(now time.Time, w *worker, fx *skerry.Effects) {
 	if w.suspicion != nil {
 		return
 	}
-	w.suspicion = &suspicion{reached: map[string]time.Time{}, next: now, since: now}
+	w.suspicion = &suspicion{reached: map[string]bool{}, next: now, since: now}
 	c.suspects[w.Name] = true
 	c.askWitnesses(now, fx)
 }
@@ -150,7 +150,7 @@ func (c *Core) witnessesFor(w *worker) (out []string) {
 	self := hashOf(w.Name)
 	var list []*worker
 	for _, o := range c.workers {
-		if k := c.Kids.Get(o.Name); o != w && o.reachable() && k != nil && k.Connected && !o.quiet {
+		if k := c.Kids.Get(o.Name); o != w && o.reachable() && k != nil && k.Connected && o.quiet.IsZero() {
 			list = append(list, o)
 		}
 	}
@@ -170,28 +170,20 @@ func (c *Core) witnessesFor(w *worker) (out []string) {
 	return out
 }
 
-func (c *Core) witnessed(now time.Time, m Witnessed) {
+func (c *Core) witnessed(m Witnessed) {
 	w := c.workers[m.Suspect]
 	if w == nil || w.suspicion == nil || !slices.Contains(w.suspicion.asked, m.Witness) {
 		return // it is back, or nobody asked
 	}
+	before := w.cutOff()
 	if m.Reached {
-		w.suspicion.reached[m.Witness] = now
+		w.suspicion.reached[m.Witness] = true
 	} else {
 		delete(w.suspicion.reached, m.Witness)
 	}
-	if w.lost {
-		c.judgeCut(w)
-	}
-}
-
-// judgeCut notes whether a lost worker is cut off only from here; those who reach it may go on using what runs there.
-func (c *Core) judgeCut(w *worker) {
-	reached := len(w.suspicion.reached) > 0
-	if reached == w.reached {
+	if w.cutOff() == before {
 		return
 	}
-	w.reached = reached
 	for _, p := range c.byWorker[w.Name] {
 		c.linked[p.A.Service.App] = true
 	}
@@ -199,6 +191,9 @@ func (c *Core) judgeCut(w *worker) {
 		c.routes.dirty[w.leaving[at].service] = true
 	}
 }
+
+// cutOff reports whether a worker is lost to the orchestrator alone: those who reach it may go on using what runs there.
+func (w *worker) cutOff() bool { return w.lost && w.suspicion != nil && len(w.suspicion.reached) > 0 }
 
 // verdict says what is known of a lost worker.
 func (c *Core) verdict(w *worker) string {

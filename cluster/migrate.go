@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"fmt"
 	"time"
 
 	"skerry.dev/skerry"
@@ -24,10 +23,7 @@ type successor struct {
 
 // migrate starts a successor of an instance that runs.
 func (c *Core) migrate(now time.Time, p *placement, d skerry.Decision, why string, fx *skerry.Effects) {
-	c.seq++
-	fx.Put(keySeq, []byte(fmt.Sprint(c.seq)))
-	fence := p.A.Fence
-	fence.ClusterTerm, fence.Sequence = c.opt.Term, c.seq
+	fence := c.mint(p, fx)
 	p.Next = &successor{Worker: d.Chosen, Fence: fence, Since: now, Why: why, Rescue: c.stranded[p.A.ID],
 		Obs: skerry.Observation{ID: p.A.ID, Gen: p.A.Gen, Fence: fence, State: skerry.WorkerScheduled}}
 	d.Users = p.Users
@@ -80,7 +76,7 @@ func (c *Core) observeNext(now time.Time, p *placement, o skerry.Observation, fx
 func (c *Core) takeOver(now time.Time, p *placement, why string, fx *skerry.Effects) {
 	old, n := p.Worker, p.Next
 	if c.stranded[p.A.ID] {
-		c.leaveBehind(now, p)
+		c.leaveBehind(p)
 		c.unstrand(p)
 	} else {
 		c.letGo(p)

@@ -17,8 +17,7 @@ func (c *Core) settleApps(now time.Time, fx *skerry.Effects) {
 		}
 		// The site takes the root's part for its own applications, first number of the token included. What it has borrowed
 		// keeps the root's.
-		c.seq++
-		fence := skerry.Fence{RootEpoch: max(c.seq, i.Fence.RootEpoch)}
+		fence := skerry.Fence{RootEpoch: max(c.number(fx), i.Fence.RootEpoch)}
 		c.Apps.Place(now, i, Self, fence, nil, fx)
 		c.acceptOwn(now, i, fx)
 	}

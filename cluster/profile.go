@@ -35,8 +35,11 @@ func ProfileOf(name string) (Profile, error) {
 	return Profile{}, skerry.Errorf(skerry.CodeInvalid, "there is no profile %q", name).WithHint("choose %s or %s", Fast.Name, Metered.Name)
 }
 
-// pace is what workers are told of a profile.
+// pace is what workers are told of a profile, or nil.
 func (p Profile) pace() *skerry.Pace {
 	ms := func(d time.Duration) uint32 { return uint32(d / time.Millisecond) }
-	return &skerry.Pace{Report: ms(p.Report), ReportIdle: ms(p.ReportIdle), Probe: ms(p.Probe)}
+	if told := (skerry.Pace{Report: ms(p.Report), ReportIdle: ms(p.ReportIdle), Probe: ms(p.Probe)}); told != (skerry.Pace{}) {
+		return &told
+	}
+	return nil
 }

@@ -72,7 +72,7 @@ func (p *placement) ended() bool {
 // seeWorker tells the scheduler what changed of a worker.
 func (c *Core) seeWorker(w *worker) {
 	k := c.Kids.Get(w.Name)
-	v := &sched.Worker{Name: w.Name, Refusing: w.refusing(), Lost: w.lost || w.quiet || k == nil || !k.Connected, Available: w.available(),
+	v := &sched.Worker{Name: w.Name, Refusing: w.refusing(), Lost: w.lost || !w.quiet.IsZero() || k == nil || !k.Connected, Available: w.available(),
 		Coordinate: w.report.Coordinate, Reported: w.reportAt, HostPorts: map[string]bool{}}
 	if f := w.Facts; f != nil {
 		v.Arch, v.Runtimes, v.Devices, v.Labels, v.Taints = f.Arch, f.PassedRuntimes(), f.Devices, f.Labels, f.Taints
@@ -83,7 +83,7 @@ func (c *Core) seeWorker(w *worker) {
 		v.HostPorts[k] = true
 	}
 	c.site.Set(v)
-	if k != nil && (!k.Connected || w.quiet) && !w.lost {
+	if k != nil && (!k.Connected || !w.quiet.IsZero()) && !w.lost {
 		c.silent[w.Name] = true
 	} else {
 		delete(c.silent, w.Name)
@@ -97,13 +97,11 @@ func (c *Core) placeWaiting(now time.Time, fx *skerry.Effects) {
 	if len(c.waiting)+len(c.stranded) == 0 {
 		return
 	}
-	for _, id := range sortedIDs(c.stranded) {
-		c.mayRescue(now, c.places[id], fx) // it may have to be placed anew
-	}
+	c.replaceStopped(now, fx)
 	ids := append(sortedIDs(c.waiting), sortedIDs(c.stranded)...)
 	slices.SortStableFunc(ids, func(a, b skerry.InstanceID) int { return placeBefore(now, c.places[a], c.places[b]) })
 	for _, id := range ids {
-		if p := c.places[id]; p != nil && (c.waiting[id] || c.stranded[id] && c.mayRescue(now, p, fx)) {
+		if p := c.places[id]; p != nil && (c.waiting[id] || c.stranded[id] && p.Next == nil) {
 			c.placeOne(now, p, fx)
 		}
 	}
@@ -234,6 +232,18 @@ func (c *Core) unplaceable(now time.Time, p *placement, why []skerry.Reason, d *
 	c.refuse(now, p, why, d, fx)
 }
 
+// number gives a number that no life of the store has given before.
+func (c *Core) number(fx *skerry.Effects) uint64 {
+	c.seq++
+	fx.Put(keySeq, []byte(fmt.Sprint(c.seq)))
+	return c.seq
+}
+
+// mint gives the next fencing token of an instance: the owner's part of it stays, the site's is higher than any before.
+func (c *Core) mint(p *placement, fx *skerry.Effects) skerry.Fence {
+	return skerry.Fence{RootEpoch: p.A.Fence.RootEpoch, ClusterTerm: c.opt.Term, Sequence: c.number(fx)}
+}
+
 // give binds an instance to a worker under a new fencing token.
 func (c *Core) give(now time.Time, p *placement, d skerry.Decision, fx *skerry.Effects) {
 	delete(c.waiting, p.A.ID)
@@ -242,11 +252,9 @@ func (c *Core) give(now time.Time, p *placement, d skerry.Decision, fx *skerry.E
 	c.found(p.A.ID, d.Chosen)
 	p.room = time.Time{}
 	p.sla.ready = false // there
-	c.seq++
-	fx.Put(keySeq, []byte(fmt.Sprint(c.seq)))
 	c.bind(p, d.Chosen)
 	p.Placed, p.Decision, p.Refused = now, &d, false
-	p.A.Fence.ClusterTerm, p.A.Fence.Sequence, p.A.Held = c.opt.Term, c.seq, nil
+	p.A.Fence, p.A.Held = c.mint(p, fx), nil
 	p.Obs.State, p.Obs.Fence, p.Obs.Reason, p.Obs.Rejected, p.Obs.Why = skerry.WorkerScheduled, p.A.Fence, "", false, nil
 	p.Obs.Unreachable = false
 	c.reserve(p, 1)

@@ -18,7 +18,7 @@ func (c *Core) Workers() []skerry.WorkerView {
 	for name, w := range c.workers {
 		v := skerry.WorkerView{Name: skerry.WorkerName(name), Lost: w.lost, Hold: w.Hold, Held: w.report.Held, Refusing: w.refusing(), Facts: w.Facts, Reserved: w.reserved,
 			Available: w.available(), Used: w.report.Used, Coordinate: w.report.Coordinate, ReportAt: w.reportAt, Instances: count[name]}
-		if v.Beats, v.CutOff = w.beats, w.reached; w.lost {
+		if v.Beats, v.CutOff = w.beats, w.cutOff(); w.lost {
 			v.Verdict = c.verdict(w)
 		}
 		v.Drain = c.viewDrain(w)

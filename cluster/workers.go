@@ -23,7 +23,7 @@ func (c *Core) childUp(now time.Time, hello *skerry.Hello, fx *skerry.Effects) {
 	if w.lost {
 		c.peersChanged(now)
 	}
-	w.lost, w.immodest, w.quiet, w.beats, w.reportSeq = false, false, false, false, 0
+	w.lost, w.immodest, w.quiet, w.beats, w.reportSeq = false, false, time.Time{}, false, 0
 	c.trust(w)
 	c.seeWorker(w)
 	c.grew, c.reportDue = true, true
@@ -292,15 +292,14 @@ func (c *Core) workerEvent(now time.Time, name string, data []byte, fx *skerry.E
 func (c *Core) loseWorker(now time.Time, w *worker, fx *skerry.Effects) {
 	k := c.Kids.Get(w.Name)
 	since := k.Since
-	if w.quiet {
-		since = w.heard
+	if !w.quiet.IsZero() {
+		since = w.quiet
 	}
 	if k.Connected { // in name only
 		c.Kids.Down(now, w.Name)
 		fx.Actions = append(fx.Actions, Disconnect{w.Name})
 	}
-	w.lost, w.quiet = true, false
-	w.reached = w.suspicion != nil && len(w.suspicion.reached) > 0
+	w.lost, w.quiet = true, time.Time{}
 	c.peersChanged(now)
 	c.seeWorker(w)
 	c.reportDue = true

@@ -23,6 +23,12 @@ func (c *Core) stopsAt(now time.Time, i *inst) time.Time {
 	return c.contact.Add(d)
 }
 
+// overdue reports whether an instance must stop now because the cluster is out of touch.
+func (c *Core) overdue(now time.Time, i *inst) bool {
+	at := c.stopsAt(now, i)
+	return !at.IsZero() && !now.Before(at)
+}
+
 // halted reports whether the containers of an instance have ended, or are ending, for good as far as this worker decides.
 func (i *inst) halted() bool { return i.Phase == skerry.PhaseExited || i.Phase == skerry.PhaseCutOff }
 
@@ -34,7 +40,7 @@ func (c *Core) stopCutOff(now time.Time, fx *skerry.Effects) {
 	}
 	for _, id := range c.ids() {
 		i := c.insts[id]
-		if at := c.stopsAt(now, i); at.IsZero() || now.Before(at) {
+		if !c.overdue(now, i) {
 			continue
 		}
 		why := "stopped by its worker, which does not know the cluster's word since it started"

@@ -56,7 +56,7 @@ func (c *Core) reattach(now time.Time, tasks []Task, fx *skerry.Effects) {
 		switch {
 		case i.Ending || i.Phase == skerry.PhaseCutOff:
 			c.stopNext(i, fx)
-		case !any && c.stopsAt(now, i).Compare(now) <= 0 && !c.stopsAt(now, i).IsZero():
+		case !any && c.overdue(now, i):
 			// settle halts it before anything is started.
 		case !any:
 			// Nothing of it is left: the machine was restarted, or it had not begun. This is no fault of its own.

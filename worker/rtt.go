@@ -265,16 +265,15 @@ func (r *rtt) send(a asked) {
 	}
 }
 
-// setPace changes the time between questions; 0 is as it was at the start.
-func (r *rtt) setPace(every time.Duration) {
+// setPace takes the least time between questions that the cluster asks for; nil: none.
+func (r *rtt) setPace(p *skerry.Pace) {
 	if r == nil {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.every = r.usualEvery
-	if every > r.every {
-		r.every = every
+	if r.every = r.usualEvery; p != nil {
+		r.every = max(r.every, time.Duration(p.Probe)*time.Millisecond)
 	}
 }
 

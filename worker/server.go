@@ -254,12 +254,10 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 		},
 		Up: func(w *skerry.Welcome) {
 			l.Post(ParentUp{Welcome: w})
-			if w.Pace != nil {
-				s.mu.Lock()
-				r := s.rtt
-				s.mu.Unlock()
-				r.setPace(time.Duration(w.Pace.Probe) * time.Millisecond)
-			}
+			s.mu.Lock()
+			r := s.rtt
+			s.mu.Unlock()
+			r.setPace(w.Pace)
 		},
 		Frame: func(m skerry.Message) { l.Post(ParentFrame{Msg: m}) },
 		Down:  func(heard time.Duration) { l.Post(ParentDown{Heard: time.Now().Add(-heard)}) },

@@ -141,25 +141,11 @@ func (h *Hub) ServeChildren(ctx context.Context, l *loop.Loop, c Children) error
 		return fmt.Errorf("listen for %ss: %w", child, err)
 	}
 	h.listen.Store(ln.Addr().(*net.TCPAddr))
-	var beats *beat.Listener
 	var wg sync.WaitGroup
 	ctx, cancel := context.WithCancel(ctx)
 	defer wg.Wait()
 	defer cancel()
-	if h.cfg.Beat > 0 {
-		beats, err = beat.Listen(ln.Addr().String(), h.cfg.QuietAfter, h.cfg.Log, func(name string, heard time.Time, alive bool) {
-			h.beat(ctx, &wg, l, c, name, heard, alive)
-		})
-		if err != nil { // such as a port that is taken: connections alone then show who lives
-			h.cfg.Log.Warn("children do not beat", "err", err, "hint", "free that UDP port to notice lost ones sooner")
-		} else {
-			wg.Go(func() {
-				if err := beats.Run(ctx); err != nil {
-					h.cfg.Log.Error("beats", "err", err)
-				}
-			})
-		}
-	}
+	beats := h.listenForBeats(ctx, &wg, l, c)
 	down, err := NewDown(DownConfig{
 		Authority: h.authority, Child: child, Version: h.cfg.Version, KeepAlive: h.cfg.KeepAlive, Beats: beats, BeatEvery: h.cfg.Beat, Log: h.cfg.Log, HTTP: h.cfg.Images,
 		Up: func(ctx context.Context, hello *skerry.Hello) (*skerry.Welcome, error) {
@@ -185,6 +171,26 @@ func (h *Hub) ServeChildren(ctx context.Context, l *loop.Loop, c Children) error
 	case err := <-done:
 		return errors.Join(err, down.Close())
 	}
+}
+
+// listenForBeats has children beat at the port of the link, or gives nil where they do not.
+func (h *Hub) listenForBeats(ctx context.Context, wg *sync.WaitGroup, l *loop.Loop, c Children) *beat.Listener {
+	if h.cfg.Beat == 0 {
+		return nil
+	}
+	beats, err := beat.Listen(h.listen.Load().String(), h.cfg.QuietAfter, h.cfg.Log, func(name string, heard time.Time, alive bool) {
+		h.beat(ctx, wg, l, c, name, heard, alive)
+	})
+	if err != nil { // such as a port that is taken: connections alone then show who lives
+		h.cfg.Log.Warn("children do not beat", "err", err, "hint", "free that UDP port to notice lost ones sooner")
+		return nil
+	}
+	wg.Go(func() {
+		if err := beats.Run(ctx); err != nil {
+			h.cfg.Log.Error("beats", "err", err)
+		}
+	})
+	return beats
 }
 
 // beat takes that a child became quiet, or is heard again. One whose beats do not come may still answer on its connection: a
