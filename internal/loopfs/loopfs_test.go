@@ -1,0 +1,110 @@
+//go:build linux
+
+package loopfs
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry/internal/testenv"
+)
+
+const mebibyte = 1 << 20
+
+// devices lists the loop devices that are attached to files below a directory.
+func devices(t *testing.T, dir string) (out []string) {
+	t.Helper()
+	used, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	for _, path := range used {
+		if data, err := os.ReadFile(path); err == nil && strings.HasPrefix(string(data), dir) {
+			out = append(out, path)
+		}
+	}
+	return out
+}
+
+func TestEnsure(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip(&testenv.Unsupported{What: "mounts", Why: "they need root"})
+	}
+	root := t.TempDir()
+	o := Options{Image: filepath.Join(root, "image"), Dir: filepath.Join(root, "data"), Size: 8 * mebibyte, Lasting: true}
+	t.Cleanup(func() { _ = Release(o.Dir) })
+	ensure := func(fresh bool) {
+		t.Helper()
+		switch got, err := Ensure(t.Context(), o); {
+		case errors.Is(err, ErrMissing):
+			t.Skip(&testenv.Unsupported{What: "loop devices", Why: err.Error()})
+		case err != nil || got != fresh:
+			t.Fatalf("fresh %v, %v", got, err)
+		}
+	}
+	write := func(name string, size int) error {
+		return os.WriteFile(filepath.Join(o.Dir, name), bytes.Repeat([]byte("x"), size), 0o600)
+	}
+	ensure(true)
+	if list, _ := os.ReadDir(o.Dir); len(list) != 0 {
+		t.Errorf("it begins with %v", list)
+	}
+	if err := write("kept", 1000); err != nil {
+		t.Fatal(err)
+	}
+	if err := write("large", 16*mebibyte); !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("more than its size: %v", err)
+	}
+	if err := os.Remove(filepath.Join(o.Dir, "large")); err != nil {
+		t.Fatal(err)
+	}
+	ensure(false)
+
+	// Unmounted while it is used, and mounted again: it is the same file system, from one device.
+	held, err := os.Open(filepath.Join(o.Dir, "kept"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Release(o.Dir); err != nil {
+		t.Fatal(err)
+	}
+	ensure(false)
+	if n := len(devices(t, root)); n != 1 {
+		t.Errorf("it is attached to %d devices", n)
+	}
+
+	o.Size = 32 * mebibyte
+	ensure(false) // in use: another time
+	held.Close()
+	o.Size = 32 * mebibyte
+	ensure(false)
+	if err := write("large", 16*mebibyte); err != nil {
+		t.Errorf("after it grew: %v", err)
+	}
+	o.Size = 8 * mebibyte
+	ensure(false) // it does not shrink
+	if data, err := os.ReadFile(filepath.Join(o.Dir, "kept")); err != nil || len(data) != 1000 {
+		t.Errorf("what was written is %d bytes, %v", len(data), err)
+	}
+	if err := Release(o.Dir); err != nil {
+		t.Fatal(err)
+	}
+	if left := devices(t, root); len(left) > 0 {
+		t.Errorf("loop devices are left: %v", left)
+	}
+
+	// What was cut short counts as not made.
+	broken := Options{Image: filepath.Join(root, "other"), Dir: filepath.Join(root, "other-data"), Size: 8 * mebibyte}
+	if err := os.WriteFile(broken.Image+".new", []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if fresh, err := Ensure(t.Context(), broken); err != nil || !fresh {
+		t.Errorf("after a try that was cut short: fresh %v, %v", fresh, err)
+	}
+	if err := Release(broken.Dir); err != nil {
+		t.Fatal(err)
+	}
+}
