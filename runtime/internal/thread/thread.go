@@ -1,0 +1,28 @@
+//go:build linux
+
+// Package thread runs what changes the namespaces of its thread, so that nobody else is affected.
+package thread
+
+import (
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// Run calls f on a thread of its own, which ends with it, and returns when f has. Processes that f starts inherit what it changed.
+//
+// The process's first thread is never taken: it does not end, and /proc/self shows its mounts as those of the process.
+func Run(f func()) {
+	done := make(chan struct{})
+	go func() {
+		runtime.LockOSThread() // never unlocked, but for the first thread
+		if unix.Gettid() == unix.Getpid() {
+			Run(f) // while this one is taken
+			runtime.UnlockOSThread()
+		} else {
+			f()
+		}
+		close(done)
+	}()
+	<-done
+}
