@@ -17,14 +17,11 @@ const MaxManifest = 1 << 20
 // laterFields are fields that the format will have and this version refuses by name, because a field that is ignored
 // is a promise that is broken.
 var laterFields = map[string]string{
-	"secrets":    "secrets are not built yet; until then use config for what is not secret",
-	"devices":    "devices come with the other runtimes",
-	"kernel":     "virtual machines come with the other runtimes",
-	"cpuPinning": "exclusive CPUs come with the other runtimes",
+	"kernel": "a service brings no kernel; the worker has one for its small virtual machines",
 }
 
 // otherNames are names under which people look for a field, with the one that it has here.
-var otherNames = map[string]string{"serviceIP": "addresses", "serviceIPs": "addresses", "exports": "export", "ingresses": "ingress"}
+var otherNames = map[string]string{"cpuPinning": "exclusiveCPUs", "serviceIP": "addresses", "serviceIPs": "addresses", "exports": "export", "ingresses": "ingress"}
 
 // DecodeApplication reads a manifest from JSON strictly: unknown fields are problems with a suggestion, and every
 // problem found is named with its path. It does not set defaults.
@@ -39,6 +36,9 @@ func DecodeApplication(data []byte) (*Application, error) {
 	var app Application
 	if problems := DecodeStrict(data, &app); len(problems) > 0 {
 		return nil, invalid("the manifest is not valid", problems)
+	}
+	for i := range app.Spec.Services {
+		app.Spec.Services[i].Platforms = nil // the server finds out; an application that was printed has them
 	}
 	return &app, nil
 }

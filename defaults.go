@@ -36,10 +36,11 @@ func ptrDefault[T any](p **T, d T) {
 func (s *ServiceSpec) setDefaults() {
 	orDefault(&s.Mode, ModeService)
 	orDefault(&s.Runtime, "auto")
-	orDefault(&s.Isolation, "shared")
+	orDefault(&s.Isolation, IsolationShared)
 	orDefault(&s.OnDisconnect, OnDisconnectRun)
 	orDefault(&s.OnReconnect, KeepReplacement)
 	if s.Mode == ModeService {
+		s.scaleDefaults()
 		ptrDefault(&s.Replicas, 1)
 	}
 	if s.Mode == ModeJob || s.Mode == ModeCron {
@@ -74,11 +75,20 @@ func (s *ServiceSpec) setDefaults() {
 	orDefault(&s.Restart.Backoff, Duration(500*time.Millisecond))
 	orDefault(&s.Restart.MaxBackoff, Duration(time.Minute))
 	orDefault(&s.Update.Strategy, "rolling")
-	ptrDefault(&s.Update.MaxSurge, 1)
-	ptrDefault(&s.Update.MaxUnavailable, 0)
+	surge, missing := s.updateRoom()
+	ptrDefault(&s.Update.MaxSurge, surge)
+	ptrDefault(&s.Update.MaxUnavailable, missing)
 	s.Update.setDefaults()
+	s.secretDefaults()
 	ptrDefault(&s.TerminationGrace, Duration(10*time.Second))
 	orDefault(&s.Resources.Pids, 512)
+	orDefault(&s.Resources.CPU, MilliCPU(1000*s.Resources.ExclusiveCPUs))
+	s.Resources.limitDefaults()
+	for _, list := range [][]SideContainer{s.Init, s.Sidecars} {
+		for i := range list {
+			list[i].Resources.limitDefaults()
+		}
+	}
 	orDefault(&s.Logs.MaxSize, 10*MiB)
 	s.Probes.Startup.setDefaults(time.Second, 30)
 	s.Probes.Readiness.setDefaults(10*time.Second, 3)
@@ -132,11 +142,12 @@ func (p *Probe) setDefaults(interval time.Duration, failures int) {
 // makes a new one. It is twelve hexadecimal digits of a SHA-256.
 func (s *ServiceSpec) Revision() string {
 	t := *s
-	t.Replicas, t.Update, t.Job, t.Cron = nil, UpdateSpec{}, nil, nil
+	t.Replicas, t.Scale, t.Update, t.Job, t.Cron = nil, nil, UpdateSpec{}, nil, nil
 	// Ways to a service are no part of its instances.
 	t.Addresses, t.Export, t.Ingress = nil, nil, nil
 	// How hard to look for a place, and how soon for a better one, does not make an instance another.
 	t.Placement.Rigidness, t.Placement.ConvergenceTime, t.Placement.Priority = nil, nil, 0
+	t.Platforms = nil // follows from the images
 	data, err := json.Marshal(t)
 	if err != nil {
 		panic("a service spec always marshals: " + err.Error())

@@ -37,6 +37,8 @@ const IngressKey = "ingress"
 type IngressState struct {
 	Serving  []AppKey         `json:"serving,omitempty" cbor:"1,keyasint,omitempty"`
 	Problems []IngressProblem `json:"problems,omitempty" cbor:"2,keyasint,omitempty"`
+	// Waiting are services that something waits for here, to have an instance.
+	Waiting []ServiceKey `json:"waiting,omitempty" cbor:"3,keyasint,omitempty"`
 }
 
 // IngressProblem says why a worker does not offer a way in.
@@ -79,4 +81,5 @@ type IngressDoor struct {
 	Door    string     `json:"door" cbor:"2,keyasint"`
 	Workers int        `json:"workers" cbor:"3,keyasint,omitempty"` // that offer it now and have an instance to lead to
 	Problem string     `json:"problem,omitempty" cbor:"4,keyasint,omitempty"`
+	Waiting bool       `json:"waiting,omitempty" cbor:"5,keyasint,omitempty"` // something waits there for the service to have an instance
 }

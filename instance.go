@@ -23,6 +23,20 @@ type Assignment struct {
 	// Failover says that the parent gives the instance to another child when this one is out of touch for long. With
 	// onDisconnect stopAfter a cluster then ends it after that time without the root.
 	Failover bool `json:"failover,omitempty" cbor:"14,keyasint,omitempty"`
+	// From, if set, is the token of the copy whose checkpoint the child is to start this one from.
+	From *Fence `json:"from,omitempty" cbor:"15,keyasint,omitempty"`
+	// Leave, if set, lets the child write a checkpoint of its copy for another one, and end it with that. Without it the copy goes on.
+	Leave *Leave `json:"leave,omitempty" cbor:"16,keyasint,omitempty"`
+	// Runtime is the one that the cluster chose, of those that the service may run in; empty above it, and from clusters of before.
+	Runtime string `json:"runtime,omitempty" cbor:"17,keyasint,omitempty"`
+	// Devices are those that the cluster chose for it; empty above it.
+	Devices []string `json:"devices,omitempty" cbor:"19,keyasint,omitempty"`
+}
+
+// Leave says for which copy of an instance a checkpoint may be made.
+type Leave struct {
+	For       Fence  `json:"for" cbor:"1,keyasint"`
+	Recipient string `json:"recipient" cbor:"2,keyasint"` // the key of that copy's worker, an age recipient: nobody else can read it
 }
 
 // AloneGrace is how long a cluster that has just started, and does not know since when the root has been out of touch, waits
@@ -98,6 +112,14 @@ type Observation struct {
 	Violated string `json:"violated,omitempty" cbor:"21,keyasint,omitempty"`
 	// Held says what the worker does not carry out because it is held on its device, and why; empty: nothing.
 	Held string `json:"held,omitempty" cbor:"22,keyasint,omitempty"`
+	// Revision is that of which the limits apply; empty while they are being changed, or from a child that cannot tell.
+	Revision string `json:"revision,omitempty" cbor:"23,keyasint,omitempty"`
+	// Limits says why the limits of a newer revision do not apply; nil: they do, or nobody has tried yet.
+	Limits *LimitsRefusal `json:"limits,omitempty" cbor:"24,keyasint,omitempty"`
+	// Recipient is the key for which a worker wants the checkpoint that it is to start an instance from (see Leave).
+	Recipient string `json:"recipient,omitempty" cbor:"25,keyasint,omitempty"`
+	// Devices are those that it has; they do not leave its site.
+	Devices []string `json:"devices,omitempty" cbor:"26,keyasint,omitempty"`
 }
 
 // Reason says what ruled out how many candidates, by how much at best, and what would help.
@@ -128,6 +150,7 @@ type Candidate struct {
 	Score  float64 `json:"score,omitempty"`
 	Chosen bool    `json:"chosen,omitempty"`
 	Out    *Reason `json:"out,omitempty"`
+	Doubt  string  `json:"doubt,omitempty"` // why its score counts for less than another's
 }
 
 // Decision is a placement with its reasons. Given the same view, request and seed it comes out the same.
@@ -139,6 +162,7 @@ type Decision struct {
 	Seed       uint64      `json:"seed"`
 	Chosen     string      `json:"chosen,omitempty"`
 	Considered int         `json:"considered"`
+	Because    string      `json:"because,omitempty"` // of what it was moved; empty: it needed a place
 	Why        []Reason    `json:"why,omitempty"`
 	Top        []Candidate `json:"top,omitempty"` // the best few, and of those ruled out a few examples
 	// What the world outside answered; with these the decision can be made again.
@@ -188,6 +212,8 @@ type Instance struct {
 	StartedAt  time.Time     `json:"startedAt,omitzero"`
 	Stopping   bool          `json:"stopping,omitempty"`
 	Digest     string        `json:"digest,omitempty"`
+	Resources  Resources     `json:"resources,omitzero"` // of the main container, as they apply now
+	Overhead   Resources     `json:"overhead,omitzero"`  // what its runtime takes of the worker beside what its containers ask for
 	Timeline   []Step        `json:"timeline,omitempty"`
 	Want       int           `json:"want,omitempty"` // copies of a perWorker instance
 	Have       int           `json:"have,omitempty"`

@@ -85,7 +85,8 @@ const (
 	PhaseBackOff  Phase = "BackOff" // waits before the next restart
 	PhaseStopping Phase = "Stopping"
 	PhaseExited   Phase = "Exited"
-	PhaseCutOff   Phase = "CutOff" // stopped by its worker, which has lost its cluster, until that says otherwise
+	PhaseLeaving  Phase = "Leaving" // its state is written, and goes to another worker
+	PhaseCutOff   Phase = "CutOff"  // stopped by its worker, which has lost its cluster, until that says otherwise
 )
 
 // ConditionType names a condition.

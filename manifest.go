@@ -87,17 +87,23 @@ type ServiceSpec struct {
 	Labels    map[string]string `json:"labels,omitempty" doc:"Labels for selection."`
 	Mode      Mode              `json:"mode,omitempty" doc:"How many instances run and for how long. Default: service." enum:"service,job,cron,perWorker"`
 	Replicas  *int              `json:"replicas,omitempty" doc:"Number of instances in mode service. Default: 1." min:"0" max:"10000"`
+	Scale     *ScaleSpec        `json:"scale,omitempty" doc:"The number of instances follows their load, in mode service; replicas is then the number to begin with."`
 	Job       *JobSpec          `json:"job,omitempty" doc:"Completions of a job or of each run of a cron service."`
 	Cron      *CronSpec         `json:"cron,omitempty" doc:"Schedule of a cron service."`
-	Runtime   string            `json:"runtime,omitempty" doc:"How the code runs: oci (a container), native (a process of the host), or auto. Default: auto." enum:"auto,oci,native"`
-	Isolation string            `json:"isolation,omitempty" doc:"What keeps the service apart from others. This version offers shared." enum:"shared"`
+	Runtime   string            `json:"runtime,omitempty" doc:"How the code runs: native (a process of the host), oci (a container), wasm (a WebAssembly module), gvisor (a container on a kernel in user space), microvm (a container in a virtual machine), unikernel (a kernel that is the whole program, in a virtual machine), vm (a disk with its own system, in a virtual machine), or auto (the cheapest that its worker has and that keeps the service apart as isolation says). Default: auto." enum:"auto,native,oci,wasm,gvisor,microvm,unikernel,vm"`
+	Isolation Isolation         `json:"isolation,omitempty" doc:"What keeps the service apart from others on its worker: shared (namespaces and filters), sandboxed (a kernel or machine in user space stands between it and the host's kernel) or hardware (a virtual machine). Default: shared." enum:"shared,sandboxed,hardware"`
 
 	Container `json:",inline"`
+	Platforms []string `json:"platforms,omitempty" doc:"Platforms that all of its images are built for, such as linux/arm64, where their registry could be asked. The server fills it in; what a manifest says is not looked at."`
 
+	Wasm     *Wasm           `json:"wasm,omitempty" doc:"How a module of runtime wasm is run. Default: once, with sockets that listen at the service's TCP ports (SKERRY_LISTEN tells their descriptors)."`
+	Machine  *Machine        `json:"machine,omitempty" doc:"What a machine of runtime vm is given."`
 	Init     []SideContainer `json:"init,omitempty" doc:"Containers that run one after the other, to the end, before the main one starts."`
 	Sidecars []SideContainer `json:"sidecars,omitempty" doc:"Containers that run beside the main one; they start before it and stop after it."`
 	Volumes  []Volume        `json:"volumes,omitempty" doc:"Volumes that the containers of an instance may mount."`
+	Devices  []DeviceRequest `json:"devices,omitempty" doc:"Devices of the worker that the main container has for itself. Only containers (runtime oci) have them."`
 	Config   []ConfigFile    `json:"config,omitempty" doc:"Files that appear in every container of an instance."`
+	Secrets  []SecretUse     `json:"secrets,omitempty" doc:"Secrets of the namespace; their files appear in every container of an instance, in memory."`
 
 	Ports []Port `json:"ports,omitempty" doc:"Ports that the service listens on."`
 	Links []Link `json:"links,omitempty" doc:"Services of this application that this one talks to; their service addresses, or without the overlay the endpoints of their ready instances, are kept up to date in the file named by SKERRY_ENDPOINTS."`
@@ -112,6 +118,7 @@ type ServiceSpec struct {
 	Probes           Probes       `json:"probes,omitempty" doc:"How the health of an instance is found out."`
 	Restart          RestartSpec  `json:"restart,omitempty" doc:"What happens when the main container ends."`
 	Update           UpdateSpec   `json:"update,omitempty" doc:"How a new version replaces the old one."`
+	Migration        Migration    `json:"migration,omitzero" doc:"How an instance is moved to another worker."`
 	TerminationGrace *Duration    `json:"terminationGrace,omitempty" doc:"Time between the stop signal and the kill. Default: 10s."`
 	OnDisconnect     OnDisconnect `json:"onDisconnect,omitempty" doc:"What an instance does when its worker is cut off: run (a second copy may run elsewhere for as long as that lasts), or {stopAfter: 30s} (it is stopped after that time, and none starts elsewhere before). The same holds at a site without its root, where the root may start it at another. Default: run."`
 	OnReconnect      string       `json:"onReconnect,omitempty" doc:"Which copy stays when a cut-off worker, or site, returns after its instance was replaced: keep-replacement, keep-original (if it is ready), or keep-best. A copy that is healthy is never restarted for that. Default: keep-replacement." enum:"keep-replacement,keep-original,keep-best"`
@@ -123,7 +130,7 @@ type ServiceSpec struct {
 type Container struct {
 	Image      string            `json:"image,omitempty" doc:"Image reference, as registry/repository:tag or with @sha256:digest. For runtime native it may be left out: the command is then found on the host."`
 	Command    []string          `json:"command,omitempty" doc:"Program and first arguments, in place of the image's entry point."`
-	Args       []string          `json:"args,omitempty" doc:"Arguments, in place of the image's."`
+	Args       []string          `json:"args,omitempty" doc:"Arguments, in place of the image's. A unikernel has them for its command line, with $(NAME) for a variable of its environment, or of its network: NET_IPV4, NET_IPV4_CIDR and NET_IPV4_GATEWAY, the same with IPV6, NET_MAC, NET_MTU, NET_DNS."`
 	Env        map[string]string `json:"env,omitempty" doc:"Environment variables."`
 	WorkingDir string            `json:"workingDir,omitempty" doc:"Directory in which the program starts."`
 	User       string            `json:"user,omitempty" doc:"User, or user:group, by name or number."`
@@ -132,6 +139,25 @@ type Container struct {
 	Security   Security          `json:"security,omitempty" doc:"What the program may do."`
 	TTY        bool              `json:"tty,omitempty" doc:"Give the program a terminal."`
 }
+
+// Wasm says how a WebAssembly module is run.
+type Wasm struct {
+	Handler     string   `json:"handler,omitempty" doc:"http: the module runs once for each request at the service's first TCP port, as CGI (RFC 3875) has it: the request is in the environment and on standard input, the answer is what it prints." enum:"http"`
+	Timeout     Duration `json:"timeout,omitempty" doc:"Longest time for a request; the run is then ended, and the client gets 504. Default: 10s."`
+	Concurrency int      `json:"concurrency,omitempty" doc:"Requests that are answered at the same time; they share the memory. Others wait. Default: 8." min:"1" max:"1000"`
+	MaxBody     Bytes    `json:"maxBody,omitempty" doc:"Most that a request or an answer carries. Default: 8Mi."`
+}
+
+// Machine says what a machine is given that boots a disk.
+type Machine struct {
+	Disk       Bytes    `json:"disk,omitempty" doc:"Size of its disk, at least that of the image's. What it writes ends with the instance. Default: the image's."`
+	UserData   string   `json:"userData,omitempty" doc:"User data for cloud-init (data source NoCloud), beginning with #cloud-config or #!. Hostname, network, environment (/etc/skerry/environment) and config files come beside it."`
+	SSHKeys    []string `json:"sshKeys,omitempty" doc:"Public keys that may log in as the image's first user."`
+	Durability string   `json:"durability,omitempty" doc:"durable: what the machine has flushed is on stable storage. relaxed: it is lost when the worker loses its power, for more speed. Default: durable." enum:"durable,relaxed"`
+}
+
+// DurabilityRelaxed is a disk's whose flushes do nothing.
+const DurabilityRelaxed = "relaxed"
 
 // SideContainer is an init or side container.
 type SideContainer struct {
@@ -156,17 +182,18 @@ type CronSpec struct {
 	Concurrency string `json:"concurrency,omitempty" doc:"What happens when the last run has not ended: allow, forbid (skip) or replace. Default: forbid." enum:"allow,forbid,replace"`
 }
 
-// Volume is storage shared by the containers of one instance.
+// Volume is storage shared by the containers of one instance. Exactly one of its kinds is given.
 type Volume struct {
 	Name  string       `json:"name" doc:"Name, unique within the service; a DNS label." pattern:"name"`
 	Empty *EmptyVolume `json:"empty,omitempty" doc:"An empty directory that lives as long as the instance."`
+	Local *LocalVolume `json:"local,omitempty" doc:"A directory that stays on its worker, one for each replica, in mode service: the replica runs there again after every restart and update. It is removed when the service is deleted, or no longer has a local volume."`
 	Host  *HostVolume  `json:"host,omitempty" doc:"A path of the worker; a cluster's admission policy may refuse it."`
 }
 
 // EmptyVolume is a directory made for the instance.
 type EmptyVolume struct {
 	Memory bool  `json:"memory,omitempty" doc:"Keep it in memory; it then counts against the memory limit."`
-	Size   Bytes `json:"size,omitempty" doc:"Upper limit; needed with memory, where the default is 64Mi."`
+	Size   Bytes `json:"size,omitempty" doc:"Upper limit. Default: 64Mi with memory, else none but the disk's; on the disk it counts as storage of the worker."`
 }
 
 // HostVolume is a path of the worker's machine.
@@ -244,8 +271,8 @@ type RestartSpec struct {
 // UpdateSpec says how a new version replaces the old one.
 type UpdateSpec struct {
 	Strategy       string    `json:"strategy,omitempty" doc:"rolling (the new one starts before an old one stops) or recreate. Default: rolling." enum:"rolling,recreate"`
-	MaxSurge       *int      `json:"maxSurge,omitempty" doc:"Instances above replicas during a rolling update. Default: 1." min:"0" max:"10000"`
-	MaxUnavailable *int      `json:"maxUnavailable,omitempty" doc:"Instances that may be missing during a rolling update. Default: 0." min:"0" max:"10000"`
+	MaxSurge       *int      `json:"maxSurge,omitempty" doc:"Instances above replicas during a rolling update. Default: 1; 0 with local volumes or devices, where the new one starts when the old one has ended." min:"0" max:"10000"`
+	MaxUnavailable *int      `json:"maxUnavailable,omitempty" doc:"Instances that may be missing during a rolling update. Default: 0; 1 with local volumes or devices." min:"0" max:"10000"`
 	Canary         *Canary   `json:"canary,omitempty" doc:"Instances of the new version that come first and are watched. Default: none."`
 	Batch          int       `json:"batch,omitempty" doc:"Instances per wave; the next begins when all so far are healthy. Default: all in one wave." min:"0" max:"10000"`
 	Pause          Duration  `json:"pause,omitempty" doc:"Wait between waves. Default: 0s."`
@@ -253,7 +280,19 @@ type UpdateSpec struct {
 	Rollback       string    `json:"rollback,omitempty" doc:"automatic puts the version before back when the new one fails, or off. Default: off." enum:"automatic,off"`
 	Failures       *int      `json:"failures,omitempty" doc:"Restarts and failures of instances of the new version, together, with which it has failed. Default: 3." min:"1" max:"10000"`
 	Deadline       *Duration `json:"deadline,omitempty" doc:"Time without being ready, for an instance that has a place, with which the new version has failed. Default: 10m."`
+	Limits         string    `json:"limits,omitempty" doc:"How a version that differs in cpu and memory alone arrives: live (the limits of what runs change, where its worker has room and can) or replace (as any other version, for programs that read their limits when they start). Default: live." enum:"live,replace"`
 }
+
+// Migration says how an instance is moved: when its worker is drained, for its SLA, or to a better place.
+type Migration struct {
+	Mode string `json:"mode,omitempty" doc:"restart (another one starts, and then this one ends) or checkpoint (its memory and files go along, written and read by CRIU; it serves nobody meanwhile, its connections are closed, and it stays where that does not work). What its worker's machine dies with is lost in either case. Default: restart." enum:"restart,checkpoint"`
+}
+
+// MigrateCheckpoint is the value of migration.mode for services that are moved with their memory.
+const MigrateCheckpoint = "checkpoint"
+
+// LimitsReplace is the value of update.limits for programs that read their limits when they start.
+const LimitsReplace = "replace"
 
 // Values of update.rollback.
 const (

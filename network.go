@@ -32,6 +32,17 @@ type OverlayFacts struct {
 	// Ingress are addresses at which clients outside reach the worker's ingress; none: it has no ingress. An unspecified one
 	// says that they are not known.
 	Ingress []netip.Addr `json:"ingress,omitempty" cbor:"7,keyasint,omitempty"`
+	// WireGuard is what peers need for a path by the kernel's own; nil: its kernel has none, or packets are not handled by
+	// programs in the kernel.
+	WireGuard *WireGuardFacts `json:"wireguard,omitempty" cbor:"8,keyasint,omitempty"`
+}
+
+// WireGuardFacts are those of a worker's WireGuard device.
+type WireGuardFacts struct {
+	Key  OverlayKey `json:"key" cbor:"1,keyasint"`  // public; of this device alone
+	Port uint16     `json:"port" cbor:"2,keyasint"` // UDP, on the worker's own addresses
+	// Reflexive is where a relay sees that port, if addresses are translated on the way.
+	Reflexive netip.AddrPort `json:"reflexive,omitzero" cbor:"3,keyasint,omitzero"`
 }
 
 // Items of a worker's desired set that concern the overlay. All but the node's are there because something at the worker
@@ -99,6 +110,8 @@ type NetworkService struct {
 	Links []string `json:"links,omitempty" cbor:"9,keyasint,omitempty"`
 	// Ingress are the ways in from outside; a worker is told of those that it is to offer.
 	Ingress []Ingress `json:"ingress,omitempty" cbor:"11,keyasint,omitempty"`
+	// Sleeps: it may have no instance; what comes by an ingress then waits for one to start.
+	Sleeps bool `json:"sleeps,omitempty" cbor:"13,keyasint,omitempty"`
 }
 
 // Address gives the service address of a policy.
@@ -176,6 +189,8 @@ type OverlayPeer struct {
 	TagsIn []uint64       `json:"-" cbor:"8,keyasint,omitempty"`
 	// Indirect: it is reached by relays alone, because it is at another site.
 	Indirect bool `json:"indirect,omitempty" cbor:"10,keyasint,omitempty"`
+	// WireGuard: it may be reached by the kernel's, if this worker has it, too. Nil: it is not.
+	WireGuard *WireGuardFacts `json:"wireguard,omitempty" cbor:"11,keyasint,omitempty"`
 }
 
 // String gives the number in decimal.

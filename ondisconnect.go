@@ -78,3 +78,44 @@ const (
 	KeepOriginal    = "keep-original" // if it is ready
 	KeepBest        = "keep-best"     // the one that is ready; of two the one whose SLA is kept; else the replacement
 )
+
+// clockDrift is by how much a machine's clock may run slower than another's.
+const clockDrift = 0.02
+
+// SurelyStopped gives the time after which a copy has stopped whose holder is out of touch, by the clock of whoever waits for
+// that, from when it heard the holder last. spare is what may pass in the network. ok is false for a copy that runs on.
+func (s *ServiceSpec) SurelyStopped(spare time.Duration) (after time.Duration, ok bool) {
+	d, ok := s.OnDisconnect.StopAfter()
+	if !ok {
+		return 0, false
+	}
+	if g := s.TerminationGrace; g != nil {
+		d += time.Duration(*g)
+	}
+	return d + time.Duration(clockDrift*float64(d)) + spare, true
+}
+
+// CopyState is what decides between two copies of an instance.
+type CopyState struct {
+	Ready    bool
+	Violated string // how its SLA is not kept, or ""
+}
+
+// KeepsOriginal chooses, as onReconnect says, between a copy that was out of touch and the one that took its place meanwhile.
+func (s *ServiceSpec) KeepsOriginal(original, replacement CopyState) (keep bool, why string) {
+	switch {
+	case !original.Ready:
+		return false, "it is not ready"
+	case !replacement.Ready:
+		return true, "the other copy is not ready"
+	case s.OnReconnect == KeepOriginal:
+		return true, "onReconnect is " + KeepOriginal
+	case s.OnReconnect != KeepBest:
+		return false, "onReconnect is " + KeepReplacement
+	case replacement.Violated == "":
+		return false, "the SLA is kept by the other, too"
+	case original.Violated != "":
+		return false, "the SLA is not kept there either: " + original.Violated
+	}
+	return true, "it keeps the SLA, the other copy does not"
+}

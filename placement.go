@@ -57,7 +57,7 @@ type Placement struct {
 	Users           []User            `json:"users,omitempty" doc:"Users or devices that the service must be near to (service-to-user constraints)."`
 	Cluster         string            `json:"cluster,omitempty" doc:"The only cluster that may run it."`
 	Worker          string            `json:"worker,omitempty" doc:"The only worker that may run it."`
-	Arch            []string          `json:"arch,omitempty" doc:"Architectures that it runs on: amd64, arm64, riscv64, arm. Default: any."`
+	Arch            []string          `json:"arch,omitempty" doc:"Architectures that it runs on: amd64, arm64, riscv64, arm. Default: those that its images are built for."`
 	Devices         []string          `json:"devices,omitempty" doc:"Devices that the worker must offer."`
 	Labels          map[string]string `json:"labels,omitempty" doc:"Labels that the worker must have."`
 	Affinity        []Affinity        `json:"affinity,omitempty" doc:"Services to run beside."`

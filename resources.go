@@ -11,27 +11,33 @@ type Resources struct {
 	TPUs         int      `json:"tpus,omitempty" doc:"Tensor processors (Schema 1: vtpus)." min:"0" max:"1024" cbor:"5,keyasint,omitempty"`
 	BandwidthIn  Bytes    `json:"bandwidthIn,omitempty" doc:"Bytes per second towards the instance (Schema 1: bandwidth_in)." cbor:"6,keyasint,omitempty"`
 	BandwidthOut Bytes    `json:"bandwidthOut,omitempty" doc:"Bytes per second from the instance (Schema 1: bandwidth_out)." cbor:"7,keyasint,omitempty"`
-	Pids         int      `json:"pids,omitempty" doc:"Processes and threads; a limit only. Default: 512." min:"0" max:"4194304" cbor:"8,keyasint,omitempty"`
+	// ExclusiveCPUs are counted beside CPU, which has them too.
+	ExclusiveCPUs int       `json:"exclusiveCPUs,omitempty" doc:"Processors that no other instance runs on: whole cores first, near each other. cpu is as many, if it is not given." min:"0" max:"1024" cbor:"9,keyasint,omitempty"`
+	HugePages     HugePages `json:"hugePages,omitzero" doc:"Huge pages that the instance may use, beside memory. They are those that the worker's machine has set aside." cbor:"12,keyasint,omitzero"`
+	// Limits and IO are no amounts that are counted, and like Pids in no vector.
+	Limits Limits   `json:"limits,omitzero" doc:"The most of cpu and memory that it may use where others leave some over. cpu and memory themselves are what it is sure of, and what is counted. Default: as much as that." cbor:"10,keyasint,omitzero"`
+	IO     IOLimits `json:"io,omitzero" doc:"Limits of what is read from the worker's disk and written to it. A worker whose kernel has no controller for that refuses the instance." cbor:"11,keyasint,omitzero"`
+	Pids   int      `json:"pids,omitempty" doc:"Processes and threads; a limit only. Default: 512." min:"0" max:"4194304" cbor:"8,keyasint,omitempty"`
 }
 
 // NumResources is the number of resources that are counted; Pids is a limit, not a capacity.
-const NumResources = 7
+const NumResources = 10
 
 // ResourceNames names the entries of Vector, in order.
-var ResourceNames = [NumResources]string{"cpu", "memory", "storage", "gpus", "tpus", "bandwidthIn", "bandwidthOut"}
+var ResourceNames = [NumResources]string{"cpu", "memory", "storage", "gpus", "tpus", "bandwidthIn", "bandwidthOut", "exclusiveCPUs", "hugePages.2Mi", "hugePages.1Gi"}
 
 // ResourceVector holds an amount of each counted resource, in the order of ResourceNames.
 type ResourceVector [NumResources]int64
 
 // Vector gives the counted resources in the order of ResourceNames: millicores, bytes, bytes, pieces, pieces, bytes/s,
-// bytes/s.
+// bytes/s, pieces, bytes, bytes.
 func (r Resources) Vector() ResourceVector {
-	return ResourceVector{int64(r.CPU), int64(r.Memory), int64(r.Storage), int64(r.GPUs), int64(r.TPUs), int64(r.BandwidthIn), int64(r.BandwidthOut)}
+	return ResourceVector{int64(r.CPU), int64(r.Memory), int64(r.Storage), int64(r.GPUs), int64(r.TPUs), int64(r.BandwidthIn), int64(r.BandwidthOut), int64(r.ExclusiveCPUs), int64(r.HugePages.Size2Mi), int64(r.HugePages.Size1Gi)}
 }
 
 // FromVector is the inverse of Vector.
 func FromVector(v ResourceVector) Resources {
-	return Resources{CPU: MilliCPU(v[0]), Memory: Bytes(v[1]), Storage: Bytes(v[2]), GPUs: int(v[3]), TPUs: int(v[4]), BandwidthIn: Bytes(v[5]), BandwidthOut: Bytes(v[6])}
+	return Resources{CPU: MilliCPU(v[0]), Memory: Bytes(v[1]), Storage: Bytes(v[2]), GPUs: int(v[3]), TPUs: int(v[4]), BandwidthIn: Bytes(v[5]), BandwidthOut: Bytes(v[6]), ExclusiveCPUs: int(v[7]), HugePages: HugePages{Bytes(v[8]), Bytes(v[9])}}
 }
 
 // Add gives the sum; Pids is taken from r.
@@ -67,10 +73,11 @@ func (r Resources) Fits(need Resources) bool {
 	return true
 }
 
-// Need is what one instance of the service reserves: its own resources and those of its side containers. Init
+// Need is what one instance of the service reserves: its own resources, those of its side containers, and its volumes. Init
 // containers run before the main one, so only the excess of the largest counts.
 func (s *ServiceSpec) Need() Resources {
 	sum := s.Resources
+	sum.Storage += s.volumeSizes()
 	for _, c := range s.Sidecars {
 		sum = sum.Add(c.Resources)
 	}
@@ -145,6 +152,8 @@ type ClusterReport struct {
 	Lowest *int `json:"lowest,omitempty" cbor:"10,keyasint,omitempty"`
 	// Ingress is nil where no application of the root has a way in.
 	Ingress *SiteIngress `json:"ingress,omitempty" cbor:"11,keyasint,omitempty"`
+	// Came is what came to the root's services by way of the site's ingresses.
+	Came []IngressUse `json:"came,omitempty" cbor:"12,keyasint,omitempty"`
 }
 
 // ServiceQoS folds the use of all instances of a service at one site.
@@ -196,6 +205,7 @@ type RuntimeReport struct {
 	Cure      string   `json:"cure,omitempty" cbor:"4,keyasint,omitempty"`
 	Version   string   `json:"version,omitempty" cbor:"5,keyasint,omitempty"`
 	Abilities []string `json:"abilities,omitempty" cbor:"6,keyasint,omitempty"`
+	Absent    bool     `json:"absent,omitempty" cbor:"7,keyasint,omitempty"` // nobody has installed its programs, and most machines do without
 }
 
 // WorkerFacts is what a worker tells its cluster of the machine; it changes rarely.
@@ -215,6 +225,40 @@ type WorkerFacts struct {
 	Power    *Power            `json:"power,omitempty" cbor:"13,keyasint,omitempty"`
 	Probe    string            `json:"probe,omitempty" cbor:"14,keyasint,omitempty"`   // host:port at which other workers measure round trips by UDP
 	Overlay  *OverlayFacts     `json:"overlay,omitempty" cbor:"15,keyasint,omitempty"` // nil: it takes no part
+	Agent    *AgentFacts       `json:"agent,omitempty" cbor:"16,keyasint,omitempty"`   // nil: it was never told to go over to another program
+	// Attachable are devices that one instance at a time may have, as vendor.com/class=name or by their stable path; sorted.
+	Attachable []string `json:"attachable,omitempty" cbor:"18,keyasint,omitempty"`
+}
+
+// AgentKey is the key of the AgentOrder in a worker's desired set.
+const AgentKey = "agent"
+
+// AgentOrder has a worker's agent go over to another program, if it does as well as the present one.
+type AgentOrder struct {
+	Seq    uint64   `json:"seq" cbor:"1,keyasint"`    // grows with each order to this worker
+	Image  string   `json:"image" cbor:"2,keyasint"`  // has the program as /skerry; pinned by its digest where that is known
+	Window Duration `json:"window" cbor:"3,keyasint"` // in which it has to do; 0: two minutes
+	Steady Duration `json:"steady" cbor:"4,keyasint"` // for how long without a break; 0: 15 s
+}
+
+// AgentStage is how far a worker is with an AgentOrder.
+type AgentStage string
+
+// Stages of an order.
+const (
+	AgentFetching AgentStage = "Fetching"
+	AgentTrial    AgentStage = "Trial"  // the new program works under the eyes of the old one
+	AgentPassed   AgentStage = "Passed" // it is the agent's program now
+	AgentFailed   AgentStage = "Failed" // the old one is
+)
+
+// AgentFacts tell how far a worker is with the last order that it took up.
+type AgentFacts struct {
+	Order uint64     `json:"order" cbor:"1,keyasint"`
+	Stage AgentStage `json:"stage" cbor:"2,keyasint"`
+	From  string     `json:"from,omitempty" cbor:"3,keyasint,omitempty"` // versions
+	To    string     `json:"to,omitempty" cbor:"4,keyasint,omitempty"`
+	Why   string     `json:"why,omitempty" cbor:"5,keyasint,omitempty"` // it failed
 }
 
 // Power is what a machine draws, in watts: doing nothing, and with all cores busy.
@@ -237,6 +281,65 @@ type WorkerReport struct {
 	Pressure *Pressure `json:"pressure,omitempty" cbor:"7,keyasint,omitempty"`
 	// Held is not empty while the worker is held on its device, and says why: it carries out nothing that it is asked for.
 	Held string `json:"held,omitempty" cbor:"8,keyasint,omitempty"`
+	// Ingress is what came to services by way of the worker's ingress, whoever runs them.
+	Ingress []IngressUse `json:"ingress,omitempty" cbor:"9,keyasint,omitempty"`
+	// Heard is a few of the round trips to other workers that it measured of late; the next report has others.
+	Heard []PeerRTT `json:"heard,omitempty" cbor:"10,keyasint,omitempty"`
+	// Pace is nil from agents that do not adapt their interval.
+	Pace *ReportPace `json:"pace,omitempty" cbor:"11,keyasint,omitempty"`
+}
+
+// ReportPace is how often a worker reports, and why.
+type ReportPace struct {
+	Every uint32 `json:"every" cbor:"1,keyasint,omitempty"` // milliseconds from report to report of late; 0: it has just begun
+	Why   string `json:"why" cbor:"2,keyasint,omitempty"`   // one of those below
+}
+
+// What makes the interval of a worker's reports what it is.
+const (
+	PaceIdle    = "idle"    // nothing changes
+	PaceChange  = "change"  // something does
+	PaceLimit   = "limit"   // something is near a limit, as the cluster sees it
+	PaceLink    = "link"    // the link is slow or loses much: reports wait for it
+	PaceMetered = "metered" // the profile of the site says so
+	PaceFixed   = "fixed"   // it does not adapt
+)
+
+// Urgency is what a cluster tells a worker of how near a limit something there is (a Report of kind ReportUrgency). It is
+// forgotten when the connection ends.
+type Urgency struct {
+	Gain uint32 `json:"gain" cbor:"1,keyasint,omitempty"` // by how much a change counts for more than usual, 1 to 8; 0: 1
+}
+
+// PeerRTT is a round trip to another worker.
+type PeerRTT struct {
+	Probe string  `json:"probe" cbor:"1,keyasint"` // WorkerFacts.Probe of the other
+	Ms    float64 `json:"ms" cbor:"2,keyasint"`    // the usual one of late
+}
+
+// IngressUse is what comes to a service from outside by way of ingresses.
+type IngressUse struct {
+	Service  ServiceKey `json:"service" cbor:"1,keyasint"`
+	Requests float64    `json:"requests" cbor:"2,keyasint,omitempty"` // or TCP connections, per second of late
+	Active   float64    `json:"active" cbor:"3,keyasint,omitempty"`   // under way now
+	Ms       float64    `json:"ms" cbor:"4,keyasint,omitempty"`       // mean time of those that ended of late, in milliseconds
+}
+
+// Valid reports whether an ingress can have counted that: no number is negative, none, or beyond all bounds.
+func (u IngressUse) Valid() bool {
+	return u.Requests >= 0 && u.Requests < 1e9 && u.Active >= 0 && u.Active < 1e9 && u.Ms >= 0 && u.Ms < 1e9
+}
+
+// MaxIngressUses bounds the services of which a worker or a site tells what comes to them.
+const MaxIngressUses = 4096
+
+// Add folds the use of two ingresses.
+func (u IngressUse) Add(o IngressUse) IngressUse {
+	sum := IngressUse{Service: u.Service, Requests: u.Requests + o.Requests, Active: u.Active + o.Active, Ms: max(u.Ms, o.Ms)}
+	if sum.Requests > 0 {
+		sum.Ms = (u.Ms*u.Requests + o.Ms*o.Requests) / sum.Requests
+	}
+	return sum
 }
 
 // Pressure is the share of time, 0 to 1, in which something on the machine waited for a resource (the kernel's pressure
@@ -262,4 +365,5 @@ func (f *WorkerFacts) PassedRuntimes() []string {
 const (
 	ReportCluster = "cluster" // ClusterReport
 	ReportWorker  = "worker"  // WorkerReport
+	ReportUrgency = "urgency" // Urgency, from a cluster to a worker
 )

@@ -40,10 +40,8 @@ func (c *checker) oneOf(path, s string, allowed ...string) {
 
 // laterValues are values that a field will take and this version refuses by name.
 var laterValues = map[string]string{
-	"vm": "virtual machines come with the other runtimes", "microvm": "virtual machines come with the other runtimes",
-	"unikernel": "unikernels come with the other runtimes", "wasm": "WebAssembly comes with the other runtimes",
-	"containerd": "containerd comes with the other runtimes", "gvisor": "gVisor comes with the other runtimes",
-	"sandboxed": "it comes with the other runtimes", "hardware": "it comes with the other runtimes",
+	"vm": "full virtual machines are not built yet; microvm runs an image in a small one", "unikernel": "unikernels are not built yet",
+	"containerd": "containerd is not used yet; oci runs the same images without it", "kata": "Kata Containers are not used yet; microvm runs an image in a virtual machine",
 }
 
 func suggestValue(s string, allowed []string) string {
@@ -111,14 +109,20 @@ func (a *Application) Validate() error {
 func (c *checker) service(p string, s *ServiceSpec, app *ApplicationSpec) {
 	c.name(p+".name", s.Name)
 	c.oneOf(p+".mode", string(s.Mode), "service", "job", "cron", "perWorker")
-	c.oneOf(p+".runtime", s.Runtime, "auto", "oci", "native")
-	c.oneOf(p+".isolation", s.Isolation, "shared")
+	c.oneOf(p+".runtime", s.Runtime, RuntimeNames()...)
+	c.oneOf(p+".isolation", string(s.Isolation), Isolations()...)
+	if k := RuntimeNamed(s.Runtime); k != nil && !k.Suits(s) {
+		c.add(p+".runtime", "leave it out, or ask for isolation: "+string(k.Isolation), "runtime %s keeps a service apart as %s, and %s is asked for", k.Name, k.Isolation, s.Isolation)
+	}
 	if _, ok := s.OnDisconnect.StopAfter(); !ok && s.OnDisconnect != "" && s.OnDisconnect != OnDisconnectRun {
 		c.add(p+".onDisconnect", "write run, or {stopAfter: 30s}", "%q is not known", string(s.OnDisconnect))
 	}
 	c.oneOf(p+".onReconnect", s.OnReconnect, KeepReplacement, KeepOriginal, KeepBest)
 	c.mode(p, s)
 	c.container(p, &s.Container, s)
+	c.runtimes(p, s)
+	c.wasm(p, s)
+	c.machine(p, s)
 	if s.Image == "" && s.Runtime != "native" {
 		c.add(p+".image", "write image: repository:tag, or runtime: native for a program of the host", "an image is missing")
 	}
@@ -142,9 +146,14 @@ func (c *checker) service(p string, s *ServiceSpec, app *ApplicationSpec) {
 				c.add(cp+".image", "", "an image is missing")
 			}
 			c.resources(cp+".resources", list[i].Resources)
+			if list[i].Resources.ExclusiveCPUs > 0 {
+				c.add(cp+".resources.exclusiveCPUs", "", "only the main container may have processors of its own")
+			}
 		}
 	}
 	c.volumes(p, s)
+	c.devices(p, s)
+	c.secrets(p, s)
 	c.ports(p, s)
 	for i, l := range s.Links {
 		lp := fmt.Sprintf("%s.links[%d]", p, i)
@@ -152,6 +161,8 @@ func (c *checker) service(p string, s *ServiceSpec, app *ApplicationSpec) {
 			c.add(lp+".service", "", "a service cannot link to itself")
 		} else if app.Service(l.Service) == nil {
 			c.add(lp+".service", "links name services of the same application", "there is no service %q", l.Service)
+		} else if app.Service(l.Service).Sleeps() {
+			c.add(lp+".service", "give it scale.min: 1", "service %s may have no instance (scale.min: 0), and only what comes by its ingress wakes it", l.Service)
 		}
 		if !(l.MaxDistance >= 0) || math.IsInf(l.MaxDistance, 0) {
 			c.add(lp+".maxDistance", "", "must be zero or more")
@@ -173,7 +184,9 @@ func (c *checker) service(p string, s *ServiceSpec, app *ApplicationSpec) {
 		c.add(p+".restart.policy", "use onFailure or never", "a job that always restarts never ends")
 	}
 	c.oneOf(p+".update.strategy", s.Update.Strategy, "rolling", "recreate")
-	surge, unavailable := 1, 0
+	c.oneOf(p+".update.limits", s.Update.Limits, "live", LimitsReplace)
+	c.migration(p+".migration.mode", s)
+	surge, unavailable := s.updateRoom()
 	if s.Update.MaxSurge != nil {
 		surge = *s.Update.MaxSurge
 		c.between(p+".update.maxSurge", surge, 0, 10000)
@@ -239,6 +252,7 @@ func (c *checker) mode(p string, s *ServiceSpec) {
 			c.add(p+".replicas", "jobs use job.completions; perWorker follows the workers", "replicas only mean something in mode service, not %s", s.Mode)
 		}
 	}
+	c.scale(p, s)
 	if s.Job != nil {
 		if s.Mode != ModeJob && s.Mode != ModeCron {
 			c.add(p+".job", "add mode: job", "job only means something in mode job or cron")
@@ -305,8 +319,21 @@ func (c *checker) volumes(p string, s *ServiceSpec) {
 			c.add(vp+".name", "", "a second volume is called %q", v.Name)
 		}
 		seen[v.Name] = true
-		if (v.Empty == nil) == (v.Host == nil) {
-			c.add(vp, "write empty: {} or host: {path: ...}", "a volume is either empty or a path of the host")
+		kinds := 0
+		for _, is := range []bool{v.Empty != nil, v.Local != nil, v.Host != nil} {
+			if is {
+				kinds++
+			}
+		}
+		if kinds != 1 {
+			c.add(vp, "write empty: {}, local: {} or host: {path: ...}", "a volume is either empty, local or a path of the host")
+		}
+		if e := v.Empty; e != nil && !e.Memory {
+			c.volumeSize(vp+".empty.size", e.Size)
+		}
+		if v.Local != nil {
+			c.volumeSize(vp+".local.size", v.Local.Size)
+			c.localVolume(p, vp, s)
 		}
 		if v.Host != nil {
 			c.absolute(vp+".host.path", v.Host.Path)
@@ -380,6 +407,11 @@ func (c *checker) resources(p string, r Resources) {
 	c.between(p+".gpus", r.GPUs, 0, 1024)
 	c.between(p+".tpus", r.TPUs, 0, 1024)
 	c.between(p+".pids", r.Pids, 0, 4194304)
+	c.between(p+".exclusiveCPUs", r.ExclusiveCPUs, 0, 1024)
+	if n := r.ExclusiveCPUs; n > 0 && r.CPU != 0 && r.CPU != MilliCPU(1000*n) {
+		c.add(p+".cpu", "leave it out", "%s is not the %d that are to be its own", r.CPU, n)
+	}
+	c.limits(p, r)
 	if r.Memory > 0 && r.Memory < 4*MiB {
 		c.add(p+".memory", "write at least 4Mi", "%s is too little for any process", r.Memory)
 	}

@@ -33,6 +33,7 @@ type ServiceView struct {
 	Digest    string       `json:"digest,omitempty"`
 	Revision  string       `json:"revision,omitempty"`
 	Want      int          `json:"want"`
+	Scale     *ScaleView   `json:"scale,omitempty" doc:"What the load asks for, where the number of instances follows it."`
 	Ready     int          `json:"ready"`
 	UpToDate  int          `json:"upToDate"`
 	Instances int          `json:"instances"`
@@ -61,6 +62,7 @@ type Plan struct {
 	Key  AppKey        `json:"key"`
 	Tier string        `json:"tier" doc:"root or cluster; a root's plan names clusters, a cluster's names workers."`
 	List []PlannedCopy `json:"instances"`
+	Lost []string      `json:"lost,omitempty" doc:"What goes for good, in words: data in local volumes that the manifest no longer has."`
 }
 
 // PlanVerdict is what a cluster tells the root of one instance of a plan: whether it would take it, and why not in counts.
@@ -91,6 +93,7 @@ type ClusterView struct {
 	Report    ClusterReport `json:"report"`
 	ReportAt  time.Time     `json:"reportAt,omitzero"`
 	Instances int           `json:"instances"`
+	Credit    *CreditView   `json:"credit,omitempty" doc:"What speaks against what it says; nothing does where it is missing."`
 }
 
 // DrainRequest asks for a worker to be drained.
@@ -99,6 +102,13 @@ type DrainRequest struct {
 	Parallel int    `json:"parallel,omitempty" minimum:"0" maximum:"100" doc:"Migrations at once. Default: 1."`
 	To       string `json:"to,omitempty" maxLength:"63" doc:"A worker that is to be preferred."`
 	Force    bool   `json:"force,omitempty" doc:"Move also what keeps data on the worker, which it then loses."`
+}
+
+// UpgradeRequest has a worker's agent go over to another program.
+type UpgradeRequest struct {
+	Image  string   `json:"image" minLength:"1" maxLength:"512" doc:"Image that has the program as /skerry, for the worker's architecture."`
+	Window Duration `json:"window,omitempty" doc:"In which the new program has to do as well as the old one. Default: 2m; at most 1h."`
+	Steady Duration `json:"steady,omitempty" doc:"For how long without a break. Default: 15s."`
 }
 
 // DrainView tells how far a worker is with being drained.
@@ -113,11 +123,27 @@ type DrainView struct {
 	Stays    []StayView `json:"stays,omitempty"`
 }
 
-// StayView is an instance that stays on a worker that is drained.
+// StayView is an instance that stays where it is, on a worker that is drained or though another would be better.
 type StayView struct {
 	Instance InstanceID `json:"instance"`
 	Reason   string     `json:"reason"`
 	Tries    bool       `json:"tries,omitempty" doc:"A place is looked for again and again."`
+}
+
+// RebalancePlan tells what a site moves, or would, to clearly better places: one after the other, in this order, as far as nothing else changes meanwhile.
+type RebalancePlan struct {
+	Moves []RebalanceMove `json:"moves,omitempty"`
+	Stays []StayView      `json:"stays,omitempty" doc:"Instances that would be better off elsewhere and are not moved, with the reason."`
+}
+
+// RebalanceMove is one of them.
+type RebalanceMove struct {
+	Instance InstanceID `json:"instance"`
+	Service  ServiceKey `json:"service"`
+	From     WorkerName `json:"from"`
+	To       WorkerName `json:"to"`
+	Gain     float64    `json:"gain" doc:"By how much the place is better, from 0 to 1."`
+	Why      string     `json:"why"`
 }
 
 // WorkerView is what a site shows of a worker to its own operator.
@@ -128,6 +154,7 @@ type WorkerView struct {
 	Verdict   string       `json:"verdict,omitempty" doc:"Of a lost worker: what others found out about it."`
 	CutOff    bool         `json:"cutOff,omitempty" doc:"It is lost, and another worker reaches it."`
 	Beats     bool         `json:"beats,omitempty" doc:"Its beats come: small datagrams beside its connection."`
+	Carrier   string       `json:"carrier,omitempty" doc:"mqtt: an agent of others, judged by its MQTT connection alone, without beats and streams; empty: the link."`
 	Since     time.Time    `json:"since,omitzero"`
 	Hold      string       `json:"hold,omitempty" doc:"Why an operator keeps new work away."`
 	Drain     *DrainView   `json:"drain,omitempty" doc:"How far it is with leaving, when it is drained."`
@@ -139,10 +166,41 @@ type WorkerView struct {
 	Used      Resources    `json:"used"`
 	ReportAt  time.Time    `json:"reportAt,omitzero"`
 	// Coordinate is where the worker is in the network; nil while it is not known.
-	Coordinate *Coordinate `json:"coordinate,omitempty" doc:"Place in the network, in milliseconds; error is relative, 1 knows nothing."`
-	Instances  int         `json:"instances"`
-	Version    string      `json:"version,omitempty"`
-	Machine    string      `json:"machine,omitempty"`
+	Coordinate *Coordinate  `json:"coordinate,omitempty" doc:"Place in the network, in milliseconds; error is relative, 1 knows nothing."`
+	Instances  int          `json:"instances"`
+	Version    string       `json:"version,omitempty"`
+	Machine    string       `json:"machine,omitempty"`
+	Upgrade    *AgentOrder  `json:"upgrade,omitempty" doc:"The program that its agent was told to go over to last; facts.agent tells how far that is."`
+	Updates    *UpdatesView `json:"updates,omitempty" doc:"How often it reports; missing where its agent does not say."`
+	Credit     *CreditView  `json:"credit,omitempty" doc:"What speaks against what it says; nothing does where it is missing."`
+	Claims     *Resources   `json:"claims,omitempty" doc:"What it says it has, where that is not believed: facts.capacity is what counts. skerry uncordon has it believed."`
+}
+
+// UpdatesView is how often a worker reports, which adapts between 1 s and 60 s.
+type UpdatesView struct {
+	EveryMs uint32 `json:"everyMs" doc:"From report to report of late, in milliseconds; 0: it has just begun."`
+	Why     string `json:"why" doc:"idle, change, limit, link, metered or fixed."`
+	Gain    uint32 `json:"gain" doc:"By how much a change counts for more because a limit is near, 1 to 8."`
+	Near    string `json:"near,omitempty" doc:"That limit."`
+}
+
+// CreditView is what speaks against what a worker or a cluster says.
+type CreditView struct {
+	Rank       float64      `json:"rank" doc:"By how much its score counts when something is placed, above 0 and at most 1."`
+	Quarantine string       `json:"quarantine,omitempty" doc:"Why it gets nothing new; skerry uncordon ends that."`
+	Since      time.Time    `json:"since,omitzero" doc:"Of the quarantine."`
+	Until      time.Time    `json:"until,omitzero" doc:"When the quarantine ends by itself if nothing more comes."`
+	Marks      []CreditMark `json:"marks,omitempty"`
+}
+
+// CreditMark is what speaks against a member in one respect.
+type CreditMark struct {
+	Kind    string    `json:"kind" doc:"capacity, use, starts, place, replays, tokens, counts or refusals."`
+	Text    string    `json:"text"`
+	Marks   int       `json:"marks" doc:"How often that was counted, ever."`
+	Last    time.Time `json:"last"`
+	For     float64   `json:"for,omitempty" doc:"What speaks for it in the same respect, less what is forgotten."`
+	Against float64   `json:"against" doc:"The marks, less what is forgotten: half of it in half an hour, and in twice the time after each quarantine."`
 }
 
 // Explanation tells how an instance came to where it is, or why it is nowhere.
@@ -152,8 +210,12 @@ type Explanation struct {
 	Deadline time.Time `json:"deadline,omitzero"`
 	RetryAt  time.Time `json:"retryAt,omitzero"`
 	Tried    []string  `json:"tried,omitempty"`
+	// Scale tells why its service has so many instances, where their number follows the load.
+	Scale *ScaleView `json:"scale,omitempty"`
 	// Classes tells how each class of workers stands to the service now; only a cluster knows.
 	Classes []ClassVerdict `json:"classes,omitempty"`
+	// Runtimes tells how each runtime stands to the service, the cheapest first, and what it costs.
+	Runtimes []RuntimeChoice `json:"runtimes,omitempty"`
 }
 
 // ImageView is an image of the built-in registry.

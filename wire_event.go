@@ -4,10 +4,10 @@ package skerry
 // below Floor are no longer kept by the sender; a receiver that misses them counts them as lost. Stream names one life
 // of the outbox; numbers of different streams have nothing to do with each other.
 type Events struct {
-	Stream string   `cbor:"1,keyasint,omitempty"`
-	First  uint64   `cbor:"2,keyasint,omitempty"`
-	Floor  uint64   `cbor:"3,keyasint,omitempty"`
-	Items  [][]byte `cbor:"4,keyasint,omitempty"`
+	Stream string   `json:"stream,omitempty" cbor:"1,keyasint,omitempty"`
+	First  uint64   `json:"first,omitempty" cbor:"2,keyasint,omitempty"`
+	Floor  uint64   `json:"floor,omitempty" cbor:"3,keyasint,omitempty"`
+	Items  Payloads `json:"items,omitempty" cbor:"4,keyasint,omitempty"`
 }
 
 // FrameType implements Message.
@@ -15,8 +15,8 @@ func (*Events) FrameType() FrameType { return FrameEvents }
 
 // EventsAck says that all events up to and with Seq are kept by the receiver.
 type EventsAck struct {
-	Stream string `cbor:"1,keyasint,omitempty"`
-	Seq    uint64 `cbor:"2,keyasint,omitempty"`
+	Stream string `json:"stream,omitempty" cbor:"1,keyasint,omitempty"`
+	Seq    uint64 `json:"seq,omitempty" cbor:"2,keyasint,omitempty"`
 }
 
 // FrameType implements Message.
@@ -25,8 +25,8 @@ func (*EventsAck) FrameType() FrameType { return FrameEventsAck }
 // Report is an ephemeral payload, such as a beat with utilisation. The newest replaces those before; none is stored
 // or sent again.
 type Report struct {
-	Kind    string `cbor:"1,keyasint,omitempty"`
-	Payload []byte `cbor:"2,keyasint,omitempty"`
+	Kind    string  `json:"kind,omitempty" cbor:"1,keyasint,omitempty"`
+	Payload Payload `json:"payload,omitempty" cbor:"2,keyasint,omitempty"`
 }
 
 // FrameType implements Message.

@@ -38,6 +38,8 @@ type Backend interface {
 	// by which clients know ingresses without one of their own; each cluster has its own, the root none.
 	Certificates(ctx context.Context, org string) ([]skerry.CertificateView, error)
 	IngressAuthority(ctx context.Context) ([]byte, error)
+	// Secrets lists the secrets of a namespace, without what they hold. Do takes apps.PutSecret with it, seals it and forgets it.
+	Secrets(ctx context.Context, namespace string) ([]skerry.SecretView, error)
 
 	Journal() *journal.Journal
 	// Clusters answers at the root, Workers at a cluster; the other gives an error of code wrong-tier.
@@ -47,10 +49,16 @@ type Backend interface {
 	RemoveChild(ctx context.Context, name, actor string) error
 	// Disconnect ends a child's connection; one that is still enrolled may come back.
 	Disconnect(name string)
+	// TrustCluster has a cluster believed again, whatever was counted against it, and ends its quarantine.
+	TrustCluster(ctx context.Context, name string) error
 	// HoldWorker keeps new work from a worker; an empty reason ends that.
 	HoldWorker(ctx context.Context, name, reason string) error
 	// DrainWorker has everything that can leave a worker; HoldWorker without a reason ends that.
 	DrainWorker(ctx context.Context, name string, r skerry.DrainRequest) error
+	// Rebalance moves what runs to clearly better places, or tells what it would.
+	Rebalance(ctx context.Context, dryRun bool) (skerry.RebalancePlan, error)
+	// UpgradeWorker has a worker's agent go over to another program.
+	UpgradeWorker(ctx context.Context, name string, r skerry.UpgradeRequest) error
 
 	// Authority makes tokens and lists and revokes children.
 	Authority() *auth.Authority

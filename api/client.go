@@ -110,6 +110,9 @@ func FetchPin(ctx context.Context, server string) (string, error) {
 }
 
 func (c *Client) unreachable(err error) error {
+	if own := new(skerry.Error); errors.As(err, &own) {
+		return own // of ClientOptions.Dial, which knows more
+	}
 	var unknown x509.UnknownAuthorityError
 	var host x509.HostnameError
 	var pinned *tls.CertificateVerificationError

@@ -157,6 +157,27 @@ func (c *Client) DeleteCertificate(ctx context.Context, org, name string) error 
 	return c.do(ctx, http.MethodDelete, certificates(org)+"/"+esc(name), nil, nil, nil)
 }
 
+func secrets(namespace string) string { return "/v1/namespaces/" + esc(namespace) + "/secrets" }
+
+// Secrets lists the secrets of a namespace, without what they hold.
+func (c *Client) Secrets(ctx context.Context, namespace string) ([]skerry.SecretView, error) {
+	return list[skerry.SecretView](ctx, c, secrets(namespace), nil)
+}
+
+// PutSecret keeps a new secret or, with rotate, a new version of one.
+func (c *Client) PutSecret(ctx context.Context, namespace, name string, rotate bool, v skerry.SecretValue) (skerry.SecretView, error) {
+	q := url.Values{}
+	if rotate {
+		q.Set("rotate", "true")
+	}
+	return send[skerry.SecretView](ctx, c, http.MethodPut, secrets(namespace)+"/"+esc(name), q, SecretData{v})
+}
+
+// DeleteSecret removes a secret that no service names.
+func (c *Client) DeleteSecret(ctx context.Context, namespace, name string) error {
+	return c.do(ctx, http.MethodDelete, secrets(namespace)+"/"+esc(name), nil, nil, nil)
+}
+
 // IngressAuthority gives the certificate by which clients know the ingresses of a cluster with tls: self.
 func (c *Client) IngressAuthority(ctx context.Context) (IngressAuthority, error) {
 	return get[IngressAuthority](ctx, c, "/v1/ingress/authority", nil)
@@ -307,6 +328,11 @@ func (c *Client) DeleteCluster(ctx context.Context, name string) error {
 	return c.do(ctx, http.MethodDelete, "/v1/clusters/"+esc(name), nil, nil, nil)
 }
 
+// TrustCluster has a cluster believed again, and ends its quarantine.
+func (c *Client) TrustCluster(ctx context.Context, name string) error {
+	return c.do(ctx, http.MethodPut, "/v1/clusters/"+esc(name)+"/trust", nil, nil, nil)
+}
+
 // Workers lists the workers; only a cluster knows them.
 func (c *Client) Workers(ctx context.Context) ([]skerry.WorkerView, error) {
 	return list[skerry.WorkerView](ctx, c, "/v1/workers", nil)
@@ -327,9 +353,20 @@ func (c *Client) HoldWorker(ctx context.Context, name, reason string) error {
 	return c.do(ctx, http.MethodPut, "/v1/workers/"+esc(name)+"/hold", nil, map[string]string{"reason": reason}, nil)
 }
 
+// Rebalance moves what runs at a site to clearly better places, one after the other; with dryRun it only tells what would be moved.
+func (c *Client) Rebalance(ctx context.Context, dryRun bool) (skerry.RebalancePlan, error) {
+	var out skerry.RebalancePlan
+	return out, c.do(ctx, http.MethodPost, "/v1/rebalance", nil, map[string]bool{"dryRun": dryRun}, &out)
+}
+
 // DrainWorker has everything that can leave a worker.
 func (c *Client) DrainWorker(ctx context.Context, name string, r skerry.DrainRequest) error {
 	return c.do(ctx, http.MethodPut, "/v1/workers/"+esc(name)+"/drain", nil, r, nil)
+}
+
+// UpgradeWorker has a worker's agent go over to another program.
+func (c *Client) UpgradeWorker(ctx context.Context, name string, r skerry.UpgradeRequest) error {
+	return c.do(ctx, http.MethodPut, "/v1/workers/"+esc(name)+"/upgrade", nil, r, nil)
 }
 
 // JoinTokens lists the join tokens.

@@ -84,6 +84,7 @@ func NewHandler(opt Options) (*Handler, error) {
 	h.addUsers()
 	h.addOrgs()
 	h.addCertificates()
+	h.addSecrets()
 	h.addApps()
 	h.addInstances()
 	h.addEvents()

@@ -34,7 +34,7 @@ type NewJoinToken struct {
 
 // JoinTokenRequest asks for a join token.
 type JoinTokenRequest struct {
-	Role    skerry.Tier     `json:"role" enum:"cluster,worker"`
+	Role    skerry.Tier     `json:"role" enum:"cluster,worker,successor"`
 	Name    string          `json:"name,omitempty" maxLength:"63" doc:"Only this name may join with it."`
 	TTL     skerry.Duration `json:"ttl,omitempty" doc:"Default: 1h; at most 720h."`
 	Replace bool            `json:"replace,omitempty" doc:"The name may be taken from a device that has it, because it was installed anew."`
@@ -81,6 +81,11 @@ func (h *Handler) addSite() {
 		func(ctx context.Context, who *auth.Principal, in *clusterIn) (*none, error) {
 			return nil, h.opt.Backend.RemoveChild(ctx, in.Cluster, who.User)
 		})
+	add(h, operation{ID: "trust-cluster", Method: http.MethodPut, Path: "/v1/clusters/{cluster}/trust", Scope: auth.ScopeClusterAdmin, Object: objCluster, Tag: "clusters",
+		At: skerry.TierRoot, Summary: "Believe a cluster again, whatever was counted against it, and end its quarantine.", Status: http.StatusNoContent, Audit: true},
+		func(ctx context.Context, _ *auth.Principal, in *clusterIn) (*none, error) {
+			return nil, h.opt.Backend.TrustCluster(ctx, in.Cluster)
+		})
 	h.addWorkers()
 	h.addTokens()
 	h.addMembers()
@@ -124,6 +129,26 @@ func (h *Handler) addWorkers() {
 		func(ctx context.Context, _ *auth.Principal, in *drainIn) (*none, error) {
 			return nil, h.opt.Backend.DrainWorker(ctx, in.Worker, in.Body)
 		})
+	type rebalanceIn struct {
+		Body struct {
+			DryRun bool `json:"dryRun,omitempty" doc:"Only tell what would be moved."`
+		}
+	}
+	add(h, operation{ID: "rebalance", Method: http.MethodPost, Path: "/v1/rebalance", Scope: auth.ScopeWorkersWrite, Object: objSite, Tag: "workers",
+		At: skerry.TierCluster, Summary: "Move what runs at the site to clearly better places, one instance after the other and each once its copy there is ready, or tell what would be moved.", Audit: true},
+		func(ctx context.Context, _ *auth.Principal, in *rebalanceIn) (*answer[skerry.RebalancePlan], error) {
+			p, err := h.opt.Backend.Rebalance(ctx, in.Body.DryRun)
+			return &answer[skerry.RebalancePlan]{p}, err
+		})
+	type upgradeIn struct {
+		WorkerPath
+		Body skerry.UpgradeRequest
+	}
+	add(h, operation{ID: "upgrade-worker", Method: http.MethodPut, Path: "/v1/workers/{worker}/upgrade", Scope: auth.ScopeWorkersWrite, Object: objSite, Tag: "workers",
+		At: skerry.TierCluster, Summary: "Have a worker's agent go over to another program, and come back by itself if that does not do. The worker's facts tell how far it is.", Status: http.StatusAccepted, Audit: true},
+		func(ctx context.Context, _ *auth.Principal, in *upgradeIn) (*none, error) {
+			return nil, h.opt.Backend.UpgradeWorker(ctx, in.Worker, in.Body)
+		})
 	type holdIn struct {
 		WorkerPath
 		Body struct {
@@ -131,7 +156,7 @@ func (h *Handler) addWorkers() {
 		}
 	}
 	add(h, operation{ID: "hold-worker", Method: http.MethodPut, Path: "/v1/workers/{worker}/hold", Scope: auth.ScopeWorkersWrite, Object: objSite, Tag: "workers",
-		At: skerry.TierCluster, Summary: "Keep new work from a worker, or end that and any drain.", Status: http.StatusNoContent, Audit: true},
+		At: skerry.TierCluster, Summary: "Keep new work from a worker, or end that, any drain, and any quarantine: what it says is believed again.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *holdIn) (*none, error) {
 			return nil, h.opt.Backend.HoldWorker(ctx, in.Worker, in.Body.Reason)
 		})
@@ -182,16 +207,26 @@ func (h *Handler) addMembers() {
 		MemberPath
 		Reason string `query:"reason" maxLength:"200"`
 	}
-	child := func() skerry.Tier {
+	// child gives the role of a member by its name; of a worker and a successor of one name it is the worker's.
+	child := func(name string) skerry.Tier {
 		if h.opt.Backend.Tier() == skerry.TierRoot {
 			return skerry.TierCluster
 		}
-		return skerry.TierWorker
+		out := skerry.TierWorker
+		for _, e := range h.opt.Backend.Authority().List() {
+			if e.Name == name && e.Tier == skerry.TierWorker {
+				return e.Tier
+			}
+			if e.Name == name {
+				out = e.Tier
+			}
+		}
+		return out
 	}
 	add(h, operation{ID: "revoke-member", Method: http.MethodDelete, Path: "/v1/members/{name}", Scope: auth.ScopeMembersAdmin, Object: objSite, Tag: "members",
 		Summary: "Revoke the key of a cluster or worker for good, and end its connection.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *revokeIn) (*none, error) {
-			if err := h.opt.Backend.Authority().Revoke(ctx, child(), in.Name, who.User, strings.TrimSpace(in.Reason)); err != nil {
+			if err := h.opt.Backend.Authority().Revoke(ctx, child(in.Name), in.Name, who.User, strings.TrimSpace(in.Reason)); err != nil {
 				return nil, err
 			}
 			h.opt.Backend.Disconnect(in.Name)
@@ -200,6 +235,6 @@ func (h *Handler) addMembers() {
 	add(h, operation{ID: "release-member", Method: http.MethodPost, Path: "/v1/members/{name}/release", Scope: auth.ScopeMembersAdmin, Object: objSite, Tag: "members",
 		Summary: "End a quarantine, once the copy is removed.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *MemberPath) (*none, error) {
-			return nil, h.opt.Backend.Authority().Release(ctx, child(), in.Name)
+			return nil, h.opt.Backend.Authority().Release(ctx, child(in.Name), in.Name)
 		})
 }

@@ -2,10 +2,25 @@ package apps
 
 import "skerry.dev/skerry"
 
+// AssignedGen is the generation under which its holder has or gets an instance.
+func (i *Instance) AssignedGen() skerry.Generation {
+	if i.Resize != nil {
+		return i.Resize.Gen
+	}
+	return i.Gen
+}
+
+// AssignedRevision is the revision under which its holder has or gets an instance. Of one generation there may be two: limits
+// that are taken back, and then others.
+func (i *Instance) AssignedRevision() string { return i.wanted() }
+
 // Assignment is what a holder is told of an instance.
 func (i *Instance) Assignment(digests map[string]string) *skerry.Assignment {
 	as := &skerry.Assignment{ID: i.ID, Service: i.Service, Org: i.Org, Ordinal: i.Ordinal, Gen: i.Gen, Revision: i.Revision,
 		Spec: *i.Spec, Fence: i.Fence, Restart: i.Restart, Deadline: i.Deadline, Due: i.Due, Held: i.Held}
+	if r := i.Resize; r != nil {
+		as.Gen, as.Revision, as.Spec = r.Gen, r.Revision, *r.Spec
+	}
 	for _, ref := range i.Spec.Images() {
 		if d := digests[ref]; d != "" {
 			if as.Digest == nil {

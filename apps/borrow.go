@@ -144,15 +144,15 @@ func (c *Controller) merged(a *App, m *skerry.Amendment, had func(w *skerry.Amen
 	return &next, nil
 }
 
-// Adopt makes an amendment of a site, on which its generation is based, the application's next generation. token mints the
+// Adopt makes an amendment of a site, on which its generation is based, the application's next generation. mint makes the
 // fencing token of an instance that the site has started; the instances are given. A service that runs elsewhere, too, is not
 // changed beyond its number of instances, unless all says so.
-func (c *Controller) Adopt(now time.Time, site string, m *skerry.Amendment, all bool, token func() skerry.Fence, fx *skerry.Effects) (started, ended []*Instance, err error) {
+func (c *Controller) Adopt(now time.Time, site string, m *skerry.Amendment, all bool, mint func(fx *skerry.Effects) skerry.Fence, fx *skerry.Effects) (started, ended []*Instance, err error) {
 	a, err := c.usable(m.App)
 	if err != nil {
 		return nil, nil, err
 	}
-	if a.Gen != m.Base {
+	if a.Gen != m.Base && !followsLoad(a, m) {
 		return nil, nil, skerry.Errorf(skerry.CodeConflict, "it is based on generation %d, and generation %d was applied meanwhile", m.Base, a.Gen)
 	}
 	bound := func(service string) (out []*Instance) {
@@ -198,15 +198,17 @@ func (c *Controller) Adopt(now time.Time, site string, m *skerry.Amendment, all 
 	for n := range m.Services {
 		w := &m.Services[n]
 		s := a.Manifest.Spec.Service(w.Name)
-		here := map[skerry.InstanceID]bool{}
+		here, told := map[skerry.InstanceID]bool{}, 0
 		for _, x := range w.Instances {
 			here[x.ID] = true
-			if c.inst[x.ID] != nil || len(here) > 2*w.Replicas+2 || x.Revision != a.revisions[w.Name] && x.Revision != old.revisions[w.Name] || !validID(x.ID, w.Name) {
+		}
+		for _, x := range w.Instances {
+			if told++; c.inst[x.ID] != nil || told > 2*w.Replicas+2 || x.Revision != a.revisions[w.Name] && x.Revision != old.revisions[w.Name] || !validID(x.ID, w.Name) {
 				continue
 			}
 			held := x.Fence
-			i := &Instance{Instance: skerry.Instance{ID: x.ID, Service: skerry.ServiceKey{App: m.App, Service: w.Name}, Org: a.Org, Ordinal: x.Ordinal, Gen: a.Gen, Revision: x.Revision,
-				State: skerry.ClusterScheduled, CreatedAt: now, Cluster: skerry.ClusterName(site), Fence: token()}, Holder: site, Held: &held, Restart: a.Restarts[w.Name], Spec: s,
+			i := &Instance{Instance: skerry.Instance{ID: x.ID, Service: skerry.ServiceKey{App: m.App, Service: w.Name}, Org: a.Org, Ordinal: c.adoptOrdinal(site, &x, w.Name, a, here), Gen: a.Gen, Revision: x.Revision,
+				State: skerry.ClusterScheduled, CreatedAt: now, Cluster: skerry.ClusterName(site), Fence: mint(fx)}, Holder: site, Held: &held, Restart: a.Restarts[w.Name], Spec: s,
 				Deadline: now.Add(time.Duration(*s.Placement.ConvergenceTime))}
 			if x.Revision != a.revisions[w.Name] {
 				i.Spec = old.Manifest.Spec.Service(w.Name)
@@ -238,6 +240,29 @@ func (c *Controller) Adopt(now time.Time, site string, m *skerry.Amendment, all 
 		fx.Merge(more)
 	}
 	return started, ended, nil
+}
+
+// adoptOrdinal gives the number of an instance that a site started while it was alone: its own, or if an instance that stays has
+// that, the first that is free. The site does not know the numbers of other sites. What runs learns of it when it starts again.
+func (c *Controller) adoptOrdinal(site string, x *skerry.AmendedInstance, service string, a *App, here map[skerry.InstanceID]bool) int {
+	k := skerry.ServiceKey{App: a.Key(), Service: service}
+	taken := slices.ContainsFunc(c.Instances(k), func(i *Instance) bool {
+		return i.Live() && i.Revision == x.Revision && i.Ordinal == x.Ordinal && (i.Holder != site || here[i.ID])
+	})
+	if x.Ordinal < 0 || taken {
+		return c.freeOrdinal(k, x.Revision)
+	}
+	return x.Ordinal
+}
+
+// followsLoad reports whether an amendment is about nothing but how many instances there are of services that follow their
+// load. Every such change, by whoever decided it, is a generation: those of several sites, and of the owner, go together as
+// long as it is the same versions that they count.
+func followsLoad(a *App, m *skerry.Amendment) bool {
+	return !m.Deleted && m.Base < a.Gen && len(m.Services) > 0 && !slices.ContainsFunc(m.Services, func(w skerry.AmendedService) bool {
+		s := a.Manifest.Spec.Service(w.Name)
+		return w.Spec != nil || s == nil || s.Scale == nil || slices.ContainsFunc(w.Instances, func(i skerry.AmendedInstance) bool { return i.Revision != a.revisions[w.Name] })
+	})
 }
 
 // validID reports whether an id looks like one that a cluster mints for a service.

@@ -82,8 +82,15 @@ type Instance struct {
 	Cut  bool          `json:"cut,omitempty"`
 	Held *skerry.Fence `json:"held,omitempty"` // as in Assignment
 	// Bound: its holder has confirmed that it ends it by itself when it is out of touch (Assignment.Failover).
-	Bound   bool `json:"bound,omitempty"`
-	counted bool // in its run's result
+	Bound bool `json:"bound,omitempty"`
+	// Resize are other limits that it is to have while it runs on; nil: it has those of Spec.
+	Resize *Resize `json:"resize,omitempty"`
+	// Taken is the last change of limits that was taken back; its holder may have carried it out.
+	Taken *Resize `json:"taken,omitempty"`
+	// Fixed is the revision whose limits it could not be given while it runs, Limited when they were changed last.
+	Fixed   string    `json:"fixed,omitempty"`
+	Limited time.Time `json:"limited,omitzero"`
+	counted bool      // in its run's result
 }
 
 // Live reports whether the instance is or should be running.
@@ -114,23 +121,32 @@ type Controller struct {
 	// unaddressed are networks in which there is no room for all that they want.
 	unaddressed map[skerry.AppKey]*unaddressed
 	certs       map[certKey]*certificate
+	secrets     map[secretKey]*secret
 	// readdressed are applications whose network changed since somebody asked.
 	readdressed map[skerry.AppKey]bool
 	past        map[skerry.AppKey][]*Past // oldest first
 	local       string                    // prefix for instance ids; keeps those of different tiers apart
 	frozen      bool                      // borrowed applications stay as they are
+	scalers     map[skerry.ServiceKey]*Scaler
+	came        []came // by ingresses, sorted by who told of it: sums must not depend on the order
+	// waits are services that something waits for at an ingress, by who told of it.
+	waits map[string]map[skerry.ServiceKey]bool
+	// claims say who has local volumes; reclaimed are those that changed since somebody asked.
+	claims    map[skerry.AppKey]map[skerry.VolumeClaim]*claim
+	reclaimed map[skerry.VolumeClaim]bool
 }
 
 // New makes an empty controller. The seed makes instance ids; it must differ at each start of a process. tier is one
 // letter that keeps ids minted by different tiers apart.
 func New(seed [16]byte, tier string) *Controller {
 	c := &Controller{
-		seed: seed, local: tier, nets: map[skerry.AppKey]*network{}, unaddressed: map[skerry.AppKey]*unaddressed{}, certs: map[certKey]*certificate{}, exporters: map[skerry.AppKey]bool{}, readdressed: map[skerry.AppKey]bool{},
+		seed: seed, local: tier, nets: map[skerry.AppKey]*network{}, unaddressed: map[skerry.AppKey]*unaddressed{}, certs: map[certKey]*certificate{}, secrets: map[secretKey]*secret{}, exporters: map[skerry.AppKey]bool{}, readdressed: map[skerry.AppKey]bool{},
 		apps: map[skerry.AppKey]*App{}, inst: map[skerry.InstanceID]*Instance{},
 		byService: map[skerry.ServiceKey]map[skerry.InstanceID]*Instance{},
 		orgs:      map[string]*Org{}, spaces: map[string]*Namespace{},
 		dirty: map[skerry.AppKey]bool{}, unplaced: map[skerry.InstanceID]bool{}, stopping: map[skerry.InstanceID]bool{},
-		wake: map[skerry.AppKey]time.Time{}, past: map[skerry.AppKey][]*Past{},
+		wake: map[skerry.AppKey]time.Time{}, scalers: map[skerry.ServiceKey]*Scaler{}, waits: map[string]map[skerry.ServiceKey]bool{}, past: map[skerry.AppKey][]*Past{},
+		claims: map[skerry.AppKey]map[skerry.VolumeClaim]*claim{}, reclaimed: map[skerry.VolumeClaim]bool{},
 	}
 	if tier != "r" {
 		c.lastNet = skerry.LocalNetworks - 1 // the root gives those below
@@ -158,6 +174,8 @@ func (c *Controller) Load(key string, value []byte) (bool, error) {
 		err = c.loadNetwork(key, value)
 	case prefixCert:
 		err = c.loadCertificate(value)
+	case prefixSecret:
+		err = c.loadSecret(value)
 	case prefixApp:
 		a := new(App)
 		if err = json.Unmarshal(value, a); err == nil {
@@ -170,6 +188,8 @@ func (c *Controller) Load(key string, value []byte) (bool, error) {
 			i.RetryAt = time.Time{} // the clock may have been wrong then, or may be now
 			c.addInstance(i)
 		}
+	case prefixClaim:
+		err = c.loadClaim(value)
 	case prefixPast:
 		err = c.loadPast(value)
 	case prefixOrg:
@@ -229,6 +249,10 @@ func (c *Controller) saveApp(a *App, fx *skerry.Effects) {
 
 func (c *Controller) saveInstance(i *Instance, fx *skerry.Effects) {
 	c.index(i)
+	i.Resources = i.Spec.Resources
+	if i.Spec.KeepsData() {
+		c.noteClaim(i, fx)
+	}
 	fx.Put(prefixInst+string(i.ID), mustJSON(i))
 	fx.Changed = append(fx.Changed, skerry.Change{App: i.Service.App, Instance: i.ID})
 }

@@ -28,7 +28,7 @@ func (c *Controller) violated(now time.Time, i *Instance, why string) {
 // seekElsewhere starts an instance at another holder for one whose holder cannot keep its SLA; when it is ready it takes
 // the first one's place (make before break). Never are more under way than an update may have beyond the replicas.
 func (c *Controller) seekElsewhere(now time.Time, a *App, s *skerry.ServiceSpec, list []*Instance, fx *skerry.Effects) {
-	if len(c.targets) < 2 || s.Placement.Cluster != "" {
+	if len(c.targets) < 2 || s.Placement.Cluster != "" || s.KeepsData() {
 		return
 	}
 	room := max(1, *s.Update.MaxSurge)
@@ -50,16 +50,35 @@ func (c *Controller) seekElsewhere(now time.Time, a *App, s *skerry.ServiceSpec,
 			return // the end of one that is under way comes back here
 		}
 		room--
-		why := i.Conditions[k].Reason
-		i.Calm = now.Add(min(longestCalm, firstCalm<<min(i.Moves, 10)))
-		i.Moves++
-		c.saveInstance(i, fx)
-		n := c.create(now, a, s, i.Ordinal, "", "", fx)
-		n.Replaces, n.Shun, n.Moves, n.Calm = i.ID, append(slices.Clone(i.Shun), i.Holder), i.Moves, i.Calm
-		c.saveInstance(n, fx)
-		c.wakeAt(a.Key(), n.CreatedAt.Add(CopyTime+time.Millisecond))
-		fx.Events = append(fx.Events, c.event(now, i, skerry.EventWarning, "Elsewhere", "a copy starts elsewhere: "+why))
+		c.startElsewhere(now, a, s, i, i.Conditions[k].Reason, fx)
 	}
+}
+
+// startElsewhere starts an instance that is to replace another at another holder.
+func (c *Controller) startElsewhere(now time.Time, a *App, s *skerry.ServiceSpec, i *Instance, why string, fx *skerry.Effects) {
+	i.Calm = now.Add(min(longestCalm, firstCalm<<min(i.Moves, 10)))
+	i.Moves++
+	c.saveInstance(i, fx)
+	n := c.create(now, a, s, i.Ordinal, "", "", fx)
+	n.Replaces, n.Shun, n.Moves, n.Calm = i.ID, append(slices.Clone(i.Shun), i.Holder), i.Moves, i.Calm
+	c.saveInstance(n, fx)
+	c.wakeAt(a.Key(), n.CreatedAt.Add(CopyTime+time.Millisecond))
+	fx.Events = append(fx.Events, c.event(now, i, skerry.EventWarning, "Elsewhere", "a copy starts elsewhere: "+why))
+}
+
+// TryElsewhere starts an instance at another holder for one that its holder does not start; whichever is ready first stays.
+// It reports whether that may be and was begun.
+func (c *Controller) TryElsewhere(now time.Time, i *Instance, why string, fx *skerry.Effects) bool {
+	a := c.apps[i.Service.App]
+	if a == nil || len(c.targets) < 2 || i.Replaces != "" || c.replacement(i) != nil {
+		return false
+	}
+	s := a.Manifest.Spec.Service(i.Service.Service)
+	if s == nil || s.Mode != skerry.ModeService || s.Placement.Cluster != "" || s.KeepsData() || a.revisions[s.Name] != i.Revision {
+		return false
+	}
+	c.startElsewhere(now, a, s, i, why, fx)
+	return true
 }
 
 // replacement gives the instance that is to replace another, or nil.

@@ -151,16 +151,33 @@ func (c *Controller) withServices(now time.Time, a *App, p *Past, service string
 		}
 		if was := a.Manifest.Spec.Service(s.Name); was != nil && was.Mode == s.Mode {
 			s.Replicas, s.Update = was.Replicas, was.Update
+			keepScale(&next.Manifest, s, was.Scale)
 		}
 		maps.Copy(next.Digests, digestsOf(s, p.Digests))
 	}
 	return &next
 }
 
+// keepScale has the number of a service's instances follow their load as it does now, though the rest of it is put back: it
+// would fall to limits of long ago otherwise. A version of which the target makes no sense, such as one without an ingress,
+// brings its own back.
+func keepScale(m *skerry.Application, s *skerry.ServiceSpec, scale *skerry.ScaleSpec) {
+	own := s.Scale
+	s.Scale = scale
+	if trial := cloneManifest(*m); scale != nil && trial.Validate() != nil {
+		s.Scale = own
+	}
+}
+
 // replace puts a changed application, under the next generation, in the place of one.
 func (c *Controller) replace(now time.Time, a, next *App, fx *skerry.Effects) error {
 	if err := c.checkQuota(a.Org, &next.Manifest); err != nil {
 		return err
+	}
+	if !a.Borrowed {
+		if err := c.haveSecrets(&next.Manifest); err != nil {
+			return err
+		}
 	}
 	next.Gen++
 	next.revisions = revisionsOf(&next.Manifest)
@@ -267,9 +284,10 @@ func (c *Controller) pause(now time.Time, k skerry.ServiceKey, on bool, actor st
 		}
 		next.Paused = without(next.Paused, s.Name)
 		if f := next.Refused[s.Name]; f != nil {
-			replicas, update := s.Replicas, s.Update
+			replicas, update, scale := s.Replicas, s.Update, s.Scale
 			*s = f.Spec
 			s.Replicas, s.Update = replicas, update
+			keepScale(&next.Manifest, s, scale)
 			if next.Digests == nil {
 				next.Digests = map[string]string{}
 			}
@@ -307,9 +325,10 @@ func (c *Controller) keepRefused(old, next *App) (warnings []string) {
 		if s == nil || good == nil || s.Revision() != f.Revision || !maps.Equal(digestsOf(s, next.Digests), f.Digests) {
 			continue
 		}
-		replicas, update := s.Replicas, s.Update
+		replicas, update, scale := s.Replicas, s.Update, s.Scale
 		*s = *good
 		s.Replicas, s.Update = replicas, update
+		keepScale(&next.Manifest, s, scale)
 		next.Refused = with(next.Refused, name, f)
 		next.Digests = maps.Clone(next.Digests)
 		if next.Digests == nil {

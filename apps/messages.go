@@ -97,6 +97,10 @@ func (c *Controller) Handle(now time.Time, msg any) (skerry.Effects, bool) {
 		res, fx, err = c.putCertificate(now, m)
 	case DeleteCertificate:
 		fx, err = c.deleteCertificate(m)
+	case PutSecret:
+		res, fx, err = c.putSecret(now, m)
+	case DeleteSecret:
+		fx, err = c.deleteSecret(m)
 	default:
 		return fx, false
 	}

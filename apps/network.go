@@ -217,6 +217,9 @@ func (c *Controller) numbered(k skerry.ServiceKey, s *skerry.ServiceSpec) int {
 		if s.Replicas != nil {
 			n = *s.Replicas
 		}
+		if s.Sleeps() {
+			n = max(n, 1) // its first instance keeps its address
+		}
 		for _, i := range c.byService[k] {
 			n = max(n, i.Ordinal+1) // one that is on its way out is still reached
 		}
@@ -299,7 +302,7 @@ func (c *Controller) Network(k skerry.AppKey) *skerry.AppNetwork {
 	}
 	out := &skerry.AppNetwork{App: k, Org: a.Org, Net: n.ID}
 	add := func(name string, sk skerry.ServiceKey, s *skerry.ServiceSpec) *skerry.NetworkService {
-		v := skerry.NetworkService{Name: name, Ports: s.Ports}
+		v := skerry.NetworkService{Name: name, Ports: s.Ports, Sleeps: s.Sleeps()}
 		at := func(b skerry.Balance, ordinal int) {
 			addr, _ := n.Addresses.Of(ipam.Key{Service: sk, Policy: b, Ordinal: ordinal})
 			switch b {

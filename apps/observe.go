@@ -77,6 +77,7 @@ func (c *Controller) Observe(now time.Time, holder string, o skerry.Observation,
 	if before.State != i.State || before.Phase != i.Phase {
 		i.step(now, o.Reason)
 	}
+	c.limited(now, i, &o, fx)
 	c.violated(now, i, o.Violated)
 	c.tellTransition(now, &before, i, fx)
 	c.noteFailure(now, &before, i, fx)
@@ -147,6 +148,10 @@ func (c *Controller) unplace(now time.Time, i *Instance, why string, fx *skerry.
 		i.Failures++
 		i.RetryAt = now.Add(backoff(i.Failures) - firstRetry)
 		i.Deadline, i.Told = now.Add(time.Duration(*i.Spec.Placement.ConvergenceTime)), false
+	}
+	if r := i.Resize; r != nil { // it is started with them
+		i.Resize, i.Revision, i.Gen, i.Spec = nil, r.Revision, r.Gen, r.Spec
+		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, true, "")
 	}
 	i.Holder, i.Worker, i.Cluster, i.Address, i.Ports, i.Cut = "", "", "", "", nil, false
 	i.State, i.Phase, i.Reason = skerry.Requested, skerry.PhaseNone, why

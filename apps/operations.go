@@ -41,6 +41,7 @@ func (c *Controller) apply(now time.Time, r Apply) (Applied, skerry.Effects, err
 	if old != nil {
 		a.CreatedAt, a.Restarts, a.Runs, a.Rollouts, a.Paused = old.CreatedAt, old.Restarts, old.Runs, old.Rollouts, old.Paused
 		res.Warnings = append(res.Warnings, c.keepRefused(old, a)...)
+		res.Warnings = append(res.Warnings, c.loses(&r.App)...)
 		a.Deployed = old.Deployed || !r.Register
 		if string(mustJSON(old.Manifest)) == string(mustJSON(a.Manifest)) && a.Deployed == old.Deployed && maps.Equal(old.Digests, a.Digests) {
 			res.Gen, res.Unchanged = old.Gen, true
@@ -86,6 +87,12 @@ func (c *Controller) check(app *skerry.Application, expect skerry.Generation) (*
 	if old != nil && old.Deleting {
 		return nil, nil, skerry.Errorf(skerry.CodeConflict, "application %s is being deleted", key).
 			WithHint("wait until `skerry get apps` no longer shows it, then apply again")
+	}
+	if old != nil {
+		keepScaled(app, old)
+	}
+	if err := c.resolveSecrets(app); err != nil {
+		return nil, nil, err
 	}
 	if expect != 0 && (old == nil || old.Gen != expect) {
 		return nil, nil, skerry.Errorf(skerry.CodeConflict, "application %s is not at generation %d", key, expect).
@@ -163,6 +170,12 @@ func (c *Controller) scale(now time.Time, k skerry.ServiceKey, replicas int, act
 	}
 	if replicas < 0 || replicas > 10000 {
 		return Applied{}, fx, skerry.Errorf(skerry.CodeInvalid, "%d replicas are out of range; from 0 to 10000 is allowed", replicas)
+	}
+	if s.Scale != nil && !a.Borrowed {
+		if lo, hi := s.Scale.Limits(); replicas < lo || replicas > hi {
+			return Applied{}, fx, skerry.Errorf(skerry.CodeInvalid, "the number of instances of %s follows their load, from %d to %d", k, lo, hi).
+				WithHint("change scale.min and scale.max in the manifest instead")
+		}
 	}
 	if *s.Replicas == replicas {
 		return Applied{Key: k.App, Gen: a.Gen, Unchanged: true}, fx, nil

@@ -12,6 +12,7 @@ type Planned struct {
 	Org  string
 	New  []*Instance // that would be created; they are in no map
 	Kept []*Instance
+	Lost []string // what goes for good, in words
 }
 
 // Plan tells which instances applying a manifest would need anew and which it would keep, changing nothing. It makes the
@@ -25,7 +26,7 @@ func (c *Controller) Plan(now time.Time, app skerry.Application) (Planned, error
 	if old != nil {
 		a.Gen = old.Gen + 1
 	}
-	p := Planned{Key: app.Key(), Org: ns.Org}
+	p := Planned{Key: app.Key(), Org: ns.Org, Lost: c.loses(&app)}
 	for n := range app.Spec.Services {
 		s := &a.Manifest.Spec.Services[n]
 		a.revisions[s.Name] = s.Revision()

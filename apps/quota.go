@@ -181,6 +181,11 @@ func (c *Controller) deleteNamespace(name string) (skerry.Effects, error) {
 			return fx, skerry.Errorf(skerry.CodeConflict, "namespace %s still holds application %s", name, k.Name).WithHint("delete its applications first")
 		}
 	}
+	for k := range c.secrets {
+		if k.namespace == name {
+			return fx, skerry.Errorf(skerry.CodeConflict, "namespace %s still holds secret %s", name, k.name).WithHint("remove its secrets first")
+		}
+	}
 	delete(c.spaces, name)
 	fx.Delete(prefixSpace + name)
 	return fx, nil

@@ -71,9 +71,11 @@ func (c *Controller) reconcileApp(now time.Time, k skerry.AppKey, fx *skerry.Eff
 		for _, i := range left {
 			c.stop(now, i, "its application is deleted", fx)
 		}
+		c.releaseClaims(k, a, fx)
 		if len(c.InstancesOf(k)) == 0 {
 			delete(c.apps, k)
 			delete(c.wake, k)
+			maps.DeleteFunc(c.scalers, func(s skerry.ServiceKey, _ *Scaler) bool { return s.App == k })
 			c.dropNetwork(k, fx)
 			c.dropPast(k, fx)
 			fx.Delete(prefixApp + k.String())
@@ -93,6 +95,7 @@ func (c *Controller) reconcileApp(now time.Time, k skerry.AppKey, fx *skerry.Eff
 			}
 		}
 	}
+	c.autoscale(now, a, fx)
 	for i := range a.Manifest.Spec.Services {
 		s := &a.Manifest.Spec.Services[i]
 		switch s.Mode {
@@ -104,6 +107,7 @@ func (c *Controller) reconcileApp(now time.Time, k skerry.AppKey, fx *skerry.Eff
 			c.reconcileService(now, a, s, fx)
 		}
 	}
+	c.releaseClaims(k, a, fx)
 }
 
 func (c *Controller) servicesWithInstances(k skerry.AppKey) []skerry.ServiceKey {
@@ -129,18 +133,20 @@ func (c *Controller) reconcileService(now time.Time, a *App, s *skerry.ServiceSp
 		case i.State == skerry.Terminated && !i.Stopping:
 			c.discard(now, i, fx)
 		case !i.Live():
-		case i.Revision == rev:
+		case i.wanted() == rev:
 			current = append(current, i)
 		default:
 			old = append(old, i)
 		}
 	}
+	current, old = c.followLimits(now, a, s, current, old, fx)
 	current = c.settleReplacements(now, current, fx)
 	c.takeOver(now, a, s, current, fx)
 	limit, ok := c.rollout(now, a, s, current, old, want, fx)
 	if !ok {
 		return // it goes back to what ran before
 	}
+	current, old = c.resize(now, a, s, current, old, limit, fx)
 	if s.Update.Strategy == "recreate" && len(old) > 0 && a.Paused[s.Name] != "" {
 		return
 	}
@@ -161,14 +167,15 @@ func (c *Controller) reconcileService(now time.Time, a *App, s *skerry.ServiceSp
 		}
 		current = current[extra:]
 	}
-	room := want + *s.Update.MaxSurge - len(current) - len(old)
+	leaving := c.leaving(s, sk)
+	room := want + *s.Update.MaxSurge - len(current) - len(old) - leaving
 	if len(old) == 0 {
-		room = want - len(current)
+		room = want - len(current) - leaving
 	}
 	for n := min(limit-len(current), room); n > 0; n-- {
 		current = append(current, c.create(now, a, s, c.freeOrdinal(sk, rev), "", "", fx))
 	}
-	for n := want - limit - len(old); n > 0 && len(old) > 0; n-- { // a wave is not done, and one of the others has gone
+	for n := want - limit - len(old) - leaving; n > 0 && len(old) > 0; n-- { // a wave is not done, and one of the others has gone
 		old = append(old, c.createAs(now, a, old[0], c.freeOrdinal(sk, old[0].Revision), fx))
 	}
 	// Old ones that are not ready serve nobody and go at once, but only for what is already on its way in their place.
@@ -223,6 +230,13 @@ func (c *Controller) anyStoppingOld(sk skerry.ServiceKey, rev string) bool {
 // takeOver lets instances of an unchanged template follow the application's generation without touching them.
 func (c *Controller) takeOver(now time.Time, a *App, s *skerry.ServiceSpec, list []*Instance, fx *skerry.Effects) {
 	for _, i := range list {
+		if i.Resize != nil {
+			if i.Resize.Gen != a.Gen {
+				i.Resize.Gen, i.Resize.Spec = a.Gen, s
+				c.saveInstance(i, fx)
+			}
+			continue
+		}
 		if i.Gen != a.Gen {
 			i.Gen = a.Gen
 			i.Spec = s
@@ -288,7 +302,7 @@ func (c *Controller) reconcilePerWorker(now time.Time, a *App, s *skerry.Service
 func (c *Controller) freeOrdinal(sk skerry.ServiceKey, rev string) int {
 	used := map[int]bool{}
 	for _, i := range c.byService[sk] {
-		if i.Live() && i.Revision == rev {
+		if i.Live() && (i.Revision == rev || i.wanted() == rev) || i.Spec.KeepsData() {
 			used[i.Ordinal] = true
 		}
 	}

@@ -164,10 +164,10 @@ func (r *Rollout) next(s *skerry.ServiceSpec) time.Time {
 func (c *Controller) healthyAt(a *App, s *skerry.ServiceSpec, r *Rollout, list []*Instance) time.Time {
 	since := r.StartedAt
 	for _, i := range list {
-		if !i.IsReady() {
+		if !i.IsReady() || i.Resize != nil {
 			return time.Time{}
 		}
-		since = latest(since, sinceOf(i, skerry.Ready))
+		since = latest(since, latest(sinceOf(i, skerry.Ready), i.Limited))
 	}
 	watch := s.Update.Healthy()
 	if r.Canary && s.Update.Canary != nil {
@@ -217,6 +217,13 @@ func (c *Controller) failing(now time.Time, a *App, s *skerry.ServiceSpec, r *Ro
 		return "instances of revision " + r.Revision + " failed " + itoa(r.Failures) + " times: " + orNothing(r.Reason)
 	}
 	for _, i := range list {
+		if r := i.Resize; r != nil && r.Reason != "" {
+			if at := r.Since.Add(time.Duration(*s.Update.Deadline)); now.Before(at) {
+				c.wakeAt(a.Key(), at)
+			} else {
+				return "instance " + string(i.ID) + " was not given the limits of revision " + r.Revision + " for " + s.Update.Deadline.String() + ": " + r.Reason
+			}
+		}
 		if i.IsReady() || i.State != skerry.Running && i.State != skerry.WorkerScheduled || !skerry.HasCondition(i.Conditions, skerry.Reachable) || skerry.HasCondition(i.Conditions, skerry.Held) {
 			continue
 		}

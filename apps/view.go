@@ -55,6 +55,7 @@ func (c *Controller) viewService(a *App, s *skerry.ServiceSpec) skerry.ServiceVi
 	default:
 		v.Want = *s.Replicas
 	}
+	v.Scale = c.Scale(skerry.ServiceKey{App: a.Key(), Service: s.Name})
 	byHolder := map[string]bool{}
 	for _, i := range list {
 		v.Restarts += i.Restarts

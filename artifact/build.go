@@ -25,8 +25,9 @@ import (
 
 // BuildOptions for Build. Source and Tag are needed.
 type BuildOptions struct {
-	// Source is a folder, which becomes the root of the image, or a static Linux executable, which becomes /NAME beside
-	// /etc/passwd, /etc/group and an empty /tmp.
+	// Source is a folder, which becomes the root of the image, or a static Linux executable or a WebAssembly module, which becomes /NAME beside
+	// /etc/passwd, /etc/group and an empty /tmp, or a kernel for a machine of its own, which becomes /NAME alone,
+	// or a disk with a system of its own (qcow2, or raw with a boot sector), which becomes /disk/NAME alone.
 	Source string
 	Tag    string // name of the image; it must not have a digest
 	// Platform is needed for a folder without executables; zero takes what the executables are built for.
@@ -198,9 +199,23 @@ func (o *BuildOptions) executable(c *ocispec.ImageConfig) ([]layerFile, error) {
 		return nil, fmt.Errorf("source %s is neither a folder nor a file", o.Source)
 	}
 	name := filepath.Base(o.Source)
-	_, static, err := elfPlatform(o.Source)
+	disk, err := isDisk(o.Source)
 	if err != nil {
-		return nil, fmt.Errorf("source %s is no Linux executable (%w); give an executable or a folder", o.Source, err)
+		return nil, err
+	}
+	if disk {
+		return []layerFile{{name: DiskDir[1:], mode: fs.ModeDir | 0o755}, {name: DiskDir[1:] + "/" + name, mode: 0o644, path: o.Source, size: st.Size()}}, nil
+	}
+	platform, static, err := programPlatform(o.Source)
+	bare := platform.OS == bareOS || o.Platform.OS == bareOS
+	if err != nil && !bare {
+		return nil, fmt.Errorf("source %s is no Linux executable, no WebAssembly module, no kernel and no disk (%w); give one, or a folder", o.Source, err)
+	}
+	if bare {
+		if len(c.Entrypoint) == 0 {
+			c.Entrypoint = []string{"/" + name}
+		}
+		return []layerFile{{name: name, mode: 0o755, path: o.Source, size: st.Size()}}, nil
 	}
 	if !static {
 		return nil, fmt.Errorf("source %s needs shared libraries, which the image would not have; link it statically (CGO_ENABLED=0 for Go), or build from a folder with them", o.Source)
@@ -276,10 +291,10 @@ func (o *BuildOptions) platform(files []layerFile) (Platform, error) {
 	}
 	found := map[Platform]string{}
 	for _, f := range files {
-		if !f.mode.IsRegular() || f.path == "" || f.mode&0o111 == 0 {
+		if !f.mode.IsRegular() || f.path == "" || f.mode&0o111 == 0 && !strings.HasSuffix(f.name, ".wasm") {
 			continue
 		}
-		if p, _, err := elfPlatform(f.path); err == nil {
+		if p, _, err := programPlatform(f.path); err == nil {
 			found[p] = f.name
 		}
 	}
@@ -294,7 +309,7 @@ func (o *BuildOptions) platform(files []layerFile) (Platform, error) {
 	}
 	for p, name := range found {
 		// Several: the folder may bring some for others, as long as one is for this platform.
-		if want.runs(p) > 0 {
+		if want.runs(p) > 0 || want.OS == bareOS && p.Arch == want.Arch {
 			return want, nil
 		}
 		if len(found) == 1 {
@@ -305,6 +320,23 @@ func (o *BuildOptions) platform(files []layerFile) (Platform, error) {
 		return Platform{}, fmt.Errorf("none of its executables is built for %s", want)
 	}
 	return want, nil
+}
+
+// programPlatform reads for what an executable or a WebAssembly module is built, and whether it can run alone.
+func programPlatform(name string) (p Platform, static bool, err error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return p, false, err
+	}
+	defer f.Close()
+	var begin [8]byte
+	if _, err := io.ReadFull(f, begin[:]); err == nil && string(begin[:]) == "\x00asm\x01\x00\x00\x00" {
+		return WasmPlatform(), true, nil
+	}
+	if p, ok := kernelPlatform(f); ok {
+		return p, true, nil
+	}
+	return elfPlatform(name)
 }
 
 // elfPlatform reads for what an executable is built, and whether it can run alone.

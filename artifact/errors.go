@@ -37,6 +37,16 @@ func (e *PlatformError) Error() string {
 	if len(offers) > 0 {
 		what = strings.Join(slices.Compact(offers), ", ")
 	}
+	if wasm := WasmPlatform(); e.Want.normal() == wasm {
+		return fmt.Sprintf("image %s holds no WebAssembly module (%s); it offers %s; leave runtime: wasm out, or build it with `skerry image build` from a module", e.Ref, wasm, what)
+	} else if len(e.Offers) == 1 && e.Offers[0].normal() == wasm {
+		return fmt.Sprintf("image %s holds a WebAssembly module, not a program for %s; write runtime: wasm", e.Ref, e.Want)
+	}
+	if e.Want.OS == bareOS {
+		return fmt.Sprintf("image %s holds no kernel for %s; it offers %s; leave runtime: unikernel out, or build it with `skerry image build` from a kernel", e.Ref, e.Want.Arch, what)
+	} else if len(e.Offers) == 1 && e.Offers[0].OS == bareOS {
+		return fmt.Sprintf("image %s holds a kernel, not a program for %s; write runtime: unikernel", e.Ref, e.Want)
+	}
 	return fmt.Sprintf("image %s is not built for %s; it offers %s; build it for %s too, or place the service on a worker of another architecture",
 		e.Ref, e.Want, what, e.Want)
 }

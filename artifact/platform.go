@@ -25,6 +25,15 @@ func HostPlatform() Platform {
 	return p
 }
 
+// WasmPlatform is that of WebAssembly modules with WASI preview 1. What others write as wasi/wasm is the same.
+func WasmPlatform() Platform { return Platform{OS: "wasip1", Arch: "wasm"} }
+
+// BarePlatform is that of kernels that are a whole program, for machines of another platform.
+func BarePlatform(p Platform) Platform { return Platform{OS: bareOS, Arch: p.Arch, Variant: p.Variant} }
+
+// bareOS is the operating system of what needs none.
+const bareOS = "none"
+
 // ParsePlatform reads OS/ARCH[/VARIANT], or ARCH alone for linux.
 func ParsePlatform(s string) (Platform, error) {
 	parts := strings.Split(s, "/")
@@ -62,6 +71,10 @@ func (p Platform) normal() Platform {
 		p.Arch = "arm64"
 	case "armhf":
 		p.Arch, p.Variant = "arm", "v7"
+	case "wasm", "wasm32":
+		if p.OS == "wasi" || p.OS == "wasip1" {
+			p.OS, p.Arch = "wasip1", "wasm"
+		}
 	}
 	if p.Arch == "arm64" && p.Variant == "v8" || p.Arch == "amd64" && p.Variant == "v1" {
 		p.Variant = ""
@@ -82,6 +95,8 @@ func (p Platform) runs(other Platform) int {
 	switch {
 	case p == Platform{}:
 		return 1
+	case p == WasmPlatform() && other == Platform{}:
+		return 1 // whoever puts a module into an image may have nothing to say of machines
 	case p.OS != other.OS || p.Arch != other.Arch:
 		return 0
 	case p.Variant == other.Variant:

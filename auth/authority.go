@@ -37,8 +37,11 @@ type AuthorityConfig struct {
 	Store    store.Store
 	Prefix   string        // of its records; default "auth/"
 	CertLife time.Duration // default DefaultCertLife
-	Now      func() time.Time
-	Log      *slog.Logger
+	// Reenrol lets in workers that hold a certificate of this CA and are not enrolled, and enrols them: for an authority that
+	// has lost its enrolments. It has lost revocations, too.
+	Reenrol bool
+	Now     func() time.Time
+	Log     *slog.Logger
 }
 
 // Authority is a site's certificate authority with its tokens and enrolled children. One process at a time may use it
@@ -75,6 +78,8 @@ type Enrolled struct {
 	Expires time.Time   `json:"expires"`
 	// Public is the key itself, for renewals (SPKI).
 	Public []byte `json:"public"`
+	// Term is the highest one in which it has connected, if it is a cluster.
+	Term uint64 `json:"term,omitempty"`
 	// Quarantine is set while a second machine was seen with this identity.
 	Quarantine *Quarantine `json:"quarantine,omitempty"`
 }

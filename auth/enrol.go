@@ -149,22 +149,66 @@ func (a *Authority) lookupLocked(id skerry.PeerIdentity) (*stored[Enrolled], err
 }
 
 // Admit decides whether a verified identity may connect now. hello is nil for a stream connection.
-func (a *Authority) Admit(_ context.Context, id skerry.PeerIdentity, hello *skerry.Hello) error {
+//
+// A cluster that claims a lower term than one in which it has been here is refused: another machine has taken its place since.
+func (a *Authority) Admit(ctx context.Context, id skerry.PeerIdentity, hello *skerry.Hello) error {
+	if hello != nil {
+		if err := a.reenrol(ctx, id, hello.Machine); err != nil {
+			return err
+		}
+	}
+	e, err := a.admit(id, hello)
+	if err != nil || hello == nil || id.Tier != skerry.TierCluster || hello.Term <= e.Term {
+		return err
+	}
+	a.change.Lock()
+	defer a.change.Unlock()
+	now, err := a.lookupLocked(id)
+	if err != nil {
+		return err
+	}
+	next := now.value
+	next.Term = max(next.Term, hello.Term)
+	return a.putLocked(ctx, next, now.rev)
+}
+
+// reenrol enrols a worker that a rebuilt site has forgotten, if that is allowed and its name is free.
+func (a *Authority) reenrol(ctx context.Context, id skerry.PeerIdentity, machine string) error {
+	if !a.cfg.Reenrol || id.Tier != skerry.TierWorker || id.Site != a.cfg.Site {
+		return nil
+	}
+	a.change.Lock()
+	defer a.change.Unlock()
+	if _, gone := a.revoked[id.Key]; gone || a.enrolled[peerName(id.Tier, id.Name)] != nil {
+		return nil
+	}
+	now := a.cfg.Now()
+	a.cfg.Log.Warn("enrolled again by its certificate", "role", id.Tier, "name", id.Name, "machine", cutText(machine))
+	return a.putLocked(ctx, Enrolled{Tier: id.Tier, Name: id.Name, Key: id.Key, Public: id.Public, Machine: cutText(machine), Counter: id.Counter,
+		Joined: now, Issued: now, Expires: id.Expires}, 0)
+}
+
+func (a *Authority) admit(id skerry.PeerIdentity, hello *skerry.Hello) (Enrolled, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	e, err := a.lookupLocked(id)
 	if err != nil {
-		return err
+		return Enrolled{}, err
+	}
+	if hello != nil && id.Tier == skerry.TierCluster && hello.Term != 0 && hello.Term < e.value.Term {
+		return Enrolled{}, &skerry.Refuse{Code: skerry.RefuseDeposed, RetryAfter: 5000,
+			Reason: fmt.Sprintf("%s %q was led in term %d already, on machine %q, and this one claims term %d", id.Tier, id.Name, e.value.Term, e.value.Machine, hello.Term),
+			Hint:   "if the site was restored by hand and this one is right, join it anew with a token made with --replace"}
 	}
 	if q := e.value.Quarantine; q != nil && (id.Counter < e.value.Counter || hello != nil && hello.Machine == q.Later && q.Later != q.First) {
-		return refuseClone(&e.value, q)
+		return Enrolled{}, refuseClone(&e.value, q)
 	}
 	if a.cfg.Now().After(id.Expires) {
-		return &skerry.Refuse{Code: skerry.RefuseExpired,
+		return Enrolled{}, &skerry.Refuse{Code: skerry.RefuseExpired,
 			Reason: fmt.Sprintf("the certificate of %s %q expired at %s", id.Tier, id.Name, id.Expires.UTC().Format(time.RFC3339)),
 			Hint:   "the agent renews it by itself; if this stays, compare the clocks", RetryAfter: 1}
 	}
-	return nil
+	return e.value, nil
 }
 
 func refuseClone(e *Enrolled, q *Quarantine) error {
@@ -177,6 +221,9 @@ func refuseClone(e *Enrolled, q *Quarantine) error {
 // Renew gives the next certificate to an enrolled key, also after the last one expired. A counter that was used up
 // before is proof of a copied data directory: the copy that comes later is kept out.
 func (a *Authority) Renew(ctx context.Context, id skerry.PeerIdentity, req *skerry.Renew, addr string) (*skerry.Joined, error) {
+	if err := a.reenrol(ctx, id, req.Machine); err != nil {
+		return nil, err
+	}
 	a.change.Lock()
 	defer a.change.Unlock()
 	old, err := a.lookupLocked(id)

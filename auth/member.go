@@ -237,6 +237,15 @@ func PutMember(dir string, files map[string][]byte) error {
 	return nil
 }
 
+// CounterOf gives the counter of an identity that Mirror kept; 0: it cannot be read.
+func CounterOf(files map[string][]byte) uint64 {
+	var id identity
+	if json.Unmarshal(files[identityFile], &id) != nil {
+		return 0
+	}
+	return id.Counter
+}
+
 func (m *Member) now() identity {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -176,7 +176,7 @@ func verifyLeaf(ca *x509.Certificate, cs tls.ConnectionState, usage x509.ExtKeyU
 		return id, fmt.Errorf("certificate has no identity: %q", u)
 	}
 	return skerry.PeerIdentity{Tier: skerry.Tier(tier), Name: name, Site: u.Host, Key: keyHash(leaf),
-		Counter: serialCounter(leaf.SerialNumber), Expires: leaf.NotAfter}, nil
+		Counter: serialCounter(leaf.SerialNumber), Expires: leaf.NotAfter, Public: leaf.RawSubjectPublicKeyInfo}, nil
 }
 
 // checkCSR gives the public key of a request whose maker holds the private one. Names in it are ignored.

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -39,10 +40,27 @@ func (a *Authority) serverCertificate(hello *tls.ClientHelloInfo) (*tls.Certific
 		s.full = &tls.Certificate{Certificate: [][]byte{der, a.ca.cert.Raw}, PrivateKey: key}
 		s.renewAt = now.Add(serverLife * 2 / 3)
 	}
-	if slices.Contains(hello.SupportedProtos, joinProto) {
-		return s.full, nil
+	if slices.Contains(hello.SupportedProtos, joinProto) || !slices.ContainsFunc(hello.SupportedProtos, isOurs) {
+		return s.full, nil // also for agents of others, of whom some join
 	}
 	return s.short, nil
+}
+
+func isOurs(proto string) bool { return strings.HasPrefix(proto, "skerry-") }
+
+// ForeignTLS is the configuration of a listener for agents of others, such as the one for MQTT. Who shows a certificate must show one
+// of this site's CA; who shows none may join and nothing else, which is the listener's business.
+func (a *Authority) ForeignTLS() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, GetCertificate: a.serverCertificate, ClientAuth: tls.RequestClientCert, SessionTicketsDisabled: true,
+		VerifyConnection: func(cs tls.ConnectionState) error {
+			if len(cs.PeerCertificates) == 0 {
+				return nil
+			}
+			_, err := a.Identify(cs)
+			return err
+		},
+	}
 }
 
 // ServerTLS is the configuration of the parent's listener. Without a certificate of this site's CA nobody gets past the
@@ -75,8 +93,14 @@ func (a *Authority) ServeJoin(ctx context.Context, conn *tls.Conn) {
 		}
 		m = nil
 	}
-	addr := conn.RemoteAddr().String()
+	frame.Write(conn, codec, a.Answer(ctx, m, conn.ConnectionState(), conn.RemoteAddr().String()))
+}
+
+// Answer answers Join and Renew, the two requests of those who have no certificate yet or need the next one, with Joined or Refuse.
+// cs is that of the connection on which m came, addr is for the log.
+func (a *Authority) Answer(ctx context.Context, m skerry.Message, cs tls.ConnectionState, addr string) skerry.Message {
 	var answer *skerry.Joined
+	var err error
 	switch m := m.(type) {
 	case *skerry.Join:
 		m.Machine, m.Boot = cutText(m.Machine), cutText(m.Boot)
@@ -84,7 +108,7 @@ func (a *Authority) ServeJoin(ctx context.Context, conn *tls.Conn) {
 	case *skerry.Renew:
 		m.Machine, m.Boot, m.Attempt = cutText(m.Machine), cutText(m.Boot), cutText(m.Attempt)
 		var id skerry.PeerIdentity
-		if id, err = a.Identify(conn.ConnectionState()); err != nil {
+		if id, err = a.Identify(cs); err != nil {
 			err = &skerry.Refuse{Code: skerry.RefuseUnknown, Reason: "a renewal needs the enrolled key", Hint: "join with a token first"}
 		} else {
 			answer, err = a.Renew(ctx, id, m, addr)
@@ -93,15 +117,13 @@ func (a *Authority) ServeJoin(ctx context.Context, conn *tls.Conn) {
 		err = &skerry.Refuse{Code: skerry.RefuseMalformed, Reason: "a join connection begins with Join or Renew"}
 	}
 	if err == nil {
-		frame.Write(conn, codec, answer)
-		return
+		return answer
 	}
 	var refuse *skerry.Refuse
 	if !errors.As(err, &refuse) {
 		a.cfg.Log.Error("join", "addr", addr, "err", err)
-		refuse = &skerry.Refuse{Code: skerry.RefuseInternal, Reason: "the parent cannot answer now", Hint: "its log says why; try again", RetryAfter: 5000}
-	} else {
-		a.cfg.Log.Info("join refused", "addr", addr, "code", refuse.Code, "err", refuse.Reason)
+		return &skerry.Refuse{Code: skerry.RefuseInternal, Reason: "the parent cannot answer now", Hint: "its log says why; try again", RetryAfter: 5000}
 	}
-	frame.Write(conn, codec, refuse)
+	a.cfg.Log.Info("join refused", "addr", addr, "code", refuse.Code, "err", refuse.Reason)
+	return refuse
 }

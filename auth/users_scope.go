@@ -20,6 +20,7 @@ const (
 	ScopeAppsLogs     Scope = "apps:logs"
 	ScopeAppsExec     Scope = "apps:exec"
 	ScopeAppsForward  Scope = "apps:forward"
+	ScopeSecretsWrite Scope = "secrets:write" // none reads them
 	ScopeImagesRead   Scope = "images:read"
 	ScopeImagesPush   Scope = "images:push"
 	ScopeEventsRead   Scope = "events:read"
@@ -52,7 +53,7 @@ func Roles() []Role { return []Role{RoleAdmin, RoleOperator, RoleDeveloper, Role
 
 // Scopes lists every scope that a role may have.
 func Scopes() []Scope {
-	return []Scope{ScopeAppsRead, ScopeAppsWrite, ScopeAppsLogs, ScopeAppsExec, ScopeAppsForward, ScopeImagesRead, ScopeImagesPush, ScopeEventsRead,
+	return []Scope{ScopeAppsRead, ScopeAppsWrite, ScopeAppsLogs, ScopeAppsExec, ScopeAppsForward, ScopeSecretsWrite, ScopeImagesRead, ScopeImagesPush, ScopeEventsRead,
 		ScopeOrgsRead, ScopeOrgsAdmin, ScopeUsersAdmin, ScopeTokensAdmin, ScopeMembersAdmin, ScopeClustersRead, ScopeClusterAdmin,
 		ScopeWorkersRead, ScopeWorkersWrite, ScopeMetricsRead, ScopeAuditRead}
 }
@@ -70,8 +71,8 @@ func (r Role) Has(s Scope) bool {
 		}
 	case RoleDeveloper:
 		switch s {
-		case ScopeAppsRead, ScopeAppsWrite, ScopeAppsLogs, ScopeAppsExec, ScopeAppsForward, ScopeImagesRead, ScopeImagesPush, ScopeEventsRead,
-			ScopeOrgsRead, ScopeMetricsRead:
+		case ScopeAppsRead, ScopeAppsWrite, ScopeAppsLogs, ScopeAppsExec, ScopeAppsForward, ScopeSecretsWrite, ScopeImagesRead, ScopeImagesPush,
+			ScopeEventsRead, ScopeOrgsRead, ScopeMetricsRead:
 			return true
 		}
 	case RoleViewer:

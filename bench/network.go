@@ -245,6 +245,7 @@ const (
 	caseNFT       = "nftables"
 	caseVXLAN     = "vxlan"
 	caseWireguard = "wireguard-go"
+	caseKernel    = "kernel"
 	caseSealed    = "sealed"
 	casePlain     = "plain"
 	caseRelayed   = "relayed"
@@ -259,7 +260,8 @@ func cases() [][2]string {
 		{caseNFT, "service address by nftables (DNAT, masquerade), bridges and routes"},
 		{caseVXLAN, "service address by nftables (DNAT), VXLAN device of the kernel"},
 		{caseWireguard, "instance to instance by wireguard-go, no service address"},
-		{caseSealed, "Skerry as shipped: service address, sealed"},
+		{caseKernel, "Skerry as shipped where the kernel has WireGuard: service address, encrypted by that"},
+		{caseSealed, "Skerry as shipped elsewhere: service address, sealed"},
 		{casePlain, "Skerry: service address on a trusted network, not sealed"},
 		{caseRelayed, "Skerry: service address, sealed, the direct way blocked"},
 		{caseFallback, "Skerry where BPF is not to be had: service address by nftables, sealed"},

@@ -22,6 +22,7 @@ import (
 	"skerry.dev/skerry/overlay/nft"
 	"skerry.dev/skerry/overlay/relay"
 	"skerry.dev/skerry/overlay/tunnel"
+	"skerry.dev/skerry/overlay/wireguard"
 )
 
 // Addresses within a rig.
@@ -46,6 +47,8 @@ type lane struct {
 	pids           []int      // helpers, whose processor time counts
 	servers        []*probeServer
 	sealed         [2]*tunnel.Client
+	links          [2]*wireguard.Link // of the kernel case, with keys
+	keys           [2][32]byte
 	device         dataPlane      // of the first host; nil: not ours
 	config         overlay.Config // of device
 	// spread makes the service address lead to the first n instances; nil: there is no service address.
@@ -110,8 +113,8 @@ func newLane(ctx context.Context, program, name string, kind wireKind, replicas 
 		err = errors.Join(l.instances(1450), l.vxlan(), l.translate(""))
 	case caseWireguard:
 		err = errors.Join(l.instances(1420), l.wireguard())
-	case caseSealed, casePlain, caseRelayed, caseFallback:
-		err = l.instances(1500 - overlay.Cover)
+	case caseKernel, caseSealed, casePlain, caseRelayed, caseFallback:
+		err = l.instances(1500 - l.cover())
 		if err == nil {
 			err = l.skerry()
 		}
@@ -253,11 +256,16 @@ func (l *lane) skerry() error {
 		l.later(devices[i].CleanUp)
 		c := &confs[i]
 		c.Local = overlay.Local{ID: skerry.PeerID(h.n), Blocks: []netip.Prefix{h.block()}, Instances: []netip.Prefix{netip.MustParsePrefix("10.40.0.0/16")},
-			Services: []netip.Prefix{netip.MustParsePrefix("10.30.0.0/16")}, MTU: 1500 - overlay.Cover}
+			Services: []netip.Prefix{netip.MustParsePrefix("10.30.0.0/16")}, MTU: 1500 - l.cover()}
 		p := overlay.Peer{ID: skerry.PeerID(o.n), Name: fmt.Sprint("w", o.n), Prefixes: []netip.Prefix{o.block()}}
 		if l.name == casePlain {
 			c.Local.Plain = netip.AddrPortFrom(h.addr, plainPort)
 			p.Plain = &overlay.PlainPath{Endpoint: netip.AddrPortFrom(o.addr, plainPort), TagOut: uint64(1000 + h.n), TagsIn: []uint64{uint64(1000 + o.n)}}
+		}
+		if l.name == caseKernel {
+			if err := l.kernel(i, c, &p); err != nil {
+				return err
+			}
 		}
 		c.Peers = []overlay.Peer{p}
 		for k := range h.insts {
@@ -271,10 +279,15 @@ func (l *lane) skerry() error {
 			return err
 		}
 	}
-	if l.name != casePlain {
-		if err := l.datapaths(dir, devices); err != nil {
-			return err
-		}
+	switch l.name {
+	case casePlain:
+	case caseKernel:
+		err = l.meet()
+	default:
+		err = l.datapaths(dir, devices)
+	}
+	if err != nil {
+		return err
 	}
 	l.device, l.config = devices[0], confs[0]
 	l.spread = func(n int) error {

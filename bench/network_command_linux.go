@@ -20,7 +20,7 @@ func networkCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "network", Short: "Measure the overlay beside other ways between two hosts", Args: cobra.NoArgs,
 		Long: `Measure the overlay beside what a user would run instead, in one run and in turns: the wire itself, bridges and routes, nftables, VXLAN of
-the kernel, wireguard-go, and Skerry as shipped (sealed), plain, by a relay, and without BPF; each on a wire that passes large segments (gso) and on one of
+the kernel, wireguard-go, and Skerry by the kernel's WireGuard, sealed, plain, by a relay, and without BPF; each on a wire that passes large segments (gso) and on one of
 1500-byte packets (mtu). Streams, datagrams, round trips, connections and processor time; then packet loss, more and more replicas
 (the paper's figure 8), tables of 10,000 routes, and with --full the download over long ways (figure 12) and a million flows.
 

@@ -15,7 +15,7 @@ import (
 const fewest = 3
 
 // buckets are the steps to which values of small classes are rounded, in the units of skerry.Resources.Vector.
-var buckets = [skerry.NumResources]float64{500, float64(256 * skerry.MiB), float64(skerry.GiB), 1, 1, 1e6, 1e6}
+var buckets = [skerry.NumResources]float64{500, float64(256 * skerry.MiB), float64(skerry.GiB), 1, 1, 1e6, 1e6, 1, float64(2 * skerry.MiB), float64(skerry.GiB)}
 
 // Aggregate gives what the root learns of the site. Only workers that are in touch count (a dead worker leaves the next
 // aggregate).
@@ -49,8 +49,8 @@ func (c *Core) Aggregate() skerry.ClusterReport {
 		if w.Facts.Location != nil {
 			points = append(points, *w.Facts.Location)
 		}
-		if w.report.Coordinate != nil {
-			network = append(network, *w.report.Coordinate)
+		if w.coordinate() != nil {
+			network = append(network, *w.coordinate())
 		}
 	}
 	keys := make([]string, 0, len(classes))
@@ -98,7 +98,7 @@ func (c *Core) Aggregate() skerry.ClusterReport {
 		}
 	}
 	r.Instances = len(c.places)
-	r.Services, r.Ingress = c.foldQoS(), c.foldIngress()
+	r.Services, r.Ingress, r.Came = c.foldQoS(), c.foldIngress(), c.foldCame()
 	return r
 }
 
@@ -106,7 +106,12 @@ func (c *Core) Aggregate() skerry.ClusterReport {
 func classOf(f *skerry.WorkerFacts) skerry.Class {
 	runtimes := f.PassedRuntimes()
 	slices.Sort(runtimes)
-	return skerry.Class{Arch: f.Arch, Runtimes: runtimes, Devices: slices.Sorted(slices.Values(f.Devices))}
+	devices := slices.Clone(f.Devices)
+	for _, d := range f.Attachable { // names of single ones do not leave the site
+		devices = append(devices, skerry.DeviceClass(d))
+	}
+	slices.Sort(devices)
+	return skerry.Class{Arch: f.Arch, Runtimes: runtimes, Devices: slices.Compact(devices)}
 }
 
 // classKey names a worker's class; it is worked out once for each set of facts.
@@ -129,11 +134,18 @@ func coarsen(a *skerry.ClassAggregate) {
 	}
 }
 
+// uses reports whether it is known what an instance uses now: what ended, is ending, or runs where nobody hears of it does not
+// count with what it used last.
+func (c *Core) uses(p *placement) bool {
+	w := c.workers[p.Worker]
+	return p.qos != nil && !p.Removing && !p.ended() && w != nil && !w.lost
+}
+
 // foldQoS sums what the root's services use here.
 func (c *Core) foldQoS() []skerry.ServiceQoS {
 	by := map[skerry.ServiceKey]*skerry.ServiceQoS{}
 	for _, p := range c.places {
-		if p.Origin != "root" || p.qos == nil {
+		if p.Origin != "root" || !c.uses(p) {
 			continue
 		}
 		q := by[p.A.Service]

@@ -18,8 +18,9 @@ func (p *placement) alone() (after time.Duration, ok bool) {
 	return d, ok && p.A.Failover && p.Origin == "root" && p.Group == ""
 }
 
-// boundTo keeps the index of instances that depend on the root.
+// boundTo keeps the index of instances that depend on the root, and notes that something follows its load.
 func (c *Core) boundTo(p *placement) {
+	c.scales = c.scales || p.Origin == "root" && p.A.Spec.Scale != nil
 	if _, ok := p.alone(); ok {
 		c.dependent[p.A.ID] = true
 	} else {

@@ -190,6 +190,8 @@ func (c *Core) carryOut(now time.Time, k skerry.AppKey, m *amended, msg any) (te
 			fx.Err = nil
 			if err := x.App.Validate(); err != nil {
 				fx.Err = err
+			} else if err := apps.BorrowSecrets(&x.App, &a.Manifest); err != nil {
+				fx.Err = err
 			}
 		}
 		if fx.Err != nil {
@@ -285,6 +287,7 @@ func (c *Core) borrow(now time.Time, k skerry.AppKey, fx *skerry.Effects) *amend
 	for _, p := range held {
 		i := &apps.Instance{Instance: c.show(p), Holder: Self, Restart: p.A.Restart, Deadline: p.A.Deadline, Due: p.A.Due}
 		i.Timeline = nil
+		i.Fence = skerry.Fence{RootEpoch: i.Fence.RootEpoch} // the rest is for the site, which may give it another place
 		if s := a.Manifest.Spec.Service(p.A.Service.Service); p.A.Revision == s.Revision() {
 			i.Spec = s
 		} else {

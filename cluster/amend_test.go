@@ -71,3 +71,24 @@ func FuzzAmended(f *testing.F) {
 		}
 	})
 }
+
+// TestBorrowedTokens: what a site borrows keeps the root's part of its token, and the site's own is given with each place. Were it kept,
+// an instance that lost its place would show one that was overtaken.
+func TestBorrowedTokens(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	c := textSite(t, now, "")
+	a, _ := c.onlyAssignment(t)
+	a.ID, a.Fence, a.Service.App.Name = "web-raaaaaaaa", skerry.Fence{RootEpoch: 9}, "shop"
+	var fx skerry.Effects
+	c.accept(now, a, "root", &fx)
+	c.settle(now, &fx, nil)
+	if p := c.places[a.ID]; p == nil || p.A.Fence.Sequence == 0 {
+		t.Fatalf("it has no place: %+v", p)
+	}
+	if c.borrow(now, a.Service.App, &fx) == nil {
+		t.Fatal("nothing is borrowed")
+	}
+	if f := c.Apps.Instance(a.ID).Fence; f != (skerry.Fence{RootEpoch: 9}) {
+		t.Errorf("it has %s", f)
+	}
+}

@@ -8,6 +8,9 @@ import (
 // aWorker stands for a worker's name in what leaves the site.
 const aWorker = "a worker"
 
+// shortName is the length below which a name is only looked for as a word: a worker that is called "s" is in most of them.
+const shortName = 4
+
 // anonymous takes the names of workers out of a text that leaves the site, and the addresses of those that have to do with
 // the placement. Texts come from workers, runtimes and plugins, so nothing is known of their form.
 func (c *Core) anonymous(p *placement, text string) string {
@@ -26,7 +29,9 @@ func (c *Core) anonymous(p *placement, text string) string {
 		if w := c.workers[name]; w != nil && w.Facts != nil && strings.ContainsAny(w.Facts.Address, ".:") {
 			text = strings.ReplaceAll(text, w.Facts.Address, "its address")
 		}
-		text = strings.ReplaceAll(strings.ReplaceAll(text, "worker "+name, aWorker), name, aWorker)
+		if len(name) >= shortName {
+			text = strings.ReplaceAll(strings.ReplaceAll(text, "worker "+name, aWorker), name, aWorker)
+		}
 	}
 	// Any other worker's name stands by itself, or as a part of a host's name.
 	var out strings.Builder

@@ -7,7 +7,9 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"sync"
+	"time"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/loop"
@@ -71,6 +73,8 @@ func (a *answerer) act(action any) {
 		a.begin(func(ctx context.Context) any {
 			return Witnessed{Suspect: q.Suspect, Witness: q.Witness, Reached: a.witness(ctx, q)}
 		})
+	case Appraise:
+		a.begin(func(ctx context.Context) any { return Appraised{Name: q.Name, RTT: a.appraise(ctx, q.Name)} })
 	case Disconnect:
 		a.s.Disconnect(q.Name)
 	case Score:
@@ -119,11 +123,21 @@ func (a *answerer) witness(ctx context.Context, q AskWitness) bool {
 	ctx, cancel := context.WithTimeout(ctx, q.Wait)
 	defer cancel()
 	var reached bool
-	err := a.get(ctx, q.Witness, "/reach?"+url.Values{"target": {q.Target}, "wait": {(q.Wait * 4 / 5).String()}}.Encode(), &reached)
+	err := a.get(ctx, q.Witness, "/reach?"+url.Values{"target": {q.Target}, "peer": {strconv.FormatUint(uint64(q.Peer), 10)}, "wait": {(q.Wait * 4 / 5).String()}}.Encode(), &reached)
 	if err != nil {
 		a.s.opt.Log.Debug("ask a witness", "worker", q.Witness, "about", q.Suspect, "err", err)
 	}
 	return err == nil && reached
+}
+
+// appraise measures the round trip on a worker's own connection; 0: it gave none.
+func (a *answerer) appraise(ctx context.Context, name string) time.Duration {
+	ctx, cancel := context.WithTimeout(ctx, measureTime)
+	defer cancel()
+	if down := a.s.Down(); down != nil {
+		return down.RTT(ctx, name)
+	}
+	return 0
 }
 
 // ask has one worker measure the round trips to the targets, in milliseconds; 0 stands for no answer.

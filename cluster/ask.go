@@ -264,7 +264,7 @@ func (c *Core) pluginQuery(now time.Time, r *sched.Request, d *skerry.Decision) 
 			continue
 		}
 		x := sched.PluginCandidate{Name: k.Name, Score: k.Score, Arch: w.Facts.Arch, Area: w.Facts.Area, Labels: w.Facts.Labels, Location: w.Facts.Location,
-			Coordinate: w.report.Coordinate, Capacity: w.Facts.Capacity, Available: w.available(), Power: w.Facts.Power, Pressure: w.report.Pressure, Peers: peers[k.Name]}
+			Coordinate: w.coordinate(), Capacity: w.Facts.Capacity, Available: w.available(), Power: w.Facts.Power, Pressure: w.report.Pressure, Peers: peers[k.Name]}
 		if !w.reportAt.IsZero() {
 			x.Age = max(0, now.Sub(w.reportAt).Seconds())
 		}

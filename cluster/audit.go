@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/sched"
@@ -16,12 +17,17 @@ func (c *Core) Audit() (faults []string) {
 	reserved := map[string]skerry.Resources{}
 	ports := map[string]map[string]int{}
 	take := func(worker string, p *placement) {
-		reserved[worker] = reserved[worker].Add(p.A.Spec.Need())
+		reserved[worker] = reserved[worker].Add(p.charge(worker))
 		if ports[worker] == nil {
 			ports[worker] = map[string]int{}
 		}
-		for _, k := range hostPorts(p) {
+		for _, k := range p.takes(worker) {
 			ports[worker][k]++
+		}
+	}
+	for _, k := range c.claims {
+		if c.workers[k.Worker] != nil {
+			reserved[k.Worker] = reserved[k.Worker].Add(skerry.Resources{Storage: k.idle})
 		}
 	}
 	limits, on := map[skerry.AppKey]int{}, 0
@@ -74,6 +80,11 @@ func (c *Core) Audit() (faults []string) {
 		}
 		if w.reserved != reserved[name] {
 			bad("%s: %v is reserved, what is on it needs %v", name, w.reserved, reserved[name])
+		}
+		for k, n := range ports[name] {
+			if n > 1 && strings.HasPrefix(k, sched.DeviceKey("")) {
+				bad("%s: %s was given away %d times", name, k, n)
+			}
 		}
 		if !maps.Equal(w.ports, ports[name]) && len(w.ports)+len(ports[name]) > 0 {
 			bad("%s: ports %v are taken, what is on it needs %v", name, w.ports, ports[name])
@@ -128,8 +139,15 @@ func (c *Core) Audit() (faults []string) {
 	return faults
 }
 
-// hostPorts gives the ports of its worker that a placement takes.
-func hostPorts(p *placement) (out []string) {
+// takes gives the ports and devices of a worker that a placement takes there.
+func (p *placement) takes(worker string) (out []string) {
+	devices := p.A.Devices
+	if p.Next != nil && p.Next.Worker == worker {
+		devices = p.Next.Devices
+	}
+	for _, d := range devices {
+		out = append(out, sched.DeviceKey(d))
+	}
 	for _, q := range p.A.Spec.Ports {
 		if q.HostPort > 0 {
 			out = append(out, sched.PortKey(q.Proto(), q.HostPort))

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"io"
@@ -45,7 +46,7 @@ func (s *Server) Explain(ctx context.Context, id skerry.InstanceID) (skerry.Expl
 		if !ok {
 			return skerry.Explanation{}, noInstance(id)
 		}
-		return skerry.Explanation{Instance: i, Decision: d}, nil
+		return skerry.Explanation{Instance: i, Decision: d, Scale: c.scaleOf(i.Service), Runtimes: c.runtimeChoices(id)}, nil
 	})
 }
 
@@ -82,6 +83,12 @@ func (s *Server) Clusters(context.Context) ([]skerry.ClusterView, error) {
 		WithHint("log in at the root or choose its context (`skerry context use NAME`)")
 }
 
+// TrustCluster is answered by the root only.
+func (s *Server) TrustCluster(ctx context.Context, _ string) error {
+	_, err := s.Clusters(ctx)
+	return err
+}
+
 // Workers lists the site's workers.
 func (s *Server) Workers(ctx context.Context) ([]skerry.WorkerView, error) {
 	return tier.View(ctx, s.Role, func(c *Core) ([]skerry.WorkerView, error) { return c.Workers(), nil })
@@ -96,6 +103,24 @@ func (s *Server) HoldWorker(ctx context.Context, name, reason string) error {
 // DrainWorker has everything that can leave a worker.
 func (s *Server) DrainWorker(ctx context.Context, name string, r skerry.DrainRequest) error {
 	_, err := s.Role.Do(ctx, DrainWorker{Name: name, Reason: r.Reason, Parallel: r.Parallel, To: r.To, Force: r.Force})
+	return err
+}
+
+// Rebalance has the site look for better places for what runs, and with dryRun only tell of them.
+func (s *Server) Rebalance(ctx context.Context, dryRun bool) (skerry.RebalancePlan, error) {
+	v, err := s.Role.Do(ctx, Rebalance{DryRun: dryRun})
+	plan, _ := v.(skerry.RebalancePlan)
+	return plan, err
+}
+
+// UpgradeWorker has a worker's agent go over to another program.
+func (s *Server) UpgradeWorker(ctx context.Context, name string, r skerry.UpgradeRequest) error {
+	pinned, err := s.opt.Images.Resolve(ctx, r.Image)
+	if err != nil {
+		return err
+	}
+	r.Image = cmp.Or(pinned.Digest, r.Image)
+	_, err = s.Role.Do(ctx, UpgradeWorker{Name: name, UpgradeRequest: r})
 	return err
 }
 
@@ -144,7 +169,7 @@ func (s *Server) Scrapes(ctx context.Context) ([]skerry.Scrape, error) {
 
 // WriteMetrics writes the cluster's Prometheus text.
 func (s *Server) WriteMetrics(ctx context.Context, w http.ResponseWriter) {
-	m := tier.RoleMetrics{Role: s.Role, Down: s.Down(), Up: s.up.Load(), Ready: s.Ready()}
+	m := tier.RoleMetrics{Role: s.Role, Down: s.Down(), Foreign: s.Foreign(), Up: s.up.Load(), Ready: s.Ready()}
 	m.Apps, _ = s.Apps(ctx)
 	m.Instances, _ = s.Instances(ctx)
 	m.Refused, _ = tier.View(ctx, s.Role, func(c *Core) (map[string]int, error) { return maps.Clone(c.routes.refused), nil })
@@ -163,6 +188,9 @@ func (s *Server) WriteMetrics(ctx context.Context, w http.ResponseWriter) {
 
 // Plan tells where the instances of a manifest would go, changing nothing.
 func (s *Server) Plan(ctx context.Context, app skerry.Application) (skerry.Plan, error) {
+	if _, err := s.ResolveImages(ctx, &app); err != nil {
+		return skerry.Plan{}, err
+	}
 	return tier.View(ctx, s.Role, func(c *Core) (skerry.Plan, error) { return c.PlanApp(time.Now(), app) })
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/credit"
 	"skerry.dev/skerry/fleet"
 	"skerry.dev/skerry/internal/wire"
 	"skerry.dev/skerry/reconcile"
@@ -41,6 +42,9 @@ type Options struct {
 	// Trusted: the operator declared the site's network trusted, and workers that reach each other there need not seal.
 	Trusted    bool
 	Standalone bool // there is no root
+	Rebalance  bool // move instances to clearly better places, and not only for their SLA
+	// Rebuild: the store has lost what the site had. What workers run is taken up, and nothing is placed before StartGrace is over.
+	Rebuild bool
 	// Direct: workers here and at other sites that agree may find ways to each other without gateways, and learn addresses.
 	Direct bool
 	// Pool is where the site takes IPv4 prefixes for instances from; the zero value: ipam.DefaultPool.
@@ -67,6 +71,7 @@ type Core struct {
 	limits  map[skerry.AppKey]int // placements whose links limit where others may run
 	groups  map[skerry.InstanceID]*group
 	waiting map[skerry.InstanceID]bool
+	making  map[skerry.InstanceID]string // workers on which others make room for an instance that waits
 	// removing holds the placements whose worker has not yet said that they are gone.
 	removing map[skerry.InstanceID]bool
 	byWorker map[string]map[skerry.InstanceID]*placement
@@ -94,15 +99,26 @@ type Core struct {
 	moving      map[skerry.InstanceID]bool // placements with a successor
 	drains      map[string]bool            // workers that are drained
 	held        map[string]bool            // workers that are held on their devices
-	drainDue    time.Time                  // when to look at them again; zero: when something happens
-	stranded    map[skerry.InstanceID]bool // placements that ran on a worker that is out of touch
-	originals   map[skerry.InstanceID]bool // placements with an original
-	watched     map[skerry.InstanceID]bool // placements whose SLA is violated
-	amends      map[skerry.AppKey]*amended // applications of the root that were changed here while it was away
-	dependent   map[skerry.InstanceID]bool // placements that end when the root is away for long
-	contact     time.Time                  // when the root was heard last, while it is not connected; zero: not since the start
+	balance     balance
+	drainDue    time.Time                          // when to look at them again; zero: when something happens
+	stranded    map[skerry.InstanceID]bool         // placements that ran on a worker that is out of touch
+	originals   map[skerry.InstanceID]bool         // placements with an original
+	watched     map[skerry.InstanceID]bool         // placements whose SLA is violated
+	amends      map[skerry.AppKey]*amended         // applications of the root that were changed here while it was away
+	dependent   map[skerry.InstanceID]bool         // placements that end when the root is away for long
+	contact     time.Time                          // when the root was heard last, while it is not connected; zero: not since the start
+	doubted     map[string]bool                    // workers of whom something is counted (see credit.go)
+	creditDue   time.Time                          // when to look at them again
+	starts      map[skerry.InstanceID]bool         // placements that have yet to run where they are
+	startsDue   time.Time                          // when one of them should have
+	scalers     map[skerry.ServiceKey]*apps.Scaler // of the root's services, while it is away
+	scaled      time.Time                          // when loads were looked at
+	scales      bool                               // something of the root's follows its load
 	services    map[skerry.ServiceKey]*learned
+	salvaged    salvage
 	grew        bool // capacity may have appeared: try what waits
+	claims      map[skerry.VolumeClaim]*claim
+	claimsDue   bool // one of them may have lost its owner
 
 	reportAt  time.Time
 	reportDue bool
@@ -113,14 +129,17 @@ type Core struct {
 type worker struct {
 	Name      string              `json:"name"`
 	Facts     *skerry.WorkerFacts `json:"facts,omitempty"`
-	Hold      string              `json:"hold,omitempty"` // why it gets nothing new, by an operator
+	Carrier   string              `json:"carrier,omitempty"` // over what it is connected; empty: the link
+	Hold      string              `json:"hold,omitempty"`    // why it gets nothing new, by an operator
 	Drain     *drain              `json:"drain,omitempty"`
-	Peer      skerry.PeerID       `json:"peer,omitempty"` // its number in the overlay; 0: it takes no part
-	Blocks    []netip.Prefix      `json:"-"`              // of addresses for its instances
+	Agent     *skerry.AgentOrder  `json:"agent,omitempty"` // the last one
+	Peer      skerry.PeerID       `json:"peer,omitempty"`  // its number in the overlay; 0: it takes no part
+	Blocks    []netip.Prefix      `json:"-"`               // of addresses for its instances
 	closing   []netip.Prefix      // of these, those that it is to give back
 	report    skerry.WorkerReport
 	reportAt  time.Time
-	reportSeq uint64 // of the last report on this connection
+	reportSeq uint64 // of the last report on this connection,
+	staleSeq  uint64 // and of the newest of those that came too late
 	lost      bool
 	quiet     time.Time  // its beats no longer come: the last one; zero: they do, or never did
 	beats     bool       // they come
@@ -133,6 +152,13 @@ type worker struct {
 	loads     skerry.Contention          // of what runs there, summed
 	placed    *skerry.Coordinate         // that routes tell
 	gate      *skerry.IngressState       // nil: it has told nothing
+	Credit    *credit.Book               `json:"credit,omitempty"` // nil: nothing speaks against it
+	Base      skerry.Resources           `json:"base,omitzero"`    // what it had when it joined
+	Claims    *skerry.Resources          `json:"claims,omitempty"` // what it says it has, where that is not believed
+	gain      uint32                     // that it was told on this connection; 0: none
+	gainAt    time.Time                  // then, or when it was the right one last
+	near      string                     // the limit that it is for
+	heard     map[string]heard           // round trips to it, by who measured them
 	immodest  bool                       // an interest of it was refused on this connection, and that was told
 }
 
@@ -153,11 +179,18 @@ type placement struct {
 	Extra    uint64             `json:"extra,omitempty"` // restarts that the site asked for while it was alone, beside the owner's
 	Timeline []skerry.Step      `json:"timeline,omitempty"`
 	Decision *skerry.Decision   `json:"decision,omitempty"`
-	Next     *successor         `json:"next,omitempty"`     // the copy that is to take over
-	Original *original          `json:"original,omitempty"` // the copy that was left behind on a worker out of touch
+	Ran      bool               `json:"ran,omitempty"`    // where it is now
+	Late     *late              `json:"late,omitempty"`   // its start took too long somewhere
+	Next     *successor         `json:"next,omitempty"`   // the copy that is to take over
+	Resize   *resize            `json:"resize,omitempty"` // other limits, which its worker was asked for
+	// Limits says why it was not given the limits that its owner asked for; nil: it was, or its worker is at it.
+	Limits   *skerry.LimitsRefusal `json:"limits,omitempty"`
+	Original *original             `json:"original,omitempty"` // the copy that was left behind on a worker out of touch
 	// Users is where the service's users are in the network, and UsersAt when that was measured.
-	Users   []skerry.UserPosition `json:"users,omitempty"`
-	UsersAt time.Time             `json:"usersAt,omitzero"`
+	Users    []skerry.UserPosition `json:"users,omitempty"`
+	UsersAt  time.Time             `json:"usersAt,omitzero"`
+	Balanced time.Time             `json:"balanced,omitzero"`  // when it was moved to a better place last
+	Balances int                   `json:"balances,omitempty"` // how often, of late
 	// SLAMoves, SLAMoved and Calm keep an instance from flapping across restarts; slaState has them too.
 	SLAMoves int       `json:"slaMoves,omitempty"`
 	SLAMoved time.Time `json:"slaMoved,omitzero"`
@@ -173,14 +206,6 @@ type placement struct {
 	room    time.Time // others are making room for it, until then
 	again   time.Time // a copy that plugins ruled out; they are not asked before
 	sla     slaState
-}
-
-// group is a perWorker assignment with one placement on each worker that fits.
-type group struct {
-	A        skerry.Assignment `json:"assignment"`
-	Origin   string            `json:"origin"`
-	Removing bool              `json:"removing,omitempty"`
-	Created  time.Time         `json:"created"`
 }
 
 // Record keys.
@@ -207,12 +232,13 @@ func New(opt Options) *Core {
 	if opt.Policies == nil {
 		opt.Policies = sched.Policies()
 	}
+	found := salvage{own: map[skerry.ServiceKey]int{}, wanted: map[skerry.ServiceKey]int{}, left: map[skerry.InstanceID]string{}}
 	life := opt.Incarnation + skerry.Incarnation(fmt.Sprintf(".%x", opt.Seed[:6]))
-	return &Core{opt: opt, fabric: newFabric(), routes: newRouting(), foreign: newForeign(), ingress: newEntrances(), readmit: map[string]bool{}, draining: map[skerry.ServiceKey]map[drainAt]bool{}, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
+	return &Core{opt: opt, salvaged: found, fabric: newFabric(), routes: newRouting(), foreign: newForeign(), ingress: newEntrances(), readmit: map[string]bool{}, draining: map[skerry.ServiceKey]map[drainAt]bool{}, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
 		Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), Up: fleet.NewParent(life, opt.Sets),
 		workers: map[string]*worker{}, site: sched.NewSite(), places: map[skerry.InstanceID]*placement{}, groups: map[skerry.InstanceID]*group{},
-		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, peers: peering{given: map[string]uint64{}, secret: opt.Secret[:]}, moving: map[skerry.InstanceID]bool{}, stranded: map[skerry.InstanceID]bool{}, originals: map[skerry.InstanceID]bool{}, drains: map[string]bool{}, held: map[string]bool{}, watched: map[skerry.InstanceID]bool{}, amends: map[skerry.AppKey]*amended{}, dependent: map[skerry.InstanceID]bool{}, services: map[skerry.ServiceKey]*learned{}, byWorker: map[string]map[skerry.InstanceID]*placement{}, silent: map[string]bool{}, suspects: map[string]bool{},
-		astray: map[skerry.InstanceID]map[string]bool{}, published: map[skerry.AppKey]map[endpointsAt]bool{}, waiting: map[skerry.InstanceID]bool{}, removing: map[skerry.InstanceID]bool{}, linked: map[skerry.AppKey]bool{}}
+		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, peers: peering{given: map[string]uint64{}, secret: opt.Secret[:]}, moving: map[skerry.InstanceID]bool{}, stranded: map[skerry.InstanceID]bool{}, originals: map[skerry.InstanceID]bool{}, drains: map[string]bool{}, held: map[string]bool{}, watched: map[skerry.InstanceID]bool{}, amends: map[skerry.AppKey]*amended{}, dependent: map[skerry.InstanceID]bool{}, scalers: map[skerry.ServiceKey]*apps.Scaler{}, doubted: map[string]bool{}, starts: map[skerry.InstanceID]bool{}, services: map[skerry.ServiceKey]*learned{}, byWorker: map[string]map[skerry.InstanceID]*placement{}, silent: map[string]bool{}, suspects: map[string]bool{},
+		astray: map[skerry.InstanceID]map[string]bool{}, published: map[skerry.AppKey]map[endpointsAt]bool{}, waiting: map[skerry.InstanceID]bool{}, making: map[skerry.InstanceID]string{}, claims: map[skerry.VolumeClaim]*claim{}, removing: map[skerry.InstanceID]bool{}, linked: map[skerry.AppKey]bool{}}
 }
 
 // Load takes one record of the store.
@@ -241,7 +267,12 @@ func (c *Core) Load(key string, value []byte) error {
 			if w.Drain != nil {
 				c.drains[w.Name] = true
 			}
+			if w.Credit != nil {
+				c.doubted[w.Name] = true
+			}
 		}
+	case strings.HasPrefix(key, prefixClaim):
+		err = c.loadClaim(value)
 	case strings.HasPrefix(key, prefixLeaving):
 		err = c.readLeaving(key, value)
 	case key == keyFabric:
@@ -283,7 +314,7 @@ func (c *Core) Start(now time.Time) skerry.Effects {
 	c.loadFabric()
 	c.turnTags(now)
 	c.loadWants()
-	c.startIngress(&fx)
+	c.startIngress(now, &fx)
 	for _, name := range slices.Sorted(maps.Keys(c.workers)) {
 		c.seeWorker(c.workers[name])
 	}
@@ -294,6 +325,7 @@ func (c *Core) Start(now time.Time) skerry.Effects {
 			p.sla.calm = now // the clock was set back
 		}
 		c.reserve(p, 1)
+		c.seq = max(c.seq, p.A.Fence.Sequence) // a crash may have left half of the commit that gave it
 		if p.Next != nil {
 			if p.Next.Since.After(now) {
 				p.Next.Since = now // the clock was set back
@@ -309,6 +341,7 @@ func (c *Core) Start(now time.Time) skerry.Effects {
 		if p.Worker == "" && !p.Removing && !p.Refused && p.Obs.Phase != skerry.PhaseCutOff {
 			c.waiting[p.A.ID] = true
 		}
+		c.seeStart(now, p, &fx)
 		c.tellUp(now, p, &fx)
 	}
 	for _, id := range sortedIDs(c.groups) {
@@ -316,11 +349,16 @@ func (c *Core) Start(now time.Time) skerry.Effects {
 			c.tellGroup(now, g, &fx)
 		}
 	}
+	c.creditDue = now.Add(creditEvery)
+	c.Apps.Start(now)
+	c.Apps.ReviewClaims(&fx)
 	c.Apps.SetTargets([]string{Self})
 	c.reviewOwn(now, &fx)
 	c.reviewDesired(now, &fx)
 	c.reviewChildren()
+	c.reviewClaims()
 	c.peersChanged(now)
+	c.rebalance(now, &fx) // from then on each minute
 	c.grew = true
 	c.settle(now, &fx, nil)
 	return fx
@@ -389,6 +427,10 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 		c.holdWorker(now, m, &fx)
 	case DrainWorker:
 		c.drainWorker(now, m, &fx)
+	case Rebalance:
+		c.askBalance(now, m, &fx)
+	case UpgradeWorker:
+		c.upgradeWorker(now, m, &fx)
 	case apps.DeleteInstance:
 		c.deleteInstance(now, m, &fx)
 	case Quiet:
@@ -401,6 +443,8 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 		c.measured(now, m)
 	case Scored:
 		c.scored(m)
+	case Appraised:
+		c.appraised(now, m, &fx)
 	case RelayUp:
 		c.relayUp(m)
 	case SetPlugins:
@@ -432,9 +476,14 @@ func (c *Core) Tick(now time.Time) skerry.Effects {
 	}
 	c.askWitnesses(now, &fx)
 	c.endAlone(now, &fx)
+	c.autoscale(now, &fx)
+	c.endRebuild(now, &fx)
 	c.expire(now, &fx)
 	c.judgeWatched(now, &fx)
+	c.rebalance(now, &fx)
 	c.reviewPeers(now, &fx)
+	c.lateStarts(now, &fx)
+	c.reviewCredit(now, &fx)
 	c.turnTags(now)
 	c.settle(now, &fx, nil)
 	return fx
@@ -453,7 +502,16 @@ func (c *Core) NextWake() time.Time {
 	consider(c.nextExpiry())
 	consider(c.peers.due)
 	consider(c.nextAlone())
+	consider(c.scaleDue())
 	consider(c.drainDue)
+	consider(c.startsDue)
+	if len(c.doubted) > 0 {
+		consider(c.creditDue)
+	}
+	consider(c.balance.at)
+	if c.rebuilding() {
+		consider(c.rebuildDue())
+	}
 	if len(c.foreign.idle) > 0 {
 		consider(c.foreign.idleDue)
 	}
@@ -496,6 +554,7 @@ func (c *Core) settle(now time.Time, fx *skerry.Effects, replies []skerry.Messag
 			}
 			c.expandGroups(now, fx)
 		}
+		c.reserveClaims()
 		c.drainWorkers(now, fx)
 		c.placeWaiting(now, fx)
 		if !c.Apps.Dirty() {
@@ -529,6 +588,7 @@ func (c *Core) settle(now time.Time, fx *skerry.Effects, replies []skerry.Messag
 		c.fabricDirty = false
 		c.saveFabric(fx)
 	}
+	c.releaseClaims()
 	fx.Writes = append(fx.Writes, c.notes...)
 	c.notes = nil
 	c.Kids.Flush(now, fx)

@@ -33,12 +33,12 @@ func inCounts(list []skerry.Reason) []skerry.Reason {
 // lacking says in general terms what rules workers out.
 func lacking(what string) (text, hint string) {
 	switch what {
-	case "cpu", "memory", "storage", "gpus", "tpus", "bandwidthIn", "bandwidthOut":
+	case "cpu", "memory", "storage", "gpus", "tpus", "bandwidthIn", "bandwidthOut", "exclusiveCPUs", "hugePages.2Mi", "hugePages.1Gi":
 		return "cannot spare the " + what, "ask for less " + what + ", or choose another site"
 	case "runtime":
 		return "cannot run it", "the site's operator sees with `skerry worker check` what is missing"
 	case "arch":
-		return "are of another architecture", "build the image for more architectures and add them to placement.arch"
+		return "are of another architecture", "build the image for more architectures, and add them to placement.arch if it names some"
 	case "devices":
 		return "lack a device", ""
 	case "area", "distance":
@@ -57,6 +57,8 @@ func lacking(what string) (text, hint string) {
 		return "have the port taken", "choose another port, or hostPort: -1"
 	case "tried":
 		return "were tried just now and failed", ""
+	case "volumes":
+		return "do not have the data in its local volumes", "it waits for the worker that has"
 	case "reachable":
 		return "are not in touch", ""
 	case "refusing":

@@ -24,8 +24,8 @@ type original struct {
 const (
 	// strandedRetry is how often a place is looked for again where there was none.
 	strandedRetry = 10 * time.Second
-	// A worker's clock may run this much slower than ours, and this long may pass in the network.
-	clockDrift, stopSpare = 0.02, 5 * time.Second
+	// stopSpare is what may pass in the network between a worker and its site.
+	stopSpare = 5 * time.Second
 )
 
 // strand notes that the worker of an instance that ran is out of touch.
@@ -52,15 +52,12 @@ func (c *Core) surelyStopped(p *placement) time.Time {
 }
 
 func (c *Core) surelyStoppedOn(p *placement, worker string) time.Time {
-	d, ok := p.A.Spec.OnDisconnect.StopAfter()
+	d, ok := p.A.Spec.SurelyStopped(stopSpare)
 	k := c.Kids.Get(worker)
 	if !ok || k == nil {
 		return time.Time{}
 	}
-	if g := p.A.Spec.TerminationGrace; g != nil {
-		d += time.Duration(*g)
-	}
-	return k.Since.Add(d + time.Duration(clockDrift*float64(d)) + stopSpare)
+	return k.Since.Add(d)
 }
 
 // endsElsewhere is until when a copy that was told to end may still run on a worker that is out of touch, of an instance that
@@ -178,26 +175,15 @@ func (c *Core) returned(now time.Time, child *fleet.Child, fx *skerry.Effects) {
 
 // keepsOriginal chooses between the instance and the copy that it replaced.
 func (c *Core) keepsOriginal(p *placement, o skerry.Observation) (keep bool, why string) {
-	healthy := o.State == skerry.Running && o.Ready
-	switch {
-	case !healthy:
-		return false, "it is not ready"
-	case !p.Obs.Ready:
-		return true, "the other copy is not ready"
-	case p.A.Spec.OnReconnect == skerry.KeepOriginal:
-		return true, "onReconnect is " + skerry.KeepOriginal
-	case p.A.Spec.OnReconnect != skerry.KeepBest:
-		return false, "onReconnect is " + skerry.KeepReplacement
-	}
-	if _, bad := c.violation(p); bad == "" {
-		return false, "the SLA is kept by the other, too"
+	if o.Revision != "" && o.Revision != p.target().Revision {
+		return false, "it has limits that are not wanted any more"
 	}
 	there := *p
 	there.Worker, there.Obs, there.qos = p.Original.Worker, o, nil
-	if _, bad := c.violation(&there); bad != "" {
-		return false, "the SLA is not kept there either: " + bad
-	}
-	return true, "it keeps the SLA, the other copy does not"
+	original, replacement := skerry.CopyState{Ready: o.State == skerry.Running && o.Ready}, skerry.CopyState{Ready: p.Obs.Ready}
+	_, original.Violated = c.violation(&there)
+	_, replacement.Violated = c.violation(p)
+	return p.A.Spec.KeepsOriginal(original, replacement)
 }
 
 // restore makes the copy that was left behind the instance again, and ends its replacement.
@@ -216,7 +202,9 @@ func (c *Core) restore(now time.Time, p *placement, o skerry.Observation, why st
 	p.A.Fence, p.A.Held = c.mint(p, fx), &old.Fence
 	c.left(old.Worker, p.A.ID)
 	c.bind(p, old.Worker)
-	p.Placed, p.Obs, p.qos, p.Refused = now, o, nil, false
+	p.A.Devices = o.Devices
+	c.claimAt(p, p.Worker)
+	p.Placed, p.A.Runtime, p.Obs, p.qos, p.Refused = now, o.Runtime, o, nil, false
 	p.Obs.Fence = p.A.Fence
 	p.sla.ready, p.sla.restarts = o.Ready, o.Restarts
 	c.reserve(p, 1)
@@ -232,6 +220,10 @@ func (c *Core) restore(now time.Time, p *placement, o skerry.Observation, why st
 
 // resume starts an instance again that its worker stopped because it was cut off: it waits for a new token.
 func (c *Core) resume(now time.Time, p *placement, fx *skerry.Effects) {
+	if now.Before(c.endsElsewhere(p)) {
+		c.move(now, p, "another copy of it may still run out of touch", false, fx)
+		return
+	}
 	c.abandon(p) // a copy on its way would take over under a lower token
 	p.A.Fence, p.A.Held = c.mint(p, fx), nil
 	p.Obs.Fence = p.A.Fence
@@ -245,7 +237,7 @@ func (c *Core) resume(now time.Time, p *placement, fx *skerry.Effects) {
 // was chosen again, and goes on as if nothing had been. Its worker learns of it in the same way.
 func (c *Core) regrant(now time.Time, p *placement, a skerry.Assignment, fx *skerry.Effects) bool {
 	was := p.A.Fence
-	if a.Held == nil || a.Held.RootEpoch != was.RootEpoch || a.Fence.RootEpoch <= was.RootEpoch || a.Revision != p.A.Revision || p.Removing || p.Refused || p.Obs.Phase == skerry.PhaseCutOff {
+	if a.Held == nil || a.Held.RootEpoch != was.RootEpoch || a.Fence.RootEpoch <= was.RootEpoch || a.Revision != p.target().Revision || p.Removing || p.Refused || p.Obs.Phase == skerry.PhaseCutOff {
 		return false
 	}
 	c.abandon(p) // its token would be older than what it takes over
@@ -256,14 +248,14 @@ func (c *Core) regrant(now time.Time, p *placement, a skerry.Assignment, fx *ske
 			held = o.Fence // it may not yet have heard of the one before
 		}
 	}
-	p.A = a
+	c.takeAssignment(p, a)
 	p.A.Held = nil
 	c.boundTo(p)
 	if p.Worker != "" {
 		p.A.Fence, p.A.Held = c.mint(p, fx), &held
 		c.send(p)
 	}
-	p.Obs.Fence, p.Obs.Gen = p.A.Fence, a.Gen
+	p.Obs.Fence, p.Obs.Gen = p.A.Fence, p.A.Gen
 	c.changed(now, p, fx)
 	c.event(fx, now, p, skerry.EventNormal, "Regranted", "it goes on under a new token: its site was chosen again")
 	return true

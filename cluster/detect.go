@@ -36,7 +36,8 @@ type (
 	// AskWitness has a worker try to reach another one, for a while -> Witnessed.
 	AskWitness struct {
 		Suspect, Witness string
-		Target           string // where the suspect answers, host:port
+		Target           string        // where the suspect answers, host:port; empty: nowhere
+		Peer             skerry.PeerID // its number in the overlay; 0: it has none
 		Wait             time.Duration
 	}
 	// Disconnect ends a worker's connection, over which nothing comes.
@@ -135,26 +136,33 @@ func (c *Core) askWitnesses(now time.Time, fx *skerry.Effects) {
 		case now.Sub(s.since) < askLostFor && len(c.byWorker[name]) > 0:
 			s.next = now.Add(max(askLost, wait))
 		}
-		if w.Facts == nil || w.Facts.Probe == "" {
+		if w.Facts == nil || w.Facts.Probe == "" && w.Peer == 0 {
 			continue
 		}
 		s.asked = c.witnessesFor(w)
 		for _, by := range s.asked {
-			fx.Actions = append(fx.Actions, AskWitness{Suspect: name, Witness: by, Target: w.Facts.Probe, Wait: wait})
+			fx.Actions = append(fx.Actions, AskWitness{Suspect: name, Witness: by, Target: w.Facts.Probe, Peer: w.Peer, Wait: wait})
 		}
 	}
 }
 
-// witnessesFor chooses whom to ask: those who come after it on the ring of all, so that no worker is everybody's witness.
+// witnessesFor chooses whom to ask: first those who exchange packets with it, who have a way to it through NATs, too; else those who come
+// after it on the ring of all, so that no worker is everybody's witness.
 func (c *Core) witnessesFor(w *worker) (out []string) {
 	self := hashOf(w.Name)
 	var list []*worker
 	for _, o := range c.workers {
-		if k := c.Kids.Get(o.Name); o != w && o.reachable() && k != nil && k.Connected && o.quiet.IsZero() {
+		if k := c.Kids.Get(o.Name); o != w && o.Carrier == "" && (o.reachable() || o.Peer != 0 && !o.lost) && k != nil && k.Connected && o.quiet.IsZero() {
 			list = append(list, o)
 		}
 	}
 	slices.SortFunc(list, func(a, b *worker) int {
+		if x, y := c.exchange(a, w), c.exchange(b, w); x != y {
+			if x {
+				return -1
+			}
+			return 1
+		}
 		x, y := hashOf(a.Name)-self, hashOf(b.Name)-self // around the ring
 		switch {
 		case x < y:
@@ -168,6 +176,11 @@ func (c *Core) witnessesFor(w *worker) (out []string) {
 		out = append(out, o.Name)
 	}
 	return out
+}
+
+// exchange reports whether the routes of one of two workers lead to the other one.
+func (c *Core) exchange(a, b *worker) bool {
+	return c.routes.reach[a.Name][b.Name] > 0 || c.routes.reach[b.Name][a.Name] > 0
 }
 
 func (c *Core) witnessed(m Witnessed) {
@@ -201,8 +214,8 @@ func (c *Core) verdict(w *worker) string {
 	switch {
 	case s == nil:
 		return "not heard since the orchestrator started"
-	case len(s.asked) == 0 && (w.Facts == nil || w.Facts.Probe == ""):
-		return "nobody can be asked about it: it answers no round trips"
+	case len(s.asked) == 0 && (w.Facts == nil || w.Facts.Probe == "" && w.Peer == 0):
+		return "nobody can be asked about it: it answers no round trips, and takes no part in the overlay"
 	case len(s.asked) == 0:
 		return "there is no other worker to ask about it"
 	case len(s.reached) > 0:

@@ -79,7 +79,7 @@ func (c *Core) endDrain(now time.Time, w *worker, fx *skerry.Effects) {
 	if w.Drain == nil {
 		return
 	}
-	for id := range w.Drain.stays {
+	for _, id := range sortedIDs(w.Drain.stays) {
 		if p := c.places[id]; p != nil && p.Worker == w.Name && p.drained {
 			p.drained, p.Obs.Violated = false, ""
 			c.changed(now, p, fx)
@@ -117,7 +117,11 @@ func (c *Core) drainOne(now time.Time, w *worker, fx *skerry.Effects) {
 		if p.Removing || p.ended() {
 			continue
 		}
-		if why := p.bound(d.Force); why != "" {
+		why := p.bound(d.Force)
+		if why == "" && p.Obs.State == skerry.Running {
+			why = c.uncarried(p)
+		}
+		if why != "" {
 			stays[id] = stay{why: why}
 			continue
 		}
@@ -160,6 +164,19 @@ func (c *Core) drainOne(now time.Time, w *worker, fx *skerry.Effects) {
 // another site.
 func (c *Core) drainAway(now time.Time, w *worker, p *placement, stays map[skerry.InstanceID]stay, fx *skerry.Effects) bool {
 	id := p.A.ID
+	if at := c.endsElsewhere(p); now.Before(at) {
+		stays[id] = stay{"a copy of it may still run on a worker that is out of touch, and there must not be another", true}
+		w.Drain.retry[id] = at
+		c.drainAgain(at)
+		return false
+	}
+	if k := c.Kids.Get(w.Name); c.mayRun(p) && (k == nil || !k.Connected || !w.quiet.IsZero()) {
+		stays[id] = stay{"its worker is out of touch and may run it on, and there must not be another", true}
+		at := now.Add(drainRetry)
+		w.Drain.retry[id] = at
+		c.drainAgain(at)
+		return false
+	}
 	d, wait := c.elsewhere(now, p, w.Drain.To, fx)
 	if wait {
 		c.drainAgain(now.Add(drainRetry))
@@ -196,14 +213,14 @@ func (c *Core) elsewhere(now time.Time, p *placement, to string, fx *skerry.Effe
 	if to != "" {
 		if policy, plugins, why := c.policy(&p.A.Spec); why == nil && len(plugins) == 0 {
 			req := c.request(p)
-			req.Only = to
+			req.Only, req.Avoid = to, slices.Concat(req.Avoid, c.incapable(p))
 			if d := c.site.Place(now, policy, req, c.rounds); d.Chosen != "" {
 				return d, false
 			}
 		}
 	}
 	// A worker that is short of something is better than none.
-	if d, wait := c.better(now, p, fx); wait || d.Chosen != "" {
+	if d, wait := c.better(now, p, "", fx); wait || d.Chosen != "" {
 		return d, wait
 	}
 	return c.besides(now, p, nil, fx)
@@ -225,8 +242,10 @@ func (p *placement) bound(force bool) string {
 		return "its manifest names this worker"
 	case s.Mode == skerry.ModeJob || s.Mode == skerry.ModeCron:
 		return "it runs to its end"
+	case !force && s.KeepsData():
+		return "it keeps data in its local volumes, which do not go along"
 	case !force && len(s.HostPaths()) > 0:
-		return "it keeps data at " + s.HostPaths()[0] + " of this worker, and no runtime here can move it with its state (checkpoint and restore)"
+		return "it keeps data at " + s.HostPaths()[0] + " of this worker, which does not go along"
 	}
 	return ""
 }

@@ -44,7 +44,7 @@ func (c *Core) publishEndpoints(app skerry.AppKey) {
 			}
 		}
 		// Endpoints of one service are small; a set that is too large for one item keeps the old list.
-		_ = c.Kids.Put(w.worker, skerry.EndpointsKey(e.Service), c.codec.Marshal(&e))
+		_ = c.Kids.Put(w.worker, skerry.EndpointsKey(e.Service), c.item(w.worker, &e))
 	}
 	gone := func(a, b endpointsAt) int {
 		return cmp.Or(strings.Compare(a.worker, b.worker), strings.Compare(a.target, b.target))

@@ -65,6 +65,7 @@ func (c *Core) loadFabric() {
 	for name, w := range c.workers {
 		if w.Peer != 0 {
 			c.fabric.names[w.Peer] = name
+			c.fabric.Last = max(c.fabric.Last, w.Peer) // of the commit that gave it, a crash may have left half
 		}
 		w.Blocks = c.fabric.Blocks.Of(name)
 	}
@@ -472,6 +473,9 @@ func (c *Core) ensureSecret(fx *skerry.Effects) {
 func (c *Core) peerFor(w, other *worker) *skerry.OverlayPeer {
 	f := other.Facts.Overlay
 	p := &skerry.OverlayPeer{ID: other.Peer, Name: other.Name, Key: f.Key, Endpoints: f.Endpoints, Prefixes: slices.Clone(other.Blocks)}
+	if w.Facts.Overlay != nil && w.Facts.Overlay.WireGuard != nil { // who has none need not know
+		p.WireGuard = f.WireGuard
+	}
 	if six, err := ipam.Subnet64(c.fabric.ULA, uint32(other.Peer)); err == nil {
 		p.Prefixes = append(p.Prefixes, six)
 	}

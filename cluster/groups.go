@@ -8,6 +8,14 @@ import (
 	"skerry.dev/skerry"
 )
 
+// group is a perWorker assignment with one placement on each worker that fits.
+type group struct {
+	A        skerry.Assignment `json:"assignment"`
+	Origin   string            `json:"origin"`
+	Removing bool              `json:"removing,omitempty"`
+	Created  time.Time         `json:"created"`
+}
+
 // acceptGroup takes a perWorker assignment.
 func (c *Core) acceptGroup(now time.Time, a skerry.Assignment, origin string, fx *skerry.Effects) {
 	g := c.groups[a.ID]
@@ -107,7 +115,12 @@ func (c *Core) expandGroups(now time.Time, fx *skerry.Effects) {
 
 func (c *Core) removeGroup(now time.Time, g *group, fx *skerry.Effects) {
 	if g.Removing {
-		return // its owner is told when something changes, and asks again whenever it is told
+		// Its owner is told when something changes, and asks again whenever it is told. A copy may not know of it: a crash left a
+		// part of the commit.
+		for _, p := range c.copies(g.A.ID) {
+			c.remove(now, p, fx)
+		}
+		return
 	}
 	g.Removing = true
 	fx.Put(prefixGroup+string(g.A.ID), mustJSON(g))

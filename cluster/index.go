@@ -33,7 +33,9 @@ func (c *Core) bind(p *placement, worker string) {
 		}
 	}
 	p.Worker = worker
+	c.claimsDue = c.claimsDue || p.A.Spec.KeepsData()
 	if worker == "" {
+		c.settleLimits(p) // nothing is promised to it, and it will be started with them
 		return
 	}
 	if c.byWorker[worker] == nil {
@@ -51,7 +53,9 @@ func (c *Core) forget(p *placement) {
 		}
 	}
 	delete(c.places, p.A.ID)
+	c.claimsDue = c.claimsDue || p.A.Spec.KeepsData()
 	delete(c.waiting, p.A.ID)
+	delete(c.starts, p.A.ID)
 	delete(c.removing, p.A.ID)
 	delete(c.watched, p.A.ID)
 	delete(c.stranded, p.A.ID)

@@ -62,7 +62,7 @@ func (c *Core) loadIngress(value []byte) error {
 }
 
 // startIngress takes up what workers told an earlier life, and gives the site its authority if it has none.
-func (c *Core) startIngress(fx *skerry.Effects) {
+func (c *Core) startIngress(now time.Time, fx *skerry.Effects) {
 	if e := &c.ingress; e.Authority == nil && c.opt.IngressAuthority != nil {
 		e.Authority, e.AuthKey = c.opt.IngressAuthority, c.opt.IngressAuthority.KeyPEM
 		fx.Put(keyIngress, mustJSON(e))
@@ -70,14 +70,14 @@ func (c *Core) startIngress(fx *skerry.Effects) {
 	for name := range c.workers {
 		if k := c.Kids.Get(name); k != nil {
 			if value, orphaned, ok := k.Observed.Get(skerry.IngressKey); ok && !orphaned {
-				c.ingressState(name, value)
+				c.ingressState(now, name, value)
 			}
 		}
 	}
 }
 
 // ingressState takes what a worker tells of its ingress; nil: nothing any more.
-func (c *Core) ingressState(name string, value []byte) {
+func (c *Core) ingressState(now time.Time, name string, value []byte) {
 	w := c.workers[name]
 	if w == nil {
 		return
@@ -87,11 +87,18 @@ func (c *Core) ingressState(name string, value []byte) {
 	if value != nil && c.codec.Unmarshal(value, &st) == nil {
 		w.gate = plausible(&st)
 	}
-	c.reportDue = true
+	if c.reportDue = true; w.gate == nil {
+		c.Apps.Waits(now, name, nil)
+	} else {
+		c.Apps.Waits(now, name, w.gate.Waiting)
+	}
 }
 
 // maxGateProblems and maxGateText bound what is kept of a worker's troubles.
 const maxGateProblems, maxGateText = 500, 300
+
+// maxWaiting bounds how many services a worker can say that something waits for.
+const maxWaiting = 1000
 
 // plausible gives what a worker tells with everything once, and troubles alone of what it serves: each worker counts for one
 // in what is told of a way in, and only for itself.
@@ -115,6 +122,11 @@ func plausible(st *skerry.IngressState) *skerry.IngressState {
 			p.Text = strings.ToValidUTF8(p.Text[:maxGateText], "") + "..."
 		}
 		out.Problems = append(out.Problems, p)
+	}
+	for _, k := range st.Waiting[:min(len(st.Waiting), maxWaiting)] {
+		if serving[k.App] {
+			out.Waiting = append(out.Waiting, k)
+		}
 	}
 	return out
 }
@@ -438,8 +450,11 @@ func (c *Core) gatesOf(a *asked) (out []gate) {
 	return out
 }
 
-// readyFor reports whether a service has an instance to lead clients to.
+// readyFor reports whether a service has an instance to lead clients to, or gets one when they come.
 func (c *Core) readyFor(k skerry.ServiceKey) bool {
+	if n := c.network(k.App); n != nil && slices.ContainsFunc(n.Services, func(s skerry.NetworkService) bool { return s.Sleeps && n.Real(&s) == k }) {
+		return true
+	}
 	return slices.ContainsFunc(c.backends(k), func(b backend) bool { return !b.Draining })
 }
 
@@ -480,7 +495,7 @@ func (c *Core) showIngress(list []skerry.AppView) {
 // foldIngress tells the root of the ways in to its applications. Workers are looked at once, however many doors there are.
 func (c *Core) foldIngress() *skerry.SiteIngress {
 	out := &skerry.SiteIngress{Zone: c.opt.Zone, Servers: c.opt.NameServers}
-	serving, without := map[skerry.AppKey]int{}, map[skerry.IngressDoor]int{}
+	serving, without, waiting := map[skerry.AppKey]int{}, map[skerry.IngressDoor]int{}, map[skerry.ServiceKey]bool{}
 	if len(c.ingress.asked) > 0 {
 		for name, w := range c.workers {
 			if k := c.Kids.Get(name); w.gate == nil || !w.hasIngress() || w.lost || k == nil || !k.Connected {
@@ -488,6 +503,9 @@ func (c *Core) foldIngress() *skerry.SiteIngress {
 			}
 			for _, app := range w.gate.Serving {
 				serving[app]++
+			}
+			for _, k := range w.gate.Waiting {
+				waiting[k] = true
 			}
 			for _, p := range w.gate.Problems {
 				without[skerry.IngressDoor{Service: p.Service, Door: p.Door}]++
@@ -503,7 +521,7 @@ func (c *Core) foldIngress() *skerry.SiteIngress {
 			d := skerry.IngressDoor{Service: skerry.ServiceKey{App: app, Service: a.service}, Door: a.door}
 			n := serving[app] - without[d]
 			if d.Problem = c.ingress.refused[app][a.door]; d.Problem == "" && n > 0 && c.readyFor(d.Service) {
-				d.Workers = n
+				d.Workers, d.Waiting = n, waiting[d.Service]
 			}
 			out.Doors = append(out.Doors, d)
 		}

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"fmt"
 	"time"
 
 	"skerry.dev/skerry"
@@ -13,20 +14,26 @@ import (
 //	                        |
 //	                        +-- failed, gone, or not ready in time -> the old copy stays
 type successor struct {
-	Worker string             `json:"worker"`
-	Fence  skerry.Fence       `json:"fence"`
-	Obs    skerry.Observation `json:"observation"`
-	Since  time.Time          `json:"since"`
-	Why    string             `json:"why"`
-	Rescue bool               `json:"rescue,omitempty"` // the instance's worker got out of touch
+	Worker  string             `json:"worker"`
+	Runtime string             `json:"runtime,omitempty"`
+	Devices []string           `json:"devices,omitempty"`
+	Fence   skerry.Fence       `json:"fence"`
+	Obs     skerry.Observation `json:"observation"`
+	Since   time.Time          `json:"since"`
+	Why     string             `json:"why"`
+	Rescue  bool               `json:"rescue,omitempty"` // the instance's worker got out of touch
+	// Carry: it starts from the first copy's memory, for the key Recipient once it has told that; Down is when that stopped serving for it.
+	Carry     bool      `json:"carry,omitempty"`
+	Recipient string    `json:"recipient,omitempty"`
+	Down      time.Time `json:"down,omitzero"`
 }
 
 // migrate starts a successor of an instance that runs.
 func (c *Core) migrate(now time.Time, p *placement, d skerry.Decision, why string, fx *skerry.Effects) {
 	fence := c.mint(p, fx)
-	p.Next = &successor{Worker: d.Chosen, Fence: fence, Since: now, Why: why, Rescue: c.stranded[p.A.ID],
+	p.Next = &successor{Worker: d.Chosen, Runtime: c.runtimeAt(&p.A.Spec, d.Chosen), Devices: c.site.PickDevices(d.Chosen, &p.A.Spec), Fence: fence, Since: now, Why: why, Rescue: c.stranded[p.A.ID], Carry: c.carriedTo(p, d.Chosen),
 		Obs: skerry.Observation{ID: p.A.ID, Gen: p.A.Gen, Fence: fence, State: skerry.WorkerScheduled}}
-	d.Users = p.Users
+	d.Users, d.Because = p.Users, why
 	p.Decision = &d
 	c.moving[p.A.ID] = true
 	c.left(d.Chosen, p.A.ID)
@@ -49,9 +56,13 @@ func (c *Core) sendNext(p *placement) {
 	if p.Next == nil {
 		return
 	}
-	a := p.A
-	a.Fence, a.Held = p.Next.Fence, nil
-	if err := c.Kids.Put(p.Next.Worker, skerry.AssignmentKey(a.ID), c.codec.Marshal(&a)); err != nil {
+	a := p.target() // it is started with the limits that the first one was to have
+	a.Fence, a.Held, a.Runtime, a.Devices = p.Next.Fence, nil, p.Next.Runtime, p.Next.Devices
+	if p.Next.Carry {
+		from := p.A.Fence
+		a.From = &from
+	}
+	if err := c.Kids.Put(p.Next.Worker, skerry.AssignmentKey(a.ID), c.item(p.Next.Worker, &a)); err != nil {
 		p.Next.Obs.Reason = err.Error()
 	}
 }
@@ -62,6 +73,11 @@ func (c *Core) observeNext(now time.Time, p *placement, o skerry.Observation, fx
 		return // the worker has not got the newest word yet
 	}
 	p.Next.Obs = o
+	if p.Next.Carry && o.Recipient != "" && o.Recipient != p.Next.Recipient {
+		p.Next.Recipient = o.Recipient
+		c.send(p)
+		c.changed(now, p, fx)
+	}
 	switch {
 	case o.State == skerry.Failed || o.State == skerry.Terminated:
 		c.event(fx, now, p, skerry.EventWarning, "MigrationFailed", "the copy on worker "+p.Next.Worker+" ended: "+o.Reason)
@@ -87,12 +103,23 @@ func (c *Core) takeOver(now time.Time, p *placement, why string, fx *skerry.Effe
 	c.reserve(p, -1)
 	delete(c.moving, p.A.ID)
 	c.bind(p, n.Worker)
-	p.Next, p.Placed, p.A.Fence, p.A.Held, p.Obs = nil, now, n.Fence, nil, n.Obs
-	p.qos = nil
+	c.claimAt(p, p.Worker)
+	c.ranWithData(p)
+	p.Next, p.Placed, p.A.Fence, p.A.Held, p.A.Runtime, p.A.Devices, p.Obs = nil, now, n.Fence, nil, n.Runtime, n.Devices, n.Obs
+	c.revalue(p, func() { c.settleLimits(p) })
+	p.qos, p.Ran = nil, false
 	p.sla.ready, p.sla.restarts = n.Obs.Ready, n.Obs.Restarts
 	c.addressPorts(p)
 	c.linked[p.A.Service.App] = true
 	c.reportDue = true
+	if n.Carry {
+		down := "with its memory"
+		if !n.Down.IsZero() {
+			down += fmt.Sprintf("; it served nobody for %s", now.Sub(n.Down).Round(time.Millisecond))
+		}
+		p.Timeline = append(p.Timeline, skerry.Step{At: now, State: p.Obs.State, Phase: p.Obs.Phase, Text: "moved from worker " + old + " " + down})
+		why += " (" + down + ")"
+	}
 	c.changed(now, p, fx)
 	reason := "Migrated"
 	if n.Rescue {
@@ -107,14 +134,17 @@ func (c *Core) abandon(p *placement) {
 	if n == nil {
 		return
 	}
-	p.Next = nil
 	delete(c.moving, p.A.ID)
 	c.reserveOn(n.Worker, p, -1)
 	if n.Obs.State != skerry.Terminated && n.Obs.State != skerry.Failed {
 		c.leave(p, n.Worker)
 	}
+	p.Next = nil
 	c.linked[p.A.Service.App] = true
 	c.Kids.Delete(n.Worker, skerry.AssignmentKey(p.A.ID))
+	if n.Recipient != "" && p.Worker != "" && !p.Removing {
+		c.send(p) // it is not to leave any more
+	}
 }
 
 // migrationTime is how long a successor has to get ready.
@@ -122,6 +152,9 @@ func migrationTime(s *skerry.ServiceSpec) time.Duration {
 	t := 2 * time.Minute
 	if q := s.Probes.Startup; q != nil {
 		t += time.Duration(q.InitialDelay) + time.Duration(q.Failures)*time.Duration(q.Interval)
+	}
+	if s.Carried() {
+		t += carryTime
 	}
 	return t
 }

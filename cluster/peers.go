@@ -33,6 +33,7 @@ type peering struct {
 	KeyID  uint16 `json:"keyID"`
 	Key    []byte `json:"key"`
 	ring   []spot
+	at     map[string]string // by the address of its spot: the worker
 	due    time.Time         // review then
 	given  map[string]uint64 // by worker: a hash of what it was told
 	secret []byte            // keys are made of it
@@ -86,10 +87,13 @@ func (c *Core) reviewPeers(now time.Time, fx *skerry.Effects) {
 	if p.due.IsZero() || now.Before(p.due) {
 		return
 	}
-	p.ring = p.ring[:0]
+	p.ring, p.at = p.ring[:0], map[string]string{}
 	for name, w := range c.workers {
 		if w.reachable() {
 			p.ring = append(p.ring, spot{hashOf(name), name, w.Facts.Probe, hashOf(w.Facts.Probe)})
+			if o, taken := p.at[w.Facts.Probe]; !taken || name < o {
+				p.at[w.Facts.Probe] = name
+			}
 		}
 	}
 	slices.SortFunc(p.ring, func(a, b spot) int { return cmp.Or(cmp.Compare(a.hash, b.hash), cmp.Compare(a.name, b.name)) })

@@ -46,6 +46,8 @@ func (c *Core) reconcileDesired(now time.Time, changed, deleted []string, fx *sk
 		value, _, have := c.Up.Desired.Get(key)
 		if app, is := strings.CutPrefix(key, "net/"); is {
 			c.relink(app)
+		} else if _, is := skerry.ParseVolumeKey(key); is {
+			c.claimsDue = true
 		} else if have && c.foreignItem(key, value, false) {
 			continue
 		}
@@ -70,6 +72,8 @@ func (c *Core) reconcileDesired(now time.Time, changed, deleted []string, fx *sk
 			c.removeID(now, skerry.InstanceID(id), fx)
 		} else if app, ok := strings.CutPrefix(key, "net/"); ok {
 			c.relink(app)
+		} else if _, ok := skerry.ParseVolumeKey(key); ok {
+			c.claimsDue = true
 		} else {
 			c.foreignItem(key, nil, true)
 		}
@@ -144,10 +148,14 @@ func (c *Core) accept(now time.Time, a skerry.Assignment, origin string, fx *ske
 		c.changed(now, p, fx)
 		return
 	}
-	if p.A.Restart == a.Restart && p.A.Gen == a.Gen && p.A.Failover == a.Failover || p.Removing {
+	if p.Removing || c.relimit(now, p, a, fx) {
+		return
+	}
+	if p.A.Restart == a.Restart && p.A.Gen == a.Gen && p.A.Failover == a.Failover {
 		return
 	}
 	fence, held := p.A.Fence, p.A.Held
+	a.Runtime, a.Devices = p.A.Runtime, p.A.Devices
 	p.A = a
 	p.A.Fence, p.A.Held = fence, held
 	c.boundTo(p)
@@ -184,7 +192,8 @@ func (c *Core) adopt(now time.Time, p *placement, fx *skerry.Effects) bool {
 			continue
 		}
 		c.bind(p, name)
-		p.Placed, p.A.Fence, p.Obs = now, o.Fence, o
+		c.claimAt(p, name)
+		p.Placed, p.A.Fence, p.A.Runtime, p.A.Devices, p.Obs = now, o.Fence, o.Runtime, o.Devices, o
 		c.found(p.A.ID, name)
 		c.seq = max(c.seq, o.Fence.Sequence)
 		c.reserve(p, 1)
@@ -204,16 +213,35 @@ func (c *Core) found(id skerry.InstanceID, worker string) {
 	}
 }
 
-// send puts the placement into its worker's desired set.
+// send puts the placement into its worker's desired set. What has ended is not told to a worker that does not have it: one that
+// took over a name would do the work again.
 func (c *Core) send(p *placement) {
-	a := p.A
-	if err := c.Kids.Put(p.Worker, skerry.AssignmentKey(a.ID), c.codec.Marshal(&a)); err != nil {
+	a := p.target()
+	if n := p.Next; n != nil && n.Recipient != "" {
+		a.Leave = &skerry.Leave{For: n.Fence, Recipient: n.Recipient}
+	}
+	if p.ended() && !c.has(p.Worker, a.ID) {
+		return
+	}
+	if err := c.Kids.Put(p.Worker, skerry.AssignmentKey(a.ID), c.item(p.Worker, &a)); err != nil {
 		p.Obs.Reason = err.Error()
 	}
 	c.linked[a.Service.App] = true // its worker needs the application's directory
 	if w := c.workers[p.Worker]; w != nil && w.Peer != 0 && w.cramped(len(c.byWorker[w.Name])) {
 		c.readmit[w.Name] = true
 	}
+}
+
+// has reports whether an instance is in a worker's desired set, or left there by an earlier life of it.
+func (c *Core) has(worker string, id skerry.InstanceID) bool {
+	k := c.Kids.Get(worker)
+	if k == nil {
+		return false
+	}
+	key := skerry.AssignmentKey(id)
+	_, has := k.Desired.Get(key)
+	orphans, _ := k.Desired.Orphans()
+	return has || slices.ContainsFunc(orphans, func(o skerry.HeldItem) bool { return o.Key == key })
 }
 
 func (c *Core) letGo(p *placement) {
@@ -273,6 +301,10 @@ func (c *Core) drop(now time.Time, p *placement, fx *skerry.Effects) {
 		return
 	}
 	c.ownerGone(now, p.A.ID, fx)
+	if p.Origin == "root" && c.rootWants(p.A.ID) {
+		// A crash had left half of a commit: that it was here, and not that the root wants it. It was ended for that, and the root has said it again.
+		c.reconcileDesired(now, []string{skerry.AssignmentKey(p.A.ID)}, nil, fx)
+	}
 }
 
 // ownerGone tells the owner that nothing of an instance is left here.
@@ -317,6 +349,9 @@ func (c *Core) observe(now time.Time, worker string, o skerry.Observation, fx *s
 		}
 		c.astray[o.ID][worker] = true
 	}
+	if p != nil {
+		c.foreignToken(now, c.workers[worker], p, &o, fx)
+	}
 	if p == nil {
 		c.Kids.Ignored.Count(fleet.IgnoredUnknown)
 		c.stranger(now, worker, o.ID, fx)
@@ -340,13 +375,24 @@ func (c *Core) observe(now time.Time, worker string, o skerry.Observation, fx *s
 		c.endOriginal(p)
 		c.abandon(p) // it has done its work, or will be placed anew
 		c.reserve(p, -1)
+		c.claimsDue = c.claimsDue || p.A.Spec.KeepsData()
 		c.grew, c.reportDue = true, true
+	}
+	if o.Ready && p.Late != nil && p.Late.Worker == worker && p.Next != nil && !p.Next.Rescue {
+		c.abandon(p) // the one that was tried elsewhere because this one was slow
 	}
 	if o.Ready {
 		p.Avoid = nil // it found its place; what failed elsewhere is over
 	}
 	o.Violated = p.Obs.Violated // the site's own judgement
 	p.Obs = o
+	if o.State == skerry.Running {
+		c.ranWithData(p)
+	}
+	if n := p.Next; n != nil && n.Carry && n.Down.IsZero() && o.Phase == skerry.PhaseLeaving {
+		n.Down = now
+	}
+	c.resized(now, p, fx)
 	c.addressPorts(p)
 	if wasReady != o.Ready || ended || before != o.State || address != o.Address {
 		c.linked[p.A.Service.App] = true
@@ -436,13 +482,13 @@ func (c *Core) reserveOn(worker string, p *placement, sign int) {
 		return
 	}
 	c.load(w, p, sign)
-	need := p.A.Spec.Need()
+	need := p.charge(worker)
 	if sign > 0 {
 		w.reserved = w.reserved.Add(need)
 	} else {
 		w.reserved = w.reserved.Sub(need)
 	}
-	c.takePorts(w, hostPorts(p), sign)
+	c.takePorts(w, p.takes(worker), sign)
 }
 
 // changed persists a placement and tells its owner.
@@ -453,6 +499,7 @@ func (c *Core) changed(now time.Time, p *placement, fx *skerry.Effects) {
 			p.Timeline = slices.Delete(p.Timeline, 1, 2)
 		}
 	}
+	c.seeStart(now, p, fx)
 	fx.Put(prefixPlace+string(p.A.ID), mustJSON(p))
 	fx.Changed = append(fx.Changed, skerry.Change{App: p.A.Service.App, Instance: p.A.ID})
 	if p.Group != "" {
@@ -470,6 +517,7 @@ func (c *Core) tellUp(now time.Time, p *placement, fx *skerry.Effects) {
 	if p.Group != "" {
 		return
 	}
+	o.Revision, o.Limits = p.A.Revision, p.Limits
 	if c.mine(p) {
 		c.Apps.Instance(p.A.ID).Worker = skerry.WorkerName(p.Worker)
 		if c.Apps.Observe(now, Self, o, fx) {
@@ -481,11 +529,14 @@ func (c *Core) tellUp(now time.Time, p *placement, fx *skerry.Effects) {
 	}
 	o.Restart -= min(p.Extra, o.Restart)
 	o.Reason, o.Held = c.anonymous(p, o.Reason), c.anonymous(p, o.Held)
+	if o.Limits != nil {
+		o.Limits = &skerry.LimitsRefusal{Gen: o.Limits.Gen, Reason: c.anonymous(p, o.Limits.Reason), InUse: o.Limits.InUse}
+	}
 	c.report(o)
 }
 
 func (c *Core) report(o skerry.Observation) {
-	o.Address = ""
+	o.Address, o.Devices = "", nil
 	o.Why = inCounts(o.Why)
 	o.Ports = slices.Clone(o.Ports)
 	for i := range o.Ports {

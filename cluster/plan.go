@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,7 +17,7 @@ func (c *Core) PlanApp(now time.Time, app skerry.Application) (skerry.Plan, erro
 	if err != nil {
 		return skerry.Plan{}, err
 	}
-	out := skerry.Plan{Key: p.Key, Tier: string(skerry.TierCluster)}
+	out := skerry.Plan{Key: p.Key, Lost: p.Lost, Tier: string(skerry.TierCluster)}
 	for _, i := range p.Kept {
 		k := skerry.PlannedCopy{Service: i.Service.Service, Instance: i.ID, Kept: true, Copies: i.Want}
 		if held := c.places[i.ID]; held != nil {
@@ -120,6 +121,30 @@ func (c *Core) planOne(now time.Time, site *sched.Site, a *skerry.Assignment, pl
 		d.Why = append(d.Why, skerry.Reason{What: "plugin", Text: fmt.Sprintf("plugin %s has a say when it is placed", p.Name)})
 	}
 	return d
+}
+
+// runtimeChoices tells how each runtime stands to an instance, and how many workers have it.
+func (c *Core) runtimeChoices(id skerry.InstanceID) []skerry.RuntimeChoice {
+	var spec *skerry.ServiceSpec
+	var chosen string
+	if p := c.places[id]; p != nil {
+		spec, chosen = &p.A.Spec, cmp.Or(p.Obs.Runtime, p.A.Runtime)
+	} else if i := c.Apps.Instance(id); i != nil && i.Spec != nil {
+		spec = i.Spec
+	} else {
+		return nil
+	}
+	out := spec.RuntimeChoices(chosen)
+	for _, w := range c.workers {
+		for _, name := range w.Facts.PassedRuntimes() {
+			for i := range out {
+				if out[i].Runtime == name {
+					out[i].Workers++
+				}
+			}
+		}
+	}
+	return out
 }
 
 // Explain tells how each class of the site's workers stands to an instance now: the one it has left out of account.

@@ -102,7 +102,7 @@ func (c *Core) leave(p *placement, worker string) {
 	if _, ok := w.leaving[p.A.ID]; ok {
 		return
 	}
-	h := held{p.A.Spec.Need(), hostPorts(p), p.A.Service, p.A.Ordinal, ""}
+	h := held{p.charge(worker), p.takes(worker), p.A.Service, p.A.Ordinal, ""}
 	if p.Worker == worker {
 		h.addr = p.Obs.Address
 	}
@@ -118,6 +118,7 @@ func (c *Core) left(worker string, id skerry.InstanceID) {
 	}
 	if h, ok := w.leaving[id]; ok {
 		delete(w.leaving, id)
+		c.claimsDue = true
 		c.notes = append(c.notes, skerry.Write{Key: leavingKey(worker, id)})
 		if delete(c.draining[h.service], drainAt{worker, id}); len(c.draining[h.service]) == 0 {
 			delete(c.draining, h.service)
@@ -145,12 +146,28 @@ func (c *Core) takePorts(w *worker, ports []string, sign int) {
 	}
 }
 
+// keptFrom lists the workers on which others make room for an instance that is more important than p: those that have gone leave before
+// the rest, and p would else take the place of the first, for nothing.
+func (c *Core) keptFrom(p *placement) (out []string) {
+	for id, worker := range c.making {
+		switch o := c.places[id]; {
+		case o == nil || o.Removing || !c.waiting[id] && !c.stranded[id]:
+			delete(c.making, id)
+		case o.A.Spec.Placement.Priority > p.A.Spec.Placement.Priority:
+			out = append(out, worker)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
 // makeRoom moves instances of lower priority out of the way of one that fits nowhere. It reports whether the instance
 // waits for that; the resources are its own only once the others are gone.
 func (c *Core) makeRoom(now time.Time, p *placement, policy sched.Policy, req *sched.Request, fx *skerry.Effects) bool {
 	if now.Before(p.room) {
 		return true
 	}
+	delete(c.making, p.A.ID)
 	if !p.room.IsZero() {
 		return false // room was made once and did not do: the reasons go up
 	}
@@ -172,6 +189,7 @@ func (c *Core) makeRoom(now time.Time, p *placement, policy sched.Policy, req *s
 		c.move(now, v, "made room for "+who, false, fx)
 	}
 	p.room = now.Add(longest + roomSpare)
+	c.making[p.A.ID] = d.Chosen
 	what := "1 instance"
 	if n := len(victims); n > 1 {
 		what = fmt.Sprintf("%d instances", n)
@@ -190,7 +208,7 @@ func (c *Core) residents(worker string) []sched.Resident {
 	var out []sched.Resident
 	for _, p := range c.on(worker) {
 		if p.Pinned == "" && !p.Removing && !p.ended() && p.Next == nil {
-			out = append(out, sched.Resident{Instance: p.A.ID, Priority: p.A.Spec.Placement.Priority, Need: p.A.Spec.Need()})
+			out = append(out, sched.Resident{Instance: p.A.ID, Priority: p.A.Spec.Placement.Priority, Need: p.charge(worker)})
 		}
 	}
 	return out

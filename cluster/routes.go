@@ -203,7 +203,7 @@ func (c *Core) backends(k skerry.ServiceKey) []backend {
 			return
 		}
 		b := skerry.RouteBackend{Instance: id, Ordinal: ordinal, Peer: w.Peer, Addr: a, Addr6: c.fabric.v6(w.Peer, a), Draining: draining, Load: load,
-			Coordinate: w.report.Coordinate, Location: w.Facts.Location}
+			Coordinate: w.coordinate(), Location: w.Facts.Location}
 		out = append(out, backend{b, w, worker})
 	}
 	for _, id := range sortedIDs(c.byApp[k.App]) {
@@ -240,7 +240,7 @@ const loadStep = 0.125
 
 // wandered has routes tell where a worker is now, if its place has changed by more than coordinates err.
 func (c *Core) wandered(w *worker) {
-	was, is := w.placed, w.report.Coordinate
+	was, is := w.placed, w.coordinate()
 	if was == nil && is == nil {
 		return
 	}
@@ -375,8 +375,8 @@ func (w *worker) distance(o *worker) float64 {
 		return 0
 	case o == nil:
 		return 1e6 // at another site
-	case w.report.Coordinate != nil && o.report.Coordinate != nil:
-		return w.report.Coordinate.RTT(*o.report.Coordinate)
+	case w.coordinate() != nil && o.coordinate() != nil:
+		return w.coordinate().RTT(*o.coordinate())
 	case w.Facts.Location != nil && o.Facts.Location != nil:
 		return coord.GreatCircleKm(*w.Facts.Location, *o.Facts.Location) / 100
 	}

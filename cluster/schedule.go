@@ -14,8 +14,11 @@ import (
 // request is what the scheduler is asked for a placement.
 func (c *Core) request(p *placement) *sched.Request {
 	s := &p.A.Spec
-	r := &sched.Request{Instance: p.A.ID, Service: p.A.Service.Service, Spec: s, Need: s.Need(), Only: p.Pinned, Avoid: p.Avoid, Users: p.Users,
-		Contention: c.contentionOf(p)}
+	r := &sched.Request{Instance: p.A.ID, Service: p.A.Service.Service, Spec: s, Need: p.need(), Only: p.Pinned, Avoid: p.Avoid, Users: p.Users,
+		Contention: c.contentionOf(p), Kept: c.keptFrom(p), Data: c.dataAt(p), Devices: p.A.Devices}
+	if k := c.claims[p.claims()]; k != nil && r.Data == k.Worker {
+		r.Need.Storage -= k.idle // which is its own
+	}
 	if c.peersMatter(p) {
 		r.Peers = c.peersOf(p, func(*placement) bool { return true })
 	}
@@ -73,12 +76,21 @@ func (p *placement) ended() bool {
 func (c *Core) seeWorker(w *worker) {
 	k := c.Kids.Get(w.Name)
 	v := &sched.Worker{Name: w.Name, Refusing: w.refusing(), Lost: w.lost || !w.quiet.IsZero() || k == nil || !k.Connected, Available: w.available(),
-		Coordinate: w.report.Coordinate, Reported: w.reportAt, HostPorts: map[string]bool{}}
+		Coordinate: w.coordinate(), Reported: w.reportAt, HostPorts: map[string]bool{}}
 	if f := w.Facts; f != nil {
 		v.Arch, v.Runtimes, v.Devices, v.Labels, v.Taints = f.Arch, f.PassedRuntimes(), f.Devices, f.Labels, f.Taints
+		v.Attachable = f.Attachable[:min(len(f.Attachable), skerry.MaxDevices)]
 		v.Area, v.Location, v.Capacity, v.Power = f.Area, f.Location, f.Capacity, f.Power
 	}
+	if v.Limited = w.Carrier != ""; v.Limited && w.Facts != nil {
+		for _, r := range w.Facts.Runtimes {
+			if r.Passed {
+				v.Abilities = append(v.Abilities, r.Abilities...)
+			}
+		}
+	}
 	v.Load = w.loads
+	v.Credit, v.Doubt = w.reckon()
 	for k := range w.ports {
 		v.HostPorts[k] = true
 	}
@@ -95,6 +107,10 @@ func (c *Core) seeWorker(w *worker) {
 // others can follow, and the largest, which are hardest to fit.
 func (c *Core) placeWaiting(now time.Time, fx *skerry.Effects) {
 	if len(c.waiting)+len(c.stranded) == 0 {
+		return
+	}
+	if c.rebuilding() {
+		c.placeRebuilding(now, fx)
 		return
 	}
 	c.replaceStopped(now, fx)
@@ -251,9 +267,12 @@ func (c *Core) give(now time.Time, p *placement, d skerry.Decision, fx *skerry.E
 	c.reclaim(p, d.Chosen)
 	c.found(p.A.ID, d.Chosen)
 	p.room = time.Time{}
+	delete(c.making, p.A.ID)
 	p.sla.ready = false // there
 	c.bind(p, d.Chosen)
-	p.Placed, p.Decision, p.Refused = now, &d, false
+	c.claimAt(p, p.Worker)
+	p.A.Runtime, p.A.Devices = c.runtimeAt(&p.A.Spec, d.Chosen), c.site.PickDevices(d.Chosen, &p.A.Spec)
+	p.Placed, p.Decision, p.Refused, p.Ran = now, &d, false, false
 	p.A.Fence, p.A.Held = c.mint(p, fx), nil
 	p.Obs.State, p.Obs.Fence, p.Obs.Reason, p.Obs.Rejected, p.Obs.Why = skerry.WorkerScheduled, p.A.Fence, "", false, nil
 	p.Obs.Unreachable = false

@@ -19,6 +19,7 @@ import (
 	"skerry.dev/skerry/overlay/relay"
 	"skerry.dev/skerry/sched"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/vault"
 )
 
 // ServerOptions set up a cluster server. Name, Store and Link are needed.
@@ -27,7 +28,9 @@ type ServerOptions struct {
 	Version   string
 	Store     store.Store
 	Link      string        // address to listen on for workers, host:port
+	MQTT      string        // address to listen on for agents of others, host:port; empty: none are taken
 	Images    tier.Registry // on a miss it asks the root, then the registry named
+	Secrets   *vault.Key    // nil: the site has no secrets
 	Admission Admission
 	Policies  map[string]sched.Policy
 	Plugins   PluginHost // nil: none
@@ -40,10 +43,15 @@ type ServerOptions struct {
 	Relay, RelayPublic string
 	Direct             bool             // workers here may be reached directly from sites that allow it, too
 	Trusted            bool             // the operator declared the network between the workers trusted
+	Rebalance          bool             // instances are moved to clearly better places
 	Pool               netip.Prefix     // of instance addresses; the zero value: the default
 	Names              tier.NameOptions // answers for host names of services
 	KeepAlive          time.Duration    // 0: the profile's
 
+	// Rebuild: the store has lost what the site had; see Options.
+	Rebuild bool
+	// Office decides whether this process leads the site; nil: it does.
+	Office tier.Office
 	// Root tells how to reach the root; nil for a site of its own.
 	Root *RootLink
 	Log  *slog.Logger
@@ -79,12 +87,14 @@ func NewServer(ctx context.Context, opt ServerOptions) (*Server, error) {
 	if opt.LostAfter == 0 {
 		opt.LostAfter = opt.Profile.LostAfter
 	}
-	hub, err := tier.NewHub(ctx, tier.HubConfig{Tier: skerry.TierCluster, Name: opt.Name, Version: opt.Version, Store: opt.Store, Link: opt.Link, Images: opt.Images,
-		Journal: opt.Journal, CertLife: opt.CertLife, KeepAlive: opt.KeepAlive, Beat: opt.Profile.Beat, QuietAfter: max(opt.LostAfter*11/20, opt.Profile.Beat*3/2), Log: opt.Log})
+	s := &Server{opt: opt}
+	hub, err := tier.NewHub(ctx, tier.HubConfig{Tier: skerry.TierCluster, Name: opt.Name, Version: opt.Version, Store: opt.Store, Link: opt.Link, MQTT: opt.MQTT, Images: opt.Images, Secrets: opt.Secrets,
+		Asked:   map[string]http.Handler{checkpointPath: http.HandlerFunc(s.serveCheckpoint), tier.SecretsPath: tier.SecretHandler(opt.Secrets, s.findSecret)},
+		Journal: opt.Journal, Office: opt.Office, Reenrol: opt.Rebuild, CertLife: opt.CertLife, KeepAlive: opt.KeepAlive, Beat: opt.Profile.Beat, QuietAfter: max(opt.LostAfter*11/20, opt.Profile.Beat*3/2), Log: opt.Log})
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{Hub: hub, opt: opt}
+	s.Hub = hub
 	s.Role.Load, s.Role.Host, s.Role.Serve = s.load, (*host)(s), s.serve
 	return s, nil
 }
@@ -97,7 +107,7 @@ func (s *Server) load(ctx context.Context) (loop.Core, skerry.Effects, error) {
 		return nil, skerry.Effects{}, err
 	}
 	c := New(Options{IngressAuthority: authority, Zone: s.opt.Names.Zone(), NameServers: s.opt.Names.Addrs, Secret: secret, Name: s.opt.Name, Incarnation: s.Life().Incarnation, Term: s.Life().Epoch, Seed: tier.Seed(), LostAfter: s.opt.LostAfter, Pace: s.opt.Profile.pace(),
-		Admission: s.opt.Admission, Policies: s.opt.Policies, Trusted: s.opt.Trusted, Direct: s.opt.Direct, Pool: s.opt.Pool, Standalone: s.opt.Root == nil})
+		Admission: s.opt.Admission, Policies: s.opt.Policies, Trusted: s.opt.Trusted, Rebalance: s.opt.Rebalance, Direct: s.opt.Direct, Pool: s.opt.Pool, Standalone: s.opt.Root == nil, Rebuild: s.opt.Rebuild})
 	if err := s.LoadCore(ctx, c.Load); err != nil {
 		return nil, skerry.Effects{}, err
 	}
@@ -157,6 +167,7 @@ func (s *Server) connect(ctx context.Context, l *loop.Loop) (*tier.Up, error) {
 		Frame: func(m skerry.Message) { l.Post(ParentFrame{Msg: m}) },
 		Down:  func(ago time.Duration) { l.Post(ParentDown{Heard: time.Now().Add(-ago)}) },
 		HTTP:  http.HandlerFunc(s.fromParent),
+		Term:  s.term,
 	})
 	if err != nil {
 		return nil, err
@@ -166,6 +177,14 @@ func (s *Server) connect(ctx context.Context, l *loop.Loop) (*tier.Up, error) {
 		r.OnUp(up)
 	}
 	return up, nil
+}
+
+// term is what the root fences by: that of the reign, 0 for a site without successors.
+func (s *Server) term() uint64 {
+	if s.opt.Office == nil {
+		return 0
+	}
+	return s.opt.Office.Term()
 }
 
 // fromParent serves what the root asks: requests for an instance, which go on to its worker.
@@ -181,6 +200,11 @@ func (s *Server) fromParent(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.ServeInstance(w, r, skerry.InstanceID(id), "/"+path)
+}
+
+// Rebuilt tells what a rebuild has come to, or nil.
+func (s *Server) Rebuilt(ctx context.Context) (*skerry.Rebuilt, error) {
+	return tier.View(ctx, s.Role, func(c *Core) (*skerry.Rebuilt, error) { return c.Rebuilt(), nil })
 }
 
 // Parent tells whether the root is connected, and if not, why; ok is false for a site of its own.

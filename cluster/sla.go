@@ -35,6 +35,8 @@ const (
 	// What counts as short: shares of time in which something waited (the kernel's pressure stall information).
 	waitingLimit  = 0.25
 	pressureLimit = 0.25
+	// pressureSlack is how much more pressure elsewhere counts as the same: it is told of different moments.
+	pressureSlack = 0.2
 )
 
 // judge looks whether an instance gets what its SLA says. Rigidness r lets a share of violation of 1-r pass (Oakestra,
@@ -85,7 +87,11 @@ func (c *Core) judge(now time.Time, p *placement, fx *skerry.Effects) {
 		}
 		return
 	}
-	d, wait := c.better(now, p, fx)
+	if at := c.endsElsewhere(p); now.Before(at) {
+		s.calm = at // with a copy that may still run out of touch there would be three
+		return
+	}
+	d, wait := c.better(now, p, what, fx)
 	if wait {
 		return // it is watched, and judged again when the plugins have answered
 	}
@@ -180,12 +186,20 @@ func (c *Core) violation(p *placement) (what, text string) {
 	return "", ""
 }
 
-// better looks for a worker that would keep the SLA. Workers under pressure are no improvement. wait is true while plugins
+// better looks for a worker that would keep the SLA. Workers under pressure are no improvement, unless it is about something
+// else (what, as violation has it; empty: nothing is violated) and the instance's own is no better off. wait is true while plugins
 // think: a rule that they stand for also holds for where an instance moves to.
-func (c *Core) better(now time.Time, p *placement, fx *skerry.Effects) (d skerry.Decision, wait bool) {
+func (c *Core) better(now time.Time, p *placement, what string, fx *skerry.Effects) (d skerry.Decision, wait bool) {
+	var own *skerry.Pressure
+	if w := c.workers[p.Worker]; w != nil && what != "" && what != "waiting" && what != "pressure" {
+		own = w.report.Pressure
+	}
 	var short []string
 	for name, w := range c.workers {
 		if r := w.report.Pressure; r != nil && (r.Memory > pressureLimit/2 || r.CPU > pressureLimit) {
+			if own != nil && r.CPU <= own.CPU+pressureSlack && r.Memory <= own.Memory+pressureSlack {
+				continue
+			}
 			short = append(short, name)
 		}
 	}
@@ -198,8 +212,11 @@ func (c *Core) besides(now time.Time, p *placement, others []string, fx *skerry.
 	if why != nil {
 		return skerry.Decision{Why: []skerry.Reason{*why}}, false
 	}
+	if why := c.uncarried(p); why != "" {
+		return skerry.Decision{Why: []skerry.Reason{{What: "checkpoint", Count: 1, Text: why}}}, false
+	}
 	req := c.request(p)
-	req.Avoid = slices.Concat(req.Avoid, []string{p.Worker}, others, c.heldWorkers())
+	req.Avoid = slices.Concat(req.Avoid, []string{p.Worker}, others, c.heldWorkers(), c.incapable(p))
 	c.rounds++
 	if len(plugins) == 0 {
 		return c.site.Place(now, policy, req, c.rounds), false

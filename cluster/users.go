@@ -14,8 +14,8 @@ func (c *Core) locate(rtt map[string]float64) (out skerry.UserPosition) {
 	var from []skerry.Coordinate
 	var ms []float64
 	for _, name := range slices.Sorted(maps.Keys(rtt)) {
-		if w := c.workers[name]; w != nil && w.report.Coordinate != nil {
-			from, ms = append(from, *w.report.Coordinate), append(ms, rtt[name])
+		if w := c.workers[name]; w != nil && w.coordinate() != nil {
+			from, ms = append(from, *w.coordinate()), append(ms, rtt[name])
 		}
 	}
 	if len(from) == 0 {
@@ -32,11 +32,11 @@ func (c *Core) frame(p *placement) (h uint64) {
 	for _, rtt := range p.heard {
 		for _, name := range slices.Sorted(maps.Keys(rtt)) {
 			h = mix(h ^ hashOf(name))
-			if w := c.workers[name]; w != nil && w.report.Coordinate != nil {
-				for _, x := range w.report.Coordinate.Vec {
+			if w := c.workers[name]; w != nil && w.coordinate() != nil {
+				for _, x := range w.coordinate().Vec {
 					h = mix(h ^ math.Float64bits(x))
 				}
-				h = mix(h ^ math.Float64bits(w.report.Coordinate.Height))
+				h = mix(h ^ math.Float64bits(w.coordinate().Height))
 			}
 		}
 	}

@@ -21,7 +21,10 @@ func (c *Core) Workers() []skerry.WorkerView {
 		if v.Beats, v.CutOff = w.beats, w.cutOff(); w.lost {
 			v.Verdict = c.verdict(w)
 		}
-		v.Drain = c.viewDrain(w)
+		v.Carrier = w.Carrier
+		v.Updates = w.updates()
+		v.Credit, v.Claims = w.Credit.View(), w.Claims
+		v.Drain, v.Upgrade = c.viewDrain(w), w.Agent
 		if k := c.Kids.Get(name); k != nil {
 			v.Connected, v.Since, v.Version, v.Machine = k.Connected, k.Since, k.Version, k.Machine
 		}
@@ -66,7 +69,7 @@ func (c *Core) show(p *placement) skerry.Instance {
 	v := skerry.Instance{ID: p.A.ID, Service: p.A.Service, Org: p.A.Org, Ordinal: p.A.Ordinal, Gen: p.A.Gen, Revision: p.A.Revision,
 		State: o.State, Phase: o.Phase, Reason: o.Reason, Why: o.Why, Cluster: skerry.ClusterName(c.opt.Name), Worker: skerry.WorkerName(p.Worker),
 		Runtime: o.Runtime, Restarts: o.Restarts, Exit: o.Exit, Address: o.Address, Ports: o.Ports, Fence: p.A.Fence, QoS: p.qos,
-		CreatedAt: p.Created, StartedAt: o.StartedAt, Stopping: p.Removing, Digest: o.Digest, Timeline: p.Timeline}
+		CreatedAt: p.Created, StartedAt: o.StartedAt, Stopping: p.Removing, Digest: o.Digest, Timeline: p.Timeline, Resources: p.A.Spec.Resources, Overhead: p.A.Spec.Overhead(p.A.Runtime)}
 	why := o.Reason
 	if !o.Ready && why == "" {
 		why = "not ready"
@@ -85,6 +88,12 @@ func (c *Core) show(p *placement) skerry.Instance {
 	}
 	if o.Held != "" {
 		v.Conditions = append(v.Conditions, skerry.Condition{Type: skerry.Held, Status: true, Reason: o.Held, Since: since})
+	}
+	switch {
+	case p.Limits != nil:
+		v.Conditions = append(v.Conditions, skerry.Condition{Type: skerry.UpToDate, Reason: "its limits stay: " + p.Limits.Reason, Since: since})
+	case p.Resize != nil:
+		v.Conditions = append(v.Conditions, skerry.Condition{Type: skerry.UpToDate, Reason: "its limits change while it runs", Since: since})
 	}
 	if p.sla.alarm {
 		v.Conditions = append(v.Conditions, skerry.Condition{Type: skerry.Satisfied, Reason: p.sla.violated, Since: p.sla.judged})

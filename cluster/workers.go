@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/credit"
 	"skerry.dev/skerry/fleet"
 )
 
@@ -20,15 +21,48 @@ func (c *Core) childUp(now time.Time, hello *skerry.Hello, fx *skerry.Effects) {
 		c.workers[hello.Name] = w
 		c.saveWorker(w, fx)
 	}
+	if w.Carrier != hello.Carrier { // another kind of agent took over: it reads other items
+		w.Carrier = hello.Carrier
+		c.saveWorker(w, fx)
+		c.resend(hello.Name)
+	}
 	if w.lost {
 		c.peersChanged(now)
 	}
-	w.lost, w.immodest, w.quiet, w.beats, w.reportSeq = false, false, time.Time{}, false, 0
+	w.lost, w.immodest, w.quiet, w.beats, w.reportSeq, w.staleSeq = false, false, time.Time{}, false, 0, 0
+	w.gain, w.gainAt, w.near = 0, now, ""
 	c.trust(w)
 	c.seeWorker(w)
 	c.grew, c.reportDue = true, true
 	c.siteEvent(fx, now, skerry.EventNormal, "WorkerConnected", "worker "+hello.Name+" is connected", hello.Name)
 	c.reach(now, hello.Name, fx)
+}
+
+// item encodes an item of a worker's desired set as its agent reads it.
+func (c *Core) item(worker string, v any) []byte {
+	if w := c.workers[worker]; w != nil && w.Carrier == skerry.CarrierMQTT {
+		return c.codec.Text(v)
+	}
+	return c.codec.Marshal(v)
+}
+
+// resend puts everything that a worker is to run anew, for another agent; that has no part in what ended.
+func (c *Core) resend(name string) {
+	for _, p := range c.on(name) {
+		c.linked[p.A.Service.App] = true
+		switch {
+		case p.Removing:
+		case p.ended():
+			c.letGo(p)
+		default:
+			c.send(p)
+		}
+	}
+	for _, id := range sortedIDs(c.moving) {
+		if p := c.places[id]; p.Next.Worker == name {
+			c.sendNext(p)
+		}
+	}
 }
 
 func (c *Core) saveWorker(w *worker, fx *skerry.Effects) { fx.Put(prefixWorker+w.Name, mustJSON(w)) }
@@ -79,7 +113,7 @@ func (c *Core) childFrame(now time.Time, m ChildFrame, fx *skerry.Effects) {
 			continue
 		}
 		if have && !orphaned && key == skerry.IngressKey {
-			c.ingressState(m.Name, value)
+			c.ingressState(now, m.Name, value)
 			continue
 		}
 		id, ok := strings.CutPrefix(key, "inst/")
@@ -101,7 +135,7 @@ func (c *Core) childFrame(now time.Time, m ChildFrame, fx *skerry.Effects) {
 				c.unwant(m.Name, s)
 			}
 		} else if key == skerry.IngressKey {
-			c.ingressState(m.Name, nil)
+			c.ingressState(now, m.Name, nil)
 		}
 	}
 	for _, e := range d.Events {
@@ -113,16 +147,16 @@ func (c *Core) childFrame(now time.Time, m ChildFrame, fx *skerry.Effects) {
 	// A report brings nothing new about instances, but what was given and taken back at once is never acknowledged.
 	if (d.Settled || d.Report != nil) && child.Settled() {
 		c.returned(now, child, fx)
+		if c.opt.Rebuild && c.salvaged.done {
+			c.salvageFrom(now, child, fx)
+		}
 		c.sweep(now, child, fx)
 	}
 }
 
 // sweep lets go of what a worker should end and does not have.
 func (c *Core) sweep(now time.Time, child *fleet.Child, fx *skerry.Effects) {
-	has := func(id skerry.InstanceID) bool {
-		_, orphaned, has := child.Observed.Get(skerry.AssignmentKey(id))
-		return has && !orphaned
-	}
+	has := func(id skerry.InstanceID) bool { return reports(child, skerry.AssignmentKey(id)) }
 	if w := c.workers[child.Name]; w != nil && len(w.leaving) > 0 {
 		for _, id := range sortedIDs(w.leaving) {
 			if !has(id) {
@@ -141,8 +175,15 @@ func (c *Core) sweep(now time.Time, child *fleet.Child, fx *skerry.Effects) {
 	}
 }
 
+// reports says whether a worker tells of an instance, by its key.
+func reports(child *fleet.Child, key string) bool {
+	_, orphaned, has := child.Observed.Get(key)
+	return has && !orphaned
+}
+
 // decideOrphans ends or adopts what a worker has of an earlier life of its set, which forgot what was deleted then. What this
-// store does not know either runs on, and keeps what it has of the overlay.
+// store does not know either runs on, and keeps what it has of the overlay. What the worker does not report does not run:
+// kept, it would when the agent starts again.
 func (c *Core) decideOrphans(child *fleet.Child) {
 	orphans, known := child.Desired.Orphans()
 	if !known || len(orphans) == 0 {
@@ -163,7 +204,7 @@ func (c *Core) decideOrphans(child *fleet.Child) {
 			c.sendNext(p)
 		case p != nil && !p.Removing && p.at(child.Name):
 			// The copy that was left behind; it is decided who stays.
-		case p != nil || leaves:
+		case p != nil || leaves || !reports(child, o.Key):
 			c.Kids.Delete(child.Name, o.Key)
 		default:
 			unknown = true
@@ -189,6 +230,13 @@ func (c *Core) workerReport(now time.Time, name string, m *skerry.Report, fx *sk
 	case w == nil || c.codec.Unmarshal(m.Payload, &r) != nil:
 		return fleet.IgnoredUnreadable
 	case r.Seq != 0 && r.Seq <= w.reportSeq:
+		// The newest twice is a carrier that delivers at least once; numbers that go on from below were preceded by a broken one.
+		if r.Seq < w.reportSeq && r.Seq > w.staleSeq {
+			w.staleSeq = r.Seq
+		} else if r.Seq < w.reportSeq {
+			const text = "it sends reports again that it sent before"
+			c.marked(now, w, c.book(w).Odd(now, credit.Replays, text), text, fx)
+		}
 		return fleet.IgnoredOld
 	}
 	w.reportSeq = r.Seq
@@ -198,10 +246,13 @@ func (c *Core) workerReport(now time.Time, name string, m *skerry.Report, fx *sk
 		r.Coordinate = nil // a broken or hostile worker is nowhere
 	}
 	refusing, held := w.report.Refusing, w.report.Held
+	r.Ingress = countable(r.Ingress)
 	if len(r.Held) > maxHeld {
 		r.Held = strings.ToValidUTF8(r.Held[:maxHeld], "")
 	}
 	w.report, w.reportAt = r, now
+	w.report.Heard = nil
+	c.examine(now, w, &r, fx)
 	c.wandered(w)
 	if held != r.Held {
 		c.heldChanged(now, w, fx)
@@ -210,7 +261,7 @@ func (c *Core) workerReport(now time.Time, name string, m *skerry.Report, fx *sk
 		c.grew, c.reportDue = true, true
 		c.seeWorker(w)
 	}
-	c.site.SetReport(name, r.Coordinate, now)
+	c.site.SetReport(name, w.coordinate(), now)
 	for _, id := range sortedIDs(r.Instances) {
 		q := r.Instances[id]
 		if p := c.places[id]; p != nil && p.Worker == name {
@@ -228,9 +279,14 @@ func (c *Core) workerReport(now time.Time, name string, m *skerry.Report, fx *sk
 			}
 		}
 	}
+	c.cameBy(now, w)
 	c.reload(w, r.Instances)
+	c.urge(now, w, fx)
 	c.trim(now, w)
-	if facts == nil || reflect.DeepEqual(facts, w.Facts) {
+	if facts == nil {
+		return ""
+	}
+	if facts = c.believable(now, w, facts, fx); reflect.DeepEqual(facts, w.Facts) {
 		return ""
 	}
 	if facts.Location != nil && !facts.Location.Valid() {
@@ -261,7 +317,9 @@ func (c *Core) workerReport(now time.Time, name string, m *skerry.Report, fx *sk
 			c.routes.peers[from] = true
 		}
 	}
+	was := w.Facts
 	w.Facts = facts
+	c.upgraded(now, w, was, fx)
 	c.saveWorker(w, fx)
 	c.seeWorker(w)
 	c.grew, c.reportDue = true, true
@@ -291,15 +349,20 @@ func (c *Core) workerEvent(now time.Time, name string, data []byte, fx *skerry.E
 // ended when it comes back, because their tombstones wait for it.
 func (c *Core) loseWorker(now time.Time, w *worker, fx *skerry.Effects) {
 	k := c.Kids.Get(w.Name)
-	since := k.Since
-	if !w.quiet.IsZero() {
+	since := c.started
+	switch {
+	case !w.quiet.IsZero():
 		since = w.quiet
+	case k != nil: // else it was lost with a part of a commit, and the worker has not come back since
+		since = k.Since
 	}
-	if k.Connected { // in name only
+	if k != nil && k.Connected { // in name only
 		c.Kids.Down(now, w.Name)
 		fx.Actions = append(fx.Actions, Disconnect{w.Name})
 	}
 	w.lost, w.quiet = true, time.Time{}
+	c.Apps.Came(now, w.Name, nil)
+	c.Apps.Waits(now, w.Name, nil)
 	c.peersChanged(now)
 	c.seeWorker(w)
 	c.reportDue = true
@@ -332,6 +395,19 @@ func (c *Core) loseWorker(now time.Time, w *worker, fx *skerry.Effects) {
 			c.move(now, p, "its worker is out of touch", false, fx)
 		}
 	}
+	c.awaitEnd(now, w, fx)
+}
+
+// awaitEnd takes back what was moved from a worker that is out of touch now and does not run elsewhere yet, where two copies are not
+// allowed: the one that was told to end may not have heard of it.
+func (c *Core) awaitEnd(now time.Time, w *worker, fx *skerry.Effects) {
+	for _, id := range sortedIDs(w.leaving) {
+		p := c.places[id]
+		if p == nil || p.Worker == "" || p.Worker == w.Name || p.Removing || p.Obs.State == skerry.Running || !c.mayRun(p) {
+			continue
+		}
+		c.move(now, p, "the worker that it was on before is out of touch, and may not have stopped it", false, fx)
+	}
 }
 
 // mayRun reports whether an instance that must not run twice may run for all that is known: its worker was told, and may have
@@ -360,6 +436,7 @@ func (c *Core) removeWorker(now time.Time, name string, fx *skerry.Effects) {
 			c.changed(now, p, fx)
 		}
 	}
+	c.forgetClaims(now, name, fx)
 	for _, p := range c.on(name) {
 		switch {
 		case c.stranded[p.A.ID] && p.Next != nil:
@@ -379,6 +456,7 @@ func (c *Core) removeWorker(now time.Time, name string, fx *skerry.Effects) {
 	}
 	c.endDrain(now, w, fx)
 	delete(c.held, name)
+	delete(c.doubted, name)
 	delete(c.workers, name)
 	delete(c.silent, name)
 	delete(c.suspects, name)
@@ -404,6 +482,7 @@ func (c *Core) holdWorker(now time.Time, m HoldWorker, fx *skerry.Effects) {
 	}
 	if w.Hold = m.Reason; m.Reason == "" {
 		c.endDrain(now, w, fx)
+		c.forgive(now, w, fx)
 	}
 	c.saveWorker(w, fx)
 	c.seeWorker(w)
@@ -415,6 +494,8 @@ func (w *worker) refusing() string {
 	switch {
 	case w.Hold != "":
 		return "held: " + w.Hold
+	case w.Credit != nil && w.Credit.Quarantine != "":
+		return "in quarantine: " + w.Credit.Quarantine
 	case w.Facts == nil:
 		return "it has not yet told what it has"
 	}

@@ -79,7 +79,6 @@ func New(o Options) *cobra.Command {
 		SilenceErrors: true, SilenceUsage: true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: false},
 	}
-	root.SetVersionTemplate("{{.Version}}\n")
 	root.AddGroup(&cobra.Group{ID: groupApps, Title: "Applications:"}, &cobra.Group{ID: groupPeople, Title: "People and access:"},
 		&cobra.Group{ID: groupOperate, Title: "Operation:"}, &cobra.Group{ID: groupRoles, Title: "Roles:"})
 	root.SetHelpCommandGroupID(groupOperate)
@@ -92,8 +91,8 @@ func New(o Options) *cobra.Command {
 	addGroup(root, groupApps, []*cobra.Command{a.applyCommand(), a.planCommand(), a.deployCommand(), a.getCommand(), a.describeCommand(), a.logsCommand(), a.execCommand(),
 		a.forwardCommand(), a.scaleCommand(), a.restartCommand(), a.rolloutCommand(), a.deleteCommand(), a.explainCommand(), a.eventsCommand(), a.waitCommand(), a.topCommand(), a.imageCommand()})
 	addGroup(root, groupPeople, []*cobra.Command{a.loginCommand(), a.logoutCommand(), a.whoamiCommand(), a.passwdCommand(), a.contextCommand(),
-		a.userCommand(), a.orgCommand(), a.namespaceCommand(), a.certificateCommand(), a.accessTokenCommand()})
-	addGroup(root, groupOperate, []*cobra.Command{a.cordonCommand(), a.uncordonCommand(), a.drainCommand(), a.localCommand(), a.tokenCommand(), a.memberCommand(), a.doctorCommand(), a.versionCommand()})
+		a.userCommand(), a.orgCommand(), a.namespaceCommand(), a.certificateCommand(), a.secretCommand(), a.accessTokenCommand()})
+	addGroup(root, groupOperate, []*cobra.Command{a.cordonCommand(), a.uncordonCommand(), a.drainCommand(), a.rebalanceCommand(), a.upgradeCommand(), a.localCommand(), a.tokenCommand(), a.memberCommand(), a.doctorCommand(), a.versionCommand()})
 	for _, c := range o.Roles {
 		if c.Name() == "worker" {
 			c.AddCommand(a.workerCommands()...)

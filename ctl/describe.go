@@ -156,6 +156,7 @@ func describeService(out io.Writer, v *skerry.AppView, s *skerry.ServiceView, in
 	p.add("  Image", s.Image)
 	p.add("  Digest", s.Digest)
 	p.add("  Ready", fmt.Sprintf("%d of %d, %d up to date", s.Ready, s.Want, s.UpToDate))
+	p.add("  Scale", scaleText(s.Scale))
 	p.add("  Restarts", strconv.Itoa(s.Restarts))
 	p.add("  Update", rolloutText(s, now))
 	p.add("  Taken back", refusedText(s.Rollout, now))
@@ -172,6 +173,9 @@ func describeService(out io.Writer, v *skerry.AppView, s *skerry.ServiceView, in
 				ports = append(ports, text)
 			}
 			p.add("  Ports", strings.Join(ports, ", "))
+			if m := spec.Machine; m != nil && m.Durability == skerry.DurabilityRelaxed {
+				p.add("  Disk", "relaxed: what it has flushed is lost when the worker loses its power")
+			}
 		}
 	}
 	if n := s.Addresses; n != nil {
@@ -261,6 +265,11 @@ func resourcesText(r skerry.Resources) string {
 	add("tpus", strconv.Itoa(r.TPUs), r.TPUs > 0)
 	add("in", size(r.BandwidthIn)+"/s", r.BandwidthIn > 0)
 	add("out", size(r.BandwidthOut)+"/s", r.BandwidthOut > 0)
+	add("exclusive cpus", strconv.Itoa(r.ExclusiveCPUs), r.ExclusiveCPUs > 0)
+	add("huge pages of 2Mi", size(r.HugePages.Size2Mi), r.HugePages.Size2Mi > 0)
+	add("huge pages of 1Gi", size(r.HugePages.Size1Gi), r.HugePages.Size1Gi > 0)
+	add("at most cpu", cores(r.Limits.CPU), r.Limits.CPU > 0)
+	add("at most memory", size(r.Limits.Memory), r.Limits.Memory > 0)
 	return strings.Join(out, ", ")
 }
 
@@ -313,6 +322,10 @@ func describeInstance(ctx context.Context, c *api.Client, out io.Writer, id sker
 	if i.Exit != nil {
 		p.add("Last exit", exitText(i.Exit)+", "+when(now, i.Exit.At))
 	}
+	p.add("Limits", limitsText(i.Resources))
+	if i.Overhead != (skerry.Resources{}) {
+		p.add("Overhead", fmt.Sprintf("%s, for runtime %s", resourcesText(i.Overhead), i.Runtime))
+	}
 	p.add("Uses", usesText(i.QoS))
 	p.add("Created", when(now, i.CreatedAt))
 	p.add("Started", when(now, i.StartedAt))
@@ -344,6 +357,18 @@ func describeInstance(ctx context.Context, c *api.Client, out io.Writer, id sker
 	return describeEvents(ctx, c, out, api.EventFilter{Instance: id, Limit: 50}, "", now)
 }
 
+// limitsText tells what the main container is held to, or "".
+func limitsText(r skerry.Resources) string {
+	var out []string
+	if r.CPU > 0 {
+		out = append(out, "cpu "+r.CPU.String())
+	}
+	if r.Memory > 0 {
+		out = append(out, "memory "+r.Memory.String())
+	}
+	return strings.Join(out, ", ")
+}
+
 func describeCluster(out io.Writer, v *skerry.ClusterView, now time.Time) {
 	p := newPairs(out)
 	p.add("Cluster", string(v.Name))
@@ -356,6 +381,7 @@ func describeCluster(out io.Writer, v *skerry.ClusterView, now time.Time) {
 	}
 	p.add("Instances", strconv.Itoa(v.Instances))
 	p.add("Last report", when(now, v.ReportAt))
+	describeCredit(p, v.Credit, now)
 	p.flush()
 	if len(v.Report.Classes) == 0 {
 		return
@@ -378,12 +404,54 @@ func describeCluster(out io.Writer, v *skerry.ClusterView, now time.Time) {
 	t.print(out, false, true)
 }
 
+// scaleText tells why there are so many instances, or nothing.
+func scaleText(f *skerry.ScaleView) string {
+	if f == nil {
+		return ""
+	}
+	return fmt.Sprintf("%d, from %d to %d; %s", f.Want, f.Min, f.Max, f.Why)
+}
+
 // coordinateText shows a place in the network: vector and height in milliseconds, and how far it may be off.
 func coordinateText(c *skerry.Coordinate) string {
 	if c == nil {
 		return ""
 	}
 	return fmt.Sprintf("(%.1f %.1f %.1f) + %.1f ms, ±%.0f%%", c.Vec[0], c.Vec[1], c.Vec[2], c.Height, 100*c.Error)
+}
+
+// updatesText tells how often a worker reports, and why.
+func updatesText(v *skerry.UpdatesView) string {
+	if v == nil {
+		return ""
+	}
+	why := map[string]string{skerry.PaceIdle: "nothing changes", skerry.PaceChange: "something changes", skerry.PaceLimit: "a limit is near",
+		skerry.PaceLink: "its link is slow or loses much", skerry.PaceMetered: "the site's profile is metered", skerry.PaceFixed: "that is fixed"}[v.Why]
+	if why == "" {
+		why = v.Why
+	}
+	out := why
+	if v.EveryMs > 0 {
+		out = fmt.Sprintf("about every %s: %s", (time.Duration(v.EveryMs) * time.Millisecond).Round(100*time.Millisecond), why)
+	}
+	if v.Near != "" {
+		out += fmt.Sprintf("; changes count %d times as much, because of %s", v.Gain, v.Near)
+	}
+	return out
+}
+
+// describeCredit tells what speaks against what a member says.
+func describeCredit(p *pairs, v *skerry.CreditView, now time.Time) {
+	if v == nil {
+		return
+	}
+	if v.Quarantine != "" {
+		p.add("In quarantine", fmt.Sprintf("%s, until %s if nothing more comes, or `skerry uncordon`", when(now, v.Since), until(now, v.Until)))
+	}
+	p.add("Believed", fmt.Sprintf("%.0f %% of its score counts when something is placed", 100*v.Rank))
+	for _, m := range v.Marks {
+		p.add("Implausible", fmt.Sprintf("%s: %s (%d times, last %s)", m.Kind, m.Text, m.Marks, when(now, m.Last)))
+	}
 }
 
 func describeWorker(ctx context.Context, c *api.Client, out io.Writer, v *skerry.WorkerView, now time.Time) error {
@@ -395,8 +463,16 @@ func describeWorker(ctx context.Context, c *api.Client, out io.Writer, v *skerry
 	p.add("Cordoned because", v.Hold)
 	p.add("Drained", drainText(v.Drain))
 	p.add("Takes nothing new", v.Refusing)
+	describeCredit(p, v.Credit, now)
+	if v.Claims != nil {
+		p.add("Claims", resourcesText(*v.Claims)+", which is not believed")
+	}
 	p.add("Machine", v.Machine)
 	p.add("Version", v.Version)
+	if v.Carrier == skerry.CarrierMQTT {
+		p.add("Agent", "not Skerry's, connected by MQTT; that connection alone shows that it lives, and carries no logs or terminals")
+	}
+	p.add("Upgrade", agentText(v))
 	if f := v.Facts; f != nil {
 		p.add("System", strings.Join(nonEmpty(f.OS, f.Kernel, f.Arch), " "))
 		p.add("Address", f.Address)
@@ -410,7 +486,7 @@ func describeWorker(ctx context.Context, c *api.Client, out io.Writer, v *skerry
 		if f.Power != nil {
 			p.add("Power", fmt.Sprintf("%g W idle, %g W busy", f.Power.Idle, f.Power.Busy))
 		}
-		p.add("Devices", strings.Join(f.Devices, ", "))
+		p.add("Attachable", strings.Join(f.Attachable, ", "))
 		p.add("Capacity", resourcesText(f.Capacity))
 	}
 	p.add("Reserved", resourcesText(v.Reserved))
@@ -418,6 +494,7 @@ func describeWorker(ctx context.Context, c *api.Client, out io.Writer, v *skerry
 	p.add("Used", resourcesText(v.Used))
 	p.add("Coordinate", coordinateText(v.Coordinate))
 	p.add("Last report", when(now, v.ReportAt))
+	p.add("Reports", updatesText(v.Updates))
 	p.flush()
 	if v.Drain != nil {
 		stays(out, v.Drain)

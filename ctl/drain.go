@@ -31,8 +31,18 @@ func (a *app) cordonCommand() *cobra.Command {
 }
 
 func (a *app) uncordonCommand() *cobra.Command {
-	return &cobra.Command{Use: "uncordon WORKER", Short: "Let a worker take new work again, and end its draining", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("worker"),
+	return &cobra.Command{Use: "uncordon WORKER|cluster/CLUSTER", Short: "Let a worker, or at the root a cluster, take new work again", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("worker"),
+		Long: `Let a worker take new work again: this ends skerry cordon, its draining, and a quarantine. What it says is believed again,
+also how much it has grown. At the root, cluster/NAME ends the quarantine of a cluster.`,
+		Example: "  skerry uncordon w1\n  skerry uncordon cluster/harbour",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			if name := trimKind(args[0], "cluster"); name != args[0] {
+				if err := c.TrustCluster(cmd.Context(), name); err != nil {
+					return err
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "cluster/%s takes new work again\n", name)
+				return nil
+			}
 			name := trimKind(args[0], "worker")
 			if err := c.HoldWorker(cmd.Context(), name, ""); err != nil {
 				return err
@@ -159,7 +169,8 @@ func (a *app) workerCommands() []*cobra.Command {
 	replace := &cobra.Command{Use: "replace OLD NEW", Short: "Let another worker take the place of one", Args: cobra.ExactArgs(2), ValidArgsFunction: a.completeKind("worker"),
 		Long: `Let another worker of the site take the place of one. What runs on the old one moves to the new one where that will do, else
 elsewhere, as with skerry drain. An old one that is not connected is forgotten at once. A device that was installed anew and
-keeps its name needs no more than a token: skerry token create --role worker --name NAME --replace.`,
+keeps its name needs no more than a token: skerry token create --role worker --name NAME --replace. One with more than twice
+the processors or memory is reckoned with by what the first one had until skerry uncordon NAME.`,
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			old, name := trimKind(args[0], "worker"), trimKind(args[1], "worker")
 			v, err := c.Worker(cmd.Context(), old)

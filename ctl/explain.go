@@ -3,6 +3,7 @@ package ctl
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -69,6 +70,7 @@ func printExplanation(w io.Writer, e *skerry.Explanation, now time.Time) {
 	p.add("Cluster", string(i.Cluster))
 	p.add("Worker", string(i.Worker))
 	p.add("Reason", i.Reason)
+	p.add("Instances", scaleText(e.Scale))
 	if len(e.Tried) > 0 {
 		p.add("Said no", strings.Join(e.Tried, ", "))
 	}
@@ -81,6 +83,7 @@ func printExplanation(w io.Writer, e *skerry.Explanation, now time.Time) {
 	p.flush()
 	printReasons(w, "Why it has no place", i.Why)
 	printClasses(w, e.Classes)
+	printRuntimes(w, e.Runtimes, len(e.Classes) > 0)
 	d := e.Decision
 	if d == nil {
 		return
@@ -90,6 +93,9 @@ func printExplanation(w io.Writer, e *skerry.Explanation, now time.Time) {
 		fmt.Fprintf(w, "  chosen %s of %d considered\n", clean(d.Chosen), d.Considered)
 	} else {
 		fmt.Fprintf(w, "  none of %d considered\n", d.Considered)
+	}
+	if d.Because != "" {
+		fmt.Fprintf(w, "  it was moved: %s\n", clean(d.Because))
 	}
 	printReasons(w, "", d.Why)
 	for n, u := range d.Users {
@@ -120,6 +126,9 @@ func printExplanation(w io.Writer, e *skerry.Explanation, now time.Time) {
 			verdict = "chosen"
 		case c.Out != nil:
 			verdict, score = "ruled out: "+c.Out.Text, ""
+		}
+		if c.Doubt != "" {
+			verdict += "; " + c.Doubt
 		}
 		t.add("", []string{"  " + c.Name, score, verdict})
 	}
@@ -153,6 +162,34 @@ func printClasses(w io.Writer, list []skerry.ClassVerdict) {
 				fmt.Fprintf(w, "      hint: %s\n", clean(r.Hint))
 			}
 		}
+	}
+}
+
+// printRuntimes tells what each runtime costs the service, and why it has not those that it has not. Who asks a cluster is told which of them
+// its workers have.
+func printRuntimes(w io.Writer, list []skerry.RuntimeChoice, cluster bool) {
+	t := table{head: []string{"  RUNTIME", "ISOLATION", "MEMORY BESIDE", "WORKERS", "VERDICT"}}
+	for _, r := range list {
+		source, _, _ := strings.Cut(r.Source, " ")
+		verdict, workers := "would do", ""
+		switch {
+		case r.Chosen:
+			verdict = "chosen"
+		case r.Unasked:
+			continue
+		case r.Out != "":
+			verdict = "ruled out: " + r.Out
+		case cluster && r.Workers == 0:
+			verdict = "would do, but no worker has it"
+		}
+		if r.Workers > 0 {
+			workers = strconv.Itoa(r.Workers)
+		}
+		t.add("", []string{"  " + r.Runtime, string(r.Isolation), r.Memory.String() + ", " + source, workers, verdict})
+	}
+	if len(t.rows) > 0 {
+		fmt.Fprintln(w)
+		t.print(w, false, true)
 	}
 }
 

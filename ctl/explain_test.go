@@ -16,6 +16,8 @@ func TestExplanationTellsWhatWasAsked(t *testing.T) {
 			{Class: skerry.Class{Arch: "arm64", Runtimes: []string{"native", "oci"}}, Area: "roof", Workers: 3, Fits: 2, Best: 0.5, Least: 0.25,
 				Out: []skerry.Reason{{What: "memory", Count: 1, Sole: 1, Text: "needs 64Mi of memory, 32Mi is free", Hint: "ask for at most 32Mi of memory"}}},
 			{Class: skerry.Class{Arch: "amd64"}, Workers: 1, Out: []skerry.Reason{{What: "runtime", Count: 1, Text: "it offers no working runtime oci", Hint: "look"}, {What: "area", Count: 1, Text: "elsewhere"}}}},
+		Runtimes: []skerry.RuntimeChoice{{Runtime: "oci", Isolation: "shared", Memory: 2 * skerry.MiB, Source: "budget container.mem", Workers: 3, Chosen: true}, {Runtime: "wasm", Isolation: "sandboxed", Memory: 24 * skerry.MiB, Source: "measured", Out: "has no users: a module is nobody"}, {Runtime: "gvisor", Isolation: "sandboxed", Memory: 40 * skerry.MiB, Source: "measured on amd64"},
+			{Runtime: "native", Unasked: true, Out: "the service names oci"}},
 		Decision: &skerry.Decision{At: now, Tier: "cluster", Policy: "ldp+plugin/greenest", Considered: 4, Chosen: "w1",
 			Users:   []skerry.UserPosition{{}, {Probes: 5, Residual: 0.42}, {Unknown: "nobody measured it in time"}},
 			Plugins: []skerry.PluginAnswer{{Plugin: "greenest", Scores: map[string]float64{"w1": 1, "w2": 0}, Out: map[string]string{"w3": "hot"}}, {Plugin: "slow", Skipped: "it took longer than 200ms"}},
@@ -26,6 +28,7 @@ func TestExplanationTellsWhatWasAsked(t *testing.T) {
 		"arm64 native+oci, area roof: 2 of 3 fit, scores 0.25 to 0.5\n",
 		"would let in one more: ask for at most 32Mi of memory\n",
 		"  amd64: none of 1 fits\n    runtime: it offers no working runtime oci\n      hint: look\n    area: elsewhere\n",
+		"  oci       shared      2Mi, budget      3         chosen\n  wasm      sandboxed   24Mi, measured   -         ruled out: has no users: a module is nobody\n  gvisor    sandboxed   40Mi, measured   -         would do, but no worker has it\n",
 		"  user 1: found by round trips from 5 workers, which disagree by 0.4 ms\n  user 2: nobody measured it in time\n",
 		"  plugin greenest: scored 2 candidates and ruled 1 out\n  plugin slow: skipped: it took longer than 200ms\n",
 	} {

@@ -164,3 +164,34 @@ func TestImageNames(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// What speaks against a member, and how often it reports, in words.
+func TestDescribeCreditAndUpdates(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	var out bytes.Buffer
+	p := newPairs(&out)
+	describeCredit(p, nil, now)
+	describeCredit(p, &skerry.CreditView{Rank: 0.4, Quarantine: "it grew (3 times)", Since: now.Add(-time.Minute), Until: now.Add(time.Hour),
+		Marks: []skerry.CreditMark{{Kind: "capacity", Text: "it grew", Marks: 3, Last: now.Add(-time.Minute)}}}, now)
+	p.flush()
+	for _, want := range []string{"In quarantine:", "until", "or `skerry uncordon`", "40 % of its score", "capacity: it grew (3 times, last"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is not in\n%s", want, out.String())
+		}
+	}
+	w := &skerry.WorkerView{Connected: true, Credit: &skerry.CreditView{Quarantine: "it grew"}, Refusing: "in quarantine: it grew"}
+	if s := workerStatusText(w); s != "Connected,Quarantined" {
+		t.Error(s)
+	}
+	for want, v := range map[string]*skerry.UpdatesView{
+		"":                                  nil,
+		"nothing changes":                   {Why: skerry.PaceIdle, Gain: 1},
+		"about every 1m0s: nothing changes": {EveryMs: 60_000, Why: skerry.PaceIdle, Gain: 1},
+		"about every 2.5s: a limit is near; changes count 8 times as much, because of the memory of default/shop/web": {EveryMs: 2504, Why: skerry.PaceLimit, Gain: 8, Near: "the memory of default/shop/web"},
+		"about every 3s: something else": {EveryMs: 3000, Why: "something else", Gain: 1},
+	} {
+		if got := updatesText(v); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

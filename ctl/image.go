@@ -121,10 +121,11 @@ func (a *app) imageBuild() *cobra.Command {
 	var labels []string
 	var push, quiet bool
 	var reg registryFlags
-	cmd := &cobra.Command{Use: "build DIR|BINARY -t NAME", Short: "Make an image of a folder or of a static executable", Args: cobra.ExactArgs(1),
-		Long: `Make an image of one layer: of a folder, which becomes the root of the image, or of a static Linux executable. The same
-content and options give the same digest.`,
-		Example: "  CGO_ENABLED=0 go build -o front ./front && skerry image build front -t shop/front:1 --push\n  skerry image build rootfs -t base:1 --platform arm64 --entrypoint /bin/sh",
+	cmd := &cobra.Command{Use: "build DIR|BINARY -t NAME", Short: "Make an image of a folder, a static executable or a WebAssembly module", Args: cobra.ExactArgs(1),
+		Long: `Make an image of one layer: of a folder, which becomes the root of the image, of a static Linux
+executable, of a WebAssembly module (for the platform wasip1/wasm), of a kernel that is a
+whole program (for none/amd64, none/arm64 and so on), or of a disk with a system on it (qcow2 or raw; --platform says for which machines). The same content and options give the same digest.`,
+		Example: "  CGO_ENABLED=0 go build -o front ./front && skerry image build front -t shop/front:1 --push\n  skerry image build rootfs -t base:1 --platform arm64 --entrypoint /bin/sh\n  GOOS=wasip1 GOARCH=wasm go build -o greet ./greet && skerry image build greet -t shop/greet:1 --push",
 		RunE: withImages(func(cmd *cobra.Command, st *artifact.Store, args []string) error {
 			var err error
 			o.Source = args[0]

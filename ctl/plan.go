@@ -80,6 +80,9 @@ func (a *app) printPlan(w io.Writer, p *skerry.Plan) int {
 		t.add("", []string{"  " + k.Service, where, score, what})
 	}
 	t.print(w, false, true)
+	for _, lost := range p.Lost {
+		fmt.Fprintln(w, "  "+lost)
+	}
 	told := map[string]bool{}
 	for _, k := range without {
 		if k.Decision != nil && !told[k.Service] {

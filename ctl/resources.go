@@ -64,6 +64,7 @@ func resources() []*resource {
 		{names: []string{"namespace", "namespaces", "ns"}, head: []string{"NAME", "ORG"}, list: listNamespaces},
 		{names: []string{"org", "orgs", "organisation", "organisations"}, head: []string{"NAME", "CPU", "MEMORY", "STORAGE", "INSTANCES", "ADDRESSES"}, list: listOrgs},
 		{names: []string{"certificate", "certificates", "cert"}, head: []string{"NAME", "ORG", "HOSTS", "UNTIL", "AGE"}, wide: []string{"ISSUER", "FINGERPRINT", "BY"}, list: listCertificates},
+		{names: []string{"secret", "secrets"}, namespaced: true, head: []string{"NAME", "VERSION", "FILES", "SIZE", "USED-BY", "AGE"}, wide: []string{"BY", "VERSIONS"}, list: listSecrets},
 		{names: []string{"user", "users"}, head: []string{"NAME", "GRANTS", "DISABLED", "AGE"}, wide: []string{"BY"}, list: listUsers},
 		{names: []string{"token", "tokens"}, head: []string{"ID", "ROLE", "NAME", "STATUS", "EXPIRES", "BY"}, list: listTokens},
 		{names: []string{"access-token", "access-tokens"}, head: []string{"ID", "NAME", "USER", "SCOPES", "EXPIRES", "AGE"}, list: listAccessTokens},
@@ -239,10 +240,18 @@ func listClusters(ctx context.Context, c *api.Client, q listQuery) ([]item, erro
 			}
 			free = free.Add(skerry.FromVector(sum))
 		}
-		out = append(out, item{name: string(v.Name), value: v, cells: []string{string(v.Name), inTouch(&v), strconv.Itoa(workers), strconv.Itoa(v.Instances),
+		out = append(out, item{name: string(v.Name), value: v, cells: []string{string(v.Name), clusterStatusText(&v), strconv.Itoa(workers), strconv.Itoa(v.Instances),
 			cores(free.CPU), size(free.Memory), age(q.now, v.Since)}, wide: []string{strings.Join(v.Report.Areas, ","), v.Version}})
 	}
 	return out, err
+}
+
+// clusterStatusText is inTouch, and whether the cluster is in quarantine.
+func clusterStatusText(v *skerry.ClusterView) string {
+	if v.Credit != nil && v.Credit.Quarantine != "" {
+		return inTouch(v) + ",Quarantined"
+	}
+	return inTouch(v)
 }
 
 func yesNo(b bool) string {
@@ -273,6 +282,8 @@ func workerStatusText(w *skerry.WorkerView) string {
 		s = append(s, "Drained")
 	case w.Drain != nil:
 		s = append(s, "Draining")
+	case w.Credit != nil && w.Credit.Quarantine != "":
+		s = append(s, "Quarantined")
 	case w.Hold != "":
 		s = append(s, "Cordoned")
 	case w.Refusing != "":

@@ -44,11 +44,11 @@ directory. Else the server of the context is asked.`,
 		Example: "  skerry token create --role cluster --name harbour\n  skerry token create --role worker --data /var/lib/skerry/cluster",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch q.Role = skerry.Tier(role); q.Role {
-			case skerry.TierCluster, skerry.TierWorker:
+			case skerry.TierCluster, skerry.TierWorker, skerry.TierSuccessor:
 			case "":
 				return skerry.Errorf(skerry.CodeInvalid, "--role is missing").WithHint("use --role cluster at the root, --role worker at a cluster")
 			default:
-				return skerry.Errorf(skerry.CodeInvalid, "--role %q is not a role that joins", role).WithHint("use cluster or worker")
+				return skerry.Errorf(skerry.CodeInvalid, "--role %q is not a role that joins", role).WithHint("use cluster, worker or successor")
 			}
 			q.TTL = skerry.Duration(ttl)
 			t, err := a.makeToken(cmd, data, q)
@@ -59,7 +59,7 @@ directory. Else the server of the context is asked.`,
 			fmt.Fprintf(cmd.ErrOrStderr(), "good for one %s until %s\n", q.Role, t.Expires.Local().Format(time.DateTime))
 			return nil
 		}}
-	cmd.Flags().StringVar(&role, "role", "", "cluster or worker")
+	cmd.Flags().StringVar(&role, "role", "", "cluster at the root; worker, or successor of the cluster itself, at a cluster")
 	cmd.Flags().StringVar(&q.Name, "name", "", "bind the token to this name")
 	cmd.Flags().DurationVar(&ttl, "ttl", 0, "time in which it must be used (default 1h)")
 	cmd.Flags().BoolVar(&q.Replace, "replace", false, "let it take the name from a device that has it, for one that was installed anew")

@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -91,11 +90,7 @@ func TestAPIThroughAllTiers(t *testing.T) {
 	defer local.Close()
 	for name, pkg := range map[string]string{"default/catalog:1": "skerry.dev/skerry/examples/shop/catalog", "default/workload:1": workload} {
 		bin := filepath.Join(t.TempDir(), "program")
-		cmd := exec.Command("go", "build", "-trimpath", "-o", bin, pkg)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("build %s: %v\n%s", pkg, err, out)
-		}
+		build(t, bin, pkg)
 		if _, err := local.Build(ctx, artifact.BuildOptions{Source: bin, Tag: "skerry.local/" + name}); err != nil {
 			t.Fatal(err)
 		}

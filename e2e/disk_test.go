@@ -4,9 +4,12 @@ package e2e
 
 import (
 	"context"
+	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -14,32 +17,117 @@ import (
 	"skerry.dev/skerry/apps"
 )
 
-// A full disk at the root: new work is refused, what runs goes on and is shown, and the root recovers by itself.
-func TestFullDisk(t *testing.T) {
-	disk := t.TempDir()
-	if err := unix.Mount("tmpfs", disk, "tmpfs", 0, "size=24m"); err != nil {
+// small makes a disk, fills it on request, but for so many bytes, and frees it again.
+func small(t *testing.T, size string) (disk string, fill func(leave uint64), free func()) {
+	t.Helper()
+	disk = t.TempDir()
+	if err := unix.Mount("tmpfs", disk, "tmpfs", 0, "size="+size); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unix.Unmount(disk, unix.MNT_DETACH) })
+	file := filepath.Join(disk, "fill")
+	fill = func(leave uint64) {
+		t.Helper()
+		f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		for chunk := make([]byte, 1<<16); len(chunk) > 0; {
+			var st unix.Statfs_t
+			if err := unix.Statfs(disk, &st); err != nil {
+				t.Fatal(err)
+			}
+			if leave > 0 && st.Bavail*uint64(st.Bsize) <= leave {
+				return
+			}
+			if _, err := f.Write(chunk); err != nil {
+				chunk = chunk[:len(chunk)/2]
+			}
+		}
+	}
+	return disk, fill, func() {
+		t.Helper()
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// visit has a client ask the only instance again and again. What it gives checks that nothing failed.
+func (s *site) visit() (check func()) {
+	s.t.Helper()
+	list, err := s.Cluster.Instances(s.t.Context()) // the root does not know where it is
+	if err != nil || len(list) != 1 || list[0].Address == "" {
+		s.t.Fatalf("%+v, %v", list, err)
+	}
+	url := "http://" + list[0].Address + ":8080/"
+	s.await("it listens", func() bool {
+		resp, err := http.Get(url)
+		if err == nil {
+			resp.Body.Close()
+		}
+		return err == nil
+	})
+	c := ask(s.t, url)
+	return func() {
+		s.t.Helper()
+		s.await("it was asked often enough", func() bool { return c.good.Load()+c.bad.Load() >= 20 })
+		c.end()
+		if bad := c.bad.Load(); bad > 0 {
+			s.t.Errorf("of %d requests %d failed: %v", c.good.Load()+bad, bad, c.last.Load())
+		}
+	}
+}
+
+// A full disk at a site or at a worker: what runs goes on without a failed request, the worker says what is wrong and takes
+// nothing new, and work goes on by itself when there is room.
+func TestFullDiskBelow(t *testing.T) {
+	for role, size := range map[string]string{"cluster": "24m", "worker": "96m"} {
+		t.Run(role, func(t *testing.T) {
+			disk, fill, free := small(t, size)
+			s := newSiteAt(t, map[string]string{role: filepath.Join(disk, role)})
+			s.image("test/catalog:1", "skerry.dev/skerry/examples/shop/catalog")
+			s.do(app("shop", service("web", "test/catalog:1")))
+			s.await("it is ready", s.ready(1))
+			before, check := s.pids(), s.visit()
+			if role == "worker" { // it says so while there is a little left, and nothing once there is none
+				fill(8 << 20)
+				s.await("the worker takes nothing new", func() bool {
+					list, err := s.Cluster.Workers(context.Background())
+					return err == nil && len(list) == 1 && strings.Contains(list[0].Refusing, "its disk is nearly full")
+				})
+			}
+			fill(0)
+			scale := apps.Scale{Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "shop"}, Service: "web"}, Replicas: 3}
+			s.do(scale)
+			for range 30 { // it is not carried out, and nothing ends for that
+				time.Sleep(100 * time.Millisecond)
+				if list, err := s.Root.Instances(t.Context()); err != nil || len(list) != 3 {
+					t.Fatal(list, err)
+				}
+			}
+			free()
+			s.await("three are ready", s.ready(3))
+			check()
+			for id, pid := range before {
+				if now := s.pids()[id]; now != pid {
+					t.Errorf("%s was process %d and is %d", id, pid, now)
+				}
+			}
+		})
+	}
+}
+
+// A full disk at the root: new work is refused, what runs goes on and is shown, and the root recovers by itself.
+func TestFullDisk(t *testing.T) {
+	disk, fill, free := small(t, "24m")
 	s := newSiteAt(t, map[string]string{"root": filepath.Join(disk, "root")})
 	s.image("test/catalog:1", "skerry.dev/skerry/examples/shop/catalog")
 	s.do(app("shop", service("web", "test/catalog:1")))
 	s.await("it is ready", s.ready(1))
-	before := s.pids()
-
-	fill := filepath.Join(disk, "fill")
-	f, err := os.Create(fill)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for chunk := make([]byte, 1<<16); ; {
-		if _, err := f.Write(chunk); err != nil {
-			if chunk = chunk[:len(chunk)/2]; len(chunk) == 0 {
-				break
-			}
-		}
-	}
-	f.Close()
+	before, check := s.pids(), s.visit()
+	fill(0)
 	scale := apps.Scale{Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "shop"}, Service: "web"}, Replicas: 2}
 	s.await("new work is refused", func() bool {
 		scale.Replicas++ // a write that fits into what SQLite has left may still succeed
@@ -62,15 +150,14 @@ func TestFullDisk(t *testing.T) {
 			t.Errorf("%s was restarted", id)
 		}
 	}
-	if err := os.Remove(fill); err != nil {
-		t.Fatal(err)
-	}
+	free()
 	s.await("work is taken again", func() bool {
 		scale.Replicas = 1
 		_, err := s.Root.Do(context.Background(), scale)
 		return err == nil
 	})
 	s.await("one instance is left", s.ready(1))
+	check()
 	for id, pid := range s.pids() {
 		if before[id] == pid {
 			return

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,12 +24,20 @@ import (
 	"skerry.dev/skerry/overlay/tunnel"
 	"skerry.dev/skerry/plugin"
 	"skerry.dev/skerry/runtime/native"
+	"skerry.dev/skerry/runtime/vm"
+	"skerry.dev/skerry/runtime/wasm"
 	"skerry.dev/skerry/worker"
 )
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == node.ShimCommand {
 		os.Exit(native.ShimMain(os.Args[2:]))
+	}
+	if len(os.Args) > 1 && os.Args[1] == node.WasmCommand {
+		os.Exit(wasm.RunMain(os.Args[2:]))
+	}
+	if len(os.Args) > 1 && os.Args[1] == node.VMCommand {
+		os.Exit(vm.Main(os.Args[2:]))
 	}
 	if len(os.Args) > 1 && os.Args[1] == node.DatapathCommand {
 		os.Exit(tunnel.Main("test", os.Args[2:]))
@@ -48,11 +57,15 @@ func cgroupParent(dir string) string {
 type site struct {
 	t       *testing.T
 	dir     string
+	dirs    map[string]string // of roles that are elsewhere
+	attach  worker.AttachOptions
 	Root    *node.Root
 	Cluster *node.Cluster
 	Worker  *node.Worker
 	log     *slog.Logger
 
+	machines  node.Machines     // of the worker
+	stops     map[string]func() // end a role before the test does
 	stopAgent func()
 }
 
@@ -69,7 +82,7 @@ func (s *site) run(name string, run func(context.Context) error, close func() er
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- run(ctx) }()
-	s.t.Cleanup(func() {
+	stop := sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
 			s.t.Errorf("%s: %v", name, err)
@@ -78,6 +91,11 @@ func (s *site) run(name string, run func(context.Context) error, close func() er
 			s.t.Errorf("close %s: %v", name, err)
 		}
 	})
+	if s.stops == nil {
+		s.stops = map[string]func(){}
+	}
+	s.stops[name] = stop
+	s.t.Cleanup(stop)
 }
 
 func newSite(t *testing.T) *site {
@@ -88,15 +106,19 @@ func newSite(t *testing.T) *site {
 // newSiteAt puts the data of some roles elsewhere.
 func newSiteAt(t *testing.T, dirs map[string]string) *site {
 	t.Helper()
+	return (&site{t: t, dirs: dirs}).open()
+}
+
+// open makes the roles of a site that was described.
+func (s *site) open() *site {
+	t := s.t
+	t.Helper()
 	ctx := t.Context()
-	s := &site{t: t, dir: t.TempDir(), log: logger(t)}
-	common := func(name string) node.Common {
-		dir := dirs[name]
-		if dir == "" {
-			dir = filepath.Join(s.dir, name)
-		}
-		return node.Common{Dir: dir, Log: s.log.With("role", name)}
+	s.dir = t.TempDir()
+	if s.log == nil {
+		s.log = logger(t)
 	}
+	common := s.common
 	var err error
 	if s.Root, err = node.OpenRoot(ctx, node.RootConfig{Common: common("root"), Link: "127.0.0.1:0"}); err != nil {
 		t.Fatal(err)
@@ -127,13 +149,22 @@ func newSiteAt(t *testing.T, dirs map[string]string) *site {
 	return s
 }
 
+// common sets up a role.
+func (s *site) common(role string) node.Common {
+	dir := s.dirs[role]
+	if dir == "" {
+		dir = filepath.Join(s.dir, role)
+	}
+	return node.Common{Dir: dir, Log: s.log.With("role", role)}
+}
+
 // startWorker starts the worker's agent; it may be stopped and started again over the same directory.
 func (s *site) startWorker(token string) {
 	s.t.Helper()
-	w, err := node.OpenWorker(s.t.Context(), node.WorkerConfig{Common: node.Common{Dir: filepath.Join(s.dir, "worker"), Log: s.log.With("role", "worker")},
+	w, err := node.OpenWorker(s.t.Context(), node.WorkerConfig{Common: s.common("worker"),
 		RunDir: filepath.Join(s.dir, "run"), CgroupParent: cgroupParent(filepath.Dir(s.dir)),
 		Join:  node.Join{Name: "w1", Token: token, Parent: []string{s.Cluster.LinkAddr().String()}},
-		Facts: worker.FactOptions{Address: "127.0.0.1"}})
+		Facts: worker.FactOptions{Address: "127.0.0.1"}, Attach: s.attach, Machines: s.machines})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -196,11 +227,7 @@ func (s *site) dump() {
 func (s *site) image(tag, pkg string) {
 	s.t.Helper()
 	bin := filepath.Join(s.t.TempDir(), "program")
-	cmd := exec.Command("go", "build", "-trimpath", "-o", bin, pkg)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		s.t.Fatalf("build %s: %v\n%s", pkg, err, out)
-	}
+	build(s.t, bin, pkg)
 	if _, err := s.Root.Images.Store.Build(s.t.Context(), artifact.BuildOptions{Source: bin, Tag: "skerry.local/" + tag}); err != nil {
 		s.t.Fatal(err)
 	}

@@ -8,11 +8,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -20,110 +17,35 @@ import (
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/internal/node"
-	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/oci"
 )
 
 var kills = flag.Int("kills", 200, "how often TestKillAnyRole kills a role")
 
-// role is a role's process, started again over the same directory after each kill.
-type role struct {
-	name string
-	args []string
-	cmd  *exec.Cmd
-}
-
-func (r *role) start(t *testing.T, program string, log *os.File) {
-	t.Helper()
-	r.cmd = exec.Command(program, r.args...)
-	r.cmd.Stdout, r.cmd.Stderr = log, log
-	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := r.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func (r *role) kill() {
-	r.cmd.Process.Signal(syscall.SIGKILL)
-	r.cmd.Wait()
-}
-
 // TestKillAnyRole kills root, cluster and worker at random moments while users write. After each restart the state must
 // be the last one acknowledged, and no workload may be restarted.
 func TestKillAnyRole(t *testing.T) {
 	ctx := t.Context()
-	dir := t.TempDir()
-	program := filepath.Join(dir, "skerry")
-	build := exec.Command("go", "build", "-o", program, "skerry.dev/skerry/cmd/skerry")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
-	log, err := os.Create(filepath.Join(dir, "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer log.Close()
-	data := func(name string) string { return filepath.Join(dir, name) }
-	roles := startRoles(t, program, dir, log)
-	t.Cleanup(func() {
-		for _, r := range roles {
-			r.kill()
-		}
-		out, err := exec.Command(program, "worker", "cleanup", "--yes", "--data", data("worker")).CombinedOutput()
-		if err != nil {
-			t.Errorf("clean up: %v\n%s", err, out)
-		}
-		if t.Failed() {
-			if text, err := os.ReadFile(log.Name()); err == nil {
-				t.Logf("log: %s", text[max(0, len(text)-4000):])
-			}
-		}
+	p := newProcesses(t, "worker")
+	a, b, c := p.threeRoles()
+	roles := []*role{a, b, c}
+	root := p.stable(3)
+	before := containerPIDs(t, p.data("worker"))
+	writers := write(t, 3, 20, func(ctx context.Context, name string, round int) (skerry.Generation, error) {
+		text := strings.Replace(manifestOf(name, 1), `"env":{}`, fmt.Sprintf(`"env":{"ROUND":"%d"}`, round), 1)
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		res, err := root.Apply(ctx, []byte(text), api.ApplyOptions{Register: true})
+		return res.Gen, err
 	})
-	root := login(t, "https://127.0.0.1:7480", data("root"))
-	pushProgram(t, root, dir, "test/catalog:1", "skerry.dev/skerry/examples/shop/catalog")
-	await(t, "the site works", func() bool {
-		list, err := root.Clusters(ctx)
-		return err == nil && len(list) == 1 && len(list[0].Report.Classes) == 1
-	})
-	if _, err := root.Apply(ctx, []byte(manifestOf("stable", 3)), api.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	await(t, "three instances are ready", func() bool { return readyOf(ctx, root, "stable") == 3 })
-	before := containerPIDs(t, data("worker"))
-
-	// Writers register applications; what was acknowledged must be there in the end.
-	var mu sync.Mutex
-	acked := map[string]skerry.Generation{}
-	wctx, stopWriting := context.WithCancel(ctx)
-	var writers sync.WaitGroup
-	for w := range 3 {
-		writers.Go(func() {
-			for i := 0; wctx.Err() == nil; i++ {
-				name := fmt.Sprintf("w%d-%d", w, i%20)
-				text := strings.Replace(manifestOf(name, 1), `"env":{}`, fmt.Sprintf(`"env":{"ROUND":"%d"}`, i), 1)
-				actx, cancel := context.WithTimeout(wctx, 2*time.Second)
-				res, err := root.Apply(actx, []byte(text), api.ApplyOptions{Register: true})
-				cancel()
-				if err == nil {
-					mu.Lock()
-					acked[name] = max(acked[name], res.Gen)
-					mu.Unlock()
-				} else {
-					time.Sleep(5 * time.Millisecond)
-				}
-			}
-		})
-	}
 	rng := rand.New(rand.NewPCG(1, uint64(*kills)))
 	for range *kills {
 		r := roles[rng.IntN(len(roles))]
 		time.Sleep(time.Duration(rng.IntN(300)) * time.Millisecond)
 		r.kill()
-		r.start(t, program, log)
+		r.start(t, p.program, p.log)
 	}
-	stopWriting()
-	writers.Wait()
+	writers.end()
 
 	await(t, "three instances are ready again", func() bool { return readyOf(ctx, root, "stable") == 3 })
 	await(t, "the worker tells no restarts", func() bool {
@@ -135,7 +57,7 @@ func TestKillAnyRole(t *testing.T) {
 		}
 		return err == nil && len(list) == 3
 	})
-	after := containerPIDs(t, data("worker"))
+	after := containerPIDs(t, p.data("worker"))
 	for id, pid := range before {
 		if after[id] != pid {
 			t.Errorf("%s was restarted or moved: process %d, now %d", id, pid, after[id])
@@ -145,41 +67,8 @@ func TestKillAnyRole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	have := map[string]skerry.Generation{}
-	for _, a := range list {
-		have[a.Key.Name] = a.Gen
-	}
-	lost := 0
-	for name, gen := range acked {
-		if have[name] < gen {
-			t.Errorf("%s is at generation %d, %d was acknowledged", name, have[name], gen)
-			lost++
-		}
-	}
-	t.Logf("%d kills, %d applications, %d lost", *kills, len(acked), lost)
-	if len(acked) < 20 {
-		t.Errorf("only %d applications were acknowledged; the writers hardly wrote", len(acked))
-	}
-}
-
-// startRoles starts a root, a cluster that joins it and a worker that joins that, each a process.
-func startRoles(t *testing.T, program, dir string, log *os.File) []*role {
-	t.Helper()
-	data := func(name string) string { return filepath.Join(dir, name) }
-	root := &role{name: "root", args: []string{"root", "--data", data("root"), "--link", "127.0.0.1:7443", "--api", "127.0.0.1:7480"}}
-	root.start(t, program, log)
-	t1 := joinToken(t, "https://127.0.0.1:7480", data("root"), skerry.TierCluster)
-	admission := filepath.Join(dir, "admission.yaml")
-	if err := os.WriteFile(admission, []byte("trusted: [default]\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	cluster := &role{name: "cluster", args: []string{"cluster", "--name", "harbour", "--data", data("cluster"), "--root", "127.0.0.1:7443", "--join", t1, "--link", "127.0.0.1:7444", "--api", "127.0.0.1:7481", "--admission", admission, "--lost-after", "1m"}}
-	cluster.start(t, program, log)
-	t2 := joinToken(t, "https://127.0.0.1:7481", data("cluster"), skerry.TierWorker)
-	worker := &role{name: "worker", args: []string{"worker", "--name", "w1", "--data", data("worker"), "--cluster", "127.0.0.1:7444", "--join", t2, "--run-dir", data("run"),
-		"--cgroup-parent", cgroupParent(filepath.Dir(dir)), "--address", "127.0.0.1", "--http", ""}}
-	worker.start(t, program, log)
-	return []*role{root, cluster, worker}
+	writers.check(t, list)
+	t.Logf("%d kills, %d applications", *kills, len(writers.acked))
 }
 
 func await(t *testing.T, what string, ok func() bool) {
@@ -230,17 +119,19 @@ func joinToken(t *testing.T, server, dir string, tier skerry.Tier) string {
 func pushProgram(t *testing.T, c *api.Client, dir, tag, pkg string) {
 	t.Helper()
 	bin := filepath.Join(dir, "program")
-	cmd := exec.Command("go", "build", "-trimpath", "-o", bin, pkg)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build %s: %v\n%s", pkg, err, out)
-	}
+	build(t, bin, pkg)
+	pushFile(t, c, dir, tag, bin)
+}
+
+// pushFile pushes an image of a program, under its file's name, or of a folder.
+func pushFile(t *testing.T, c *api.Client, dir, tag, bin string) {
+	t.Helper()
 	st, err := artifact.Open(filepath.Join(dir, "push"), artifact.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer st.Close()
-	if _, err := st.Build(t.Context(), artifact.BuildOptions{Source: bin, Tag: "skerry.local/" + tag}); err != nil {
+	if _, err := st.Build(t.Context(), artifact.BuildOptions{Source: bin, Tag: "skerry.local/" + tag, Platform: artifact.HostPlatform()}); err != nil {
 		t.Fatal(err)
 	}
 	src := &artifact.Source{BaseURL: c.Server(), Transport: c.Transport()}
@@ -270,15 +161,5 @@ func containerPIDs(t *testing.T, dir string) map[skerry.InstanceID]int {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	list, err := d.List(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := map[skerry.InstanceID]int{}
-	for _, h := range list {
-		if st, err := d.Status(t.Context(), h); err == nil && st.State == runtime.StateRunning {
-			out[h.Instance] = h.PID
-		}
-	}
-	return out
+	return pidsOf(t, d)
 }

@@ -7,11 +7,15 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,6 +23,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/internal/execstream"
 	"skerry.dev/skerry/runtime"
 )
@@ -55,15 +60,7 @@ func (s *site) pids() map[skerry.InstanceID]int {
 	s.t.Helper()
 	out := map[skerry.InstanceID]int{}
 	for _, d := range s.Worker.Drivers {
-		list, err := d.List(s.t.Context())
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		for _, h := range list {
-			if st, err := d.Status(s.t.Context(), h); err == nil && st.State == runtime.StateRunning {
-				out[h.Instance] = h.PID
-			}
-		}
+		maps.Copy(out, pidsOf(s.t, d))
 	}
 	return out
 }
@@ -173,6 +170,29 @@ func TestMissingImageNamesTheField(t *testing.T) {
 	}
 }
 
+// TestImageOfAnotherArchitecture places nothing where the image does not run, and fetches nothing there.
+func TestImageOfAnotherArchitecture(t *testing.T) {
+	s := newSite(t)
+	src, arch := t.TempDir(), "riscv64"
+	if goruntime.GOARCH == arch {
+		arch = "amd64"
+	}
+	if err := os.WriteFile(filepath.Join(src, "program"), []byte("x"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Root.Images.Store.Build(t.Context(), artifact.BuildOptions{Source: src, Tag: "skerry.local/test/foreign:1", Platform: artifact.Platform{OS: "linux", Arch: arch}, Entrypoint: []string{"/program"}}); err != nil {
+		t.Fatal(err)
+	}
+	s.do(app("shop", service("web", "test/foreign:1")))
+	s.await("the reason is told", func() bool {
+		list, _ := s.Root.Instances(t.Context())
+		return len(list) == 1 && slices.ContainsFunc(list[0].Why, func(r skerry.Reason) bool { return r.What == "arch" && strings.Contains(r.Text, arch) })
+	})
+	for _, e := range s.Worker.Images.List() {
+		t.Errorf("the worker has %s", e.Ref)
+	}
+}
+
 // instanceAPI serves an instance's requests at the root as the API does after it has checked the user.
 func (s *site) instanceAPI() *httptest.Server {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -210,7 +230,7 @@ func TestLogsExecAndForwardThroughAllTiers(t *testing.T) {
 		t.Errorf("log: %+v %v", line, err)
 	}
 
-	conn := upgrade(t, srv.URL+"/"+string(box)+"/exec?"+url.Values{"command": {"/program", "exit", "7"}}.Encode(), execstream.ProtoExec)
+	conn := switchTo(t, srv.URL+"/"+string(box)+"/exec?"+url.Values{"command": {"/program", "exit", "7"}}.Encode(), execstream.ProtoExec)
 	ec := execstream.New(conn)
 	for {
 		typ, p, err := ec.Read()
@@ -226,7 +246,7 @@ func TestLogsExecAndForwardThroughAllTiers(t *testing.T) {
 		}
 	}
 
-	conn = upgrade(t, srv.URL+"/"+string(web)+"/portforward?port=8080", execstream.ProtoForward)
+	conn = switchTo(t, srv.URL+"/"+string(web)+"/portforward?port=8080", execstream.ProtoForward)
 	io.WriteString(conn, "GET /healthz HTTP/1.0\r\n\r\n")
 	answer, err := io.ReadAll(conn)
 	if err != nil || !strings.HasSuffix(string(answer), "ok\n") {
@@ -234,8 +254,8 @@ func TestLogsExecAndForwardThroughAllTiers(t *testing.T) {
 	}
 }
 
-// upgrade makes a request and takes its connection over.
-func upgrade(t *testing.T, target, proto string) net.Conn {
+// switchTo makes a request and takes its connection over.
+func switchTo(t *testing.T, target, proto string) net.Conn {
 	t.Helper()
 	u, err := url.Parse(target)
 	if err != nil {

@@ -5,7 +5,6 @@ package e2e
 import (
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -85,11 +84,7 @@ func (s *site) explain(app string) (skerry.Explanation, bool) {
 func TestPlugins(t *testing.T) {
 	s, dir := pluginSite(t)
 	bin := filepath.Join(t.TempDir(), "program")
-	cmd := exec.Command("go", "build", "-trimpath", "-o", bin, "skerry.dev/skerry/examples/shop/catalog")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	build(t, bin, "skerry.dev/skerry/examples/shop/catalog")
 	if _, err := s.Cluster.Images.Store.Build(t.Context(), artifact.BuildOptions{Source: bin, Tag: "skerry.local/test/web:1"}); err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,8 @@ type Child struct {
 	Version   string
 	Machine   string
 	// told is what the child said of its own set when it connected; without it the first change counts as all.
-	told *skerry.SetAck
+	told  *skerry.SetAck
+	fresh bool // its set was made since the start, and no child has seen it
 }
 
 // Settled reports whether the child has confirmed all that it should have, and has told all that it has.
@@ -87,7 +88,7 @@ func (f *Children) Finish() (damaged []string) {
 		} else if src.Incarnation() != f.inc && !strings.HasPrefix(string(src.Incarnation()), string(f.inc)) {
 			src.Reincarnate(f.inc)
 		}
-		c.Desired = src
+		c.Desired, c.fresh = src, false
 		if in, err := reconcile.LoadInbox(childPrefix(name, "events"), records); err == nil {
 			c.Events = in
 		}
@@ -98,7 +99,7 @@ func (f *Children) Finish() (damaged []string) {
 }
 
 func (f *Children) make(name string) *Child {
-	c := &Child{Name: name,
+	c := &Child{Name: name, fresh: true,
 		Desired:  reconcile.NewSource(Desired, childPrefix(name, Desired), f.inc, f.opt),
 		Observed: reconcile.NewReplica(Observed, childPrefix(name, Observed), f.opt),
 		Events:   reconcile.NewInbox(childPrefix(name, "events"))}
@@ -124,6 +125,10 @@ func (f *Children) Up(now time.Time, hello *skerry.Hello) (sets []skerry.SetAck,
 	c := f.m[hello.Name]
 	if c == nil {
 		c = f.make(hello.Name)
+	}
+	if c.fresh { // one of its name may have been removed, and words of that one's set may still be on their way
+		c.fresh = false
+		c.Desired.Renew(now)
 	}
 	c.Connected, c.Synced, c.Reviewed, c.Since, c.Heard = true, false, false, now, now
 	c.Version, c.Machine = hello.Version, hello.Machine

@@ -121,3 +121,40 @@ func TestRemovedChildLeavesNothing(t *testing.T) {
 		t.Errorf("left: %q", disk)
 	}
 }
+
+// TestReplayedToAnotherOfTheName: what was sent to a removed child has no effect at one of its name that joins later, whether or not
+// its parent has something for it before it does.
+func TestReplayedToAnotherOfTheName(t *testing.T) {
+	for _, early := range []bool{false, true} {
+		l := &link{NewChildren("p", reconcile.Options{}), NewParent("c", reconcile.Options{}), time.Unix(1000, 0)}
+		put := func(key string) {
+			t.Helper()
+			if err := l.kids.Put("w", key, []byte("x")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var old, fx skerry.Effects
+		l.connect()
+		put("a")
+		l.exchange(t)
+		put("b")
+		l.kids.Flush(l.now, &old)
+		if len(old.Sends) != 1 {
+			t.Fatalf("%d messages tell of one change", len(old.Sends))
+		}
+		l.disconnect()
+		l.kids.Remove("w", &fx)
+
+		l.up, l.now = NewParent("other", reconcile.Options{}), l.now.Add(time.Minute)
+		if early {
+			put("a")
+		}
+		l.connect()
+		put("a")
+		l.exchange(t)
+		l.up.Frame(l.now, old.Sends[0].Msg.(skerry.Message))
+		if _, _, has := l.up.Desired.Get("b"); has {
+			t.Errorf("early %v: it has what another was given", early)
+		}
+	}
+}

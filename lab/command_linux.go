@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -178,6 +179,18 @@ func printStatus(out io.Writer, st *Status) {
 		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", h.Name, h.Role, h.Address, h.State(), agent, h.Processes, instances)
 	}
 	tw.Flush()
+	for _, h := range st.Hosts {
+		if h.Role != RoleNAT {
+			continue
+		}
+		var inside []string
+		for _, b := range st.Hosts {
+			if b.Behind == h.Name {
+				inside = append(inside, b.Name)
+			}
+		}
+		fmt.Fprintf(out, "nat %s: %s, behind it %s\n", h.Name, h.NAT, cmp.Or(strings.Join(inside, ", "), "nobody"))
+	}
 	for _, l := range st.Links {
 		what := l.Host
 		if what == "" {
@@ -253,9 +266,9 @@ func (c *command) heal() *cobra.Command {
 
 func (c *command) set() *cobra.Command {
 	var delay, jitter time.Duration
-	var loss, rate string
-	cmd := &cobra.Command{Use: "set HOST [HOST]", Short: "Change a host's cable, or the way between two sides", Args: cobra.RangeArgs(1, 2),
-		Example: "  skerry lab set w1 --rate 2mbit\n  skerry lab set root 'harbour/*' --delay 40ms --loss 1%",
+	var loss, rate, nat string
+	cmd := &cobra.Command{Use: "set HOST [HOST]", Short: "Change a host's cable, the way between two sides, or a NAT", Args: cobra.RangeArgs(1, 2),
+		Example: "  skerry lab set w1 --rate 2mbit\n  skerry lab set root 'harbour/*' --delay 40ms --loss 1%\n  skerry lab set home --nat symmetric",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var ch LinkChange
 			if cmd.Flags().Changed("delay") {
@@ -281,12 +294,20 @@ func (c *command) set() *cobra.Command {
 			if delay < 0 || jitter < 0 {
 				return skerry.Errorf(skerry.CodeInvalid, "a delay is zero or more")
 			}
-			if ch == (LinkChange{}) {
-				return skerry.Errorf(skerry.CodeInvalid, "nothing is to be changed").WithHint("give --delay, --jitter, --loss or --rate")
+			if ch == (LinkChange{}) && nat == "" {
+				return skerry.Errorf(skerry.CodeInvalid, "nothing is to be changed").WithHint("give --delay, --jitter, --loss, --rate or --nat")
+			}
+			if nat != "" && len(args) > 1 {
+				return skerry.Errorf(skerry.CodeInvalid, "--nat is of one host")
 			}
 			l, err := c.lab()
 			if err != nil {
 				return err
+			}
+			if nat != "" {
+				if err := l.SetNAT(cmd.Context(), args[0], NAT(nat)); err != nil || ch == (LinkChange{}) {
+					return err
+				}
 			}
 			return l.SetLink(cmd.Context(), args, ch)
 		}}
@@ -294,6 +315,7 @@ func (c *command) set() *cobra.Command {
 	cmd.Flags().DurationVar(&jitter, "jitter", 0, "largest difference of a delay from --delay")
 	cmd.Flags().StringVar(&loss, "loss", "", "share of packets that get lost, such as 1%")
 	cmd.Flags().StringVar(&rate, "rate", "", "rate of a host's cable, such as 10mbit; 0 for no limit")
+	cmd.Flags().StringVar(&nat, "nat", "", "exchange a NAT for one of this kind: full-cone, restricted, port-restricted, symmetric or udp-blocked")
 	return cmd
 }
 

@@ -1,12 +1,7 @@
 package lab
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -72,47 +67,10 @@ const apartFront = `
 `
 
 // site runs commands of users at a cluster of a lab.
-type apartSite struct {
-	t *testing.T
-	l *Lab
-}
-
-func (s *apartSite) try(stdin string, argv ...string) ([]byte, error) {
-	var out, problems bytes.Buffer
-	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &problems
-	status, err := s.l.Exec(s.t.Context(), "site", cmd)
-	if err == nil && status != 0 {
-		err = fmt.Errorf("%v exits with %d: %s", argv, status, problems.Bytes())
-	}
-	return out.Bytes(), err
-}
-
-func (s *apartSite) skerry(stdin string, argv ...string) []byte {
-	s.t.Helper()
-	out, err := s.try(stdin, append([]string{s.l.Binary}, argv...)...)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return out
-}
-
-func apartList[T any](s *apartSite, kind string) []T {
-	s.t.Helper()
-	var out struct {
-		Items []T `json:"items"`
-	}
-	data := s.skerry("", "get", kind, "-o", "json")
-	if err := json.Unmarshal(data, &out); err != nil {
-		s.t.Fatalf("%s: %v\n%s", kind, err, data)
-	}
-	return out.Items
-}
-
-func (s *apartSite) workers() map[string]skerry.Coordinate {
+func (s *liveSite) workers() map[string]skerry.Coordinate {
 	s.t.Helper()
 	out := map[string]skerry.Coordinate{}
-	for _, w := range apartList[skerry.WorkerView](s, "workers") {
+	for _, w := range listOf[skerry.WorkerView](s, "workers") {
 		if w.Coordinate != nil {
 			out[string(w.Name)] = *w.Coordinate
 		}
@@ -121,9 +79,9 @@ func (s *apartSite) workers() map[string]skerry.Coordinate {
 }
 
 // where gives the workers of a service's ready instances.
-func (s *apartSite) where(service string) (out []string) {
+func (s *liveSite) where(service string) (out []string) {
 	s.t.Helper()
-	for _, i := range apartList[skerry.Instance](s, "instances") {
+	for _, i := range listOf[skerry.Instance](s, "instances") {
 		if i.Service.Service == service && skerry.HasCondition(i.Conditions, skerry.Ready) {
 			out = append(out, string(i.Worker))
 		}
@@ -131,42 +89,12 @@ func (s *apartSite) where(service string) (out []string) {
 	return out
 }
 
-func (s *apartSite) await(what string, ok func() bool) {
-	s.t.Helper()
-	begin := time.Now()
-	defer func() { fmt.Fprintf(s.t.Output(), "%s: after %.1f s\n", what, time.Since(begin).Seconds()) }()
-	for end := time.Now().Add(90 * time.Second); !ok(); time.Sleep(200 * time.Millisecond) {
-		if time.Now().After(end) {
-			out, _ := s.try("", "sh", "-c", "skerry get workers -o wide; skerry get instances -o wide; skerry get events; skerry explain shop/front; skerry explain shop/edge")
-			s.t.Fatalf("waited in vain: %s\n%s", what, out)
-		}
-	}
-}
-
 // TestPlacementByCoordinates has workers with real delays between them find their places in the network, and services go
 // where the way is short, and away from where it becomes long.
 func TestPlacementByCoordinates(t *testing.T) {
-	o := options(t)
-	bin, err := os.MkdirTemp("/tmp", "labbin")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(bin) })
-	if err := os.Chmod(bin, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	o.Binary = filepath.Join(bin, "skerry")
-	for out, pkg := range map[string]string{o.Binary: "skerry.dev/skerry/cmd/skerry", filepath.Join(bin, "catalog"): "skerry.dev/skerry/examples/shop/catalog"} {
-		build := exec.Command("go", "build", "-o", out, pkg)
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if text, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("build: %v\n%s", err, text)
-		}
-	}
-	l := bring(t, apart, o)
-	s := &apartSite{t, l}
-	s.skerry("", "login", "--trust", "-u", "admin", "--password-file", filepath.Join(l.hostDir("site"), "admin-password"), "site:"+clusterAPI)
-	s.skerry(strings.ReplaceAll(apartApp, "PROGRAM", filepath.Join(bin, "catalog")), "apply", "-f", "-")
+	s, catalog := bareSite(t, apart, "shop/catalog")
+	l := s.l
+	s.skerry(strings.ReplaceAll(apartApp, "PROGRAM", catalog), "apply", "-f", "-")
 
 	// The round trips set up, and what coordinates make of them.
 	real := map[[2]string]float64{{"a", "b"}: 4, {"a", "d"}: 12, {"b", "d"}: 10, {"a", "c"}: 80, {"b", "c"}: 84, {"c", "d"}: 76}
@@ -188,7 +116,7 @@ func TestPlacementByCoordinates(t *testing.T) {
 	s.await("the linked service is ready", func() bool { return slices.Equal(s.where("db"), []string{"a"}) })
 
 	// Near the service that it is linked to; near its user.
-	s.skerry(strings.ReplaceAll(apartApp, "PROGRAM", filepath.Join(bin, "catalog"))+strings.ReplaceAll(apartFront, "USER", l.Topology.Host("user").Address), "apply", "-f", "-")
+	s.skerry(strings.ReplaceAll(apartApp, "PROGRAM", catalog)+strings.ReplaceAll(apartFront, "USER", l.Topology.Host("user").Address), "apply", "-f", "-")
 	s.await("the others are ready", func() bool { return len(s.where("front")) == 1 && len(s.where("edge")) == 1 })
 	first := s.where("front")[0]
 	if first == "c" {
@@ -217,7 +145,7 @@ func TestPlacementByCoordinates(t *testing.T) {
 		return slices.Equal(at, []string{other})
 	})
 	var reasons []string
-	for _, e := range apartList[skerry.Event](s, "events") {
+	for _, e := range listOf[skerry.Event](s, "events") {
 		if e.Service == "front" && slices.Contains([]string{"SLAViolated", "NoBetterPlace", "Migrating", "Migrated"}, e.Reason) {
 			reasons = append(reasons, e.Reason)
 			fmt.Fprintln(t.Output(), e.At.Format("04:05.0"), e.Reason, e.Text)

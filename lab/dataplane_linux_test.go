@@ -2,7 +2,6 @@ package lab
 
 import (
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -12,16 +11,11 @@ import (
 
 // TestOverlayMixed has workers that handle packets by nftables in one site with one that does so by eBPF.
 func TestOverlayMixed(t *testing.T) {
-	o := options(t)
-	bin := binaries(t, &o)
 	by := "--dataplane, nftables]"
 	text := strings.Replace(overlayLab, "{name: a, role: worker, args: [--probe-every, 40ms]", "{name: a, role: worker, args: [--probe-every, 40ms, "+by, 1)
 	text = strings.Replace(text, "{name: c, role: worker, args: [--probe-every, 40ms]", "{name: c, role: worker, args: [--probe-every, 40ms, "+by, 1)
-	l := bring(t, strings.Replace(text, "admission: {", "args: [--trusted-network], admission: {", 1), o)
-	s := &apartSite{t, l}
-	s.skerry("", "login", "--trust", "-u", "admin", "--password-file", filepath.Join(l.hostDir("site"), "admin-password"), "site:"+clusterAPI)
-	s.skerry("", "image", "build", filepath.Join(bin, "kit"), "-t", "demo/kit:1", "--push")
-	s.skerry(overlayApp, "apply", "-f", "-", "--timeout", "1m")
+	s := newSite(t, strings.Replace(text, "admission: {", "args: [--trusted-network], admission: {", 1), overlayApp)
+	l := s.l
 	for worker, want := range map[string]string{"a": "nftables", "b": "ebpf", "c": "nftables"} {
 		if st := s.overlay(worker); st.Path != want || want == "nftables" && st.Why == "" {
 			t.Errorf("%s: %q, %q", worker, st.Path, st.Why)
@@ -81,13 +75,8 @@ func TestOverlayMixed(t *testing.T) {
 // TestOverlayPlain has a site whose operator declared its network trusted: paths are not sealed, but tagged, and what has no
 // tag is dropped.
 func TestOverlayPlain(t *testing.T) {
-	o := options(t)
-	bin := binaries(t, &o)
-	l := bring(t, strings.Replace(overlayLab, "admission: {", "args: [--trusted-network], admission: {", 1), o)
-	s := &apartSite{t, l}
-	s.skerry("", "login", "--trust", "-u", "admin", "--password-file", filepath.Join(l.hostDir("site"), "admin-password"), "site:"+clusterAPI)
-	s.skerry("", "image", "build", filepath.Join(bin, "kit"), "-t", "demo/kit:1", "--push")
-	s.skerry(overlayApp, "apply", "-f", "-", "--timeout", "1m")
+	s := newSite(t, strings.Replace(overlayLab, "admission: {", "args: [--trusted-network], admission: {", 1), overlayApp)
+	l := s.l
 	client := string(s.instance("shop", "client", "").ID)
 	turns := func(url string) {
 		t.Helper()

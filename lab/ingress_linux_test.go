@@ -71,8 +71,56 @@ spec:
     - {host: shop.example.org, path: /api, port: http}
 `
 
+// napper has no instance when nobody has asked for a while.
+const napper = `
+apiVersion: skerry/v1
+kind: Application
+metadata: {name: nap}
+spec:
+  services:
+  - name: nap
+    image: demo/kit:1
+    args: [answer, ":80"]
+    ports: [{name: http, port: 80}]
+    probes: {readiness: {http: {port: 80}, interval: 1s}}
+    resources: {cpu: 20m, memory: 32Mi}
+    scale: {min: 0, max: 2, down: 5s, target: {queue: 100}}
+    terminationGrace: 1s
+    ingress: [{host: nap.example.org, port: http}]
+`
+
+// naps has a service go to sleep and be woken, some times, by clients who come at once, none of whom is turned away.
+func (s *liveSite) naps(client, gate string, times int) {
+	s.t.Helper()
+	count := func() (n int) {
+		for _, i := range listOf[skerry.Instance](s, "instances") {
+			if i.Service.Service == "nap" {
+				n++
+			}
+		}
+		return n
+	}
+	ask := `for i in 1 2 3 4 5 6 7 8; do (curl -sf --max-time 100 --resolve nap.example.org:80:` + s.l.Topology.Host(gate).Address + ` http://nap.example.org/ || echo FAILED $?) & done; wait`
+	s.skerry(napper, "apply", "-f", "-")
+	for round := range times {
+		s.await("it sleeps", func() bool { return count() == 0 })
+		if out := string(s.skerry("", "describe", "app", "nap")); !strings.Contains(out, "; nobody asks for it") && !strings.Contains(out, "; it sleeps until something comes by an ingress") {
+			s.t.Errorf("describe says:\n%s", out)
+		}
+		out := new(strings.Builder)
+		cmd := exec.Command("sh", "-c", ask)
+		cmd.Stdout, cmd.Stderr = out, out
+		begin := time.Now()
+		if _, err := s.l.Exec(s.t.Context(), client, cmd); err != nil || strings.Count(out.String(), "nap-") != 8 || strings.Contains(out.String(), "FAILED") {
+			s.t.Errorf("round %d: %v\n%s", round, err, out)
+		}
+		s.t.Logf("8 clients were answered after %.1f s", time.Since(begin).Seconds())
+	}
+	s.skerry("", "delete", "app", "nap")
+}
+
 // curl asks from outside, and gives what came.
-func (s *apartSite) curl(host string, args ...string) (string, error) {
+func (s *liveSite) curl(host string, args ...string) (string, error) {
 	s.t.Helper()
 	out := new(strings.Builder)
 	cmd := exec.Command("curl", append([]string{"-sS", "--max-time", "10"}, args...)...)
@@ -115,13 +163,8 @@ func by(text string) (id, worker string) {
 
 // TestIngress has a client outside reach services by host name and path.
 func TestIngress(t *testing.T) {
-	o := options(t)
-	bin := binaries(t, &o)
-	l := bring(t, ingressLab, o)
-	s := &apartSite{t, l}
-	s.skerry("", "login", "--trust", "-u", "admin", "--password-file", filepath.Join(l.hostDir("site"), "admin-password"), "site:"+clusterAPI)
-	s.skerry("", "image", "build", filepath.Join(bin, "kit"), "-t", "demo/kit:1", "--push")
-	s.skerry(ingressApp, "apply", "-f", "-", "--timeout", "1m")
+	s := newSite(t, ingressLab, ingressApp)
+	l := s.l
 	addr := func(host string) string { return l.Topology.Host(host).Address }
 	url := func(host, name, path string) []string {
 		return []string{"--resolve", name + ":80:" + addr(host), "http://" + name + path}
@@ -164,7 +207,7 @@ func TestIngress(t *testing.T) {
 	})
 
 	t.Run("tls and tcp", func(t *testing.T) {
-		ca := filepath.Join(bin, "ca.pem")
+		ca := filepath.Join(t.TempDir(), "ca.pem")
 		if err := os.WriteFile(ca, s.skerry("", "certificate", "authority"), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -193,19 +236,21 @@ func TestIngress(t *testing.T) {
 		}
 	})
 
+	t.Run("a service sleeps", func(*testing.T) { s.naps("outside", "gate-a", 2) })
+
 	t.Run("instances die under load", func(t *testing.T) {
-		stop := filepath.Join(bin, "stop")
+		stop := filepath.Join(t.TempDir(), "stop")
 		done := make(chan string, 1)
 		go func() {
 			out := new(strings.Builder)
-			cmd := exec.Command("sh", "-c", fmt.Sprintf(`n=0; bad=0; while ! [ -e %s ]; do n=$((n+1)); curl -sf --max-time 10 --resolve shop.example.org:80:%s http://shop.example.org/ >/dev/null || bad=$((bad+1)); done; echo $bad of $n`, stop, addr("gate-a")))
+			cmd := exec.Command("sh", "-c", fmt.Sprintf(`n=0; bad=0; while ! [ -e %s ] || [ $n -lt 10 ]; do n=$((n+1)); curl -sf --max-time 10 --resolve shop.example.org:80:%s http://shop.example.org/ >/dev/null || bad=$((bad+1)); done; echo $bad of $n`, stop, addr("gate-a")))
 			cmd.Stdout = out
 			_, _ = l.Exec(t.Context(), "outside", cmd)
 			done <- strings.TrimSpace(out.String())
 		}()
 		for range 3 {
 			var id string
-			for _, i := range apartList[skerry.Instance](s, "instances") {
+			for _, i := range listOf[skerry.Instance](s, "instances") {
 				if i.Service.Service == "web" && i.Service.App.Name == "shop" && skerry.HasCondition(i.Conditions, skerry.Ready) {
 					id = string(i.ID)
 				}

@@ -75,13 +75,8 @@ func (p *phone) follow(server, host string) (netip.Addr, error) {
 // TestIngressUnderARoot has an application of a root let clients in at a site: by a certificate that was uploaded at the
 // root, and under a name that the root answers for.
 func TestIngressUnderARoot(t *testing.T) {
-	o := options(t)
-	bin := binaries(t, &o)
-	l := bring(t, federation, o)
-	s := &apartSite{t, l}
-	s.skerry("", "login", "--trust", "-u", "admin", "--password-file", filepath.Join(l.hostDir("site"), "admin-password"), "site:"+rootAPI)
-	s.skerry("", "image", "build", filepath.Join(bin, "kit"), "-t", "demo/kit:1", "--push")
-	s.skerry(rootApp, "apply", "-f", "-", "--timeout", "1m")
+	s := newSite(t, federation, rootApp)
+	l := s.l
 	p := &phone{l: l}
 	gate := l.Topology.Host("gate-e").Address
 	s.await("the root leads to the ingress", func() bool {
@@ -97,7 +92,7 @@ func TestIngressUnderARoot(t *testing.T) {
 		t.Errorf("nothing is said of a certificate that is missing:\n%s", out)
 	}
 
-	cert, key := filepath.Join(bin, "cert.pem"), filepath.Join(bin, "key.pem")
+	cert, key := filepath.Join(t.TempDir(), "cert.pem"), filepath.Join(t.TempDir(), "key.pem")
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -132,4 +127,6 @@ func TestIngressUnderARoot(t *testing.T) {
 	if out, err := s.try("", l.Binary, "certificate", "delete", "shop"); err == nil || !strings.Contains(err.Error(), "names certificate shop") {
 		t.Errorf("%s, %v", out, err)
 	}
+	s.skerry("", "delete", "app", "shop")
+	s.naps("phone", "gate-e", 1)
 }

@@ -65,7 +65,13 @@ func bring(t *testing.T, text string, o Options) *Lab {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	l, err := Up(ctx, topology(t, text), o)
+	top := topology(t, text)
+	for i := range top.Hosts {
+		if h := &top.Hosts[i]; h.Role == RoleWorker && !slices.Contains(h.Args, "--wireguard") {
+			h.Args = append([]string{"--wireguard", "off"}, h.Args...) // it is the datapath that is looked at, on every kernel
+		}
+	}
+	l, err := Up(ctx, top, o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,29 +1,52 @@
 package lab
 
 import (
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"skerry.dev/skerry"
 )
 
+// only gives the one instance of the service.
+func (s *liveSite) only() skerry.Instance {
+	s.t.Helper()
+	list := s.web()
+	if len(list) != 1 {
+		s.t.Fatalf("%d instances", len(list))
+	}
+	return list[0]
+}
+
+// evict drains the worker that the service's one instance is on, and gives the instance from before and as it is elsewhere. It was not
+// restarted.
+func (s *liveSite) evict() (was, now skerry.Instance) {
+	s.t.Helper()
+	was = s.only()
+	out, err := s.at("site", "", "drain", "worker", string(was.Worker), "--timeout", "1m")
+	if err != nil || !strings.Contains(out, "drained") || strings.Contains(out, "stay") {
+		events, _ := s.try("", s.l.Binary, "get", "events")
+		told, _ := s.try("", s.l.Binary, "describe", "worker", string(was.Worker))
+		s.t.Fatalf("%v: %s\n%s\n%s", err, out, events, told)
+	}
+	s.skerry("", "uncordon", string(was.Worker))
+	if now = s.only(); now.Worker == was.Worker || now.Restarts != 0 {
+		s.t.Fatalf("it is on %s with %d restarts, was on %s", now.Worker, now.Restarts, was.Worker)
+	}
+	return was, now
+}
+
 // TestMigrationLosesNothing asks a service 10,000 times while its one instance is migrated back and forth by draining, while
 // an update rolls, is undone, and one that breaks is taken back. No request fails.
 func TestMigrationLosesNothing(t *testing.T) {
-	o := options(t)
-	bin := binaries(t, &o)
-	l := bring(t, failuresLab, o)
-	s := &apartSite{t, l}
-	s.skerry("", "login", "--trust", "-u", "admin", "--password-file", filepath.Join(l.hostDir("site"), "admin-password"), "site:"+clusterAPI)
-	s.skerry("", "image", "build", filepath.Join(bin, "kit"), "-t", "demo/kit:1", "--push")
+	s := newSite(t, failuresLab, "")
+	l := s.l
 	version := func(n, update string) string {
 		return strings.NewReplacer("onReconnect: KEEP", "env: {VERSION: '"+n+"'}\n    update: "+update, "20ms]", "2ms]", "cpu: 20m", "cpu: 400m", "- name: client", "- name: client\n    replicas: 2").Replace(failuresApp)
 	}
 	const careful = "{canary: {count: 1, for: 2s}, healthyTime: 1s, rollback: automatic, failures: 2}"
 	s.skerry(version("1", careful), "apply", "-f", "-", "--timeout", "1m")
 	var clients []string
-	for _, i := range apartList[skerry.Instance](s, "instances") {
+	for _, i := range listOf[skerry.Instance](s, "instances") {
 		if i.Service.Service == "client" {
 			clients = append(clients, string(i.ID))
 		}
@@ -39,18 +62,7 @@ func TestMigrationLosesNothing(t *testing.T) {
 	moves := 0
 	back := func() {
 		t.Helper()
-		list := s.web()
-		if len(list) != 1 {
-			t.Fatalf("%d instances", len(list))
-		}
-		at := string(list[0].Worker)
-		if out := string(s.skerry("", "drain", "worker", at, "--timeout", "1m")); !strings.Contains(out, "drained") || strings.Contains(out, "stay") {
-			t.Fatal(out)
-		}
-		s.skerry("", "uncordon", at)
-		if now := s.web(); len(now) != 1 || string(now[0].Worker) == at || now[0].Restarts != 0 {
-			t.Fatalf("it is on %s, was on %s", now[0].Worker, at)
-		}
+		s.evict()
 		moves++
 	}
 	for range 6 {

@@ -20,14 +20,19 @@ import (
 	"skerry.dev/skerry/lab/wan"
 )
 
-// hostDevice is a host's end of its cable. gateway is the other end's address on every cable: hosts have an address of
-// their own and no subnet, so that all packets between them are routed and can be shaped.
-const hostDevice = "eth0"
-
-// gateway is on the network's end of every cable.
+// gateway is on the network's end of every cable: hosts have an address of their own and no subnet, so that all packets
+// between them are routed and can be shaped. Behind a NAT it is that of the NAT.
 var gateway = netip.MustParseAddr("169.254.1.1")
 
-// cable is the network's end of a host's cable.
+// upstream gives the namespace into which a host's cable leads, and the gateway there.
+func (l *Lab) upstream(h *Host) (space string, gate netip.Addr) {
+	if h.Behind != "" {
+		return h.Behind, l.Topology.Host(h.Behind).inside()
+	}
+	return wanName, gateway
+}
+
+// cable is the other end of a host's cable.
 func (l *Lab) cable(host string) string {
 	return "h" + strconv.Itoa(slices.IndexFunc(l.Topology.Hosts, func(h Host) bool { return h.Name == host }))
 }
@@ -57,16 +62,17 @@ func up(device string) error {
 	return nil
 }
 
-// plug lays the cable between a host and the network.
+// plug lays the cable between a host and the network, or its NAT.
 func (l *Lab) plug(h *Host) error {
 	addr := netip.MustParseAddr(h.Address)
+	upstream, gate := l.upstream(h)
 	ns, err := unix.Open(l.nsFile(h.Name, "net"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(ns)
 	err = onThread(func() error {
-		if err := l.enter(wanName); err != nil {
+		if err := l.enter(upstream); err != nil {
 			return err
 		}
 		attrs := netlink.NewLinkAttrs()
@@ -81,7 +87,7 @@ func (l *Lab) plug(h *Host) error {
 		if err != nil {
 			return err
 		}
-		if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: single(gateway)}); err != nil {
+		if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: single(gate)}); err != nil {
 			return fmt.Errorf("address of %s: %w", attrs.Name, err)
 		}
 		return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: single(addr), Scope: netlink.SCOPE_LINK})
@@ -103,10 +109,10 @@ func (l *Lab) plug(h *Host) error {
 		if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: single(addr)}); err != nil {
 			return err
 		}
-		if err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: single(gateway), Scope: netlink.SCOPE_LINK}); err != nil {
+		if err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: single(gate), Scope: netlink.SCOPE_LINK}); err != nil {
 			return err
 		}
-		return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: gateway.AsSlice(), Src: addr.AsSlice()})
+		return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: gate.AsSlice(), Src: addr.AsSlice()})
 	})
 	if err != nil {
 		return fmt.Errorf("cable of %s: %w", h.Name, err)
@@ -115,12 +121,13 @@ func (l *Lab) plug(h *Host) error {
 }
 
 // unplug takes the cable of a host away.
-func (l *Lab) unplug(host string) error {
+func (l *Lab) unplug(h *Host) error {
+	upstream, _ := l.upstream(h)
 	err := onThread(func() error {
-		if err := l.enter(wanName); err != nil {
+		if err := l.enter(upstream); err != nil {
 			return err
 		}
-		link, err := netlink.LinkByName(l.cable(host))
+		link, err := netlink.LinkByName(l.cable(h.Name))
 		var gone netlink.LinkNotFoundError
 		if errors.As(err, &gone) {
 			return nil
@@ -134,7 +141,7 @@ func (l *Lab) unplug(host string) error {
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("cable of %s: %w", host, err)
+		return fmt.Errorf("cable of %s: %w", h.Name, err)
 	}
 	return nil
 }
@@ -186,7 +193,7 @@ func (l *Lab) apply(ctx context.Context, w *ways) error {
 		if len(l.spaces(h.Name)) == 0 {
 			continue // off
 		}
-		if err := l.cableQualities(w, h.Name); err != nil {
+		if err := l.cableQualities(w, &h); err != nil {
 			return err
 		}
 	}
@@ -194,7 +201,9 @@ func (l *Lab) apply(ctx context.Context, w *ways) error {
 }
 
 // cableQualities sets the rate of both ends, and whether large segments pass.
-func (l *Lab) cableQualities(w *ways, host string) error {
+func (l *Lab) cableQualities(w *ways, h *Host) error {
+	host := h.Name
+	upstream, _ := l.upstream(h)
 	rate, lossy := w.cable(host).Rate, w.lossy(&l.Topology, host)
 	type quality struct {
 		Rate  Rate
@@ -206,7 +215,7 @@ func (l *Lab) cableQualities(w *ways, host string) error {
 	if have == (quality{rate, lossy}) {
 		return nil
 	}
-	for _, end := range [][2]string{{wanName, l.cable(host)}, {host, hostDevice}} {
+	for _, end := range [][2]string{{upstream, l.cable(host)}, {host, hostDevice}} {
 		if have.Rate != rate {
 			argv := []string{"tc", "qdisc", "del", "dev", end[1], "root"}
 			if rate > 0 {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,7 +13,7 @@ import (
 )
 
 // device runs a command of `skerry local` on a host.
-func (s *apartSite) device(host string, args ...string) (string, int) {
+func (s *liveSite) device(host string, args ...string) (string, int) {
 	s.t.Helper()
 	var out bytes.Buffer
 	// What comes behind the command's own words belongs to it.
@@ -30,13 +29,8 @@ func (s *apartSite) device(host string, args ...string) (string, int) {
 // TestOfflineBoot switches a worker off and on again while its orchestrator is dead: it starts what it ran from its own disk,
 // and somebody at the device can look after it.
 func TestOfflineBoot(t *testing.T) {
-	o := options(t)
-	bin := binaries(t, &o)
-	l := bring(t, failuresLab, o)
-	s := &apartSite{t, l}
-	s.skerry("", "login", "--trust", "-u", "admin", "--password-file", filepath.Join(l.hostDir("site"), "admin-password"), "site:"+clusterAPI)
-	s.skerry("", "image", "build", filepath.Join(bin, "kit"), "-t", "demo/kit:1", "--push")
-	s.skerry(strings.ReplaceAll(failuresApp, "KEEP", skerry.KeepReplacement), "apply", "-f", "-", "--timeout", "1m")
+	s := newSite(t, failuresLab, strings.ReplaceAll(failuresApp, "KEEP", skerry.KeepReplacement))
+	l := s.l
 	web := s.web()[0]
 	at, id := string(web.Worker), string(web.ID)
 	if err := l.Kill("site", syscall.SIGKILL); err != nil {

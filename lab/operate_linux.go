@@ -93,6 +93,25 @@ func (l *Lab) SetLink(ctx context.Context, sides []string, c LinkChange) error {
 	})
 }
 
+// SetNAT exchanges a NAT for one of another kind, or of the same. The new one knows nothing of connections that went
+// through the old one.
+func (l *Lab) SetNAT(ctx context.Context, router string, kind NAT) error {
+	h, err := l.host(router)
+	if err == nil && h.Role != RoleNAT {
+		err = skerry.Errorf(skerry.CodeInvalid, "%s is not a NAT", router)
+	}
+	if err == nil {
+		err = kind.check()
+	}
+	if err != nil {
+		return err
+	}
+	return l.change(ctx, func(w *ways) error {
+		w.NATs[router] = kind
+		return l.route(h, kind)
+	})
+}
+
 // Kill sends a signal to the agent of a host, and to nothing else: what it runs runs on.
 func (l *Lab) Kill(host string, sig syscall.Signal) error {
 	if _, err := l.host(host); err != nil {
@@ -150,9 +169,15 @@ func (l *Lab) Await(ctx context.Context, host string) error {
 }
 
 // PowerOff ends everything in a host at once, as when its power fails. Its data stays; Start switches it on again.
+//
+// A NAT has the other ends of cables, and is not switched off: that is CodeUnsupported.
 func (l *Lab) PowerOff(ctx context.Context, host string) error {
-	if _, err := l.host(host); err != nil {
+	h, err := l.host(host)
+	if err != nil {
 		return err
+	}
+	if h.Role == RoleNAT {
+		return skerry.Errorf(skerry.CodeUnsupported, "%s is a NAT, and its cables would go with it", host).WithHint("`skerry lab partition` cuts it off; `skerry lab set %s --nat KIND` makes it forget everybody", host)
 	}
 	unlock, err := l.lock()
 	if err != nil {
@@ -175,7 +200,7 @@ func (l *Lab) PowerOff(ctx context.Context, host string) error {
 			return err
 		}
 	}
-	return l.unplug(host)
+	return l.unplug(h)
 }
 
 // Exec runs a command in a host, with cmd's streams, and gives its exit status. A signal that ended it counts as 128 plus
@@ -227,8 +252,10 @@ type HostStatus struct {
 	Role      Role        `json:"role"`
 	Address   string      `json:"address"`
 	On        bool        `json:"on"`
-	Agent     int         `json:"agent,omitempty"` // process of its role
-	Running   bool        `json:"running"`         // the agent is
+	Behind    string      `json:"behind,omitempty"` // the NAT before it
+	NAT       NAT         `json:"nat,omitempty"`    // its kind, of a NAT
+	Agent     int         `json:"agent,omitempty"`  // process of its role
+	Running   bool        `json:"running"`          // the agent is
 	Processes int         `json:"processes"`
 	Status    *RoleStatus `json:"status,omitempty"`
 }
@@ -238,7 +265,7 @@ func (h *HostStatus) State() string {
 	switch {
 	case !h.On:
 		return "off"
-	case h.Role == RoleNone:
+	case h.Role == RoleNone, h.Role == RoleNAT:
 		return "on"
 	case !h.Running:
 		return "stopped"
@@ -272,7 +299,7 @@ func (l *Lab) Status(ctx context.Context) (Status, error) {
 	st := Status{Name: l.Topology.Name, Whole: errors.Is(missing, os.ErrNotExist), Links: w.Links, Cut: w.Cut}
 	for _, h := range l.Topology.Hosts {
 		spaces := l.spaces(h.Name)
-		hs := HostStatus{Name: h.Name, Role: h.Role, Address: h.Address, On: len(spaces) > 0}
+		hs := HostStatus{Name: h.Name, Role: h.Role, Address: h.Address, Behind: h.Behind, NAT: w.NATs[h.Name], On: len(spaces) > 0}
 		if hs.On {
 			hs.Processes = len(belongs{cgroup: l.cgroupOf(h.Name), spaces: spaces}.processes())
 		}

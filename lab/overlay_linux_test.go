@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -95,30 +94,8 @@ const overlayLoad = `
     placement: {worker: a}
 `
 
-// binaries builds the program, and the one that the instances run, for hosts of a lab.
-func binaries(t *testing.T, o *Options) (bin string) {
-	t.Helper()
-	bin, err := os.MkdirTemp("/tmp", "labbin")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(bin) })
-	if err := os.Chmod(bin, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	o.Binary = filepath.Join(bin, "skerry")
-	for out, pkg := range map[string]string{o.Binary: "skerry.dev/skerry/cmd/skerry", filepath.Join(bin, "kit"): "skerry.dev/skerry/examples/kit"} {
-		build := exec.Command("go", "build", "-o", out, pkg)
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if text, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("build: %v\n%s", err, text)
-		}
-	}
-	return bin
-}
-
 // kit runs the program in an instance.
-func (s *apartSite) kit(id string, args ...string) (string, error) {
+func (s *liveSite) kit(id string, args ...string) (string, error) {
 	out, err := s.try("", append([]string{s.l.Binary, "exec", id, "--", "/kit"}, args...)...)
 	return string(out), err
 }
@@ -126,7 +103,7 @@ func (s *apartSite) kit(id string, args ...string) (string, error) {
 var answered = regexp.MustCompile(`(\d+) x (\S+) on (\S+),`)
 
 // get asks for a page a number of times, each by a flow of its own, and counts answers by instance and by worker.
-func (s *apartSite) get(id, url string, n int) (by, at map[string]int, err error) {
+func (s *liveSite) get(id, url string, n int) (by, at map[string]int, err error) {
 	out, err := s.kit(id, "get", url, strconv.Itoa(n))
 	by, at = map[string]int{}, map[string]int{}
 	for _, m := range answered.FindAllStringSubmatch(out, -1) {
@@ -138,7 +115,7 @@ func (s *apartSite) get(id, url string, n int) (by, at map[string]int, err error
 }
 
 // status tells how a worker fares in the overlay.
-func (s *apartSite) overlay(worker string) overlay.Status {
+func (s *liveSite) overlay(worker string) overlay.Status {
 	s.t.Helper()
 	cmd := exec.Command(s.l.Binary, "worker", "status", "--data", s.l.hostDir(worker), "-o", "json")
 	out := new(strings.Builder)
@@ -156,9 +133,9 @@ func (s *apartSite) overlay(worker string) overlay.Status {
 }
 
 // instance finds the ready instance of a service on a worker.
-func (s *apartSite) instance(app, service, worker string) skerry.Instance {
+func (s *liveSite) instance(app, service, worker string) skerry.Instance {
 	s.t.Helper()
-	for _, i := range apartList[skerry.Instance](s, "instances") {
+	for _, i := range listOf[skerry.Instance](s, "instances") {
 		if i.Service.App.Name == app && i.Service.Service == service && (worker == "" || string(i.Worker) == worker) && skerry.HasCondition(i.Conditions, skerry.Ready) {
 			return i
 		}
@@ -169,13 +146,8 @@ func (s *apartSite) instance(app, service, worker string) skerry.Instance {
 
 // TestOverlay has real instances on three workers reach each other by service addresses, and takes things away from them.
 func TestOverlay(t *testing.T) {
-	o := options(t)
-	bin := binaries(t, &o)
-	l := bring(t, overlayLab, o)
-	s := &apartSite{t, l}
-	s.skerry("", "login", "--trust", "-u", "admin", "--password-file", filepath.Join(l.hostDir("site"), "admin-password"), "site:"+clusterAPI)
-	s.skerry("", "image", "build", filepath.Join(bin, "kit"), "-t", "demo/kit:1", "--push")
-	s.skerry(overlayApp, "apply", "-f", "-", "--timeout", "1m")
+	s := newSite(t, overlayLab, overlayApp)
+	l := s.l
 	client := string(s.instance("shop", "client", "").ID)
 
 	t.Run("names and turns", func(t *testing.T) {
@@ -268,7 +240,7 @@ func TestOverlay(t *testing.T) {
 		shop, _, _ := strings.Cut(overlayApp, "---")
 		s.skerry(shop+overlayLoad[1:], "apply", "-f", "-", "--wait=false")
 		job := func() skerry.Instance {
-			for _, i := range apartList[skerry.Instance](s, "instances") {
+			for _, i := range listOf[skerry.Instance](s, "instances") {
 				if i.Service.Service == "load" {
 					return i
 				}
@@ -413,29 +385,19 @@ spec:
     resources: {cpu: 20m, memory: 32Mi}
     placement: {cluster: site}
     terminationGrace: 1s
+  - name: ask
+    image: demo/kit:1
+    args: [load, "http://web/", 20ms]
+    resources: {cpu: 20m, memory: 32Mi}
+    placement: {cluster: site}
+    terminationGrace: 1s
 `
 
 // TestOverlayBetweenSites has an application on two sites, which reach each other by their gateways, with the root and
 // without it.
 func TestOverlayBetweenSites(t *testing.T) {
-	o := options(t)
-	bin := binaries(t, &o)
-	l := bring(t, sitesLab, o)
-	s := &apartSite{t, l}
-	at := func(host string, stdin string, argv ...string) {
-		t.Helper()
-		cmd := exec.Command(l.Binary, argv...)
-		cmd.Stdin = strings.NewReader(stdin)
-		var out strings.Builder
-		cmd.Stdout, cmd.Stderr = &out, &out
-		if status, err := l.Exec(t.Context(), host, cmd); err != nil || status != 0 {
-			t.Fatalf("%v: %v, %d\n%s", argv, err, status, out.String())
-		}
-	}
-	at("root", "", "login", "--trust", "-u", "admin", "--password-file", filepath.Join(l.hostDir("root"), "admin-password"), "root")
-	s.skerry("", "login", "--trust", "-u", "admin", "--password-file", filepath.Join(l.hostDir("site"), "admin-password"), "site:"+clusterAPI)
-	at("root", "", "image", "build", filepath.Join(bin, "kit"), "-t", "demo/kit:1", "--push")
-	at("root", sitesApp, "apply", "-f", "-", "--timeout", "1m")
+	s := newSite(t, sitesLab, sitesApp)
+	l := s.l
 	client := string(s.instance("shop", "client", "").ID)
 	answers := func(n int) (int, error) {
 		by, _, err := s.get(client, "http://web/", n)
@@ -448,6 +410,25 @@ func TestOverlayBetweenSites(t *testing.T) {
 	st := s.overlay("a")
 	if len(st.Peers) != 1 || st.Peers[0].Name != "" || st.Peers[0].Path != overlay.PathRelay || st.Peers[0].TxBytes == 0 {
 		t.Errorf("%+v", st.Peers)
+	}
+	// What a role knows of the others again is never taken for what there is: no client sees that one was started anew.
+	asks := string(s.instance("shop", "ask", "").ID)
+	for _, role := range []string{"root", "site", "far"} {
+		before, failed := s.load(asks)
+		if err := l.Kill(role, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Start(t.Context(), role); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Await(t.Context(), role); err != nil {
+			t.Fatal(err)
+		}
+		s.await("its logs can be read after "+role, func() bool { _, err := s.try("", l.Binary, "logs", asks); return err == nil })
+		s.await("the client goes on after "+role, func() bool { n, _ := s.load(asks); return n > before+100 })
+		if _, n := s.load(asks); n != failed {
+			t.Errorf("%s was started anew, and %d requests failed\n%s", role, n-failed, s.failures(asks))
+		}
 	}
 	if err := l.Kill("root", syscall.SIGKILL); err != nil {
 		t.Fatal(err)

@@ -21,10 +21,11 @@ type Way struct {
 	To   string `json:"to"`
 }
 
-// ways is the state of the network that commands change: what is cut, and how cables and ways are.
+// ways is the state of the network that commands change: what is cut, how cables and ways are, and what routers do.
 type ways struct {
-	Cut   []Way  `json:"cut,omitempty"`
-	Links []Link `json:"links,omitempty"`
+	Cut   []Way          `json:"cut,omitempty"`
+	Links []Link         `json:"links,omitempty"`
+	NATs  map[string]NAT `json:"nats,omitempty"` // of each router its kind
 }
 
 // shape gives the qualities of the way from one host to another: those of the last link between the two, else those of
@@ -63,9 +64,9 @@ func (w *ways) cable(host string) Link {
 
 // rules are the shapes of all pairs that have one, in order.
 func (w *ways) rules(t *Topology) (out []wan.Rule) {
-	for _, from := range t.Hosts {
-		for _, to := range t.Hosts {
-			if from.Name == to.Name {
+	for _, from := range t.behind("") {
+		for _, to := range t.behind("") {
+			if from == to {
 				continue
 			}
 			if s := w.shape(t, from.Name, to.Name); !s.Zero() {
@@ -124,7 +125,7 @@ func (t *Topology) waysBetween(a, b string, oneWay bool) ([]Way, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, skerry.Errorf(skerry.CodeInvalid, "there is no way between %s and %s", a, b)
+		return nil, skerry.Errorf(skerry.CodeInvalid, "there is no way between %s and %s", a, b).WithHint("two sides differ, and are not behind the same NAT")
 	}
 	return out, nil
 }

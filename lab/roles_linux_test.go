@@ -25,12 +25,7 @@ links: [{between: [r, site], delay: 5ms}]
 // TestRoles runs the real program in all three roles.
 func TestRoles(t *testing.T) {
 	o := options(t)
-	o.Binary = filepath.Join(t.TempDir(), "skerry")
-	build := exec.Command("go", "build", "-o", o.Binary, "skerry.dev/skerry/cmd/skerry")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
+	binaries(t, &o)
 	t.Run("kill and restart", func(t *testing.T) { killAndRestart(t, o) })
 	t.Run("down after a crash", func(t *testing.T) { downAfterCrash(t, o) })
 }

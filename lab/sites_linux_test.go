@@ -1,9 +1,6 @@
 package lab
 
 import (
-	"bytes"
-	"fmt"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -49,29 +46,12 @@ spec:
     terminationGrace: 1s
 `
 
-// at runs skerry on a host, as its own operator does.
-func (s *apartSite) at(host, stdin string, argv ...string) (string, error) {
-	var out, problems bytes.Buffer
-	cmd := exec.Command(s.l.Binary, argv...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &problems
-	status, err := s.l.Exec(s.t.Context(), host, cmd)
-	if err == nil && status != 0 {
-		err = fmt.Errorf("%v exits with %d: %s", argv, status, problems.Bytes())
-	}
-	return out.String(), err
-}
-
 // TestSiteIsLost cuts a site off from its root, while a client at another site asks what runs there: the root starts it
 // elsewhere, and when the site is back the first copy goes on, untouched. While it is away its operator changes what is
 // there, and the root adopts that. In the end the site loses its power.
 func TestSiteIsLost(t *testing.T) {
-	o := options(t)
-	bin := binaries(t, &o)
-	l := bring(t, lostLab, o)
-	s := &apartSite{t, l}
-	s.skerry("", "login", "--trust", "-u", "admin", "--password-file", filepath.Join(l.hostDir("site"), "admin-password"), "site:"+rootAPI)
-	s.skerry("", "image", "build", filepath.Join(bin, "kit"), "-t", "demo/kit:1", "--push")
-	s.skerry(lostApp, "apply", "-f", "-", "--timeout", "1m")
+	s := newSite(t, lostLab, lostApp)
+	l := s.l
 	first := s.web()[0]
 	home, other := string(first.Cluster), "west"
 	if home == "west" {
@@ -79,7 +59,7 @@ func TestSiteIsLost(t *testing.T) {
 	}
 	at := map[string]string{"east": "e1", "west": "w1"}
 	client := ""
-	for _, i := range apartList[skerry.Instance](s, "instances") {
+	for _, i := range listOf[skerry.Instance](s, "instances") {
 		if i.Service.Service == "ask-"+other {
 			client = string(i.ID)
 		}
@@ -129,13 +109,11 @@ func TestSiteIsLost(t *testing.T) {
 	}
 	goesOn()
 	if _, n := s.load(client); n != failed {
-		t.Errorf("%d requests failed\n%s", n-failed, s.skerry("", "logs", client))
+		t.Errorf("%d requests failed\n%s", n-failed, s.failures(client))
 	}
 
 	// Alone, for less than what makes it lost.
-	if _, err := s.at(home, "", "login", "--trust", "-u", "admin", "--password-file", filepath.Join(l.hostDir(home), "admin-password"), home+":"+clusterAPI); err != nil {
-		t.Fatal(err)
-	}
+	s.login(home)
 	if _, err := s.at(home, "", "scale", "shop/web", "2"); err == nil || !strings.Contains(err.Error(), "belongs to the root") {
 		t.Errorf("with the root there: %v", err)
 	}

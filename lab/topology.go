@@ -25,6 +25,7 @@ const (
 	RoleCluster Role = "cluster"
 	RoleWorker  Role = "worker"
 	RoleNone    Role = "none" // a machine without Skerry: somebody outside
+	RoleNAT     Role = "nat"  // a router that translates addresses, without Skerry
 )
 
 // Topology is what a lab consists of. Without links all hosts are on one fast LAN.
@@ -41,7 +42,12 @@ type Host struct {
 	Role    Role   `json:"role,omitempty"`
 	Root    string `json:"root,omitempty"`    // of a cluster; default the only root; "none" leaves it without
 	Cluster string `json:"cluster,omitempty"` // of a worker; default the only cluster
-	Address string `json:"address,omitempty"` // default the next free one of the network
+	Address string `json:"address,omitempty"` // default the next free one of the network, or of its NAT's inside
+	Behind  string `json:"behind,omitempty"`  // the NAT that joins it to the network
+
+	// Of a NAT.
+	NAT    NAT    `json:"nat,omitempty"`    // its kind
+	Inside string `json:"inside,omitempty"` // IPv4 prefix of those behind it; default 192.168.N.0/24 for the N-th NAT
 
 	// What a worker is told of itself.
 	Resources skerry.Resources  `json:"resources,omitempty"` // capacity; the machine's unless given
@@ -199,7 +205,6 @@ func (t *Topology) complete() (problems []skerry.Problem) {
 		bad("hosts", "", "a lab has 1 to %d hosts, not %d", maxHosts, len(t.Hosts))
 	}
 	seen := map[string]int{}
-	used := map[netip.Addr]string{}
 	for i := range t.Hosts {
 		h, at := &t.Hosts[i], fmt.Sprintf("hosts[%d]", i)
 		if err := skerry.CheckName(h.Name); err != nil {
@@ -212,18 +217,8 @@ func (t *Topology) complete() (problems []skerry.Problem) {
 		}
 		seen[h.Name] = i
 		h.Role = cmp.Or(h.Role, RoleNone)
-		if !slices.Contains([]Role{RoleRoot, RoleCluster, RoleWorker, RoleNone}, h.Role) {
-			bad(at+".role", "use root, cluster, worker or none", "there is no role %q", h.Role)
-		}
-		if h.Address != "" {
-			a, err := netip.ParseAddr(h.Address)
-			switch {
-			case err != nil || !a.Is4() || !network.Contains(a):
-				bad(at+".address", "", "%q is not an address in %s", h.Address, network)
-			case used[a] != "":
-				bad(at+".address", "", "%s is also that of %s", a, used[a])
-			}
-			used[a] = h.Name
+		if !slices.Contains([]Role{RoleRoot, RoleCluster, RoleWorker, RoleNone, RoleNAT}, h.Role) {
+			bad(at+".role", "use root, cluster, worker, nat or none", "there is no role %q", h.Role)
 		}
 		if h.Role != RoleWorker && (h.Resources != (skerry.Resources{}) || h.Area != "" || h.Location != nil || len(h.Labels) > 0) {
 			bad(at, "only workers have resources, area, location and labels", "%s is not a worker", h.Name)
@@ -231,11 +226,12 @@ func (t *Topology) complete() (problems []skerry.Problem) {
 		if h.Role != RoleCluster && h.Admission != nil {
 			bad(at+".admission", "", "only a cluster has an admission policy")
 		}
-		if h.Role == RoleNone && len(h.Args) > 0 {
+		if (h.Role == RoleNone || h.Role == RoleNAT) && len(h.Args) > 0 {
 			bad(at+".args", "", "a host without a role runs no command")
 		}
 	}
-	t.addresses(network, used, bad)
+	t.checkNATs(network, bad)
+	t.addresses(bad)
 	t.parents(bad)
 	for i, l := range t.Links {
 		t.checkLink(l, fmt.Sprintf("links[%d]", i), bad)
@@ -243,22 +239,49 @@ func (t *Topology) complete() (problems []skerry.Problem) {
 	return problems
 }
 
-// addresses gives every host one.
-func (t *Topology) addresses(network netip.Prefix, used map[netip.Addr]string, bad func(path, hint, format string, args ...any)) {
-	next := network.Masked().Addr().Next()
+// addresses gives every host one. Those behind different NATs may have the same.
+func (t *Topology) addresses(bad func(path, hint, format string, args ...any)) {
+	type place struct {
+		behind string
+		addr   netip.Addr
+	}
+	used := map[place]string{}
+	for _, h := range t.Hosts {
+		if h.Role == RoleNAT {
+			used[place{h.Name, h.inside()}] = h.Name
+		}
+	}
+	for i := range t.Hosts {
+		h := &t.Hosts[i]
+		if h.Address == "" {
+			continue
+		}
+		network, at := t.net(h), fmt.Sprintf("hosts[%d].address", i)
+		a, err := netip.ParseAddr(h.Address)
+		switch p := (place{h.Behind, a}); {
+		case err != nil || !a.Is4() || !network.Contains(a):
+			bad(at, "", "%q is not an address in %s", h.Address, network)
+		case used[p] != "":
+			bad(at, "", "%s is also that of %s", a, used[p])
+		default:
+			used[p] = h.Name
+		}
+	}
 	for i := range t.Hosts {
 		h := &t.Hosts[i]
 		if h.Address != "" {
 			continue
 		}
-		for used[next] != "" {
+		network := t.net(h)
+		next := network.Addr().Next()
+		for used[place{h.Behind, next}] != "" {
 			next = next.Next()
 		}
 		if !network.Contains(next) || !network.Contains(next.Next()) {
 			bad("network", "choose a larger network", "%s has no address for %s", network, h.Name)
 			return
 		}
-		h.Address, used[next] = next.String(), h.Name
+		h.Address, used[place{h.Behind, next}] = next.String(), h.Name
 	}
 }
 
@@ -298,6 +321,10 @@ func (t *Topology) parents(bad func(path, hint, format string, args ...any)) {
 		if h.Cluster != "" && h.Role != RoleWorker {
 			bad(at+".cluster", "", "only a worker has a cluster")
 		}
+		// Who is behind a NAT calls out, and is not called.
+		if p := t.Host(strings.TrimPrefix(cmp.Or(h.Root, h.Cluster), "none")); p != nil && p.Behind != "" && !slices.Contains(t.routers(h.Name), t.Host(p.Behind)) {
+			bad(at+".behind", "put both behind it, or "+p.Name+" before it", "%s cannot reach %s, which is behind the NAT %s", h.Name, p.Name, p.Behind)
+		}
 	}
 }
 
@@ -310,23 +337,33 @@ func (t *Topology) checkLink(l Link, at string, bad func(path, hint, format stri
 	case l.Host != "" && t.Host(l.Host) == nil:
 		bad(at+".host", "", "there is no host %q", l.Host)
 	}
+	known := len(l.Between) == 2
 	for i, s := range l.Between {
 		if len(t.side(s)) == 0 {
 			bad(fmt.Sprintf("%s.between[%d]", at, i), "name a host, or CLUSTER/* for a site", "there is no host or site %q", s)
+			known = false
+		}
+	}
+	if known {
+		if _, err := t.waysBetween(l.Between[0], l.Between[1], false); err != nil {
+			bad(at+".between", skerry.AsError(err).Hint, "%s", skerry.AsError(err).Message)
 		}
 	}
 	if len(l.Between) > 0 && l.Rate > 0 {
 		bad(at+".rate", "give the rate to one of the hosts: {host: NAME, rate: 10mbit}", "only a host's cable has a rate")
+	}
+	if outer := t.outer(l.Host); outer != l.Host && (l.Delay > 0 || l.Jitter > 0 || l.Loss > 0) {
+		bad(at, "give them to "+outer, "%s is behind the NAT %s; its own cable has a rate, and no delay, jitter or loss", l.Host, outer)
 	}
 	if d := time.Duration(l.Delay + l.Jitter); d > time.Minute {
 		bad(at+".delay", "", "%s is more than a minute", d)
 	}
 }
 
-// Host finds a host by name, or gives nil.
+// Host finds a host by name, or gives nil. Nobody has an empty name.
 func (t *Topology) Host(name string) *Host {
 	for i := range t.Hosts {
-		if t.Hosts[i].Name == name {
+		if name != "" && t.Hosts[i].Name == name {
 			return &t.Hosts[i]
 		}
 	}
@@ -342,12 +379,15 @@ func (t *Topology) withRole(r Role) (out []string) {
 	return out
 }
 
-// side gives the hosts that a name means: one host, or with SITE/* a cluster and its workers.
+// side gives the hosts that a name means: one host, or with SITE/* a cluster and its workers. Who is behind a NAT has the NAT
+// stand for it: the network between the hosts sees no more of it.
 func (t *Topology) side(name string) (out []string) {
 	site, all := strings.CutSuffix(name, "/*")
 	for _, h := range t.Hosts {
 		if h.Name == site && (!all || h.Role == RoleCluster) || all && h.Cluster == site {
-			out = append(out, h.Name)
+			if outer := t.outer(h.Name); !slices.Contains(out, outer) {
+				out = append(out, outer)
+			}
 		}
 	}
 	return out

@@ -3,6 +3,7 @@ package lab
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -69,6 +70,23 @@ func TestParseRefuses(t *testing.T) {
 		{"rate between", "name: t\nhosts: [{name: a}, {name: b}]\nlinks: [{between: [a, b], rate: 1mbit}]", "links[0].rate", "cable"},
 		{"link of nobody", "name: t\nhosts: [{name: a}]\nlinks: [{between: [a, x]}]", "links[0].between[1]", "no host"},
 		{"half a link", "name: t\nhosts: [{name: a}]\nlinks: [{delay: 1s}]", "links[0]", "two sides"},
+		{"kind of NAT", "name: t\nhosts: [{name: gw, role: nat, nat: cone}]", "hosts[0].nat", "use full-cone, restricted"},
+		{"no kind of NAT", "name: t\nhosts: [{name: gw, role: nat}]", "hosts[0].nat", "no kind"},
+		{"kind of no NAT", "name: t\nhosts: [{name: a, nat: symmetric}]", "hosts[0]", "not a NAT"},
+		{"inside of no NAT", "name: t\nhosts: [{name: a, inside: 10.1.0.0/24}]", "hosts[0]", "not a NAT"},
+		{"inside", "name: t\nhosts: [{name: gw, role: nat, nat: symmetric, inside: 10.1.0.0}]", "hosts[0].inside", "28 bits"},
+		{"inside too small", "name: t\nhosts: [{name: gw, role: nat, nat: symmetric, inside: 10.1.0.0/29}]", "hosts[0].inside", "28 bits"},
+		{"inside is outside", "name: t\nhosts: [{name: gw, role: nat, nat: symmetric, inside: 10.88.0.0/16}]", "hosts[0].inside", "overlaps"},
+		{"behind nobody", "name: t\nhosts: [{name: a, behind: x}]", "hosts[0].behind", "no NAT"},
+		{"behind no NAT", "name: t\nhosts: [{name: b}, {name: a, behind: b}]", "hosts[1].behind", "no NAT"},
+		{"behind itself", "name: t\nhosts: [{name: m, role: nat, nat: symmetric, behind: gw}, {name: gw, role: nat, nat: symmetric, behind: m}]", "hosts[0].behind", "itself"},
+		{"insides overlap", "name: t\nhosts: [{name: m, role: nat, nat: symmetric}, {name: gw, role: nat, nat: symmetric, behind: m, inside: 192.168.0.0/16}]", "hosts[1].inside", "overlaps"},
+		{"address of the outside", "name: t\nhosts: [{name: gw, role: nat, nat: symmetric}, {name: a, behind: gw, address: 10.88.0.9}]", "hosts[1].address", "192.168.1.0/24"},
+		{"address of the NAT", "name: t\nhosts: [{name: gw, role: nat, nat: symmetric}, {name: a, behind: gw, address: 192.168.1.1}]", "hosts[1].address", "also that of gw"},
+		{"a cluster behind a NAT", "name: t\nhosts: [{name: gw, role: nat, nat: full-cone}, {name: c, role: cluster, behind: gw}, {name: w, role: worker}]", "hosts[2].behind", "cannot reach c"},
+		{"delay behind a NAT", "name: t\nhosts: [{name: gw, role: nat, nat: symmetric}, {name: a, behind: gw}]\nlinks: [{host: a, delay: 1ms}]", "links[0]", "behind the NAT gw"},
+		{"link behind a NAT", "name: t\nhosts: [{name: gw, role: nat, nat: symmetric}, {name: a, behind: gw}, {name: b, behind: gw}]\nlinks: [{between: [a, b], delay: 1ms}]", "links[0].between", "no way"},
+		{"args of a NAT", "name: t\nhosts: [{name: gw, role: nat, nat: symmetric, args: [x]}]", "hosts[0].args", "no command"},
 		{"long delay", "name: t\nhosts: [{name: a}]\nlinks: [{host: a, delay: 2m}]", "links[0].delay", "minute"},
 	} {
 		_, err := Parse([]byte(c.text))
@@ -86,8 +104,71 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
+// behind has a whole site, and a worker of another, behind NATs with the same inside, and a NAT behind a NAT.
+const behind = `
+name: t
+hosts:
+- {name: r, role: root}
+- {name: office, role: nat, nat: port-restricted}
+- {name: a, role: cluster, behind: office}
+- {name: a1, role: worker, cluster: a, behind: office}
+- {name: b, role: cluster}
+- {name: carrier, role: nat, nat: symmetric, inside: 100.64.0.0/24}
+- {name: home, role: nat, nat: full-cone, inside: 192.168.1.0/24, behind: carrier}
+- {name: b1, role: worker, cluster: b, behind: home}
+- {name: b2, role: worker, cluster: b}
+links:
+- {host: home, rate: 10mbit}
+- {between: [r, "b/*"], delay: 5ms}
+- {host: carrier, delay: 3ms}
+`
+
+func TestBehindNATs(t *testing.T) {
+	top := parse(t, behind)
+	var got []string
+	for _, h := range top.Hosts {
+		got = append(got, fmt.Sprintf("%s %s %s", h.Name, h.Address, top.outer(h.Name)))
+	}
+	want := []string{"r 10.88.0.1 r", "office 10.88.0.2 office", "a 192.168.1.2 office", "a1 192.168.1.3 office", "b 10.88.0.3 b", "carrier 10.88.0.4 carrier",
+		"home 100.64.0.2 carrier", "b1 192.168.1.2 carrier", "b2 10.88.0.5 b2"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+	got = nil
+	for _, h := range top.outwardFirst() {
+		got = append(got, h.Name)
+	}
+	if want := []string{"r", "office", "b", "carrier", "b2", "a", "a1", "home", "b1"}; !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+	if side := top.side("b/*"); !slices.Equal(side, []string{"b", "carrier", "b2"}) {
+		t.Errorf("%q", side)
+	}
+	w := ways{Links: top.Links}
+	for _, c := range []struct {
+		from, to string
+		delay    time.Duration
+	}{{"r", "carrier", 5 * time.Millisecond}, {"carrier", "r", 5 * time.Millisecond}, {"r", "b2", 5 * time.Millisecond}, {"carrier", "office", 3 * time.Millisecond}} {
+		if s := w.shape(&top, c.from, c.to); s.Delay != c.delay {
+			t.Errorf("%s to %s: %+v", c.from, c.to, s)
+		}
+	}
+	for _, r := range w.rules(&top) {
+		if network := netip.MustParsePrefix(top.Network); !network.Contains(r.From) || !network.Contains(r.To) {
+			t.Errorf("%s to %s is not seen between the hosts", r.From, r.To)
+		}
+	}
+	if cut, err := top.waysBetween("b1", "r", true); err != nil || !slices.Equal(cut, []Way{{"carrier", "r"}}) {
+		t.Errorf("%v, %v", cut, err)
+	}
+	if _, err := top.waysBetween("a", "a1", false); err == nil {
+		t.Error("the network between the hosts sees what passes behind a NAT")
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(small))
+	f.Add([]byte(behind))
 	f.Add([]byte("name: t\nhosts: [{name: a}]\nlinks: [{host: a, loss: 0.5, rate: 1gbit}]"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		top, err := Parse(b)
@@ -96,6 +177,11 @@ func FuzzParse(f *testing.F) {
 		}
 		w := ways{Links: top.Links}
 		_ = w.ruleset(&top)
+		for _, h := range top.outwardFirst() {
+			if h.Role == RoleNAT {
+				_ = top.natRules(h, h.NAT)
+			}
+		}
 	})
 }
 

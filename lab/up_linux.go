@@ -89,12 +89,19 @@ func (l *Lab) up(ctx context.Context) error {
 	if err := l.wanSpace(); err != nil {
 		return err
 	}
-	for i := range l.Topology.Hosts {
-		if err := l.makeHost(&l.Topology.Hosts[i]); err != nil {
+	w := &ways{Links: l.Topology.Links, NATs: map[string]NAT{}}
+	for _, h := range l.Topology.outwardFirst() {
+		if err := l.makeHost(h); err != nil {
 			return err
 		}
+		if h.Role == RoleNAT {
+			w.NATs[h.Name] = h.NAT
+			if err := l.route(h, h.NAT); err != nil {
+				return err
+			}
+		}
 	}
-	if err := l.apply(ctx, &ways{Links: l.Topology.Links}); err != nil {
+	if err := l.apply(ctx, w); err != nil {
 		return err
 	}
 	l.log("%d hosts have an address", len(l.Topology.Hosts))

@@ -38,6 +38,8 @@ type ClientConfig struct {
 	Handler Handler
 	// Streams serves what the parent opens; nil refuses all.
 	Streams *StreamMux
+	// Check, if not nil, looks at a Welcome before the link counts as up; an error ends the connection.
+	Check func(w *skerry.Welcome) error
 	// Refused is told of each refusal, before the wait: renew when expired, stop when revoked. It may take its time.
 	Refused func(ctx context.Context, r *skerry.Refuse)
 
@@ -62,6 +64,7 @@ type Client struct {
 	sender *beat.Sender
 	beats  context.CancelFunc
 
+	hurry   chan struct{}
 	mu      sync.Mutex
 	lastErr error
 }
@@ -85,7 +88,15 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Client{cfg: cfg, codec: frame.NewCodec(), sender: beat.NewSender(cfg.Log)}, nil
+	return &Client{cfg: cfg, codec: frame.NewCodec(), sender: beat.NewSender(cfg.Log), hurry: make(chan struct{}, 1)}, nil
+}
+
+// Hurry has a client that waits for its next try not wait any longer.
+func (c *Client) Hurry() {
+	select {
+	case c.hurry <- struct{}{}:
+	default:
+	}
 }
 
 // Stats gives the client's counters.
@@ -154,6 +165,8 @@ func (c *Client) Run(ctx context.Context) error {
 		t := time.NewTimer(max(asked, wait/2+rand.N(wait)))
 		select {
 		case <-t.C:
+		case <-c.hurry:
+			wait = c.cfg.MinBackoff
 		case <-ctx.Done():
 		}
 		t.Stop()
@@ -226,6 +239,13 @@ func (c *Client) session(ctx context.Context, addr string) (up bool, err error) 
 		c.stats.end(ReasonMalformed)
 		return false, errors.Join(err, fmt.Errorf("%s answered Hello with %T: %w", addr, answer, frame.ErrMalformed))
 	}
+	if c.cfg.Check != nil {
+		if err := c.cfg.Check(w); err != nil {
+			raw.Close()
+			c.stats.end(ReasonHandshake)
+			return false, err
+		}
+	}
 	keep := time.Duration(w.KeepAlive) * time.Millisecond
 	if keep < time.Second/10 || keep > time.Hour {
 		keep = DefaultKeepAlive
@@ -275,7 +295,10 @@ func (c *Client) beat(ctx context.Context, p *Peer, raw net.Conn, cs tls.Connect
 	ctx, cancel := context.WithCancel(ctx)
 	c.beats = cancel
 	c.wg.Go(func() {
-		err := c.sender.Run(ctx, to.AddrPort(), session, time.Duration(p.welcome.Beat)*time.Millisecond, p.SetBeating)
+		err := c.sender.Run(ctx, to.AddrPort(), session, time.Duration(p.welcome.Beat)*time.Millisecond, p.SetBeating,
+			// The connection may have died with the way: a NAT that has forgotten it lets nothing of the parent's through, and
+			// the parent cannot tell. What is sent here shows it, or shows the parent that this child lives.
+			func() { p.ping() })
 		if err != nil {
 			c.cfg.Log.Warn("beats", "err", err)
 		}
@@ -284,6 +307,9 @@ func (c *Client) beat(ctx context.Context, p *Peer, raw net.Conn, cs tls.Connect
 
 // Contact is when the parent surely heard this child last by a beat, or the zero time.
 func (c *Client) Contact() time.Time { return c.sender.Contact() }
+
+// Loss is the share of beats, or of answers to them, that are lost of late, 0 to 1; 0 without beats.
+func (c *Client) Loss() float64 { return c.sender.Loss() }
 
 // keep pings when one of the directions has been quiet for an interval.
 func (p *Peer) keep() {

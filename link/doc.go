@@ -1,5 +1,6 @@
 // Package link carries frames and streams between a parent and its children over mutually authenticated TLS 1.3. The
-// child dials; the parent listens on one address for three protocols, told apart by ALPN: control, streams and join.
+// child dials; the parent listens on one address for four protocols, told apart by ALPN: control, streams, join, and seat
+// (votes of workers and the way of the store to successors).
 //
 // The package owns connections, their limits and their end. It does not know what messages mean, who may come in (it
 // asks), or what is stored. Role servers import it; cores never do.
@@ -21,6 +22,7 @@ const (
 	ProtoLink   = "skerry-link/1"
 	ProtoStream = "skerry-stream/1"
 	ProtoJoin   = "skerry-join/1"
+	ProtoSeat   = "skerry-seat/1"
 )
 
 // Defaults of the configurations.

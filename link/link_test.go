@@ -6,17 +6,21 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/link"
+	"skerry.dev/skerry/link/beat"
 )
 
 func asRefuse(err error, r **skerry.Refuse) bool { return errors.As(err, r) }
@@ -177,6 +181,167 @@ func TestSilenceIsNoticed(t *testing.T) {
 		t.Errorf("parent: %v", err)
 	}
 	s.rec.next("up") // the child noticed as well, and came back
+}
+
+// cut is a connection whose way was taken from it: nothing of the other side's comes, not even its end, and what is sent is
+// refused.
+type cut struct {
+	net.Conn
+	parent *net.TCPAddr // whose port takes beats
+	off    atomic.Bool
+	gone   chan struct{}
+	once   sync.Once
+}
+
+func (c *cut) RemoteAddr() net.Addr { return c.parent }
+
+func (c *cut) Close() error {
+	c.once.Do(func() { close(c.gone) })
+	return c.Conn.Close()
+}
+
+func (c *cut) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if c.off.Load() {
+		<-c.gone
+		return 0, net.ErrClosed
+	}
+	return n, err
+}
+
+func (c *cut) Write(b []byte) (int, error) {
+	if c.off.Load() {
+		c.Close() // as the kernel does, and the reader hears of it
+		return 0, syscall.ECONNRESET
+	}
+	return c.Conn.Write(b)
+}
+
+// nat carries datagrams of one inside to an address, and back, from ports that can be exchanged. The first it makes is there
+// at once; with none it drops.
+type nat struct {
+	t   *testing.T
+	in  *net.UDPConn
+	to  *net.UDPAddr
+	out atomic.Pointer[net.UDPConn]
+	who atomic.Pointer[net.UDPAddr]
+	wg  sync.WaitGroup
+}
+
+func newNAT(t *testing.T) *nat {
+	n := &nat{t: t}
+	var err error
+	if n.in, err = net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}); err != nil {
+		t.Fatal(err)
+	}
+	// The port that the parent will have.
+	pc, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.to = pc.LocalAddr().(*net.UDPAddr)
+	pc.Close()
+	n.exchange()
+	n.wg.Go(func() {
+		b := make([]byte, 1500)
+		for {
+			k, who, err := n.in.ReadFromUDP(b)
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if n.who.Store(who); err == nil {
+				n.out.Load().Write(b[:k]) // a port that is closed shows here
+			}
+		}
+	})
+	t.Cleanup(func() {
+		n.in.Close()
+		n.out.Load().Close()
+		n.wg.Wait()
+	})
+	return n
+}
+
+func (n *nat) exchange() {
+	c, err := net.DialUDP("udp4", nil, n.to)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	if old := n.out.Swap(c); old != nil {
+		old.Close()
+	}
+	n.wg.Go(func() {
+		b := make([]byte, 1500)
+		for {
+			k, err := c.Read(b)
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if who := n.who.Load(); err == nil && who != nil {
+				n.in.WriteToUDP(b[:k], who)
+			}
+		}
+	})
+}
+
+// TestNATIsExchanged takes the connection away from a child, as a NAT does that is exchanged for another one. If no UDP gets
+// through any more, the child finds out by its own; if beats come from elsewhere, the parent has it look. A quiet connection
+// would not be looked at for a quarter of an hour.
+func TestNATIsExchanged(t *testing.T) {
+	for name, blocked := range map[string]bool{"and beats come from elsewhere": false, "and no beat gets through": true} {
+		t.Run(name, func(t *testing.T) {
+			n := newNAT(t)
+			beats, err := beat.Listen(n.to.String(), 5*time.Second, slog.New(slog.DiscardHandler), func(string, time.Time, bool) {})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			ran := make(chan error, 1)
+			go func() { ran <- beats.Run(ctx) }()
+			s := newSite(t, "harbour", skerry.TierCluster, func(c *link.ServerConfig, _ *auth.AuthorityConfig) {
+				c.KeepAlive, c.Beats, c.BeatEvery, c.ProbeTimeout = time.Minute, beats, 100*time.Millisecond, 200*time.Millisecond
+			})
+			var first *cut
+			c := s.child(s.join(skerry.TierWorker, "w1"), func(cfg *link.ClientConfig, _ *skerry.Hello) {
+				cfg.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
+					conn, err := net.Dial("tcp", addr)
+					if err != nil {
+						return nil, err
+					}
+					port := n.in.LocalAddr().(*net.UDPAddr).Port
+					k := &cut{Conn: conn, gone: make(chan struct{}), parent: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}}
+					if first == nil {
+						first = k
+					}
+					return k, nil
+				}
+			})
+			c.rec.next("up")
+			s.rec.next("up")
+			for end := time.Now().Add(20 * time.Second); c.Contact().IsZero(); time.Sleep(10 * time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatal("no beat is answered")
+				}
+			}
+			first.off.Store(true)
+			if blocked {
+				stop()
+				if err := <-ran; err != nil {
+					t.Error(err)
+				}
+			} else {
+				n.exchange()
+			}
+			c.rec.next("down")
+			c.rec.next("up")
+			stop()
+			if !blocked {
+				if err := <-ran; err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
 }
 
 func TestSecondConnection(t *testing.T) {

@@ -36,6 +36,8 @@ type ServerConfig struct {
 	Streams *StreamMux
 	// Join serves a connection of ProtoJoin, of whom nothing is known; nil closes them.
 	Join func(ctx context.Context, conn *tls.Conn)
+	// Seat serves a connection of ProtoSeat, for as long as it takes; nil closes them. Whether the identity is enrolled it finds out.
+	Seat func(ctx context.Context, conn *tls.Conn, id skerry.PeerIdentity)
 	// Clone is told of a second live agent under the identity of first.
 	Clone func(first *Peer, later *skerry.Hello, addr net.Addr)
 
@@ -103,6 +105,9 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	t.NextProtos = []string{ProtoLink, ProtoStream}
 	if cfg.Join != nil {
 		t.NextProtos = append(t.NextProtos, ProtoJoin)
+	}
+	if cfg.Seat != nil {
+		t.NextProtos = append(t.NextProtos, ProtoSeat)
 	}
 	t.SessionTicketsDisabled = true // a ticket would outlive a revocation
 	s := &Server{cfg: cfg, tls: t, codec: frame.NewCodec(), peers: make(map[peerKey]*Peer), slot: make(chan struct{}, 1)}
@@ -226,11 +231,25 @@ func (s *Server) greet(raw net.Conn) {
 		conn.Close()
 		return
 	}
-	err = s.admit(ctx, raw, conn, cs)
-	s.greeted(raw)
-	if err == nil {
+	if cs.NegotiatedProtocol == ProtoSeat && s.cfg.Seat != nil {
+		s.greeted(raw)
+		id, err := s.cfg.Identify(cs)
+		if err == nil {
+			raw.SetDeadline(time.Time{})
+			s.cfg.Seat(s.ctx, conn, id)
+		}
+		conn.Close()
 		return
 	}
+	err = s.admit(ctx, raw, conn, cs)
+	s.greeted(raw)
+	if err != nil {
+		s.turnAway(raw, conn, err)
+	}
+}
+
+// turnAway ends a connection that was not admitted, with a word where there is one for it.
+func (s *Server) turnAway(raw, conn net.Conn, err error) {
 	e := classify(err)
 	if e.Reason == ReasonSilent || e.Reason == ReasonClosed || e.Reason == ReasonReset {
 		e.Reason = ReasonHandshake
@@ -244,6 +263,46 @@ func (s *Server) greet(raw net.Conn) {
 		conn.Close()
 	}
 	raw.Close()
+}
+
+// Carry takes a control connection of a child that another transport has authenticated as id: conn carries frames, from Hello
+// on, and everything holds for it that holds for a connection of ProtoLink, but that it has no streams and no beats. carrier
+// names the transport, and keepAlive stands in for the server's own, since the transport may look after that. Carry returns when the child is admitted or turned away; the caller then carries until conn is
+// closed.
+func (s *Server) Carry(conn net.Conn, id skerry.PeerIdentity, carrier string, keepAlive time.Duration) {
+	s.stats.Accepted.Add(1)
+	if !s.begin(conn) {
+		conn.Close()
+		return
+	}
+	defer s.wg.Done()
+	defer s.recovered(conn)
+	conn.SetDeadline(time.Now().Add(s.cfg.HandshakeTimeout))
+	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.HandshakeTimeout)
+	defer cancel()
+	m, err := s.first(conn)
+	if err == nil {
+		if hello, ok := m.(*skerry.Hello); ok {
+			hello.Carrier = carrier
+			err = s.hello(ctx, &Peer{id: id, hello: hello, conn: conn, raw: conn, keepAlive: keepAlive}, nil)
+		} else {
+			err = &Error{ReasonMalformed, fmt.Errorf("%T: %w", m, errOutOfPlace)}
+		}
+	}
+	s.greeted(conn)
+	if err != nil {
+		s.turnAway(conn, conn, err)
+	}
+}
+
+// first reads the frame that a connection begins with.
+func (s *Server) first(conn net.Conn) (skerry.Message, error) {
+	m, size, err := frame.NewReader(conn, s.codec, frame.MaxGreeting).Next()
+	if err == nil {
+		s.stats.FramesIn.Add(1)
+		s.stats.BytesIn.Add(int64(size))
+	}
+	return m, err
 }
 
 // recovered keeps one peer's bad luck from ending everybody's links.
@@ -262,16 +321,14 @@ func (s *Server) admit(ctx context.Context, raw net.Conn, conn *tls.Conn, cs tls
 	if err != nil {
 		return s.refusal(err, "identify")
 	}
-	m, size, err := frame.NewReader(conn, s.codec, frame.MaxGreeting).Next()
+	m, err := s.first(conn)
 	if err != nil {
 		return err
 	}
-	s.stats.FramesIn.Add(1)
-	s.stats.BytesIn.Add(int64(size))
 	switch m := m.(type) {
 	case *skerry.Hello:
 		if cs.NegotiatedProtocol == ProtoLink {
-			return s.hello(ctx, raw, conn, id, m)
+			return s.hello(ctx, &Peer{id: id, hello: m, conn: conn, raw: raw, keepAlive: s.cfg.KeepAlive}, &cs)
 		}
 	case *skerry.StreamHello:
 		if cs.NegotiatedProtocol == ProtoStream {
@@ -301,11 +358,13 @@ func sameIdentity(id skerry.PeerIdentity, tier skerry.Tier, name string) error {
 		Hint:   "join under the new name with a new token"}
 }
 
-func (s *Server) hello(ctx context.Context, raw net.Conn, conn *tls.Conn, id skerry.PeerIdentity, h *skerry.Hello) error {
+// hello admits a child, of which p has its end of the connection. cs is nil where another transport carries that.
+func (s *Server) hello(ctx context.Context, p *Peer, cs *tls.ConnectionState) error {
+	id, h := p.id, p.hello
 	if err := sameIdentity(id, h.Tier, h.Name); err != nil {
 		return err
 	}
-	w := skerry.Welcome{KeepAlive: uint32(s.cfg.KeepAlive / time.Millisecond), Time: time.Now().UnixMilli()}
+	w := skerry.Welcome{KeepAlive: uint32(p.keepAlive / time.Millisecond), Time: time.Now().UnixMilli()}
 	var err error
 	if w.Protocol, w.Features, err = negotiate(h, s.cfg.Features, s.cfg.Required); err != nil {
 		return err
@@ -313,8 +372,7 @@ func (s *Server) hello(ctx context.Context, raw net.Conn, conn *tls.Conn, id ske
 	if err := s.cfg.Admit(ctx, id, h); err != nil {
 		return s.refusal(err, "admit")
 	}
-	p := &Peer{began: time.Now(), id: id, hello: h, conn: conn, raw: raw, codec: s.codec, stats: &s.stats, keepAlive: s.cfg.KeepAlive,
-		maxQueue: s.cfg.MaxQueue, down: make(chan struct{})}
+	p.began, p.codec, p.stats, p.maxQueue, p.down = time.Now(), s.codec, &s.stats, s.cfg.MaxQueue, make(chan struct{})
 	p.streams.init(p, &s.wg, nil)
 	if err := s.claim(ctx, p); err != nil {
 		return err
@@ -330,18 +388,22 @@ func (s *Server) hello(ctx context.Context, raw net.Conn, conn *tls.Conn, id ske
 		return s.refusal(err, "welcome")
 	}
 	answer.Protocol, answer.Features, answer.KeepAlive, answer.Time = w.Protocol, w.Features, w.KeepAlive, w.Time
-	if s.cfg.Beats != nil {
-		session, err := beat.SessionOf(conn.ConnectionState())
+	switch {
+	case s.cfg.Beats == nil:
+	case cs == nil:
+		s.cfg.Beats.Remove(p.Name()) // it may have beaten as another kind of agent
+	default:
+		session, err := beat.SessionOf(*cs)
 		if err != nil {
 			s.cfg.Log.Warn("beats", "name", p.Name(), "err", err)
 		} else {
-			s.cfg.Beats.Add(p.Name(), session)
+			s.cfg.Beats.Add(p.Name(), session, func() { s.moved(p, session) })
 			answer.Beat = uint32(s.cfg.BeatEvery / time.Millisecond)
 		}
 	}
 	p.welcome = answer
 	p.ready.Store(true)
-	raw.SetDeadline(time.Time{})
+	p.raw.SetDeadline(time.Time{})
 	p.Send(answer)
 	s.wg.Add(1)
 	go s.run(p)
@@ -377,7 +439,14 @@ func (s *Server) claim(ctx context.Context, p *Peer) error {
 			return nil
 		}
 		s.mu.Unlock()
-		if old.hello.Boot != p.hello.Boot && s.alive(ctx, old) {
+		switch {
+		case p.hello.Term != 0 && p.hello.Term < old.hello.Term && p.id.Tier == skerry.TierCluster:
+			return &skerry.Refuse{Code: skerry.RefuseDeposed, RetryAfter: 5000,
+				Reason: fmt.Sprintf("%s %q is led by another machine (%s) in term %d, and this one claims term %d", p.id.Tier, p.id.Name, old.hello.Machine, old.hello.Term, p.hello.Term),
+				Hint:   "it finds the one that leads, and stands by for it"}
+		case p.hello.Term > old.hello.Term && p.id.Tier == skerry.TierCluster:
+			// Not a clone: the site's workers have chosen another machine.
+		case old.hello.Boot != p.hello.Boot && s.alive(ctx, old):
 			if s.cfg.Clone != nil {
 				s.cfg.Clone(old, p.hello, p.raw.RemoteAddr())
 			}
@@ -414,6 +483,22 @@ func (s *Server) alive(ctx context.Context, old *Peer) bool {
 	case <-ctx.Done():
 	}
 	return false
+}
+
+// moved takes that a child's beats come from another address. If the way was changed under its connection, as when a NAT is
+// exchanged, nothing that is sent to it arrives, and the child cannot know. It finds out when it is answered no longer.
+func (s *Server) moved(p *Peer, session beat.Session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	s.wg.Go(func() {
+		if !s.alive(s.ctx, p) {
+			s.cfg.Beats.Mute(session)
+			p.Close()
+		}
+	})
 }
 
 func (s *Server) release(p *Peer) {

@@ -224,6 +224,10 @@ func (s *streamSide) get(ctx context.Context) (*yamux.Session, error) {
 // OpenStream opens a stream to the other side, over a stream connection that is made when there is none. Both sides may
 // open streams. A refusal shows as *skerry.Refuse at the first Read. ctx bounds the opening only.
 func (p *Peer) OpenStream(ctx context.Context, h *skerry.StreamHeader) (net.Conn, error) {
+	if by := p.hello.Carrier; by != "" {
+		return nil, &skerry.Refuse{Code: skerry.RefuseStreamKind, Reason: fmt.Sprintf("%s is connected by %s, which carries no streams", p.Name(), by),
+			Hint: "logs, terminals and files of what runs there are on the device itself"}
+	}
 	head, err := p.codec.Encode(h)
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@
 //
 //	instance ── veth ── tc program: service address -> instance address ──┬── another instance of this host
 //	                                                                       ├── plain: VXLAN framing, written by the program
+//	                                                                       ├── WireGuard device of the kernel: encrypted, UDP
 //	                                                                       └── tap ── skerry datapath: encrypted, UDP
 //
 // Every instance has addresses of its own, unique within the federation, out of its worker's blocks; the network id of
@@ -39,6 +40,22 @@ type Local struct {
 	MTU int
 	// Plain is where datagrams of peers on a trusted network come in; the zero value: none do.
 	Plain netip.AddrPort
+	// Link is the kernel's WireGuard device; nil: there is none.
+	Link *Link
+}
+
+// Link is a WireGuard device, which another part made and looks after.
+type Link struct {
+	Device string
+	Prefix netip.Prefix // this worker's on it, see LinkPrefix
+}
+
+// LinkBits is the length of a worker's prefix on WireGuard devices. The other 32 bits of an address are a network id.
+const LinkBits = 96
+
+// LinkPrefix reports whether a prefix may be a worker's on WireGuard devices.
+func LinkPrefix(p netip.Prefix) bool {
+	return p.IsValid() && p.Addr().Is6() && !p.Addr().Is4In6() && p.Bits() == LinkBits && p == p.Masked()
 }
 
 // Instance is one that is attached here.
@@ -64,6 +81,10 @@ type Service struct {
 // change paths and connections do not change their segment size.
 const Cover = 96
 
+// LinkCover is the same where the kernel has WireGuard: an outer IPv6 and UDP header, WireGuard's own 32 bytes, and within it an
+// IPv6 header.
+const LinkCover = 40 + 8 + 32 + 40
+
 // MaxSlots is the most slots of a service address.
 const MaxSlots = 64
 
@@ -80,8 +101,18 @@ type Peer struct {
 	ID       skerry.PeerID
 	Name     string         // for people; empty for one of another site
 	Prefixes []netip.Prefix // addresses of instances behind it; what comes from it must come from these
-	// Plain: packets go to it and come from it unencrypted. Nil: by the tunnel, under the peer's ID.
+	// Plain: packets go to it and come from it unencrypted. Nil: by Link, or by the tunnel, under the peer's ID.
 	Plain *PlainPath
+	// Link: packets may come from it by the WireGuard device. Nil: they may not.
+	Link *LinkPath
+}
+
+// LinkPath is a path through the kernel's WireGuard.
+type LinkPath struct {
+	Prefix netip.Prefix // the peer's on the device, see LinkPrefix
+	// Use: packets to it go there. Otherwise they go by the tunnel, while those that come by the device are taken: peers change
+	// paths each at its own moment.
+	Use bool
 }
 
 // PlainPath is a path over a network that the site's operator declared trusted. Each datagram carries a tag that only
@@ -161,24 +192,36 @@ type PathStatus struct {
 	Handshake time.Time      `json:"handshake,omitzero"` // last one
 }
 
+// RelayStatus tells of a worker's registration at a relay.
+type RelayStatus struct {
+	Name      string         `json:"name"`
+	Over      string         `json:"over"`               // "udp", "tls", or empty: not registered
+	Reflexive netip.AddrPort `json:"reflexive,omitzero"` // this worker's address as the relay sees it; of the last time that UDP passed
+	Reason    string         `json:"reason,omitempty"`   // why it is not registered, or not by UDP
+}
+
 // Status tells how a worker fares in the overlay.
 type Status struct {
-	Off      string           `json:"off,omitempty"` // why it takes no part; all else is then empty
-	ID       skerry.PeerID    `json:"id,omitempty"`  // 0: the cluster has not said yet
-	Blocks   []netip.Prefix   `json:"blocks,omitempty"`
-	V6       netip.Prefix     `json:"v6,omitzero"`
-	Path     string           `json:"path,omitempty"` // how packets are handled
-	Why      string           `json:"why,omitempty"`  // why not by a better way
-	Port     uint16           `json:"port,omitempty"` // UDP, of sealed datagrams
-	Cipher   string           `json:"cipher,omitempty"`
-	Seen     []netip.AddrPort `json:"seen,omitempty"` // where this worker may be reached, as far as it knows
-	Services int              `json:"services"`       // service addresses that lead somewhere
-	Routes   int              `json:"routes"`
-	Flows    int              `json:"flows"`
-	FlowsMax int              `json:"flowsMax"`
-	MapBytes int64            `json:"mapBytes"` // kernel memory of tables
-	Counters map[string]int64 `json:"counters,omitempty"`
-	Peers    []PathStatus     `json:"peers,omitempty"`
+	Off    string         `json:"off,omitempty"` // why it takes no part; all else is then empty
+	ID     skerry.PeerID  `json:"id,omitempty"`  // 0: the cluster has not said yet
+	Blocks []netip.Prefix `json:"blocks,omitempty"`
+	V6     netip.Prefix   `json:"v6,omitzero"`
+	Path   string         `json:"path,omitempty"` // how packets are handled
+	Why    string         `json:"why,omitempty"`  // why not by a better way
+	Port   uint16         `json:"port,omitempty"` // UDP, of sealed datagrams
+	Cipher string         `json:"cipher,omitempty"`
+	// WireGuard is the UDP port of the kernel's WireGuard; 0: it is not used, for the reason in NoWireGuard.
+	WireGuard   uint16           `json:"wireguard,omitempty"`
+	NoWireGuard string           `json:"noWireguard,omitempty"`
+	Seen        []netip.AddrPort `json:"seen,omitempty"` // where this worker may be reached, as far as it knows
+	Services    int              `json:"services"`       // service addresses that lead somewhere
+	Routes      int              `json:"routes"`
+	Flows       int              `json:"flows"`
+	FlowsMax    int              `json:"flowsMax"`
+	MapBytes    int64            `json:"mapBytes"` // kernel memory of tables
+	Counters    map[string]int64 `json:"counters,omitempty"`
+	Relays      []RelayStatus    `json:"relays,omitempty"` // by which peers are reached who are not otherwise
+	Peers       []PathStatus     `json:"peers,omitempty"`
 }
 
 // PathKind says by which way packets go.
@@ -186,10 +229,11 @@ type PathKind string
 
 // Ways, best first.
 const (
-	PathPlain  PathKind = "plain"  // unencrypted, over a trusted network
-	PathDirect PathKind = "direct" // encrypted, from worker to worker
-	PathRelay  PathKind = "relay"  // encrypted end to end, by way of the cluster orchestrator
-	PathNone   PathKind = "none"   // none works now
+	PathPlain     PathKind = "plain"     // unencrypted, over a trusted network
+	PathWireGuard PathKind = "wireguard" // encrypted by the kernel's WireGuard, from worker to worker
+	PathDirect    PathKind = "direct"    // encrypted by the datapath, from worker to worker
+	PathRelay     PathKind = "relay"     // encrypted end to end, by way of the cluster orchestrator
+	PathNone      PathKind = "none"      // none works now
 )
 
 // Frames between the tc programs and the datapath or the agent go over tap devices. What belongs to a packet beside its

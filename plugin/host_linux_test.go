@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/wasmcode"
 )
 
 const fine = `{"scores":{"a":0.1,"b":0.9},"out":{"c":"too far"}}`
@@ -17,28 +18,25 @@ const fine = `{"scores":{"a":0.1,"b":0.9},"out":{"c":"too far"}}`
 // TestMisbehaviour: whatever a plugin does, the answer comes in time, and says why it was skipped.
 func TestMisbehaviour(t *testing.T) {
 	loop := func(do string) string { return "while read -r q; do " + do + "; done" }
-	repeat := func(parts ...[]byte) []byte {
-		return slices.Concat(append([][]byte{{0x03, 0x40}}, append(parts, []byte{0x0c, 0, 0x0b})...)...)
-	}
 	modules := map[string]struct {
-		m    module
+		m    wasmcode.Module
 		more string
 		want string
 	}{
-		"hangs":        {module{body: wasmHang}, "timeout: 50ms", "no answer in 50ms"},
-		"crashes":      {module{body: wasmCrash}, "", "it crashed: wasm error: unreachable"},
-		"silent":       {module{}, "", "it answered nothing"},
+		"hangs":        {wasmcode.Module{Body: wasmcode.Hang}, "timeout: 50ms", "no answer in 50ms"},
+		"crashes":      {wasmcode.Module{Body: wasmcode.Crash}, "", "it crashed: wasm error: unreachable"},
+		"silent":       {wasmcode.Module{}, "", "it answered nothing"},
 		"nonsense":     {says("hello"), "", "nonsense: not valid JSON"},
 		"nan":          {says(`{"scores":{"a":NaN}}`), "", "nonsense: not valid JSON"},
 		"infinite":     {says(`{"scores":{"a":1e999}}`), "", "nonsense: scores.a must be a number"},
 		"range":        {says(`{"scores":{"a":1.5}}`), "", "the score of a is 1.5; a score is a number from 0 to 1"},
 		"stranger":     {says(`{"scores":{"z":1}}`), "", `scores names "z", which is no candidate`},
-		"memory":       {module{body: slices.Concat(wasmGrow, wasmPrint), text: fine}, "", "it crashed"},
-		"begins-large": {module{pages: 16384, body: wasmPrint, text: fine}, "", "it does not load"},
-		"flood":        {module{body: repeat(wasmPrint), text: strings.Repeat("x", 4000)}, "", "it answered more than 1 MiB"},
-		"deep":         {module{body: wasmDeep}, "", "it crashed: stack overflow"},
-		"foreign":      {module{body: wasmPrint, text: fine, from: "env"}, "", "it imports fd_write from env"},
-		"library":      {module{body: wasmPrint, text: fine, start: "run"}, "", "it has no _start"},
+		"memory":       {wasmcode.Module{Body: slices.Concat(wasmcode.Grow, wasmcode.Print), Text: fine}, "", "it crashed"},
+		"begins-large": {wasmcode.Module{Pages: 16384, Body: wasmcode.Print, Text: fine}, "", "it does not load"},
+		"flood":        {wasmcode.Module{Body: wasmcode.Forever(wasmcode.Print), Text: strings.Repeat("x", 4000)}, "", "it answered more than 1 MiB"},
+		"deep":         {wasmcode.Module{Body: wasmcode.Deep}, "", "it crashed: stack overflow"},
+		"foreign":      {wasmcode.Module{Body: wasmcode.Print, Text: fine, From: "env"}, "", "it imports fd_write from env"},
+		"library":      {wasmcode.Module{Body: wasmcode.Print, Text: fine, Start: "run"}, "", "it has no _start"},
 	}
 	programs := map[string]struct{ script, more, want string }{
 		"x-hangs":    {"read q; sleep 1000", "timeout: 50ms", "no answer in"},
@@ -60,7 +58,7 @@ func TestMisbehaviour(t *testing.T) {
 	}
 	for name, c := range modules {
 		s := siteOf(c.more)
-		s.write(name+".wasm", string(c.m.encode()))
+		s.write(name+".wasm", string(c.m.Encode()))
 		if c.more == "" {
 			c.more = "timeout: 1s"
 		}
@@ -110,8 +108,8 @@ func TestMisbehaviour(t *testing.T) {
 func TestGood(t *testing.T) {
 	s := newSite(t)
 	s.wasm("module", says(fine), "all: true")
-	s.wasm("table", module{tables: []byte{1, 0x70, 0, 1}, body: slices.Concat(wasmTable, wasmPrint), text: fine})
-	s.wasm("chatty", module{body: slices.Concat(wasmWarn, wasmPrint), text: fine + "\n"})
+	s.wasm("table", wasmcode.Module{Tables: []byte{1, 0x70, 0, 1}, Body: slices.Concat(wasmcode.GrowTable, wasmcode.Print), Text: fine})
+	s.wasm("chatty", wasmcode.Module{Body: slices.Concat(wasmcode.Warn, wasmcode.Print), Text: fine + "\n"})
 	s.shell("program", `echo started >&2; while read -r q; do echo '`+fine+`'; done`, "onFailure: reject")
 	s.write("command.json", `{"kind":"exec","command":["sh","-c","while read -r q; do echo $REPLY; done"],"env":{"REPLY":"{}"}}`)
 	h := s.open()
@@ -205,11 +203,11 @@ func TestReload(t *testing.T) {
 	}
 
 	// The samples of a new version name workers of their own.
-	s.write("m.wasm", string(says(`{"out":{"hamburg":"two"}}`).encode()))
+	s.write("m.wasm", string(says(`{"out":{"hamburg":"two"}}`).Encode()))
 	until(t, h, "the new module", func() bool { return strings.Contains(ask(t, h, "m").Skipped, "hamburg") })
-	s.write("m.wasm", string(says(`{}`).encode()))
+	s.write("m.wasm", string(says(`{}`).Encode()))
 	until(t, h, "the module after that", func() bool { a := ask(t, h, "m"); return a.Skipped == "" && a.Out == nil })
-	s.write("late.wasm", string(says(`{}`).encode()))
+	s.write("late.wasm", string(says(`{}`).Encode()))
 	until(t, h, "the module that was missing", func() bool { return ask(t, h, "late").Skipped == "" })
 
 	// Broken versions change nothing; the watch tells when the next good one is there.
@@ -244,7 +242,7 @@ while read -r q; do case $q in *hamburg*) echo '{}';; *) echo '{"out":{"a":"two"
 // TestRest: a plugin that fails three times in a row is not asked for a while.
 func TestRest(t *testing.T) {
 	s := newSite(t)
-	s.wasm("bad", module{body: wasmCrash})
+	s.wasm("bad", wasmcode.Module{Body: wasmcode.Crash})
 	h := s.open()
 	for range restAfter {
 		if a := ask(t, h, "bad"); !strings.Contains(a.Skipped, "it crashed") {
@@ -285,7 +283,7 @@ func TestOpenRefuses(t *testing.T) {
 // TestGiveUp: who asks may stop waiting; that is no failure of the plugin's.
 func TestGiveUp(t *testing.T) {
 	s := newSite(t)
-	s.wasm("m", module{body: wasmHang})
+	s.wasm("m", wasmcode.Module{Body: wasmcode.Hang})
 	s.shell("x", "read q; sleep 1000")
 	h := s.open()
 	ctx, cancel := context.WithCancel(t.Context())

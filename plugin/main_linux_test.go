@@ -13,6 +13,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/testenv"
+	"skerry.dev/skerry/internal/wasmcode"
 )
 
 // shimArg makes the test binary the shim of programs.
@@ -99,9 +100,9 @@ func (s *site) write(name, content string) {
 	}
 }
 
-func (s *site) wasm(name string, m module, more ...string) {
+func (s *site) wasm(name string, m wasmcode.Module, more ...string) {
 	s.t.Helper()
-	s.write(name+".wasm", string(m.encode()))
+	s.write(name+".wasm", string(m.Encode()))
 	s.write(name+".yaml", "kind: wasm\nfile: "+name+".wasm\ntimeout: 1s\n"+strings.Join(more, "\n"))
 }
 
@@ -157,3 +158,5 @@ func until(t testing.TB, h *Host, what string, ok func() bool) {
 		t.Fatal("never: " + what)
 	}
 }
+
+func says(text string) wasmcode.Module { return wasmcode.Module{Text: text, Body: wasmcode.Print} }

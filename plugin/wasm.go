@@ -18,6 +18,7 @@ import (
 	"github.com/tetratelabs/wazero/sys"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/wasmcode"
 )
 
 const (
@@ -74,7 +75,7 @@ func readModule(file string) ([]byte, error) {
 	if len(code) > maxModule {
 		return nil, fmt.Errorf("it has more than %s", skerry.Bytes(maxModule))
 	}
-	return fixTables(code)
+	return wasmcode.FixTables(code)
 }
 
 func (w *wasm) load(ctx context.Context, code []byte) error {

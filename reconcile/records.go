@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strings"
 
 	"skerry.dev/skerry"
 )
@@ -101,6 +102,15 @@ func (d *dirty) mark(key string) {
 	}
 	d.keys[key] = struct{}{}
 	d.meta = true
+}
+
+// leftovers has the records of items removed that a commit cut short left without the one that says what they belong to.
+func (d *dirty) leftovers(prefix string, records map[string][]byte) {
+	for full := range records {
+		if key, ok := strings.CutPrefix(full, prefix+"i/"); ok {
+			d.mark(key)
+		}
+	}
 }
 
 // itemSize estimates the bytes of an item in a frame.

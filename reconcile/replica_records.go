@@ -8,7 +8,9 @@ import (
 	"skerry.dev/skerry"
 )
 
-// Flush gives the records changed since the last Flush, to be persisted in one commit before the replies are sent.
+// Flush gives the records changed since the last Flush, to be persisted in one commit before the replies are sent. The generation
+// comes last: of a commit that is cut short some changes are there and the source, which hears of the generation before,
+// sends all of them again. Were it first, the copy would claim what it does not hold, which proves a source rolled back.
 func (r *Replica) Flush() []skerry.Write {
 	if !r.dirty.meta {
 		return nil
@@ -17,7 +19,7 @@ func (r *Replica) Flush() []skerry.Write {
 	for _, inc := range r.retired {
 		meta.str(string(inc))
 	}
-	out := []skerry.Write{{Key: r.prefix + "meta", Value: meta.b}}
+	out := make([]skerry.Write, 0, len(r.dirty.keys)+1)
 	for _, key := range slices.Sorted(maps.Keys(r.dirty.keys)) {
 		w := skerry.Write{Key: r.prefix + "i/" + key}
 		if it, ok := r.items[key]; ok {
@@ -28,14 +30,16 @@ func (r *Replica) Flush() []skerry.Write {
 		out = append(out, w)
 	}
 	r.dirty = dirty{}
-	return out
+	return append(out, skerry.Write{Key: r.prefix + "meta", Value: meta.b})
 }
 
-// LoadReplica restores a copy from the records under prefix, keyed by their full key. No records: an empty copy.
+// LoadReplica restores a copy from the records under prefix, keyed by their full key. No records: an empty copy. So is
+// what is left of a first commit that was cut short; the next Flush removes it.
 func LoadReplica(set, prefix string, records map[string][]byte, opt Options) (*Replica, error) {
 	r := NewReplica(set, prefix, opt)
 	meta, ok := records[prefix+"meta"]
 	if !ok {
+		r.dirty.leftovers(prefix, records)
 		return r, nil
 	}
 	m := readRecord(meta)

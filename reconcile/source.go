@@ -160,6 +160,10 @@ func (s *Source) Reincarnate(inc skerry.Incarnation) {
 	s.begin(inc)
 }
 
+// Renew begins a life within the set's own incarnation that none of its name had before: for a set that is made where an
+// earlier one may have been forgotten.
+func (s *Source) Renew(now time.Time) { s.begin(nextIncarnation(now, s.inc, "")) }
+
 func (s *Source) begin(inc skerry.Incarnation) {
 	s.inc = inc
 	s.gen++
@@ -236,6 +240,7 @@ func LoadSource(set, prefix string, inc skerry.Incarnation, records map[string][
 	s := NewSource(set, prefix, inc, opt)
 	meta, ok := records[prefix+"meta"]
 	if !ok {
+		s.dirty.leftovers(prefix, records) // of an Erase that was cut short
 		return s, nil
 	}
 	r := readRecord(meta)

@@ -136,10 +136,9 @@ func (s *Source) handleAck(now time.Time, m *skerry.SetAck) (ignored string) {
 		p.progress(now)
 	}
 	if m.Incarnation != s.inc {
-		// A late answer of before the snapshot means nothing: an incarnation that was replaced never comes back.
-		if !p.confirmed {
-			p.need = true
-		}
+		// A late answer of before the snapshot means nothing: an incarnation that was replaced never comes back. But who once
+		// confirmed this one and now holds another was told so by somebody else; the snapshot is answered with what that is.
+		p.need = p.need || !p.confirmed || p.part == nil
 		return "stale-answer"
 	}
 	if m.Gen < p.held {

@@ -23,6 +23,34 @@ func TestReincarnateAtEveryStart(t *testing.T) {
 	}
 }
 
+// TestRenew: a set made again has another life than before, at once and after a restart, and an ordinary start leaves it that.
+func TestRenew(t *testing.T) {
+	disk := map[string][]byte{}
+	keep := func(s *Source) {
+		for _, w := range s.Flush() {
+			disk[w.Key] = w.Value
+		}
+	}
+	s := NewSource("s", "p/", "x", Options{})
+	s.Renew(time.Unix(1000, 0))
+	if _, err := s.Put("a", []byte("1")); err != nil {
+		t.Fatal(err)
+	}
+	keep(s)
+	again := NewSource("s", "p/", "x", Options{})
+	if again.Renew(time.Unix(1060, 0)); again.Incarnation() == s.Incarnation() {
+		t.Errorf("both live in %s", s.Incarnation())
+	}
+	loaded, err := LoadSource("s", "p/", "x", disk, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	loaded.Reincarnate("x")
+	if loaded.Incarnation() != "x~1000" || loaded.Gen() != s.Gen() || loaded.Digest() != s.Digest() {
+		t.Errorf("an ordinary start made it %s/%d", loaded.Incarnation(), loaded.Gen())
+	}
+}
+
 func TestTooLarge(t *testing.T) {
 	s := NewSource("s", "p/", "x", Options{MaxItem: 10})
 	var e *TooLargeError
@@ -55,6 +83,41 @@ func TestDueSaysWhenToComeBack(t *testing.T) {
 			t.Fatal("sent again too early")
 		}
 		now = due
+	}
+}
+
+// TestPeerIsToldOfAnotherLife has something else than the source name another life of its set to the peer, which has all of it and
+// hears of nothing new: the source learns that from the peer's answer, and the peer has it all again.
+func TestPeerIsToldOfAnotherLife(t *testing.T) {
+	now := time.Unix(1000, 0)
+	s, r := NewSource("s", "s/", "x", Options{}), NewReplica("s", "r/", Options{})
+	s.Put("a", []byte("1"))
+	s.Connect(now, r.State())
+	talk := func() {
+		for range 8 {
+			s.Flush()
+			for _, m := range s.Next(now) {
+				for _, reply := range r.Apply(m).Reply {
+					s.Handle(now, reply)
+				}
+			}
+			r.Flush()
+			now = now.Add(time.Minute)
+		}
+	}
+	talk()
+	if !s.Settled() || r.Len() != 1 {
+		t.Fatalf("%d items, settled %v", r.Len(), s.Settled())
+	}
+	for _, reply := range r.Apply(&skerry.SetChunk{Set: "s", Incarnation: "y", Gen: 1, Last: true}).Reply {
+		s.Handle(now, reply)
+	}
+	if _, orphaned, ok := r.Get("a"); ok && !orphaned {
+		t.Fatal("the peer has the item though it was told of a life without")
+	}
+	talk()
+	if v, orphaned, ok := r.Get("a"); !ok || orphaned || string(v) != "1" || !s.Settled() {
+		t.Errorf("the peer holds %q, settled %v", v, s.Settled())
 	}
 }
 

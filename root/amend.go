@@ -1,7 +1,6 @@
 package root
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -41,10 +40,6 @@ func (c *Core) amendment(now time.Time, site, key string, value []byte, fx *sker
 		}
 	}
 	answer := skerry.Amended{App: k, Seq: m.Seq}
-	token := func() skerry.Fence {
-		c.seq++
-		return skerry.Fence{RootEpoch: c.opt.Epoch<<40 | c.seq}
-	}
 	var started, ended []*apps.Instance
 	err := error(skerry.Errorf(skerry.CodeForbidden, "this root adopts nothing by itself"))
 	switch {
@@ -52,9 +47,8 @@ func (c *Core) amendment(now time.Time, site, key string, value []byte, fx *sker
 		err = nil // of what it ended, the last was adopted
 	case !c.holds(site, k):
 	case c.opt.Amendments != AmendmentsNone:
-		started, ended, err = c.Apps.Adopt(now, site, &m, c.opt.Amendments == AmendmentsAll, token, fx)
+		started, ended, err = c.Apps.Adopt(now, site, &m, c.opt.Amendments == AmendmentsAll, c.mint, fx)
 	}
-	fx.Put(keySeq, []byte(fmt.Sprint(c.seq)))
 	switch {
 	case err != nil && !c.holds(site, k):
 		answer.Why = "the site holds nothing of it"

@@ -56,7 +56,11 @@ func (s *Server) Explain(ctx context.Context, id skerry.InstanceID) (skerry.Expl
 		if i == nil {
 			return skerry.Explanation{}, noInstance(id)
 		}
-		return skerry.Explanation{Instance: i.Instance, Decision: i.Decision, Deadline: i.Deadline, RetryAt: i.RetryAt, Tried: i.Rejected}, nil
+		e := skerry.Explanation{Instance: i.Instance, Decision: i.Decision, Deadline: i.Deadline, RetryAt: i.RetryAt, Tried: i.Rejected, Scale: c.Apps.Scale(i.Service)}
+		if i.Spec != nil {
+			e.Runtimes = i.Spec.RuntimeChoices(i.Runtime)
+		}
+		return e, nil
 	})
 }
 
@@ -84,6 +88,12 @@ func (s *Server) Clusters(ctx context.Context) ([]skerry.ClusterView, error) {
 	return tier.View(ctx, s.Role, func(c *Core) ([]skerry.ClusterView, error) { return c.Sites(), nil })
 }
 
+// TrustCluster has a cluster believed again, whatever was counted against it.
+func (s *Server) TrustCluster(ctx context.Context, name string) error {
+	_, err := s.Role.Do(ctx, TrustCluster{Name: name})
+	return err
+}
+
 // Workers is answered by clusters only: the root does not know any.
 func (s *Server) Workers(context.Context) ([]skerry.WorkerView, error) {
 	return nil, wrongTier("workers")
@@ -92,9 +102,19 @@ func (s *Server) Workers(context.Context) ([]skerry.WorkerView, error) {
 // HoldWorker is answered by clusters only.
 func (s *Server) HoldWorker(context.Context, string, string) error { return wrongTier("workers") }
 
+// UpgradeWorker is answered by clusters only.
+func (s *Server) UpgradeWorker(context.Context, string, skerry.UpgradeRequest) error {
+	return wrongTier("workers")
+}
+
 // DrainWorker is answered by clusters only.
 func (s *Server) DrainWorker(context.Context, string, skerry.DrainRequest) error {
 	return wrongTier("workers")
+}
+
+// Rebalance is answered by clusters only.
+func (s *Server) Rebalance(context.Context, bool) (skerry.RebalancePlan, error) {
+	return skerry.RebalancePlan{}, wrongTier("workers")
 }
 
 func wrongTier(what string) error {

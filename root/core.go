@@ -51,6 +51,7 @@ type Core struct {
 	zones     zones
 	extents   extents
 	failover  failover
+	believing believing
 	doubts    map[skerry.InstanceID]time.Time // instances that their site said were gone before it had heard of their placement
 }
 
@@ -59,6 +60,7 @@ type siteReport struct {
 	report skerry.ClusterReport
 	at     time.Time
 	since  time.Time // of the connection that it came on
+	stale  uint64    // the newest number of those that came too late
 }
 
 // New makes a core without state; Load adds the records of the store, and Start must follow.
@@ -66,7 +68,7 @@ func New(opt Options) *Core {
 	if opt.LostAfter == 0 {
 		opt.LostAfter = DefaultLostAfter
 	}
-	return &Core{opt: opt, Apps: apps.New(opt.Seed, "r"), Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), codec: wire.New(), reports: map[string]*siteReport{}, fed: sched.NewFederation(), networks: map[skerry.AppKey]map[string]bool{}, netDirty: map[skerry.AppKey]bool{}, relations: newRelations(), zones: newZones(), extents: newExtents(), failover: newFailover(), doubts: map[skerry.InstanceID]time.Time{}}
+	return &Core{opt: opt, Apps: apps.New(opt.Seed, "r"), Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), codec: wire.New(), reports: map[string]*siteReport{}, fed: sched.NewFederation(), networks: map[skerry.AppKey]map[string]bool{}, netDirty: map[skerry.AppKey]bool{}, relations: newRelations(), zones: newZones(), extents: newExtents(), failover: newFailover(), believing: newBelieving(), doubts: map[skerry.InstanceID]time.Time{}}
 }
 
 const keySeq = "root/seq"
@@ -81,6 +83,9 @@ func (c *Core) Load(key string, value []byte) error {
 	}
 	if key == keyExtents {
 		return c.extents.load(value)
+	}
+	if site, ok := strings.CutPrefix(key, prefixCredit); ok {
+		return c.believing.load(site, value)
 	}
 	if c.Kids.Load(key, value) {
 		return nil
@@ -97,11 +102,18 @@ func (c *Core) Start(now time.Time) skerry.Effects {
 	}
 	for _, name := range c.Kids.Names() {
 		c.fed.SetConnected(name, false)
+		c.rankSite(name)
 	}
+	c.believing.due = now.Add(creditEvery)
+	c.believing.expectStart(now.Add(patience))
+	c.Apps.Start(now)
+	c.Apps.ReviewClaims(&fx)
 	c.Apps.SetTargets(c.Kids.Names())
 	c.loadNetworks()
 	c.loadRelations()
 	c.loadFailover(now)
+	c.reviewSets()
+	c.reviewClaims()
 	for _, name := range c.Kids.Names() { // whether they fail over may be another than before
 		for _, i := range c.Apps.HeldBy(name) {
 			c.refresh(now, i, &fx)
@@ -132,6 +144,7 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 		sets, events := c.Kids.Up(now, m.Hello)
 		fx.Result = &skerry.Welcome{Sets: sets, Events: events, Incarnation: c.opt.Incarnation}
 		c.fed.SetConnected(m.Hello.Name, true)
+		c.rankSite(m.Hello.Name)
 		if c.failover.lost[m.Hello.Name] {
 			delete(c.failover.lost, m.Hello.Name)
 			c.relations.dirty = true
@@ -148,6 +161,10 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 		c.frame(now, m, &fx)
 	case RemoveCluster:
 		c.removeCluster(now, m.Name, &fx)
+	case TrustCluster:
+		c.trustCluster(now, m, &fx)
+	case Appraised:
+		c.appraised(now, m, &fx)
 	default:
 		more, ok := c.Apps.Handle(now, msg)
 		if !ok {
@@ -164,6 +181,8 @@ func (c *Core) Tick(now time.Time) skerry.Effects {
 	var fx skerry.Effects
 	c.loseSites(now, &fx)
 	c.settleDoubts(now, &fx)
+	c.lateStarts(now, &fx)
+	c.reviewCredit(now, &fx)
 	c.settle(now, &fx)
 	return fx
 }
@@ -183,6 +202,10 @@ func (c *Core) NextWake() time.Time {
 		}
 	}
 	consider(c.nextRescue())
+	consider(c.believing.slowDue)
+	if len(c.believing.books) > 0 {
+		consider(c.believing.due)
+	}
 	return next
 }
 
@@ -220,6 +243,7 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *skerry.Effects) {
 				Text: "cluster " + m.Name + " runs " + id + ", which this store does not know; it is left running"})
 			continue
 		}
+		c.foreignToken(now, m.Name, &o, fx)
 		for n := range o.Why {
 			o.Why[n].Text = m.Name + ": " + o.Why[n].Text
 		}
@@ -229,8 +253,14 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *skerry.Effects) {
 		if i := c.Apps.Instance(o.ID); i.Holder != m.Name || o.Fence.RootEpoch < i.Fence.RootEpoch {
 			c.Kids.Ignored.Count(fleet.IgnoredToken)
 		}
+		if i := c.Apps.Instance(o.ID); i.Holder == m.Name && o.Fence.RootEpoch == i.Fence.RootEpoch {
+			c.offered(now, m.Name, &o)
+		}
 		if c.Apps.Observe(now, m.Name, o, fx) {
 			c.Kids.Delete(m.Name, key)
+		}
+		if i := c.Apps.Instance(o.ID); i != nil && i.Holder == m.Name {
+			c.compareStart(now, i, fx)
 		}
 		if i := c.Apps.Instance(o.ID); o.Phase == skerry.PhaseCutOff && i != nil && i.Holder == m.Name && !i.Stopping && o.Fence.RootEpoch == i.Fence.RootEpoch {
 			c.resume(now, i, fx)
@@ -260,6 +290,9 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *skerry.Effects) {
 	}
 	if d.Report != nil {
 		c.Kids.Ignored.Count(c.report(now, m.Name, d.Report, fx))
+	}
+	if child.Synced && !c.relations.whole[m.Name] {
+		c.relations.whole[m.Name], c.relations.dirty = true, true
 	}
 	if d.Settled && len(c.failover.unsure) > 0 {
 		c.confirm(child, fx)
@@ -375,6 +408,19 @@ func (c *Core) review(now time.Time, child *fleet.Child, fx *skerry.Effects) {
 	}
 }
 
+// reviewSets takes away, after a start, what sites were given that this store does not know or knows elsewhere: a crash in the middle of
+// a commit kept that it ended or moved, and not that its site is told so.
+func (c *Core) reviewSets() {
+	for _, name := range c.Kids.Names() {
+		for _, key := range c.Kids.Get(name).Desired.Keys() {
+			id, ok := strings.CutPrefix(key, "inst/")
+			if i := c.Apps.Instance(skerry.InstanceID(id)); ok && (i == nil || !slices.Contains(holders(i), name)) {
+				c.Kids.Delete(name, key)
+			}
+		}
+	}
+}
+
 // report takes a site's aggregate, or says in a word why it has no effect.
 func (c *Core) report(now time.Time, name string, m *skerry.Report, fx *skerry.Effects) (ignored string) {
 	var r skerry.ClusterReport
@@ -386,16 +432,27 @@ func (c *Core) report(now time.Time, name string, m *skerry.Report, fx *skerry.E
 	case c.codec.Unmarshal(m.Payload, &r) != nil:
 		return fleet.IgnoredUnreadable
 	case old != nil && old.since.Equal(since) && r.Seq != 0 && r.Seq <= old.report.Seq:
-		return fleet.IgnoredOld
+		return c.replayed(now, name, r.Seq, fx)
 	}
 	grew := old == nil || total(r) > total(old.report)
 	c.reports[name] = &siteReport{report: r, at: now, since: since}
 	c.fed.SetReport(name, &r)
+	c.examine(now, name, &r, fx)
 	if in := r.Ingress; in != nil && in.Zone != "" {
 		c.claimZone(now, name, in.Zone, fx)
 	}
+	by := map[skerry.ServiceKey]skerry.IngressUse{}
+	for _, u := range r.Came[:min(len(r.Came), skerry.MaxIngressUses)] {
+		if !u.Valid() {
+			continue // a broken or hostile site would spoil what others tell
+		}
+		by[u.Service] = by[u.Service].Add(u)
+	}
+	c.Apps.Came(now, name, by)
+	c.awaited(now, name, &r)
 	for _, q := range r.Services {
 		share := q.QoS
+		share.CPU = min(max(share.CPU, 0), maxUse)
 		for _, i := range c.Apps.Instances(q.Service) {
 			if i.Holder == name {
 				i.QoS = &share
@@ -407,6 +464,9 @@ func (c *Core) report(now time.Time, name string, m *skerry.Report, fx *skerry.E
 	}
 	return ""
 }
+
+// maxUse is the most, in thousandths of a processor, that instances of a service at one site are believed to use.
+const maxUse skerry.MilliCPU = 1e9
 
 // total is a rough measure of what a site can take; when it grows, waiting instances are tried again.
 func total(r skerry.ClusterReport) float64 {
@@ -466,15 +526,21 @@ func (c *Core) removeCluster(now time.Time, name string, fx *skerry.Effects) {
 	for _, i := range c.Apps.HeldBy(name) {
 		c.Apps.Lost(now, i.ID, "cluster "+name+" was removed", fx)
 	}
+	c.Apps.ForgetClaims(name, fx)
 	delete(c.failover.lost, name)
+	c.gatesLost(name)
 	c.Kids.Remove(name, fx)
 	delete(c.relations.given, name)
 	delete(c.relations.told, name)
 	delete(c.relations.refused, name)
+	delete(c.relations.whole, name)
 	c.dropZones(name, fx)
 	c.dropExtents(name, fx)
 	c.relations.dirty = true
 	delete(c.reports, name)
+	c.forgetBook(name, fx)
+	c.Apps.Came(now, name, nil)
+	c.Apps.Waits(now, name, nil)
 	c.fed.Remove(name)
 	c.Apps.SetTargets(c.Kids.Names())
 }
@@ -501,7 +567,8 @@ func (c *Core) settle(now time.Time, fx *skerry.Effects) {
 			c.refresh(now, i, fx)
 		}
 	}
-	c.publishNetworks()
+	c.publishClaims()
+	c.publishNetworks(now, fx)
 	c.publishRelations(now, fx)
 	c.Kids.Flush(now, fx)
 }

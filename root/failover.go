@@ -1,6 +1,7 @@
 package root
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -18,7 +19,7 @@ import (
 //	                           site back first, and the instance ready -> the copy ends, nothing else happens
 //	                           copy ready first -> it is the instance now; the one left behind is the original
 //	onDisconnect: stopAfter  stranded until its site has surely stopped it, then placed anew
-//	placement.cluster        it waits for its site, and so does what runs once on every worker
+//	placement.cluster        it waits for its site, and so does what runs once on every worker, or has local volumes there
 //
 // When the original's site is back, onReconnect decides. The winner gets the higher fencing token: an original takes it over
 // in place (Assignment.Held), through its cluster down to its worker. Of the sites' own rescue see cluster/cutoff.go.
@@ -48,13 +49,13 @@ const (
 	DefaultLostAfter = 5 * time.Minute
 	// strandedRetry is how often a place is looked for again where there was none.
 	strandedRetry = 10 * time.Second
-	// A site's and a worker's clock may run this much slower than ours, and this long may pass in the network.
-	clockDrift, stopSpare = 0.02, 10 * time.Second
+	// stopSpare is what may pass in the networks between root, site and worker.
+	stopSpare = 10 * time.Second
 )
 
 // failsOver reports whether an instance is given to another site when its own is lost.
 func (c *Core) failsOver(i *apps.Instance) bool {
-	return c.opt.LostAfter > 0 && i.Target == "" && i.Spec.Placement.Cluster == ""
+	return c.opt.LostAfter > 0 && i.Target == "" && i.Spec.Placement.Cluster == "" && !i.Spec.KeepsData()
 }
 
 // loadFailover finds out what an earlier life had under way. Sites that are not back after LostAfter are lost again.
@@ -72,6 +73,9 @@ func (c *Core) loadFailover(now time.Time) {
 	for _, a := range c.Apps.Apps() {
 		for _, i := range c.Apps.InstancesOf(a.Key()) {
 			c.track(i)
+			if i.Fence.RootEpoch>>40 == c.opt.Epoch { // a crash may have left half of the commit that gave it
+				c.seq = max(c.seq, i.Fence.RootEpoch&(1<<40-1))
+			}
 			if i.Holder != "" && !i.Bound && stopsAlone(i) && c.failsOver(i) {
 				c.failover.unsure[i.ID] = true
 			}
@@ -108,6 +112,7 @@ func (c *Core) loseSites(now time.Time, fx *skerry.Effects) {
 		}
 		c.failover.lost[name] = true
 		c.relations.dirty = true
+		c.gatesLost(name)
 		held := c.Apps.HeldBy(name)
 		fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "ClusterLost", Cluster: skerry.ClusterName(name),
 			Text: fmt.Sprintf("cluster %s has been out of touch for %s; what runs there (%d instances) is started elsewhere where it may be", name, now.Sub(k.Since).Round(time.Second), len(held))})
@@ -167,7 +172,7 @@ func (c *Core) confirm(k *fleet.Child, fx *skerry.Effects) {
 // heard the root last, which was no later than the end of its connection here; a worker that was cut off from it just before
 // it said so counts the same time again. ok is false when the site may not know that it must.
 func (c *Core) surelyStopped(i *apps.Instance) (at time.Time, ok bool) {
-	d, stops := i.Spec.OnDisconnect.StopAfter()
+	d, stops := i.Spec.SurelyStopped(stopSpare)
 	k := c.Kids.Get(i.Holder)
 	if !stops || k == nil {
 		return time.Time{}, true
@@ -175,10 +180,7 @@ func (c *Core) surelyStopped(i *apps.Instance) (at time.Time, ok bool) {
 	if !i.Bound {
 		return time.Time{}, false
 	}
-	if g := i.Spec.TerminationGrace; g != nil {
-		d += time.Duration(*g)
-	}
-	return k.Since.Add(2*(d+time.Duration(clockDrift*float64(d))+stopSpare) + skerry.AloneGrace), true
+	return k.Since.Add(2*d + skerry.AloneGrace), true
 }
 
 // rescue looks for places for copies of stranded instances, and ends those that do not get ready.
@@ -232,9 +234,7 @@ func (c *Core) placeCopy(now time.Time, i *apps.Instance, s *search, fx *skerry.
 		}
 		return
 	}
-	c.seq++
-	fx.Put(keySeq, []byte(fmt.Sprint(c.seq)))
-	next := apps.Copy{Holder: names[0], Fence: skerry.Fence{RootEpoch: c.opt.Epoch<<40 | c.seq}, Since: now}
+	next := apps.Copy{Holder: names[0], Fence: c.mint(fx), Since: now}
 	c.Apps.Copying(now, i, next, &d, fx)
 	as := c.assignment(i)
 	as.Fence, as.Held = next.Fence, nil
@@ -242,7 +242,7 @@ func (c *Core) placeCopy(now time.Time, i *apps.Instance, s *search, fx *skerry.
 		c.abandon(now, i, err.Error(), fx)
 		return
 	}
-	c.fed.Take(next.Holder, i.Spec.Need())
+	c.fed.Take(next.Holder, i.Spec.LeastCost())
 	c.track(i)
 }
 
@@ -399,7 +399,7 @@ func (c *Core) judge(now time.Time, k *fleet.Child, i *apps.Instance, fx *skerry
 	o, ok := c.observation(k, i.ID)
 	keep, why := false, "it is not there any more"
 	if ok && o.Fence.RootEpoch == i.Left.Fence.RootEpoch {
-		keep, why = keepsOriginal(i, &o)
+		keep, why = i.Spec.KeepsOriginal(skerry.CopyState{Ready: o.State == skerry.Running && o.Ready, Violated: o.Violated}, stateOf(i))
 	}
 	if !keep {
 		c.Kids.Delete(k.Name, skerry.AssignmentKey(i.ID))
@@ -414,41 +414,28 @@ func (c *Core) judge(now time.Time, k *fleet.Child, i *apps.Instance, fx *skerry
 		c.Kids.Delete(i.Holder, skerry.AssignmentKey(i.ID))
 	}
 	delete(c.failover.stranded, i.ID)
-	c.seq++
-	fx.Put(keySeq, []byte(fmt.Sprint(c.seq)))
-	c.Apps.Restore(now, i, skerry.Fence{RootEpoch: c.opt.Epoch<<40 | c.seq}, why, fx)
+	c.Apps.Restore(now, i, c.mint(fx), why, fx)
 	c.assign(now, i, fx)
 	o.Fence = i.Fence
 	c.Apps.Observe(now, k.Name, o, fx)
 	c.track(i)
 }
 
-// keepsOriginal chooses as a cluster does among its workers' copies (cluster/cutoff.go).
-func keepsOriginal(i *apps.Instance, o *skerry.Observation) (keep bool, why string) {
-	violated := slices.ContainsFunc(i.Conditions, func(k skerry.Condition) bool { return k.Type == skerry.Satisfied && !k.Status })
-	switch {
-	case o.State != skerry.Running || !o.Ready:
-		return false, "it is not ready"
-	case !i.IsReady():
-		return true, "the other copy is not ready"
-	case i.Spec.OnReconnect == skerry.KeepOriginal:
-		return true, "onReconnect is " + skerry.KeepOriginal
-	case i.Spec.OnReconnect != skerry.KeepBest:
-		return false, "onReconnect is " + skerry.KeepReplacement
-	case !violated:
-		return false, "the SLA is kept by the other, too"
-	case o.Violated != "":
-		return false, "the SLA is not kept there either"
+// stateOf is what speaks for an instance, or against it, when its original is back.
+func stateOf(i *apps.Instance) skerry.CopyState {
+	s := skerry.CopyState{Ready: i.IsReady()}
+	for _, k := range i.Conditions {
+		if k.Type == skerry.Satisfied && !k.Status {
+			s.Violated = cmp.Or(k.Reason, "it is not kept")
+		}
 	}
-	return true, "it keeps the SLA, the other copy does not"
+	return s
 }
 
 // resume has an instance started again that its site stopped while it was out of touch: it waits for a new token.
 func (c *Core) resume(now time.Time, i *apps.Instance, fx *skerry.Effects) {
-	c.seq++
-	fx.Put(keySeq, []byte(fmt.Sprint(c.seq)))
 	delete(c.failover.stranded, i.ID)
-	c.Apps.Regrant(now, i, skerry.Fence{RootEpoch: c.opt.Epoch<<40 | c.seq}, fx)
+	c.Apps.Regrant(now, i, c.mint(fx), fx)
 	c.assign(now, i, fx)
 	c.track(i)
 }

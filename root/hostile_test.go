@@ -43,11 +43,15 @@ func (r *hostileRoot) step(msg any) skerry.Effects {
 	if fx.Err != nil {
 		r.t.Fatal(fx.Err)
 	}
+	r.keep(fx)
+	return fx
+}
+
+func (r *hostileRoot) keep(fx skerry.Effects) {
 	for _, w := range fx.Writes {
 		r.kv[w.Key] = w.Value
 	}
 	r.events = append(r.events, fx.Events...)
-	return fx
 }
 
 // apply makes an application of one service, with an instance at each of some sites.
@@ -67,6 +71,7 @@ func (r *hostileRoot) apply(name, host string, sites ...string) skerry.ServiceKe
 		r.c.give(r.now, i, sites[n], nil, &fx)
 	}
 	r.c.settle(r.now, &fx)
+	r.keep(fx)
 	return k
 }
 
@@ -132,6 +137,57 @@ func TestMailAboutServicesOfOthers(t *testing.T) {
 	if r.c.relations.counts[refusedMail] != 4 || r.told("OverlayRefused") != 2 {
 		t.Errorf("%v, told %d times", r.c.relations.counts, r.told("OverlayRefused"))
 	}
+}
+
+// A root that was started anew takes nothing from sites because others have not told it yet what they have to do with them.
+func TestSitesThatHaveNotToldYet(t *testing.T) {
+	r := newHostileRoot(t, "asks", "has")
+	shop := r.apply("shop", "", "has", "asks")
+	mail := map[string][]byte{skerry.MailTo("asks", skerry.TopicRoute(shop)): []byte("x"), skerry.SiteItem: wire.New().Marshal(&skerry.SiteInfo{Name: "has", Key: skerry.OverlayKey{1}})}
+	r.say("asks", wantOf(shop))
+	r.say("has", mail)
+	given := func() []bool {
+		return []bool{r.has("asks", skerry.MailFrom("has", skerry.TopicRoute(shop))), r.has("asks", skerry.SiteKey("has")), r.has("has", skerry.WantedKey(shop, "asks"))}
+	}
+	check := func(when string, want bool) {
+		t.Helper()
+		if got := given(); slices.Contains(got, !want) {
+			t.Errorf("%s: %v", when, got)
+		}
+	}
+	check("before", true)
+	again := func() {
+		t.Helper()
+		r.c = New(Options{Incarnation: "a"})
+		for key, value := range r.kv {
+			if value != nil {
+				if err := r.c.Load(key, value); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		r.keep(r.c.Start(r.now))
+		for name := range r.src {
+			r.src[name] = reconcile.NewSource(fleet.Observed, "", skerry.Incarnation(name), reconcile.Options{})
+		}
+	}
+	again()
+	check("nobody is back", true)
+	r.step(ChildUp{Hello: &skerry.Hello{Name: "has"}})
+	r.say("has", mail)
+	check("one is back", true)
+	r.step(ChildUp{Hello: &skerry.Hello{Name: "asks"}})
+	check("both are back", true)
+	r.say("asks", wantOf(shop))
+	check("both have told all", true)
+
+	// What is no longer wanted goes, as soon as that is known.
+	again()
+	r.step(ChildUp{Hello: &skerry.Hello{Name: "has"}})
+	r.say("has", mail)
+	r.step(ChildUp{Hello: &skerry.Hello{Name: "asks"}})
+	r.say("asks", map[string][]byte{"other": []byte("x")})
+	check("it is wanted no more", false)
 }
 
 // Interests beyond the bound are refused, counted, and told of once; those below it work on.

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"skerry.dev/skerry"
 )
@@ -33,7 +34,7 @@ func (c *Core) gaveNetwork(app skerry.AppKey, site string) {
 
 // publishNetworks gives the directory of an application, its network and its service addresses, to the sites that hold
 // something of it.
-func (c *Core) publishNetworks() {
+func (c *Core) publishNetworks(now time.Time, fx *skerry.Effects) {
 	for _, app := range c.Apps.Readdressed() {
 		c.netDirty[app] = true
 	}
@@ -47,6 +48,7 @@ func (c *Core) publishNetworks() {
 				at[site] = true
 			}
 		}
+		c.keepAsleep(app, at)
 		if n := c.Apps.Network(app); n != nil && len(at) > 0 {
 			value := c.codec.Marshal(n)
 			for site := range at {
@@ -64,6 +66,7 @@ func (c *Core) publishNetworks() {
 		if len(c.networks[app]) == 0 {
 			delete(c.networks, app)
 		}
+		c.rouse(now, app, fx)
 	}
 	clear(c.netDirty)
 }

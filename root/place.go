@@ -16,11 +16,20 @@ func (c *Core) place(now time.Time, i *apps.Instance, seen map[skerry.AppKey]*ar
 	c.rounds++
 	if i.Target != "" {
 		k := c.Kids.Get(i.Target)
+		if b := c.believing.books[i.Target]; b != nil && b.Quarantine != "" {
+			why := []skerry.Reason{{What: "quarantine", Text: "cluster " + i.Target + " is in quarantine: " + b.Quarantine, Hint: "`skerry uncordon cluster/" + i.Target + "` ends that"}}
+			c.Apps.NoPlace(now, i, &skerry.Decision{At: now, Instance: i.ID, Tier: "root", Policy: "perWorker", Why: why}, fx)
+			return
+		}
 		if k != nil && len(i.Rejected) == 0 {
 			c.give(now, i, i.Target, nil, fx)
 			return
 		}
 		c.Apps.NoPlace(now, i, &skerry.Decision{At: now, Instance: i.ID, Tier: "root", Policy: "perWorker", Why: orWhy(i.Why, "cluster "+i.Target+" has no worker for it")}, fx)
+		return
+	}
+	if site := c.Apps.DataAt(i); c.Kids.Get(site) != nil {
+		c.placeWithData(now, i, site, fx)
 		return
 	}
 	names, d := c.fed.Rank(now, c.request(i, seen), c.rounds, 1)
@@ -33,7 +42,7 @@ func (c *Core) place(now time.Time, i *apps.Instance, seen map[skerry.AppKey]*ar
 	c.give(now, i, names[0], &d, fx)
 	a := seen[i.Service.App]
 	a.at(names[0], i)
-	a.whole = a.whole.Sub(i.Spec.Need())
+	a.whole = a.whole.Sub(i.Spec.LeastCost())
 }
 
 func orWhy(why []skerry.Reason, text string) []skerry.Reason {
@@ -43,14 +52,19 @@ func orWhy(why []skerry.Reason, text string) []skerry.Reason {
 	return []skerry.Reason{{What: "workers", Text: text}}
 }
 
-func (c *Core) give(now time.Time, i *apps.Instance, site string, d *skerry.Decision, fx *skerry.Effects) {
+// mint makes a fencing token, which is higher than all before it.
+func (c *Core) mint(fx *skerry.Effects) skerry.Fence {
 	c.seq++
 	fx.Put(keySeq, []byte(fmt.Sprint(c.seq)))
-	fence := skerry.Fence{RootEpoch: c.opt.Epoch<<40 | c.seq}
+	return skerry.Fence{RootEpoch: c.opt.Epoch<<40 | c.seq}
+}
+
+func (c *Core) give(now time.Time, i *apps.Instance, site string, d *skerry.Decision, fx *skerry.Effects) {
 	i.Cluster = skerry.ClusterName(site)
-	c.Apps.Place(now, i, site, fence, d, fx)
+	c.Apps.Place(now, i, site, c.mint(fx), d, fx)
 	c.assign(now, i, fx)
-	c.fed.Take(site, i.Spec.Need())
+	c.believing.expectStart(now.Add(patience))
+	c.fed.Take(site, i.Spec.LeastCost())
 }
 
 // assignment is what a site is told of an instance.
@@ -92,7 +106,8 @@ func (c *Core) refresh(now time.Time, i *apps.Instance, fx *skerry.Effects) {
 		return
 	}
 	var as skerry.Assignment
-	if c.codec.Unmarshal(old, &as) == nil && (as.Restart != i.Restart || as.Gen != i.Gen || as.Failover != c.failsOver(i)) {
+	if c.codec.Unmarshal(old, &as) == nil && (as.Restart != i.Restart || as.Gen != i.AssignedGen() || as.Revision != i.AssignedRevision() || as.Failover != c.failsOver(i) ||
+		as.Fence.RootEpoch < i.Fence.RootEpoch) { // the last: half of a commit was lost
 		c.assign(now, i, fx)
 		if as.Restart != i.Restart {
 			c.reobserve(now, i, fx) // its site may have restarted it by itself, and tells that no second time
@@ -128,7 +143,7 @@ func (c *Core) request(i *apps.Instance, round map[skerry.AppKey]*around) *sched
 			case o.Holder != "":
 				a.at(o.Holder, o)
 			default:
-				a.whole = a.whole.Add(o.Spec.Need())
+				a.whole = a.whole.Add(o.Spec.LeastCost())
 			}
 		}
 	}
@@ -144,6 +159,7 @@ func (c *Core) Sites() []skerry.ClusterView {
 		if r := c.reports[name]; r != nil {
 			s.Report, s.ReportAt = r.report, r.at
 		}
+		s.Credit = c.believing.books[name].View()
 		out = append(out, s)
 	}
 	return out

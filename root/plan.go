@@ -29,6 +29,9 @@ const planTime = 10 * time.Second
 // Plan tells where the instances of a manifest would go, changing nothing: sites are asked in the order in which they
 // would be offered the instances.
 func (s *Server) Plan(ctx context.Context, app skerry.Application) (skerry.Plan, error) {
+	if _, err := s.ResolveImages(ctx, &app); err != nil {
+		return skerry.Plan{}, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, planTime)
 	defer cancel()
 	now := time.Now()
@@ -39,7 +42,7 @@ func (s *Server) Plan(ctx context.Context, app skerry.Application) (skerry.Plan,
 		if err != nil {
 			return struct{}{}, err
 		}
-		out.Key = p.Key
+		out.Key, out.Lost = p.Key, p.Lost
 		for _, i := range p.Kept {
 			out.List = append(out.List, skerry.PlannedCopy{Service: i.Service.Service, Instance: i.ID, Cluster: i.Holder, Kept: true, Copies: i.Want})
 		}
@@ -83,7 +86,7 @@ func (c *Core) rankPlanned(now time.Time, left, all []*planned) {
 		if p.done {
 			near.at(p.site, p.i)
 		} else {
-			near.whole = near.whole.Add(p.i.Spec.Need())
+			near.whole = near.whole.Add(p.i.Spec.LeastCost())
 		}
 	}
 	round := map[skerry.AppKey]*around{}
@@ -106,7 +109,7 @@ func (c *Core) rankPlanned(now time.Time, left, all []*planned) {
 		p.site = names[0]
 		p.d.Why = append(slices.Clone(why), d.Why...)
 		near.at(p.site, p.i)
-		near.whole = near.whole.Sub(p.i.Spec.Need())
+		near.whole = near.whole.Sub(p.i.Spec.LeastCost())
 	}
 }
 

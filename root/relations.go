@@ -16,6 +16,9 @@ type relations struct {
 	told  map[string]map[string]bool            // by site: keys of items of this kind that it reports
 	given map[string]map[string]bool            // by site: keys of items of this kind that it has
 	apps  map[skerry.AppKey]bool                // applications of wanted services
+	// whole are sites that have told all of their set in this life. What they reported to an earlier one is not kept, so
+	// that until then nothing follows from what is missing.
+	whole map[string]bool
 	dirty bool
 	// refused holds by site keys of what it said and may not: interests above maxWants, and mail that it has no part in. Counts
 	// is how many there were so far, by what is wrong with them.
@@ -35,7 +38,7 @@ const (
 const maxWants = 16384
 
 func newRelations() relations {
-	return relations{wants: map[skerry.ServiceKey]map[string]bool{}, told: map[string]map[string]bool{}, given: map[string]map[string]bool{}, apps: map[skerry.AppKey]bool{}, refused: map[string]map[string]bool{}, counts: map[string]int{refusedWant: 0, refusedMail: 0, refusedExtent: 0}, dirty: true}
+	return relations{wants: map[skerry.ServiceKey]map[string]bool{}, told: map[string]map[string]bool{}, given: map[string]map[string]bool{}, apps: map[skerry.AppKey]bool{}, whole: map[string]bool{}, refused: map[string]map[string]bool{}, counts: map[string]int{refusedWant: 0, refusedMail: 0, refusedExtent: 0}, dirty: true}
 }
 
 // relationItem reports whether an item that a site reports, or no longer does, is of this kind, and takes it up.
@@ -195,13 +198,30 @@ func (c *Core) publishRelations(now time.Time, fx *skerry.Effects) {
 			}
 		}
 		for _, key := range slices.Sorted(maps.Keys(r.given[site])) {
-			if _, ok := items[site][key]; !ok {
+			if _, ok := items[site][key]; !ok && !c.untold(site) && !c.untold(about(key)) {
 				c.Kids.Delete(site, key)
 				delete(r.given[site], key)
 			}
 		}
 	}
 	r.refused = refused
+}
+
+// untold reports whether a site is still expected to tell what it has to do with others: it has not been back since the root
+// was started, and is not given up.
+func (c *Core) untold(site string) bool {
+	return !c.relations.whole[site] && c.Kids.Get(site) != nil && !c.failover.lost[site]
+}
+
+// about gives the site that an item of this kind tells another one of.
+func about(key string) string {
+	if _, site, ok := skerry.ParseWantedKey(key); ok {
+		return site
+	}
+	if site, _, ok := skerry.ParseMail(key); ok {
+		return site
+	}
+	return strings.TrimPrefix(key, "site/")
 }
 
 // loadRelations finds out what an earlier life gave.

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"skerry.dev/skerry"
@@ -12,6 +15,7 @@ import (
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/journal"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/vault"
 )
 
 // ServerOptions set up a root server. Name, Store and Link are needed.
@@ -21,6 +25,7 @@ type ServerOptions struct {
 	Store   store.Store
 	Link    string // address to listen on for clusters, host:port
 	Images  tier.Registry
+	Secrets *vault.Key // nil: it keeps no secrets
 	Journal journal.Limits
 	// LostAfter is Options.LostAfter.
 	LostAfter time.Duration
@@ -36,16 +41,19 @@ type ServerOptions struct {
 type Server struct {
 	*tier.Hub
 	opt ServerOptions
+	ask atomic.Pointer[chan string] // sites whose links are to be appraised, in this life
 }
 
 // NewServer opens what the root keeps; Run starts it.
 func NewServer(ctx context.Context, opt ServerOptions) (*Server, error) {
-	hub, err := tier.NewHub(ctx, tier.HubConfig{Tier: skerry.TierRoot, Name: opt.Name, Version: opt.Version, Store: opt.Store, Link: opt.Link, Images: opt.Images,
+	s := &Server{opt: opt}
+	hub, err := tier.NewHub(ctx, tier.HubConfig{Tier: skerry.TierRoot, Name: opt.Name, Version: opt.Version, Store: opt.Store, Link: opt.Link, Images: opt.Images, Secrets: opt.Secrets,
+		Asked:   map[string]http.Handler{tier.SecretsPath: tier.SecretHandler(opt.Secrets, s.findSecret)},
 		Journal: opt.Journal, CertLife: opt.CertLife, KeepAlive: opt.KeepAlive, Log: opt.Log})
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{Hub: hub, opt: opt}
+	s.Hub = hub
 	s.Role.Load, s.Role.Host, s.Role.Serve = s.load, (*host)(s), s.serve
 	return s, nil
 }
@@ -72,6 +80,12 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 		cancel()
 		named <- err
 	}()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	ask := make(chan string, 64) // full: it is asked again later
+	s.ask.Store(&ask)
+	wg.Go(func() { s.appraise(ctx, l, ask) })
 	err := s.ServeChildren(ctx, l, tier.Children{
 		Up:    func(hello *skerry.Hello) any { return ChildUp{Hello: hello} },
 		Frame: func(name string, m skerry.Message) any { return ChildFrame{Name: name, Msg: m} },
@@ -97,4 +111,40 @@ func (h *host) Announce(events []skerry.Event, changed []skerry.Change) {
 	h.Journal().Announce(events, changed)
 }
 
-func (h *host) Act(action any) { panic(fmt.Sprintf("the root has no action %T", action)) }
+// Act finds out what the core asks; between two lives nobody does, and the core asks again.
+func (h *host) Act(action any) {
+	a, ok := action.(Appraise)
+	if !ok {
+		panic(fmt.Sprintf("the root has no action %T", action))
+	}
+	if ask := h.ask.Load(); ask != nil {
+		select {
+		case *ask <- a.Name:
+		default:
+		}
+	}
+}
+
+// appraiseTime bounds one measurement of a link.
+const appraiseTime = 5 * time.Second
+
+// appraise measures links, one after the other, until ctx ends.
+func (s *Server) appraise(ctx context.Context, l *loop.Loop, ask <-chan string) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case name := <-ask:
+			l.Post(Appraised{Name: name, RTT: s.linkRTT(ctx, name)})
+		}
+	}
+}
+
+func (s *Server) linkRTT(ctx context.Context, name string) time.Duration {
+	ctx, cancel := context.WithTimeout(ctx, appraiseTime)
+	defer cancel()
+	if down := s.Down(); down != nil {
+		return down.RTT(ctx, name)
+	}
+	return 0
+}

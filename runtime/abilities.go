@@ -95,6 +95,35 @@ type LogEntry struct {
 	Line   string    `json:"line"`
 }
 
+// Resizer is a driver that changes limits of a task that runs.
+type Resizer interface {
+	// Resize sets CPU, CPURequest and Memory of r, a zero being no limit; what else r says stays as it was. Memory is never
+	// cut below what the task uses: the error is then an *InUse. After an error the limits are those from before.
+	Resize(ctx context.Context, h Handle, r Resources) error
+	// Limits reads what the kernel holds the task to: CPU and Memory, a zero being no limit.
+	Limits(ctx context.Context, h Handle) (Resources, error)
+}
+
+// Pinner is a driver that changes the processors of a task that runs.
+type Pinner interface {
+	// Pin sets the processors that a task may use, as in "0-2,5".
+	Pin(ctx context.Context, h Handle, cpus string) error
+}
+
+// Checkpointer is a driver that writes a running task into files and goes on from them, also on another machine of the same kind.
+// What is outside of the task is not in them: its network namespace, files that are mounted from the host. Connections are closed.
+type Checkpointer interface {
+	// CanCheckpoint tells whether that works on this machine, by doing it with a small task, once for each life of the driver. The
+	// error is an *Unsupported that names cause and cure.
+	CanCheckpoint(ctx context.Context) error
+	// Checkpoint writes a task that was started with Spec.Checkpoint into a directory, which exists and is empty, and ends it. After
+	// an error the task runs on.
+	Checkpoint(ctx context.Context, h Handle, dir string) error
+	// Restore is Start, but for the program, which goes on where Checkpoint found it. The spec's root file system and mounts must be
+	// those of the task that was written; its network, limits and ID need not. The directory is only read.
+	Restore(ctx context.Context, spec Spec, dir string) (Handle, error)
+}
+
 // Pauser is a driver that can hold a task still.
 type Pauser interface {
 	Pause(ctx context.Context, h Handle) error

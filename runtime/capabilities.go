@@ -36,3 +36,30 @@ func CapabilityNames(field string, names []string) ([]string, error) {
 	}
 	return out, nil
 }
+
+// ContainerCapabilities gives what a container may ever have, and which of these it gets whatever user it has. Nothing said, it is
+// Docker's set without MKNOD, NET_RAW, AUDIT_WRITE and SETFCAP: what services almost never need and break-outs often do. Pings
+// work without NET_RAW through ICMP sockets, which the network allows.
+func ContainerCapabilities(spec Spec) (set, add []string, err error) {
+	set = []string{
+		"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_NET_BIND_SERVICE", "CAP_SETGID",
+		"CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT",
+	}
+	if spec.Privileged {
+		set = Capabilities()
+	}
+	drop, err := CapabilityNames("capDrop", spec.CapDrop)
+	if err != nil {
+		return nil, nil, err
+	}
+	if add, err = CapabilityNames("capAdd", spec.CapAdd); err != nil {
+		return nil, nil, err
+	}
+	set = slices.DeleteFunc(set, func(c string) bool { return slices.Contains(drop, c) })
+	for _, c := range add {
+		if !slices.Contains(set, c) {
+			set = append(set, c)
+		}
+	}
+	return set, add, nil
+}

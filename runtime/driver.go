@@ -96,6 +96,8 @@ type Status struct {
 type Report struct {
 	Driver string `json:"driver"`
 	Passed bool   `json:"passed"`
+	// Absent says that nobody has installed its programs, and most machines do without.
+	Absent bool `json:"absent,omitempty"`
 	// Cause says what is missing or, beside Passed, what was tried first and refused. Cure says what to do about it.
 	Cause string `json:"cause,omitempty"`
 	Cure  string `json:"cure,omitempty"`
@@ -129,4 +131,12 @@ const (
 	AbilityTTY          Ability = "tty"
 	AbilitySysctls      Ability = "sysctls"
 	AbilityPrivileged   Ability = "privileged"
+	AbilityIO           Ability = "io"       // limits of rates
+	AbilityIOWeight     Ability = "ioWeight" // shares of a disk
+	AbilityResize       Ability = skerry.AbilityResize
+	AbilityCheckpoint   Ability = skerry.AbilityCheckpoint
+	AbilityUser         Ability = "user"
+	AbilityUlimits      Ability = "ulimits"
+	AbilitySignals      Ability = "signals"
+	AbilityHandler      Ability = "http-handler"
 )

@@ -3,6 +3,8 @@ package runtime
 import (
 	"errors"
 	"fmt"
+
+	"skerry.dev/skerry"
 )
 
 // ErrNotFound is given for a task that the driver does not know, ErrExists for a task ID that is in use already.
@@ -20,6 +22,15 @@ type Unsupported struct {
 
 func (u *Unsupported) Error() string {
 	return fmt.Sprintf("runtime %s does not support %s: %s", u.Driver, u.Ability, u.Reason)
+}
+
+// InUse says that a task uses more memory than it was to be given. Its limit stayed.
+type InUse struct {
+	Used, Limit skerry.Bytes
+}
+
+func (e *InUse) Error() string {
+	return fmt.Sprintf("it uses %s of memory, and the limit was to be %s", e.Used, e.Limit)
 }
 
 // InvalidSpec says which field of a Spec is wrong, and what would be right. Nothing was touched.

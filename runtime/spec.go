@@ -5,6 +5,7 @@ import (
 	"path"
 	"strings"
 	"syscall"
+	"time"
 
 	"skerry.dev/skerry"
 )
@@ -45,6 +46,9 @@ type Spec struct {
 	AllowNewPrivileges bool
 	Seccomp            Seccomp
 	Devices            []Device
+	// Groups are further groups of the user, and Hooks programs that the runtime runs: both come with devices.
+	Groups []uint32
+	Hooks  []Hook
 
 	// Network is what the network made for the instance. Nil: a namespace with nothing but loopback for oci, the host's
 	// for native. HostNetwork: the host's.
@@ -63,6 +67,17 @@ type Spec struct {
 
 	TTY    bool
 	Labels map[string]string
+
+	// Listen are the TCP ports of the service, for a driver whose programs cannot open sockets and are given them. Handler has
+	// such a driver run the program once for each request at the first of them; only the wasm driver does.
+	Listen  []uint16
+	Handler *Handler
+
+	// Machine is for a driver of machines that boot a disk of the image's; others do not look at it.
+	Machine *Machine
+
+	// Checkpoint has the task started in a way in which it can be checkpointed (see Checkpointer).
+	Checkpoint bool
 }
 
 // Mount is what mount(8) takes. In Spec.Mounts, Target is the absolute path inside; in Spec.RootFS it is empty. Type is
@@ -75,6 +90,28 @@ type Mount struct {
 	ReadOnly bool     `json:"readOnly,omitempty"`
 }
 
+// Handler says how a program is run for requests by HTTP. Zeros are the defaults.
+type Handler struct {
+	// Timeout ends a run; Concurrency is how many there are at once; MaxBody bounds what a request and an answer carry.
+	Timeout     time.Duration `json:"timeout,omitempty"`
+	Concurrency int           `json:"concurrency,omitempty"`
+	MaxBody     skerry.Bytes  `json:"maxBody,omitempty"`
+}
+
+// Machine says what a machine is given that boots a disk.
+type Machine struct {
+	// Disk is the size that its disk is to have; 0: that of the image's.
+	Disk skerry.Bytes
+	// UserData and SSHKeys are for cloud-init, or whatever reads its words in the machine.
+	UserData string
+	SSHKeys  []string
+	// Relaxed lets a completed flush of the machine's be lost when the host loses its power.
+	Relaxed bool
+}
+
+// EnvListen tells a program which of its descriptors listen at which ports, as "8080=4,8443=5".
+const EnvListen = "SKERRY_LISTEN"
+
 // Resources are limits; a zero is no limit.
 type Resources struct {
 	// CPU is the most a task may use; CPURequest its share when others want the processor too.
@@ -82,10 +119,24 @@ type Resources struct {
 	CPURequest skerry.MilliCPU
 	// Memory counts page cache too, and is not extended by swap. Beyond it the kernel kills.
 	Memory skerry.Bytes
+	// MemoryLow is not taken from the task for the sake of others while that can be helped, where the kernel can do that.
+	MemoryLow skerry.Bytes
+	// IO bounds what is read from block devices and written to them; nil: nothing does.
+	IO *IO
+	// HugePages is what the task may use of them, where the kernel counts; others have none.
+	HugePages skerry.HugePages
 	// Pids limits processes and threads.
 	Pids int64
 	// CPUSet names the processors that may be used, as in "0-2,5".
 	CPUSet string
+}
+
+// IO are limits of a task for each of some block devices; a zero is none.
+type IO struct {
+	Devices             []string // whole disks and loop devices, as "254:0"
+	ReadBps, WriteBps   uint64
+	ReadIOPS, WriteIOPS uint64
+	Weight              uint16 // 1 to 10000; 100 is the usual one
 }
 
 // Ulimit is a resource limit; Name as in "nofile", without RLIMIT_.
@@ -103,6 +154,15 @@ const (
 	SeccompDefault    Seccomp = "default"
 	SeccompUnconfined Seccomp = "unconfined"
 )
+
+// Hook is a program of the host that is run as root at a stage of a container's life, named as in the OCI's runtime specification.
+type Hook struct {
+	Stage   string
+	Path    string
+	Args    []string // the first is the program's name for itself
+	Env     []string
+	Timeout time.Duration // 0: none
+}
 
 // Device is a device node of the host to show inside. Empty Target means the same path; Access is of "rwm", empty "rw".
 type Device struct {

@@ -36,6 +36,9 @@ type site struct {
 	radiusKm  float64
 	net       *skerry.Coordinate
 	netMs     float64
+	// credit is by how much its score counts, doubt why that is less than all, and quarantine why it gets nothing new.
+	credit            float64
+	doubt, quarantine string
 }
 
 // classView is one capability class of a site.
@@ -84,7 +87,7 @@ func (f *Federation) of(name string) *site {
 	i, ok := f.index[name]
 	if !ok {
 		i = len(f.list)
-		f.list = append(f.list, site{name: name, hash: hashOf(name)})
+		f.list = append(f.list, site{name: name, hash: hashOf(name), credit: 1})
 		f.index[name] = i
 	}
 	return &f.list[i]
@@ -92,6 +95,13 @@ func (f *Federation) of(name string) *site {
 
 // SetConnected adds a site, or says whether it is connected.
 func (f *Federation) SetConnected(name string, connected bool) { f.of(name).connected = connected }
+
+// SetCredit says how far a site is believed: by how much its score counts, from 0 to 1, and why that is less than all; and
+// why it gets nothing new at all, if quarantine is not empty.
+func (f *Federation) SetCredit(name string, share float64, doubt, quarantine string) {
+	s := f.of(name)
+	s.credit, s.doubt, s.quarantine = max(0, min(share, 1)), doubt, quarantine
+}
 
 // Remove forgets a site.
 func (f *Federation) Remove(name string) {
@@ -118,7 +128,7 @@ func (f *Federation) Take(name string, need skerry.Resources) {
 // SetReport takes a site's newest aggregate. Numbers that are not finite count as nothing.
 func (f *Federation) SetReport(name string, r *skerry.ClusterReport) {
 	s := f.of(name)
-	*s = site{name: name, hash: s.hash, connected: s.connected, reported: true, areas: r.Areas, classes: make([]classView, 0, len(r.Classes)), lowest: math.MaxInt}
+	*s = site{name: name, hash: s.hash, connected: s.connected, credit: s.credit, doubt: s.doubt, quarantine: s.quarantine, reported: true, areas: r.Areas, classes: make([]classView, 0, len(r.Classes)), lowest: math.MaxInt}
 	if r.Lowest != nil {
 		s.lowest = *r.Lowest
 	}
@@ -171,6 +181,7 @@ func (f *Federation) class(k skerry.Class) int32 {
 // fedQuery is a request prepared for all sites.
 type fedQuery struct {
 	*Request
+	Need    skerry.Resources // with the least that a runtime takes beside it
 	f       *Federation
 	suits   []bool // by class
 	need    []amountOf
@@ -181,13 +192,13 @@ type fedQuery struct {
 }
 
 func (f *Federation) query(r *Request) *fedQuery {
-	q := &fedQuery{Request: r, f: f, suits: make([]bool, len(f.classes)), holds: map[string]bool{}}
-	runtime, p := NeedsRuntime(r.Spec), &r.Spec.Placement
+	q := &fedQuery{Request: r, Need: r.Spec.LeastCost(), f: f, suits: make([]bool, len(f.classes)), holds: map[string]bool{}}
+	need, arch := neededDevices(r.Spec), r.Spec.Architectures()
 	for id, k := range f.classes {
-		q.suits[id] = slices.Contains(k.Runtimes, runtime) && (len(p.Arch) == 0 || slices.Contains(p.Arch, k.Arch)) &&
-			!slices.ContainsFunc(p.Devices, func(d string) bool { return !slices.Contains(k.Devices, d) })
+		q.suits[id] = r.Spec.RuntimeOn(k.Arch, k.Runtimes) != "" && (len(arch) == 0 || slices.Contains(arch, k.Arch)) &&
+			!slices.ContainsFunc(need, func(d string) bool { return !slices.Contains(k.Devices, d) })
 	}
-	for i, v := range r.Need.Vector() {
+	for i, v := range q.Need.Vector() {
 		if v > 0 {
 			q.need = append(q.need, amountOf{i, v})
 		}
@@ -195,7 +206,7 @@ func (f *Federation) query(r *Request) *fedQuery {
 	for _, peer := range r.Peers {
 		q.holds[peer.Worker] = true
 	}
-	if p.Location != nil {
+	if p := &r.Spec.Placement; p.Location != nil {
 		q.at, q.atKm, q.wantsAt = onSphere(*p.Location), p.MaxDistance, true
 	}
 	return q
@@ -208,6 +219,7 @@ const (
 	possible verdict = iota
 	tried
 	notConnected
+	inQuarantine
 	otherCluster
 	noReport
 	noArea
@@ -218,7 +230,7 @@ const (
 )
 
 // verdictNames is the table of what verdicts are about.
-var verdictNames = map[verdict]string{tried: "rejected", notConnected: "connected", otherCluster: "cluster", noReport: "report", noArea: "area",
+var verdictNames = map[verdict]string{tried: "rejected", notConnected: "connected", inQuarantine: "quarantine", otherCluster: "cluster", noReport: "report", noArea: "area",
 	tooFar: "distance", unknownPlace: "location", noClass: "runtime", tooLittle: "capacity"}
 
 // check applies what the aggregate proves impossible.
@@ -231,6 +243,8 @@ func (q *fedQuery) check(s *site) verdict {
 		return otherCluster
 	case !s.connected:
 		return notConnected
+	case s.quarantine != "":
+		return inQuarantine
 	case !s.reported:
 		return noReport
 	case p.Area != "" && !slices.Contains(s.areas, p.Area):
@@ -424,13 +438,17 @@ func (f *Federation) Rank(now time.Time, r *Request, seed uint64, keep int) ([]s
 			out = f.insertByName(out, i)
 			continue
 		}
-		best = insertRanked(best, ranked{i, q.score(s), mix(seed, s.hash)}, f, keep)
+		best = insertRanked(best, ranked{i, q.score(s) * s.credit, mix(seed, s.hash)}, f, keep)
 	}
 	names := make([]string, 0, len(best))
 	for n, b := range best {
 		names = append(names, f.list[b.site].name)
 		if n < maxSites {
-			d.Top = append(d.Top, skerry.Candidate{Name: f.list[b.site].name, Score: b.score, Chosen: n == 0})
+			k := skerry.Candidate{Name: f.list[b.site].name, Score: b.score, Chosen: n == 0}
+			if s := &f.list[b.site]; s.credit < 1 && s.doubt != "" {
+				k.Doubt = doubtText(s.credit, s.doubt)
+			}
+			d.Top = append(d.Top, k)
 		}
 	}
 	if len(names) > 0 {
@@ -495,6 +513,8 @@ func (q *fedQuery) reason(s *site) skerry.Reason {
 		return skerry.Reason{What: "rejected", Text: "it had no place for the instance just now"}
 	case notConnected:
 		return skerry.Reason{What: "connected", Text: "it is not connected"}
+	case inQuarantine:
+		return skerry.Reason{What: "quarantine", Text: "it is in quarantine: " + s.quarantine, Hint: "`skerry uncordon cluster/" + s.name + "` ends that"}
 	case otherCluster:
 		return skerry.Reason{What: "cluster", Text: "only cluster " + p.Cluster + " is asked for"}
 	case noReport:
@@ -515,7 +535,11 @@ func (q *fedQuery) reason(s *site) skerry.Reason {
 		if k := &s.classes[i]; q.suits[k.id] && k.workers > 0 {
 			j := q.missing(k)
 			name := skerry.ResourceNames[j]
-			return skerry.Reason{What: name, Text: fmt.Sprintf("needs %s of %s, no worker can have more than %s free", amount(j, q.Need.Vector()[j]), name, amount(j, int64(k.most[j]))),
+			needs := fmt.Sprintf("needs %s of %s", amount(j, q.Request.Need.Vector()[j]), name)
+			if own := q.Need.Vector()[j] - q.Request.Need.Vector()[j]; own > 0 {
+				needs += fmt.Sprintf(", and %s for runtime %s", amount(j, own), q.Spec.Runtimes()[0])
+			}
+			return skerry.Reason{What: name, Text: fmt.Sprintf("%s, no worker can have more than %s free", needs, amount(j, int64(k.most[j]))),
 				Hint: fmt.Sprintf("ask for less %s, or add a larger worker", name)}
 		}
 	}
@@ -538,15 +562,14 @@ func (q *fedQuery) farReason(s *site) skerry.Reason {
 
 // classReason tells what no class of a site has.
 func (q *fedQuery) classReason(s *site) skerry.Reason {
-	runtime, p := NeedsRuntime(q.Spec), &q.Spec.Placement
 	some := func(ok func(k *skerry.Class) bool) bool {
 		return slices.ContainsFunc(s.classes, func(v classView) bool { return v.workers > 0 && ok(&q.f.classes[v.id]) })
 	}
-	if !some(func(k *skerry.Class) bool { return slices.Contains(k.Runtimes, runtime) }) {
-		return skerry.Reason{What: "runtime", Text: "none of its workers has a working runtime " + runtime}
+	if arch := q.Spec.Architectures(); len(arch) > 0 && !some(func(k *skerry.Class) bool { return slices.Contains(arch, k.Arch) }) {
+		return skerry.Reason{What: "arch", Text: "none of its workers is " + strings.Join(arch, " or ")}
 	}
-	if len(p.Arch) > 0 && !some(func(k *skerry.Class) bool { return slices.Contains(p.Arch, k.Arch) }) {
-		return skerry.Reason{What: "arch", Text: "none of its workers is " + strings.Join(p.Arch, " or ")}
+	if !some(func(k *skerry.Class) bool { return q.Spec.RuntimeOn(k.Arch, k.Runtimes) != "" }) {
+		return skerry.Reason{What: "runtime", Text: "none of its workers has a working runtime " + runtimes(q.Spec)}
 	}
-	return skerry.Reason{What: "devices", Text: "none of its workers has runtime, architecture and devices " + strings.Join(p.Devices, ", ") + " together"}
+	return skerry.Reason{What: "devices", Text: "none of its workers has runtime, architecture and devices " + strings.Join(neededDevices(q.Spec), ", ") + " together"}
 }

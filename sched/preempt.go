@@ -40,7 +40,7 @@ func (s *Site) Preempt(now time.Time, p Policy, r *Request, seed uint64, residen
 				return
 			}
 		}
-		victims := makeRoom(skerry.FromVector(s.avail[n]), r.Need, r.Spec.Placement.Priority, residents(s.names[n]))
+		victims := makeRoom(skerry.FromVector(s.avail[n]), s.needOn(n, r), r.Spec.Placement.Priority, residents(s.names[n]))
 		if len(victims) == 0 {
 			return
 		}

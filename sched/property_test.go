@@ -12,6 +12,9 @@ import (
 	"skerry.dev/skerry"
 )
 
+// takes is what a request takes of a worker whose runtimes are oci and native alone.
+func takes(r *Request) skerry.Resources { return r.Need.Add(r.Spec.Overhead("oci")) }
+
 // Placements, and departures between them, never take more than there is; what is left is what was there less what was
 // taken.
 func TestNeverOverCommits(t *testing.T) {
@@ -39,7 +42,7 @@ func TestNeverOverCommits(t *testing.T) {
 				x := list[i]
 				list = append(list[:i], list[i+1:]...)
 				s.Give(x.worker, x.req)
-				left[x.worker] = left[x.worker].Add(x.req.Need)
+				left[x.worker] = left[x.worker].Add(takes(x.req))
 				continue
 			}
 			r := randomRequest(rng, nil)
@@ -47,7 +50,7 @@ func TestNeverOverCommits(t *testing.T) {
 			if d.Chosen == "" {
 				continue
 			}
-			if !left[d.Chosen].Fits(r.Need) {
+			if !left[d.Chosen].Fits(takes(r)) {
 				t.Fatalf("%s: %v does not fit into %v", p.Name, r.Need, left[d.Chosen])
 			}
 			for _, port := range r.Spec.Ports {
@@ -58,7 +61,7 @@ func TestNeverOverCommits(t *testing.T) {
 				}
 			}
 			s.Take(d.Chosen, r)
-			left[d.Chosen] = left[d.Chosen].Sub(r.Need)
+			left[d.Chosen] = left[d.Chosen].Sub(takes(r))
 			list = append(list, taken{d.Chosen, r})
 			placed++
 		}

@@ -30,7 +30,7 @@ func pick[T any](rng *rand.Rand, list ...T) T { return list[rng.IntN(len(list))]
 
 // randomWorker makes a worker of any kind; some are alike, so that ties occur.
 func randomWorker(rng *rand.Rand, name string) *Worker {
-	w := &Worker{Name: name, Arch: pick(rng, "amd64", "amd64", "arm64"), Runtimes: []string{"oci"}, Area: pick(rng, "", "north", "south"),
+	w := &Worker{Name: name, Arch: pick(rng, "amd64", "amd64", "arm64"), Runtimes: []string{"oci", plain}, Area: pick(rng, "", "north", "south"),
 		Location: randomLocation(rng), Coordinate: randomCoordinate(rng)}
 	w.Capacity = skerry.Resources{CPU: pick[skerry.MilliCPU](rng, 1000, 4000, 4000, 8000), Memory: pick(rng, skerry.GiB, 4*skerry.GiB, 16*skerry.GiB),
 		Storage: 10 * skerry.GiB, GPUs: rng.IntN(3), BandwidthOut: 1 << 20}
@@ -46,13 +46,16 @@ func randomWorker(rng *rand.Rand, name string) *Worker {
 		w.Available.Memory = w.Capacity.Memory / 1000 * skerry.Bytes(rng.IntN(1001))
 	}
 	if rng.IntN(4) == 0 {
-		w.Runtimes = []string{"native", "oci"}
+		w.Runtimes = []string{"native", "oci", plain}
 	}
 	if rng.IntN(8) == 0 {
 		w.Devices = []string{pick(rng, "camera", "gpu")}
 	}
 	if rng.IntN(8) == 0 {
 		w.Taints = []string{pick(rng, "edge", "edge=far")}
+	}
+	if rng.IntN(8) == 0 {
+		w.Limited, w.Abilities = true, []string{pick(rng, "images", "ports")}
 	}
 	if rng.IntN(5) == 0 {
 		w.Labels = map[string]string{"tier": pick(rng, "a", "b")}
@@ -65,6 +68,9 @@ func randomWorker(rng *rand.Rand, name string) *Worker {
 	}
 	if rng.IntN(2) == 0 {
 		w.Power = &skerry.Power{Idle: float64(rng.IntN(10)), Busy: float64(rng.IntN(100))}
+	}
+	if rng.IntN(10) == 0 {
+		w.Credit, w.Doubt = 0.25+0.75*rng.Float64(), "it grew"
 	}
 	switch rng.IntN(15) {
 	case 0:

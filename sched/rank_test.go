@@ -41,7 +41,7 @@ func TestFreshNumbersFirst(t *testing.T) {
 	age := func(s int) func(*Worker) {
 		return func(w *Worker) { w.Reported = epoch.Add(-time.Duration(s) * time.Second) }
 	}
-	list := []*Worker{worker("old", 2000, skerry.GiB, age(105)), worker("new", 2000, skerry.GiB, age(10)), worker("quiet", 2000, skerry.GiB, age(45)), worker("ahead", 2000, skerry.GiB, age(-100))}
+	list := []*Worker{worker("old", 2000, skerry.GiB, age(150)), worker("new", 2000, skerry.GiB, age(10)), worker("quiet", 2000, skerry.GiB, age(90)), worker("ahead", 2000, skerry.GiB, age(-100))}
 	d := siteOf(list).Best(epoch, ROM(), request(1000, skerry.MiB), 1, 4)
 	score := map[string]float64{}
 	for _, c := range d.Top {

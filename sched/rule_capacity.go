@@ -2,6 +2,7 @@ package sched
 
 import (
 	"fmt"
+	"math"
 	"math/bits"
 
 	"skerry.dev/skerry"
@@ -16,7 +17,7 @@ func (Capacity) Name() string { return "capacity" }
 func (Capacity) Lasting() bool { return false }
 
 func (Capacity) For(q *Query) Check {
-	c := &capacity{s: q.Site}
+	c := &capacity{s: q.Site, spec: q.Spec, more: q.more}
 	for i, v := range q.Need.Vector() {
 		if v > 0 {
 			c.need = append(c.need, amountOf{i, v})
@@ -28,6 +29,8 @@ func (Capacity) For(q *Query) Check {
 	return c
 }
 
+const memoryResource = 1
+
 type amountOf struct {
 	resource int
 	amount   int64
@@ -35,7 +38,17 @@ type amountOf struct {
 
 type capacity struct {
 	s    *Site
+	spec *skerry.ServiceSpec
 	need []amountOf // those that are not zero
+	more []int64    // memory that a kind takes beside that; nil: none does
+}
+
+// short is by how much a worker has too little of what a need is of.
+func (c *capacity) short(n int, a amountOf) int64 {
+	if a.resource == memoryResource && c.more != nil {
+		a.amount += c.more[c.s.kindOf[n]]
+	}
+	return a.amount - c.s.avail[n][a.resource]
 }
 
 func (c *capacity) Impossible(sum *summary) bool {
@@ -52,7 +65,7 @@ func (c *capacity) Keep(b int, mask uint64) uint64 {
 	if c.Impossible(sum) {
 		return 0
 	}
-	tight := false
+	tight := c.more != nil
 	for _, a := range c.need {
 		tight = tight || sum.least[a.resource] < a.amount
 	}
@@ -61,9 +74,8 @@ func (c *capacity) Keep(b int, mask uint64) uint64 {
 	}
 	for left := mask; left != 0; left &= left - 1 {
 		i := bits.TrailingZeros64(left)
-		v := &c.s.avail[b*64+i]
 		for _, a := range c.need {
-			if v[a.resource] < a.amount {
+			if c.short(b*64+i, a) > 0 {
 				mask &^= 1 << i
 				break
 			}
@@ -79,9 +91,11 @@ func (c *capacity) Miss(n int) (string, float64) {
 }
 
 func (c *capacity) worst(n int) (amountOf, float64) {
-	worst, share := c.need[0], -1.0
+	worst, share := c.need[0], math.Inf(-1)
 	for _, a := range c.need {
-		if miss := 1 - float64(max(c.s.avail[n][a.resource], 0))/float64(a.amount); miss > share {
+		have := c.s.avail[n][a.resource]
+		a.amount = have + c.short(n, a) // what it takes in this runtime
+		if miss := 1 - float64(max(have, 0))/float64(a.amount); miss > share {
 			worst, share = a, miss
 		}
 	}
@@ -91,18 +105,28 @@ func (c *capacity) worst(n int) (amountOf, float64) {
 func (c *capacity) Reason(n int) skerry.Reason {
 	worst, _ := c.worst(n)
 	name, have := skerry.ResourceNames[worst.resource], max(c.s.avail[n][worst.resource], 0)
-	hint := fmt.Sprintf("free some %s or add a worker", name)
-	if have > 0 {
-		hint = fmt.Sprintf("ask for at most %s of %s, free some, or add a worker", amount(worst.resource, have), name)
+	var own int64 // of it is the runtime's
+	class := &c.s.kinds[c.s.kindOf[n]].class
+	runtime := c.spec.RuntimeOn(class.Arch, class.Runtimes)
+	if worst.resource == memoryResource {
+		own = int64(c.spec.Overhead(runtime).Memory)
 	}
-	return skerry.Reason{What: name, Text: fmt.Sprintf("needs %s of %s, %s is free", amount(worst.resource, worst.amount), name, amount(worst.resource, have)), Hint: hint}
+	needs := fmt.Sprintf("needs %s of %s", amount(worst.resource, worst.amount-own), name)
+	if own > 0 {
+		needs += fmt.Sprintf(", and %s for runtime %s", amount(worst.resource, own), runtime)
+	}
+	hint := fmt.Sprintf("free some %s or add a worker", name)
+	if have > own {
+		hint = fmt.Sprintf("ask for at most %s of %s, free some, or add a worker", amount(worst.resource, have-own), name)
+	}
+	return skerry.Reason{What: name, Text: fmt.Sprintf("%s, %s is free", needs, amount(worst.resource, have)), Hint: hint}
 }
 
 func amount(i int, v int64) string {
 	switch i {
 	case 0:
 		return skerry.MilliCPU(v).String()
-	case 3, 4:
+	case 3, 4, 7:
 		return fmt.Sprint(v)
 	}
 	return skerry.Bytes(v).String()

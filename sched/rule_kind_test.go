@@ -13,9 +13,20 @@ func TestVirtualization(t *testing.T) {
 	}
 	testRule(t, Virtualization{}, []ruleCase{
 		{name: "auto is oci", spec: runtime("auto")},
+		{name: "the next best", spec: runtime("auto"), worker: func(w *Worker) { w.Runtimes = []string{"gvisor"} }},
+		{name: "none that keeps it apart", spec: func(s *skerry.ServiceSpec) { s.Runtime, s.Isolation = "auto", skerry.IsolationHardware }, worker: func(w *Worker) { w.Runtimes = []string{"gvisor", "oci"} },
+			want: "runtime: it offers no working runtime microvm"},
 		{name: "has it", spec: runtime("native"), worker: func(w *Worker) { w.Runtimes = []string{"native", "oci"} }},
 		{name: "has it not", spec: runtime("native"), want: "runtime: it offers no working runtime native"},
-		{name: "none passed", worker: func(w *Worker) { w.Runtimes = nil }, want: "runtime: it offers no working runtime oci"},
+		{name: "none passed", spec: runtime("auto"), worker: func(w *Worker) { w.Runtimes = nil }, want: "runtime: it offers no working runtime oci or gvisor or microvm"},
+		{name: "a module where its program does not run", spec: func(s *skerry.ServiceSpec) { s.Runtime, s.Platforms = "auto", []string{"linux/arm64", "wasip1/wasm"} },
+			worker: func(w *Worker) { w.Arch, w.Runtimes = "amd64", []string{"oci", "wasm"} }},
+		{name: "neither of them", spec: func(s *skerry.ServiceSpec) { s.Runtime, s.Platforms = "auto", []string{"linux/arm64", "wasip1/wasm"} },
+			worker: func(w *Worker) { w.Arch, w.Runtimes = "amd64", []string{"native", "oci"} }, want: "runtime: it offers no working runtime oci or wasm or gvisor or microvm"},
+		{name: "the table of what they cannot do", spec: func(s *skerry.ServiceSpec) {
+			s.Runtime, s.Isolation, s.Sidecars = "auto", skerry.IsolationSandboxed, []skerry.SideContainer{{Name: "log"}}
+		}, worker: func(w *Worker) { w.Runtimes = []string{"microvm", "oci"} },
+			want: "runtime: it offers no working runtime gvisor; microvm has no sidecars: a machine holds one container, and machines do not share a network interface"},
 	})
 }
 
@@ -27,6 +38,15 @@ func TestArchitecture(t *testing.T) {
 	testRule(t, Architecture{}, []ruleCase{
 		{name: "any", worker: is("riscv64")},
 		{name: "one of two", spec: arch("arm64", "amd64"), worker: is("amd64")},
+		{name: "the image is for others", spec: func(s *skerry.ServiceSpec) { s.Platforms = []string{"linux/amd64", "linux/arm64"} }, worker: is("riscv64"),
+			want: "arch: it is riscv64; the image is built for linux/amd64, linux/arm64"},
+		{name: "a module runs anywhere", spec: func(s *skerry.ServiceSpec) { s.Runtime, s.Platforms = "auto", []string{"linux/amd64", "wasip1/wasm"} }, worker: is("riscv64")},
+		{name: "its other half does not", spec: func(s *skerry.ServiceSpec) {
+			s.Platforms, s.Runtime = []string{"linux/amd64", "wasip1/wasm"}, skerry.RuntimeOCI
+		}, worker: is("riscv64"), want: "arch: it is riscv64; the image is built for linux/amd64, wasip1/wasm"},
+		{name: "what both allow", spec: func(s *skerry.ServiceSpec) {
+			s.Platforms, s.Placement.Arch = []string{"linux/amd64", "linux/arm64"}, []string{"arm64", "riscv64"}
+		}, worker: is("arm64")},
 		{name: "another", spec: arch("arm64"), worker: is("amd64"), want: "arch: it is amd64; the service runs on arm64"},
 	})
 }
@@ -94,4 +114,29 @@ func TestManyKinds(t *testing.T) {
 	if d := s.Place(epoch, ROM(), r, 1); d.Chosen != nameOf(7) {
 		t.Errorf("%q %v", d.Chosen, d.Why)
 	}
+}
+
+func TestAbilities(t *testing.T) {
+	limited := func(list ...string) func(*Worker) {
+		return func(w *Worker) { w.Limited, w.Abilities = true, list }
+	}
+	native := func(edit ...func(*skerry.ServiceSpec)) func(*skerry.ServiceSpec) {
+		return func(s *skerry.ServiceSpec) {
+			*s = skerry.ServiceSpec{Name: "s", Runtime: "native", Resources: s.Resources}
+			s.Command = []string{"/bin/true"}
+			for _, f := range edit {
+				f(s)
+			}
+		}
+	}
+	ports := func(s *skerry.ServiceSpec) { s.Ports = []skerry.Port{{Port: 80}} }
+	probes := func(s *skerry.ServiceSpec) { s.Probes.Liveness = &skerry.Probe{} }
+	testRule(t, Abilities{}, []ruleCase{
+		{name: "Skerry's own does all", spec: native(ports, probes)},
+		{name: "a process", spec: native(), worker: limited()},
+		{name: "unconfined is what it is", spec: native(func(s *skerry.ServiceSpec) { s.Security.Seccomp = "unconfined" }), worker: limited()},
+		{name: "what it said", spec: native(ports), worker: limited("ports")},
+		{name: "one of two", spec: native(ports, probes), worker: limited("ports"), want: "ability: its agent is not Skerry's own and does not do probes"},
+		{name: "none of two", spec: native(ports, probes), worker: limited("volumes"), want: "ability: its agent is not Skerry's own and does not do ports, probes"},
+	})
 }

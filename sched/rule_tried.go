@@ -1,8 +1,12 @@
 package sched
 
-import "skerry.dev/skerry"
+import (
+	"slices"
 
-// NotTried rules out workers that failed at this instance in this round.
+	"skerry.dev/skerry"
+)
+
+// NotTried rules out workers that failed at this instance in this round, and those on which others make room for somebody else.
 type NotTried struct{}
 
 func (NotTried) Name() string { return "not-tried" }
@@ -10,10 +14,13 @@ func (NotTried) Name() string { return "not-tried" }
 func (NotTried) Lasting() bool { return false }
 
 func (NotTried) For(q *Query) Check {
-	c := slotCheck{what: "tried", reason: func(int) skerry.Reason {
+	c := slotCheck{what: "tried", reason: func(n int) skerry.Reason {
+		if slices.Contains(q.Kept, q.Site.names[n]) {
+			return skerry.Reason{What: "kept", Text: "others have just made room there for an instance of higher priority"}
+		}
 		return skerry.Reason{What: "tried", Text: "it was tried just now and failed"}
 	}}
-	for _, name := range q.Avoid {
+	for _, name := range slices.Concat(q.Avoid, q.Kept) {
 		if n := q.Site.find(name); n >= 0 {
 			c.rule(n)
 		}

@@ -1,7 +1,9 @@
 package sched
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
 	"skerry.dev/skerry"
 )
@@ -15,18 +17,24 @@ func (Virtualization) Name() string { return "virtualization" }
 func (Virtualization) Lasting() bool { return false }
 
 func (Virtualization) For(q *Query) Check {
-	need := NeedsRuntime(q.Spec)
-	return byKind(q, "runtime", func(k *kind) bool { return slices.Contains(k.class.Runtimes, need) },
+	arch := q.Spec.Architectures()
+	return byKind(q, "runtime", func(k *kind) bool {
+		foreign := len(arch) > 0 && !slices.Contains(arch, k.class.Arch) // Architecture tells of that
+		return foreign || q.Spec.RuntimeOn(k.class.Arch, k.class.Runtimes) != ""
+	},
 		func(*kind) skerry.Reason {
-			return skerry.Reason{What: "runtime", Text: "it offers no working runtime " + need,
+			return skerry.Reason{What: "runtime", Text: "it offers no working runtime " + runtimes(q.Spec),
 				Hint: "`skerry worker check` on the worker tells what is missing"}
 		})
 }
 
-// NeedsRuntime names the runtime that a service needs.
-func NeedsRuntime(s *skerry.ServiceSpec) string {
-	if s.Runtime == "" || s.Runtime == "auto" {
-		return "oci"
+// runtimes names those in which a service may run, and those that would keep it apart enough but cannot do what it asks for.
+func runtimes(s *skerry.ServiceSpec) string {
+	out := strings.Join(s.Runtimes(), " or ")
+	for _, c := range s.RuntimeChoices("") {
+		if c.Lacking {
+			out += fmt.Sprintf("; %s %s", c.Runtime, c.Out)
+		}
 	}
-	return s.Runtime
+	return out
 }

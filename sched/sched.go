@@ -5,6 +5,7 @@
 package sched
 
 import (
+	"fmt"
 	"math"
 	"math/bits"
 	"time"
@@ -17,9 +18,12 @@ type Request struct {
 	Instance skerry.InstanceID
 	Service  string // name within its application, for links and spreading
 	Spec     *skerry.ServiceSpec
-	Need     skerry.Resources
-	Only     string   // the only worker that may have it; empty: any
-	Avoid    []string // workers, or clusters, tried in this round
+	Need     skerry.Resources // of the instance alone: what the runtime takes beside it is added for each worker
+	Only     string           // the only worker that may have it; empty: any
+	Devices  []string         // of its worker's, that it has already
+	Data     string           // the worker that has its local volumes, with data in them; empty: there are none
+	Avoid    []string         // workers, or clusters, tried in this round
+	Kept     []string         // workers whose room is kept for instances of higher priority
 	// Peers are the placed instances of the same application, this one left out.
 	Peers []Peer
 	// Users holds, for each user of the placement, where it is in the network; nil until that was measured.
@@ -97,9 +101,11 @@ type Policy struct {
 // Query is a request against one site at one time.
 type Query struct {
 	*Request
+	Need skerry.Resources // with the least that a runtime takes beside it
 	Site *Site
 	Now  time.Time
 
+	more   []int64 // by kind: memory that the runtime which it would have there takes above that least; nil: none does
 	reach  *reachable
 	checks []Check
 	names  []string // of the checks' rules
@@ -120,6 +126,7 @@ type peerAt struct {
 
 func (s *Site) query(now time.Time, p Policy, r *Request) *Query {
 	q := &Query{Request: r, Site: s, Now: now, unix: now.Unix(), only: -1, reach: &reachable{s}}
+	q.weigh()
 	only := r.Only
 	if only == "" {
 		only = r.Spec.Placement.Worker
@@ -147,6 +154,37 @@ func (s *Site) query(now time.Time, p Policy, r *Request) *Query {
 		}
 	}
 	return q
+}
+
+// weigh adds what the runtimes take in which the service may run.
+func (q *Query) weigh() {
+	list := q.Spec.Runtimes()
+	if len(list) == 0 {
+		q.Need = q.Request.Need
+		return
+	}
+	least := q.Spec.Overhead(list[0])
+	q.Need = q.Request.Need.Add(least)
+	if len(list) == 1 {
+		return
+	}
+	for id, k := range q.Site.kinds {
+		if k.users == 0 {
+			continue
+		}
+		if more := int64(q.Spec.Overhead(q.Spec.RuntimeOn(k.class.Arch, k.class.Runtimes)).Memory - least.Memory); more > 0 {
+			if q.more == nil {
+				q.more = make([]int64, len(q.Site.kinds))
+			}
+			q.more[id] = more
+		}
+	}
+}
+
+// needOn is what a request takes of a worker.
+func (s *Site) needOn(n int, r *Request) skerry.Resources {
+	k := &s.kinds[s.kindOf[n]].class
+	return r.Need.Add(r.Spec.Overhead(r.Spec.RuntimeOn(k.Arch, k.Runtimes)))
 }
 
 // maxShown bounds the candidates that a decision keeps as examples.
@@ -312,9 +350,17 @@ func (l *shortlist) better(a, b *candidate) bool {
 func (l *shortlist) candidates() []skerry.Candidate {
 	out := make([]skerry.Candidate, 0, len(l.list))
 	for _, c := range l.list {
-		out = append(out, skerry.Candidate{Name: l.site.names[c.slot], Score: c.score})
+		k := skerry.Candidate{Name: l.site.names[c.slot], Score: c.score}
+		if x := l.site.more[c.slot]; x != nil && x.credit > 0 && x.credit < 1 {
+			k.Doubt = doubtText(x.credit, x.doubt)
+		}
+		out = append(out, k)
 	}
 	return out
+}
+
+func doubtText(share float64, doubt string) string {
+	return fmt.Sprintf("its score counts %.0f %%: %s", 100*share, doubt)
 }
 
 // mix is the finaliser of splitmix64 over seed and name.

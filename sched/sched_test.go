@@ -12,7 +12,7 @@ import (
 )
 
 func worker(name string, cpu skerry.MilliCPU, mem skerry.Bytes, edit ...func(*Worker)) *Worker {
-	w := &Worker{Name: name, Runtimes: []string{"oci"}, Capacity: skerry.Resources{CPU: 4000, Memory: 4 * skerry.GiB}, Available: skerry.Resources{CPU: cpu, Memory: mem}, HostPorts: map[string]bool{}}
+	w := &Worker{Name: name, Runtimes: []string{"oci", plain}, Capacity: skerry.Resources{CPU: 4000, Memory: 4 * skerry.GiB}, Available: skerry.Resources{CPU: cpu, Memory: mem}, HostPorts: map[string]bool{}}
 	for _, f := range edit {
 		f(w)
 	}
@@ -55,8 +55,11 @@ func federation(r *Request, list []*cluster) *Federation {
 	return f
 }
 
+// plain is a runtime that takes nothing beside what an instance needs.
+const plain = "plain"
+
 func request(cpu skerry.MilliCPU, mem skerry.Bytes, edit ...func(*skerry.ServiceSpec)) *Request {
-	s := &skerry.ServiceSpec{Name: "web", Runtime: "auto", Resources: skerry.Resources{CPU: cpu, Memory: mem}}
+	s := &skerry.ServiceSpec{Name: "web", Runtime: plain, Resources: skerry.Resources{CPU: cpu, Memory: mem}}
 	for _, f := range edit {
 		f(s)
 	}
@@ -154,7 +157,7 @@ func TestTiesAreSpreadBySeed(t *testing.T) {
 
 func clusterOf(name string, workers int, meanCPU, dev float64, edit ...func(*cluster)) *cluster {
 	c := &cluster{Name: name, Connected: true}
-	k := skerry.ClassAggregate{Class: skerry.Class{Arch: "amd64", Runtimes: []string{"oci"}}, Workers: workers}
+	k := skerry.ClassAggregate{Class: skerry.Class{Arch: "amd64", Runtimes: []string{"oci", plain}}, Workers: workers}
 	for i := range k.Available {
 		k.Available[i] = skerry.Moments{Sum: 1e12, Mean: 1e12 / float64(workers)}
 	}

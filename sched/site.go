@@ -18,6 +18,7 @@ type Worker struct {
 	Arch       string
 	Runtimes   []string // that passed their self-test
 	Devices    []string
+	Attachable []string // devices that one instance at a time may have; those that are taken are in HostPorts by their DeviceKey
 	Labels     map[string]string
 	Taints     []string // KEY or KEY=VALUE
 	Area       string
@@ -31,6 +32,11 @@ type Worker struct {
 	Reported   time.Time        // when its numbers came; zero: now
 	Load       skerry.Contention
 	Power      *skerry.Power
+	Credit     float64 // by how much its score counts, above 0 and at most 1; 0: all of it
+	Doubt      string  // why that is less than all
+	// Limited says that its agent does Abilities beyond a process and nothing else; Skerry's own does all.
+	Limited   bool
+	Abilities []string
 }
 
 // Site holds a site's workers in columns, in blocks of 64 near each other, with a summary for each block and each 64
@@ -75,17 +81,23 @@ type kind struct {
 	taints []string
 	area   string
 	users  int
+
+	limited   bool
+	abilities []string
 }
 
 // extra is what few workers have.
 type extra struct {
 	labels   map[string]string
 	ports    map[string]bool
+	devices  []string
 	load     [skerry.NumShares]float32 // sum of the intensities of what runs there
 	suffers  [skerry.NumShares]float32 // sum of their sensitivities
 	power    *skerry.Power
 	refusing string
 	lost     bool
+	credit   float64 // 0: all
+	doubt    string
 }
 
 // superBlocks is how many blocks one upper summary covers.
@@ -178,10 +190,10 @@ func secondsOf(t time.Time) uint32 {
 }
 
 func extraOf(w *Worker) *extra {
-	if len(w.Labels) == 0 && len(w.HostPorts) == 0 && w.Load == (skerry.Contention{}) && w.Power == nil && w.Refusing == "" && !w.Lost {
+	if len(w.Labels) == 0 && len(w.HostPorts) == 0 && w.Load == (skerry.Contention{}) && w.Power == nil && len(w.Attachable) == 0 && w.Refusing == "" && !w.Lost && w.Credit == 0 {
 		return nil
 	}
-	return &extra{labels: w.Labels, ports: w.HostPorts, load: narrow(w.Load.Intensity), suffers: narrow(w.Load.Sensitivity), power: w.Power, refusing: w.Refusing, lost: w.Lost}
+	return &extra{labels: w.Labels, ports: w.HostPorts, devices: w.Attachable, load: narrow(w.Load.Intensity), suffers: narrow(w.Load.Sensitivity), power: w.Power, refusing: w.Refusing, lost: w.Lost, credit: w.Credit, doubt: w.Doubt}
 }
 
 func narrow(s skerry.Shares) (out [skerry.NumShares]float32) {
@@ -281,9 +293,14 @@ func hashOf(name string) uint32 {
 func (s *Site) kind(w *Worker) int32 {
 	runtimes, devices, taints := sorted(w.Runtimes), sorted(w.Devices), sorted(w.Taints)
 	key := strings.Join([]string{w.Arch, strings.Join(runtimes, "\x01"), strings.Join(devices, "\x01"), strings.Join(taints, "\x01"), w.Area}, "\x00")
+	var abilities []string
+	if w.Limited {
+		abilities = sorted(w.Abilities)
+		key += "\x00" + strings.Join(abilities, "\x01")
+	}
 	id, ok := s.kindID[key]
 	if !ok {
-		k := &kind{key: key, class: skerry.Class{Arch: w.Arch, Runtimes: runtimes, Devices: devices}, taints: taints, area: w.Area}
+		k := &kind{key: key, class: skerry.Class{Arch: w.Arch, Runtimes: runtimes, Devices: devices}, taints: taints, area: w.Area, limited: w.Limited, abilities: abilities}
 		if last := len(s.freeKinds) - 1; last >= 0 {
 			id, s.freeKinds = s.freeKinds[last], s.freeKinds[:last]
 			s.kinds[id] = k
@@ -407,6 +424,19 @@ func onSphere(l skerry.Location) [3]float32 {
 // freshness discounts a worker whose numbers are old: not up to fullTrust, then by half for each further minute (the age
 // of information, which the paper's section 3.2 leaves open).
 func (s *Site) freshness(slot int, now int64) float64 {
+	return s.age(slot, now) * s.credit(slot)
+}
+
+// credit is by how much the score of a worker counts whose word is doubted. It is at most 1, as age is, so that bounds of
+// scores hold.
+func (s *Site) credit(slot int) float64 {
+	if x := s.more[slot]; x != nil && x.credit > 0 {
+		return min(x.credit, 1)
+	}
+	return 1
+}
+
+func (s *Site) age(slot int, now int64) float64 {
 	if s.seen[slot] == 0 || now-int64(s.seen[slot]) <= fullTrust {
 		return 1
 	}
@@ -414,8 +444,8 @@ func (s *Site) freshness(slot int, now int64) float64 {
 }
 
 // fullTrust is how old numbers may be, in seconds, before they count for less: a worker on which nothing changes reports
-// every 30 s.
-const fullTrust = 45
+// every 60 s.
+const fullTrust = 90
 
 // Clone gives a copy that can be changed apart, for a plan.
 func (s *Site) Clone() *Site {
@@ -440,22 +470,32 @@ func (s *Site) Take(name string, r *Request) {
 	if n < 0 {
 		return
 	}
-	for i, v := range r.Need.Vector() {
+	for i, v := range s.needOn(n, r).Vector() {
 		s.avail[n][i] -= v
 	}
+	var keys []string
 	for _, p := range r.Spec.Ports {
 		if p.HostPort > 0 {
-			own := extra{}
-			if s.more[n] != nil {
-				own = *s.more[n]
-			}
-			own.ports = maps.Clone(own.ports)
-			if own.ports == nil {
-				own.ports = map[string]bool{}
-			}
-			own.ports[PortKey(p.Proto(), p.HostPort)] = true
-			s.more[n] = &own
+			keys = append(keys, PortKey(p.Proto(), p.HostPort))
 		}
+	}
+	devices, _, _ := r.Spec.PickDevices(s.freeDevices(n))
+	for _, d := range devices {
+		keys = append(keys, DeviceKey(d))
+	}
+	if len(keys) > 0 {
+		own := extra{}
+		if s.more[n] != nil {
+			own = *s.more[n]
+		}
+		own.ports = maps.Clone(own.ports)
+		if own.ports == nil {
+			own.ports = map[string]bool{}
+		}
+		for _, k := range keys {
+			own.ports[k] = true
+		}
+		s.more[n] = &own
 	}
 	s.touch(n)
 }
@@ -474,7 +514,7 @@ func (s *Site) Give(name string, r *Request) {
 	if n < 0 {
 		return
 	}
-	for i, v := range r.Need.Vector() {
+	for i, v := range s.needOn(n, r).Vector() {
 		s.avail[n][i] += v
 	}
 	if x := s.more[n]; x != nil && len(x.ports) > 0 {
@@ -482,6 +522,9 @@ func (s *Site) Give(name string, r *Request) {
 		own.ports = maps.Clone(x.ports)
 		for _, p := range r.Spec.Ports {
 			delete(own.ports, PortKey(p.Proto(), p.HostPort))
+		}
+		for _, d := range r.Devices {
+			delete(own.ports, DeviceKey(d))
 		}
 		s.more[n] = &own
 	}

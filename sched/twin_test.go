@@ -75,9 +75,11 @@ func (t *twin) ldp(r *Request) []*Worker {
 		}
 		return out
 	}
-	virt := NeedsRuntime(r.Spec)
+	virt := r.Spec.Runtimes()[0]
 	// line 1
-	W := keep(t.workers, func(n *Worker) bool { return n.Available.Fits(r.Need) && slices.Contains(n.Runtimes, virt) })
+	W := keep(t.workers, func(n *Worker) bool {
+		return n.Available.Fits(r.Need.Add(r.Spec.Overhead(virt))) && slices.Contains(n.Runtimes, virt)
+	})
 	// lines 2 to 7
 	for _, Qj := range t.links(r) {
 		if len(Qj.targets) == 0 {
@@ -200,6 +202,9 @@ func fullness(r *Request, w *Worker) float64 {
 		if age := epoch.Sub(w.Reported).Seconds() - fullTrust; age > 0 {
 			score *= math.Exp2(-age / 60)
 		}
+	}
+	if w.Credit > 0 {
+		score *= w.Credit
 	}
 	return score
 }

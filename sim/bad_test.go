@@ -18,7 +18,7 @@ func calm(t *testing.T) *run {
 	s := &Scenario{Seed: 3, Sites: []string{"a"}, Workers: []Machinery{{Name: "a/" + workerMark + "1", CPU: 2000, Memory: skerry.GiB}}}
 	w := New(3)
 	w.UseNetwork()
-	r := &run{w: w, s: s, check: newChecker(w, workerMark), held: map[*Node]bool{}, suffering: map[*Node]bool{}}
+	r := &run{w: w, s: s, check: newChecker(w, workerMark), held: map[*Node]bool{}, suffering: map[*Node]float64{}}
 	w.guard, w.net.tape = r.check, newTape()
 	w.AddCluster("a")
 	r.addWorker(0, s.Workers[0])

@@ -155,7 +155,7 @@ func chaos(t *testing.T, seed uint64) {
 			need := skerry.Resources{}
 			for _, i := range w.ClusterCore(name).Instances() {
 				if i.Worker == x.Name && i.State != skerry.Failed {
-					need = need.Add(skerry.Resources{CPU: 500, Memory: 64 * skerry.MiB})
+					need = need.Add(skerry.Resources{CPU: 500, Memory: 64*skerry.MiB + skerry.RuntimeNamed("oci").Memory})
 				}
 			}
 			if x.Reserved.CPU != need.CPU || x.Reserved.Memory != need.Memory {

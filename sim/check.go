@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -29,11 +30,12 @@ const (
 	BrokenSecret   = "worker-detail"      // no worker is readable at the root
 	BrokenSane     = "sane"               // no panic, no spinning, nothing unreadable, no task started twice
 	BrokenHarm     = "harm"               // a member that lies harms only what is placed on it
+	BrokenCredit   = "credit"             // no honest member is in quarantine, and who is gets nothing new
 )
 
 // Invariants lists all names.
 func Invariants() []string {
-	return []string{BrokenWrite, BrokenLive, BrokenPlace, BrokenRest, BrokenTwice, BrokenCapacity, BrokenFence, BrokenAddress, BrokenSecret, BrokenSane, BrokenHarm}
+	return []string{BrokenWrite, BrokenLive, BrokenPlace, BrokenRest, BrokenTwice, BrokenCapacity, BrokenFence, BrokenAddress, BrokenSecret, BrokenSane, BrokenHarm, BrokenCredit}
 }
 
 // Break is an invariant that did not hold.
@@ -60,7 +62,9 @@ type checker struct {
 	here   map[*Node]map[skerry.InstanceID]*guest
 	used   map[*Node]skerry.Resources
 	liars  map[*Node]bool
-	wishes map[string]*wish
+	// quarantined are the members that their parents have put in quarantine.
+	quarantined map[*Node]bool
+	wishes      map[string]*wish
 }
 
 // held names something that a node holds.
@@ -73,7 +77,8 @@ type held struct {
 type guest struct {
 	service skerry.ServiceKey
 	ordinal int
-	need    skerry.Resources
+	need    skerry.Resources // with beside
+	beside  skerry.Resources // what its runtime takes
 	fence   skerry.Fence
 	running int // containers
 	starts  int // of containers, so far
@@ -83,7 +88,7 @@ type guest struct {
 
 func newChecker(w *World, marker string) *checker {
 	return &checker{w: w, born: w.Now, marker: []byte(marker), fences: map[held]skerry.Fence{}, gens: map[held]skerry.Generation{},
-		here: map[*Node]map[skerry.InstanceID]*guest{}, used: map[*Node]skerry.Resources{}, liars: map[*Node]bool{}, wishes: map[string]*wish{}}
+		here: map[*Node]map[skerry.InstanceID]*guest{}, used: map[*Node]skerry.Resources{}, liars: map[*Node]bool{}, quarantined: map[*Node]bool{}, wishes: map[string]*wish{}}
 }
 
 func (k *checker) fail(invariant, format string, args ...any) {
@@ -97,6 +102,7 @@ func (k *checker) stepped(n *Node, fx *skerry.Effects) {
 	if len(k.w.Faults) > 0 {
 		k.fail(BrokenSane, "%s", k.w.Faults[0])
 	}
+	k.believe(n, fx)
 	switch c := n.Core.(type) {
 	case *root.Core:
 		for _, ch := range fx.Changed {
@@ -202,21 +208,37 @@ func (k *checker) ran(n *Node, a *skerry.Assignment, name string) {
 	if g.running++; g.running > 1 {
 		return
 	}
-	g.need, g.ports = a.Spec.Need(), nil
+	g.beside = a.Spec.Overhead(a.Runtime)
+	g.need, g.ports = a.Spec.Need().Add(g.beside), nil
 	for _, p := range a.Spec.Ports {
 		if p.HostPort > 0 {
 			g.ports = append(g.ports, p.HostPort)
 		}
 	}
 	k.used[n] = k.used[n].Add(g.need)
-	for i, v := range n.facts.Capacity.Sub(k.used[n]).Vector() {
-		if v < 0 && !k.liars[n] {
-			k.fail(BrokenCapacity, "%s runs %d of %s more than it has since %s started", n.Name, -v, skerry.ResourceNames[i], a.ID)
-		}
-	}
+	k.fits(n, a.ID)
 	k.addressed(n, a.ID, g.address)
 	if _, stops := a.Spec.OnDisconnect.StopAfter(); stops {
 		k.alone(n, a.ID)
+	}
+}
+
+// resized is called when an instance that runs was given other limits.
+func (k *checker) resized(n *Node, id skerry.InstanceID, need skerry.Resources) {
+	if g := k.here[n][id]; g != nil && g.running > 0 {
+		need = need.Add(g.beside)
+		k.used[n] = k.used[n].Sub(g.need).Add(need)
+		g.need = need
+		k.fits(n, id)
+	}
+}
+
+// fits checks that what runs on a machine takes no more than there is.
+func (k *checker) fits(n *Node, id skerry.InstanceID) {
+	for i, v := range n.facts.Capacity.Sub(k.used[n]).Vector() {
+		if v < 0 && !k.liars[n] {
+			k.fail(BrokenCapacity, "%s runs %d of %s more than it has since %s started", n.Name, -v, skerry.ResourceNames[i], id)
+		}
 	}
 }
 
@@ -225,10 +247,19 @@ func (k *checker) ran(n *Node, a *skerry.Assignment, name string) {
 // the promise, and no other could.
 func (k *checker) alone(n *Node, id skerry.InstanceID) {
 	for _, o := range k.w.nodes() {
-		if g := k.here[o][id]; o != n && o.Up && o.deaf() && k.w.Now.Sub(o.line.since) > 3*time.Second && g != nil && g.running > 0 {
+		if g := k.here[o][id]; o != n && !k.liars[o] && !k.liars[n] && o.Up && o.deaf() && k.w.Now.Sub(o.line.since) > noticed(o) && g != nil && g.running > 0 {
 			k.fail(BrokenTwice, "%s starts on %s and still runs on %s", id, n.Name, o.Name)
 		}
 	}
+}
+
+// noticed is how long it takes a site to know that a worker is cut off. An agent of others does not beat: its connection is given up first.
+func noticed(n *Node) time.Duration {
+	const lostAfter = 3 * time.Second // of the profile fast
+	if n.carrier != "" {
+		return 3*siteKeepAlive + lostAfter
+	}
+	return lostAfter
 }
 
 // addressed checks that no other instance of the site runs under an address.
@@ -266,6 +297,7 @@ func (k *checker) dark(n *Node) {
 func (k *checker) blank(n *Node) {
 	k.dark(n)
 	delete(k.here, n)
+	delete(k.quarantined, n)
 	maps.DeleteFunc(k.gens, func(h held, _ skerry.Generation) bool { return h.node == n.Name })
 }
 
@@ -309,9 +341,19 @@ func (k *checker) booted(n *Node) { k.written(n) }
 func (k *checker) live(at skerry.ServiceKey) map[int][]string {
 	out := map[int][]string{}
 	for n, m := range k.here {
+		number := map[skerry.InstanceID]int{} // it may have got another since it was started
+		if c, ok := n.Core.(*worker.Core); ok && n.Up {
+			for _, v := range c.Views() {
+				number[v.ID] = v.Ordinal
+			}
+		}
 		for id, g := range m {
 			if g.running > 0 && g.service == at && !k.liars[n] {
-				out[g.ordinal] = append(out[g.ordinal], n.Name+" "+string(id))
+				ordinal, known := number[id]
+				if !known {
+					ordinal = g.ordinal
+				}
+				out[ordinal] = append(out[ordinal], n.Name+" "+string(id))
 			}
 		}
 	}
@@ -342,4 +384,15 @@ func (w *World) leaveTrail(n *Node, fx *skerry.Effects) {
 		}
 	}
 	w.trail = h ^ uint64(w.Now.UnixNano())
+}
+
+// recovered makes a panic of a core a break of an invariant.
+func (w *World) recovered() {
+	if v := recover(); v != nil {
+		w.guard.fail(BrokenSane, "panic: %v\n%s", v, debug.Stack())
+	}
+}
+
+func (w *World) fault(format string, args ...any) {
+	w.Faults = append(w.Faults, fmt.Sprintf(format, args...))
 }

@@ -3,6 +3,8 @@ package sim
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strconv"
 	"time"
 
 	"skerry.dev/skerry"
@@ -11,7 +13,8 @@ import (
 // Generate makes a scenario of a seed: some sites and workers, users who change their minds, and faults. Each seed leaves some
 // kinds of faults out, so that others are not always masked by them.
 func Generate(seed uint64) *Scenario {
-	g := &generator{rng: rand.New(rand.NewPCG(seed, 2)), s: &Scenario{Seed: seed}, down: map[string]bool{}, blocked: map[string]bool{}, slowed: map[string]bool{}, held: map[string]bool{}}
+	g := &generator{rng: rand.New(rand.NewPCG(seed, 2)), s: &Scenario{Seed: seed}, down: map[string]bool{}, blocked: map[string]bool{}, slowed: map[string]bool{}, held: map[string]bool{},
+		last: map[string][]string{}, limits: rand.New(rand.NewPCG(seed, 4))}
 	g.fleet()
 	g.kinds()
 	for range 20 + g.rng.IntN(60) {
@@ -32,7 +35,10 @@ type generator struct {
 	// was placed before.
 	budget                      int
 	asked                       map[string]int
+	scaled                      map[string]int // what those that follow their load can bear
 	down, blocked, slowed, held map[string]bool
+	last                        map[string][]string // arguments of the last apply
+	limits                      *rand.Rand
 }
 
 func (g *generator) fleet() {
@@ -45,7 +51,15 @@ func (g *generator) fleet() {
 			g.budget += int(m.CPU) / 2
 		}
 	}
-	g.asked = map[string]int{}
+	// A draw of its own, which leaves the others as they were.
+	if via := rand.New(rand.NewPCG(g.s.Seed, 3)); via.IntN(3) == 0 {
+		for i := range g.s.Workers {
+			if via.IntN(2) == 0 {
+				g.s.Workers[i].Via = skerry.CarrierMQTT
+			}
+		}
+	}
+	g.asked, g.scaled = map[string]int{}, map[string]int{}
 	if g.rng.IntN(2) == 0 {
 		g.s.Lost = time.Duration(10+g.rng.IntN(60)) * time.Second
 	}
@@ -75,12 +89,22 @@ func (g *generator) kinds() {
 	maybe(1, g.disk)
 	maybe(1, g.suffer)
 	maybe(1, g.hold)
+	maybe(1, g.drain)
+	maybe(2, g.load)
+	maybe(1, g.alone)
 	maybe(1, func() { g.do("evict", g.site(), "nth", fmt.Sprint(g.rng.IntN(20))) })
 	maybe(1, g.forget)
 	maybe(1, g.skew)
 	if g.rng.IntN(6) == 0 && len(g.s.Workers) > 1 { // one member lies
 		liar := g.worker()
-		add(3, func() { g.do("lie", liar, "about", lies[g.rng.IntN(len(lies))]) })
+		add(3, func() { g.do("lie", liar, "about", workerLies[g.rng.IntN(len(workerLies))]) })
+	}
+	// Draws of their own, which leave the others as they were.
+	rng := rand.New(rand.NewPCG(g.s.Seed, 5))
+	g.s.Places = rng.IntN(3) == 0
+	if rng.IntN(8) == 0 && len(g.s.Sites) > 1 { // a whole site lies
+		liar := g.s.Sites[rng.IntN(len(g.s.Sites))]
+		add(3, func() { g.do("lie", liar, "about", siteLies[rng.IntN(len(siteLies))]) })
 	}
 	maybe(2, func() {
 		g.do("inject", g.child(), "kind", injections[g.rng.IntN(len(injections))], "dir", []string{"up", "down"}[g.rng.IntN(2)])
@@ -119,6 +143,9 @@ func (g *generator) direction() string { return []string{"up", "down", "both", "
 func (g *generator) use() {
 	n := g.rng.IntN(5)
 	name, owner := fmt.Sprintf("app%d", n), ""
+	if g.resize(name) {
+		return
+	}
 	if n > 2 {
 		owner = g.s.Sites[n%len(g.s.Sites)] // the site's own
 	}
@@ -127,8 +154,9 @@ func (g *generator) use() {
 	case k == 0 && there:
 		g.do("delete", name)
 		delete(g.asked, name)
-	case k == 1 && there:
-		g.do("restart", name)
+		delete(g.scaled, name)
+	case k <= 2 && there:
+		g.do([]string{"restart", "pause", "resume", "undo"}[g.rng.IntN(4)], name)
 	default:
 		replicas := g.rng.IntN(5)
 		cpu := 100 * (1 + g.rng.IntN(5))
@@ -140,6 +168,11 @@ func (g *generator) use() {
 		if shape == "perworker" {
 			cpu, need = 100, 100*len(g.s.Workers)
 		}
+		most := 0
+		if g.rng.IntN(4) == 0 && (shape == "service" || shape == "spread" || shape == "recreate") {
+			most = max(replicas, 1+g.rng.IntN(4))
+			need = (most + 2) * cpu
+		}
 		total := need
 		for o, x := range g.asked {
 			if o != name {
@@ -150,9 +183,15 @@ func (g *generator) use() {
 			return
 		}
 		g.asked[name] = need
+		if delete(g.scaled, name); most > 0 {
+			g.scaled[name] = cpu * most
+		}
 		args := []string{"replicas", fmt.Sprint(replicas), "cpu", fmt.Sprint(cpu), "version", fmt.Sprint(1 + g.rng.IntN(3)), "shape", shape}
 		if owner != "" {
 			args = append(args, "owner", owner)
+		}
+		if most > 0 {
+			args = append(args, "max", fmt.Sprint(most))
 		}
 		if g.rng.IntN(3) == 0 {
 			args = append(args, "priority", fmt.Sprint(g.rng.IntN(3)))
@@ -170,7 +209,32 @@ func (g *generator) use() {
 			args = append(args, "port", fmt.Sprint(8000+n))
 		}
 		g.do("apply", name, args...)
+		g.last[name] = args
 	}
+}
+
+// resize applies an application again that differs in its cpu alone, now and then. It draws for itself, so that the other draws are as
+// they were until then.
+func (g *generator) resize(name string) bool {
+	args := g.last[name]
+	if _, there := g.asked[name]; !there || args == nil || slices.Contains(args, "perworker") || slices.Contains(args, "max") || g.limits.IntN(3) > 0 {
+		return false
+	}
+	args = slices.Clone(args)
+	old, _ := strconv.Atoi(args[3])
+	cpu := 100 * (1 + g.limits.IntN(5))
+	total := 0
+	for _, x := range g.asked {
+		total += x
+	}
+	need := g.asked[name] / old * cpu
+	if total+need-g.asked[name] > g.budget {
+		return false
+	}
+	g.asked[name] = max(need, g.asked[name]) // for a while both may be promised
+	args[3] = fmt.Sprint(cpu)
+	g.do("apply", name, args...)
+	return true
 }
 
 func (g *generator) stop(verb, name string) {
@@ -255,6 +319,37 @@ func (g *generator) hold() {
 	}
 	g.do("hold", n, "on", "yes")
 	g.held[n] = true
+}
+
+func (g *generator) load() {
+	if names := sortedNames(g.scaled); len(names) > 0 {
+		name := names[g.rng.IntN(len(names))]
+		g.do("load", name, "cpu", fmt.Sprint(g.rng.IntN(g.scaled[name]+1)))
+	}
+}
+
+func (g *generator) drain() {
+	n := g.worker()
+	g.do("drain", n, "parallel", fmt.Sprint(1+g.rng.IntN(3)), "force", []string{"yes", "no"}[g.rng.IntN(2)])
+	g.held[n] = true
+}
+
+// alone has somebody at a site change an application of the root, which is away.
+func (g *generator) alone() {
+	site, name := g.site(), fmt.Sprintf("app%d", g.rng.IntN(3))
+	if _, there := g.asked[name]; !there {
+		return
+	}
+	if !g.blocked[site] && !g.down["root"] {
+		g.do("block", site, "dir", "both")
+		g.blocked[site] = true
+		g.now += time.Duration(30+g.rng.IntN(30)) * time.Second // until it has noticed
+	}
+	if g.rng.IntN(3) == 0 {
+		g.do("restart", name, "at", site)
+		return
+	}
+	g.do("scale", name, "replicas", fmt.Sprint(g.rng.IntN(3)), "at", site)
 }
 
 func (g *generator) forget() {

@@ -3,6 +3,7 @@ package sim
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster"
@@ -10,24 +11,39 @@ import (
 	"skerry.dev/skerry/worker"
 )
 
-// lies are what a worker may tell that is not so.
+// lies are what a member may tell that is not so. Those of both kinds come first.
 var lies = []string{
-	"capacity",    // it has ten times what it has
-	"load",        // what runs there suffers, or uses nothing; so does what runs elsewhere
-	"coordinates", // it is somewhere else
-	"others",      // instances of others run there, have failed, or have ended
+	"capacity",    // it has ten times what it has, and each time it lies ten times that
 	"never",       // it accepts what it is given and never runs it
+	"replay",      // it sends again what it sent before
+	"load",        // a worker: what runs there suffers, or uses nothing; so does what runs elsewhere
+	"coordinates", // a worker: it is somewhere else
+	"others",      // a worker: instances of others run there, have failed, or have ended
+	"counts",      // a site: numbers that contradict each other and what it says of single instances
+	"health",      // a site: all that it was given runs and is ready
 }
 
-// lie has a worker tell what is not so, from now on. Nobody expects anything of what is placed there any more.
+// workerLies and siteLies are what the one and the other may lie about.
+var (
+	workerLies = lies[:6]
+	siteLies   = append(slices.Clone(lies[:3]), lies[6:]...)
+)
+
+// lie has a member tell what is not so, from now on. Nobody expects anything of what is placed there any more.
 func (r *run) lie(n *Node, about string) {
+	if n.facts == nil {
+		r.siteLie(n, about)
+		return
+	}
 	w := r.w
 	r.check.liars[n] = true
-	if about == "never" {
+	switch about {
+	case "never":
 		n.idle = true
-	}
-	if about == "capacity" {
-		n.boasts = true
+	case "capacity":
+		n.boasts++
+	case "coordinates":
+		n.astray = &skerry.Coordinate{Vec: [3]float64{w.rng.NormFloat64() * 1e4, 1e4, -1e4}, Height: 1e-9, Error: 0.001}
 	}
 	if !n.Up {
 		return
@@ -40,8 +56,7 @@ func (r *run) lie(n *Node, about string) {
 		for _, id := range r.anyInstances(n) {
 			use[id] = skerry.QoS{CPU: skerry.MilliCPU(w.rng.IntN(100_000)), Memory: skerry.Bytes(w.rng.Int64N(1 << 50)), Waiting: w.rng.Float64() * 3, Throttled: -1}
 		}
-		at := &skerry.Coordinate{Vec: [3]float64{w.rng.NormFloat64() * 1e6, 1e9, -1e9}, Height: 1e-9, Error: 0.001}
-		w.tell(n, worker.Usage{Instances: use, Coordinate: at})
+		w.tell(n, worker.Usage{Instances: use, Coordinate: n.astray})
 	case "others":
 		up := n.Core.(*worker.Core).Up.Observed
 		codec := wire.New()
@@ -57,7 +72,89 @@ func (r *run) lie(n *Node, about string) {
 			_, _ = up.Put(skerry.AssignmentKey(id), codec.Marshal(&o))
 		}
 		w.commit(n, n.outer.Tick(w.clock(n)), nil)
+	case "replay":
+		r.replay(n, &skerry.Report{Kind: skerry.ReportWorker, Payload: wire.New().Marshal(&skerry.WorkerReport{Seq: 1})})
 	}
+}
+
+// replay sends a report several times that is older than what was sent since.
+func (r *run) replay(n *Node, old *skerry.Report) {
+	for range 4 {
+		r.w.deliver(n, skerry.Outgoing{Msg: old})
+	}
+}
+
+// siteLie has a site lie, with all its workers: nothing that it says of them can be relied upon.
+func (r *run) siteLie(n *Node, about string) {
+	w := r.w
+	r.check.liars[n] = true
+	for _, kid := range n.kids {
+		r.check.liars[kid] = true
+	}
+	if n.lies == nil {
+		n.lies = map[string]bool{}
+		n.outer = lyingSite{n.outer, n}
+	}
+	n.lies[about] = true
+	if !n.Up {
+		return
+	}
+	switch about {
+	case "replay":
+		r.replay(n, &skerry.Report{Kind: skerry.ReportCluster, Payload: wire.New().Marshal(&skerry.ClusterReport{Seq: 1})})
+	case "health":
+		c := n.Core.(*cluster.Core)
+		codec := wire.New()
+		for key := range c.Up.Desired.All() {
+			value, _, ok := c.Up.Desired.Get(key)
+			var a skerry.Assignment
+			if !ok || codec.Unmarshal(value, &a) != nil || skerry.AssignmentKey(a.ID) != key {
+				continue
+			}
+			_, _ = c.Up.Observed.Put(key, codec.Marshal(&skerry.Observation{ID: a.ID, Gen: a.Gen, Fence: a.Fence, State: skerry.Running, Ready: true}))
+		}
+		w.commit(n, n.outer.Tick(w.clock(n)), nil)
+	}
+}
+
+// lyingSite stands around the core of a site that lies.
+type lyingSite struct {
+	core
+	n *Node
+}
+
+// distort changes what the site says.
+func (l lyingSite) distort(fx skerry.Effects) skerry.Effects {
+	codec := wire.New()
+	if l.n.lies["never"] {
+		fx.Sends = slices.DeleteFunc(fx.Sends, func(s skerry.Outgoing) bool { _, set := s.Msg.(*skerry.SetDelta); return set && s.To != "" })
+	}
+	for i, s := range fx.Sends {
+		m, ok := s.Msg.(*skerry.Report)
+		var r skerry.ClusterReport
+		if !ok || s.To != "" || codec.Unmarshal(m.Payload, &r) != nil {
+			continue
+		}
+		for j := range r.Classes {
+			for k := range r.Classes[j].Available {
+				m := &r.Classes[j].Available[k]
+				if l.n.lies["capacity"] {
+					m.Sum, m.Mean, m.StdDev = 10*m.Sum, 10*m.Mean, 10*m.StdDev
+				}
+				if l.n.lies["counts"] {
+					m.Sum = -1 - m.Sum
+				}
+			}
+		}
+		if l.n.lies["counts"] {
+			r.Instances += 1000
+			for j := range r.Services {
+				r.Services[j].Ready += 7
+			}
+		}
+		fx.Sends[i].Msg = &skerry.Report{Kind: m.Kind, Payload: codec.Marshal(&r)}
+	}
+	return fx
 }
 
 // anyInstances lists instances at a worker's site, by id.
@@ -73,7 +170,7 @@ func (r *run) anyInstances(n *Node) []skerry.InstanceID {
 	return slices.Sorted(maps.Keys(ids))
 }
 
-// entrusted counts the instances of a service that sites have placed on members that lie.
+// entrusted counts the instances of a service that are placed on members that lie.
 func (k *checker) entrusted(at skerry.ServiceKey) (n int) {
 	if len(k.liars) == 0 {
 		return 0
@@ -85,5 +182,53 @@ func (k *checker) entrusted(at skerry.ServiceKey) (n int) {
 			}
 		}
 	}
+	for _, i := range k.w.RootCore().Apps.Instances(at) {
+		if site := k.w.Clusters[i.Holder]; site != nil && k.liars[site] {
+			n++
+		}
+	}
 	return n
+}
+
+// believe checks what is made of lies: no honest member is ever put in quarantine, and none in quarantine is given anything.
+func (k *checker) believe(n *Node, fx *skerry.Effects) {
+	for _, e := range fx.Events {
+		m := k.w.Clusters[string(e.Cluster)]
+		if n != k.w.Root {
+			m = k.w.Workers[n.Name+"/"+string(e.Worker)]
+		}
+		switch e.Reason {
+		case "WorkerQuarantined", "ClusterQuarantined":
+			if m == nil || !k.liars[m] && !k.liars[n] {
+				k.fail(BrokenCredit, "%s, which is honest, is put in quarantine by %s: %s", e.Worker, n.Name, e.Text)
+			}
+			k.quarantined[m] = true
+		case "QuarantineEnded", "ClusterRemoved":
+			delete(k.quarantined, m)
+		case "WorkerScheduled", "Scheduled":
+			if k.quarantined[m] {
+				k.fail(BrokenCredit, "%s is given %s by %s while it is in quarantine", m.Name, e.Instance, n.Name)
+			}
+		}
+	}
+}
+
+// Step implements core.
+func (l lyingSite) Step(now time.Time, msg any) skerry.Effects {
+	return l.distort(l.core.Step(now, msg))
+}
+
+// Tick implements core.
+func (l lyingSite) Tick(now time.Time) skerry.Effects { return l.distort(l.core.Tick(now)) }
+
+// machineOf is what a worker's core learns of its machine.
+func (w *World) machineOf(n *Node) skerry.WorkerFacts {
+	f := *n.facts
+	if w.boast != nil {
+		w.boast(&f)
+	}
+	for range min(n.boasts, 6) {
+		f.Capacity.CPU, f.Capacity.Memory = 10*f.Capacity.CPU, 10*f.Capacity.Memory
+	}
+	return f
 }

@@ -2,12 +2,25 @@ package sim
 
 import (
 	"encoding/json"
+	"fmt"
+	"slices"
 	"time"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/root"
 	"skerry.dev/skerry/worker"
 )
+
+// task is a container on a machine.
+type task struct {
+	id      skerry.InstanceID
+	name    string
+	attempt int
+	running bool
+	exit    skerry.Exit
+	memory  string // what it is about; another container started with the same has it from there
+}
 
 // act plays a worker's machine: it carries out actions after the time that the Machine says.
 func (w *World) act(n *Node, action any) {
@@ -34,6 +47,10 @@ func (w *World) act(n *Node, action any) {
 			by, at := w.Workers[n.Name+"/"+a.Witness], w.Workers[n.Name+"/"+a.Suspect]
 			w.tell(n, cluster.Witnessed{Suspect: a.Suspect, Witness: a.Witness, Reached: by.Up && at.Up && !by.deaf() && !at.alone})
 		})
+	case cluster.Appraise:
+		later(10*time.Millisecond, func() { w.tell(n, cluster.Appraised{Name: a.Name, RTT: w.roundTrip(w.Workers[n.Name+"/"+a.Name])}) })
+	case root.Appraise:
+		later(10*time.Millisecond, func() { w.tell(n, root.Appraised{Name: a.Name, RTT: w.roundTrip(w.Clusters[a.Name])}) })
 	case cluster.Disconnect:
 		later(0, func() {
 			child := w.Workers[n.Name+"/"+a.Name]
@@ -44,8 +61,15 @@ func (w *World) act(n *Node, action any) {
 			}
 		})
 	case worker.Prepare:
-		later(w.Machine.Prepare, func() {
+		pull := w.Machine.Prepare
+		if w.Machine.Pull != nil {
+			pull += w.Machine.Pull(n.Name)
+		}
+		later(pull, func() {
 			p := worker.Prepared{ID: a.A.ID, Fence: a.A.Fence, Runtime: "oci", Address: w.address(n, a.A.ID)}
+			if a.A.From != nil {
+				p.Recipient = fmt.Sprintf("key %d", n.life)
+			}
 			if p.Address == "" {
 				p.Err = "no address is left"
 			}
@@ -63,8 +87,16 @@ func (w *World) act(n *Node, action any) {
 		})
 	case worker.StartContainer:
 		later(w.Machine.Start, func() {
-			if !n.idle {
+			switch carried := a.A.From != nil && a.Attempt == 1 && a.Name == skerry.MainContainer; {
+			case n.idle:
+			case carried:
+				w.carried(n, a)
+			default:
+				w.useVolumes(n, &a.A)
 				w.startTask(n, a)
+				if a.Resume {
+					w.memory(n, a, n.states[a.A.ID])
+				}
 			}
 		})
 	case worker.StopContainer:
@@ -72,6 +104,17 @@ func (w *World) act(n *Node, action any) {
 			if t := n.tasks[key(a.ID, a.Name, a.Attempt)]; t != nil && t.running {
 				w.endTask(n, t, skerry.Exit{Code: 143, Signal: "SIGTERM", At: w.clock(n)})
 			}
+		})
+	case worker.SetLimits:
+		later(w.Machine.Stop, func() {
+			m := worker.Resized{SetLimits: a}
+			if w.Machine.Limits != nil {
+				m.Err, m.InUse = w.Machine.Limits(n.Name, a.ID, &a.Spec)
+			}
+			if m.Err == "" && w.guard != nil {
+				w.guard.resized(n, a.ID, a.Spec.Need())
+			}
+			w.tell(n, m)
 		})
 	case worker.Watch:
 		t := n.tasks[key(a.ID, a.Name, a.Attempt)]
@@ -86,6 +129,9 @@ func (w *World) act(n *Node, action any) {
 			delete(n.addresses, a.ID)
 			w.tell(n, worker.Cleaned{ID: a.ID})
 		})
+	case worker.RemoveVolumes:
+		delete(n.volumes, a.Claim)
+		later(0, func() { w.tell(n, worker.VolumesRemoved{Claim: a.Claim}) })
 	case worker.Discard:
 		w.discard(n, a.Handle)
 	case worker.ProbeOn:
@@ -104,6 +150,41 @@ func (w *World) act(n *Node, action any) {
 	case worker.Cancel:
 		later(0, func() {}) // the Prepare answers by itself
 	}
+}
+
+// useVolumes notes that an instance has its replica's local volumes, which no other may have at that moment.
+func (w *World) useVolumes(n *Node, a *skerry.Assignment) {
+	if !a.Spec.KeepsData() {
+		return
+	}
+	claim := skerry.VolumeClaim{Service: a.Service, Ordinal: a.Ordinal}
+	for _, t := range n.tasks {
+		if before := n.volumes[claim]; t.running && t.name == skerry.MainContainer && t.id != a.ID && slices.Contains(before, t.id) {
+			w.Faults = append(w.Faults, fmt.Sprintf("%s and %s have the local volumes of %s at once", t.id, a.ID, claim.Key()))
+		}
+	}
+	if n.volumes == nil {
+		n.volumes = map[skerry.VolumeClaim][]skerry.InstanceID{}
+	}
+	n.volumes[claim] = append(n.volumes[claim], a.ID)
+}
+
+// roundTrip is what a ping on a node's connection takes, or 0 where none comes back.
+func (w *World) roundTrip(n *Node) time.Duration {
+	if n == nil || !n.Up {
+		return 0
+	}
+	if n.line == nil {
+		return 2 * (w.Latency + n.extra)
+	}
+	if n.deaf() {
+		return 0
+	}
+	d := 2 * (w.Latency + n.line.delay + n.line.jitter)
+	if n.line.loss > 0 {
+		d += time.Duration(float64(retransmission) * min(1, 5*n.line.loss)) // of a fifth of all segments one is hardly ever spared
+	}
+	return d
 }
 
 // address gives an instance of a worker the lowest free one of the worker's blocks, if it takes part in the overlay.
@@ -196,7 +277,7 @@ func (w *World) startTask(n *Node, a worker.StartContainer) {
 		w.fault("%s: %s was started twice", n.Name, k)
 		return
 	}
-	t := &task{id: a.A.ID, name: a.Name, attempt: a.Attempt, running: true}
+	t := &task{id: a.A.ID, name: a.Name, attempt: a.Attempt, running: true, memory: n.Name + " " + k}
 	n.tasks[k] = t
 	if w.guard != nil {
 		w.guard.ran(n, &a.A, a.Name)
@@ -247,4 +328,8 @@ func (n *Node) Tasks() int {
 		}
 	}
 	return count
+}
+
+func key(id skerry.InstanceID, name string, attempt int) string {
+	return fmt.Sprintf("%s.%s.%d", id, name, attempt)
 }

@@ -304,7 +304,7 @@ func (w *World) atParent(c *conn, x parcel) {
 	case parcelHello:
 		w.closeParent(l.served, true) // the newer connection of the same agent replaces the older
 		l.served, c.holding = c, true
-		hello := &skerry.Hello{Name: short(l.child), Sets: x.sets}
+		hello := &skerry.Hello{Name: short(l.child), Carrier: l.child.carrier, Sets: x.sets}
 		var up any = cluster.ChildUp{Hello: hello}
 		if p == w.Root {
 			up = root.ChildUp{Hello: hello}
@@ -320,7 +320,7 @@ func (w *World) atParent(c *conn, x parcel) {
 				w.push(c, downward, parcel{msg: m})
 			}
 			c.early = nil
-			if l.child.facts != nil {
+			if l.child.facts != nil && l.child.carrier == "" {
 				w.at(w.Now.Add(2*w.oneWay(l)), func() { w.alive(l) })
 			}
 		})
@@ -410,7 +410,7 @@ func (w *World) closeChild(c *conn, say bool) {
 // beats looks whether a worker's beats get through, and tells its cluster when that changes, as package link/beat would. Beats that
 // are not answered do not count.
 func (w *World) beats(l *wireline) {
-	if l == nil || l.child.facts == nil {
+	if l == nil || l.child.facts == nil || l.child.carrier != "" { // only Skerry's own agents beat
 		return
 	}
 	now := l.child.Up && !l.blocked[upward] && !l.blocked[downward]

@@ -119,6 +119,15 @@ func plants() map[string]func(*World) {
 				fx.Sends = slices.DeleteFunc(fx.Sends, func(s skerry.Outgoing) bool { _, set := s.Msg.(*skerry.SetDelta); return set && s.To != "" })
 			}
 		}),
+		// A site that puts in quarantine whoever connects.
+		BrokenCredit: spoil[*cluster.Core](func(_ *World, _ *Node, fx *skerry.Effects) {
+			for _, e := range fx.Events {
+				if e.Reason == "WorkerConnected" {
+					e.Reason = "WorkerQuarantined"
+					fx.Events = append(fx.Events, e)
+				}
+			}
+		}),
 		// A cluster that names its workers in events for the root.
 		BrokenSecret: spoil[*cluster.Core](func(_ *World, n *Node, fx *skerry.Effects) {
 			for i, s := range fx.Sends {

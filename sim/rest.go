@@ -15,6 +15,9 @@ func (k *checker) atRest() (invariant, text string) {
 	wanted := map[skerry.ServiceKey]bool{}
 	for _, name := range sortedNames(k.wishes) {
 		u := k.wishes[name]
+		if k.liars[u.owner] {
+			continue
+		}
 		if !u.owner.Up {
 			return BrokenLive, u.owner.Name + " is down"
 		}
@@ -84,7 +87,7 @@ func (k *checker) replicas(u *wish, at skerry.ServiceKey, want int) (string, str
 		return BrokenLive, fmt.Sprintf("%d of %s run, %d are wanted", len(live), at, want)
 	}
 	if ready == want && len(live) == want {
-		return "", ""
+		return k.limits(u, at)
 	}
 	for _, i := range controller(u.owner).Instances(at) {
 		if i.IsReady() || i.Stopping {
@@ -96,6 +99,27 @@ func (k *checker) replicas(u *wish, at skerry.ServiceKey, want int) (string, str
 		return "", "" // nobody has room for it, so nobody is to blame
 	}
 	return k.anyLiar(BrokenLive), fmt.Sprintf("%d of %s run, %d are ready, %d are wanted", len(live), at, ready, want)
+}
+
+// limits checks that what runs of a service has the limits that its owner believes it has, and all have those of the manifest.
+func (k *checker) limits(u *wish, at skerry.ServiceKey) (string, string) {
+	needs := map[skerry.InstanceID]skerry.Resources{}
+	for n, m := range k.here {
+		for id, g := range m {
+			if g.running > 0 && g.service == at && !k.liars[n] {
+				needs[id] = g.need
+			}
+		}
+	}
+	for _, i := range controller(u.owner).Instances(at) {
+		if r := i.Resize; r != nil {
+			return k.anyLiar(BrokenPlace), fmt.Sprintf("%s is still to get other limits: %s", i.ID, r.Reason)
+		}
+		if need, runs := needs[i.ID]; runs && need != i.Spec.LeastCost() {
+			return k.anyLiar(BrokenPlace), fmt.Sprintf("%s has %v, its owner believes %v", i.ID, need, i.Spec.LeastCost())
+		}
+	}
+	return "", ""
 }
 
 func (k *checker) anyLiar(invariant string) string {
@@ -114,7 +138,7 @@ func (k *checker) roomFor(owner *Node, s *skerry.ServiceSpec) *Node {
 		if s.Placement.Cluster != "" && k.w.parentOf(n).Name != s.Placement.Cluster || k.portTaken(n, s) {
 			continue
 		}
-		if n.facts.Capacity.Sub(k.used[n]).Fits(s.Need()) {
+		if n.facts.Capacity.Sub(k.used[n]).Fits(s.LeastCost()) {
 			return n
 		}
 	}
@@ -151,7 +175,7 @@ func (k *checker) everyWorker(u *wish, at skerry.ServiceKey, app *skerry.Applica
 		switch {
 		case copies > 1:
 			return k.blame(n, BrokenLive), fmt.Sprintf("%d copies of %s run on %s", copies, at, n.Name)
-		case copies == 0 && n.facts.Capacity.Sub(k.used[n]).Fits(app.Spec.Service(at.Service).Need()):
+		case copies == 0 && n.facts.Capacity.Sub(k.used[n]).Fits(app.Spec.Service(at.Service).LeastCost()):
 			return k.blame(n, BrokenPlace), fmt.Sprintf("%s has room for %s and does not run it", n.Name, at)
 		}
 	}

@@ -56,7 +56,11 @@ type run struct {
 	acknowledged int
 	events       int // told to Trace
 	held         map[*Node]bool
-	suffering    map[*Node]bool
+	suffering    map[*Node]float64 // the share of the time that what runs there waits
+	loads        map[skerry.ServiceKey]skerry.MilliCPU
+	limited      int              // changes of limits that machines were asked for
+	measuring    bool             // workers look every 5 s at what their instances use
+	places       map[*Node]*place // of workers, in scenarios with places
 }
 
 // Run plays a scenario. Two runs of the same scenario are the same, step by step.
@@ -66,10 +70,10 @@ func Run(s *Scenario, opt RunOptions) Result {
 	w.UseNetwork()
 	w.lostAfter = s.Lost
 	w.Boot(w.Root)
-	r := &run{w: w, s: s, opt: opt, check: newChecker(w, workerMark), held: map[*Node]bool{}, suffering: map[*Node]bool{}}
+	r := &run{w: w, s: s, opt: opt, check: newChecker(w, workerMark), held: map[*Node]bool{}, suffering: map[*Node]float64{}, loads: map[skerry.ServiceKey]skerry.MilliCPU{}, places: map[*Node]*place{}}
 	w.guard = r.check
 	w.net.tape = newTape()
-	w.Machine = Machine{Prepare: 20 * time.Millisecond, Start: 10 * time.Millisecond, Stop: 50 * time.Millisecond, Exit: r.exit}
+	w.Machine = Machine{Prepare: 20 * time.Millisecond, Start: 10 * time.Millisecond, Stop: 50 * time.Millisecond, Exit: r.exit, Limits: r.limits}
 	if opt.plant != nil {
 		opt.plant(w)
 	}
@@ -81,6 +85,9 @@ func Run(s *Scenario, opt RunOptions) Result {
 	}
 	for i, m := range s.Workers {
 		r.addWorker(i, m)
+	}
+	if s.Places {
+		r.beginMeasuring()
 	}
 	born := w.Now
 	for _, a := range s.Actions {
@@ -174,6 +181,8 @@ func (r *run) act(a Action) {
 		r.w.crash(n, false)
 	case "off":
 		r.w.crash(n, true)
+	case "succeed":
+		r.succeed(n, a.Args["after"])
 	case "start":
 		if d, err := time.ParseDuration(a.Args["skew"]); err == nil && !n.Up {
 			n.skew = d
@@ -202,6 +211,8 @@ func (r *run) act(a Action) {
 		r.suffer(n, share)
 	case "hold":
 		r.hold(n, a.Args["on"] != "no")
+	case "drain":
+		r.drain(n, a.number("parallel", 1), a.Args["force"] == "yes")
 	case "evict":
 		r.evict(n, a.number("nth", 0))
 	case "forget":
@@ -211,6 +222,15 @@ func (r *run) act(a Action) {
 	case "inject":
 		r.inject(n, a.Args["kind"], a.Args["dir"] == "down")
 	}
+}
+
+// succeed has a site's machine die for good and a successor take its place, which has what was committed: nothing is acknowledged or
+// sent before every heir has it. What was being committed it has, or not, or a part of it, as after any crash.
+func (r *run) succeed(n *Node, after string) {
+	r.w.crash(n, true)
+	n.reigns++
+	d, _ := time.ParseDuration(after)
+	r.w.at(r.w.Now.Add(d), func() { r.w.boot(n) })
 }
 
 func (a *Action) number(key string, or int) int {
@@ -225,12 +245,12 @@ func (r *run) suffer(n *Node, share float64) {
 	if !n.Up {
 		return
 	}
-	r.suffering[n] = share > 0
+	r.suffering[n] = share
 	use := map[skerry.InstanceID]skerry.QoS{}
 	for _, o := range n.Core.(*worker.Core).Instances() {
 		use[o.ID] = skerry.QoS{CPU: 100, Waiting: share}
 	}
-	r.w.tell(n, worker.Usage{Instances: use})
+	r.tellUse(n, use)
 }
 
 func (r *run) hold(n *Node, on bool) {
@@ -244,6 +264,13 @@ func (r *run) hold(n *Node, on bool) {
 	}
 	r.held[n] = true // whatever becomes of what is asked for
 	r.w.tell(site, cluster.HoldWorker{Name: short(n), Reason: reason})
+}
+
+func (r *run) drain(n *Node, parallel int, force bool) {
+	if site := r.w.parentOf(n); site.Up {
+		r.held[n] = true
+		r.w.tell(site, cluster.DrainWorker{Name: short(n), Reason: "as the scenario wants", Parallel: parallel, Force: force})
+	}
 }
 
 func (r *run) evict(site *Node, nth int) {
@@ -270,6 +297,23 @@ func (r *run) forget(n *Node) {
 	}
 }
 
+// liarsSettle is how much longer a fleet has to come to rest in which somebody lies.
+const liarsSettle = 10 * time.Minute
+
+// free lets time go by until what a liar held up was placed elsewhere and runs or has ended there; no longer than liarsSettle. It
+// reports whether the run goes on.
+func (r *run) free() bool {
+	for extra := time.Duration(0); len(r.check.liars) > 0 && extra < liarsSettle; extra += time.Second {
+		if _, left := r.check.atRest(); left == "" {
+			break
+		}
+		if !r.advance(r.w.Now.Add(time.Second)) {
+			return false
+		}
+	}
+	return true
+}
+
 // settle ends all faults, gives the fleet its time and checks what it came to. It gives how long that took.
 func (r *run) settle() time.Duration {
 	w := r.w
@@ -290,8 +334,13 @@ func (r *run) settle() time.Duration {
 		if r.held[n] {
 			r.hold(n, false)
 		}
-		if r.suffering[n] {
+		if r.suffering[n] > 0 {
 			r.suffer(n, 0)
+		}
+	}
+	for _, name := range sortedNames(r.check.wishes) {
+		if u := r.check.wishes[name]; u.paused {
+			w.tell(u.owner, apps.Resume{Service: webOf(name), Actor: "t"})
 		}
 	}
 	within := r.s.Settle
@@ -311,6 +360,9 @@ func (r *run) settle() time.Duration {
 	for _, name := range sortedNames(r.check.wishes) {
 		r.check.settleWish(r.check.wishes[name])
 	}
+	if left != "" && !r.free() {
+		return took
+	}
 	if invariant, text := r.check.atRest(); text != "" {
 		r.check.fail(invariant, "%s, %s after the last fault", text, within)
 		return took
@@ -318,6 +370,15 @@ func (r *run) settle() time.Duration {
 	// What is at rest stays at rest.
 	before := r.check.snapshot()
 	if !r.advance(w.Now.Add(time.Minute)) {
+		return took
+	}
+	if len(r.check.liars) > 0 { // it may have been found out just now
+		if !r.free() {
+			return took
+		}
+		if invariant, text := r.check.atRest(); text != "" {
+			r.check.fail(invariant, "%s, a minute after the fleet had come to rest", text)
+		}
 		return took
 	}
 	if after := r.check.snapshot(); !slices.Equal(before, after) {

@@ -36,6 +36,8 @@ type Scenario struct {
 	Settle  time.Duration // 0: DefaultSettle
 	// Lost is after how long the root gives up a site; 0: never.
 	Lost time.Duration
+	// Places: workers have places in the network, measure round trips to each other, and are witnesses.
+	Places bool
 }
 
 // DefaultSettle is how long a fleet has to come to rest. It covers the longest of what it may have to wait for: the grace after
@@ -47,6 +49,7 @@ type Machinery struct {
 	Name   string // site/worker
 	CPU    skerry.MilliCPU
 	Memory skerry.Bytes
+	Via    string // over what it is connected: "" the link, or skerry.CarrierMQTT, an agent of others
 }
 
 // Action is one thing that happens, At after the start.
@@ -65,13 +68,15 @@ type verb struct {
 
 // verbs is every action there is, with the names of its arguments.
 var verbs = map[string]verb{
-	"apply":   {'a', "shape owner replicas version cpu priority rigidness port disconnect reconnect canary"},
-	"scale":   {'a', "replicas"},
-	"restart": {'a', ""},
+	"apply":   {'a', "shape owner replicas version cpu priority rigidness port disconnect reconnect canary max"},
+	"scale":   {'a', "replicas at"}, // at a site that is alone, or by its owner
+	"restart": {'a', "at"},
+	"load":    {'a', "cpu"}, // what its instances bear together from now on, in thousandths of a core
 	"delete":  {'a', ""},
 	"evict":   {'s', "nth"},               // somebody deletes an instance at a site
 	"kill":    {'n', ""},                  // the process ends
 	"off":     {'n', ""},                  // the machine loses power
+	"succeed": {'s', "after"},             // the machine dies for good; after a time a successor leads, in a later term
 	"start":   {'n', "skew"},              // of what is not up; skew is how far its clock is off from now on
 	"block":   {'c', "dir"},               // nothing goes up, down or (both) either way
 	"open":    {'c', "dir"},               // the end of that
@@ -80,9 +85,13 @@ var verbs = map[string]verb{
 	"disk":    {'n', "slow"},              // how long each commit takes
 	"suffer":  {'w', "share"},             // how much of the time what runs there waits for a processor
 	"hold":    {'w', "on"},                // an operator keeps new work away, or no longer
-	"lie":     {'w', "about"},             // it tells what is not so, from now on
-	"inject":  {'c', "kind dir"},          // a bad message arrives at one end
-	"forget":  {'w', ""},                  // an operator removes a worker that is not up; it comes back empty
+	"drain":   {'w', "parallel force"},    // an operator has all that can leave it
+	"pause":   {'a', ""},                  // rollouts stay where they are
+	"resume":  {'a', ""},
+	"undo":    {'a', ""},         // back to the version before
+	"lie":     {'c', "about"},    // it tells what is not so, from now on
+	"inject":  {'c', "kind dir"}, // a bad message arrives at one end
+	"forget":  {'w', ""},         // an operator removes a worker that is not up; it comes back empty
 }
 
 // ScenarioError names a line that cannot be read.
@@ -129,6 +138,10 @@ func ParseScenario(r io.Reader) (*Scenario, error) {
 			s.Settle, err = parseTime(f[1])
 		case "lost":
 			s.Lost, err = parseTime(f[1])
+		case "places":
+			if err = oneOf(f[1], []string{"yes", "no"}); err == nil {
+				s.Places = f[1] == "yes"
+			}
 		case "site":
 			if err = skerry.CheckName(f[1]); err == nil && (known[f[1]] || len(s.Sites) >= 1000) {
 				err = fmt.Errorf("site %s is there already, or there are too many", f[1])
@@ -152,7 +165,7 @@ func ParseScenario(r io.Reader) (*Scenario, error) {
 			}
 			s.Actions = append(s.Actions, a)
 		default:
-			err = fmt.Errorf("a line begins with seed, lost, site, worker, at, settle or #, not with %q", f[0])
+			err = fmt.Errorf("a line begins with seed, lost, places, site, worker, at, settle or #, not with %q", f[0])
 		}
 		if err != nil {
 			return nil, bad("%v", err)
@@ -178,7 +191,7 @@ func parseTime(s string) (time.Duration, error) {
 
 func parseMachinery(f []string) (m Machinery, err error) {
 	m.Name = f[0]
-	args, err := parseArgs(f[1:], "cpu memory")
+	args, err := parseArgs(f[1:], "cpu memory via")
 	if err != nil {
 		return m, err
 	}
@@ -192,6 +205,9 @@ func parseMachinery(f []string) (m Machinery, err error) {
 			err = fmt.Errorf("%s=%s is no amount", key, v)
 		}
 		return n
+	}
+	if m.Via = args["via"]; m.Via != "" && m.Via != skerry.CarrierMQTT {
+		return m, fmt.Errorf("via=%s is not mqtt", m.Via)
 	}
 	m.CPU = skerry.MilliCPU(number("cpu", 2000))
 	m.Memory = skerry.Bytes(number("memory", 4096)) * skerry.MiB
@@ -237,7 +253,7 @@ func (a *Action) check() error {
 	for k, v := range a.Args {
 		var err error
 		switch k {
-		case "replicas", "cpu", "version", "nth", "port":
+		case "replicas", "cpu", "version", "nth", "port", "max":
 			var n int
 			if n, err = strconv.Atoi(v); err == nil && (n < 0 || n > 60_000) {
 				err = fmt.Errorf("out of range")
@@ -278,9 +294,14 @@ func (a *Action) check() error {
 			err = oneOf(v, shapes)
 		case "dir":
 			err = oneOf(v, []string{"up", "down", "both", "alone"})
-		case "on":
+		case "parallel":
+			var n int
+			if n, err = strconv.Atoi(v); err == nil && (n < 1 || n > 100) {
+				err = fmt.Errorf("out of range")
+			}
+		case "on", "force":
 			err = oneOf(v, []string{"yes", "no"})
-		case "owner":
+		case "owner", "at":
 			err = skerry.CheckName(v)
 		}
 		if err != nil {
@@ -305,8 +326,10 @@ func (a *Action) aims(known map[string]bool) error {
 		if err := skerry.CheckName(a.Target); err != nil {
 			return err
 		}
-		if o := a.Args["owner"]; o != "" && !known[o] {
-			return fmt.Errorf("there is no %q that could own an application", o)
+		for _, o := range []string{a.Args["owner"], a.Args["at"]} {
+			if o != "" && !known[o] {
+				return fmt.Errorf("there is no %q that could own an application", o)
+			}
 		}
 		return nil
 	case !known[a.Target]:
@@ -340,6 +363,9 @@ func (s *Scenario) String() string {
 		fmt.Fprintln(&b, strings.TrimSpace("# "+n))
 	}
 	fmt.Fprintf(&b, "seed %d\n", s.Seed)
+	if s.Places {
+		fmt.Fprintf(&b, "places yes\n")
+	}
 	if s.Lost > 0 {
 		fmt.Fprintf(&b, "lost %s\n", s.Lost)
 	}
@@ -347,7 +373,11 @@ func (s *Scenario) String() string {
 		fmt.Fprintf(&b, "site %s\n", n)
 	}
 	for _, m := range s.Workers {
-		fmt.Fprintf(&b, "worker %s cpu=%d memory=%d\n", m.Name, m.CPU, m.Memory/skerry.MiB)
+		fmt.Fprintf(&b, "worker %s cpu=%d memory=%d", m.Name, m.CPU, m.Memory/skerry.MiB)
+		if m.Via != "" {
+			b.WriteString(" via=" + m.Via)
+		}
+		b.WriteByte('\n')
 	}
 	for _, a := range s.Actions {
 		fmt.Fprintln(&b, a)

@@ -4,9 +4,7 @@ package sim
 
 import (
 	"container/heap"
-	"fmt"
 	"math/rand/v2"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -30,8 +28,8 @@ type World struct {
 	Faults   []string
 	// Latency of every link in one direction; default 1 ms.
 	Latency time.Duration
-	// Audit, if set, has the books of every site checked after every step.
-	Audit bool
+	// Audit, if set, has the books of every site checked after every step; Rebalance has sites move instances to better places.
+	Audit, Rebalance bool
 	// Machine says how a worker's machine behaves; zero values mean: at once and without fault.
 	Machine Machine
 
@@ -60,6 +58,8 @@ type World struct {
 	lostAfter time.Duration
 	// amendments says what the root adopts, from its next start on.
 	amendments string
+	// reportFixed is the interval of workers' reports, from their next start on; 0: it adapts.
+	reportFixed time.Duration
 	// quiet worlds keep no events.
 	quiet bool
 }
@@ -69,12 +69,18 @@ type Machine struct {
 	Prepare, Start, Stop time.Duration
 	// Exit, if not nil, decides how long a container runs and how it ends; a negative time means for ever.
 	Exit func(a *skerry.Assignment, name string, attempt int) (time.Duration, skerry.Exit)
+	// Pull, if not nil, gives what a worker takes longer to prepare than others.
+	Pull func(worker string) time.Duration
 	// PrepareErr, if not nil, lets a Prepare fail.
 	PrepareErr func(worker string, a *skerry.Assignment) (text string, permanent bool)
 	// Probe, if not nil, decides whether a try of a probe passes.
 	Probe func(a *skerry.Assignment, kind worker.ProbeKind, attempt int) bool
 	// Started, if not nil, is told of every start of a container.
 	Started func(a *skerry.Assignment, name string, attempt int)
+	// Limits, if not nil, may refuse to change limits of what runs.
+	Limits func(worker string, id skerry.InstanceID, to *skerry.ServiceSpec) (text string, inUse bool)
+	// Carry, if not nil, may have the writing or the reading of a state fail at a worker.
+	Carry func(worker string) string
 	// RTT, if not nil, gives the round trip from a worker to a user in milliseconds; 0 is no answer.
 	RTT func(worker, target string) float64
 	// Plugins, if not nil, answers for the sites' plugins; else nobody does.
@@ -104,7 +110,11 @@ type Node struct {
 	tick  time.Time // the last one
 	life  uint64
 	tasks map[string]*task // on a worker's machine; they outlive the agent
-	sets  func(c core) []skerry.SetAck
+	// volumes are the local volumes on a worker's machine, with the instances that used them; they outlive the agent.
+	volumes map[skerry.VolumeClaim][]skerry.InstanceID
+	// states are what was written of instances that were to leave.
+	states map[skerry.InstanceID]string
+	sets   func(c core) []skerry.SetAck
 	// probing counts, for each instance, how often its probes were replaced.
 	probing map[skerry.InstanceID]int
 	fabric  map[string]any // what a worker was told of the overlay, by key
@@ -113,6 +123,8 @@ type Node struct {
 	// addresses are those of the instances on a worker's machine; they outlive the agent.
 	addresses map[skerry.InstanceID]string
 
+	reigns uint64 // successors that took a site's place
+
 	skew time.Duration // its clock is ahead of the world's by this
 	disk disk
 	line *wireline // to its parent, in worlds with a network
@@ -120,23 +132,19 @@ type Node struct {
 	alone bool
 	kids  []*Node
 	// facts are told to a worker's core at each start, in worlds with a network; nil: it is no worker.
-	facts *skerry.WorkerFacts
-	// A worker that lies claims ten times what it has, or never runs what it is given.
-	boasts, idle bool
+	facts   *skerry.WorkerFacts
+	carrier string // over what it is connected
+	// A member that lies claims more than it has, or never runs what it is given.
+	idle   bool
+	boasts int                // by how many factors of ten
+	astray *skerry.Coordinate // where it claims to be; nil: where it is
+	lies   map[string]bool    // of a site, what it lies about
 
 	outer core // Core, or what a test put around it
 }
 
 // now is what a node's clock shows.
 func (w *World) clock(n *Node) time.Time { return w.Now.Add(n.skew) }
-
-type task struct {
-	id      skerry.InstanceID
-	name    string
-	attempt int
-	running bool
-	exit    skerry.Exit
-}
 
 type event struct {
 	at    time.Time
@@ -189,9 +197,10 @@ func (w *World) node(name string, mk func() core, start func(core, time.Time) sk
 
 // AddCluster adds a site and connects it.
 func (w *World) AddCluster(name string) *Node {
-	n := w.node(name, func() core {
-		return cluster.New(cluster.Options{Name: name, Incarnation: skerry.Incarnation(name + "1"), Term: 1, Seed: w.bytes(), Secret: w.secret(),
-			Admission: cluster.Admission{Trusted: []string{"default"}}, Policies: sched.Policies()})
+	var n *Node
+	n = w.node(name, func() core {
+		return cluster.New(cluster.Options{Name: name, Incarnation: skerry.Incarnation(name + "1"), Term: 1 + n.reigns, Seed: w.bytes(), Secret: w.secret(),
+			Admission: cluster.Admission{Trusted: []string{"default"}}, Policies: sched.Policies(), Rebalance: w.Rebalance})
 	}, func(c core, now time.Time) skerry.Effects { return c.(*cluster.Core).Start(now) },
 		func(c core, k string, v []byte) error { return c.(*cluster.Core).Load(k, v) },
 		func(c core) []skerry.SetAck { return c.(*cluster.Core).Up.Hello() })
@@ -207,8 +216,13 @@ func (w *World) AddCluster(name string) *Node {
 
 // AddWorker adds a worker to a site and connects it.
 func (w *World) AddWorker(site, name string, facts skerry.WorkerFacts) *Node {
+	return w.addWorker(site, name, "", facts)
+}
+
+// addWorker adds a worker that is connected over a carrier, as skerry.Hello names it.
+func (w *World) addWorker(site, name, carrier string, facts skerry.WorkerFacts) *Node {
 	if facts.Runtimes == nil {
-		facts.Runtimes = []skerry.RuntimeReport{{Name: "oci", Passed: true}, {Name: "native", Passed: true}}
+		facts.Runtimes = []skerry.RuntimeReport{{Name: "oci", Passed: true, Abilities: []string{skerry.AbilityResize}}, {Name: "native", Passed: true}}
 	}
 	if facts.Arch == "" {
 		facts.Arch = "amd64"
@@ -218,12 +232,12 @@ func (w *World) AddWorker(site, name string, facts skerry.WorkerFacts) *Node {
 	}
 	full := site + "/" + name
 	n := w.node(full, func() core {
-		return worker.New(worker.Options{Name: name, Seed: w.bytes()})
+		return worker.New(worker.Options{Name: name, Seed: w.bytes(), ReportFixed: w.reportFixed})
 	}, func(c core, now time.Time) skerry.Effects { return c.(*worker.Core).Start(now) },
 		func(c core, k string, v []byte) error { return c.(*worker.Core).Load(k, v) },
 		func(c core) []skerry.SetAck { return c.(*worker.Core).Up.Hello() })
 	w.Workers[full] = n
-	n.facts = &facts
+	n.facts, n.carrier = &facts, carrier
 	w.Boot(n)
 	w.Do(n, worker.Facts{Facts: w.machineOf(n)})
 	if w.net != nil {
@@ -234,18 +248,6 @@ func (w *World) AddWorker(site, name string, facts skerry.WorkerFacts) *Node {
 	return n
 }
 
-// machineOf is what a worker's core learns of its machine.
-func (w *World) machineOf(n *Node) skerry.WorkerFacts {
-	f := *n.facts
-	if w.boast != nil {
-		w.boast(&f)
-	}
-	if n.boasts {
-		f.Capacity.CPU, f.Capacity.Memory = 10*f.Capacity.CPU, 10*f.Capacity.Memory
-	}
-	return f
-}
-
 // Boot starts a node's process from its store.
 func (w *World) Boot(n *Node) {
 	n.life++
@@ -253,6 +255,9 @@ func (w *World) Boot(n *Node) {
 	n.outer = n.Core
 	if w.wrap != nil {
 		n.outer = w.wrap(n, n.Core)
+	}
+	if n.lies != nil {
+		n.outer = lyingSite{n.outer, n}
 	}
 	n.Up = true
 	n.disk.busy, n.disk.inbox, n.wake = false, nil, time.Time{}
@@ -281,10 +286,6 @@ func (w *World) Boot(n *Node) {
 		slices.SortFunc(list, func(a, b worker.Task) int { return strings.Compare(string(a.Handle), string(b.Handle)) })
 		w.Do(n, worker.Reattach{Tasks: list})
 	}
-}
-
-func key(id skerry.InstanceID, name string, attempt int) string {
-	return fmt.Sprintf("%s.%s.%d", id, name, attempt)
 }
 
 // Kill ends a node's process; what it had not persisted is lost, what it runs goes on.
@@ -376,7 +377,7 @@ func (w *World) Connect(n *Node) {
 	}
 	w.epoch[n.Name]++
 	w.linked[n.Name] = true
-	hello := &skerry.Hello{Name: short(n), Sets: n.sets(n.Core)}
+	hello := &skerry.Hello{Name: short(n), Carrier: n.carrier, Sets: n.sets(n.Core)}
 	var up any = root.ChildUp{Hello: hello}
 	if p != w.Root {
 		up = cluster.ChildUp{Hello: hello}
@@ -417,6 +418,9 @@ func (w *World) disconnect(n *Node) {
 
 // Do gives a node a message now and returns its result; an error becomes the result.
 func (w *World) Do(n *Node, msg any) any {
+	if w.guard != nil {
+		defer w.recovered()
+	}
 	fx := n.outer.Step(w.clock(n), msg)
 	w.apply(n, fx)
 	return result(&fx)
@@ -580,17 +584,6 @@ func (w *World) step(end time.Time) bool {
 	}
 	e.fn()
 	return true
-}
-
-// recovered makes a panic of a core a break of an invariant.
-func (w *World) recovered() {
-	if v := recover(); v != nil {
-		w.guard.fail(BrokenSane, "panic: %v\n%s", v, debug.Stack())
-	}
-}
-
-func (w *World) fault(format string, args ...any) {
-	w.Faults = append(w.Faults, fmt.Sprintf(format, args...))
 }
 
 // RootCore gives the root's core.

@@ -62,6 +62,40 @@ func TestViolationMovesMakeBeforeBreak(t *testing.T) {
 	w.check(t, "shop", 1, 1)
 }
 
+// Where all workers are short of processors, an instance still moves for another reason; one that waits for a processor stays,
+// because it would wait there as well.
+func TestPressureEverywhere(t *testing.T) {
+	for _, what := range []string{"area", "waiting"} {
+		in := func(area string) skerry.WorkerFacts {
+			f := facts(2000)
+			f.Runtimes, f.Arch, f.Address, f.Area = []skerry.RuntimeReport{{Name: "oci", Passed: true}}, "amd64", "w.test", area
+			return f
+		}
+		w, site, _, _ := lone(t, rigid(0.5))
+		for _, n := range w.Workers {
+			w.Do(n, worker.Facts{Facts: in("north")})
+		}
+		w.must(t, w.Root, app("shop", 1, rigid(0.5), func(s *skerry.ServiceSpec) { s.Placement.Area = "north" }))
+		w.Run(time.Minute)
+		id := w.RootCore().Apps.Instances(web("shop"))[0].ID
+		at := w.Workers["a/"+on(site, id)]
+		pressed := &skerry.Pressure{CPU: 0.6}
+		for _, n := range w.Workers {
+			w.Do(n, worker.Usage{Pressure: pressed})
+		}
+		w.Run(2 * time.Minute)
+		if what == "area" {
+			w.Do(at, worker.Facts{Facts: in("south")})
+		} else {
+			w.Do(at, worker.Usage{Instances: map[skerry.InstanceID]skerry.QoS{id: {CPU: 100, Waiting: 0.9}}, Pressure: pressed})
+		}
+		w.Run(2 * time.Minute)
+		if moved := on(site, id) != short(at); moved != (what == "area") {
+			t.Errorf("%s: moved is %v", what, moved)
+		}
+	}
+}
+
 func TestRigidnessZeroNeverMoves(t *testing.T) {
 	w, site, id, at := lone(t, rigid(0))
 	w.starve(at, id, 0.9)

@@ -38,6 +38,11 @@ func application(a *Action) skerry.Application {
 		s.OnDisconnect = skerry.StopAfter(after)
 	}
 	s.OnReconnect = a.Args["reconnect"]
+	if most := a.number("max", 0); most > 0 && shape != "job" && shape != "perworker" && shape != "linked" {
+		one, down, share := 1, skerry.Duration(30*time.Second), 0.5
+		replicas = min(max(replicas, 1), most)
+		s.Scale = &skerry.ScaleSpec{Min: &one, Max: most, Down: &down, Target: skerry.ScaleTarget{CPU: &share}}
+	}
 	list := []skerry.ServiceSpec{s}
 	switch shape {
 	case "recreate":
@@ -70,11 +75,22 @@ func (r *run) exit(a *skerry.Assignment, name string, _ int) (time.Duration, ske
 	return -1, skerry.Exit{}
 }
 
+// limits has every fourth change of limits come at the wrong moment, and every ninth be more than a machine can.
+func (r *run) limits(string, skerry.InstanceID, *skerry.ServiceSpec) (string, bool) {
+	switch r.limited++; {
+	case r.limited%4 == 0:
+		return "more is in use", true
+	case r.limited%9 == 0:
+		return "cannot be changed here", false
+	}
+	return "", false
+}
+
 // use does what a user of an application asks for.
 func (r *run) use(a Action) {
 	u := r.check.wishes[a.Target]
-	key := skerry.AppKey{Namespace: "default", Name: a.Target}
-	web := skerry.ServiceKey{App: key, Service: "web"}
+	web := webOf(a.Target)
+	key := web.App
 	if u == nil {
 		owner := r.w.Root
 		if o := a.Args["owner"]; o != "" {
@@ -86,27 +102,98 @@ func (r *run) use(a Action) {
 		u = &wish{app: a.Target, owner: owner, may: []state{{}}}
 		r.check.wishes[a.Target] = u
 	}
+	if at := r.w.Clusters[a.Args["at"]]; at != nil {
+		r.amend(u, at, a)
+		return
+	}
+	same := func(now state) []state { return []state{now} }
 	switch a.Verb {
 	case "apply":
 		app := application(&a)
-		r.request(u, apps.Apply{Actor: "t", App: app}, func(state) state { return stateOf(&app) })
+		r.request(u, apps.Apply{Actor: "t", App: app}, func(state) []state { return []state{stateOf(&app)} })
 	case "scale":
 		n := a.number("replicas", 1)
-		r.request(u, apps.Scale{Service: web, Replicas: n, Actor: "t"}, func(now state) state {
-			to := state{services: map[string]wanted{}, app: now.app}
-			for k, x := range now.services {
-				if k == "web" {
-					x.replicas = n
-				}
-				to.services[k] = x
-			}
-			return to
+		r.request(u, apps.Scale{Service: web, Replicas: n, Actor: "t"}, func(now state) []state {
+			return []state{now.with(func(x *wanted) { x.replicas = n })}
 		})
 	case "restart":
-		r.request(u, apps.Restart{Service: web, Actor: "t"}, func(now state) state { return now })
+		r.request(u, apps.Restart{Service: web, Actor: "t"}, same)
+	case "load":
+		r.bear(a.Target, skerry.MilliCPU(a.number("cpu", 0)))
+	case "pause":
+		u.paused = true
+		r.request(u, apps.Pause{Service: web, Actor: "t"}, same)
+	case "resume":
+		r.request(u, apps.Resume{Service: web, Actor: "t"}, same)
+	case "undo":
+		r.request(u, apps.Undo{Service: web, Actor: "t"}, u.before)
 	case "delete":
-		r.request(u, apps.Delete{Key: key, Actor: "t"}, func(state) state { return state{} })
+		r.request(u, apps.Delete{Key: key, Actor: "t"}, func(state) []state { return []state{{}} })
 	}
+}
+
+// bear has the instances of an application bear a load together from now on, of which each bears what it may use at most.
+func (r *run) bear(app string, load skerry.MilliCPU) {
+	r.loads[webOf(app)] = load
+	r.beginMeasuring()
+}
+
+func (r *run) beginMeasuring() {
+	if !r.measuring {
+		r.measuring = true
+		r.w.at(r.w.Now.Add(measured), r.measure)
+	}
+}
+
+// measured is how often a worker looks at what its instances use.
+const measured = 5 * time.Second
+
+// measure tells all workers what their instances use.
+func (r *run) measure() {
+	running := map[skerry.ServiceKey]int{}
+	for _, m := range r.check.here {
+		for _, g := range m {
+			if g.running > 0 {
+				running[g.service]++
+			}
+		}
+	}
+	for _, n := range r.w.nodes() {
+		if n.facts == nil || !n.Up || r.check.liars[n] && n.astray == nil && !r.check.liars[r.w.parentOf(n)] {
+			continue
+		}
+		use := map[skerry.InstanceID]skerry.QoS{}
+		for id, g := range r.check.here[n] {
+			if g.running > 0 {
+				q := skerry.QoS{Waiting: r.suffering[n]}
+				if load, ok := r.loads[g.service]; ok {
+					q.CPU = min(load/skerry.MilliCPU(running[g.service]), g.need.CPU)
+				}
+				use[id] = q
+			}
+		}
+		r.tellUse(n, use)
+	}
+	r.w.at(r.w.Now.Add(measured), r.measure)
+}
+
+// webOf names the service of an application that users change.
+func webOf(app string) skerry.ServiceKey {
+	return skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: app}, Service: "web"}
+}
+
+// amend changes what a site holds of an application of the root, which refuses that unless the root is away. Whether the root adopts
+// it depends on what it was asked for itself meanwhile; how many are to run is open from then on.
+func (r *run) amend(u *wish, at *Node, a Action) {
+	if !at.Up || u.owner != r.w.Root {
+		return
+	}
+	msg := any(apps.Restart{Service: webOf(u.app), Actor: "t"})
+	if a.Verb == "scale" {
+		msg = apps.Scale{Service: webOf(u.app), Replicas: a.number("replicas", 1), Actor: "t"}
+	}
+	u.amended = true
+	r.w.tell(at, msg)
 }
 
 func (r *run) addWorker(i int, m Machinery) *Node {
@@ -114,7 +201,18 @@ func (r *run) addWorker(i int, m Machinery) *Node {
 	f := skerry.WorkerFacts{Arch: "amd64", Address: name + ".test", Capacity: skerry.Resources{CPU: m.CPU, Memory: m.Memory, Storage: 10 * skerry.GiB}}
 	f.Overlay = &skerry.OverlayFacts{Endpoints: []netip.AddrPort{netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 168, byte(i >> 8), byte(i)}), 7444)}}
 	copy(f.Overlay.Key[:], fmt.Sprintf("%s%-29d", workerMark, i))
-	return r.w.AddWorker(site, name, f)
+	if m.Via != "" { // its agent takes no part in the overlay, and says what it can do
+		f.Overlay = nil
+		f.Runtimes = []skerry.RuntimeReport{{Name: "oci", Passed: true, Abilities: []string{"images", "init", "sidecars", "volumes", "config", "ports", "overlay", "probes", "security", "user", "tty"}}}
+	}
+	if r.s.Places {
+		f.Probe = fmt.Sprintf("192.168.%d.%d:7443", byte(i>>8), byte(i))
+	}
+	n := r.w.addWorker(site, name, m.Via, f)
+	if r.s.Places {
+		r.locate(n, i)
+	}
+	return n
 }
 
 // relayOf says that a site has a relay, so that it takes part in what goes on between sites.

@@ -18,9 +18,14 @@ type wish struct {
 	app   string
 	owner *Node
 	may   []state // the first was acknowledged; with more than one an answer is missing
-	// asked is what was asked of the owner in one of its lives and not answered yet.
-	asked *state
+	// asked is what was asked of the owner in one of its lives and not answered yet: what it may be then.
+	asked []state
 	life  uint64
+	// past is what it ever was, as an update may be undone.
+	past   []state
+	paused bool // somebody asked for that
+	// amended: a site was asked to change it, which the root adopts or not.
+	amended bool
 }
 
 // state is an application as a user wants it; without services it is not to be.
@@ -33,6 +38,7 @@ type wanted struct {
 	replicas int
 	image    string
 	mode     skerry.Mode
+	scaled   bool // their number follows the load
 }
 
 func (s state) String() string {
@@ -50,7 +56,7 @@ func (s state) String() string {
 func stateOf(app *skerry.Application) state {
 	s := state{services: map[string]wanted{}, app: app}
 	for _, x := range app.Spec.Services {
-		w := wanted{image: x.Image, mode: x.Mode}
+		w := wanted{image: x.Image, mode: x.Mode, scaled: x.Scale != nil}
 		if w.mode == "" {
 			w.mode = skerry.ModeService
 		}
@@ -82,8 +88,45 @@ func (u *wish) kept() state {
 	return stateOf(&a.Manifest)
 }
 
-func (s state) equal(o state) bool {
-	return (s.services == nil) == (o.services == nil) && maps.Equal(s.services, o.services)
+// equal compares two states; amended leaves out how many there are to be, as does what follows its load.
+func (s state) equal(o state, amended bool) bool {
+	return (s.services == nil) == (o.services == nil) && maps.EqualFunc(s.services, o.services, func(a, b wanted) bool {
+		if amended || a.scaled || b.scaled {
+			a.replicas, a.scaled = b.replicas, b.scaled
+		}
+		return a == b
+	})
+}
+
+func (u *wish) among(list []state, s state) bool {
+	return slices.ContainsFunc(list, func(x state) bool { return x.equal(s, u.amended) })
+}
+
+// with gives the state with another web service.
+func (s state) with(edit func(x *wanted)) state {
+	to := state{services: maps.Clone(s.services), app: s.app}
+	if x, ok := to.services["web"]; ok {
+		edit(&x)
+		to.services["web"] = x
+	}
+	return to
+}
+
+// before lists what a service may be after an update of it was undone: what it ever was, as many as there are now if those were
+// counted.
+func (u *wish) before(now state) []state {
+	out := []state{now}
+	for _, p := range u.past {
+		if was, ok := p.services["web"]; ok {
+			out = append(out, now.with(func(x *wanted) {
+				if was.mode == x.mode { // their number stays, which followed the load until then
+					was.replicas, was.scaled = x.replicas, was.scaled || x.scaled
+				}
+				*x = was
+			}))
+		}
+	}
+	return out
 }
 
 // settle compares what is kept with what may be; what is found is what is, from now on.
@@ -92,22 +135,26 @@ func (k *checker) settleWish(u *wish) {
 		return
 	}
 	if u.asked != nil && u.life != u.owner.life {
-		u.may = append(u.may, *u.asked) // whoever asked will never know
+		u.may = append(u.may, u.asked...) // whoever asked will never know
 		u.asked = nil
 	}
 	is := u.kept()
-	for _, s := range u.may {
-		if s.equal(is) {
-			if u.asked == nil {
-				u.may = []state{s}
-			}
-			return
+	switch {
+	case u.among(u.may, is):
+		if u.asked == nil {
+			u.is(is)
 		}
+	case u.among(u.asked, is): // the core has it, the disk not yet
+	default:
+		k.fail(BrokenWrite, "%s of %s is %s; acknowledged was %s", u.app, u.owner.Name, is, u.may[0])
 	}
-	if u.asked != nil && u.asked.equal(is) {
-		return // the core has it, the disk not yet
+}
+
+// is says what the application is known to be.
+func (u *wish) is(s state) {
+	if u.may = []state{s}; s.services != nil && !u.among(u.past, s) {
+		u.past = append(u.past, s)
 	}
-	k.fail(BrokenWrite, "%s of %s is %s; acknowledged was %s", u.app, u.owner.Name, is, u.may[0])
 }
 
 // written checks all that was acknowledged by a node, after it has started.
@@ -119,8 +166,8 @@ func (k *checker) written(n *Node) {
 	}
 }
 
-// request asks the owner for a change and remembers the answer. next gives what the application is then.
-func (r *run) request(u *wish, msg any, next func(now state) state) {
+// request asks the owner for a change and remembers the answer. next lists what the application may be then.
+func (r *run) request(u *wish, msg any, next func(now state) []state) {
 	if !u.owner.Up || u.asked != nil && u.life == u.owner.life {
 		return // nobody answers, or the last answer is still to come
 	}
@@ -128,17 +175,21 @@ func (r *run) request(u *wish, msg any, next func(now state) state) {
 	if len(u.may) != 1 {
 		return
 	}
-	to := next(u.may[0])
-	u.asked, u.life = &to, u.owner.life
+	u.asked, u.life = next(u.may[0]), u.owner.life
 	asked := u.asked
 	r.w.ask(u.owner, msg, func(result any) {
-		if u.asked != asked {
+		if len(u.asked) == 0 || &u.asked[0] != &asked[0] {
 			return
 		}
 		u.asked = nil
-		if _, refused := result.(error); !refused {
-			u.may = []state{to}
-			r.acknowledged++
+		if _, refused := result.(error); refused {
+			return
+		}
+		r.acknowledged++
+		if u.may = asked; len(asked) == 1 {
+			u.is(asked[0])
+		} else {
+			r.check.settleWish(u)
 		}
 	})
 }

@@ -43,7 +43,7 @@ func PassphraseIdentity(passphrase string) (age.Identity, error) {
 }
 
 // Backup writes a dump of the running store, encrypted to the recipients in the age format.
-func Backup(ctx context.Context, s Store, w io.Writer, to ...age.Recipient) error {
+func Backup(ctx context.Context, s Store, w io.Writer, beside []Record, to ...age.Recipient) error {
 	if len(to) == 0 {
 		return errors.New("backup: name a passphrase or a recipient; a backup holds every secret and is always encrypted")
 	}
@@ -51,7 +51,7 @@ func Backup(ctx context.Context, s Store, w io.Writer, to ...age.Recipient) erro
 	if err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}
-	if err := Dump(ctx, s, enc); err != nil {
+	if err := Dump(ctx, s, enc, beside...); err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}
 	if err := enc.Close(); err != nil {

@@ -26,6 +26,9 @@ const (
 	dumpVersion = 1
 )
 
+// BesideKey begins the keys of what a dump has beside the store's records. None of those begins like this.
+const BesideKey = "!"
+
 // Errors of Load.
 var (
 	ErrBadDump  = errors.New("not a whole, unaltered backup")
@@ -43,8 +46,8 @@ type loader interface {
 }
 
 // Dump writes all records as they are at one moment; commits go on meanwhile. Secrets are in it as they are in the
-// store: Backup encrypts.
-func Dump(ctx context.Context, s Store, w io.Writer) error {
+// store: Backup encrypts. What is beside the store is written first, and its keys begin with BesideKey: a restore takes it out.
+func Dump(ctx context.Context, s Store, w io.Writer, beside ...Record) error {
 	b := bufio.NewWriterSize(w, 64<<10)
 	d := &dumper{h: sha256.New(), w: b}
 	begin := func(revision int64) error {
@@ -61,7 +64,16 @@ func Dump(ctx context.Context, s Store, w io.Writer) error {
 		d.buf = append(d.buf, r.Value...)
 		return d.flush()
 	}
-	if err := snapshot(ctx, s, begin, each); err != nil {
+	first := func(revision int64) error {
+		err := begin(revision)
+		for _, r := range beside {
+			if err == nil {
+				err = each(r)
+			}
+		}
+		return err
+	}
+	if err := snapshot(ctx, s, first, each); err != nil {
 		return fmt.Errorf("dump: %w", err)
 	}
 	d.buf = binary.AppendUvarint(append(d.buf[:0], 0), n)

@@ -37,8 +37,9 @@ func (s *sqlite) load(ctx context.Context, records func(func(Record) error) erro
 }
 
 // load fills the file in one transaction and one revision. Its changes are not kept as history: they may be larger than
-// memory, and nobody can have watched a store that was empty.
-func (w *writer) load(records func(func(Record) error) error) (err error) {
+// memory, and nobody can have watched a store that was empty. With adopt above 0 what is there is replaced, and that is the
+// revision.
+func (w *writer) load(records func(func(Record) error) error, adopt int64) (err error) {
 	ctx := context.Background()
 	if _, err := w.begin.ExecContext(ctx); err != nil {
 		return sqliteError(err)
@@ -48,6 +49,13 @@ func (w *writer) load(records func(func(Record) error) error) (err error) {
 			_, _ = w.rollback.ExecContext(ctx)
 		}
 	}()
+	rev := w.revision + 1
+	if adopt > 0 {
+		rev = adopt
+		if _, err := w.conn.ExecContext(ctx, "DELETE FROM record; DELETE FROM change; UPDATE meta SET value = 0 WHERE name = 'compacted'"); err != nil {
+			return sqliteError(err)
+		}
+	}
 	var n int64
 	if err := w.conn.QueryRowContext(ctx, "SELECT count(*) FROM record").Scan(&n); err != nil {
 		return sqliteError(err)
@@ -55,7 +63,6 @@ func (w *writer) load(records func(func(Record) error) error) (err error) {
 	if n > 0 {
 		return ErrNotEmpty
 	}
-	rev := w.revision + 1
 	err = records(func(r Record) error {
 		r.Revision = rev
 		if r.Value == nil {

@@ -198,7 +198,7 @@ func TestBackupRestore(t *testing.T) {
 	src := mustOpen(t, "sqlite:"+filepath.Join(t.TempDir(), "a.db"))
 	defer src.Close()
 	fillSome(t, src)
-	if err := store.Backup(ctx, src, io.Discard); err == nil {
+	if err := store.Backup(ctx, src, io.Discard, nil); err == nil {
 		t.Error("a backup without a recipient was written")
 	}
 	if _, err := store.PassphraseRecipient("short"); err == nil {
@@ -227,7 +227,7 @@ func TestBackupRestore(t *testing.T) {
 	}{{"passphrase", pass, passID}, {"key", key.Recipient(), key}} {
 		t.Run(c.name, func(t *testing.T) {
 			var buf bytes.Buffer
-			if err := store.Backup(ctx, src, &buf, c.to); err != nil {
+			if err := store.Backup(ctx, src, &buf, nil, c.to); err != nil {
 				t.Fatal(err)
 			}
 			whole := buf.Bytes()

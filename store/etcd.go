@@ -87,6 +87,9 @@ func (e *etcd) Get(ctx context.Context, key string) (Record, error) {
 		return Record{}, err
 	}
 	defer leave()
+	if err := e.settle(ctx); err != nil {
+		return Record{}, e.error(ctx, "read "+key, err)
+	}
 	if key == "" {
 		return Record{}, fmt.Errorf("%q: %w", key, ErrNotFound)
 	}
@@ -138,6 +141,9 @@ func (e *etcd) scan(ctx context.Context, prefix string, begin func(int64) error,
 		return err
 	}
 	defer leave()
+	if err := e.settle(ctx); err != nil {
+		return e.error(ctx, "list", err)
+	}
 	from, end := e.bounds(prefix)
 	var rev int64
 	for {
@@ -181,6 +187,7 @@ func (e *etcd) Commit(ctx context.Context, ops []Op) (int64, error) {
 		txn.Compare = append(txn.Compare, *leads)
 		txn.Failure = append(txn.Failure, etcdOp{Range: &etcdRange{Key: leads.Key, KeysOnly: true}})
 	}
+	lead := e.lead.Load()
 	for _, op := range ops {
 		key := []byte(e.prefix + op.Key)
 		if op.Expect != nil {
@@ -202,13 +209,22 @@ func (e *etcd) Commit(ctx context.Context, ops []Op) (int64, error) {
 		defer cancel()
 	}
 	if err := e.cli.call(try, "/v3/kv/txn", true, txn, &res); err != nil {
+		if leads != nil {
+			lead.doubt(err)
+		}
 		return 0, e.error(ctx, "commit", err)
 	}
 	if !res.Succeeded {
 		if leads != nil {
-			if kvs := res.Responses[0].Range.KVs; len(kvs) == 0 || kvs[0].CreateRevision != int64(leads.CreateRevision) {
-				e.lead.Load().end()
+			kvs := res.Responses[0].Range.KVs
+			if len(kvs) == 0 || kvs[0].CreateRevision != lead.rev {
+				lead.end()
 				return 0, fmt.Errorf("commit: %w", ErrDeposed)
+			}
+			if kvs[0].ModRevision != int64(leads.ModRevision) {
+				err := errors.New("commit: overtaken by a read after a commit whose outcome was not known")
+				lead.doubt(err) // or somebody else changed the record
+				return 0, err
 			}
 			res.Responses = res.Responses[1:]
 		}

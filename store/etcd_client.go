@@ -118,6 +118,8 @@ func (e *etcdFailure) Error() string {
 
 // gRPC codes that matter here.
 const (
+	codeInvalid         = 3
+	codeExhausted       = 8
 	codeUnavailable     = 14
 	codeUnauthenticated = 16
 )
@@ -183,6 +185,9 @@ func (c *etcdClient) send(ctx context.Context, path string, write bool, in any) 
 			return res, nil
 		}
 		if ctx.Err() != nil {
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				c.next(at) // it may be silent; another one answers the next call
+			}
 			return nil, ctx.Err()
 		}
 		lastErr = err

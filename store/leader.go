@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -35,6 +36,10 @@ type Leadership struct {
 	etcd  *etcd
 	lease int64
 	rev   int64 // at which the record was made
+
+	mu     sync.Mutex
+	mod    int64 // of the record's last change, which every commit must find
+	unsure bool  // a commit was sent of which it is not known whether it was, or will be, done
 
 	once sync.Once
 	done chan struct{}
@@ -124,7 +129,7 @@ func (e *etcd) campaign(ctx context.Context, who string) (*Leadership, error) {
 		defer cancel()
 		return nil, errors.Join(err, e.revoke(gone, int64(lease.ID)))
 	}
-	l := &Leadership{etcd: e, lease: int64(lease.ID), rev: res.Header.Revision, done: make(chan struct{})}
+	l := &Leadership{etcd: e, lease: int64(lease.ID), rev: res.Header.Revision, mod: res.Header.Revision, done: make(chan struct{})}
 	var keep context.Context
 	keep, l.stop = context.WithCancel(e.ctx)
 	e.lead.Store(l)
@@ -201,5 +206,77 @@ func (e *etcd) leads() (*etcdCompare, error) {
 		return nil, fmt.Errorf("commit: %w", ErrDeposed)
 	default:
 	}
-	return &etcdCompare{Target: "CREATE", Result: "EQUAL", Key: []byte(e.prefix + leaderKey), CreateRevision: int64s(l.rev)}, nil
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return &etcdCompare{Target: "MOD", Result: "EQUAL", Key: l.key(), ModRevision: int64s(l.mod)}, nil
+}
+
+func (l *Leadership) key() []byte { return []byte(l.etcd.prefix + leaderKey) }
+
+// doubt notes a commit that failed, unless etcd has surely refused it.
+func (l *Leadership) doubt(err error) {
+	var f *etcdFailure
+	if errors.As(err, &f) && slices.Contains([]int{codeInvalid, codeExhausted, codeUnauthenticated}, f.Code) {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.unsure = true
+}
+
+// settle comes before a leader's reads. A commit that was given up may still be on its way to the members: done after the read, it would
+// leave in the store what the reader does not know. The leader's record is changed first, and a commit that comes later does not find it
+// as it expects.
+func (e *etcd) settle(ctx context.Context) error {
+	l := e.lead.Load()
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.unsure {
+		select {
+		case <-l.done:
+			return nil // it writes nothing any more
+		default:
+		}
+		err := l.renew(ctx)
+		var f *etcdFailure
+		switch {
+		case err == nil:
+			l.unsure = false
+		case errors.As(err, &f) && f.Code == codeExhausted:
+			return nil // nor is a late commit taken
+		case errors.As(err, &f) && f.Code != codeUnavailable && f.Code != 0:
+			return err
+		case pause(ctx, 50*time.Millisecond) != nil:
+			return err
+		}
+	}
+	return nil
+}
+
+// renew changes the leader's record and notes the revision. A try of which the outcome is not known may be followed by another.
+func (l *Leadership) renew(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, leaderCommitTime)
+	defer cancel()
+	var at etcdRangeResult
+	if err := l.etcd.cli.call(ctx, "/v3/kv/range", false, etcdRange{Key: l.key()}, &at); err != nil {
+		return err
+	}
+	if len(at.KVs) == 0 || at.KVs[0].CreateRevision != l.rev {
+		l.end()
+		return nil
+	}
+	kv := at.KVs[0]
+	var res etcdTxnResult
+	err := l.etcd.cli.call(ctx, "/v3/kv/txn", true, etcdTxn{Compare: []etcdCompare{{Target: "MOD", Result: "EQUAL", Key: l.key(), ModRevision: int64s(kv.ModRevision)}},
+		Success: []etcdOp{{Put: &etcdPut{Key: l.key(), Value: kv.Value, Lease: int64s(l.lease)}}}}, &res)
+	if err == nil && !res.Succeeded {
+		err = errors.New("the leader's record was changed meanwhile")
+	}
+	if err == nil {
+		l.mod = res.Header.Revision
+	}
+	return err
 }

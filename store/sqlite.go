@@ -161,7 +161,7 @@ func (s *sqlite) prepare(ctx context.Context, conn *sql.Conn) (*writer, int64, e
 	case appID != applicationID:
 		return nil, 0, errors.New("this is an SQLite file of another program; name another file")
 	case version > schemaVersion:
-		return nil, 0, fmt.Errorf("the file has schema %d and this program knows %d; use the newer program, or restore a backup", version, schemaVersion)
+		return nil, 0, fmt.Errorf("%w: the file has schema %d and this program knows %d; use the newer program, or restore a backup", ErrNewer, version, schemaVersion)
 	}
 	if err := checkFile(ctx, conn); err != nil {
 		return nil, 0, err

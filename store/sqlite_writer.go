@@ -19,6 +19,8 @@ type request struct {
 	ops     []Op
 	compact int64                              // if above 0, a compaction instead
 	load    func(put func(Record) error) error // if set, a restore instead
+	adopt   int64                              // if above 0, load replaces everything, and the store takes this revision
+	extend  []change                           // if set, changes of another store instead
 	state   atomic.Int32                       // waiting, taken or abandoned
 	done    chan struct{}
 
@@ -147,14 +149,7 @@ func (s *sqlite) writer(w *writer) {
 			continue
 		}
 		if r.special() {
-			if r.load != nil {
-				if r.err = w.load(r.load); r.err == nil {
-					s.compacted.Store(w.revision)
-					s.feed.reset(w.revision)
-				}
-			} else {
-				r.err = s.compact(w, min(r.compact, w.revision))
-			}
+			s.do(w, r)
 			close(r.done)
 			continue
 		}
@@ -178,7 +173,27 @@ func (s *sqlite) writer(w *writer) {
 	}
 }
 
-func (r *request) special() bool { return r.compact > 0 || r.load != nil }
+// do carries out what is no commit.
+func (s *sqlite) do(w *writer, r *request) {
+	switch {
+	case r.load != nil:
+		if r.err = w.load(r.load, r.adopt); r.err == nil {
+			s.compacted.Store(w.revision)
+			s.feed.reset(w.revision)
+		}
+	case r.extend != nil:
+		var cs []change
+		if cs, r.err = w.extend(r.extend); r.err == nil {
+			s.feed.add(cs...)
+			s.trim(w, len(cs))
+		}
+		r.revision = w.revision
+	default:
+		r.err = s.compact(w, min(r.compact, w.revision))
+	}
+}
+
+func (r *request) special() bool { return r.compact > 0 || r.load != nil || r.extend != nil }
 
 func (r *request) size() int {
 	n := 0
@@ -207,11 +222,17 @@ func (s *sqlite) apply(w *writer, batch []*request) {
 		}
 		close(r.done)
 	}
-	if err != nil || s.o.KeepRevisions < 0 {
+	if err == nil {
+		s.trim(w, len(changes))
+	}
+}
+
+// trim forgets old history after n changes, in steps of a tenth, so that it costs one statement now and then.
+func (s *sqlite) trim(w *writer, n int) {
+	if s.o.KeepRevisions < 0 {
 		return
 	}
-	// Trim in steps of a tenth, so that it costs one statement now and then.
-	if w.untilTrim -= len(changes); w.untilTrim <= 0 {
+	if w.untilTrim -= n; w.untilTrim <= 0 {
 		w.untilTrim = int(s.o.KeepRevisions/10) + 1
 		if upTo := w.revision - s.o.KeepRevisions; upTo > s.compacted.Load() {
 			_ = s.compact(w, upTo) // a failure shows at the next commit; history then stays a little longer
@@ -256,17 +277,23 @@ func (w *writer) transact(batch []*request) (changes []change, err error) {
 		_, err := w.rollback.ExecContext(ctx)
 		return nil, sqliteError(err)
 	}
+	return changes, w.finish(ctx, changes)
+}
+
+// finish writes changes down as history, ends the transaction that made them, and counts them as done when that is durable.
+func (w *writer) finish(ctx context.Context, changes []change) error {
+	rev := changes[len(changes)-1].revision
 	if _, err := w.log.ExecContext(ctx, rev, encodeChanges(changes)); err != nil {
-		return nil, sqliteError(err)
+		return sqliteError(err)
 	}
 	if _, err := w.setRevision.ExecContext(ctx, rev); err != nil {
-		return nil, sqliteError(err)
+		return sqliteError(err)
 	}
 	if _, err := w.commit.ExecContext(ctx); err != nil {
-		return nil, sqliteError(err)
+		return sqliteError(err)
 	}
 	w.revision = rev
-	return changes, nil
+	return nil
 }
 
 func (w *writer) check(ctx context.Context, r *request) (bool, error) {

@@ -18,6 +18,7 @@ var (
 	ErrInvalid   = errors.New("not a valid write")
 	ErrDamaged   = errors.New("the store is damaged")
 	ErrInUse     = errors.New("the store is in use by another process")
+	ErrNewer     = errors.New("the store was written by a newer program")
 )
 
 // Limits of one write, the same in every implementation, so that a tier may move from one to another.
@@ -61,7 +62,8 @@ type Store interface {
 	List(ctx context.Context, prefix string) ([]Record, int64, error)
 	// Commit applies all ops or none. It gives the new revision, or ErrConflict, ErrFull, ErrTooLarge, or ErrInvalid (a
 	// bad key, or one key twice). Deleting a record that does not exist changes nothing; a commit that changes nothing
-	// gives the current revision. When ctx ends first, the local implementations have not applied it; etcd may have.
+	// gives the current revision. When ctx ends first, the local implementations have not applied it; etcd may have,
+	// and for a leader (Electorate) it is done before its next Get or List or never.
 	Commit(ctx context.Context, ops []Op) (int64, error)
 	// Watch calls fn for every change after revision from, in order, until ctx ends (its error), fn gives an error (that
 	// error), the store is closed (ErrClosed), or the watch falls behind what is kept (ErrCompacted: list again). A from

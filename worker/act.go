@@ -46,6 +46,16 @@ func (s *Server) act(action any) {
 		default:
 		}
 		s.contactWanted <- a.On
+	case MeasureEvery:
+		select { // the last word counts
+		case <-s.measurePace:
+		default:
+		}
+		s.measurePace <- a.Every
+	case SetLimits:
+		s.work.Go(func() { s.setLimits(ctx, a) })
+	case RemoveVolumes:
+		s.removeVolumes(a.Claim) // what is asked for after this must find nothing
 	case Discard:
 		s.work.Go(func() { s.discard(ctx, a.Handle) })
 	case Release:
@@ -99,6 +109,8 @@ func (s *Server) act(action any) {
 			s.fabric.take(a)
 			s.direct(a)
 		}
+	case UpgradeAgent:
+		s.work.Go(func() { s.upgradeAgent(ctx, a.Order) })
 	case Endpoints:
 		for _, err := range s.endpoints.set(a, s.instanceDir) {
 			s.opt.Log.Warn("write endpoints", "err", err)
@@ -136,9 +148,17 @@ func (s *Server) startContainer(ctx context.Context, a StartContainer) {
 	m := Started{ID: a.A.ID, Name: a.Name, Attempt: a.Attempt}
 	spec, d, err := s.spec(ctx, a)
 	if err == nil {
+		err = s.cpus.take(ctx, &spec, exclusive(&a))
+	}
+	if err == nil {
 		var h runtime.Handle
-		h, err = d.Start(ctx, spec)
-		if errors.Is(err, runtime.ErrExists) {
+		carried := a.Resume || a.A.From != nil && a.Attempt == 1 && a.Name == skerry.MainContainer
+		if carried {
+			h, err = s.goOn(ctx, a, spec, d)
+		} else {
+			h, err = d.Start(ctx, spec)
+		}
+		if errors.Is(err, runtime.ErrExists) && !carried {
 			// An earlier life of the agent started it and did not live to write that down.
 			err = d.Remove(ctx, runtime.Handle{ID: spec.ID, Driver: d.Name(), Instance: spec.Instance, Container: spec.Container})
 			if err == nil {
@@ -147,6 +167,11 @@ func (s *Server) startContainer(ctx context.Context, a StartContainer) {
 		}
 		if err == nil {
 			m.Handle, m.At = encode(h), h.Started
+			if e := s.cpus.started(ctx, d, h, spec.Resources.CPUSet); e != nil {
+				s.opt.Log.Warn("processors", "task", string(h.ID), "err", e)
+			}
+		} else if e := s.cpus.give(context.WithoutCancel(ctx), spec.ID); e != nil {
+			s.opt.Log.Warn("processors", "task", string(spec.ID), "err", e)
 		}
 	}
 	if err != nil {
@@ -170,6 +195,9 @@ func (s *Server) watch(ctx context.Context, id skerry.InstanceID, name string, a
 	if err == nil {
 		var e runtime.Exit
 		if e, err = d.Wait(ctx, h); err == nil {
+			if err := s.cpus.give(ctx, h.ID); err != nil {
+				s.opt.Log.Warn("processors", "task", string(h.ID), "err", err)
+			}
 			s.Post(Exited{ID: id, Name: name, Attempt: attempt, Exit: exitOf(e)})
 			return
 		}

@@ -7,7 +7,6 @@ package worker
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -23,8 +22,7 @@ import (
 type Options struct {
 	Name        string
 	Seed        [16]byte      // must differ at each start of a process
-	ReportEvery time.Duration // while something changes; default 5 s
-	ReportIdle  time.Duration // while nothing does; default 30 s
+	ReportFixed time.Duration // an interval of reports that does not adapt; 0: it does, between 1 s and 60 s
 	Sets        reconcile.Options
 }
 
@@ -39,7 +37,8 @@ type Core struct {
 	refusing string
 	usage    Usage // now
 	told     Usage // in the last report
-	usageNew bool  // what is used now differs from that by enough
+	pacing   pacing
+	sentAt   time.Time // the last report, also where something had the next one told at once
 	seq      uint64
 	reportAt time.Time
 	ready    bool                         // tasks of an earlier life were looked for
@@ -47,20 +46,15 @@ type Core struct {
 	keeps    bool                         // KeepContact was asked for
 	hold     *hold                        // on the device; nil: none
 	waits    map[skerry.InstanceID]string // what waits for its end
-	approved skerry.InstanceID            // within a step: what is carried out all the same
-	contact  time.Time                    // with the cluster, the last one before it was lost; zero: not known
+	vols     map[skerry.VolumeClaim]*volumes
+	approved skerry.InstanceID // within a step: what is carried out all the same
+	contact  time.Time         // with the cluster, the last one before it was lost; zero: not known
 }
 
 // New makes a core without state; Load adds the records of the store, Start ends that, and Reattach must follow.
 func New(opt Options) *Core {
-	if opt.ReportEvery == 0 {
-		opt.ReportEvery = 5 * time.Second
-	}
-	if opt.ReportIdle == 0 {
-		opt.ReportIdle = 30 * time.Second
-	}
 	life := skerry.Incarnation(fmt.Sprintf("%s.%x", opt.Name, opt.Seed[:8]))
-	return &Core{opt: opt, Up: fleet.NewParent(life, opt.Sets), codec: wire.New(), insts: map[skerry.InstanceID]*inst{}, waits: map[skerry.InstanceID]string{}}
+	return &Core{opt: opt, Up: fleet.NewParent(life, opt.Sets), codec: wire.New(), insts: map[skerry.InstanceID]*inst{}, waits: map[skerry.InstanceID]string{}, vols: map[skerry.VolumeClaim]*volumes{}}
 }
 
 const prefixInst = "inst/"
@@ -72,6 +66,9 @@ func (c *Core) Load(key string, value []byte) error {
 	}
 	if key == keyHold {
 		return c.loadHold(value)
+	}
+	if strings.HasPrefix(key, prefixVolumes) {
+		return c.loadVolumes(value)
 	}
 	if !strings.HasPrefix(key, prefixInst) {
 		return nil
@@ -116,6 +113,10 @@ type (
 		Instances  map[skerry.InstanceID]skerry.QoS
 		Coordinate *skerry.Coordinate // nil: not known
 		Pressure   *skerry.Pressure   // nil: not known
+		Ingress    []skerry.IngressUse
+		Heard      []skerry.PeerRTT // a few round trips to other workers
+		RTT        time.Duration    // to the cluster; 0: not known
+		Loss       float64          // the share of datagrams on the way there or back that are lost, 0 to 1
 	}
 	// Refuse keeps new work away; an empty text ends that.
 	Refuse struct{ Text string }
@@ -129,6 +130,7 @@ type (
 		Address   string
 		Runtime   string
 		Digest    string
+		Recipient string // as in Observation
 	}
 	// Started answers StartContainer.
 	Started struct {
@@ -154,6 +156,13 @@ type (
 		Kind    ProbeKind
 		OK      bool
 		Text    string
+	}
+	// Resized answers SetLimits, for the containers in it.
+	Resized struct {
+		SetLimits
+		Err    string // empty: they have the limits; else those from before,
+		Unsure bool   // or nobody knows
+		InUse  bool   // more memory is in use than was to be
 	}
 	// Cleaned answers Cleanup.
 	Cleaned struct {
@@ -192,6 +201,7 @@ type (
 		A       skerry.Assignment
 		Name    string
 		Attempt int
+		Resume  bool // from the checkpoint that was written here
 	}
 	// StopContainer asks a container to end, and kills it after the grace -> Exited.
 	StopContainer struct {
@@ -207,6 +217,13 @@ type (
 		Name    string
 		Attempt int
 		Handle  json.RawMessage
+	}
+	// SetLimits gives containers that run the limits of another version of the service -> Resized.
+	SetLimits struct {
+		ID         skerry.InstanceID
+		Revision   string
+		Spec, Was  skerry.ServiceSpec
+		Containers []Limited
 	}
 	// Discard removes a task that nobody knows.
 	Discard struct{ Handle json.RawMessage }
@@ -234,6 +251,8 @@ type (
 		Key  string
 		Item any
 	}
+	// UpgradeAgent has the agent go over to another program. The server knows which orders it has dealt with.
+	UpgradeAgent struct{ Order skerry.AgentOrder }
 	// KeepContact says whether the moment of the last contact with the cluster must outlive the agent (see Contact).
 	KeepContact struct{ On bool }
 	// Endpoints gives the endpoints of a service to the instances of its application; nil removes them.
@@ -255,6 +274,7 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 		if p := m.Welcome.Pace; p != nil {
 			c.pace = *p
 		}
+		c.setGain(now, skerry.Urgency{}, &fx)
 		c.factsNew = true
 		c.reportAt = time.Time{}
 	case ParentDown:
@@ -269,21 +289,31 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 			c.contact = m.At
 		}
 	case ParentFrame:
+		if r, ok := m.Msg.(*skerry.Report); ok && r.Kind == skerry.ReportUrgency {
+			var u skerry.Urgency
+			if c.codec.Unmarshal(r.Payload, &u) != nil {
+				c.Up.Ignored.Count(fleet.IgnoredUnreadable)
+				break
+			}
+			c.setGain(now, u, &fx)
+			break
+		}
 		changed, deleted, r := c.Up.Frame(now, m.Msg)
 		replies = r
 		c.desired(now, changed, deleted, &fx)
 	case Reattach:
 		c.reattach(now, m.Tasks, &fx)
 		c.review(now, &fx)
+		c.reviewVolumes(&fx)
 		c.replay(now, &fx)
 	case Facts:
 		if c.facts == nil || !reflect.DeepEqual(*c.facts, m.Facts) {
 			c.facts, c.factsNew = &m.Facts, true
 			c.reportAt = time.Time{}
+			c.endWithout(now, &fx)
 		}
 	case Usage:
-		c.usage = m
-		c.usageNew = c.usageNew || notable(c.told, m)
+		c.used(now, m)
 	case Refuse:
 		if c.refusing != m.Text {
 			c.refusing = m.Text
@@ -302,6 +332,10 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 		} else {
 			c.restartNow(now, i, "restarted by hand on the device", &fx)
 		}
+	case VolumesRemoved:
+		c.volumesRemoved(now, m, &fx)
+	case LeaveLocal:
+		c.leave(now, m, &fx)
 	case HoldLocal:
 		c.holdLocal(now, m, &fx)
 	case ReleaseLocal:
@@ -334,6 +368,19 @@ func (c *Core) instance(now time.Time, msg any, fx *skerry.Effects) {
 		if i := c.insts[m.ID]; i != nil {
 			c.probed(now, i, m, fx)
 		}
+	case Left:
+		if i := c.insts[m.ID]; i != nil {
+			c.left(now, i, m, fx)
+		}
+	case Sent:
+		if i := c.insts[m.ID]; i != nil && i.Left != nil {
+			i.Left.Sent = true
+			c.save(i, fx)
+		}
+	case Resized:
+		if i := c.insts[m.ID]; i != nil {
+			c.resized(now, i, m, fx)
+		}
 	case Cleaned:
 		if i := c.insts[m.ID]; i != nil {
 			c.cleaned(now, i, m, fx)
@@ -359,7 +406,7 @@ func (c *Core) NextWake() time.Time {
 		}
 	}
 	if c.Up.Connected && c.facts != nil {
-		consider(c.reportAt.Add(c.interval()))
+		consider(c.reportDue())
 	}
 	for _, i := range c.insts {
 		consider(i.wake())
@@ -367,12 +414,16 @@ func (c *Core) NextWake() time.Time {
 			consider(c.stopsAt(c.contact, i))
 		}
 	}
+	for _, v := range c.vols {
+		consider(v.again)
+	}
 	return next
 }
 
 func (c *Core) settle(now time.Time, fx *skerry.Effects, replies []skerry.Message) {
 	c.stopCutOff(now, fx)
 	c.keepContact(fx)
+	c.volumesDue(now, fx)
 	if c.ready {
 		for _, id := range c.ids() {
 			if i := c.insts[id]; i != nil && !i.wake().IsZero() && !i.wake().After(now) {
@@ -380,25 +431,17 @@ func (c *Core) settle(now time.Time, fx *skerry.Effects, replies []skerry.Messag
 			}
 		}
 	}
-	if c.Up.Connected && c.facts != nil && now.Sub(c.reportAt) >= c.interval() {
+	if c.Up.Connected && c.facts != nil && !now.Before(c.reportDue()) {
 		c.report(now, fx)
 	}
 	c.Up.Flush(now, fx, replies)
 }
 
-// interval is the time from one report to the next: an idle worker on a metered link should say little.
-func (c *Core) interval() time.Duration {
-	ms := func(n uint32) time.Duration { return time.Duration(n) * time.Millisecond }
-	if c.usageNew {
-		return max(c.opt.ReportEvery, ms(c.pace.Report))
-	}
-	return max(c.opt.ReportIdle, ms(c.pace.ReportIdle))
-}
-
 func (c *Core) report(now time.Time, fx *skerry.Effects) {
 	c.seq++
-	c.told, c.usageNew = c.usage, false
-	r := skerry.WorkerReport{Seq: c.seq, Used: c.usage.Used, Instances: c.usage.Instances, Refusing: c.refusing, Held: c.Held(), Coordinate: c.usage.Coordinate, Pressure: c.usage.Pressure}
+	pace := c.reported(now)
+	c.told = c.usage
+	r := skerry.WorkerReport{Seq: c.seq, Used: c.usage.Used, Instances: c.usage.Instances, Refusing: c.refusing, Held: c.Held(), Coordinate: c.usage.Coordinate, Pressure: c.usage.Pressure, Ingress: c.usage.Ingress, Heard: c.usage.Heard, Pace: &pace}
 	if c.factsNew {
 		r.Facts, c.factsNew = c.facts, false
 	}
@@ -435,6 +478,10 @@ func (c *Core) desired(now time.Time, changed, deleted []string, fx *skerry.Effe
 			c.endpoints(value, fx)
 		} else if key == skerry.PeersKey {
 			c.peers(value, fx)
+		} else if key == skerry.AgentKey {
+			c.agentOrder(fx)
+		} else if strings.HasPrefix(key, "vol/") {
+			c.volumeItem(key, false, fx)
 		} else {
 			c.fabric(now, key, value, fx)
 		}
@@ -449,6 +496,8 @@ func (c *Core) desired(now time.Time, changed, deleted []string, fx *skerry.Effe
 				i.Next = nil
 				c.end(now, i, fx)
 			}
+		} else if strings.HasPrefix(key, "vol/") {
+			c.volumeItem(key, true, fx)
 		} else if rest, ok := strings.CutPrefix(key, "ep/"); ok {
 			if p := strings.Split(rest, "/"); len(p) == 3 {
 				fx.Actions = append(fx.Actions, Endpoints{Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: p[0], Name: p[1]}, Service: p[2]}, Gone: true})
@@ -491,76 +540,4 @@ func (c *Core) event(now time.Time, i *inst, t skerry.EventType, reason, text st
 			fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "EventDropped", Text: err.Error(), Instance: i.A.ID})
 		}
 	}
-}
-
-// Instances lists what the worker holds, for the device's own API.
-func (c *Core) Instances() []skerry.Observation {
-	var out []skerry.Observation
-	for _, id := range c.ids() {
-		o := c.insts[id].observation()
-		o.Held = c.heldText(id)
-		out = append(out, o)
-	}
-	for _, id := range slices.Sorted(maps.Keys(c.waits)) {
-		if c.insts[id] == nil {
-			out = append(out, skerry.Observation{ID: id, State: skerry.WorkerScheduled, Held: c.heldText(id)})
-		}
-	}
-	return out
-}
-
-// Views lists what the worker holds as the API shows it.
-func (c *Core) Views() []skerry.Instance {
-	out := make([]skerry.Instance, 0, len(c.insts))
-	for _, id := range c.ids() {
-		i := c.insts[id]
-		o := i.observation()
-		v := skerry.Instance{ID: id, Service: i.A.Service, Org: i.A.Org, Ordinal: i.A.Ordinal, Gen: i.A.Gen, Revision: i.A.Revision, State: o.State, Phase: o.Phase, Reason: o.Reason,
-			Worker: skerry.WorkerName(c.opt.Name), Runtime: o.Runtime, Restarts: o.Restarts, Exit: o.Exit, Address: o.Address, Ports: o.Ports, Fence: i.A.Fence,
-			CreatedAt: o.StartedAt, StartedAt: o.StartedAt, Stopping: i.Ending, Digest: o.Digest}
-		if q, ok := c.usage.Instances[id]; ok {
-			v.QoS = &q
-		}
-		v.Conditions = []skerry.Condition{{Type: skerry.Ready, Status: o.Ready, Reason: o.Reason}}
-		out = append(out, v)
-	}
-	return out
-}
-
-// Assignment finds what was asked for an instance, and the handle and attempt of one of its containers.
-func (c *Core) Assignment(id skerry.InstanceID, name string) (a skerry.Assignment, handle json.RawMessage, attempt int, ok bool) {
-	i := c.insts[id]
-	if i == nil {
-		return a, nil, 0, false
-	}
-	if k := i.Containers[name]; k != nil {
-		return i.A, k.Handle, k.Attempt, true
-	}
-	return i.A, nil, 0, true
-}
-
-// Running calls fn for each container that runs.
-func (c *Core) Running(fn func(a *skerry.Assignment, name string, handle json.RawMessage)) {
-	for _, id := range c.ids() {
-		i := c.insts[id]
-		for _, name := range i.names() {
-			if k := i.Containers[name]; k.Running {
-				fn(&i.A, name, k.Handle)
-			}
-		}
-	}
-}
-
-// Images lists the digests that instances here refer to; they must not be collected.
-func (c *Core) Images() map[string]bool {
-	out := map[string]bool{}
-	for _, i := range c.insts {
-		for _, d := range i.A.Digest {
-			out[d] = true
-		}
-		if i.Digest != "" {
-			out[i.Digest] = true
-		}
-	}
-	return out
 }

@@ -30,7 +30,9 @@ func (c *Core) overdue(now time.Time, i *inst) bool {
 }
 
 // halted reports whether the containers of an instance have ended, or are ending, for good as far as this worker decides.
-func (i *inst) halted() bool { return i.Phase == skerry.PhaseExited || i.Phase == skerry.PhaseCutOff }
+func (i *inst) halted() bool {
+	return i.Phase == skerry.PhaseExited || i.Phase == skerry.PhaseCutOff || i.Left != nil
+}
 
 // stopCutOff stops what may not run for so long without the cluster. Only a new token from there starts it again, because a
 // replacement may run elsewhere by then.
@@ -64,12 +66,12 @@ func (c *Core) halt(now time.Time, i *inst, why string, fx *skerry.Effects) {
 
 // regrant takes over a new token for an instance that runs under the one that the cluster names: the same copy was chosen
 // again, and goes on as if nothing had been.
-func (c *Core) regrant(i *inst, a skerry.Assignment, fx *skerry.Effects) bool {
-	if a.Held == nil || *a.Held != i.A.Fence || a.Revision != i.A.Revision || i.Ending || i.preparing || i.Phase == skerry.PhaseCutOff {
+func (c *Core) regrant(now time.Time, i *inst, a skerry.Assignment, fx *skerry.Effects) bool {
+	if a.Held == nil || *a.Held != i.A.Fence || a.Revision != i.A.Revision && a.Revision != i.wanted() || i.Ending || i.preparing || i.Phase == skerry.PhaseCutOff {
 		return false
 	}
-	i.A.Fence, i.A.Gen, i.A.Held = a.Fence, a.Gen, a.Held
-	c.save(i, fx)
+	i.A.Fence, i.A.Held, i.A.Ordinal, i.A.Leave = a.Fence, a.Held, a.Ordinal, a.Leave
+	c.relimit(now, i, a, fx)
 	return true
 }
 

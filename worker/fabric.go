@@ -19,20 +19,24 @@ import (
 	"skerry.dev/skerry/overlay/hostnet"
 	"skerry.dev/skerry/overlay/resolver"
 	"skerry.dev/skerry/overlay/tunnel"
+	"skerry.dev/skerry/overlay/wireguard"
 )
 
 // Overlay is what a worker takes part in the overlay with. Device is needed.
 type Overlay struct {
 	Device overlay.Device
 	Tunnel Tunnel // nil: no sealed paths, so that only trusted networks are crossed
-	Secret tunnel.Secret
-	Tap    string         // of the tunnel
-	Port   uint16         // of sealed datagrams; 0: any
-	Plain  uint16         // of plain ones; 0: none
-	Path   string         // how packets are handled, for people
-	Why    string         // why not by a better way
-	Cover  int            // bytes that paths add to a packet
-	Hidden []netip.Prefix // addresses of this machine in these are not told to others
+	// WireGuard is the kernel's; nil: it is not used, for the reason in NoWireGuard.
+	WireGuard   WireGuard
+	NoWireGuard string
+	Secret      tunnel.Secret
+	Tap         string         // of the tunnel
+	Port        uint16         // of sealed datagrams; 0: any
+	Plain       uint16         // of plain ones; 0: none
+	Path        string         // how packets are handled, for people
+	Why         string         // why not by a better way
+	Cover       int            // bytes that paths add to a packet
+	Hidden      []netip.Prefix // addresses of this machine in these are not told to others
 	// Parent is the address of the cluster's host, for relays there; the zero value: not known.
 	Parent func() netip.Addr
 	// Ingress lets clients outside in; nil: this worker does not.
@@ -47,7 +51,24 @@ type Tunnel interface {
 	Status(ctx context.Context) (tunnel.Status, error)
 	// Unknown tells a peer that its route to an address is old.
 	Unknown(ctx context.Context, peer skerry.PeerID, net skerry.NetworkID, addr netip.Addr) error
+	// Look sees at once whether relays and peers still hear from here.
+	Look(ctx context.Context) error
+	// Ping asks a peer for a sign of life, and gives how long ago the last one came; false: none ever, or it is no peer.
+	Ping(ctx context.Context, peer skerry.PeerID) (ago time.Duration, ok bool, err error)
 	Events() <-chan tunnel.Event
+}
+
+// WireGuard is a device of the kernel that encrypts. *wireguard.Link is one.
+type WireGuard interface {
+	Set(ctx context.Context, c wireguard.Config) error
+	Local() overlay.Link
+	Public() skerry.OverlayKey
+	Port() uint16
+	Reflexive() netip.AddrPort // where relays see the port, if that is another; the zero value: it is not
+	// Up are the peers that are reached by it now, and Changed says that these are others.
+	Up() map[skerry.PeerID]bool
+	Changed() <-chan struct{}
+	Status() []overlay.PathStatus
 }
 
 const (
@@ -75,6 +96,7 @@ type fabric struct {
 	setting sync.Mutex // held while parts are told; taken before mu
 	told    overlay.Config
 	sealed  tunnel.Config
+	linked  *wireguard.Config // nil: not told yet
 	named   resolver.Config
 	names   *resolver.Resolver // nil: instances ask the host's name servers
 	begin   func()             // begins to answer, once the first names are told; nil: it has begun
@@ -92,9 +114,13 @@ type fabric struct {
 	dead    map[netip.Addr]time.Time // instances that are gone, whatever routes say
 	gone    []netip.Addr             // flows to these are to be reset
 	noPath  map[skerry.PeerID]bool
+	direct  map[skerry.PeerID]netip.Addr        // where the tunnel reaches peers without a relay, as it said last
+	seen    netip.AddrPort                      // where relays see the port of WireGuard, as it said last
+	up      map[skerry.PeerID]bool              // peers that are reached by WireGuard
 	waiters map[skerry.ServiceKey]chan struct{} // closed when the route is here
 
 	changed chan struct{} // capacity 1
+	doubted chan struct{} // capacity 1: the way out may be another one
 }
 
 // joined is an instance with its attachment.
@@ -107,8 +133,8 @@ type joined struct {
 
 func newFabric(o Overlay, log *slog.Logger) *fabric {
 	return &fabric{Overlay: o, log: log, nets: map[skerry.AppKey]*skerry.AppNetwork{}, routes: map[skerry.ServiceKey]*skerry.Route{}, peers: map[skerry.PeerID]*skerry.OverlayPeer{},
-		insts: map[skerry.InstanceID]joined{}, wanted: map[skerry.ServiceKey]time.Time{}, dead: map[netip.Addr]time.Time{}, noPath: map[skerry.PeerID]bool{},
-		waiters: map[skerry.ServiceKey]chan struct{}{}, changed: make(chan struct{}, 1)}
+		insts: map[skerry.InstanceID]joined{}, wanted: map[skerry.ServiceKey]time.Time{}, dead: map[netip.Addr]time.Time{}, noPath: map[skerry.PeerID]bool{}, direct: map[skerry.PeerID]netip.Addr{},
+		waiters: map[skerry.ServiceKey]chan struct{}{}, changed: make(chan struct{}, 1), doubted: make(chan struct{}, 1)}
 }
 
 // nudge has parts told soon.
@@ -118,6 +144,14 @@ func (f *fabric) nudge() {
 	}
 	select {
 	case f.changed <- struct{}{}:
+	default:
+	}
+}
+
+// doubt has it looked whether others still hear from here.
+func (f *fabric) doubt() {
+	select {
+	case f.doubted <- struct{}{}:
 	default:
 	}
 }
@@ -150,6 +184,7 @@ func (f *fabric) take(a Fabric) {
 			if skerry.OverlayPeerKey(id) == a.Key {
 				delete(f.peers, id)
 				delete(f.noPath, id)
+				delete(f.direct, id)
 			}
 		}
 	}
@@ -222,6 +257,10 @@ func (f *fabric) run(ctx context.Context) {
 	if f.Tunnel != nil {
 		sealed = f.Tunnel.Events()
 	}
+	var turned <-chan struct{}
+	if f.WireGuard != nil {
+		turned = f.WireGuard.Changed()
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -231,11 +270,19 @@ func (f *fabric) run(ctx context.Context) {
 				f.log.Warn("bring the overlay in line", "err", err)
 			}
 			f.review(time.Now())
+		case <-f.doubted:
+			if f.Tunnel != nil {
+				if err := f.Tunnel.Look(ctx); err != nil {
+					f.log.Debug("look whether others hear from here", "err", err)
+				}
+			}
 		case <-t.C:
 			f.review(time.Now())
 			if err := f.apply(ctx); err != nil && ctx.Err() == nil {
 				f.log.Warn("bring the overlay in line", "err", err)
 			}
+		case <-turned:
+			f.turned()
 		case e, ok := <-f.Device.Events():
 			if !ok {
 				return
@@ -281,6 +328,9 @@ func (f *fabric) heard(e tunnel.Event) {
 		if none := e.Path == overlay.PathNone; f.noPath[e.Peer] != none {
 			f.noPath[e.Peer] = none
 			f.nudge()
+		}
+		if p := f.peers[e.Peer]; p != nil && p.WireGuard != nil && f.WireGuard != nil {
+			f.nudge() // it may be tried at another address
 		}
 	case tunnel.EventAddress:
 		go f.facts()
@@ -492,7 +542,7 @@ func (f *fabric) apply(ctx context.Context) error {
 		f.mu.Unlock()
 		return nil
 	}
-	c, sealed, names := f.dataLocked(), f.sealedLocked(parent), f.namesLocked()
+	sealed, names := f.sealedLocked(parent), f.namesLocked()
 	gone := f.gone
 	f.gone = nil
 	f.mu.Unlock()
@@ -505,6 +555,12 @@ func (f *fabric) apply(ctx context.Context) error {
 			f.sealed = sealed
 		}
 	}
+	if f.WireGuard != nil {
+		errs = append(errs, f.link(ctx))
+	}
+	f.mu.Lock()
+	c := f.dataLocked()
+	f.mu.Unlock()
 	if !reflect.DeepEqual(c, f.told) {
 		if err := f.Device.Set(ctx, c); err != nil {
 			errs = append(errs, err)

@@ -15,6 +15,7 @@ import (
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/resolver"
 	"skerry.dev/skerry/overlay/tunnel"
+	"skerry.dev/skerry/overlay/wireguard"
 )
 
 // dataLocked is what the data plane is to be.
@@ -53,11 +54,22 @@ func (f *fabric) dataLocked() overlay.Config {
 			f.servicesLocked(&c, n, &n.Services[i])
 		}
 	}
+	links := map[skerry.PeerID]bool{}
+	if f.WireGuard != nil {
+		l := f.WireGuard.Local()
+		c.Local.Link = &l
+		for _, p := range f.linkedLocked() {
+			links[p.ID] = true
+		}
+	}
 	for _, id := range slices.Sorted(maps.Keys(f.peers)) {
 		p := f.peers[id]
 		d := overlay.Peer{ID: id, Name: p.Name, Prefixes: p.Prefixes}
 		if f.plainLocked(p) {
 			d.Plain = &overlay.PlainPath{Endpoint: p.Plain, TagOut: p.TagOut, TagsIn: p.TagsIn}
+		}
+		if links[id] {
+			d.Link = &overlay.LinkPath{Prefix: wireguard.Prefix(p.WireGuard.Key), Use: f.up[id]}
 		}
 		c.Peers = append(c.Peers, d)
 	}
@@ -123,7 +135,7 @@ func (f *fabric) candidatesLocked(r *skerry.Route) (four, six []overlay.Candidat
 		if _, dead := f.dead[b.Addr]; dead {
 			continue
 		}
-		k := overlay.Candidate{Backend: overlay.Backend{Net: r.Net, Addr: b.Addr}, Ordinal: b.Ordinal, Millis: math.NaN(), Km: math.NaN(), Load: b.Load, Draining: b.Draining || f.noPath[b.Peer] && !f.plainLocked(f.peers[b.Peer])}
+		k := overlay.Candidate{Backend: overlay.Backend{Net: r.Net, Addr: b.Addr}, Ordinal: b.Ordinal, Millis: math.NaN(), Km: math.NaN(), Load: b.Load, Draining: b.Draining || f.noPath[b.Peer] && !f.up[b.Peer] && !f.plainLocked(f.peers[b.Peer])}
 		switch {
 		case b.Peer == f.node.ID:
 			k.Millis, k.Km = 0, 0
@@ -234,6 +246,9 @@ func (f *fabric) tell(ctx context.Context, address string, networks []netip.Pref
 		return nil
 	}
 	out := &skerry.OverlayFacts{Key: key, Path: f.Path, Why: f.Why, Networks: networks}
+	if f.WireGuard != nil {
+		out.WireGuard = &skerry.WireGuardFacts{Key: f.WireGuard.Public(), Port: f.WireGuard.Port(), Reflexive: f.WireGuard.Reflexive()}
+	}
 	if f.Ingress != nil {
 		out.Ingress = f.Ingress.addresses(address)
 	}

@@ -28,8 +28,8 @@ func (s *Server) Overlay(ctx context.Context) overlay.Status {
 	return st
 }
 
-func (f *fabric) status(ctx context.Context) overlay.Status {
-	st := overlay.Status{Path: f.Path, Why: f.Why, Counters: map[string]int64{}}
+func (f *fabric) status(ctx context.Context) (st overlay.Status) {
+	st = overlay.Status{Path: f.Path, Why: f.Why, Counters: map[string]int64{}}
 	f.mu.Lock()
 	plain := map[skerry.PeerID]*skerry.OverlayPeer{}
 	if n := f.node; n != nil {
@@ -57,11 +57,12 @@ func (f *fabric) status(ctx context.Context) overlay.Status {
 	for _, id := range slices.Sorted(maps.Keys(plain)) {
 		st.Peers = append(st.Peers, overlay.PathStatus{Peer: id, Name: plain[id].Name, Path: overlay.PathPlain, Endpoint: plain[id].Plain})
 	}
+	defer f.linkStatus(&st)
 	if f.Tunnel == nil {
 		return st
 	}
 	if t, err := f.Tunnel.Status(ctx); err == nil {
-		st.Port, st.Cipher, st.Seen = t.Port, t.Cipher, t.Candidate
+		st.Port, st.Cipher, st.Seen, st.Relays = t.Port, t.Cipher, t.Candidate, t.Relays
 		for _, p := range t.Peers {
 			if plain[p.Peer] == nil {
 				st.Peers = append(st.Peers, p)

@@ -31,7 +31,8 @@ type fakeParts struct {
 	heard  chan tunnel.Event
 	wants  []skerry.ServiceKey
 	used   map[overlay.ServiceAddr]bool
-	hangs  error // what the tunnel says, if anything
+	hangs  error         // what the tunnel says, if anything
+	ago    time.Duration // since a sign of life of any peer; 0: there was none
 }
 
 func (p *fakeParts) Set(_ context.Context, c overlay.Config) error {
@@ -82,6 +83,18 @@ func (p fakeTunnel) Unknown(_ context.Context, peer skerry.PeerID, net skerry.Ne
 	p.told = append(p.told, fmt.Sprint(peer, net, a))
 	return nil
 }
+func (p fakeTunnel) Look(context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.told = append(p.told, "look")
+	return nil
+}
+func (p fakeTunnel) Ping(context.Context, skerry.PeerID) (time.Duration, bool, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ago, p.ago > 0, nil
+}
+
 func (p fakeTunnel) Events() <-chan tunnel.Event { return p.heard }
 
 func shopNetwork() *skerry.AppNetwork {
@@ -152,6 +165,15 @@ func TestFabric(t *testing.T) {
 		if f.addresses() != nil {
 			t.Error("there are addresses before the cluster gave any")
 		}
+		f.doubt()
+		f.doubt() // which is one with the first
+		synctest.Wait()
+		p.mu.Lock()
+		if !slices.Contains(p.told, "look") {
+			t.Error("nobody looks whether the way out is another one")
+		}
+		p.told = nil
+		p.mu.Unlock()
 		f.take(Fabric{Key: skerry.NodeKey, Item: &skerry.OverlayNode{ID: 1, Blocks: []netip.Prefix{prefix("10.64.0.0/26")}, V6: prefix("fd00:1::/64"), Instances: []netip.Prefix{prefix("10.64.0.0/10")}}})
 		f.take(Fabric{Key: "net/acme/shop", Item: shopNetwork()})
 		if h := f.addresses(); h == nil || h.Blocks[0] != prefix("10.64.0.0/26") {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/fleet"
 )
 
 // A worker that is held on its device, such as a vehicle that drives, carries out nothing that the cluster asks for: no start, no
@@ -35,6 +36,7 @@ const (
 	waitsUpdate  = "its replacement"
 	waitsStop    = "its end"
 	waitsRestart = "its restart"
+	waitsLimits  = "the change of its limits"
 )
 
 const (
@@ -84,12 +86,16 @@ func (c *Core) releaseLocal(now time.Time, fx *skerry.Effects) {
 	c.waits = map[skerry.InstanceID]string{}
 	if c.ready { // else it is done once what runs is known
 		c.review(now, fx)
+		for _, id := range c.ids() {
+			c.setLimits(now, c.insts[id], fx)
+		}
 	}
 	for id := range was {
 		if i := c.insts[id]; i != nil {
 			c.tell(i)
 		}
 	}
+	c.agentOrder(fx)
 	c.reportAt = time.Time{}
 	fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventNormal, Reason: "Released", Text: "what waited is carried out"})
 }
@@ -108,6 +114,20 @@ func (c *Core) approveLocal(now time.Time, m ApproveLocal, fx *skerry.Effects) {
 			c.approve(now, id, fx)
 		}
 	}
+}
+
+// agentOrder has carried out what the cluster said last of the agent's program, unless the worker is held.
+func (c *Core) agentOrder(fx *skerry.Effects) {
+	value, _, ok := c.Up.Desired.Get(skerry.AgentKey)
+	if !ok || c.hold != nil {
+		return
+	}
+	var o skerry.AgentOrder
+	if err := c.codec.Unmarshal(value, &o); err != nil || o.Seq == 0 || o.Image == "" {
+		c.Up.Ignored.Count(fleet.IgnoredUnreadable)
+		return
+	}
+	fx.Actions = append(fx.Actions, UpgradeAgent{Order: o})
 }
 
 func (c *Core) approve(now time.Time, id skerry.InstanceID, fx *skerry.Effects) {
@@ -138,6 +158,8 @@ func (c *Core) defers(now time.Time, a *skerry.Assignment, fx *skerry.Effects) b
 		c.waits[a.ID] = waitsStart
 	case a.Fence != i.A.Fence && (a.Held == nil || *a.Held != i.A.Fence || a.Revision != i.A.Revision):
 		c.waits[a.ID] = waitsUpdate
+	case a.Fence == i.A.Fence && a.Revision != i.wanted():
+		c.waits[a.ID] = waitsLimits
 	case a.Restart > i.A.Restart:
 		c.waits[a.ID] = waitsRestart
 		still := *a

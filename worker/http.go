@@ -44,6 +44,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		err = s.serveForward(w, r, skerry.InstanceID(id))
 	case what == "metrics":
 		err = s.serveMetrics(w, r, skerry.InstanceID(id))
+	case what == "checkpoint" && r.Method == http.MethodGet:
+		err = s.serveCheckpoint(w, r, skerry.InstanceID(id))
 	case what == "stats":
 		err = s.serveStats(w, r, skerry.InstanceID(id))
 	default:

@@ -66,7 +66,7 @@ type doorAt struct {
 func newEntrance(o IngressOptions, f *fabric, n *attachments, log *slog.Logger) (*entrance, error) {
 	e := &entrance{opt: o, fabric: f, net: n, log: log, changed: make(chan struct{}, 1), ends: map[string]string{}}
 	var err error
-	e.in, err = ingress.New(ingress.Options{Log: log, Dial: e.dial, DialTimeout: 3 * time.Second, Listen: func(ctx context.Context, a netip.AddrPort) (net.Listener, error) {
+	e.in, err = ingress.New(ingress.Options{Log: log, Dial: e.dial, Waits: e.nudge, DialTimeout: 3 * time.Second, Listen: func(ctx context.Context, a netip.AddrPort) (net.Listener, error) {
 		host := a.Addr().String()
 		if a.Addr().IsUnspecified() {
 			host = "" // by IPv6 too, where there is any
@@ -192,6 +192,11 @@ func (e *entrance) review(ctx context.Context) {
 	if len(st.Problems) > maxIngressProblems {
 		st.Problems = st.Problems[:maxIngressProblems]
 	}
+	for _, name := range e.in.Waiting() {
+		if k, ok := skerry.ParseServiceKey(name); ok {
+			st.Waiting = append(st.Waiting, k)
+		}
+	}
 	if e.told == nil || !reflect.DeepEqual(*e.told, st) {
 		e.told = &st
 		for _, p := range st.Problems {
@@ -204,6 +209,16 @@ func (e *entrance) review(ctx context.Context) {
 // maxIngressProblems bounds what the cluster is told.
 const maxIngressProblems = 500
 
+// maxHold is for how long clients wait for a service that sleeps: a small machine may have to fetch an image.
+const maxHold = time.Minute
+
+func holdFor(s *skerry.NetworkService) time.Duration {
+	if s.Sleeps {
+		return maxHold
+	}
+	return 0
+}
+
 // offer is what is to be offered.
 type offer struct {
 	ingress.Config
@@ -214,18 +229,27 @@ type offer struct {
 	ends     map[string]string
 }
 
-// config works out what is to be offered.
+// config works out what is to be offered, and keeps its ports from instances.
 func (e *entrance) config() *offer {
-	taken := e.net.hostPorts()
-	have := e.net.gatesHave()
+	o := e.offers(e.net.hostPorts(), e.net.gatesHave())
+	if o.ports != nil {
+		e.net.reserve(slices.Collect(maps.Keys(o.ports)))
+	}
+	return o
+}
+
+// offers works it out from the host ports that instances have, and the addresses of the gates. Of the fabric's lock and that of
+// the attachments neither is taken under the other.
+func (e *entrance) offers(taken map[int]skerry.InstanceID, have map[skerry.InstanceID]skerry.Attachment) *offer {
 	f := e.fabric
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	o := &offer{serving: map[skerry.AppKey]bool{}, problems: map[doorAt]string{}, ports: map[int][]doorAt{}, routes: map[string]doorAt{}, ends: map[string]string{}}
-	listeners := map[int]*ingress.Listener{}
+	o := &offer{serving: map[skerry.AppKey]bool{}, problems: map[doorAt]string{}, routes: map[string]doorAt{}, ends: map[string]string{}}
 	if f.node == nil {
 		return o
 	}
+	o.ports = map[int][]doorAt{}
+	listeners := map[int]*ingress.Listener{}
 	for _, app := range slices.SortedFunc(maps.Keys(f.nets), func(a, b skerry.AppKey) int { return strings.Compare(a.String(), b.String()) }) {
 		n := f.nets[app]
 		at, ok := have[gateID(n.Net)]
@@ -248,7 +272,7 @@ func (e *entrance) config() *offer {
 					o.problems[d] = fmt.Sprintf("port %d of the worker is a host port of instance %s; use another port for one of them", g.Listen, id)
 					continue
 				}
-				r := ingress.Route{Name: k.String(), Host: g.Host, Path: g.Path, TLS: g.TLS, Net: n.Net, Fresh: g.Policy == skerry.BalanceRoundRobin, ProxyProtocol: g.ProxyProtocol}
+				r := ingress.Route{Hold: holdFor(s), Name: k.String(), Host: g.Host, Path: g.Path, TLS: g.TLS, Net: n.Net, Fresh: g.Policy == skerry.BalanceRoundRobin, ProxyProtocol: g.ProxyProtocol}
 				if g.TLS != "" && g.TLS != skerry.TLSOff && g.TLS != skerry.TLSSelf {
 					if !slices.ContainsFunc(n.Certificates, func(c skerry.IngressCertificate) bool { return c.Name == string(g.TLS) }) {
 						o.problems[d] = fmt.Sprintf("there is no certificate %q; `skerry certificate put` brings one", string(g.TLS))
@@ -257,7 +281,7 @@ func (e *entrance) config() *offer {
 					r.TLS = skerry.IngressTLS(n.Org + "/" + string(g.TLS))
 				}
 				port, _ := g.Port.Find(s.Ports)
-				if addr := s.Address(g.Policy); addr.IsValid() && port.Port > 0 && f.leadsLocked(k, g.Policy) {
+				if addr := s.Address(g.Policy); addr.IsValid() && port.Port > 0 && f.leadsLocked(k, g.Policy) && !(s.Sleeps && f.routes[k] == nil) {
 					r.Targets = []netip.AddrPort{netip.AddrPortFrom(addr, uint16(port.Port))}
 				}
 				if listeners[g.Listen] == nil {
@@ -281,7 +305,6 @@ func (e *entrance) config() *offer {
 			o.Listeners = append(o.Listeners, l)
 		}
 	}
-	e.net.reserve(slices.Collect(maps.Keys(listeners)))
 	return o
 }
 

@@ -50,6 +50,45 @@ func freePort(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
+// Instances come and go while the ingress looks at what it has to offer: none waits for the other forever.
+func TestEntranceBesideInstances(t *testing.T) {
+	p := &fakeParts{events: make(chan overlay.Event)}
+	f := newFabric(Overlay{Device: p, Ingress: &IngressOptions{Listen: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}}, slog.New(slog.DiscardHandler))
+	f.post = func(any) {}
+	n := newAttachments(&fakeNet{})
+	n.fabric = f
+	e, err := newEntrance(*f.Ingress, f, n, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.in.Close()
+	f.take(Fabric{Key: "net/acme/shop", Item: shopNetwork()})
+	f.take(Fabric{Key: skerry.NodeKey, Item: &skerry.OverlayNode{ID: 1, Blocks: []netip.Prefix{netip.MustParsePrefix("10.64.0.0/26")}, Instances: []netip.Prefix{netip.MustParsePrefix("10.64.0.0/10")}}})
+	stop, looks := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(looks)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				e.config()
+			}
+		}
+	}()
+	for i := range 2000 {
+		id := skerry.InstanceID(fmt.Sprint("web-", i))
+		if _, _, err := n.add(t.Context(), &skerry.Assignment{ID: id, Service: shop("web")}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.remove(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(stop)
+	<-looks
+}
+
 // TestEntrance follows what the worker offers, from the first word of the cluster on.
 func TestEntrance(t *testing.T) {
 	p := &fakeParts{events: make(chan overlay.Event)}

@@ -18,7 +18,7 @@ const (
 	cleanWait    = 5 * time.Second
 	// drainTime is how long an instance that served runs on when it is to end: the word that it ends takes as long to those
 	// who send it requests as to its worker, and what they had sent by then is answered.
-	drainTime = time.Second
+	drainTime = 2 * time.Second
 )
 
 // inst is one instance on this worker. Its way:
@@ -49,6 +49,13 @@ type inst struct {
 	Next       *skerry.Assignment    `json:"next,omitempty"` // to run once this one is gone
 	Ready      bool                  `json:"ready"`
 	Unhealthy  bool                  `json:"unhealthy,omitempty"` // main is being ended because a probe failed
+	Resize     *resize               `json:"resize,omitempty"`    // limits that it is to have
+	Limits     *skerry.LimitsRefusal `json:"limits,omitempty"`    // why it has not got them
+	Left       *leaving              `json:"left,omitempty"`      // its state is, or is being, written for another worker
+	Resume     bool                  `json:"resume,omitempty"`    // main goes on from that state
+	recipient  string                // for what it is to start from
+	resizing   bool                  // SetLimits is under way
+	resizeAt   time.Time             // it is tried again then
 	preparing  bool
 	cleaning   bool
 	tries      int
@@ -65,9 +72,11 @@ type container struct {
 	Running bool              `json:"running,omitempty"`
 	Done    bool              `json:"done,omitempty"` // an init container that ended well
 	Old     []json.RawMessage `json:"old,omitempty"`  // the attempt before, whose log is kept
-	start   bool              // StartContainer is under way
-	stop    bool              // StopContainer is under way
-	failed  int               // of a side container, in a row
+	// Limits is the revision of which it has the limits; empty: that of the instance, unsure: one of two.
+	Limits  string `json:"limits,omitempty"`
+	start   bool   // StartContainer is under way
+	stop    bool   // StopContainer is under way
+	failed  int    // of a side container, in a row
 	retryAt time.Time
 }
 
@@ -97,6 +106,12 @@ func (i *inst) wake() time.Time {
 	if next.IsZero() {
 		next = i.drained
 	}
+	if at := i.comesBackAt(); !at.IsZero() && (next.IsZero() || at.Before(next)) {
+		next = at
+	}
+	if !i.resizeAt.IsZero() && (next.IsZero() || i.resizeAt.Before(next)) {
+		next = i.resizeAt
+	}
 	for _, k := range i.Containers {
 		if !k.retryAt.IsZero() && (next.IsZero() || k.retryAt.Before(next)) {
 			next = k.retryAt
@@ -115,6 +130,11 @@ func (c *Core) due(now time.Time, i *inst, fx *skerry.Effects) {
 			}
 		}
 	}
+	if !i.resizeAt.IsZero() && !i.resizeAt.After(now) {
+		i.resizeAt = time.Time{}
+		c.setLimits(now, i, fx)
+	}
+	c.comeBack(now, i, fx)
 	if !i.drained.IsZero() && !i.drained.After(now) {
 		i.drained = time.Time{}
 		c.stopNext(i, fx)
@@ -139,7 +159,7 @@ func (c *Core) assign(now time.Time, a skerry.Assignment, fx *skerry.Effects) {
 	switch {
 	case i == nil:
 		c.begin(now, a, fx)
-	case a.Fence.Compare(i.A.Fence) > 0 && c.regrant(i, a, fx):
+	case a.Fence.Compare(i.A.Fence) > 0 && c.regrant(now, i, a, fx):
 		if a.Restart > i.A.Restart {
 			i.A.Restart = a.Restart
 			c.restartNow(now, i, "restart was asked for", fx)
@@ -152,12 +172,14 @@ func (c *Core) assign(now time.Time, a skerry.Assignment, fx *skerry.Effects) {
 	case a.Fence.Compare(i.A.Fence) < 0:
 		c.Up.Ignored.Count(fleet.IgnoredToken) // an old word that was overtaken
 	default:
-		i.A.Gen = a.Gen
+		i.A.Leave = a.Leave
+		c.relimit(now, i, a, fx)
+		c.comeBack(now, i, fx)
 		if a.Restart > i.A.Restart {
 			i.A.Restart = a.Restart
 			c.restartNow(now, i, "restart was asked for", fx)
+			c.save(i, fx)
 		}
-		c.save(i, fx)
 	}
 }
 
@@ -202,7 +224,7 @@ func (c *Core) prepared(now time.Time, i *inst, m Prepared, fx *skerry.Effects) 
 		return
 	}
 	i.tries, i.Reason = 0, ""
-	i.Ports, i.Address, i.Runtime, i.Digest = m.Ports, m.Address, m.Runtime, m.Digest
+	i.Ports, i.Address, i.Runtime, i.Digest, i.recipient = m.Ports, m.Address, m.Runtime, m.Digest, m.Recipient
 	i.Phase = skerry.PhaseStarting
 	c.proceed(now, i, fx)
 }
@@ -258,8 +280,8 @@ func (c *Core) start(i *inst, name string, fx *skerry.Effects) {
 		k.Handle = nil
 	}
 	k.Attempt++
-	k.start, k.stop = true, false
-	fx.Actions = append(fx.Actions, StartContainer{A: i.A, Name: name, Attempt: k.Attempt})
+	k.start, k.stop, k.Limits = true, false, i.A.Revision
+	fx.Actions = append(fx.Actions, StartContainer{A: i.A, Name: name, Attempt: k.Attempt, Resume: i.Resume && name == skerry.MainContainer})
 }
 
 func (c *Core) started(now time.Time, i *inst, m Started, fx *skerry.Effects) {
@@ -268,6 +290,9 @@ func (c *Core) started(now time.Time, i *inst, m Started, fx *skerry.Effects) {
 		return
 	}
 	k.start = false
+	if m.Err != "" && c.notCarried(now, i, m, fx) {
+		return
+	}
 	if m.Err != "" {
 		c.exited(now, i, Exited{ID: m.ID, Name: m.Name, Attempt: m.Attempt,
 			Exit: skerry.Exit{Code: 127, At: now, Message: m.Err}}, fx)
@@ -288,12 +313,14 @@ func (c *Core) started(now time.Time, i *inst, m Started, fx *skerry.Effects) {
 	}
 	if m.Name == skerry.MainContainer {
 		i.State, i.Phase, i.StartedAt, i.Reason = skerry.Running, skerry.PhaseRunning, m.At, ""
-		i.restarting = false
+		i.restarting, i.Resume, i.recipient = false, false, ""
 		i.Restart = max(i.Restart, i.A.Restart)
 		c.probe(i, fx)
+		c.setLimits(now, i, fx)
 		c.save(i, fx)
 		return
 	}
+	c.setLimits(now, i, fx)
 	c.proceed(now, i, fx)
 }
 
@@ -305,12 +332,15 @@ func (c *Core) exited(now time.Time, i *inst, m Exited, fx *skerry.Effects) {
 	k.Running, k.start, k.stop = false, false, false
 	exit := m.Exit
 	defer c.save(i, fx)
+	defer c.setLimits(now, i, fx) // what ended may have been all that had other limits
 	if exit.OOMKilled {
 		c.event(now, i, skerry.EventWarning, "OOMKilled", "container "+m.Name+" used more memory than its limit and was killed", fx)
 	}
 	switch {
 	case i.Ending || i.Phase == skerry.PhaseCutOff:
 		c.stopNext(i, fx)
+	case m.Name == skerry.MainContainer && i.Left != nil:
+		c.comeBack(now, i, fx)
 	case m.Name == skerry.MainContainer:
 		i.Exit = &exit
 		c.mainExited(now, i, exit, fx)
@@ -436,6 +466,9 @@ func (c *Core) end(now time.Time, i *inst, fx *skerry.Effects) {
 	if i.preparing {
 		fx.Actions = append(fx.Actions, Cancel{ID: i.A.ID})
 	} else {
+		if i.carrying() {
+			fx.Actions = append(fx.Actions, Cancel{ID: i.A.ID}) // it may wait for a checkpoint
+		}
 		c.stopNext(i, fx)
 	}
 	c.save(i, fx)
@@ -518,6 +551,7 @@ func (c *Core) cleaned(now time.Time, i *inst, m Cleaned, fx *skerry.Effects) {
 		return
 	}
 	c.Up.Observed.Delete(skerry.AssignmentKey(i.A.ID))
+	c.leftVolumes(i, fx)
 }
 
 // save persists an instance and tells the cluster.
@@ -536,7 +570,8 @@ func (c *Core) save(i *inst, fx *skerry.Effects) {
 
 func (i *inst) observation() skerry.Observation {
 	o := skerry.Observation{ID: i.A.ID, Gen: i.A.Gen, Fence: i.A.Fence, State: i.State, Phase: i.Phase, Ready: i.Ready, Reason: i.Reason,
-		Restarts: i.Restarts, Restart: i.Restart, Exit: i.Exit, StartedAt: i.StartedAt, Ports: i.Ports, Address: i.Address, Runtime: i.Runtime, Digest: i.Digest}
+		Restarts: i.Restarts, Restart: i.Restart, Exit: i.Exit, StartedAt: i.StartedAt, Ports: i.Ports, Address: i.Address, Runtime: i.Runtime, Digest: i.Digest,
+		Revision: i.revision(), Limits: i.Limits, Recipient: i.recipient, Devices: i.A.Devices}
 	if i.restarting || i.State != skerry.Running {
 		o.Ready = false
 	}

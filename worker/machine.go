@@ -23,6 +23,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/internal/loop"
+	"skerry.dev/skerry/internal/topology"
 	"skerry.dev/skerry/runtime"
 )
 
@@ -38,16 +39,14 @@ type FactOptions struct {
 	Power    *skerry.Power
 }
 
-// measureEvery is how often use is measured.
-const measureEvery = 10 * time.Second
-
 // facts describes the machine.
 func (s *Server) facts() skerry.WorkerFacts {
 	f := skerry.WorkerFacts{Arch: goruntime.GOARCH, OS: goruntime.GOOS, Labels: s.opt.Facts.Labels, Area: s.opt.Facts.Area,
 		Location: s.opt.Facts.Location, Address: s.opt.Facts.Address, Version: s.opt.Version,
-		Taints: s.opt.Facts.Taints, Devices: s.opt.Facts.Devices, Power: s.opt.Facts.Power}
+		Taints: s.opt.Facts.Taints, Devices: s.opt.Facts.Devices, Power: s.opt.Facts.Power, Attachable: s.attach.list()}
 	s.mu.Lock()
 	f.Runtimes = slices.Clone(s.reports)
+	rtt := s.rtt
 	s.mu.Unlock()
 	var u unix.Utsname
 	if unix.Uname(&u) == nil {
@@ -65,26 +64,38 @@ func (s *Server) facts() skerry.WorkerFacts {
 	if f.Address == "" {
 		f.Address = outboundAddress(s.opt.Addrs)
 	}
-	if s.rtt != nil {
-		f.Probe = s.rtt.address(s.opt.ProbeAddress, f.Address)
+	if rtt != nil {
+		f.Probe = rtt.address(s.opt.ProbeAddress, f.Address)
 	}
 	if s.fabric != nil {
 		f.Overlay = s.fabric.tell(context.Background(), f.Address, s.opt.Network.Networks())
 	}
+	f.Agent = s.agentFacts()
 	return f
+}
+
+// freeAt is the free space of the file system that a directory is on, and whether it is known.
+func freeAt(dir string) (skerry.Bytes, bool) {
+	var st unix.Statfs_t
+	if unix.Statfs(dir, &st) != nil {
+		return 0, false
+	}
+	return skerry.Bytes(st.Bavail) * skerry.Bytes(st.Bsize), true
 }
 
 // capacity is what the machine has, less 5 % of memory and 64 MiB for the system itself.
 func capacity(dir string) skerry.Resources {
 	r := skerry.Resources{CPU: skerry.MilliCPU(1000 * goruntime.NumCPU())}
+	if m, err := topology.Read(os.DirFS("/sys")); err == nil {
+		r.ExclusiveCPUs = len(m.Lendable())
+	}
 	if total, _ := memory(); total > 0 {
 		r.Memory = max(total-total/20-64*skerry.MiB, 0)
 	}
-	var st unix.Statfs_t
-	if unix.Statfs(dir, &st) == nil {
-		r.Storage = skerry.Bytes(st.Bavail) * skerry.Bytes(st.Bsize)
-	}
+	r.Storage, _ = freeAt(dir)
+	r.Storage += volumeBytes(dir)
 	r.GPUs, r.TPUs = accelerators("/dev")
+	r.HugePages = hugePages("/sys/kernel/mm/hugepages")
 	if routes, err := os.ReadFile("/proc/net/route"); err == nil {
 		r.BandwidthIn = linkSpeed("/sys", defaultDevice(string(routes)))
 		r.BandwidthOut = r.BandwidthIn
@@ -151,7 +162,7 @@ func (c counters) since(o counters) counters {
 
 // measure tells the core what is used, until ctx ends.
 func (s *Server) measure(ctx context.Context, l *loop.Loop) {
-	t := time.NewTicker(measureEvery)
+	t := time.NewTicker(usualMeasure)
 	defer t.Stop()
 	refused := ""
 	pruned := time.Now()
@@ -162,8 +173,7 @@ func (s *Server) measure(ctx context.Context, l *loop.Loop) {
 			s.prune(ctx, now)
 		}
 		text := ""
-		var st unix.Statfs_t
-		if unix.Statfs(s.opt.Dir, &st) == nil && skerry.Bytes(st.Bavail)*skerry.Bytes(st.Bsize) < s.opt.MinFree {
+		if free, ok := freeAt(s.opt.Dir); ok && free < s.opt.MinFree {
 			text = fmt.Sprintf("its disk is nearly full (less than %s free at %s)", s.opt.MinFree, filepath.Dir(s.opt.Dir))
 		}
 		if text != refused {
@@ -175,6 +185,11 @@ func (s *Server) measure(ctx context.Context, l *loop.Loop) {
 			return
 		case <-t.C:
 		case <-s.nudge:
+		case every := <-s.measurePace:
+			if every <= 0 {
+				every = usualMeasure
+			}
+			t.Reset(every)
 		}
 	}
 }
@@ -201,8 +216,7 @@ func (s *Server) prune(ctx context.Context, now time.Time) {
 		return
 	}
 	keep := keepImages
-	var st unix.Statfs_t
-	if unix.Statfs(s.opt.Dir, &st) == nil && skerry.Bytes(st.Bavail)*skerry.Bytes(st.Bsize) < 2*s.opt.MinFree {
+	if free, ok := freeAt(s.opt.Dir); ok && free < 2*s.opt.MinFree {
 		keep = time.Hour
 	}
 	inUse := map[digest.Digest]bool{}
@@ -242,7 +256,7 @@ func (s *Server) Stats(ctx context.Context) ([]InstanceStats, error) {
 		c.(*Core).Running(func(a *skerry.Assignment, name string, handle json.RawMessage) {
 			_, res := containerOf(&a.Spec, name)
 			own := *a // the core's own may change
-			list = append(list, running{InstanceStats{App: a.Service, Instance: a.ID, Container: name, CPULimit: res.CPU}, handle, &own})
+			list = append(list, running{InstanceStats{App: a.Service, Instance: a.ID, Container: name, CPULimit: res.MostCPU()}, handle, &own})
 		})
 	})
 	out := make([]InstanceStats, 0, len(list))
@@ -266,7 +280,14 @@ func (s *Server) Stats(ctx context.Context) ([]InstanceStats, error) {
 }
 
 func (s *Server) usageNow(ctx context.Context, l *loop.Loop) Usage {
-	u := Usage{Instances: map[skerry.InstanceID]skerry.QoS{}, Pressure: pressure("/proc/pressure"), Coordinate: s.rtt.place()}
+	var in []skerry.IngressUse
+	if e := s.entrance.Load(); e != nil {
+		in = s.came.look(time.Now(), e.in.Stats().Routes)
+	}
+	u := Usage{Ingress: in, Instances: map[skerry.InstanceID]skerry.QoS{}, Pressure: pressure("/proc/pressure"), Coordinate: s.rtt.place(), Heard: s.rtt.heard()}
+	if up := s.up.Load(); up != nil {
+		u.RTT, u.Loss = up.Quality()
+	}
 	now := time.Now()
 	span := now.Sub(s.usage.at)
 	first := s.usage.at.IsZero()
@@ -393,16 +414,19 @@ func mountMemory(path string, size skerry.Bytes) error {
 	if err := os.MkdirAll(path, 0o777); err != nil {
 		return err
 	}
-	var st unix.Statfs_t
-	if err := unix.Statfs(path, &st); err != nil {
+	if here, err := isMemory(path); err != nil || here {
 		return err
 	}
-	if st.Type == unix.TMPFS_MAGIC {
-		if here, err := isMountPoint(path); err == nil && here {
-			return nil
-		}
-	}
 	return unix.Mount("tmpfs", path, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, fmt.Sprintf("size=%d,mode=1777", int64(size)))
+}
+
+// isMemory reports whether a tmpfs is mounted at a path.
+func isMemory(path string) (bool, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil || st.Type != unix.TMPFS_MAGIC {
+		return false, err
+	}
+	return isMountPoint(path)
 }
 
 func isMountPoint(path string) (bool, error) {
@@ -416,6 +440,9 @@ func isMountPoint(path string) (bool, error) {
 
 // unmountBelow takes away every mount below a directory.
 func unmountBelow(dir string) error {
+	if !filepath.IsAbs(dir) || filepath.Dir(dir) == "/" {
+		return fmt.Errorf("%q is no directory of a worker: %w", dir, os.ErrInvalid) // it must never be everything
+	}
 	data, err := os.ReadFile("/proc/thread-self/mountinfo")
 	if err != nil {
 		return err

@@ -122,6 +122,7 @@ func TestMeasureByEchoAndByConnecting(t *testing.T) {
 		listen(t, "192.0.2.2:443")
 	})
 	for _, target := range []string{other, "2001:db8::2", "[2001:db8::2]:9"} {
+		measureHere(t, target) // who looks for a neighbour for the first time may wait for a second
 		if ms := measureHere(t, target); !(ms > 0 && ms < 1000) {
 			t.Errorf("%s by echo: %v ms", target, ms)
 		}

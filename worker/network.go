@@ -169,11 +169,13 @@ func (n *attachments) apply(ctx context.Context, mine uint64) error {
 		return n.lastErr
 	}
 	n.mu.Lock()
-	upTo := n.changes
+	upTo := n.changes // what comes later may be done, too
+	n.mu.Unlock()
 	var c hostnet.Config
 	if n.fabric != nil {
 		c.Fabric = n.fabric.addresses()
 	}
+	n.mu.Lock()
 	if c.Fabric != nil {
 		for id := range n.gates {
 			c.Attachments = append(c.Attachments, hostnet.Want{ID: string(id)})

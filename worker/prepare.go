@@ -4,36 +4,44 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/runtime"
 )
 
-// runtimeOf chooses the runtime of an instance; auto means containers until profiles are measured.
-func runtimeOf(s *skerry.ServiceSpec) string {
-	if s.Runtime == "" || s.Runtime == "auto" {
-		return "oci"
+// runtimeOf gives the runtime of an instance: the one that its cluster chose; where that is of before and chose none, the cheapest.
+func runtimeOf(a *skerry.Assignment) string {
+	if a.Runtime != "" {
+		return a.Runtime
 	}
-	return s.Runtime
+	if list := a.Spec.Runtimes(); len(list) > 0 {
+		return list[0]
+	}
+	return a.Spec.Runtime
 }
 
 // prepare fetches images, makes volumes and joins the network. It may be repeated at any time.
 func (s *Server) prepare(ctx context.Context, p Prepare) Prepared {
 	a := &p.A
-	m := Prepared{ID: a.ID, Fence: a.Fence, Runtime: runtimeOf(&a.Spec)}
+	m := Prepared{ID: a.ID, Fence: a.Fence, Runtime: runtimeOf(a)}
 	fail := func(err error, permanent bool) Prepared {
 		m.Err, m.Permanent = err.Error(), permanent
 		return m
 	}
 	if s.drivers[m.Runtime] == nil {
 		return fail(fmt.Errorf("this worker has no runtime %s", m.Runtime), true)
+	}
+	if err := s.fetchSecrets(ctx, a); err != nil { // first: the link may not last as long as an image takes
+		return fail(err, false)
 	}
 	for _, ref := range a.Spec.Images() {
 		img, err := s.image(ctx, a, ref)
@@ -44,12 +52,16 @@ func (s *Server) prepare(ctx context.Context, p Prepare) Prepared {
 			m.Digest = string(img.Digest)
 		}
 	}
-	if err := s.makeFiles(a); err != nil {
-		return fail(err, false)
+	if err := s.makeFiles(ctx, a); err != nil {
+		_, never := errors.AsType[impossible](err)
+		return fail(err, never)
 	}
 	ports, att, err := s.net.add(ctx, a, p.Keep)
 	if err != nil {
 		return fail(fmt.Errorf("network: %w", err), false)
+	}
+	if m.Recipient, err = s.recipient(a); err != nil {
+		return fail(err, false)
 	}
 	m.Ports = ports
 	if len(att.Addresses) > 0 {
@@ -58,10 +70,21 @@ func (s *Server) prepare(ctx context.Context, p Prepare) Prepared {
 	return m
 }
 
+// platform is what an image must be built for to run in a runtime.
+func platform(runtime string) artifact.Platform {
+	switch runtime {
+	case skerry.RuntimeWasm:
+		return artifact.WasmPlatform()
+	case skerry.RuntimeUnikernel:
+		return artifact.BarePlatform(artifact.HostPlatform())
+	}
+	return artifact.HostPlatform()
+}
+
 // image brings an image onto this machine, whole and unpacked. One that is here already needs no link.
 func (s *Server) image(ctx context.Context, a *skerry.Assignment, ref string) (artifact.Image, error) {
 	pinned := a.Digest[ref]
-	platform := artifact.HostPlatform()
+	platform := platform(runtimeOf(a))
 	if pinned != "" {
 		r, err := artifact.ParseRef(pinned)
 		if err != nil {
@@ -102,29 +125,14 @@ const (
 )
 
 // makeFiles makes volumes, config files and the directory of endpoints.
-func (s *Server) makeFiles(a *skerry.Assignment) error {
+func (s *Server) makeFiles(ctx context.Context, a *skerry.Assignment) error {
 	dir := s.instanceDir(a.ID)
 	if err := os.MkdirAll(filepath.Join(dir, "run"), 0o755); err != nil {
 		return fmt.Errorf("files: %w", err)
 	}
-	for _, v := range a.Spec.Volumes {
-		switch {
-		case v.Host != nil:
-			if _, err := os.Stat(v.Host.Path); err != nil {
-				return fmt.Errorf("volume %s: %w", v.Name, err)
-			}
-		case v.Empty.Memory:
-			if err := mountMemory(s.volumeDir(a.ID, v.Name), v.Empty.Size); err != nil {
-				return fmt.Errorf("volume %s: %w", v.Name, err)
-			}
-		default:
-			path := s.volumeDir(a.ID, v.Name)
-			if err := os.MkdirAll(path, 0o777); err != nil {
-				return fmt.Errorf("volume %s: %w", v.Name, err)
-			}
-			if err := os.Chmod(path, 0o777); err != nil { // whatever user the container has
-				return fmt.Errorf("volume %s: %w", v.Name, err)
-			}
+	for n := range a.Spec.Volumes {
+		if err := s.makeVolume(ctx, a, &a.Spec.Volumes[n]); err != nil {
+			return volumeErr(a.Spec.Volumes[n].Name, err)
 		}
 	}
 	for n, f := range a.Spec.Config {
@@ -182,7 +190,7 @@ func (s *Server) removeFiles(id skerry.InstanceID) error {
 // spec says how to start a container.
 func (s *Server) spec(ctx context.Context, a StartContainer) (runtime.Spec, runtime.Driver, error) {
 	svc := &a.A.Spec
-	name := runtimeOf(svc)
+	name := runtimeOf(&a.A)
 	d := s.drivers[name]
 	if d == nil {
 		return runtime.Spec{}, nil, &runtime.Unsupported{Driver: name, Reason: "this worker has no such runtime"}
@@ -196,9 +204,13 @@ func (s *Server) spec(ctx context.Context, a StartContainer) (runtime.Spec, runt
 	}
 	spec := runtime.Spec{
 		ID: task(a.Attempt), Instance: a.A.ID, Container: a.Name, Dir: k.WorkingDir, User: k.User, Hostname: hostname(a.A.ID),
-		Resources:    runtime.Resources{CPU: res.CPU, CPURequest: res.CPU, Memory: res.Memory, Pids: int64(res.Pids)},
+		Resources:    limitsOf(res),
 		ReadOnlyRoot: k.Security.ReadOnlyRoot, Privileged: k.Security.Privileged, CapAdd: k.Security.AddCaps, CapDrop: k.Security.DropCaps,
 		AllowNewPrivileges: k.Security.NewPrivs, LogMaxBytes: svc.Logs.MaxSize, TTY: k.TTY,
+	}
+	var err error
+	if spec.Resources.IO, err = s.ioOf(&a.A, res, name); err != nil {
+		return spec, nil, err
 	}
 	if a.Attempt > 1 {
 		spec.Previous = task(a.Attempt - 1)
@@ -212,7 +224,7 @@ func (s *Server) spec(ctx context.Context, a StartContainer) (runtime.Spec, runt
 		if img, err = s.image(ctx, &a.A, k.Image); err != nil {
 			return spec, nil, fmt.Errorf("image %s: %w", k.Image, err)
 		}
-		lower, err := s.opt.Images.RootFS(ctx, img.Digest, artifact.HostPlatform())
+		lower, err := s.opt.Images.RootFS(ctx, img.Digest, platform(name))
 		if err != nil {
 			return spec, nil, fmt.Errorf("image %s: %w", k.Image, err)
 		}
@@ -220,13 +232,59 @@ func (s *Server) spec(ctx context.Context, a StartContainer) (runtime.Spec, runt
 			return spec, nil, fmt.Errorf("image %s: %w", k.Image, err)
 		}
 	}
+	if name == skerry.RuntimeVM {
+		img.Entrypoint, img.Cmd = []string{artifact.DiskDir}, nil // whatever it says for other runtimes
+	}
 	if err := fromImage(&spec, k, img); err != nil {
 		return spec, nil, err
 	}
+	if name == skerry.RuntimeUnikernel || name == skerry.RuntimeVM {
+		spec.User = k.User // as for a module
+	}
+	if m := svc.Machine; m != nil {
+		spec.Machine = &runtime.Machine{Disk: m.Disk, UserData: m.UserData, SSHKeys: m.SSHKeys, Relaxed: m.Durability == skerry.DurabilityRelaxed}
+	}
+	if name == skerry.RuntimeWasm {
+		spec.User = k.User // an image may name one for other runtimes; a module has none
+		spec.Listen = listenPorts(svc, a.Name)
+		if h := svc.Wasm; h != nil && h.Handler != "" && a.Name == skerry.MainContainer {
+			spec.Handler = &runtime.Handler{Timeout: time.Duration(h.Timeout), Concurrency: h.Concurrency, MaxBody: h.MaxBody}
+		}
+	}
 	spec.Env = s.env(&a.A, k, img, name)
 	spec.Mounts = s.mounts(&a.A, k, name)
+	secrets, err := s.secretMounts(&a.A, a.Name, &spec, name)
+	if err != nil {
+		return spec, nil, err
+	}
+	spec.Mounts = append(spec.Mounts, secrets...)
+	if a.Name == skerry.MainContainer {
+		if err := s.attach.apply(&spec, a.A.Devices); err != nil {
+			return spec, nil, err
+		}
+	}
 	spec.Network = s.net.get(a.A.ID)
+	if svc.Carried() && a.Name == skerry.MainContainer {
+		// Where it does not work the service runs all the same, and stays where it is.
+		_, err := checkpointer(ctx, d)
+		if spec.Checkpoint = err == nil; spec.Checkpoint && !slices.ContainsFunc(spec.Env, func(e string) bool { return strings.HasPrefix(e, "GODEBUG=") }) {
+			spec.Env = append(spec.Env, "GODEBUG=multipathtcp=0") // programs in Go listen by MPTCP, which CRIU does not know
+		}
+	}
 	return spec, d, nil
+}
+
+// listenPorts gives the TCP ports of a service that its main container listens on.
+func listenPorts(svc *skerry.ServiceSpec, container string) (out []uint16) {
+	if container != skerry.MainContainer {
+		return nil
+	}
+	for _, p := range svc.Ports {
+		if p.Protocol == "" || p.Protocol == "tcp" {
+			out = append(out, uint16(p.Port))
+		}
+	}
+	return out
 }
 
 func containerOf(svc *skerry.ServiceSpec, name string) (*skerry.Container, skerry.Resources) {
@@ -335,7 +393,7 @@ func (s *Server) env(a *skerry.Assignment, k *skerry.Container, img artifact.Ima
 
 func (s *Server) mounts(a *skerry.Assignment, k *skerry.Container, driver string) []runtime.Mount {
 	var out []runtime.Mount
-	if driver != "native" {
+	if !slices.Contains([]string{skerry.RuntimeNative, skerry.RuntimeUnikernel, skerry.RuntimeVM}, driver) {
 		out = append(out, runtime.Mount{Type: "bind", Source: filepath.Join(s.instanceDir(a.ID), "run"), Target: runDir, ReadOnly: true})
 	}
 	for _, m := range k.Mounts {
@@ -343,11 +401,7 @@ func (s *Server) mounts(a *skerry.Assignment, k *skerry.Container, driver string
 			if v.Name != m.Volume {
 				continue
 			}
-			src := s.volumeDir(a.ID, v.Name)
-			if v.Host != nil {
-				src = v.Host.Path
-			}
-			out = append(out, runtime.Mount{Type: "bind", Source: src, Target: m.Path, ReadOnly: m.ReadOnly})
+			out = append(out, runtime.Mount{Type: "bind", Source: s.volumeSource(a, &v), Target: m.Path, ReadOnly: m.ReadOnly})
 		}
 	}
 	for n, f := range a.Spec.Config {

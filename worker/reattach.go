@@ -56,6 +56,10 @@ func (c *Core) reattach(now time.Time, tasks []Task, fx *skerry.Effects) {
 		switch {
 		case i.Ending || i.Phase == skerry.PhaseCutOff:
 			c.stopNext(i, fx)
+		case i.Left != nil:
+			c.leftBehind(now, i, fx)
+		case !any && i.carrying() && i.main().Attempt > 0:
+			c.finish(now, i, skerry.Failed, "its agent ended while it was being restored", fx)
 		case !any && c.overdue(now, i):
 			// settle halts it before anything is started.
 		case !any:
@@ -71,6 +75,7 @@ func (c *Core) reattach(now time.Time, tasks []Task, fx *skerry.Effects) {
 		default:
 			c.resume(now, i, fx)
 		}
+		c.setLimits(now, i, fx)
 		c.save(i, fx)
 		for _, e := range ended {
 			c.exited(now, i, e, fx)
@@ -98,7 +103,7 @@ func (c *Core) review(now time.Time, fx *skerry.Effects) {
 		if !ok || c.codec.Unmarshal(value, &a) != nil {
 			continue
 		}
-		if i := c.insts[skerry.InstanceID(id)]; i == nil || a.Fence.Compare(i.A.Fence) > 0 && i.Next == nil || a.Restart > i.A.Restart {
+		if i := c.insts[skerry.InstanceID(id)]; i == nil || a.Fence.Compare(i.A.Fence) > 0 && i.Next == nil || a.Restart > i.A.Restart || a.Fence == i.A.Fence && a.Revision != i.wanted() {
 			changed = append(changed, key)
 		}
 	}

@@ -75,6 +75,7 @@ type rtt struct {
 	known    bool
 	told     *skerry.Coordinate // what place gave last
 	toldAt   time.Time
+	tellTurn int // the peer that heard gives next
 	wake     chan struct{}
 }
 
@@ -372,6 +373,30 @@ func (r *rtt) place() *skerry.Coordinate {
 	c := *r.told
 	c.Error = now.Error
 	return &c
+}
+
+// heardEach is how many round trips a report tells, one peer after the other: enough for the cluster to compare places with,
+// and few bytes.
+const heardEach = 3
+
+// heard gives the usual round trips to the next few peers.
+func (r *rtt) heard() (out []skerry.PeerRTT) {
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for range r.peers {
+		p := r.peers[r.tellTurn%len(r.peers)]
+		r.tellTurn++
+		if p.usual > 0 && p.silent < silentTries {
+			out = append(out, skerry.PeerRTT{Probe: p.name, Ms: math.Round(p.usual*10) / 10})
+		}
+		if len(out) == heardEach {
+			break
+		}
+	}
+	return out
 }
 
 // usualLocked is the mean round trip to peers, in milliseconds.

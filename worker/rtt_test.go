@@ -4,6 +4,7 @@ package worker
 
 import (
 	"context"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"math"
@@ -11,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -283,5 +285,30 @@ func TestPlaceIsToldAnewOnlyWhenItMoved(t *testing.T) {
 	r.peers = []*ping{{usual: 20}, {usual: 40}, {}}
 	if ms := r.usualLocked(); ms != 30 {
 		t.Errorf("the usual round trip is %v", ms)
+	}
+}
+
+// Reports tell of one peer after the other, and of none that does not answer.
+func TestHeardTakesTurns(t *testing.T) {
+	r := &rtt{}
+	for i := range 7 {
+		r.peers = append(r.peers, &ping{name: fmt.Sprint("p", i), usual: float64(i) + 0.16})
+	}
+	r.peers[3].silent, r.peers[4].usual = silentTries, 0
+	var names []string
+	for range 4 {
+		list := r.heard()
+		if len(list) > heardEach {
+			t.Errorf("%d at once", len(list))
+		}
+		for _, m := range list {
+			names = append(names, fmt.Sprintf("%s=%g", m.Probe, m.Ms))
+		}
+	}
+	if got := strings.Join(names, " "); got != "p0=0.2 p1=1.2 p2=2.2 p5=5.2 p6=6.2 p0=0.2 p1=1.2 p2=2.2 p5=5.2 p6=6.2 p0=0.2 p1=1.2" {
+		t.Error(got)
+	}
+	if (&rtt{}).heard() != nil || (*rtt)(nil).heard() != nil {
+		t.Error("nobody was measured")
 	}
 }

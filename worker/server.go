@@ -19,6 +19,8 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"filippo.io/age"
+
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/auth"
@@ -28,6 +30,7 @@ import (
 	"skerry.dev/skerry/overlay/hostnet"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/vault"
 )
 
 // Network joins instances to the host's network. *hostnet.Network is one; nil means that instances get none.
@@ -36,6 +39,16 @@ type Network interface {
 	Stats(id string) (hostnet.Stats, error)
 	Gateway() netip.Addr      // at which instances reach this host; there after the first Set
 	Networks() []netip.Prefix // of the host itself
+}
+
+// Tenure is the worker's vote in who leads its site. *succession.Ballots is one.
+type Tenure interface {
+	// Term is the highest one that the worker has promised itself for.
+	Term() uint64
+	// Lease answers a lease of the cluster, which is at an address.
+	Lease(l *skerry.Lease, from string) *skerry.Promise
+	// Run offers the vote while the cluster is out of touch, until ctx ends. chosen is called when some seat leads.
+	Run(ctx context.Context, connected func() bool, chosen func())
 }
 
 // ServerOptions set up a worker server.
@@ -51,11 +64,16 @@ type ServerOptions struct {
 	Machine   string
 	Drivers   []runtime.Driver
 	Network   Network
+	Tenure    Tenure   // nil: the worker has no vote in who leads its site
 	Overlay   *Overlay // nil: instances reach others by ports of their hosts
 	Images    *artifact.Store
+	Secrets   *vault.Key    // for which secrets are sealed here; nil: it takes none
 	PullLimit *rate.Limiter // bytes per second of pulls; nil means no limit
 	Facts     FactOptions
+	Attach    AttachOptions
 	Journal   journal.Limits
+	// Agent exchanges the agent's program; nil: it cannot be.
+	Agent Agent
 	// MinFree is the free space below which the worker takes no new work. Default 64 MiB.
 	MinFree skerry.Bytes
 	// ProbeAddress is where other workers measure round trips to this one by UDP, HOST:PORT. Without a host it is the
@@ -70,6 +88,8 @@ type Server struct {
 	*tier.Role
 	opt       ServerOptions
 	drivers   map[string]runtime.Driver
+	cpus      *processors
+	attach    *attachables
 	reports   []skerry.RuntimeReport
 	journal   *journal.Journal
 	net       *attachments
@@ -80,16 +100,22 @@ type Server struct {
 	source    atomic.Pointer[artifact.Source]
 	started   time.Time
 	usage     usage
+	came      came
 	rtt       *rtt          // nil: does not measure
 	nudge     chan struct{} // measure use now
-	links     linkTimes
-	measuring chan struct{} // one for each round trip to a user that is measured
-	shares    shares
-	contact   *contactFile // nil: not kept
+	// measurePace has the last interval that the core asked for.
+	measurePace chan time.Duration
+	links       linkTimes
+	measuring   chan struct{} // one for each round trip to a user that is measured
+	shares      shares
+	contact     *contactFile // nil: not kept
 	// contactWanted says whether something runs that depends on it.
 	contactWanted chan bool
 
+	agent sync.Mutex // one order at a time
+
 	mu     sync.Mutex
+	order  *skerry.AgentFacts // what is not for Agent to tell: an order that is not staged yet, or cannot be
 	active map[skerry.InstanceID]*activity
 	probes map[skerry.InstanceID]probeTimes
 	work   sync.WaitGroup // every goroutine that acts on the machine
@@ -99,8 +125,9 @@ type Server struct {
 
 // activity is what goes on for one instance outside the core.
 type activity struct {
-	prepare context.CancelFunc
+	prepare context.CancelFunc // of Prepare, and of the fetching of a state
 	probes  context.CancelFunc
+	key     *age.X25519Identity // that opens the state it is to start from
 }
 
 // NewServer makes a worker; Run starts it.
@@ -109,7 +136,7 @@ func NewServer(opt ServerOptions) (*Server, error) {
 		opt.MinFree = 64 * skerry.MiB
 	}
 	s := &Server{Role: tier.NewRole(), opt: opt, drivers: map[string]runtime.Driver{}, journal: journal.New(opt.Journal), started: time.Now(),
-		active: map[skerry.InstanceID]*activity{}, net: newAttachments(opt.Network), endpoints: newEndpoints(), nudge: make(chan struct{}, 1), measuring: make(chan struct{}, measuringAtOnce)}
+		active: map[skerry.InstanceID]*activity{}, net: newAttachments(opt.Network), endpoints: newEndpoints(), nudge: make(chan struct{}, 1), measurePace: make(chan time.Duration, 1), measuring: make(chan struct{}, measuringAtOnce)}
 	s.contactWanted = make(chan bool, 1)
 	if opt.RunDir != "" {
 		var err error
@@ -120,6 +147,8 @@ func NewServer(opt ServerOptions) (*Server, error) {
 	for _, d := range opt.Drivers {
 		s.drivers[d.Name()] = d
 	}
+	s.cpus = newProcessors(func() []runtime.Driver { return opt.Drivers })
+	s.attach = &attachables{opt: opt.Attach}
 	if opt.Overlay != nil && opt.Network != nil {
 		s.fabric = newFabric(*opt.Overlay, opt.Log)
 		s.fabric.place = func() (*skerry.Coordinate, *skerry.Location) { return s.Coordinate(), opt.Facts.Location }
@@ -149,11 +178,11 @@ func (s *Server) Check(ctx context.Context) []skerry.RuntimeReport {
 	for n, d := range s.opt.Drivers {
 		wg.Go(func() {
 			r := d.Check(ctx)
-			out[n] = skerry.RuntimeReport{Name: d.Name(), Passed: r.Passed, Cause: r.Cause, Cure: r.Cure, Version: r.Version}
+			out[n] = skerry.RuntimeReport{Name: d.Name(), Passed: r.Passed, Cause: r.Cause, Cure: r.Cure, Version: r.Version, Absent: r.Absent}
 			for _, a := range r.Abilities {
 				out[n].Abilities = append(out[n].Abilities, string(a))
 			}
-			if !r.Passed {
+			if !r.Passed && !r.Absent {
 				s.opt.Log.Warn("runtime does not work", "runtime", d.Name(), "err", r.Cause, "hint", r.Cure)
 			}
 		})
@@ -237,15 +266,18 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 		}
 	}
 	s.work.Go(func() { s.keepContact(s.ctx) })
+	s.removeAside()
 	l.Post(Reattach{Tasks: s.tasks(ctx)})
+	s.lookForDevices()
 	l.Post(Facts{Facts: s.facts()})
+	s.work.Go(func() { s.watchDevices(s.ctx) })
 	s.work.Go(func() { s.measure(s.ctx, l) })
 	s.work.Go(func() { s.watchLinks(s.ctx, linkEvery) })
 	if s.opt.Member == nil {
 		<-ctx.Done()
 		return nil
 	}
-	up, err := tier.NewUp(tier.UpConfig{
+	config := tier.UpConfig{
 		Member: s.opt.Member, Addrs: s.opt.Addrs, Boot: s.opt.Boot, Machine: s.opt.Machine, Version: s.opt.Version, Log: s.opt.Log,
 		Sets: func() []skerry.SetAck {
 			// With the life's own context: between two lives there is nobody to answer.
@@ -258,17 +290,32 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 			r := s.rtt
 			s.mu.Unlock()
 			r.setPace(w.Pace)
+			if s.fabric != nil {
+				s.fabric.doubt() // what ended the last link may have changed the way of everything else
+			}
 		},
 		Frame: func(m skerry.Message) { l.Post(ParentFrame{Msg: m}) },
 		Down:  func(heard time.Duration) { l.Post(ParentDown{Heard: time.Now().Add(-heard)}) },
 		HTTP:  http.HandlerFunc(s.ServeHTTP),
-	})
+	}
+	if s.opt.Tenure != nil {
+		config.Term, config.Lease = s.opt.Tenure.Term, s.opt.Tenure.Lease
+	}
+	up, err := tier.NewUp(config)
 	if err != nil {
 		return err
 	}
 	src := &artifact.Source{BaseURL: "http://cluster", Transport: up.Transport, Limit: s.opt.PullLimit}
 	s.source.Store(src)
 	s.up.Store(up)
+	if s.opt.Tenure != nil {
+		s.work.Go(func() {
+			s.opt.Tenure.Run(s.ctx, func() bool {
+				ok, _ := up.Connected()
+				return ok
+			}, up.Hurry)
+		})
+	}
 	return up.Run(ctx)
 }
 

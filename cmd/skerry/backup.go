@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/vault"
 )
 
 // completeTrailer ends a backup that went well; without it the connection broke.
@@ -53,10 +55,43 @@ func (p *parentLocal) backup(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Trailer", completeTrailer)
 	w.Header().Set("Content-Type", "application/octet-stream")
 	result := "complete"
-	if err := store.Dump(r.Context(), p.store, w); err != nil {
+	if err := store.Dump(r.Context(), p.store, w, keyBeside(p.dir)...); err != nil {
 		result = err.Error()
 	}
 	w.Header().Set(completeTrailer, result)
+}
+
+// secretsKey is under what a backup has the key of the role's secrets.
+const secretsKey = store.BesideKey + vault.KeyFile
+
+// keyBeside gives the key of a role's secrets for its backup, if it has one: what is sealed in the store is of no use without it.
+func keyBeside(dir string) []store.Record {
+	key, err := os.ReadFile(filepath.Join(dir, vault.KeyFile))
+	if err != nil {
+		return nil
+	}
+	return []store.Record{{Key: secretsKey, Value: key}}
+}
+
+// restoreKey puts the key out of a backup into a data directory. One that is there already opens nothing of what was restored.
+func restoreKey(dir string, key []byte) error {
+	path := filepath.Join(dir, vault.KeyFile)
+	have, err := os.ReadFile(path)
+	switch {
+	case err == nil && bytes.Equal(have, key):
+		return nil
+	case err == nil:
+		err = os.Rename(path, path+".before")
+	case errors.Is(err, os.ErrNotExist):
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err == nil {
+		err = vault.WriteFile(path, key)
+	}
+	if err != nil {
+		return fmt.Errorf("key of the secrets: %w", err)
+	}
+	return nil
 }
 
 // secretFlags say where a passphrase comes from.
@@ -143,7 +178,7 @@ func openStore(ctx context.Context, data, url string) (store.Store, error) {
 
 func backup(ctx context.Context, data, url string, q secret, w io.Writer) error {
 	if url == "" {
-		resp, err := dialLocal(ctx, data, "POST", "/backup", nil)
+		resp, err := requestLocal(ctx, data, "POST", "/backup", nil)
 		if err == nil {
 			defer resp.Body.Close()
 			to, err := q.to()
@@ -181,7 +216,7 @@ func backup(ctx context.Context, data, url string, q secret, w io.Writer) error 
 	if err != nil {
 		return err
 	}
-	return store.Backup(ctx, st, w, to...)
+	return store.Backup(ctx, st, w, keyBeside(data), to...)
 }
 
 // writeFile writes a file that is there only when it is whole; "-" is the standard output.
@@ -267,7 +302,19 @@ A restored store begins a new life: the role first learns what its children hold
 				return err
 			}
 			defer st.Close()
-			err = store.Restore(ctx, st, in, tier.NewLife, ids...)
+			var key []byte
+			err = store.Restore(ctx, st, in, func(r *store.Record) (bool, error) {
+				if strings.HasPrefix(r.Key, store.BesideKey) {
+					if r.Key == secretsKey {
+						key = bytes.Clone(r.Value)
+					}
+					return false, nil
+				}
+				return tier.NewLife(r)
+			}, ids...)
+			if err == nil && key != nil {
+				err = restoreKey(data, key)
+			}
 			switch {
 			case errors.Is(err, store.ErrNotEmpty):
 				return skerry.Errorf(skerry.CodeConflict, "%w", err).WithHint("move the data directory away, or name another with --data")

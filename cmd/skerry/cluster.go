@@ -11,15 +11,17 @@ import (
 	"skerry.dev/skerry"
 	clusterserver "skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/internal/succession"
 )
 
 func clusterCommand() *cobra.Command {
 	var c commonFlags
 	var p parentFlags
 	var j joinFlags
-	var standalone, trusted, direct bool
-	var pool, relay, relayPublic string
-	var admission, plugins, profile string
+	var rebuild, standalone, trusted, direct, rebalance bool
+	var pool, relay, relayPublic, mqtt string
+	var admission, plugins, profile, linkPublic string
+	var succeed []string
 	cmd := &cobra.Command{
 		Use: "cluster", Short: "Run a cluster orchestrator: it owns one site and its workers", Args: cobra.NoArgs,
 		Long: `Run a cluster orchestrator: it owns one site, lets in what its operator admits, and places instances on its workers.
@@ -42,6 +44,19 @@ Every flag may also be given as an environment variable: --root is SKERRY_ROOT. 
   quotas:                   # of an organisation's instances together, trusted or not
     guests: {cpu: 8, instances: 40, serviceAddresses: 60}
 
+Successors stand by on machines of their own, with the same flags and --succeed:
+
+  skerry token create --role successor --name second --data /var/lib/skerry/cluster      # where the cluster runs
+  skerry cluster --succeed harbour.example.com --join skt1.successor.… --root root.example.com   # on the other machine
+
+The cluster streams its store to the first two that are there. When it falls silent the site's workers vote for one of them, by majority; the
+machine that led stands by when it comes back. ` + "`skerry cluster status`" + ` shows who leads, and what the others have.
+
+When the store is lost and there is no successor, restore any backup of it, however old, for the site's CA and its identity at the root, and start once with
+--rebuild. Workers come back by their certificates; what they run is taken up without a restart: the root's, as the root tells it, and the site's own
+services, made again from what workers hold of them. Nothing is started anew for half a minute, so that all can come back. ` + "`skerry cluster status`" + ` tells what was
+recovered and what was not. Without a backup join the root anew with a token made with --replace, and let the workers join again: what runs stays.
+
 Without a file no organisation is trusted: containers only, no privileges, no host paths, no fixed host ports.`,
 		Example: "  skerry cluster --name harbour --root root.example.com --join skt1.cluster.…\n  skerry cluster --name island --standalone",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -52,14 +67,18 @@ Without a file no organisation is trusted: containers only, no privileges, no ho
 			if err != nil {
 				return err
 			}
-			cfg.Standalone, cfg.Trusted, cfg.Direct, cfg.Relay, cfg.RelayPublic = standalone, trusted, direct, relay, relayPublic
+			cfg.Standalone, cfg.Trusted, cfg.Direct, cfg.Relay, cfg.RelayPublic, cfg.MQTT, cfg.Rebalance = standalone, trusted, direct, relay, relayPublic, mqtt, rebalance
 			if cfg.Pool, err = poolFlag(pool); err != nil {
 				return err
 			}
 			if cfg.Profile, err = clusterserver.ProfileOf(profile); err != nil {
 				return err
 			}
-			if standalone {
+			if cfg.Succeed = hostPorts(succeed, "7444"); len(succeed) > 0 || succession.Copied(cfg.Dir) {
+				if err := successorConfig(&cfg, &j, standalone); err != nil {
+					return err
+				}
+			} else if standalone {
 				if len(j.parents) > 0 || j.token != "" {
 					return skerry.Errorf(skerry.CodeInvalid, "--standalone means that there is no root").WithHint("leave --root and --join away, or --standalone")
 				}
@@ -72,29 +91,53 @@ Without a file no organisation is trusted: containers only, no privileges, no ho
 			if err != nil {
 				return err
 			}
+			cfg.LinkPublic, cfg.Rebuild = linkPublic, rebuild
 			frugal(50, 0)
 			s := newService(cfg.Log)
 			k, err := startCluster(cmd.Context(), s, cfg, &p.api)
 			if err != nil {
 				return errors.Join(err, s.stop())
 			}
-			return s.run(cmd.Context(), "cluster "+k.Name()+" takes workers on "+k.LinkAddr().String())
+			takes := "cluster " + k.Name() + " takes workers on " + k.LinkAddr().String()
+			if a := k.MQTTAddr(); a != nil {
+				takes += ", and agents of others by MQTT on " + a.String()
+			}
+			return s.run(cmd.Context(), takes)
 		},
 	}
 	c.add(cmd.Flags(), "cluster")
 	p.add(cmd.Flags(), clusterLink, clusterAPI)
 	j.add(cmd.Flags(), "root", "root", "7443")
 	cmd.AddCommand(statusCommand("cluster"), pluginCommand())
+	cmd.Flags().StringSliceVar(&succeed, "succeed", nil, "be a successor of the cluster at this address, HOST or HOST:PORT (port 7444 unless given), with --join and a token of the role successor the first time; may be repeated")
+	cmd.Flags().StringVar(&linkPublic, "link-public", "", "address at which workers reach this machine if it leads, HOST or HOST:PORT (default found out)")
+	cmd.Flags().BoolVar(&rebuild, "rebuild", false, "the site's store is lost: take up what workers run, and let in whoever holds a certificate of the site's CA; for one start")
 	cmd.Flags().BoolVar(&standalone, "standalone", false, "this site has no root")
 	cmd.Flags().StringVar(&profile, "profile", clusterserver.Fast.Name, "how soon a lost worker is noticed, and what that may cost: fast (3 s; a beat a second) or metered (90 s; below 0.25 kbit/s for an idle worker)")
+	cmd.Flags().BoolVar(&rebalance, "rebalance", false, "move instances to clearly better places by itself, such as a worker that came back (skerry rebalance asks for it once)")
 	cmd.Flags().BoolVar(&trusted, "trusted-network", false, "the network between the site's workers is trusted: paths there are not sealed, only tagged")
 	cmd.Flags().BoolVar(&direct, "direct-sites", false, "let workers here and at other sites that allow it, too, reach each other without gateways; they learn each other's addresses")
 	cmd.Flags().StringVar(&relay, "relay", clusterRelay, "address of the site's relay, UDP and TCP: for workers that do not reach each other directly, and between sites; empty for none")
 	cmd.Flags().StringVar(&relayPublic, "relay-public", "", "address at which the relays of other sites reach this one, HOST or HOST:PORT (default found out)")
+	cmd.Flags().StringVar(&mqtt, "mqtt", "", mqttHelp)
 	cmd.Flags().StringVar(&pool, "instance-pool", "", "IPv4 prefix that the federation's instances have addresses from (default 10.64.0.0/10)")
 	cmd.Flags().StringVar(&admission, "admission", "", "file with the site's admission policy")
 	cmd.Flags().StringVar(&plugins, "plugins", "", pluginsHelp)
 	return cmd
+}
+
+const mqttHelp = "address on which agents of others connect by MQTT over TLS, such as 0.0.0.0:8883 (default: none are taken)"
+
+// successorConfig sets up a machine that stands by. What it is called at the root it learns with the store.
+func successorConfig(cfg *node.ClusterConfig, j *joinFlags, standalone bool) (err error) {
+	cfg.Seat, cfg.Join.Parent = j.name, hostPorts(j.parents, j.port)
+	if cfg.SeatToken, err = tokenText(j.token); err != nil {
+		return err
+	}
+	if !standalone && len(j.parents) == 0 {
+		return skerry.Errorf(skerry.CodeInvalid, "--root is missing").WithHint("name the site's root, or say --standalone if it has none: this machine may come to lead it")
+	}
+	return nil
 }
 
 // poolFlag reads --instance-pool.
@@ -138,13 +181,24 @@ func startCluster(ctx context.Context, s *service, cfg node.ClusterConfig, api *
 	if err := mustDir(cfg.Dir); err != nil {
 		return nil, err
 	}
+	var standing *service // answers on the socket while this machine stands by
+	cfg.Standing = func(o *succession.Office) {
+		standing = newService(cfg.Log)
+		if err := startLocal(standing, cfg.Dir, cfg.Log, &standingLocal{o}); err != nil {
+			cfg.Log.Warn("status while standing by", "err", err)
+		}
+	}
 	k, err := node.OpenCluster(ctx, cfg)
+	if standing != nil {
+		err = errors.Join(err, standing.stop())
+	}
 	if err != nil {
 		return nil, joinError(err)
 	}
 	s.closer(k.Close)
 	s.start(part{"cluster", k.Run})
 	s.start(part{"leadership", k.Deposed})
+	s.start(part{"succession", k.RunOffice})
 	if err := s.wait(ctx, "the cluster", k.Up()); err != nil {
 		return nil, err
 	}
@@ -157,7 +211,7 @@ func startCluster(ctx context.Context, s *service, cfg node.ClusterConfig, api *
 	if err := startAPI(ctx, s, k, k.Store, cfg.Common, api); err != nil {
 		return nil, err
 	}
-	return k, startLocal(s, cfg.Dir, cfg.Log, &parentLocal{role: "cluster", name: k.Name(), authority: k.Authority(), store: k.Store, ready: k.Ready, parent: k.Parent, plugins: k.Plugins, api: api})
+	return k, startLocal(s, cfg.Dir, cfg.Log, &parentLocal{role: "cluster", dir: cfg.Dir, name: k.Name(), authority: k.Authority(), store: k.Store, ready: k.Ready, parent: k.Parent, plugins: k.Plugins, api: api, office: k.Office, rebuilt: k.Rebuilt})
 }
 
 // joinError gives a refusal the form that users get.

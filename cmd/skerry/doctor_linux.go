@@ -165,9 +165,12 @@ func (d *doctor) programs() {
 		}
 	}
 	for _, r := range st.Runtimes {
-		if r.Passed {
+		switch {
+		case r.Passed:
 			d.add("runtime "+r.Name, ctl.CheckOK, "passes its self-test", "")
-		} else {
+		case r.Absent:
+			d.add("runtime "+r.Name, ctl.CheckSkipped, r.Cause, r.Cure)
+		default:
 			d.add("runtime "+r.Name, ctl.CheckProblem, r.Cause, r.Cure)
 		}
 	}

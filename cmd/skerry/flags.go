@@ -194,20 +194,35 @@ func (f *joinFlags) add(fs *pflag.FlagSet, parentFlag, parent, port string) {
 	fs.DurationVar(&f.wait, "join-wait", time.Minute, "how long to wait for a parent that cannot be reached when joining")
 }
 
-func (f *joinFlags) join(data, parentFlag string) (node.Join, error) {
-	j := node.Join{Name: f.name, Token: f.token, Wait: f.wait}
-	for _, p := range f.parents {
-		if _, _, err := net.SplitHostPort(p); err != nil {
-			p = net.JoinHostPort(strings.Trim(p, "[]"), f.port)
-		}
-		j.Parent = append(j.Parent, p)
+// tokenText gives what --join says, or what the file holds that it names.
+func tokenText(s string) (string, error) {
+	file, ok := strings.CutPrefix(s, "@")
+	if !ok {
+		return s, nil
 	}
-	if file, ok := strings.CutPrefix(j.Token, "@"); ok {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			return j, skerry.Errorf(skerry.CodeInvalid, "--join: %w", err)
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return "", skerry.Errorf(skerry.CodeInvalid, "--join: %w", err)
+	}
+	return strings.TrimSpace(string(b)), nil
+}
+
+// hostPorts gives addresses without a port that one.
+func hostPorts(list []string, port string) (out []string) {
+	for _, p := range list {
+		if _, _, err := net.SplitHostPort(p); err != nil {
+			p = net.JoinHostPort(strings.Trim(p, "[]"), port)
 		}
-		j.Token = strings.TrimSpace(string(b))
+		out = append(out, p)
+	}
+	return out
+}
+
+func (f *joinFlags) join(data, parentFlag string) (node.Join, error) {
+	j := node.Join{Name: f.name, Token: f.token, Wait: f.wait, Parent: hostPorts(f.parents, f.port)}
+	var err error
+	if j.Token, err = tokenText(f.token); err != nil {
+		return j, err
 	}
 	if m, err := auth.OpenMember(filepath.Join(data, "identity")); err == nil {
 		if j.Name != "" && j.Name != m.Name() {

@@ -20,7 +20,9 @@ import (
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/ctl"
+	"skerry.dev/skerry/internal/succession"
 	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/internal/upgrade"
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/plugin"
 	"skerry.dev/skerry/store"
@@ -42,12 +44,20 @@ type status struct {
 	Pin       string                 `json:"caPin,omitempty"`
 	Runtimes  []skerry.RuntimeReport `json:"runtimes,omitempty"`
 	Instances []skerry.Observation   `json:"instances,omitempty"`
+	// Secrets says what keeps the key of a worker's secrets.
+	Secrets string `json:"secrets,omitempty"`
 	// Held is why a worker is held on its device.
 	Held string `json:"held,omitempty"`
 	// Coordinate is a worker's place in the network, once it is known.
 	Coordinate *skerry.Coordinate `json:"coordinate,omitempty"`
 	// Overlay is how a worker fares there.
 	Overlay *overlay.Status `json:"overlay,omitempty"`
+	// Succession is how a cluster with successors stands among them.
+	Succession *succession.Status `json:"succession,omitempty"`
+	// Rebuilt is what the rebuilding of a cluster has come to.
+	Rebuilt *skerry.Rebuilt `json:"rebuilt,omitempty"`
+	// Programs are those of a worker's agent.
+	Programs *upgrade.State `json:"programs,omitempty"`
 }
 
 type parentStatus struct {
@@ -108,15 +118,30 @@ func startLocal(s *service, dir string, log *slog.Logger, h http.Handler) error 
 // errNotRunning says that no role runs on a data directory.
 var errNotRunning = errors.New("the role is not running")
 
-// dialLocal sends a request to the role that runs on dir.
-func dialLocal(ctx context.Context, dir, method, path string, body any) (*http.Response, error) {
+// dialLocal gives what connects to the role that runs on dir, whatever address is asked for.
+func dialLocal(dir string) (func(ctx context.Context, network, addr string) (net.Conn, error), error) {
 	sock, err := socketPath(dir)
 	if err != nil {
 		return nil, err
 	}
-	t := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", sock)
-	}}
+	return func(ctx context.Context, _, _ string) (net.Conn, error) {
+		c, err := (&net.Dialer{}).DialContext(ctx, "unix", sock)
+		switch {
+		case errors.Is(err, os.ErrPermission):
+			return nil, skerry.Errorf(skerry.CodeForbidden, "%w", err).WithHint("run it as the user that the role runs as, for example with sudo")
+		case err != nil && ctx.Err() == nil:
+			return nil, skerry.Errorf(skerry.CodeUnavailable, "%w (no answer at %s)", errNotRunning, sock).WithHint("start it, or name its data directory with --data")
+		}
+		return c, err
+	}, nil
+}
+
+// requestLocal sends a request to the role that runs on dir, whichever that is, and gives its answer if it is no refusal.
+func requestLocal(ctx context.Context, dir, method, path string, body any) (*http.Response, error) {
+	dial, err := dialLocal(dir)
+	if err != nil {
+		return nil, err
+	}
 	data, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
@@ -125,14 +150,7 @@ func dialLocal(ctx context.Context, dir, method, path string, body any) (*http.R
 	if err != nil {
 		return nil, err
 	}
-	resp, err := t.RoundTrip(r)
-	var op *net.OpError
-	if errors.As(err, &op) && op.Op == "dial" {
-		if errors.Is(err, os.ErrPermission) {
-			return nil, skerry.Errorf(skerry.CodeForbidden, "%w", err).WithHint("run it as the user that the role runs as, for example with sudo")
-		}
-		return nil, fmt.Errorf("%w (no answer at %s)", errNotRunning, sock)
-	}
+	resp, err := (&http.Transport{DisableKeepAlives: true, DialContext: dial}).RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +171,7 @@ func dialLocal(ctx context.Context, dir, method, path string, body any) (*http.R
 
 // callLocal sends a request and decodes the answer.
 func callLocal(ctx context.Context, dir, method, path string, body, into any) error {
-	resp, err := dialLocal(ctx, dir, method, path, body)
+	resp, err := requestLocal(ctx, dir, method, path, body)
 	if err != nil {
 		return err
 	}
@@ -173,18 +191,29 @@ func answer(w http.ResponseWriter, v any, err error) {
 // parentLocal answers for a root or a cluster.
 type parentLocal struct {
 	role, name string
+	dir        string // of its data
 	authority  *auth.Authority
 	store      store.Store
 	ready      func() error
 	parent     func() (bool, string, bool) // nil at the root
 	plugins    *plugin.Host                // nil: none
 	api        *apiFlags
+	rebuilt    func(ctx context.Context) (*skerry.Rebuilt, error) // nil at the root
+	office     *succession.Office                                 // nil: the store is shared, or this is the root
 }
 
 func (p *parentLocal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.Method + " " + r.URL.Path {
 	case "GET /status":
-		answer(w, p.status(), nil)
+		st := p.status()
+		var err error
+		if p.office != nil {
+			st.Succession, err = p.office.Status(r.Context())
+		}
+		if p.rebuilt != nil && err == nil {
+			st.Rebuilt, err = p.rebuilt(r.Context())
+		}
+		answer(w, st, err)
 	case "POST /token":
 		v, err := p.token(r)
 		answer(w, v, err)
@@ -195,6 +224,22 @@ func (p *parentLocal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		answer(w, nil, skerry.Errorf(skerry.CodeNotFound, "a %s does not answer %s", p.role, r.URL.Path))
 	}
+}
+
+// standingLocal answers while a cluster's machine stands by.
+type standingLocal struct{ office *succession.Office }
+
+func (l *standingLocal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method+" "+r.URL.Path != "GET /status" {
+		answer(w, nil, skerry.Errorf(skerry.CodeUnavailable, "this machine stands by and does not lead its site").WithHint("ask the one that leads; `skerry cluster status` names it"))
+		return
+	}
+	st := status{Role: "cluster", Version: version, Pid: os.Getpid(), Why: "it stands by"}
+	var err error
+	if st.Succession, err = l.office.Status(r.Context()); st.Succession != nil {
+		st.Name = st.Succession.Seat
+	}
+	answer(w, st, err)
 }
 
 func (p *parentLocal) status() status {
@@ -219,7 +264,7 @@ func (p *parentLocal) token(r *http.Request) (ctl.Token, error) {
 	if p.role == "cluster" {
 		want = skerry.TierWorker
 	}
-	if q.Role != want {
+	if q.Role != want && (q.Role != skerry.TierSuccessor || p.office == nil) {
 		return ctl.Token{}, skerry.Errorf(skerry.CodeWrongTier, "a %s gives tokens to a %s, not to a %s", p.role, want, q.Role).
 			WithHint("ask a cluster for tokens of workers, and the root for tokens of clusters")
 	}
@@ -229,24 +274,15 @@ func (p *parentLocal) token(r *http.Request) (ctl.Token, error) {
 
 // localClient speaks to a worker over its socket as to a server of the API.
 func localClient(data string) (*api.Client, error) {
-	sock, err := socketPath(data)
+	dial, err := dialLocal(data)
 	if err != nil {
 		return nil, err
 	}
-	return api.NewClient(api.ClientOptions{Server: "http://127.0.0.1", Bearer: "local", Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		c, err := (&net.Dialer{}).DialContext(ctx, "unix", sock)
-		switch {
-		case errors.Is(err, os.ErrPermission):
-			return nil, skerry.Errorf(skerry.CodeForbidden, "%w", err).WithHint("run it as the user that the worker runs as, for example with sudo")
-		case err != nil:
-			return nil, skerry.Errorf(skerry.CodeUnavailable, "no worker runs on %s: %w", data, err).WithHint("start it, or name its data directory with --data")
-		}
-		return c, nil
-	}})
+	return api.NewClient(api.ClientOptions{Server: "http://127.0.0.1", Bearer: "local", Dial: dial})
 }
 
 // localToken asks the role that runs on a data directory for a join token.
 func localToken(ctx context.Context, data string, q ctl.TokenRequest) (t ctl.Token, err error) {
 	err = callLocal(ctx, data, "POST", "/token", q, &t)
-	return t, notRunning(err)
+	return t, err
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -17,8 +18,9 @@ import (
 
 // workerLocal answers for a worker.
 type workerLocal struct {
-	name string
-	w    *node.Worker
+	name     string
+	w        *node.Worker
+	programs *programs // nil: its program cannot be exchanged
 }
 
 func (l *workerLocal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -28,23 +30,10 @@ func (l *workerLocal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch r.Method + " " + r.URL.Path {
 	case "GET /status":
-		st := status{Role: "worker", Name: l.name, Version: version, Pid: os.Getpid(), Ready: true}
-		if err := l.w.Ready(); err != nil {
-			st.Ready, st.Why = false, err.Error()
-		}
-		up, why := l.w.Parent()
-		st.Parent = &parentStatus{up, why}
-		st.Runtimes = l.w.Runtimes()
-		st.Coordinate = l.w.Coordinate()
-		o := l.w.Overlay(r.Context())
-		if l.w.NoOverlay != "" {
-			o.Off = l.w.NoOverlay
-		}
-		st.Overlay = &o
-		var err, heldErr error
-		st.Held, heldErr = l.w.Held(r.Context())
-		st.Instances, err = l.w.Instances(r.Context())
-		answer(w, st, errors.Join(err, heldErr))
+		st, err := l.status(r.Context())
+		answer(w, st, err)
+	case "POST /upgrade":
+		l.programs.serve(w, r)
 	case "POST /hold", "POST /release", "POST /approve":
 		var q holdRequest
 		err := json.NewDecoder(io.LimitReader(r.Body, 1<<16)).Decode(&q)
@@ -64,6 +53,32 @@ func (l *workerLocal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		answer(w, nil, skerry.Errorf(skerry.CodeNotFound, "a worker does not answer %s", r.URL.Path))
 	}
+}
+
+// status tells how the worker fares.
+func (l *workerLocal) status(ctx context.Context) (status, error) {
+	st := status{Role: "worker", Name: l.name, Version: version, Pid: os.Getpid(), Ready: true}
+	if err := l.w.Ready(); err != nil {
+		st.Ready, st.Why = false, err.Error()
+	}
+	up, why := l.w.Parent()
+	st.Parent = &parentStatus{up, why}
+	st.Runtimes, st.Secrets = l.w.Runtimes(), l.w.SecretsKey()
+	st.Coordinate = l.w.Coordinate()
+	o := l.w.Overlay(ctx)
+	if l.w.NoOverlay != "" {
+		o.Off = l.w.NoOverlay
+	}
+	st.Overlay = &o
+	var err, heldErr error
+	st.Held, heldErr = l.w.Held(ctx)
+	st.Instances, err = l.w.Instances(ctx)
+	if l.programs != nil {
+		if state, err := l.programs.dir.State(); err == nil { // else the log tells at every start
+			st.Programs = &state
+		}
+	}
+	return st, errors.Join(err, heldErr)
 }
 
 // instances answers as the API does, as far as a worker can.

@@ -26,6 +26,12 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == shimCommand {
 		os.Exit(shim(os.Args[2:]))
 	}
+	if len(os.Args) > 1 && os.Args[1] == wasmCommand {
+		os.Exit(wasmRun(os.Args[2:]))
+	}
+	if len(os.Args) > 1 && os.Args[1] == vmCommand {
+		os.Exit(vmRun(os.Args[2:]))
+	}
 	if len(os.Args) > 1 && os.Args[1] == node.PluginShimCommand {
 		os.Exit(plugin.ShimMain(os.Args[2:]))
 	}

@@ -7,8 +7,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -27,6 +30,20 @@ func cgroupParent(dir string) string {
 }
 
 // All roles in one process, and a real container: `skerry up` as a user starts it.
+// quit has a role that hangs say where: its goroutines are in its log.
+func quit(dir string) {
+	cwds, _ := filepath.Glob("/proc/[0-9]*/cwd")
+	for _, cwd := range cwds {
+		at, _ := os.Readlink(cwd)
+		line, _ := os.ReadFile(filepath.Join(filepath.Dir(cwd), "cmdline"))
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(cwd)))
+		if at == dir && strings.HasPrefix(string(line), "skerry\x00up\x00") && pid > 0 {
+			syscall.Kill(pid, syscall.SIGQUIT)
+			time.Sleep(2 * time.Second)
+		}
+	}
+}
+
 func TestUp(t *testing.T) {
 	bin := t.TempDir()
 	for name, pkg := range map[string]string{"catalog": "skerry.dev/skerry/examples/shop/catalog", "tool": "./testdata/tool"} {
@@ -55,10 +72,11 @@ func TestUp(t *testing.T) {
 		env.Setenv("SKERRY_CGROUP_PARENT", cgroup)
 		env.Defer(func() {
 			if t, ok := env.T().(interface{ Failed() bool }); ok && t.Failed() {
+				quit(env.WorkDir)
 				logs, _ := filepath.Glob(filepath.Join(env.WorkDir, "*.log"))
 				for _, file := range logs {
 					text, _ := os.ReadFile(file)
-					env.T().Log(filepath.Base(file)+" ends with:\n", string(text[max(0, len(text)-4000):]))
+					env.T().Log(filepath.Base(file)+" ends with:\n", string(text[max(0, len(text)-60000):]))
 				}
 			}
 			// Whatever happened, nothing of the worker stays on the machine.

@@ -50,7 +50,7 @@ func pluginListCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var list []plugin.Status
 			if err := callLocal(cmd.Context(), data, "GET", "/plugins", nil, &list); err != nil {
-				return notRunning(err)
+				return err
 			}
 			if done, err := printJSON(cmd.OutOrStdout(), output, list); done {
 				return err

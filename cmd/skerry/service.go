@@ -64,6 +64,9 @@ func (s *service) start(p part) {
 // closer adds what is to be closed after all parts have ended, last first.
 func (s *service) closer(f func() error) { s.closers = append(s.closers, f) }
 
+// errUpgrade ends the parts of a role whose process goes on, to exchange its program.
+var errUpgrade = errors.New("the program is exchanged")
+
 // wait waits until ready is closed; a part that ends first is an error.
 func (s *service) wait(ctx context.Context, what string, ready <-chan struct{}) error {
 	select {
@@ -93,12 +96,14 @@ func (s *service) run(ctx context.Context, ready string) error {
 	case e := <-s.done:
 		err = s.early(e)
 	}
+	if !errors.Is(err, errUpgrade) { // systemd would end what follows
+		notify("STOPPING=1")
+	}
 	return errors.Join(err, s.stop())
 }
 
 // stop ends the parts in reverse order and closes what they used. What runs on the machine runs on.
 func (s *service) stop() error {
-	notify("STOPPING=1")
 	var errs []error
 	for i := len(s.started) - 1; i >= 0; i-- {
 		s.started[i].cancel()

@@ -3,8 +3,18 @@ package main
 import (
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/runtime/native"
+	"skerry.dev/skerry/runtime/vm"
+	"skerry.dev/skerry/runtime/wasm"
 )
 
-const shimCommand = node.ShimCommand
+const (
+	shimCommand = node.ShimCommand
+	wasmCommand = node.WasmCommand
+	vmCommand   = node.VMCommand
+)
 
 func shim(args []string) int { return native.ShimMain(args) }
+
+func wasmRun(args []string) int { return wasm.RunMain(args) }
+
+func vmRun(args []string) int { return vm.Main(args) }

@@ -7,9 +7,17 @@ import (
 	"os"
 )
 
-const shimCommand = "shim"
+const (
+	shimCommand = "shim"
+	wasmCommand = "wasm-run"
+	vmCommand   = "vm-run"
+)
 
 func shim([]string) int {
 	fmt.Fprintln(os.Stderr, "error: the shim is part of a worker, which needs Linux")
 	return 1
 }
+
+func wasmRun(args []string) int { return shim(args) }
+
+func vmRun(args []string) int { return shim(args) }

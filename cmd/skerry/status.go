@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -15,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/succession"
 	"skerry.dev/skerry/overlay"
 )
 
@@ -27,14 +27,6 @@ func orDash(s string) string {
 
 func joined(list []string) string { return strings.Join(list, ",") }
 
-// notRunning gives an error of a role that is not running a hint.
-func notRunning(err error) error {
-	if errors.Is(err, errNotRunning) {
-		return skerry.Errorf(skerry.CodeUnavailable, "%w", err).WithHint("start it, or name its data directory with --data")
-	}
-	return err
-}
-
 // statusCommand shows how a role on this machine fares.
 func statusCommand(role string) *cobra.Command {
 	var data, output string
@@ -42,7 +34,7 @@ func statusCommand(role string) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var st status
 			if err := callLocal(cmd.Context(), data, "GET", "/status", nil, &st); err != nil {
-				return notRunning(err)
+				return err
 			}
 			switch output {
 			case "":
@@ -64,6 +56,9 @@ func printStatus(out io.Writer, st *status) {
 	tw := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	fmt.Fprintf(tw, "%s:\t%s\n", strings.ToUpper(st.Role[:1])+st.Role[1:], st.Name)
 	fmt.Fprintf(tw, "Version:\t%s\n", st.Version)
+	if text := upgradeText(st.Programs); text != "" {
+		fmt.Fprintf(tw, "Upgrade:\t%s\n", text)
+	}
 	fmt.Fprintf(tw, "Process:\t%d\n", st.Pid)
 	fmt.Fprintf(tw, "Ready:\t%s\n", yesNo(st.Ready, st.Why))
 	if st.Parent != nil {
@@ -72,8 +67,14 @@ func printStatus(out io.Writer, st *status) {
 	if st.API != "" {
 		fmt.Fprintf(tw, "API:\t%s\nCA pin:\t%s\n", st.API, st.Pin)
 	}
+	if s := st.Succession; s != nil {
+		printSuccession(tw, s)
+	}
 	if st.Held != "" {
 		fmt.Fprintf(tw, "Held:\t%s\n", st.Held)
+	}
+	if st.Secrets != "" {
+		fmt.Fprintf(tw, "Secrets:\tsealed for a key in: %s\n", st.Secrets)
 	}
 	for _, r := range st.Runtimes {
 		fmt.Fprintf(tw, "Runtime %s:\t%s\n", r.Name, yesNo(r.Passed, r.Cause))
@@ -88,6 +89,8 @@ func printStatus(out io.Writer, st *status) {
 		fmt.Fprintf(tw, "Instances:\t%d\n", len(st.Instances))
 	}
 	tw.Flush()
+	printSuccessors(out, st.Succession)
+	printRebuilt(out, st.Rebuilt)
 	printPeers(out, st.Overlay)
 	if len(st.Instances) == 0 {
 		return
@@ -106,6 +109,64 @@ func printStatus(out io.Writer, st *status) {
 	}
 }
 
+func printSuccession(tw io.Writer, s *succession.Status) {
+	fmt.Fprintf(tw, "Seat:\t%s, %s, term %d\n", s.Seat, s.State, s.Term)
+	if s.Why != "" {
+		fmt.Fprintf(tw, "\t%s\n", s.Why)
+	}
+	fmt.Fprintf(tw, "Leader:\t%s\n", orDash(s.Leader))
+	fmt.Fprintf(tw, "Revision:\t%d", s.Revision)
+	if s.Behind > 0 {
+		fmt.Fprintf(tw, ", %d behind the leader", s.Behind)
+	}
+	fmt.Fprintf(tw, "\nVoters:\t%d workers, %d choose another leader", len(s.Voters), s.Majority)
+	if s.Keeps > 0 {
+		fmt.Fprintf(tw, ", %d in touch keep this one", s.Keeps)
+	}
+	fmt.Fprintln(tw)
+	for _, f := range s.Aside {
+		fmt.Fprintf(tw, "Set aside:\t%s\n", f)
+	}
+}
+
+func printRebuilt(out io.Writer, r *skerry.Rebuilt) {
+	if r == nil {
+		return
+	}
+	fmt.Fprintf(out, "\nRebuilt from %d workers", r.Workers)
+	if r.Waiting {
+		fmt.Fprint(out, "; others have time to come back, nothing is started anew yet")
+	}
+	fmt.Fprintf(out, ":\n  %d instances of the root's have a worker\n", r.OfRoot)
+	for _, s := range r.Own {
+		fmt.Fprintf(out, "  %s: %d of %d instances taken up, its application made again\n", s.Service, s.Instances, s.Wanted)
+	}
+	for _, l := range r.Left {
+		fmt.Fprintf(out, "  %s runs on and was not taken up: %s\n", l.Instance, l.Why)
+	}
+	fmt.Fprintln(out, "Not recovered:")
+	for _, text := range skerry.NotRebuilt() {
+		fmt.Fprintf(out, "  %s\n", text)
+	}
+}
+
+func printSuccessors(out io.Writer, s *succession.Status) {
+	if s == nil || len(s.Successors) == 0 {
+		return
+	}
+	fmt.Fprintln(out)
+	tw := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
+	fmt.Fprintln(tw, "SUCCESSOR\tSTATE\tBEHIND\tHEARD\tADDRESS")
+	for _, x := range s.Successors {
+		behind, heard := "-", "-"
+		if !x.Heard.IsZero() {
+			behind, heard = fmt.Sprint(x.Behind), time.Since(x.Heard).Round(time.Second).String()+" ago"
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", x.Name, x.State, behind, heard, orDash(x.Addr))
+	}
+	tw.Flush()
+}
+
 func printOverlay(out io.Writer, o *overlay.Status) {
 	if o.Off != "" {
 		fmt.Fprintf(out, "Overlay:\tno: %s\n", o.Off)
@@ -119,6 +180,12 @@ func printOverlay(out io.Writer, o *overlay.Status) {
 	if o.Why != "" {
 		fmt.Fprintf(out, "\t%s\n", o.Why)
 	}
+	switch {
+	case o.WireGuard != 0:
+		fmt.Fprintf(out, "WireGuard:\tkernel, UDP port %d\n", o.WireGuard)
+	case o.NoWireGuard != "":
+		fmt.Fprintf(out, "WireGuard:\tno: %s\n", o.NoWireGuard)
+	}
 	blocks := make([]string, len(o.Blocks))
 	for i, b := range o.Blocks {
 		blocks[i] = b.String()
@@ -126,6 +193,9 @@ func printOverlay(out io.Writer, o *overlay.Status) {
 	fmt.Fprintf(out, "Addresses:\t%s %s\n", strings.Join(blocks, " "), o.V6)
 	fmt.Fprintf(out, "Routes:\t%d, to %d service addresses\n", o.Routes, o.Services)
 	fmt.Fprintf(out, "Flows:\t%d of %d, tables take %.1f MiB\n", o.Flows, o.FlowsMax, float64(o.MapBytes)/float64(skerry.MiB))
+	for _, r := range o.Relays {
+		fmt.Fprintf(out, "Relay:\t%s\n", relayText(r))
+	}
 	dropped := []string{}
 	for _, k := range slices.Sorted(maps.Keys(o.Counters)) {
 		if strings.Contains(k, "drop-") && o.Counters[k] > 0 {
@@ -135,6 +205,21 @@ func printOverlay(out io.Writer, o *overlay.Status) {
 	if len(dropped) > 0 {
 		fmt.Fprintf(out, "Dropped:\t%s\n", strings.Join(dropped, ", "))
 	}
+}
+
+// relayText says how this worker is registered at a relay.
+func relayText(r overlay.RelayStatus) string {
+	text := r.Name + ", not registered"
+	switch {
+	case r.Over == "udp" && r.Reflexive.IsValid():
+		text = fmt.Sprintf("%s, by UDP, which sees this worker as %s", r.Name, r.Reflexive)
+	case r.Over != "":
+		text = r.Name + ", by " + strings.ToUpper(r.Over)
+	}
+	if r.Reason != "" {
+		text += ": " + r.Reason
+	}
+	return text
 }
 
 // carried writes a number of bytes for people.
@@ -171,9 +256,17 @@ func printPeers(out io.Writer, o *overlay.Status) {
 		if p.Endpoint.IsValid() {
 			endpoint = p.Endpoint.String()
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, p.Path, endpoint, rtt, loss, carried(p.TxBytes), carried(p.RxBytes), orDash(p.Reason))
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, wayOf(p), endpoint, rtt, loss, carried(p.TxBytes), carried(p.RxBytes), orDash(p.Reason))
 	}
 	tw.Flush()
+}
+
+// wayOf names a path; who encrypts is worth a word where it is the kernel.
+func wayOf(p overlay.PathStatus) string {
+	if p.Path == overlay.PathWireGuard {
+		return "wireguard (kernel)"
+	}
+	return string(p.Path)
 }
 
 func yesNo(ok bool, why string) string {

@@ -19,6 +19,7 @@ type upFlags struct {
 	data, admission, plugins          string
 	contextName                       string
 	rootLink, clusterLink, clusterAPI string
+	mqtt                              string
 	logs                              commonFlags
 	worker                            workerFlags
 	shared                            parentFlags
@@ -57,6 +58,7 @@ Every flag may also be given as an environment variable: --data is SKERRY_DATA.`
 	fs.StringVar(&f.rootLink, "root-link", "127.0.0.1:7443", "address on which further clusters connect")
 	fs.StringVar(&f.clusterLink, "cluster-link", "127.0.0.1:7444", "address on which further workers connect")
 	fs.StringVar(&f.clusterAPI, "cluster-api", "127.0.0.1:7481", "address on which the site's operator is served; empty for none")
+	fs.StringVar(&f.mqtt, "mqtt", "", mqttHelp)
 	fs.StringVar(&f.admission, "admission", "", "file with the site's admission policy (default: the organisation default is trusted)")
 	fs.StringVar(&f.plugins, "plugins", "", pluginsHelp)
 	fs.StringVar(&f.contextName, "add-context", "local", "name of the client's context to add, beside NAME-site for the cluster; empty adds none")
@@ -94,6 +96,7 @@ func (f *upFlags) start(cmd *cobra.Command, s *service) error {
 	if err != nil {
 		return err
 	}
+	clusterCfg.MQTT = f.mqtt
 	if f.admission == "" {
 		clusterCfg.Admission.Trusted = []string{node.DefaultOrg}
 	}
@@ -119,7 +122,7 @@ func (f *upFlags) start(cmd *cobra.Command, s *service) error {
 	if workerCfg.Join.Token, err = tokenIfNeeded(ctx, w.common.data, k.Authority(), skerry.TierWorker, workerCfg.Join.Name); err != nil {
 		return err
 	}
-	if _, err := startWorker(ctx, s, workerCfg, w.http); err != nil {
+	if _, err := startWorker(ctx, s, workerCfg, w.http, nil); err != nil {
 		return err
 	}
 	return f.welcome(cmd, r, k, &shared.api, &below.api)

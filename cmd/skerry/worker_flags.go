@@ -14,7 +14,8 @@ type workerFlags struct {
 	join           joinFlags
 	labels         []string
 	taints         []string
-	devices        []string
+	devices, cdi   []string
+	cdiHooks       bool
 	power          string
 	area, location string
 	capacity       skerry.Resources
@@ -30,10 +31,17 @@ type workerFlags struct {
 	dataplane      string
 	overlayPort    uint16
 	plainPort      uint16
+	wireguard      string
+	wireguardPort  uint16
 	flows          int
 	ingress        bool
 	ingressAddress []string
 	ingressPublic  []string
+	guest          struct {
+		kernel, sum string
+		emulate     bool
+		machines    bool
+	}
 }
 
 func (w *workerFlags) add(fs *pflag.FlagSet) {
@@ -45,11 +53,13 @@ func (w *workerFlags) addMachine(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&w.labels, "label", nil, "label of the worker, KEY=VALUE; may be repeated")
 	fs.StringSliceVar(&w.taints, "taint", nil, "keep services away that do not tolerate it, KEY or KEY=VALUE; may be repeated")
 	fs.StringSliceVar(&w.devices, "device", nil, "name of a device that the worker offers; may be repeated")
+	fs.StringSliceVar(&w.cdi, "cdi", nil, "directory with descriptions of devices that instances may have (Container Device Interface); may be repeated (default /etc/cdi, /var/run/cdi)")
+	fs.BoolVar(&w.cdiHooks, "cdi-hooks", false, "run the programs that descriptions of devices name, as root")
 	fs.StringVar(&w.power, "power", "", "what the machine draws in watts, idle and with all cores busy: IDLE,BUSY")
 	fs.StringVar(&w.area, "area", "", "area in which the worker is")
 	fs.StringVar(&w.location, "location", "", "where the worker is: latitude,longitude in degrees")
-	fs.Var(cpuFlag(&w.capacity.CPU), "cpu", "cores that instances may use (default the machine's)")
-	fs.Var(bytesFlag(&w.capacity.Memory), "memory", "memory that instances may use (default the machine's, less a share for itself)")
+	fs.Var(cpuFlag(&w.capacity.CPU), "cpu", "cores that instances may use (default the machine's); more than twice those that it joined with count after skerry uncordon")
+	fs.Var(bytesFlag(&w.capacity.Memory), "memory", "memory that instances may use (default the machine's, less a share for itself); more than twice that it joined with counts after skerry uncordon")
 	fs.Var(bytesFlag(&w.capacity.Storage), "storage", "storage that instances may use (default what is free)")
 	fs.IntVar(&w.capacity.GPUs, "gpus", 0, "graphics processors that instances may use (default those found)")
 	fs.IntVar(&w.capacity.TPUs, "tpus", 0, "tensor processors that instances may use (default those found)")
@@ -63,13 +73,24 @@ func (w *workerFlags) addMachine(fs *pflag.FlagSet) {
 	fs.BoolVar(&w.noOverlay, "no-overlay", false, "take no part in the overlay: instances are reached by ports of the host")
 	fs.StringVar(&w.dataplane, "dataplane", "auto", "how packets of the overlay are handled: ebpf, nftables, or auto for the first that the kernel can")
 	fs.Uint16Var(&w.overlayPort, "overlay-port", 0, "UDP port of sealed paths to other workers, where a firewall is to let it through (default any)")
+	fs.StringVar(&w.wireguard, "wireguard", "auto", "whether paths to other workers are encrypted by the kernel's WireGuard where it has that: auto or off")
+	fs.Uint16Var(&w.wireguardPort, "wireguard-port", 0, "UDP port of the kernel's WireGuard, where a firewall is to let it through (default any)")
 	fs.Uint16Var(&w.plainPort, "plain-port", 7447, "UDP port of plain paths, used only where the cluster declared its network trusted; 0 for none")
 	fs.BoolVar(&w.ingress, "ingress", true, "let clients outside in, for services with an ingress")
 	fs.StringSliceVar(&w.ingressAddress, "ingress-address", nil, "address of this host that clients outside come to; may be repeated (default all)")
 	fs.StringSliceVar(&w.ingressPublic, "ingress-public", nil, "address that clients outside are told, behind a translation of addresses; may be repeated (default those of the ingress, or --address)")
 	fs.IntVar(&w.flows, "flows", 0, "TCP flows through service addresses at once (default by the machine's memory)")
+	w.addGuest(fs)
 	fs.StringVar(&w.runDir, "run-dir", "", "directory for what ends with the machine's uptime (default /run/skerry/NAME)")
 	fs.StringVar(&w.cgroup, "cgroup-parent", "", "cgroup below which instances run (default skerry/NAME)")
 	fs.Var(bytesFlag(&w.pull), "pull-limit", "bytes per second for pulling images (default no limit)")
 	fs.Var(bytesFlag(&w.minFree), "min-free", "free space below which the worker takes nothing new (default 64Mi)")
+}
+
+// addGuest adds what virtual machines need.
+func (w *workerFlags) addGuest(fs *pflag.FlagSet) {
+	fs.StringVar(&w.guest.kernel, "guest-kernel", "", "kernel of virtual machines for containers: its image, or a directory with boot/vmlinuz-* and lib/modules (default none: no such machines)")
+	fs.StringVar(&w.guest.sum, "guest-kernel-sha256", "", "digest that this kernel must have, as skerry worker check tells it")
+	fs.BoolVar(&w.guest.machines, "machines", false, "run virtual machines whose system comes with their image: unikernels and disks")
+	fs.BoolVar(&w.guest.emulate, "emulate", false, "run virtual machines many times slower where KVM does not work; not for production")
 }

@@ -18,7 +18,7 @@ type holdRequest struct {
 // workerHoldCommands are for people and programs on the device itself.
 func workerHoldCommands() []*cobra.Command {
 	ask := func(cmd *cobra.Command, data, path string, q holdRequest) error {
-		return notRunning(callLocal(cmd.Context(), data, "POST", path, q, &struct{}{}))
+		return callLocal(cmd.Context(), data, "POST", path, q, &struct{}{})
 	}
 	dataFlag := func(cmd *cobra.Command, data *string) *cobra.Command {
 		cmd.Flags().StringVar(data, "data", filepath.Join(defaultData(), "worker"), "data directory of the worker")

@@ -21,9 +21,13 @@ import (
 // config makes the worker's configuration of the flags.
 func (w *workerFlags) config() (node.WorkerConfig, error) {
 	cfg := node.WorkerConfig{NoNetwork: w.noNetwork, RunDir: w.runDir, CgroupParent: w.cgroup, PullLimit: w.pull, MinFree: w.minFree, ProbeAddress: w.probeAddress, ProbeEvery: w.probeEvery,
-		NoOverlay: w.noOverlay, Dataplane: node.Dataplane(w.dataplane), OverlayPort: w.overlayPort, PlainPort: w.plainPort, Flows: w.flows, NoIngress: !w.ingress}
+		NoOverlay: w.noOverlay, Dataplane: node.Dataplane(w.dataplane), OverlayPort: w.overlayPort, PlainPort: w.plainPort, WireGuard: node.WireGuard(w.wireguard), WGPort: w.wireguardPort, Flows: w.flows, NoIngress: !w.ingress,
+		Machines: node.Machines{Kernel: w.guest.kernel, KernelSHA256: w.guest.sum, Emulate: w.guest.emulate, Enabled: w.guest.machines}}
 	err := node.CheckDataplane(cfg.Dataplane)
 	if err != nil {
+		return cfg, err
+	}
+	if err = node.CheckWireGuard(cfg.WireGuard); err != nil {
 		return cfg, err
 	}
 	if cfg.IngressListen, err = addrFlag("--ingress-address", w.ingressAddress); err != nil {
@@ -43,6 +47,7 @@ func (w *workerFlags) config() (node.WorkerConfig, error) {
 		return cfg, err
 	}
 	cfg.Facts.Taints, cfg.Facts.Devices = w.taints, w.devices
+	cfg.Attach.CDI, cfg.Attach.Hooks = w.cdi, w.cdiHooks
 	if err := checkKeys("--taint", w.taints); err != nil {
 		return cfg, err
 	}
@@ -106,12 +111,23 @@ func runWorker(ctx context.Context, f *workerFlags) error {
 		return err
 	}
 	frugal(40, 0)
+	dir, err := programsDir(&cfg)
+	if err != nil {
+		return err
+	}
+	if stopped, err := launch(ctx, dir, cfg.Dir, cfg.Log); stopped || err != nil {
+		return err
+	}
 	s := newService(cfg.Log)
-	w, err := startWorker(ctx, s, cfg, f.http)
+	w, err := startWorker(ctx, s, cfg, f.http, &programs{dir: dir, ask: make(chan struct{}, 1)})
 	if err != nil {
 		return errors.Join(err, s.stop())
 	}
-	return s.run(ctx, "worker "+w.name+" works")
+	err = s.run(ctx, "worker "+w.name+" works")
+	if errors.Is(err, errUpgrade) {
+		return try(ctx, dir, cfg.Dir, cfg.Log)
+	}
+	return err
 }
 
 // startedWorker is a running worker with the name that it has at its site.
@@ -120,15 +136,23 @@ type startedWorker struct {
 	name string
 }
 
-func startWorker(ctx context.Context, s *service, cfg node.WorkerConfig, http string) (*startedWorker, error) {
+// startWorker starts a worker. Without programs its own cannot be exchanged.
+func startWorker(ctx context.Context, s *service, cfg node.WorkerConfig, http string, p *programs) (*startedWorker, error) {
 	if err := mustDir(cfg.Dir); err != nil {
 		return nil, err
+	}
+	if p != nil {
+		cfg.Agent = p
 	}
 	w, err := node.OpenWorker(ctx, cfg)
 	if err != nil {
 		return nil, joinError(err)
 	}
 	s.closer(w.Close)
+	local := &workerLocal{name: cfg.Join.Name, w: w, programs: p}
+	if p != nil { // an order of the cluster may come as soon as the worker runs
+		p.status = local.status
+	}
 	s.start(part{"worker", w.Run})
 	if err := s.wait(ctx, "the worker", w.Up()); err != nil {
 		return nil, err
@@ -136,7 +160,10 @@ func startWorker(ctx context.Context, s *service, cfg node.WorkerConfig, http st
 	if http != "" {
 		s.start(part{"health", func(ctx context.Context) error { return w.ServeHealth(ctx, http) }})
 	}
-	return &startedWorker{w, cfg.Join.Name}, startLocal(s, cfg.Dir, cfg.Log, &workerLocal{name: cfg.Join.Name, w: w})
+	if p != nil {
+		s.start(p.part())
+	}
+	return &startedWorker{w, cfg.Join.Name}, startLocal(s, cfg.Dir, cfg.Log, local)
 }
 
 func workerCheck() *cobra.Command {
@@ -178,6 +205,7 @@ func workerCheck() *cobra.Command {
 			return skerry.Errorf(skerry.CodeUnsupported, "no runtime works on this machine").WithHint("the cures above name what is missing; on Debian: apt install crun conmon")
 		}}
 	cmd.Flags().StringVar(&w.common.data, "data", defaultData()+"/worker", "data directory of the worker, to ask it if it runs")
+	w.addGuest(cmd.Flags())
 	w.common.addLog(cmd.Flags())
 	return cmd
 }

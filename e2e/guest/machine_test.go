@@ -31,6 +31,15 @@ type machine struct {
 	dead    error // why nothing more can be asked
 }
 
+// emulator emulates a machine with two processors. One thread has to do for both: with one for each, QEMU 7.2 may lose a store into
+// code that it is just translating for the other. Linux patches itself in that way, such as when a cgroup is the first to get a
+// limit of the processor. About once in ninety boots one processor then took the breakpoint of a patch for ever, with interrupts
+// off and the lock of its run queue held, and the other waited for that lock: nothing more came from the guest. A guest that only
+// sets and removes such a limit stood still after 78 and after 245 times; with one thread it had not after five thousand.
+func emulator(threads string, args ...string) *exec.Cmd {
+	return exec.Command("qemu-system-x86_64", append([]string{"-M", "q35", "-accel", "tcg,thread=" + threads, "-cpu", "Nehalem", "-smp", "2", "-nodefaults", "-display", "none"}, args...)...)
+}
+
 // boot starts a guest from an image, which stays as it is, with a second disk that holds a directory.
 func boot(t *testing.T, image, payload string) *machine {
 	t.Helper()
@@ -40,9 +49,11 @@ func boot(t *testing.T, image, payload string) *machine {
 		t.Fatalf("make the disk of what is tested: %v\n%s", err, out)
 	}
 	m := &machine{console: filepath.Join(dir, "console"), answers: make(chan string)}
-	m.cmd = exec.Command("qemu-system-x86_64", "-M", "q35", "-accel", "tcg,thread=multi", "-cpu", "Nehalem", "-smp", "2", "-m", "1024",
-		"-nodefaults", "-display", "none", "-snapshot",
-		"-kernel", filepath.Join(image, "vmlinuz"),
+	threads := "single"
+	if *speed {
+		threads = "multi" // it is the sum of what two processors can do
+	}
+	m.cmd = emulator(threads, "-m", "1024", "-snapshot", "-kernel", filepath.Join(image, "vmlinuz"),
 		"-append", "console=ttyS0 root=/dev/nvme0n1 rw rootfstype=ext4 panic=0 mitigations=off tsc=reliable quiet",
 		"-drive", "file="+filepath.Join(image, "root.ext4")+",format=raw,if=none,id=root", "-device", "nvme,drive=root,serial=root",
 		"-drive", "file="+disk+",format=raw,if=none,id=payload", "-device", "nvme,drive=payload,serial=payload",

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -24,6 +25,7 @@ const usage = `usage:
   kit clock FILE         write the time into a file every second
   kit serve ADDR DIR     serve the files of a directory over HTTP
   kit answer ADDR        tell, over HTTP, which instance answers, and from where it was asked
+  kit count ADDR         tell, over HTTP, how often it was asked since it was started; nothing but its memory knows
   kit get URL [N]        get a page N times, each by a connection of its own, and count the answers
   kit load URL PERIOD    get a page again and again, and tell every second how many tries there were and how many failed
   kit lookup NAME        look up the addresses of a name
@@ -54,6 +56,12 @@ func run(args []string, out io.Writer) error {
 	case args[0] == "serve" && len(args) == 3:
 		log.Printf("serving %s on %s", args[2], args[1])
 		return http.ListenAndServe(args[1], http.FileServer(http.Dir(args[2])))
+	case args[0] == "count" && len(args) == 2:
+		var asked atomic.Int64
+		began := time.Now().UTC().Format(time.RFC3339Nano)
+		return http.ListenAndServe(args[1], http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			fmt.Fprintf(w, "asked %d times since %s\n", asked.Add(1), began)
+		}))
 	case args[0] == "answer" && len(args) == 2:
 		return http.ListenAndServe(args[1], http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			fmt.Fprintf(w, "%s on %s, asked by %s\n", os.Getenv("SKERRY_INSTANCE"), os.Getenv("SKERRY_WORKER"), r.RemoteAddr[:strings.LastIndex(r.RemoteAddr, ":")])

@@ -149,11 +149,16 @@ func TestImports(t *testing.T) {
 			if ours && slices.Contains(roles, pkg) && slices.Contains(roles, strings.SplitN(s.dir, "/", 2)[0]) {
 				t.Errorf("%s: roles never import each other", s.at(node))
 			}
-			if ours && (pkg == "internal/testenv" || strings.HasSuffix(pkg, "/storetest") || strings.HasSuffix(pkg, "/runtimetest")) {
+			if ours && forTests(pkg) && !forTests(s.dir) {
 				t.Errorf("%s: only tests import %s", s.at(node), pkg)
 			}
 		}
 	}
+}
+
+// forTests reports whether only tests, and what else is for them, may import a package.
+func forTests(pkg string) bool {
+	return pkg == "internal/testenv" || strings.HasSuffix(pkg, "/storetest") || strings.HasSuffix(pkg, "/runtimetest")
 }
 
 func TestPurePackages(t *testing.T) {

@@ -17,8 +17,10 @@ var imports = map[string]string{
 	"reconcile": ".",
 	"ipam":      ".",
 	"coord":     ".",
+	"credit":    ".",
 	"apps":      ". ipam sched reconcile",
 	"fleet":     ". reconcile",
+	"tenure":    ".",
 
 	// state, identity, transport
 	"store":           "",
@@ -28,20 +30,26 @@ var imports = map[string]string{
 	"link":            ". link/frame link/beat",
 	"link/beat":       "",
 	"link/frame":      ".",
+	"link/mqtt":       ". link/frame",
 	"artifact":        ".",
-	"plugin":          ". sched",
+	"plugin":          ". sched internal/wasmcode",
+	"vault":           ".",
 
 	// roles: Core and Server each
-	"root":    ". api apps auth fleet internal/loop internal/tier internal/wire internal/execstream journal link overlay/resolver reconcile sched store",
-	"cluster": ". ipam overlay/relay api apps auth coord fleet internal/loop internal/tier internal/wire internal/execstream journal link overlay/resolver reconcile sched store",
-	"worker":  ". artifact auth coord fleet internal/loop internal/tier internal/wire internal/execstream journal link overlay overlay/hostnet overlay/ingress overlay/resolver overlay/tunnel reconcile runtime store",
+	"root":    ". api apps auth credit fleet internal/loop internal/tier internal/wire internal/execstream journal link overlay/resolver reconcile sched store vault",
+	"cluster": ". ipam overlay/relay api apps auth coord credit fleet internal/loop internal/tier internal/wire internal/execstream journal link overlay/resolver reconcile sched store vault",
+	"worker":  ". artifact auth coord fleet internal/blockdev internal/cdi internal/loop internal/loopfs internal/tier internal/topology internal/wire internal/execstream journal link overlay overlay/hostnet overlay/ingress overlay/resolver overlay/tunnel overlay/wireguard reconcile runtime store vault",
 
 	// how code runs; drivers never see the overlay
-	"runtime":              ".",
+	"runtime":              ". runtime/internal/passwd",
 	"runtime/internal/...": ". runtime runtime/internal/...",
 	"runtime/native":       ". artifact runtime runtime/internal/...",
 	"runtime/oci":          ". artifact runtime runtime/internal/...",
-	"runtime/runtimetest":  ". runtime",
+	"runtime/wasm":         ". runtime runtime/internal/... runtime/native internal/wasmcode",
+	"runtime/vm":           ". runtime runtime/internal/... runtime/vm/wire",
+	"runtime/vm/guestinit": "runtime/vm/wire",
+	"runtime/vm/wire":      "",
+	"runtime/runtimetest":  ". internal/blockdev internal/testenv runtime runtime/internal/cgroup",
 
 	"runtime/runtimetest/workload": "",
 
@@ -49,6 +57,7 @@ var imports = map[string]string{
 	"overlay/hostnet":     ".",
 	"overlay/bpf":         ". overlay",
 	"overlay/nft":         ". overlay",
+	"overlay/wireguard":   ". overlay overlay/relay/frame",
 	"overlay/tunnel":      ". overlay overlay/relay/frame",
 	"overlay/relay":       ". overlay overlay/relay/frame",
 	"overlay/relay/frame": ".",
@@ -69,12 +78,19 @@ var imports = map[string]string{
 	"e2e/...":       "any",
 	"sim/...":       "any",
 
+	"internal/blockdev":   "",
+	"internal/cdi":        ".",
 	"internal/loop":       ". store",
-	"internal/tier":       ". apps artifact auth internal/execstream internal/loop journal link link/beat store",
+	"internal/loopfs":     "",
+	"internal/tier":       ". apps artifact auth internal/execstream internal/loop journal link link/beat link/mqtt store vault",
 	"internal/wire":       ".",
+	"internal/succession": ". auth internal/tier link link/frame store tenure vault",
 	"internal/execstream": "",
 	"internal/life":       "",
 	"internal/debugz":     "",
+	"internal/upgrade":    ". store",
+	"internal/wasmcode":   "",
+	"internal/topology":   "",
 	"internal/testenv":    "",
 	"internal/archtest":   "",
 
@@ -87,7 +103,7 @@ var imports = map[string]string{
 var roles = []string{"root", "cluster", "worker"}
 
 // pure packages take the time as an argument: no clock, no disk, no socket, no goroutine.
-var pure = []string{"sched", "reconcile", "ipam", "coord", "apps", "fleet"}
+var pure = []string{"sched", "reconcile", "ipam", "coord", "credit", "apps", "fleet", "tenure"}
 
 // impureImports may not be imported by pure packages.
 var impureImports = []string{"os", "os/...", "net", "net/http/...", "io/ioutil", "io/fs", "log", "log/slog", "syscall", "math/rand", "crypto/rand", "runtime/...",

@@ -267,6 +267,10 @@ func StoreError(err error) error {
 		e.Cause = err
 		return e.WithHint("free some space; the role goes on by itself, and what runs is not touched")
 	}
+	var told *skerry.Error
+	if errors.Is(err, store.ErrDeposed) && errors.As(err, &told) {
+		return told // it says itself what that means
+	}
 	e := skerry.Errorf(skerry.CodeUnavailable, "the store does not take writes; nothing was changed: %v", err)
 	e.Cause = err
 	return e

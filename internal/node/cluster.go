@@ -9,18 +9,31 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/internal/succession"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/journal"
 	"skerry.dev/skerry/plugin"
 	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/vault"
 )
 
 // ClusterConfig sets up a cluster orchestrator.
 type ClusterConfig struct {
 	Common
 	Join
-	Link        string // default 0.0.0.0:7444
-	Standalone  bool   // there is no root
+	Link       string // default 0.0.0.0:7444
+	MQTT       string // where agents of others connect, host:port; empty: none are taken
+	Standalone bool   // there is no root
+	// Succeed makes this machine a successor: where the cluster is. Seat is how the machine is called as one, and SeatToken lets it in, the
+	// first time.
+	Succeed         []string
+	Seat, SeatToken string
+	// LinkPublic is where workers reach this machine, HOST or HOST:PORT; empty: found out.
+	LinkPublic string
+	// Rebuild: the store has lost what the site had; it is taken up from what workers run and hold, under a new incarnation.
+	Rebuild bool
+	// Standing, if not nil, is told of the office while the process stands by.
+	Standing    func(o *succession.Office)
 	Admission   cluster.Admission
 	LostAfter   time.Duration   // 0: the profile's
 	Profile     cluster.Profile // the zero value: cluster.Fast
@@ -32,6 +45,7 @@ type ClusterConfig struct {
 	RelayPublic string       // at which other sites' relays reach it
 	Direct      bool         // workers may be reached directly from sites that allow it, too
 	Trusted     bool         // the network between the workers is
+	Rebalance   bool         // instances are moved to clearly better places
 	Pool        netip.Prefix // of instance addresses; the zero value: the default
 	Names       tier.NameOptions
 }
@@ -50,9 +64,6 @@ func OpenCluster(ctx context.Context, c ClusterConfig) (*Cluster, error) {
 	if err := c.fill(); err != nil {
 		return nil, err
 	}
-	if err := skerry.CheckName(c.Join.Name); err != nil {
-		return nil, err
-	}
 	if c.Link == "" {
 		c.Link = "0.0.0.0:7444"
 	}
@@ -60,14 +71,31 @@ func OpenCluster(ctx context.Context, c ClusterConfig) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := c.takeOffice(ctx, &st); err != nil {
+		return nil, errors.Join(err, st.close())
+	}
+	if site, ok := succession.Site(c.Dir); ok {
+		c.Join.Name = site
+	}
+	if err := skerry.CheckName(c.Join.Name); err != nil {
+		return nil, errors.Join(err, st.close())
+	}
+	if c.Rebuild {
+		if err := tier.BeginAnew(ctx, st.Store); err != nil {
+			return nil, errors.Join(err, st.close())
+		}
+	}
 	images, err := c.openImages(!c.Standalone, c.Registry)
 	if err != nil {
 		st.close()
 		return nil, err
 	}
-	opt := cluster.ServerOptions{Name: c.Join.Name, Version: c.Version, Store: st.Store, Link: c.Link, Images: images, Admission: c.Admission,
-		Policies: sched.Policies(), Journal: c.Journal, LostAfter: c.LostAfter, Profile: c.Profile, CertLife: c.CertLife, Relay: c.Relay, RelayPublic: c.RelayPublic, Trusted: c.Trusted, Direct: c.Direct, Pool: c.Pool, Names: c.Names, Log: c.Log}
+	opt := cluster.ServerOptions{Name: c.Join.Name, Version: c.Version, Store: st.Store, Link: c.Link, MQTT: c.MQTT, Images: images, Admission: c.Admission,
+		Policies: sched.Policies(), Journal: c.Journal, LostAfter: c.LostAfter, Profile: c.Profile, CertLife: c.CertLife, Office: st.theOffice(), Rebuild: c.Rebuild, Relay: c.Relay, RelayPublic: c.RelayPublic, Trusted: c.Trusted, Rebalance: c.Rebalance, Direct: c.Direct, Pool: c.Pool, Names: c.Names, Log: c.Log}
 	fail := func(err error) (*Cluster, error) { return nil, errors.Join(err, images.Store.Close(), st.close()) }
+	if opt.Secrets, err = vault.OpenKey(c.Dir); err != nil {
+		return fail(err)
+	}
 	plugins, err := c.Plugins.open(ctx, &c.Common)
 	if err != nil {
 		return fail(err)

@@ -142,6 +142,14 @@ func (d *datapath) Unknown(ctx context.Context, peer skerry.PeerID, net skerry.N
 	return d.now().Unknown(ctx, peer, net, addr)
 }
 
+// Look has the datapath see at once whether relays and peers still hear from here.
+func (d *datapath) Look(ctx context.Context) error { return d.now().Look(ctx) }
+
+// Ping asks a peer for a sign of life, and gives how long ago the last one came; false: none ever, or it is no peer.
+func (d *datapath) Ping(ctx context.Context, peer skerry.PeerID) (time.Duration, bool, error) {
+	return d.now().Ping(ctx, peer)
+}
+
 // Keep has the datapath keep sockets in the place of those that it keeps, now and whenever it starts again.
 func (d *datapath) Keep(ctx context.Context, sockets ...syscall.Conn) error {
 	d.mu.Lock()

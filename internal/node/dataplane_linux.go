@@ -3,12 +3,14 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/upgrade"
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/bpf"
 	"skerry.dev/skerry/overlay/nft"
@@ -55,7 +57,7 @@ func openDevice(c *WorkerConfig, name string) (o opened, err error) {
 	}
 	o.why = "nftables was asked for"
 	if c.Dataplane != DataplaneNFTables {
-		dev, err := bpf.New(bpf.Options{Worker: name, Flows: c.Flows, Log: c.Log})
+		dev, err := bpf.New(bpf.Options{Worker: name, Flows: c.Flows, KeepOlder: upgrade.OnTrial(), Log: c.Log})
 		if err == nil {
 			return opened{device: dev, path: DataplaneEBPF}, nil
 		}
@@ -98,6 +100,9 @@ func takeOver(ctx context.Context, c *WorkerConfig, name string, to Dataplane) e
 	}
 	if was == to && err == nil {
 		return nil
+	}
+	if was != to && upgrade.OnTrial() {
+		return fmt.Errorf("this program would handle packets by %s in place of %s, and end every flow", to, was)
 	}
 	if was != to {
 		if t, err := tunnel.Connect(ctx, c.datapathDir()); err == nil {

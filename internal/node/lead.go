@@ -10,13 +10,68 @@ import (
 	"time"
 
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/internal/succession"
+	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/vault"
 )
 
 // leading is a role's store together with the leadership that it needs where several processes share it.
 type leading struct {
 	Store store.Store
 	lead  *store.Leadership // nil: the store lets one process in
+	// Office is of a cluster whose store lets one process in, for the successors that it may have; raw is that store.
+	Office *succession.Office
+	raw    store.Store
+}
+
+// theOffice gives the office, or nil.
+func (l *leading) theOffice() tier.Office {
+	if l.Office == nil {
+		return nil
+	}
+	return l.Office
+}
+
+// takeOffice waits until this process leads a site that may have successors. Where processes share the store that has been done.
+func (c *ClusterConfig) takeOffice(ctx context.Context, st *leading) error {
+	if !store.CanFollow(st.Store) {
+		if len(c.Succeed) > 0 {
+			return errors.New("--succeed is for a store of this machine's own; with etcd, start another process over the same prefix instead")
+		}
+		return nil
+	}
+	if len(c.Succeed) > 0 {
+		if _, err := succession.Join(ctx, c.Dir, c.Seat, c.SeatToken, c.Version, machine(), boot(), c.Succeed); err != nil {
+			return err
+		}
+	}
+	opt := succession.Options{Dir: c.Dir, Key: filepath.Join(c.Dir, vault.KeyFile), Store: st.Store, Link: c.Link, Public: c.LinkPublic, Addrs: c.Succeed, Machine: machine(), Boot: boot(), Version: c.Version, Log: c.Log}
+	if c.Profile.Name == cluster.Metered.Name {
+		opt.TTL = 30 * succession.DefaultTTL
+	}
+	o, err := succession.Open(ctx, opt)
+	if err != nil {
+		return err
+	}
+	if c.Standing != nil {
+		c.Standing(o)
+	}
+	if err := o.Lead(ctx); err != nil {
+		return err
+	}
+	st.raw, st.Office, st.Store = st.Store, o, o.Store()
+	return nil
+}
+
+// RunOffice keeps the office until ctx ends. It ends with an error when another machine leads the site.
+func (l *leading) RunOffice(ctx context.Context) error {
+	if l.Office == nil {
+		<-ctx.Done()
+		return nil
+	}
+	return l.Office.Run(ctx)
 }
 
 // openLeading opens the role's store, and waits until this process leads where others may have opened it, too. Meanwhile it
@@ -43,7 +98,7 @@ func (c *Common) openLeading(ctx context.Context) (leading, error) {
 	if err != nil {
 		return leading{}, errors.Join(err, st.Close())
 	}
-	return leading{st, l}, nil
+	return leading{Store: st, lead: l}, nil
 }
 
 // Deposed ends with an error when another process leads; it ends with ctx otherwise.
@@ -74,24 +129,31 @@ func (l *leading) close() error {
 	return l.Store.Close()
 }
 
-// prefixMember holds a cluster's identity at its root, where several processes take turns in being that cluster. The site's
+// prefixMember holds a cluster's identity at its root, for several processes may take turns in being that cluster. The site's
 // own CA is kept in the same store.
 const prefixMember = "meta/member/"
 
+// takesOver reports whether an identity from a store of this machine's own is to take the place of that in the directory: when it is of
+// another process that led meanwhile, or there is none. A store that was restored holds an older one, and a token a new one.
+func (c *ClusterConfig) takesOver(files map[string][]byte) bool {
+	have, err := auth.OpenMember(filepath.Join(c.Dir, "identity"))
+	if err != nil {
+		return c.Join.Token == ""
+	}
+	return auth.CounterOf(files) > have.Counter()
+}
+
 // sharedMember opens the cluster's identity, which comes with the store where that is shared.
 func (c *ClusterConfig) sharedMember(ctx context.Context, st *leading, site *auth.Authority, boot string) (*auth.Member, error) {
-	if st.lead == nil {
-		return c.member(ctx, c.Join, site, boot)
-	}
 	list, _, err := st.Store.List(ctx, prefixMember)
 	if err != nil {
 		return nil, err
 	}
-	if len(list) > 0 {
-		files := map[string][]byte{}
-		for _, r := range list {
-			files[strings.TrimPrefix(r.Key, prefixMember)] = r.Value
-		}
+	files := map[string][]byte{}
+	for _, r := range list {
+		files[strings.TrimPrefix(r.Key, prefixMember)] = r.Value
+	}
+	if len(list) > 0 && (st.lead != nil || c.takesOver(files)) {
 		if err := auth.PutMember(filepath.Join(c.Dir, "identity"), files); err != nil {
 			return nil, fmt.Errorf("identity from the store: %w", err)
 		}

@@ -16,6 +16,7 @@ import (
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/hostnet"
 	"skerry.dev/skerry/overlay/tunnel"
+	"skerry.dev/skerry/overlay/wireguard"
 	"skerry.dev/skerry/worker"
 )
 
@@ -50,6 +51,12 @@ func (w *Worker) openOverlay(ctx context.Context, c *WorkerConfig, name string) 
 	if dev.path == DataplaneNFTables {
 		o.Plain = 0 // it cannot write the tag of plain datagrams; peers are not told of a port for them, and seal too
 		c.Log.Info("packets of the overlay are handled by nftables", "reason", dev.why)
+	}
+	if w.Kernel, o.NoWireGuard, err = openWireGuard(c, name, dev.path); err != nil {
+		return err
+	}
+	if w.Kernel != nil {
+		o.WireGuard, o.Cover = w.Kernel, overlay.LinkCover
 	}
 	if !c.NoIngress {
 		o.Ingress = &worker.IngressOptions{Listen: c.IngressListen, Public: c.IngressPublic}
@@ -154,6 +161,6 @@ func cleanOverlay(ctx context.Context, c *WorkerConfig, name string) error {
 		errs = append(errs, err)
 	}
 	errs = append(errs, os.RemoveAll(dir))
-	errs = append(errs, cleanDevice(c, name, DataplaneEBPF), cleanDevice(c, name, DataplaneNFTables))
+	errs = append(errs, cleanDevice(c, name, DataplaneEBPF), cleanDevice(c, name, DataplaneNFTables), wireguard.Remove(name))
 	return errors.Join(errs...)
 }

@@ -12,6 +12,7 @@ import (
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/journal"
 	"skerry.dev/skerry/root"
+	"skerry.dev/skerry/vault"
 )
 
 // RootConfig sets up a root.
@@ -55,7 +56,11 @@ func OpenRoot(ctx context.Context, c RootConfig) (*Root, error) {
 		st.close()
 		return nil, err
 	}
-	s, err := root.NewServer(ctx, root.ServerOptions{Name: c.Name, Version: c.Version, Store: st.Store, Link: c.Link, Images: images,
+	secrets, err := vault.OpenKey(c.Dir)
+	if err != nil {
+		return nil, errors.Join(err, images.Store.Close(), st.close())
+	}
+	s, err := root.NewServer(ctx, root.ServerOptions{Secrets: secrets, Name: c.Name, Version: c.Version, Store: st.Store, Link: c.Link, Images: images,
 		Journal: c.Journal, LostAfter: c.LostAfter, Amendments: c.Amendments, CertLife: c.CertLife, Names: c.Names, Log: c.Log})
 	if err != nil {
 		return nil, errors.Join(err, images.Store.Close(), st.close())

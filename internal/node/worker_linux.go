@@ -16,23 +16,35 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/internal/succession"
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/hostnet"
+	"skerry.dev/skerry/overlay/wireguard"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/native"
 	"skerry.dev/skerry/runtime/oci"
+	"skerry.dev/skerry/runtime/vm"
+	"skerry.dev/skerry/runtime/wasm"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/vault"
 	"skerry.dev/skerry/worker"
 )
 
 // ShimCommand is the hidden command of this program that runs native.ShimMain.
 const ShimCommand = "shim"
 
+// WasmCommand is the hidden command of this program that runs wasm.RunMain.
+const WasmCommand = "wasm-run"
+
+// VMCommand is the hidden command of this program that runs vm.Main.
+const VMCommand = "vm-run"
+
 // WorkerConfig sets up a worker.
 type WorkerConfig struct {
 	Common
 	Join
 	Facts        worker.FactOptions
+	Attach       worker.AttachOptions
 	Subnet       netip.Prefix // of instances; the zero value chooses one
 	NoNetwork    bool         // instances get no network of their own
 	RunDir       string       // default /run/skerry/NAME
@@ -45,11 +57,23 @@ type WorkerConfig struct {
 	Dataplane    Dataplane     // how packets of the overlay are handled
 	OverlayPort  uint16        // UDP port of sealed paths; 0: any
 	PlainPort    uint16        // UDP port of plain ones, where the site's network is trusted; 0: none
+	WireGuard    WireGuard     // whether the kernel's is used
+	WGPort       uint16        // its UDP port; 0: any
 	Flows        int           // TCP flows through service addresses at once; 0: by memory
 	NoIngress    bool          // no clients outside are let in
+	Machines     Machines      // virtual ones
+	Agent        worker.Agent  // exchanges the agent's program; nil: it cannot be
 	// IngressListen are the host's addresses at which they are; none: all. IngressPublic are those that they are told, where
 	// they differ.
 	IngressListen, IngressPublic []netip.Addr
+}
+
+// Machines are what virtual machines need beside the programs that are installed.
+type Machines struct {
+	Kernel       string // an image, or a directory with boot/vmlinuz-* and lib/modules; empty: none for containers
+	KernelSHA256 string // that it must have; empty: any
+	Emulate      bool   // where KVM does not work
+	Enabled      bool   // those that bring their own system: unikernels, disks
 }
 
 // Worker is a worker with its store, images, drivers and network.
@@ -61,10 +85,12 @@ type Worker struct {
 	Network *hostnet.Network
 	Device  overlay.Device // nil: no overlay
 	Tunnel  *datapath
+	Kernel  *wireguard.Link // nil: no WireGuard of the kernel
 	// NoOverlay says why the worker takes no part in the overlay; empty: it does.
 	NoOverlay string
 	overlay   *worker.Overlay
 	datapath  string // directory of the tunnel's process
+	dir       string // of its files; empty: it has none
 }
 
 // OpenWorker opens a worker, joining its cluster first if it has not; Run starts it.
@@ -76,7 +102,7 @@ func OpenWorker(ctx context.Context, c WorkerConfig) (w *Worker, err error) {
 		return nil, err
 	}
 	c.fillMachine()
-	w = &Worker{}
+	w = &Worker{dir: c.Dir}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, w.Close())
@@ -100,8 +126,15 @@ func OpenWorker(ctx context.Context, c WorkerConfig) (w *Worker, err error) {
 	if err != nil {
 		return w, err
 	}
-	opt := worker.ServerOptions{Name: member.Name(), Version: c.Version, Store: w.Store, Dir: c.Dir, RunDir: c.RunDir, Member: member, Boot: bootID, Machine: machine(),
-		Addrs: func() []string { return c.Parent }, Drivers: w.Drivers, Images: w.Images, Facts: c.Facts, MinFree: c.MinFree, ProbeAddress: c.ProbeAddress, ProbeEvery: c.ProbeEvery, Log: c.Log}
+	secrets, err := vault.OpenSealedKey(ctx, c.Dir, vault.TPM{})
+	if err != nil { // what needs no secrets is to run all the same, and what is asked for anew can be opened
+		c.Log.Error("secrets that are kept here cannot be opened", "err", err)
+		if secrets, err = vault.Stopgap(err); err != nil {
+			return w, err
+		}
+	}
+	opt := worker.ServerOptions{Secrets: secrets, Name: member.Name(), Version: c.Version, Store: w.Store, Dir: c.Dir, RunDir: c.RunDir, Member: member, Boot: bootID, Machine: machine(),
+		Addrs: func() []string { return c.Parent }, Drivers: w.Drivers, Images: w.Images, Facts: c.Facts, Attach: c.Attach, Agent: c.Agent, MinFree: c.MinFree, ProbeAddress: c.ProbeAddress, ProbeEvery: c.ProbeEvery, Log: c.Log}
 	if c.PullLimit > 0 {
 		opt.PullLimit = rate.NewLimiter(rate.Limit(c.PullLimit), int(max(c.PullLimit, 256*skerry.KiB)))
 	}
@@ -115,6 +148,11 @@ func OpenWorker(ctx context.Context, c WorkerConfig) (w *Worker, err error) {
 		return w, err
 	}
 	opt.Overlay = w.overlay
+	ballots, err := succession.OpenBallots(c.Dir, member, c.Log)
+	if err != nil {
+		return w, err
+	}
+	opt.Tenure, opt.Addrs = ballots, func() []string { return append(ballots.Seats(), c.Parent...) }
 	w.Server, err = worker.NewServer(opt)
 	return w, err
 }
@@ -130,6 +168,9 @@ func (w *Worker) Close() error {
 	}
 	if w.Device != nil {
 		errs = append(errs, w.Device.Close())
+	}
+	if w.Kernel != nil {
+		errs = append(errs, w.Kernel.Close())
 	}
 	if w.Network != nil {
 		errs = append(errs, w.Network.Close())
@@ -152,6 +193,9 @@ func (w *Worker) CleanUp(ctx context.Context) error {
 	if w.Device != nil {
 		errs = append(errs, w.Device.CleanUp())
 	}
+	if w.Kernel != nil {
+		errs = append(errs, w.Kernel.CleanUp())
+	}
 	for _, d := range w.Drivers {
 		if x, ok := d.(interface{ CleanUp(context.Context) error }); ok {
 			errs = append(errs, x.CleanUp(ctx))
@@ -159,6 +203,9 @@ func (w *Worker) CleanUp(ctx context.Context) error {
 	}
 	if w.Network != nil {
 		errs = append(errs, w.Network.CleanUp(ctx))
+	}
+	if w.dir != "" {
+		errs = append(errs, worker.UnmountVolumes(w.dir))
 	}
 	return errors.Join(errs...)
 }
@@ -182,6 +229,11 @@ func (c *WorkerConfig) drivers() ([]runtime.Driver, error) {
 		return nil, err
 	}
 	out := []runtime.Driver{containers}
+	sandboxes, err := oci.New(oci.GVisor(oci.Options{Dir: filepath.Join(c.Dir, skerry.RuntimeGVisor), CgroupParent: c.CgroupParent, Log: c.Log}))
+	if err != nil {
+		return out, err
+	}
+	out = append(out, sandboxes)
 	self, err := os.Executable()
 	if err != nil {
 		return out, err
@@ -190,7 +242,34 @@ func (c *WorkerConfig) drivers() ([]runtime.Driver, error) {
 	if err != nil {
 		return out, err
 	}
-	return append(out, processes), nil
+	out = append(out, processes)
+	modules, err := wasm.New(wasm.Options{Dir: filepath.Join(c.Dir, "wasm"), CgroupParent: c.CgroupParent, Shim: []string{self, ShimCommand}, Run: []string{self, WasmCommand}, Log: c.Log})
+	if err != nil {
+		return out, err
+	}
+	out = append(out, modules)
+	machines, err := vm.New(vm.Options{Dir: filepath.Join(c.Dir, skerry.RuntimeMicroVM), CgroupParent: c.CgroupParent, Command: []string{self, VMCommand},
+		Kernel: c.Machines.Kernel, KernelSHA256: c.Machines.KernelSHA256, Emulate: c.Machines.Emulate, Log: c.Log})
+	if err != nil {
+		return out, err
+	}
+	out = append(out, machines)
+	kernels, err := vm.NewUnikernels(c.appliances(skerry.RuntimeUnikernel, self))
+	if err != nil {
+		return out, err
+	}
+	out = append(out, kernels)
+	computers, err := vm.NewComputers(c.appliances(skerry.RuntimeVM, self))
+	if err != nil {
+		return out, err
+	}
+	return append(out, computers), nil
+}
+
+// appliances are the options of a driver of machines whose system is the image's own.
+func (c *WorkerConfig) appliances(name, self string) vm.Options {
+	return vm.Options{Dir: filepath.Join(c.Dir, name), CgroupParent: c.CgroupParent, Command: []string{self, VMCommand}, Enabled: c.Machines.Enabled,
+		Emulate: c.Machines.Emulate, Log: c.Log}
 }
 
 func (c *WorkerConfig) network(name string) (*hostnet.Network, error) {

@@ -4,6 +4,7 @@ package tier
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
@@ -29,6 +30,9 @@ type DownConfig struct {
 	// HTTP serves what children ask over streams, such as images; nil refuses.
 	HTTP      http.Handler
 	KeepAlive time.Duration
+	// Seat serves connections of link.ProtoSeat; nil refuses them. Term is that of this parent; nil: it has none.
+	Seat      func(ctx context.Context, conn *tls.Conn, id skerry.PeerIdentity)
+	Term      func() uint64
 	Beats     *beat.Listener // nil: children do not beat
 	BeatEvery time.Duration
 	Version   string
@@ -63,10 +67,41 @@ func NewDown(cfg DownConfig) (*Down, error) {
 	}
 	srv, err := link.NewServer(link.ServerConfig{
 		TLS: cfg.Authority.ServerTLS(), Identify: cfg.Authority.Identify, Admit: d.admit, Welcome: d.welcome, Handler: (*downHandler)(d),
-		Streams: mux, Join: cfg.Authority.ServeJoin, Clone: d.clone, KeepAlive: cfg.KeepAlive, Beats: cfg.Beats, BeatEvery: cfg.BeatEvery, Log: cfg.Log,
+		Streams: mux, Join: cfg.Authority.ServeJoin, Seat: cfg.Seat, Features: cfg.features(), Clone: d.clone, KeepAlive: cfg.KeepAlive, Beats: cfg.Beats, BeatEvery: cfg.BeatEvery, Log: cfg.Log,
 	})
 	d.srv = srv
 	return d, err
+}
+
+// inOffice has an office take part: it hears of workers and gets what concerns it, past the core.
+func (c *DownConfig) inOffice(o Office) {
+	c.Seat = o.Seat
+	up, frame, down := c.Up, c.Frame, c.Down
+	c.Up = func(ctx context.Context, hello *skerry.Hello) (*skerry.Welcome, error) {
+		w, err := up(ctx, hello)
+		if err == nil {
+			o.Came(hello)
+		}
+		return w, err
+	}
+	c.Frame = func(name string, m skerry.Message) {
+		if p, ok := m.(*skerry.Promise); ok {
+			o.Promised(name, p)
+			return
+		}
+		frame(name, m)
+	}
+	c.Down = func(name string) {
+		o.Left(name)
+		down(name)
+	}
+}
+
+func (c *DownConfig) features() []string {
+	if c.Seat == nil {
+		return nil
+	}
+	return []string{skerry.FeatureTenure}
 }
 
 func (d *Down) admit(ctx context.Context, id skerry.PeerIdentity, hello *skerry.Hello) error {
@@ -99,6 +134,9 @@ func (d *Down) welcome(p *link.Peer) (*skerry.Welcome, error) {
 		d.mu.Unlock()
 		d.cfg.Down(p.Name()) // the core may take the message yet
 		return nil, &skerry.Refuse{Code: skerry.RefuseBusy, Reason: "the parent cannot take children now: " + err.Error(), Hint: "it goes on by itself", RetryAfter: 2000}
+	}
+	if d.cfg.Term != nil {
+		w.Term = d.cfg.Term()
 	}
 	w.Tier, w.Name, w.Version = d.cfg.Child.Parent(), d.cfg.Authority.Site(), d.cfg.Version
 	return w, nil
@@ -138,6 +176,11 @@ func (h *downHandler) Down(p *link.Peer, err error) {
 	}
 }
 
+// Carry takes the connection of a child over another transport, see link.Server.Carry.
+func (d *Down) Carry(conn net.Conn, id skerry.PeerIdentity, carrier string, keepAlive time.Duration) {
+	d.srv.Carry(conn, id, carrier, keepAlive)
+}
+
 // Serve accepts children until Close.
 func (d *Down) Serve(l net.Listener) error { return d.srv.Serve(l) }
 
@@ -160,6 +203,19 @@ func (d *Down) Disconnect(name string) { d.srv.Disconnect(d.cfg.Child, name) }
 
 // Peer gives a child's connection, or nil.
 func (d *Down) Peer(name string) *link.Peer { return d.srv.Peer(d.cfg.Child, name) }
+
+// RTT measures the round trip on a child's own connection; 0: it gave none.
+func (d *Down) RTT(ctx context.Context, name string) time.Duration {
+	p := d.Peer(name)
+	if p == nil {
+		return 0
+	}
+	rtt, err := p.Ping(ctx)
+	if err != nil {
+		return 0
+	}
+	return rtt
+}
 
 // Live counts the connected children.
 func (d *Down) Live() int64 { return d.srv.Stats().Live.Load() }

@@ -2,6 +2,7 @@ package tier
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -19,7 +20,9 @@ import (
 	"skerry.dev/skerry/journal"
 	"skerry.dev/skerry/link"
 	"skerry.dev/skerry/link/beat"
+	"skerry.dev/skerry/link/mqtt"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/vault"
 )
 
 // Registry is what a server needs of the image store: digests for references, and the distribution API below /v2/.
@@ -30,18 +33,41 @@ type Registry interface {
 
 // HubConfig sets up a Hub. Tier, Name, Store and Link are needed.
 type HubConfig struct {
-	Tier      skerry.Tier // root or cluster
-	Name      string      // the federation's at the root, the cluster's at a cluster
-	Version   string
-	Store     store.Store
-	Link      string // address to listen on for children, host:port
-	Images    Registry
+	Tier    skerry.Tier // root or cluster
+	Name    string      // the federation's at the root, the cluster's at a cluster
+	Version string
+	Store   store.Store
+	Link    string // address to listen on for children, host:port
+	MQTT    string // address to listen on for children of others by MQTT, host:port; empty: there are none
+	Images  Registry
+	// Asked answers what children ask over streams, by how its path begins; what else they ask is for Images.
+	Asked map[string]http.Handler
+	// Secrets is the key for which the role's secrets are sealed; nil: it takes none.
+	Secrets   *vault.Key
 	Journal   journal.Limits
 	CertLife  time.Duration
 	KeepAlive time.Duration
 	// Beat is how often children beat; one is quiet after QuietAfter without a beat. 0: they do not.
 	Beat, QuietAfter time.Duration
-	Log              *slog.Logger
+	// Reenrol lets in children that the authority has forgotten, see auth.AuthorityConfig.
+	Reenrol bool
+	// Office decides whether this process leads; nil: it does.
+	Office Office
+	Log    *slog.Logger
+}
+
+// Office is who decides whether a process leads its site, where there may be successors.
+type Office interface {
+	// Seat serves a connection of link.ProtoSeat.
+	Seat(ctx context.Context, conn *tls.Conn, id skerry.PeerIdentity)
+	// Serves tells that children connect now, at an address, and how they are reached; Came and Promised what they do.
+	Serves(a *auth.Authority, addr *net.TCPAddr, send func(name string, m skerry.Message))
+	Came(hello *skerry.Hello)
+	Left(name string)
+	Promised(name string, p *skerry.Promise)
+	Term() uint64
+	// Lost waits until the process does not lead, and says why. It gives nil when ctx ends.
+	Lost(ctx context.Context) error
 }
 
 // Hub is what the servers of root and cluster have in common: the store's life, the authority, the journal and the
@@ -51,21 +77,24 @@ type Hub struct {
 	cfg       HubConfig
 	authority *auth.Authority
 	journal   *journal.Journal
-	life      Life
+	life      atomic.Pointer[Life]
 	started   time.Time
 	listen    atomic.Pointer[net.TCPAddr]
-	down      atomic.Pointer[Down] // of the present life, or of the last one
+	mqtt      atomic.Pointer[net.TCPAddr]
+	foreign   atomic.Pointer[mqtt.Listener] // of the present life, or of the last one; nil: there is none
+	down      atomic.Pointer[Down]          // of the present life, or of the last one
 }
 
 // NewHub opens what a root or cluster keeps beside its core. The caller completes and runs its Role.
 func NewHub(ctx context.Context, cfg HubConfig) (*Hub, error) {
 	h := &Hub{Role: NewRole(), cfg: cfg, journal: journal.New(cfg.Journal), started: time.Now()}
 	h.Role.Store, h.Role.Log = cfg.Store, cfg.Log
-	var err error
-	if h.life, err = OpenLife(ctx, cfg.Store); err != nil {
+	life, err := OpenLife(ctx, cfg.Store)
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", cfg.Tier, err)
 	}
-	h.authority, err = auth.OpenAuthority(ctx, auth.AuthorityConfig{Site: cfg.Name, Tier: cfg.Tier, Store: cfg.Store, CertLife: cfg.CertLife, Log: cfg.Log})
+	h.life.Store(&life)
+	h.authority, err = auth.OpenAuthority(ctx, auth.AuthorityConfig{Site: cfg.Name, Tier: cfg.Tier, Store: cfg.Store, CertLife: cfg.CertLife, Reenrol: cfg.Reenrol, Log: cfg.Log})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", cfg.Tier, err)
 	}
@@ -81,16 +110,27 @@ func (h *Hub) Registry() http.Handler     { return h.cfg.Images }
 func (h *Hub) Started() time.Time         { return h.started }
 
 // Life names the store's life.
-func (h *Hub) Life() Life { return h.life }
+func (h *Hub) Life() Life { return *h.life.Load() }
 
 // LinkAddr is where children connect, or nil before the start.
 func (h *Hub) LinkAddr() *net.TCPAddr { return h.listen.Load() }
+
+// MQTTAddr is where children of others connect, or nil before the start and where there are none.
+func (h *Hub) MQTTAddr() *net.TCPAddr { return h.mqtt.Load() }
+
+// Foreign gives the connections of children of others, or nil.
+func (h *Hub) Foreign() *mqtt.Listener { return h.foreign.Load() }
 
 // Down gives the links to children, or nil before the start.
 func (h *Hub) Down() *Down { return h.down.Load() }
 
 // LoadCore hands what is stored to a new core and to the journal.
 func (h *Hub) LoadCore(ctx context.Context, load func(key string, value []byte) error) error {
+	life, err := OpenLife(ctx, h.cfg.Store)
+	if err != nil {
+		return err
+	}
+	h.life.Store(&life)
 	return LoadCore(ctx, h.cfg.Store, h.journal, load)
 }
 
@@ -142,12 +182,13 @@ func (h *Hub) ServeChildren(ctx context.Context, l *loop.Loop, c Children) error
 	}
 	h.listen.Store(ln.Addr().(*net.TCPAddr))
 	var wg sync.WaitGroup
+	var lost atomic.Pointer[error] // why this process does not lead any more
 	ctx, cancel := context.WithCancel(ctx)
 	defer wg.Wait()
 	defer cancel()
 	beats := h.listenForBeats(ctx, &wg, l, c)
-	down, err := NewDown(DownConfig{
-		Authority: h.authority, Child: child, Version: h.cfg.Version, KeepAlive: h.cfg.KeepAlive, Beats: beats, BeatEvery: h.cfg.Beat, Log: h.cfg.Log, HTTP: h.cfg.Images,
+	config := DownConfig{
+		Authority: h.authority, Child: child, Version: h.cfg.Version, KeepAlive: h.cfg.KeepAlive, Beats: beats, BeatEvery: h.cfg.Beat, Log: h.cfg.Log, HTTP: h.forChildren(),
 		Up: func(ctx context.Context, hello *skerry.Hello) (*skerry.Welcome, error) {
 			res, err := l.Do(ctx, c.Up(hello))
 			if err != nil {
@@ -157,20 +198,73 @@ func (h *Hub) ServeChildren(ctx context.Context, l *loop.Loop, c Children) error
 		},
 		Frame: func(name string, m skerry.Message) { l.Post(c.Frame(name, m)) },
 		Down:  func(name string) { l.Post(c.Down(name)) },
-	})
+	}
+	if h.cfg.Office != nil {
+		config.inOffice(h.cfg.Office)
+		config.Term = func() uint64 { return max(h.Life().Epoch, h.cfg.Office.Term()) }
+	}
+	down, err := NewDown(config)
 	if err != nil {
 		ln.Close()
 		return err
 	}
 	h.down.Store(down)
-	done := make(chan error, 1)
+	if h.cfg.Office != nil {
+		h.cfg.Office.Serves(h.authority, h.listen.Load(), down.Send)
+		wg.Go(func() {
+			if err := h.cfg.Office.Lost(ctx); err != nil {
+				lost.Store(&err)
+				cancel()
+			}
+		})
+	}
+	done := make(chan error, 2)
+	closers := []func() error{down.Close}
+	if h.cfg.MQTT != "" {
+		foreign, mln, err := h.listenMQTT(down)
+		if err != nil {
+			return errors.Join(err, ln.Close(), down.Close())
+		}
+		closers = []func() error{foreign.Close, down.Close}
+		go func() { done <- foreign.Serve(mln) }()
+	}
 	go func() { done <- down.Serve(ln) }()
+	running := len(closers)
 	select {
 	case <-ctx.Done():
-		return errors.Join(down.Close(), <-done)
-	case err := <-done:
-		return errors.Join(err, down.Close())
+	case err = <-done:
+		running--
 	}
+	for _, end := range closers {
+		err = errors.Join(err, end())
+	}
+	for range running {
+		err = errors.Join(err, <-done)
+	}
+	if why := lost.Load(); why != nil {
+		err = errors.Join(err, Refused(*why))
+	}
+	return err
+}
+
+// listenMQTT makes the listener for children of others. It keeps the port of the first life, too.
+func (h *Hub) listenMQTT(down *Down) (*mqtt.Listener, net.Listener, error) {
+	addr := h.cfg.MQTT
+	if a := h.mqtt.Load(); a != nil {
+		addr = a.String()
+	}
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, nil, fmt.Errorf("listen for MQTT: %w", err)
+	}
+	foreign, err := mqtt.New(mqtt.Config{TLS: h.authority.ForeignTLS(), Identify: h.authority.Identify, Answer: h.authority.Answer, Carry: down.Carry,
+		KeepAlive: max(mqtt.DefaultKeepAlive, h.cfg.KeepAlive), Log: h.cfg.Log})
+	if err != nil {
+		return nil, nil, errors.Join(err, ln.Close())
+	}
+	h.mqtt.Store(ln.Addr().(*net.TCPAddr))
+	h.foreign.Store(foreign)
+	return foreign, ln, nil
 }
 
 // listenForBeats has children beat at the port of the link, or gives nil where they do not.
@@ -226,6 +320,19 @@ func (h *Hub) SendChild(name string, m skerry.Message) {
 	}
 }
 
+// forChildren serves what children ask over streams: images, and what the role has besides.
+func (h *Hub) forChildren() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for path, asked := range h.cfg.Asked {
+			if strings.HasPrefix(r.URL.Path, path) {
+				asked.ServeHTTP(w, r)
+				return
+			}
+		}
+		h.cfg.Images.ServeHTTP(w, r)
+	})
+}
+
 // Disconnect ends a child's connection; one that is still enrolled may come back.
 func (h *Hub) Disconnect(name string) {
 	if d := h.down.Load(); d != nil {
@@ -246,15 +353,28 @@ func (h *Hub) Proxy(w http.ResponseWriter, r *http.Request, child, path string, 
 	down.Proxy(w, r, child, path)
 }
 
+// ResolveImages resolves the images of an application by the tier's registry.
+func (h *Hub) ResolveImages(ctx context.Context, app *skerry.Application) (map[string]string, error) {
+	return ResolveImages(ctx, h.cfg.Images, app)
+}
+
 // Do carries out a user's message. Images of an application are resolved first.
 func (h *Hub) Do(ctx context.Context, msg any) (any, error) {
 	if a, ok := msg.(apps.Apply); ok {
-		digests, err := ResolveImages(ctx, h.cfg.Images, &a.App)
-		if err != nil {
+		if l := h.Role.cur.Load(); l != nil && l.err != nil {
+			return nil, l.err // before the registries are asked in vain
+		}
+		var err error
+		if a.Digests, err = h.ResolveImages(ctx, &a.App); err != nil {
 			return nil, err
 		}
-		a.Digests = digests
 		msg = a
+	}
+	if m, ok := msg.(apps.PutSecret); ok {
+		if err := h.seal(&m); err != nil {
+			return nil, err
+		}
+		msg = m
 	}
 	return h.Role.Do(ctx, msg)
 }

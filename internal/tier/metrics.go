@@ -7,6 +7,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/loop"
+	"skerry.dev/skerry/link/mqtt"
 )
 
 // LoopStats gives the counters of the present life.
@@ -21,6 +22,7 @@ func (r *Role) LoopStats() loop.Stats {
 type RoleMetrics struct {
 	Role      *Role
 	Down      *Down
+	Foreign   *mqtt.Listener // nil: there is none
 	Up        *Up
 	Ready     error
 	Apps      []skerry.AppView
@@ -64,12 +66,31 @@ func (m *RoleMetrics) Write(w io.Writer) {
 		}
 		writeBy(w, "skerry_link_ends_total", "reason", ends)
 	}
+	if m.Foreign != nil {
+		writeForeign(w, m.Foreign.Stats())
+	}
 	if m.Up != nil {
 		WriteParent(w, m.Up)
 	}
 	metric(w, "skerry_ignored_total", "counter", "What peers sent that had no effect, by reason.")
 	writeBy(w, "skerry_ignored_total", "reason", m.Ignored)
 	m.writeWork(w)
+}
+
+// writeForeign writes the metrics of the listener for agents of others.
+func writeForeign(w io.Writer, s *mqtt.Stats) {
+	metric(w, "skerry_mqtt_devices", "gauge", "Devices that are connected by MQTT and admitted; they count among skerry_links, too.")
+	fmt.Fprintf(w, "skerry_mqtt_devices %d\n", s.Live.Load())
+	metric(w, "skerry_mqtt_connections_total", "counter", "Connections that the MQTT listener accepted.")
+	fmt.Fprintf(w, "skerry_mqtt_connections_total %d\n", s.Accepted.Load())
+	metric(w, "skerry_mqtt_messages_total", "counter", "Messages from and to devices.")
+	fmt.Fprintf(w, "skerry_mqtt_messages_total{direction=\"in\"} %d\nskerry_mqtt_messages_total{direction=\"out\"} %d\n", s.In.Load(), s.Out.Load())
+	metric(w, "skerry_mqtt_reasons_total", "counter", "Connections by MQTT that ended, and what had no effect there, by reason.")
+	by := map[string]int{}
+	for r, n := range s.Reasons() {
+		by[r] = int(n)
+	}
+	writeBy(w, "skerry_mqtt_reasons_total", "reason", by)
 }
 
 // WriteParent writes the metrics of the link to the tier above.

@@ -2,6 +2,7 @@ package tier
 
 import (
 	"encoding/json"
+	"io"
 	"net/http"
 	"strings"
 
@@ -21,6 +22,23 @@ func Title(c skerry.Code) string {
 		return "Error"
 	}
 	return strings.ToUpper(s[:1]) + s[1:]
+}
+
+// ReadProblem gives the error that a response of WriteProblem tells; it does not close the body.
+func ReadProblem(res *http.Response) error {
+	var p struct {
+		Code   skerry.Code `json:"code"`
+		Detail string      `json:"detail"`
+		Hint   string      `json:"hint"`
+	}
+	if err := json.NewDecoder(io.LimitReader(res.Body, 64<<10)).Decode(&p); err != nil || p.Detail == "" {
+		return skerry.Errorf(skerry.CodeUnavailable, "the answer was %s", res.Status)
+	}
+	e := skerry.Errorf(p.Code, "%s", p.Detail)
+	if p.Hint != "" {
+		e = e.WithHint("%s", p.Hint)
+	}
+	return e
 }
 
 // WriteProblem answers with an error as RFC 9457 problem details.

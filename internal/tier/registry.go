@@ -92,13 +92,13 @@ func (m *Images) ListImages() []skerry.ImageView {
 func (m *Images) ServeHTTP(w http.ResponseWriter, r *http.Request) { m.handler.ServeHTTP(w, r) }
 
 // Resolve pins an image reference: REGISTRY/REPOSITORY@DIGEST. An image that certainly does not exist is an error; one
-// whose registry cannot be reached from here is not known, and left to the site.
-func (m *Images) Resolve(ctx context.Context, ref string) (pinned string, known bool, err error) {
+// whose registry cannot be reached from here is left to the site: its digest is empty.
+func (m *Images) Resolve(ctx context.Context, ref string) (Pinned, error) {
 	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
 	r, err := artifact.ParseRef(ref)
 	if err != nil {
-		return "", false, skerry.Errorf(skerry.CodeInvalid, "image %q: %v", ref, err).WithHint("write repository:tag or registry/repository:tag")
+		return Pinned{}, skerry.Errorf(skerry.CodeInvalid, "image %q: %v", ref, err).WithHint("write repository:tag or registry/repository:tag")
 	}
 	named := strings.HasPrefix(ref, r.Registry+"/")
 	if !named || r.Registry == BuiltInRegistry {
@@ -110,26 +110,26 @@ func (m *Images) Resolve(ctx context.Context, ref string) (pinned string, known 
 		res, err := m.Store.Resolve(ctx, local.String(), artifact.Platform{}, m.handler.UpstreamLocal...)
 		switch {
 		case err == nil:
-			return local.Name() + "@" + string(res.Digest), true, nil
+			return Pinned{local.Name() + "@" + string(res.Digest), res.Platforms}, nil
 		case named && errors.Is(err, artifact.ErrNotFound):
-			return "", false, notFound(ref, "the built-in registry")
+			return Pinned{}, notFound(ref, "the built-in registry")
 		case named:
-			return "", false, nil
+			return Pinned{}, nil
 		}
 	}
 	res, err := m.Store.Resolve(ctx, r.String(), artifact.Platform{}, m.upstream(r.Registry)...)
 	switch {
 	case err == nil:
-		return r.Name() + "@" + string(res.Digest), true, nil
+		return Pinned{r.Name() + "@" + string(res.Digest), res.Platforms}, nil
 	case errors.Is(err, artifact.ErrNotFound), errors.Is(err, artifact.ErrDenied):
 		e := notFound(ref, r.Registry)
 		e.Cause = err
-		return "", false, e
+		return Pinned{}, e
 	case !named:
-		return "", false, skerry.Errorf(skerry.CodeInvalid, "image %s is not in the built-in registry, and %s cannot be reached: %v", ref, r.Registry, err).
+		return Pinned{}, skerry.Errorf(skerry.CodeInvalid, "image %s is not in the built-in registry, and %s cannot be reached: %v", ref, r.Registry, err).
 			WithHint("push it with `skerry image push %s`, or name the registry that has it", ref)
 	}
-	return "", false, nil
+	return Pinned{}, nil
 }
 
 func notFound(ref, where string) *skerry.Error {

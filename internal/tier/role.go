@@ -153,6 +153,9 @@ type refusedError struct{ err error }
 
 func (e *refusedError) Error() string { return "the store takes no writes: " + e.err.Error() }
 
+// Refused is what Serve gives to end a life as if the store had refused a commit.
+func Refused(err error) error { return &refusedError{err} }
+
 func (r *Role) live(ctx context.Context) error {
 	core, fx, err := r.Load(ctx)
 	if err != nil {
@@ -249,13 +252,33 @@ func OpenLife(ctx context.Context, st store.Store) (Life, error) {
 	return l, nil
 }
 
+// rebuildGap is by how much a rebuild raises the epoch: above every term in which something may run that the store has forgotten.
+const rebuildGap = 1 << 20
+
+// BeginAnew begins a new life in a store that has lost a part of what it had.
+func BeginAnew(ctx context.Context, st store.Store) error {
+	l, err := OpenLife(ctx, st)
+	if err != nil {
+		return err
+	}
+	l.Incarnation, l.Epoch = newIncarnation(), l.Epoch+rebuildGap
+	_, err = st.Commit(ctx, []store.Op{{Key: KeyLife, Value: l.encode()}})
+	return err
+}
+
 func (l Life) encode() []byte {
 	data, _ := json.Marshal(l)
 	return data
 }
 
-// NewLife alters a restored record: the store begins a new life.
+// restoreGap is by how much a restore raises the epoch: successors may have led in terms that the backup knows nothing of.
+const restoreGap = 512
+
+// NewLife alters a restored record: the store begins a new life, and nobody was chosen to succeed it.
 func NewLife(r *store.Record) (keep bool, err error) {
+	if r.Key == "meta/succession/bound" {
+		return false, nil
+	}
 	if r.Key != KeyLife {
 		return true, nil
 	}
@@ -263,7 +286,7 @@ func NewLife(r *store.Record) (keep bool, err error) {
 	if err := json.Unmarshal(r.Value, &l); err != nil {
 		return false, err
 	}
-	l.Incarnation, l.Epoch = newIncarnation(), l.Epoch+1
+	l.Incarnation, l.Epoch = newIncarnation(), l.Epoch+restoreGap
 	r.Value = l.encode()
 	return true, nil
 }

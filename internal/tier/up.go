@@ -3,6 +3,7 @@ package tier
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -27,8 +28,12 @@ type UpConfig struct {
 	Down  func(heard time.Duration) // how long ago the parent was heard last
 	// HTTP serves what the parent asks over streams.
 	HTTP http.Handler
-	Site *auth.Authority // a cluster's own, whose CA the root certifies
-	Log  *slog.Logger
+	// Term is the highest one of its site that the child knows of; nil: it knows of none. A parent of a lower one is left.
+	Term func() uint64
+	// Lease, if not nil, answers leases of the parent, which is at an address.
+	Lease func(l *skerry.Lease, from string) *skerry.Promise
+	Site  *auth.Authority // a cluster's own, whose CA the root certifies
+	Log   *slog.Logger
 }
 
 // Up is the child's side of its link.
@@ -53,7 +58,20 @@ func NewUp(cfg UpConfig) (*Up, error) {
 	u.client, err = link.NewClient(link.ClientConfig{
 		Addrs: cfg.Addrs, TLS: cfg.Member.TLS, Identify: cfg.Member.Identify, Handler: (*upHandler)(u), Streams: mux,
 		Hello: func() *skerry.Hello {
-			return &skerry.Hello{Tier: cfg.Member.Tier(), Name: cfg.Member.Name(), Version: cfg.Version, Sets: cfg.Sets(), Boot: cfg.Boot, Machine: cfg.Machine}
+			h := &skerry.Hello{Tier: cfg.Member.Tier(), Name: cfg.Member.Name(), Version: cfg.Version, Sets: cfg.Sets(), Boot: cfg.Boot, Machine: cfg.Machine}
+			if cfg.Term != nil {
+				h.Term = cfg.Term()
+			}
+			if cfg.Lease != nil {
+				h.Features = []string{skerry.FeatureTenure}
+			}
+			return h
+		},
+		Check: func(w *skerry.Welcome) error {
+			if cfg.Lease != nil && w.Term < cfg.Term() {
+				return fmt.Errorf("it leads in term %d, and this worker has promised itself for term %d", w.Term, cfg.Term())
+			}
+			return nil
 		},
 		Refused:    u.refused,
 		MinBackoff: 250 * time.Millisecond, MaxBackoff: 15 * time.Second,
@@ -74,8 +92,16 @@ func (h *upHandler) Up(p *link.Peer) {
 	h.mu.Unlock()
 	h.cfg.Up(p.Welcome())
 }
-func (h *upHandler) Frame(_ *link.Peer, m skerry.Message) { h.cfg.Frame(m) }
-func (h *upHandler) Down(p *link.Peer, _ error)           { h.cfg.Down((*Up)(h).heard(p)) }
+func (h *upHandler) Frame(p *link.Peer, m skerry.Message) {
+	if l, ok := m.(*skerry.Lease); ok {
+		if h.cfg.Lease != nil {
+			p.Send(h.cfg.Lease(l, p.Addr().String()))
+		}
+		return
+	}
+	h.cfg.Frame(m)
+}
+func (h *upHandler) Down(p *link.Peer, _ error) { h.cfg.Down((*Up)(h).heard(p)) }
 
 // refused renews an expired certificate at once. What else is refused, the operator may mend while the client tries again.
 func (u *Up) refused(ctx context.Context, r *skerry.Refuse) {
@@ -119,6 +145,9 @@ func (u *Up) Run(ctx context.Context) error {
 // Send puts a message in line for the parent, if it is connected.
 func (u *Up) Send(m skerry.Message) { u.client.Send(m) }
 
+// Hurry has a link that is down tried again at once.
+func (u *Up) Hurry() { u.client.Hurry() }
+
 // Connected reports whether the link is up, and if not, why.
 func (u *Up) Connected() (bool, string) {
 	if u.client.Peer() != nil {
@@ -151,6 +180,9 @@ func (u *Up) heard(p *link.Peer) time.Duration {
 	}
 	return ago
 }
+
+// Quality is the last round trip to the parent and the share of beats, or their answers, that are lost; zero: not known.
+func (u *Up) Quality() (rtt time.Duration, loss float64) { return u.RTT(), u.client.Loss() }
 
 // RTT is the last round trip to the parent, or zero.
 func (u *Up) RTT() time.Duration {

@@ -1,11 +1,14 @@
-// Package wire codes the items that travel inside sets, events and reports: CBOR with integer keys, strict on reading.
+// Package wire codes the items that travel inside sets, events and reports: CBOR with integer keys, strict on reading, or JSON.
 // Cores use it; frames are the business of link.
 package wire
 
 import (
+	"encoding/json"
 	"fmt"
 
 	"github.com/fxamacker/cbor/v2"
+
+	"skerry.dev/skerry"
 )
 
 // Codec codes values. It is safe for concurrent use.
@@ -38,8 +41,24 @@ func (c *Codec) Marshal(v any) []byte {
 	return data
 }
 
-// Unmarshal reads a value that came from a peer. Unknown fields are skipped, so that an older reader survives.
+// Text gives the JSON of a value of ours, for a peer whose end of the link speaks JSON. It is deterministic, too.
+func (c *Codec) Text(v any) []byte {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic("our own values always encode: " + err.Error())
+	}
+	return data
+}
+
+// Unmarshal reads a value that came from a peer, in CBOR or, where it begins with a brace, in JSON. Unknown fields are skipped,
+// so that an older reader survives.
 func (c *Codec) Unmarshal(data []byte, into any) error {
+	if skerry.Payload(data).IsText() {
+		if err := json.Unmarshal(data, into); err != nil {
+			return fmt.Errorf("decode %T: %w", into, err)
+		}
+		return nil
+	}
 	if err := c.dec.Unmarshal(data, into); err != nil {
 		return fmt.Errorf("decode %T: %w", into, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"sync"
 	"testing"
 	"time"
@@ -24,6 +25,8 @@ type wire struct {
 	quiet []Silent
 	back  int
 	sent  int // datagrams, both ways
+
+	unsure []time.Time
 }
 
 type arrival struct {
@@ -35,7 +38,7 @@ type arrival struct {
 func newWire(seed uint64, interval, quietAfter time.Duration) *wire {
 	w := &wire{now: time.Unix(1_000_000, 0), watch: NewWatch(quietAfter), rng: rand.New(rand.NewPCG(seed, 1))}
 	w.pulse = NewPulse(interval, w.now)
-	w.watch.Add("w1", testSession)
+	w.watch.Add("w1", testSession, nil)
 	return w
 }
 
@@ -52,6 +55,8 @@ func (w *wire) run(t *testing.T, d time.Duration, dead bool) {
 	for end := w.now.Add(d); w.now.Before(end); w.now = w.now.Add(time.Millisecond) {
 		if seq, ok := w.pulse.Send(w.now); ok && !dead {
 			w.put(testSession.append(nil, kindBeat, seq), true)
+		} else if ok && w.pulse.Unsure() {
+			w.unsure = append(w.unsure, w.now)
 		}
 		for len(w.due) > 0 && !w.due[0].at.After(w.now) {
 			a := w.due[0]
@@ -87,6 +92,9 @@ func TestIdleTraffic(t *testing.T) {
 		}
 		if !w.pulse.Alive(w.now) {
 			t.Error("the child does not know that it is heard")
+		}
+		if len(w.unsure) != 0 {
+			t.Errorf("unsure at %v", w.unsure)
 		}
 	}
 }
@@ -130,6 +138,10 @@ func TestDeathIsNoticed(t *testing.T) {
 	if w.pulse.Alive(w.now) {
 		t.Error("the child believes that it is heard")
 	}
+	// The child is unsure before it is missed, and once.
+	if len(w.unsure) != 1 || w.unsure[0].Sub(heard) > 1650*time.Millisecond {
+		t.Errorf("unsure at %v, heard last at %v", w.unsure, heard)
+	}
 	w.run(t, 2*time.Second, false)
 	if w.back != 2 {
 		t.Errorf("heard anew %d times, want twice", w.back)
@@ -157,7 +169,7 @@ func TestNoFlood(t *testing.T) {
 // What is recorded and played again keeps nobody alive, and what others make is not answered.
 func TestReplaysAndForgeries(t *testing.T) {
 	w := NewWatch(2 * time.Second)
-	w.Add("w1", testSession)
+	w.Add("w1", testSession, nil)
 	now := time.Unix(1_000_000, 0)
 	old := testSession.append(nil, kindBeat, 7)
 	if _, _, _, err := w.Take(now, old, nil); err != nil {
@@ -194,7 +206,7 @@ func TestReplaysAndForgeries(t *testing.T) {
 // A child that can be heard and cannot be told anything is out of touch.
 func TestDeafChild(t *testing.T) {
 	w := NewWatch(2 * time.Second)
-	w.Add("w1", testSession)
+	w.Add("w1", testSession, nil)
 	now := time.Unix(1_000_000, 0)
 	if _, _, back, err := w.Take(now, testSession.append(nil, kindBeat, 1), nil); err != nil || !back {
 		t.Fatal(back, err)
@@ -219,6 +231,49 @@ func TestDeafChild(t *testing.T) {
 	p.Answer(now, seq)
 	if p.Deaf(now) || !p.Deaf(now.Add(time.Hour)) {
 		t.Error("deafness is not noticed")
+	}
+}
+
+// A child whose beats come from elsewhere is told of, and one that is mute is alive and gets no answers.
+func TestMovedChild(t *testing.T) {
+	w := NewWatch(2 * time.Second)
+	moves := 0
+	w.Add("w1", testSession, func() { moves++ })
+	now := time.Unix(1_000_000, 0)
+	a, b := netip.MustParseAddrPort("192.0.2.1:1"), netip.MustParseAddrPort("192.0.2.1:2")
+	for i, from := range []netip.AddrPort{a, a, b, b, a} {
+		if _, _, _, err := w.Take(now, testSession.append(nil, kindBeat, uint32(i+1)), nil); err != nil {
+			t.Fatal(err)
+		}
+		if moved := w.Came("w1", from); moved != nil {
+			moved()
+		}
+	}
+	if moves != 2 {
+		t.Errorf("it moved %d times, not twice", moves)
+	}
+	if w.Came("w2", a) != nil {
+		t.Error("one that nobody watches moved")
+	}
+	other := testSession
+	other.Key[0]++
+	w.Mute(other)
+	if answer, _, _, _ := w.Take(now, testSession.append(nil, kindBeat, 6), nil); len(answer) != Size {
+		t.Error("another session's end took the answers")
+	}
+	w.Mute(testSession)
+	now = now.Add(time.Second)
+	for i, kind := range []byte{kindBeat, kindDeaf} {
+		if answer, name, _, err := w.Take(now, testSession.append(nil, kind, uint32(7+i)), nil); answer != nil || name != "w1" || err != nil {
+			t.Errorf("%v, %s, %v", answer, name, err)
+		}
+	}
+	if at, ok := w.Heard("w1"); !ok || !at.Equal(now) {
+		t.Error("it is not heard")
+	}
+	w.Add("w1", testSession, nil)
+	if answer, _, _, _ := w.Take(now, testSession.append(nil, kindBeat, 1), nil); len(answer) != Size {
+		t.Error("its next session is mute")
 	}
 }
 
@@ -258,12 +313,12 @@ func TestSockets(t *testing.T) {
 	s := NewSender(log)
 	for n := range 2 {
 		session := Session{ID: [4]byte{byte(n)}, Key: [32]byte{byte(n)}}
-		l.Add("w1", session)
+		l.Add("w1", session, nil)
 		sctx, stop := context.WithCancel(ctx)
 		answered := make(chan bool, 16)
 		var beats sync.WaitGroup
 		beats.Go(func() {
-			if err := s.Run(sctx, to, session, 100*time.Millisecond, func(ok bool) { answered <- ok }); err != nil {
+			if err := s.Run(sctx, to, session, 100*time.Millisecond, func(ok bool) { answered <- ok }, func() {}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -290,7 +345,7 @@ func FuzzTake(f *testing.F) {
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		w := NewWatch(time.Second)
-		w.Add("w1", testSession)
+		w.Add("w1", testSession, nil)
 		answer, name, _, err := w.Take(time.Unix(1, 0), b, nil)
 		if err != nil {
 			if len(answer) > 0 {
@@ -302,4 +357,23 @@ func FuzzTake(f *testing.F) {
 			t.Errorf("%x was taken for a beat", b)
 		}
 	})
+}
+
+// What is lost is seen at the child: both ways of a try count.
+func TestLossIsMeasured(t *testing.T) {
+	for _, loss := range []float64{0, 0.05, 0.2} {
+		w := newWire(1, time.Second, 3*time.Second)
+		w.delay, w.loss = 5*time.Millisecond, loss
+		sum, n := 0.0, 0.0
+		for range 20 {
+			w.run(t, 30*time.Second, false)
+			sum, n = sum+w.pulse.Loss(), n+1
+		}
+		if want := 1 - (1-loss)*(1-loss); sum/n < want*0.7 || sum/n > want*1.3+0.01 {
+			t.Errorf("%g each way: measured %.3f, want about %.3f", loss, sum/n, want)
+		}
+	}
+	if w := NewPulse(time.Second, time.Unix(1_000_000, 0)); w.Loss() != 0 {
+		t.Error("loss before anything was heard")
+	}
 }

@@ -41,11 +41,19 @@ func Listen(addr string, quietAfter time.Duration, log *slog.Logger, tell func(n
 	return &Listener{conn: conn, log: log, tell: tell, watch: NewWatch(quietAfter), wake: make(chan struct{}, 1)}, nil
 }
 
-// Add begins a child's session.
-func (l *Listener) Add(name string, s Session) {
+// Add begins a child's session. moved, if it is not nil, is called as tell is, when its beats come from another address than
+// before: its connection, which came the same way, may lead nowhere.
+func (l *Listener) Add(name string, s Session, moved func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.watch.Add(name, s)
+	l.watch.Add(name, s, moved)
+}
+
+// Mute answers a session's beats no longer, though they count: its connection is gone, and the child is to look after it.
+func (l *Listener) Mute(s Session) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.watch.Mute(s)
 }
 
 // Remove forgets a child.
@@ -104,12 +112,24 @@ func (l *Listener) Run(ctx context.Context) error {
 		l.mu.Lock()
 		answer, name, back, err := l.watch.Take(now, in[:n], out[:0])
 		l.stats.count(err)
+		var moved func()
+		if err == nil {
+			moved = l.watch.Came(name, from)
+		}
 		l.mu.Unlock()
 		if err != nil {
 			continue // nobody is told anything
 		}
-		out = answer
-		_, _ = l.conn.WriteToUDPAddrPort(answer, from)
+		if answer != nil {
+			out = answer
+			_, _ = l.conn.WriteToUDPAddrPort(answer, from)
+		}
+		if moved != nil {
+			select {
+			case told <- moved:
+			case <-ctx.Done():
+			}
+		}
 		if back {
 			select {
 			case told <- func() { l.tell(name, now, true) }:
@@ -177,6 +197,16 @@ type Sender struct {
 // NewSender makes a sender.
 func NewSender(log *slog.Logger) *Sender { return &Sender{log: log} }
 
+// Loss is the share of beats, or of answers to them, that are lost of late, from 0 to 1.
+func (s *Sender) Loss() float64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pulse == nil {
+		return 0
+	}
+	return s.pulse.Loss()
+}
+
 // Contact is when the last beat was sent that reached the parent, or the zero time.
 func (s *Sender) Contact() time.Time {
 	s.mu.Lock()
@@ -187,8 +217,9 @@ func (s *Sender) Contact() time.Time {
 	return s.pulse.Contact()
 }
 
-// Run beats for one session until ctx ends. alive is called when beats begin or cease to be answered.
-func (s *Sender) Run(ctx context.Context, to netip.AddrPort, session Session, interval time.Duration, alive func(ok bool)) error {
+// Run beats for one session until ctx ends. alive is called when beats begin or cease to be answered, unsure some beats before
+// they cease (see Pulse.Unsure). Neither may block.
+func (s *Sender) Run(ctx context.Context, to netip.AddrPort, session Session, interval time.Duration, alive func(ok bool), unsure func()) error {
 	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))
 	if err != nil {
 		return fmt.Errorf("send beats: %w", err)
@@ -207,7 +238,7 @@ func (s *Sender) Run(ctx context.Context, to netip.AddrPort, session Session, in
 		now := time.Now()
 		s.mu.Lock()
 		seq, ok := p.Send(now)
-		due, is, deaf := p.Due(), p.Alive(now), p.Deaf(now)
+		due, is, deaf, doubt := p.Due(), p.Alive(now), p.Deaf(now), ok && p.Unsure()
 		s.mu.Unlock()
 		if ok {
 			kind := byte(kindBeat)
@@ -217,6 +248,9 @@ func (s *Sender) Run(ctx context.Context, to netip.AddrPort, session Session, in
 			if _, err := conn.Write(session.append(nil, kind, seq)); err != nil {
 				s.log.Debug("send a beat", "err", err) // such as a port that is closed; it is tried again
 			}
+		}
+		if doubt {
+			unsure()
 		}
 		if is != was {
 			was = is

@@ -15,6 +15,8 @@ const (
 	// tried every deafEvery.
 	deafTries = 8
 	deafEvery = time.Minute
+	// unsureTries in a row without an answer are hardly lost one by one: the way to the parent may have changed.
+	unsureTries = 3
 )
 
 // Pulse is the child's side of one session: when to send which beat. It is not safe for concurrent use.
@@ -29,6 +31,7 @@ type Pulse struct {
 	missed   int       // tries since the last answer
 	contact  time.Time // the sending of the last beat that was answered
 	rtt      time.Duration
+	loss     float64      // of tries, smoothed
 	sent     [8]time.Time // of the present beat, by try
 }
 
@@ -47,6 +50,7 @@ func (p *Pulse) Send(now time.Time) (seq uint32, ok bool) {
 		return 0, false
 	}
 	if p.answered || p.tries >= len(p.sent) || now.Sub(p.first) >= p.interval && p.tries > 2 {
+		p.lose(p.tries, p.answered)
 		p.seq++
 		p.first, p.answered, p.tries = now, false, 0
 	}
@@ -94,6 +98,26 @@ func (p *Pulse) Answer(now time.Time, seq uint32) bool {
 	return true
 }
 
+// lossShare is how much one try counts in what is known of loss.
+const lossShare = 1.0 / 32
+
+// lose counts the tries of a beat that is over.
+func (p *Pulse) lose(tries int, answered bool) {
+	if !p.heard {
+		return // datagrams may not get through at all
+	}
+	for n := range tries {
+		lost := 1.0
+		if answered && n == tries-1 {
+			lost = 0
+		}
+		p.loss += (lost - p.loss) * lossShare
+	}
+}
+
+// Loss is the share of tries that got no answer of late, from 0 to 1: the beat or its answer was lost, or late.
+func (p *Pulse) Loss() float64 { return p.loss }
+
 // Contact is when the last beat was sent that reached the parent, or the zero time.
 func (p *Pulse) Contact() time.Time { return p.contact }
 
@@ -101,6 +125,10 @@ func (p *Pulse) Contact() time.Time { return p.contact }
 func (p *Pulse) Alive(now time.Time) bool {
 	return p.heard && now.Sub(p.contact) < 2*p.interval+time.Second
 }
+
+// Unsure reports whether the beat just sent is the one in a row without an answer at which the child ought to look whether its
+// connection still leads to the parent: once for each silence, and only if beats were answered before.
+func (p *Pulse) Unsure() bool { return p.heard && p.missed == unsureTries }
 
 // Deaf reports whether beats were answered and no longer are.
 func (p *Pulse) Deaf(now time.Time) bool { return p.heard && !p.Alive(now) }

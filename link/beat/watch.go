@@ -2,6 +2,7 @@ package beat
 
 import (
 	"container/list"
+	"net/netip"
 	"time"
 )
 
@@ -20,6 +21,9 @@ type watched struct {
 	seq     uint32
 	first   time.Time     // when the beat of this number came first
 	place   *list.Element // nil: it does not beat, or was told of as quiet
+	from    netip.AddrPort
+	moved   func() // its beats come from elsewhere; nil: nobody asks
+	mute    bool   // it gets no answers
 }
 
 // NewWatch makes a watch that takes a child for quiet after a time without a beat.
@@ -27,10 +31,11 @@ func NewWatch(quietAfter time.Duration) *Watch {
 	return &Watch{quietAfter: quietAfter, byID: map[[4]byte]*watched{}, byName: map[string]*watched{}, heard: list.New()}
 }
 
-// Add begins a child's session, in place of an earlier one. It is watched from its first beat on.
-func (w *Watch) Add(name string, s Session) {
+// Add begins a child's session, in place of an earlier one. It is watched from its first beat on. moved is what Came gives
+// when its beats come from another address than before; nil: nothing.
+func (w *Watch) Add(name string, s Session, moved func()) {
 	w.Remove(name)
-	x := &watched{name: name, session: s}
+	x := &watched{name: name, session: s, moved: moved}
 	w.byID[s.ID], w.byName[name] = x, x
 }
 
@@ -49,7 +54,7 @@ func (w *Watch) Remove(name string) {
 	}
 }
 
-// Take reads a datagram of anybody and gives the answer to it. back is true for a child that had not been heard, or was told
+// Take reads a datagram of anybody and gives the answer to it, nil for none. back is true for a child that had not been heard, or was told
 // of as quiet.
 func (w *Watch) Take(now time.Time, b []byte, out []byte) (answer []byte, name string, back bool, err error) {
 	kind, id, seq, err := parse(b)
@@ -75,7 +80,7 @@ func (w *Watch) Take(now time.Time, b []byte, out []byte) (answer []byte, name s
 	}
 	if kind == kindDeaf { // it is answered, but as long as that does not arrive the child is out of touch
 		x.seq = seq
-		return x.session.append(out, kindAnswer, seq), x.name, false, nil
+		return x.answer(out, seq), x.name, false, nil
 	}
 	back = x.place == nil
 	x.seq, x.at = seq, now
@@ -84,7 +89,34 @@ func (w *Watch) Take(now time.Time, b []byte, out []byte) (answer []byte, name s
 	} else {
 		w.heard.MoveToBack(x.place)
 	}
-	return x.session.append(out, kindAnswer, seq), x.name, back, nil
+	return x.answer(out, seq), x.name, back, nil
+}
+
+func (x *watched) answer(out []byte, seq uint32) []byte {
+	if x.mute {
+		return nil
+	}
+	return x.session.append(out, kindAnswer, seq)
+}
+
+// Came notes from where the beat came that Take took last, and gives what to call when it is elsewhere than before, or nil.
+func (w *Watch) Came(name string, from netip.AddrPort) (moved func()) {
+	x := w.byName[name]
+	if x == nil || x.from == from {
+		return nil
+	}
+	first := !x.from.IsValid()
+	if x.from = from; first {
+		return nil
+	}
+	return x.moved
+}
+
+// Mute has a session's beats count and go unanswered, so that the child looks after its connection.
+func (w *Watch) Mute(s Session) {
+	if x := w.byID[s.ID]; x != nil && x.session == s {
+		x.mute = true
+	}
 }
 
 // Due is when Quiet has something to tell, or the zero time.

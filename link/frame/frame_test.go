@@ -26,12 +26,13 @@ func samples() []skerry.Message {
 	items := []skerry.SetItem{{Key: "a", Value: []byte("one"), Gen: 6}, {Key: "b", Gen: 7, Deleted: true}}
 	ack := skerry.SetAck{Set: "desired", Incarnation: "i1", Gen: 7, Digest: d, PartIncarnation: "i2", PartGen: 9, PartDigest: d, PartNext: 3,
 		Orphans: 2, OrphanDigest: d}
+	seats := []skerry.Seat{{Name: "b", Addr: "b:7444"}, {Name: "c", Addr: "c:7444"}}
 	return []skerry.Message{
 		&skerry.Hello{Tier: skerry.TierWorker, Name: "w1", Version: "0.1.0", ProtocolMin: 1, ProtocolMax: 2, Features: []string{"streams"},
-			Required: []string{"sets"}, Sets: []skerry.SetAck{ack}, Boot: "b1", Machine: "m1", Time: 1234567890123},
+			Required: []string{"sets"}, Sets: []skerry.SetAck{ack}, Boot: "b1", Machine: "m1", Time: 1234567890123, Term: 3},
 		&skerry.Welcome{Protocol: 1, Features: []string{"streams"}, Tier: skerry.TierCluster, Name: "harbour", Version: "0.1.0", Incarnation: "i1",
 			Sets: []skerry.SetAck{ack}, Events: skerry.EventsAck{Stream: "s", Seq: 5}, KeepAlive: 15000, Time: 1234567890123,
-			Pace: &skerry.Pace{Report: 5000, ReportIdle: 30000, Probe: 8000}, Beat: 1000},
+			Pace: &skerry.Pace{Report: 5000, ReportIdle: 30000, Probe: 8000}, Beat: 1000, Term: 3},
 		&skerry.Refuse{Code: skerry.RefuseClone, Reason: "why", Hint: "what to do", RetryAfter: 1000},
 		&skerry.Ping{Nonce: 7, RTT: 1500},
 		&skerry.Pong{Nonce: 7},
@@ -51,6 +52,12 @@ func samples() []skerry.Message {
 		&skerry.Join{Token: "skt1", Tier: skerry.TierWorker, Name: "w1", CSR: []byte{1}, Machine: "m1", Boot: "b1", Version: "0.1.0", SiteCA: []byte{2}},
 		&skerry.Renew{Counter: 3, Attempt: "a1", Machine: "m1", Boot: "b1", SiteCA: []byte{2}},
 		&skerry.Joined{Tier: skerry.TierWorker, Name: "w1", Site: "harbour", Certificate: []byte{1}, CA: []byte{2}, Counter: 3, Life: 86400, SiteCert: []byte{4}},
+		&skerry.Lease{Term: 3, Holder: "a", Seq: 2, Heirs: seats, TTL: 12000, Stamp: 99, At: "a:7444"},
+		&skerry.Promise{Term: 3, Holder: "a", Seq: 2, Stamp: 99},
+		&skerry.Vote{Term: 4, Holder: "b", Reign: 3, ReignHolder: "a", Seq: 2, Heirs: seats, Strayed: true, Wait: 700, At: "a:7444"},
+		&skerry.Ask{Term: 4, Seat: "b"},
+		&skerry.Follow{Reign: 3, Revision: 77, Addr: "b:7444", Machine: "m1", Version: "0.1.0", Keyed: true},
+		&skerry.Followed{Term: 4, Holder: "b", Whole: true, Astray: true, Common: 70, TTL: 12000},
 	}
 }
 
@@ -64,7 +71,7 @@ func TestGoldenFrames(t *testing.T) {
 	for _, m := range samples() {
 		v := reflect.ValueOf(m).Elem()
 		for i := range v.NumField() {
-			if v.Field(i).IsZero() {
+			if v.Field(i).IsZero() && v.Type().Field(i).Tag.Get("cbor") != "-" {
 				t.Errorf("%T: sample has no %s", m, v.Type().Field(i).Name)
 			}
 		}

@@ -222,7 +222,7 @@ func (d *Device) apply(c overlay.Config) error {
 		}
 	}
 	for id, v := range want.peers {
-		if v.Plain != 1 {
+		if v.Way != byWire {
 			continue
 		}
 		if err := d.path(&v, c.Local); err != nil {
@@ -240,6 +240,9 @@ func (d *Device) apply(c overlay.Config) error {
 			}
 			hooks[hook{program, l.Attrs().Index}] = true
 		}
+	}
+	if l := c.Local.Link; l != nil {
+		errs = append(errs, want.link(m.byName[l.Device], l.Device, hooks))
 	}
 	if p := c.Local.Plain; p.IsValid() {
 		conf.Plain, conf.Port = p.Addr().As16(), port(p.Port())
@@ -288,7 +291,7 @@ func (d *Device) apply(c overlay.Config) error {
 	errs = append(errs, d.tables.set(want))
 	// What processors remember of routes is from before, or from between.
 	conf.Age++
-	errs = append(errs, configure(), d.attach(hooks, there), d.opts.dropOlder())
+	errs = append(errs, configure(), d.takeOver(hooks, there))
 	for _, a := range left {
 		// Who gets the address next is not to inherit its flows.
 		_, err := d.walk(sweepArgs{What: doForget, Backend: a})
@@ -361,7 +364,11 @@ func (d *Device) Stats() (overlay.Stats, error) {
 // counter sums one up over the processors.
 func (d *Device) counter(i uint32) (sum int64, err error) {
 	var per []uint64
-	if err := d.coll.Maps["counters"].Lookup(i, &per); err != nil {
+	err = d.coll.Maps["counters"].Lookup(i, &per)
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return 0, nil // the table is of an agent that counted less
+	}
+	if err != nil {
 		return 0, fmt.Errorf("table counters: %w", err)
 	}
 	for _, n := range per {

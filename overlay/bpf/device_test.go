@@ -66,7 +66,7 @@ func TestServiceAddress(t *testing.T) {
 // What is committed was built from the sources that are committed.
 func TestObjectIsBuilt(t *testing.T) {
 	h := sha256.New()
-	for _, f := range []string{"c/maps.h", "c/packet.h", "c/flow.h", "c/neighbour.h", "c/plain.h", "c/way.h", "c/overlay.c"} {
+	for _, f := range []string{"c/maps.h", "c/packet.h", "c/flow.h", "c/neighbour.h", "c/link.h", "c/plain.h", "c/way.h", "c/overlay.c"} {
 		b, err := os.ReadFile(f)
 		must(t, err)
 		h.Write(b)
@@ -90,6 +90,7 @@ func TestLayout(t *testing.T) {
 		"routes":    {unsafe.Sizeof(routeKey{}), unsafe.Sizeof(routeValue{})},
 		"peers":     {4, unsafe.Sizeof(peerValue{})},
 		"tags":      {unsafe.Sizeof(tagKey{}), 4},
+		"prefixes":  {unsafe.Sizeof(address{}), 4},
 		"tcp":       {unsafe.Sizeof(flowKey{}), unsafe.Sizeof(flowValue{})},
 		"other":     {unsafe.Sizeof(flowKey{}), unsafe.Sizeof(flowValue{})},
 	} {

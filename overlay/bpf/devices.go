@@ -214,6 +214,26 @@ func (d *Device) path(v *peerValue, local overlay.Local) error {
 	return nil
 }
 
+// link leads to the WireGuard device what goes to peers by it. Without the device they are reached by the tunnel.
+func (w *wanted) link(l netlink.Link, name string, hooks map[hook]bool) (err error) {
+	if l == nil {
+		err = fmt.Errorf("device %s of WireGuard does not exist", name)
+	} else {
+		hooks[hook{"from_link", l.Attrs().Index}] = true
+	}
+	for id, v := range w.peers {
+		if v.Way != byLink {
+			continue
+		}
+		if v = (peerValue{}); l != nil {
+			v = w.peers[id]
+			v.Index = uint32(l.Attrs().Index)
+		}
+		w.peers[id] = v
+	}
+	return err
+}
+
 func gone(err error) bool {
 	return errors.Is(err, unix.ENODEV) || errors.As(err, &netlink.LinkNotFoundError{})
 }

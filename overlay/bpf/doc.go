@@ -13,4 +13,4 @@
 package bpf
 
 //go:generate go tool bpf2go -go-package bpf -cc clang-19 -strip llvm-strip -target bpfel -no-global-types prog c/overlay.c -- -O2 -mcpu=v3 -Wall -Werror -Wno-address-of-packed-member -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
-//go:generate sh -c "cat c/maps.h c/packet.h c/flow.h c/neighbour.h c/plain.h c/way.h c/overlay.c | sha256sum | cut -d' ' -f1 >c/built.sha256"
+//go:generate sh -c "cat c/maps.h c/packet.h c/flow.h c/neighbour.h c/link.h c/plain.h c/way.h c/overlay.c | sha256sum | cut -d' ' -f1 >c/built.sha256"

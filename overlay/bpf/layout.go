@@ -3,6 +3,7 @@
 package bpf
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -38,8 +39,10 @@ func ensureFS(dir string) error {
 	return nil
 }
 
-func (o *Options) layoutDir() string { return filepath.Join(o.dir(), "v"+strconv.Itoa(layout)) }
-func (o *Options) linkDir() string   { return filepath.Join(o.layoutDir(), "links") }
+func (o *Options) layoutDir() string {
+	return filepath.Join(o.dir(), "v"+strconv.Itoa(cmp.Or(o.layout, layout)))
+}
+func (o *Options) linkDir() string { return filepath.Join(o.layoutDir(), "links") }
 
 // open loads the programs, with the tables of an earlier process if there are some.
 func (o *Options) open() (*ebpf.Collection, error) {
@@ -136,13 +139,26 @@ func alive(pin string) bool {
 	return err != nil || info.TCX() == nil || info.TCX().Ifindex != 0
 }
 
-// dropOlder removes what agents with another layout left, once this one's programs have taken over.
-func (o *Options) dropOlder() error {
+// older lists the directories of agents with another layout.
+func (o *Options) older() (list []string, err error) {
 	entries, err := os.ReadDir(o.dir())
 	for _, e := range entries {
 		if e.Name() != filepath.Base(o.layoutDir()) {
-			err = errors.Join(err, os.RemoveAll(filepath.Join(o.dir(), e.Name())))
+			list = append(list, filepath.Join(o.dir(), e.Name()))
 		}
+	}
+	return list, err
+}
+
+// takeOver hangs the programs to their devices, and then removes what agents with another layout left.
+func (d *Device) takeOver(hooks map[hook]bool, there map[int]bool) error {
+	older, err := d.opts.older()
+	if d.opts.KeepOlder && len(older) > 0 {
+		return err
+	}
+	err = errors.Join(err, d.attach(hooks, there))
+	for _, dir := range older {
+		err = errors.Join(err, os.RemoveAll(dir))
 	}
 	return err
 }

@@ -28,11 +28,15 @@ type Options struct {
 	// the machine, at most 65536 and a quarter of that. Tables that exist keep their size.
 	Flows, OtherFlows int
 	Timeouts          Timeouts
+	// KeepOlder leaves programs and tables of another layout in place, and hangs no other programs beside them: traffic goes on
+	// with what they hold, and an agent of that layout finds them as it left them. It is for an agent on trial.
+	KeepOlder bool
 	// Log tells of what is wrong with the machine; nil discards it.
 	Log *slog.Logger
 
-	noTCX bool   // for tests
-	space uint64 // of the namespace that counts as the host: its cookie
+	noTCX  bool   // for tests
+	layout int    // for tests; 0: layout
+	space  uint64 // of the namespace that counts as the host: its cookie
 }
 
 // Timeouts say how long a flow without packets is kept. The zero values are 24 h, 60 s, 120 s and 30 s.

@@ -26,6 +26,7 @@ const (
 	progMapInstances     = "instances"
 	progMapOther         = "other"
 	progMapPeers         = "peers"
+	progMapPrefixes      = "prefixes"
 	progMapRecents       = "recents"
 	progMapRoutes        = "routes"
 	progMapServices      = "services"
@@ -35,6 +36,7 @@ const (
 	progProgFromAgent    = "from_agent"
 	progProgFromBridge   = "from_bridge"
 	progProgFromInstance = "from_instance"
+	progProgFromLink     = "from_link"
 	progProgFromTunnel   = "from_tunnel"
 	progProgFromVxlan    = "from_vxlan"
 	progProgFromWire     = "from_wire"
@@ -87,6 +89,7 @@ type progProgramSpecs struct {
 	FromAgent    *ebpf.ProgramSpec `ebpf:"from_agent"`
 	FromBridge   *ebpf.ProgramSpec `ebpf:"from_bridge"`
 	FromInstance *ebpf.ProgramSpec `ebpf:"from_instance"`
+	FromLink     *ebpf.ProgramSpec `ebpf:"from_link"`
 	FromTunnel   *ebpf.ProgramSpec `ebpf:"from_tunnel"`
 	FromVxlan    *ebpf.ProgramSpec `ebpf:"from_vxlan"`
 	FromWire     *ebpf.ProgramSpec `ebpf:"from_wire"`
@@ -108,6 +111,7 @@ type progMapSpecs struct {
 	Instances  *ebpf.MapSpec `ebpf:"instances"`
 	Other      *ebpf.MapSpec `ebpf:"other"`
 	Peers      *ebpf.MapSpec `ebpf:"peers"`
+	Prefixes   *ebpf.MapSpec `ebpf:"prefixes"`
 	Recents    *ebpf.MapSpec `ebpf:"recents"`
 	Routes     *ebpf.MapSpec `ebpf:"routes"`
 	Services   *ebpf.MapSpec `ebpf:"services"`
@@ -152,6 +156,7 @@ type progMaps struct {
 	Instances  *ebpf.Map `ebpf:"instances"`
 	Other      *ebpf.Map `ebpf:"other"`
 	Peers      *ebpf.Map `ebpf:"peers"`
+	Prefixes   *ebpf.Map `ebpf:"prefixes"`
 	Recents    *ebpf.Map `ebpf:"recents"`
 	Routes     *ebpf.Map `ebpf:"routes"`
 	Services   *ebpf.Map `ebpf:"services"`
@@ -172,6 +177,7 @@ func (m *progMaps) Close() error {
 		m.Instances,
 		m.Other,
 		m.Peers,
+		m.Prefixes,
 		m.Recents,
 		m.Routes,
 		m.Services,
@@ -194,6 +200,7 @@ type progPrograms struct {
 	FromAgent    *ebpf.Program `ebpf:"from_agent"`
 	FromBridge   *ebpf.Program `ebpf:"from_bridge"`
 	FromInstance *ebpf.Program `ebpf:"from_instance"`
+	FromLink     *ebpf.Program `ebpf:"from_link"`
 	FromTunnel   *ebpf.Program `ebpf:"from_tunnel"`
 	FromVxlan    *ebpf.Program `ebpf:"from_vxlan"`
 	FromWire     *ebpf.Program `ebpf:"from_wire"`
@@ -206,6 +213,7 @@ func (p *progPrograms) Close() error {
 		p.FromAgent,
 		p.FromBridge,
 		p.FromInstance,
+		p.FromLink,
 		p.FromTunnel,
 		p.FromVxlan,
 		p.FromWire,

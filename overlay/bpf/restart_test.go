@@ -292,6 +292,64 @@ func TestOlderLayoutGoes(t *testing.T) {
 	}
 }
 
+// An agent on trial with another layout leaves traffic to the programs that are there, and the one before finds all as it left it.
+func TestTrialKeepsTheOlderLayout(t *testing.T) {
+	t.Parallel()
+	for _, old := range []bool{false, true} {
+		t.Run(fmt.Sprint("noTCX=", old), func(t *testing.T) {
+			w := newWorld(t, plain4)
+			h, client := w.hosts[0], w.inst("a1")
+			if old {
+				must(t, h.dev.CleanUp())
+				h.opts.noTCX = true
+				h.open()
+				h.set()
+			}
+			w.inst("b1").serve(80)
+			h.service(7, 1, w.inst("b1"))
+			stop, got, n := make(chan struct{}), make(chan error, 1), 0
+			c, err := client.dial("tcp", svc(1, false), 80)
+			must(t, err)
+			defer c.Close()
+			_, err = askOn(c)
+			must(t, err)
+			go stream(c, stop, got, &n)
+
+			now := h.opts
+			must(t, h.dev.Close())
+			h.opts.KeepOlder, h.opts.layout = true, layout+1
+			h.open()
+			h.set()
+			if got, err := client.ask("tcp", svc(1, false), 80); err != nil || got != "b1" {
+				t.Errorf("during the trial: %s, %v", got, err)
+			}
+			must(t, h.dev.Close())
+			h.opts = now
+			h.open()
+			h.set()
+			if got, err := client.ask("tcp", svc(1, false), 80); err != nil || got != "b1" {
+				t.Errorf("after the trial: %s, %v", got, err)
+			}
+			close(stop)
+			must(t, <-got)
+			if list, err := os.ReadDir(h.dev.opts.dir()); err != nil || len(list) != 1 {
+				t.Errorf("%v, %v", list, err)
+			}
+			// One that has passed takes over.
+			must(t, h.dev.Close())
+			h.opts.layout = layout + 1
+			h.open()
+			h.set()
+			if got, err := client.ask("tcp", svc(1, false), 80); err != nil || got != "b1" {
+				t.Errorf("with the other layout: %s, %v", got, err)
+			}
+			if list, err := os.ReadDir(h.dev.opts.dir()); err != nil || len(list) != 1 || list[0].Name() != filepath.Base(h.dev.opts.layoutDir()) {
+				t.Errorf("%v, %v", list, err)
+			}
+		})
+	}
+}
+
 // Two namespaces have each a worker of one name: each has its own tables, and what one leaves is not the other's.
 func TestNamespaces(t *testing.T) {
 	t.Parallel()

@@ -54,7 +54,7 @@ type (
 		Tag                   [8]byte
 		Index                 uint32
 		Port                  [2]byte
-		Plain, V6             uint8
+		Way, V6               uint8
 	}
 	tagKey struct {
 		Tag    [8]byte
@@ -93,6 +93,10 @@ const (
 	routeOwn       = 3
 	routePeer      = 4
 
+	byTunnel = 0
+	byWire   = 1
+	byLink   = 2
+
 	eventUnknown = 1
 	eventFull    = 2
 	eventReset   = 3
@@ -108,7 +112,7 @@ func counterNames() []string {
 	return []string{
 		"local", "to-plain", "to-tunnel", "from-plain", "from-tunnel", "new-flow", "to-agent",
 		"drop-spoofed", "drop-protocol", "drop-malformed", "drop-network", "drop-forged", "drop-plain", "drop-unknown", "drop-full",
-		"drop-clash", "drop-fragment", "drop-gone", "drop-stray", "drop-kernel", "events-lost",
+		"drop-clash", "drop-fragment", "drop-gone", "drop-stray", "drop-kernel", "events-lost", "to-wireguard", "from-wireguard", "drop-wireguard",
 	}
 }
 
@@ -206,12 +210,13 @@ type tables struct {
 	routes    table[routeKey, routeValue]
 	peers     table[uint32, peerValue]
 	tags      table[tagKey, uint32]
+	prefixes  table[address, uint32]
 }
 
 func openTables(m map[string]*ebpf.Map) (*tables, error) {
 	t := &tables{}
 	t.services.m, t.instances.m, t.cables.m, t.foreign.m = m["services"], m["instances"], m["cables"], m["foreign"]
-	t.routes.m, t.peers.m, t.tags.m = m["routes"], m["peers"], m["tags"]
+	t.routes.m, t.peers.m, t.tags.m, t.prefixes.m = m["routes"], m["peers"], m["tags"], m["prefixes"]
 	t.services.keep = func(was serviceValue, to *serviceValue) { to.Turn = was.Turn }
 	t.instances.keep = func(was instanceValue, to *instanceValue) {
 		// Another device is another instance.
@@ -219,7 +224,7 @@ func openTables(m map[string]*ebpf.Map) (*tables, error) {
 			to.MAC = was.MAC
 		}
 	}
-	return t, errors.Join(t.services.load(), t.instances.load(), t.cables.load(), t.foreign.load(), t.routes.load(), t.peers.load(), t.tags.load())
+	return t, errors.Join(t.services.load(), t.instances.load(), t.cables.load(), t.foreign.load(), t.routes.load(), t.peers.load(), t.tags.load(), t.prefixes.load())
 }
 
 // wanted is the content that a configuration asks for.
@@ -231,15 +236,16 @@ type wanted struct {
 	routes    map[routeKey]routeValue
 	peers     map[uint32]peerValue
 	tags      map[tagKey]uint32
+	prefixes  map[address]uint32
 }
 
 // set changes the tables so that no packet meets a route without its peer, or a service without its route.
 func (t *tables) set(w wanted) error {
 	return errors.Join(
-		t.peers.add(w.peers), t.tags.add(w.tags), t.cables.add(w.cables), t.foreign.add(w.foreign), t.instances.add(w.instances),
+		t.peers.add(w.peers), t.tags.add(w.tags), t.prefixes.add(w.prefixes), t.cables.add(w.cables), t.foreign.add(w.foreign), t.instances.add(w.instances),
 		t.routes.add(w.routes), t.services.add(w.services),
 		t.services.trim(w.services), t.routes.trim(w.routes), t.instances.trim(w.instances),
-		t.foreign.trim(w.foreign), t.cables.trim(w.cables), t.tags.trim(w.tags), t.peers.trim(w.peers),
+		t.foreign.trim(w.foreign), t.cables.trim(w.cables), t.tags.trim(w.tags), t.prefixes.trim(w.prefixes), t.peers.trim(w.peers),
 	)
 }
 
@@ -247,7 +253,7 @@ func (t *tables) set(w wanted) error {
 func plan(c overlay.Config) wanted {
 	w := wanted{
 		services: map[serviceKey]serviceValue{}, instances: map[address]instanceValue{}, cables: map[uint32]uint32{},
-		foreign: map[foreignKey]uint8{}, routes: map[routeKey]routeValue{}, peers: map[uint32]peerValue{}, tags: map[tagKey]uint32{},
+		foreign: map[foreignKey]uint8{}, routes: map[routeKey]routeValue{}, peers: map[uint32]peerValue{}, tags: map[tagKey]uint32{}, prefixes: map[address]uint32{},
 	}
 	for _, s := range c.Services {
 		v := serviceValue{Slots: uint32(len(s.Slots))}
@@ -268,12 +274,21 @@ func plan(c overlay.Config) wanted {
 		}
 		v := peerValue{}
 		if path := peer.Plain; path != nil {
-			v = peerValue{Endpoint: path.Endpoint.Addr().As16(), Tag: tag(path.TagOut), Port: port(path.Endpoint.Port()), Plain: 1}
+			v = peerValue{Endpoint: path.Endpoint.Addr().As16(), Tag: tag(path.TagOut), Port: port(path.Endpoint.Port()), Way: byWire}
 			for _, t := range path.TagsIn {
 				w.tags[tagKey{tag(t), v.Endpoint}] = uint32(peer.ID)
 			}
 		}
+		if l := peer.Link; l != nil && c.Local.Link != nil {
+			w.prefixes[l.Prefix.Addr().As16()] = uint32(peer.ID)
+			if l.Use && peer.Plain == nil {
+				v = peerValue{Endpoint: l.Prefix.Addr().As16(), Source: c.Local.Link.Prefix.Addr().As16(), Way: byLink}
+			}
+		}
 		w.peers[uint32(peer.ID)] = v
+	}
+	if l := c.Local.Link; l != nil {
+		w.prefixes[l.Prefix.Addr().As16()] = 0
 	}
 	for _, p := range c.Local.Blocks {
 		w.routes[prefixKey(p)] = routeValue{Kind: routeOwn}
@@ -298,6 +313,14 @@ func clone(c overlay.Config) overlay.Config {
 			path.TagsIn = slices.Clone(p.TagsIn)
 			c.Peers[i].Plain = &path
 		}
+		if p := c.Peers[i].Link; p != nil {
+			link := *p
+			c.Peers[i].Link = &link
+		}
+	}
+	if p := c.Local.Link; p != nil {
+		link := *p
+		c.Local.Link = &link
 	}
 	return c
 }
@@ -320,6 +343,9 @@ func check(c overlay.Config) error {
 			}
 		}
 	}
+	if l := c.Local.Link; l != nil && (l.Device == "" || !overlay.LinkPrefix(l.Prefix)) {
+		return fmt.Errorf("WireGuard device %q with prefix %s: both must be given, the prefix with IPv6 and %d bits", l.Device, l.Prefix, overlay.LinkBits)
+	}
 	owner := map[netip.Addr]string{}
 	for _, i := range c.Instances {
 		for _, a := range i.Addrs {
@@ -336,8 +362,17 @@ func check(c overlay.Config) error {
 			}
 		}
 	}
-	ids := map[uint32]bool{}
+	ids, links := map[uint32]bool{}, map[netip.Prefix]bool{}
+	if l := c.Local.Link; l != nil {
+		links[l.Prefix] = true
+	}
 	for _, p := range c.Peers {
+		if l := p.Link; l != nil {
+			if !overlay.LinkPrefix(l.Prefix) || links[l.Prefix] {
+				return fmt.Errorf("peer %d %s: the prefix %s on the WireGuard device must be its own, of IPv6 and %d bits", p.ID, p.Name, l.Prefix, overlay.LinkBits)
+			}
+			links[l.Prefix] = true
+		}
 		if p.ID == 0 || ids[uint32(p.ID)] {
 			return fmt.Errorf("peer %d %s: the number must be its own, and not 0", p.ID, p.Name)
 		}

@@ -114,6 +114,7 @@ const (
 	plain4 way = iota
 	plain6
 	tunnel
+	linked // by a device without Ethernet headers; link_test.go carries what is in it
 )
 
 // newWorld makes the machines with two instances each, of the same network. Instances are a1, b1 on the first host, and
@@ -145,7 +146,11 @@ func newWorld(t testing.TB, how way) *world {
 		}
 		h.opts = Options{Worker: fmt.Sprintf("w%d-%d", h.n, os.Getpid()), NetNS: fmt.Sprintf("/proc/self/fd/%d", h.ns.Fd()), BPFFS: fs, Flows: 4096, OtherFlows: 4096}
 		h.conf.Local = overlay.Local{ID: skerry.PeerID(h.n), Blocks: h.blocks(), Instances: allInstances, Services: allServices, MTU: 1404}
-		if how != tunnel {
+		if how == linked {
+			run(t, h.ns, "ip tuntap add wg0 mode tun")
+			h.conf.Local.Link = &overlay.Link{Device: "wg0", Prefix: linkOf(h.n)}
+		}
+		if how < tunnel {
 			h.conf.Local.Plain = netip.AddrPortFrom(h.wire, plainPort)
 		}
 		h.add(fmt.Sprint("a", h.n), 7)
@@ -154,7 +159,10 @@ func newWorld(t testing.TB, how way) *world {
 	for i, h := range w.hosts {
 		o := w.hosts[1-i]
 		p := overlay.Peer{ID: skerry.PeerID(o.n), Name: o.opts.Worker, Prefixes: o.blocks()}
-		if how != tunnel {
+		if how == linked {
+			p.Link = &overlay.LinkPath{Prefix: linkOf(o.n), Use: true}
+		}
+		if how < tunnel {
 			p.Plain = &overlay.PlainPath{Endpoint: netip.AddrPortFrom(o.wire, plainPort), TagOut: uint64(1000 + h.n), TagsIn: []uint64{uint64(1000 + o.n)}}
 		}
 		h.conf.Peers = []overlay.Peer{p}
@@ -179,7 +187,8 @@ func newWorld(t testing.TB, how way) *world {
 		if left, _ := os.ReadDir(filepath.Join(fs, "skerry")); len(left) > 0 {
 			t.Errorf("pins are left: %v", left)
 		}
-		if err := unix.Unmount(fs, 0); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		// A program that another test starts just now may have a file of it open for a moment.
+		if err := unix.Unmount(fs, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 			t.Errorf("unmount %s: %v", fs, err)
 		}
 	})

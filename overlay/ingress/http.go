@@ -278,16 +278,16 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c := rt.counters
-	c.active.Add(1)
-	c.total.Add(1)
+	end := c.begin()
 	cw := &counting{ResponseWriter: w, c: c, status: http.StatusOK}
 	defer func() {
-		c.active.Add(-1)
+		end()
 		c.status[min(cw.status/100, 5)].Add(1)
 	}()
 	if r.Body != nil && r.Body != http.NoBody {
 		r.Body = &countingBody{r.Body, c}
 	}
+	t, rt = d.hold(r.Context(), t, rt, func(t *table) *route { return t.match(host, path) })
 	if len(rt.Targets) == 0 {
 		problem(cw, r, http.StatusServiceUnavailable)
 		return

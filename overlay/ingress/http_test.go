@@ -176,7 +176,7 @@ func TestRoutes(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 	for _, r := range st.Routes {
-		if r.Active != 0 || r.Name == "default/shop/none" && r.Failed != 1 || r.Name == "default/shop/rest" && (r.Total != 1 || r.BytesOut == 0) {
+		if r.Active != 0 || r.Name == "default/shop/none" && r.Failed != 1 || r.Ended != r.Total || r.Total > 0 && r.Took <= 0 && r.Failed == 0 || r.Name == "default/shop/rest" && (r.Total != 1 || r.BytesOut == 0) {
 			t.Errorf("%+v", r)
 		}
 	}

@@ -58,6 +58,8 @@ type Route struct {
 	// Targets are service addresses that mean the same; the next is tried when one does not take a connection. None: no
 	// instance is ready.
 	Targets []netip.AddrPort
+	// Hold is for how long what comes waits for a target when there is none; 0: it is turned away at once.
+	Hold time.Duration
 	// Fresh gives each HTTP request a connection of its own, so that a policy that spreads connections spreads requests.
 	Fresh bool
 	// ProxyProtocol tells the service the client's address by the PROXY protocol, version 2; TCP alone.
@@ -89,7 +91,9 @@ type Options struct {
 	Drain time.Duration
 	// MaxConns is the number of clients' connections at once; further ones are closed. Default: 10,000.
 	MaxConns int
-	Log      *slog.Logger
+	// Waits is called when Waiting is another than before, if it is given. It must not block.
+	Waits func()
+	Log   *slog.Logger
 }
 
 // maxHeader is the most bytes of a header, of requests and of responses.
@@ -105,6 +109,7 @@ type Ingress struct {
 	refused atomic.Int64 // connections above MaxConns
 
 	recent recent
+	held   held
 
 	mu       sync.Mutex // held by Set and at the end
 	closed   bool
@@ -186,7 +191,7 @@ func (in *Ingress) Set(ctx context.Context, c Config) error {
 	for _, l := range c.Listeners {
 		t := tables[l.Addr]
 		if d := in.doors[l.Addr]; d != nil {
-			d.table.Store(t)
+			close(d.table.Swap(t).replaced)
 			continue
 		}
 		ln, err := in.opt.Listen(ctx, l.Addr)
@@ -268,6 +273,7 @@ type routeKey struct {
 // counters are those of one route.
 type counters struct {
 	active, total, in, out atomic.Int64
+	ended, took            atomic.Int64    // requests and connections that ended, and the time that they took, in microseconds
 	status                 [6]atomic.Int64 // by the first digit; 0: a TCP connection that reached no instance
 }
 
@@ -282,6 +288,20 @@ type RouteStats struct {
 	Failed   int64          `json:"failed"`   // status 500 and above, and connections that reached no instance
 	BytesIn  int64          `json:"bytesIn"`  // of bodies, from clients
 	BytesOut int64          `json:"bytesOut"` // to clients
+	Ended    int64          `json:"ended"`
+	Took     int64          `json:"took"` // by those that ended, in microseconds
+}
+
+// begin counts a request or connection; what it gives counts its end.
+func (c *counters) begin() (end func()) {
+	c.active.Add(1)
+	c.total.Add(1)
+	began := time.Now()
+	return func() {
+		c.active.Add(-1)
+		c.ended.Add(1)
+		c.took.Add(time.Since(began).Microseconds())
+	}
 }
 
 // Stats are the counters of an Ingress.
@@ -297,7 +317,7 @@ func (in *Ingress) Stats() Stats {
 	defer in.mu.Unlock()
 	out := Stats{Conns: in.conns.Load(), Refused: in.refused.Load()}
 	for k, c := range in.counters {
-		out.Routes = append(out.Routes, RouteStats{k.addr, k.name, k.host, k.path, c.active.Load(), c.total.Load(), c.status[5].Load() + c.status[0].Load(), c.in.Load(), c.out.Load()})
+		out.Routes = append(out.Routes, RouteStats{k.addr, k.name, k.host, k.path, c.active.Load(), c.total.Load(), c.status[5].Load() + c.status[0].Load(), c.in.Load(), c.out.Load(), c.ended.Load(), c.took.Load()})
 	}
 	slices.SortFunc(out.Routes, func(a, b RouteStats) int {
 		return strings.Compare(a.Listen.String()+" "+a.Host+a.Path, b.Listen.String()+" "+b.Host+b.Path)

@@ -24,6 +24,7 @@ type table struct {
 	hosts, wild map[string][]*route
 	any         []*route
 	trusted     []netip.Prefix
+	replaced    chan struct{} // closed when another one is in its place
 }
 
 // route is a Route made ready.
@@ -42,7 +43,7 @@ func (t *table) kind() doorKind { return doorKind{t.http, t.tls} }
 
 // newTable makes the table of a listener, and says which routes it has to leave out.
 func (in *Ingress) newTable(l Listener, certs *keyring, trusted []netip.Prefix, pools map[poolKey]*pool, counts map[routeKey]*counters) (*table, error) {
-	t := &table{http: l.Protocol == skerry.IngressHTTP, certs: certs, hosts: map[string][]*route{}, wild: map[string][]*route{}, trusted: slices.Clone(trusted)}
+	t := &table{http: l.Protocol == skerry.IngressHTTP, certs: certs, hosts: map[string][]*route{}, wild: map[string][]*route{}, trusted: slices.Clone(trusted), replaced: make(chan struct{})}
 	var problems []error
 	for i, r := range l.Routes {
 		refuse := func(format string, args ...any) {

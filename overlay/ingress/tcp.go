@@ -32,9 +32,7 @@ func (d *door) carry(client net.Conn) {
 		return
 	}
 	c := rt.counters
-	c.total.Add(1)
-	c.active.Add(1)
-	defer c.active.Add(-1)
+	defer c.begin()()
 	ctx, cancel := context.WithCancel(d.ctx)
 	defer cancel()
 	if rt.config != nil {
@@ -50,6 +48,7 @@ func (d *door) carry(client net.Conn) {
 	if client.SetReadDeadline(time.Time{}) != nil {
 		return
 	}
+	_, rt = d.hold(ctx, t, rt, func(t *table) *route { return t.match(name, nil) })
 	service, _, err := d.in.dial(ctx, rt.Net, rt.Targets)
 	if err != nil {
 		c.status[0].Add(1)

@@ -32,7 +32,7 @@ type Worker struct {
 // Relay is another site's relay.
 type Relay struct {
 	Name string         `json:"name"`
-	Addr netip.AddrPort `json:"addr"` // UDP, where it sends from and receives
+	Addr netip.AddrPort `json:"addr"` // UDP, where it sends from and receives, unless it registers from elsewhere: behind a NAT it must
 	Key  [32]byte       `json:"key"`  // of the two relays
 	Rate int64          `json:"rate,omitempty"`
 }

@@ -254,6 +254,74 @@ func TestTwoSites(t *testing.T) {
 	}
 }
 
+// TestRelayBehindNAT has a relay that is not where its configuration says, because a NAT lies before it, call the other one,
+// which then reaches it there.
+func TestRelayBehindNAT(t *testing.T) {
+	k := [32]byte{77}
+	r, q := open(t, "r", Config{}), open(t, "q", Config{})
+	cr, cq := of(1), of(1)
+	inside := netip.MustParseAddrPort("127.0.0.9:9") // where nobody is, as seen from r
+	cr.Relays = []Relay{{Name: "q", Addr: inside, Key: k}}
+	cr.Routes = []Route{{ID: 1001, Relay: "q", Remote: 1}}
+	cq.Relays = []Relay{{Name: "r", Addr: r.UDP(), Key: k}}
+	cq.Routes = []Route{{ID: 501, Relay: "r", Remote: 1}}
+	must(t, r.Set(cr))
+	must(t, q.Set(cq))
+	a, b := newWorker(t, r, 1), newWorker(t, q, 1)
+	a.register()
+	b.register()
+	at := func() netip.AddrPort {
+		r.table.RLock()
+		defer r.table.RUnlock()
+		return r.table.relays["q"].place(time.Now()).addr
+	}
+	for end := time.Now().Add(20 * time.Second); at() != q.UDP(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the relay is looked for at %s", at())
+		}
+	}
+	a.send(1001, "to who called from there")
+	b.expect(501, "to who called from there")
+	b.send(501, "and from who called from there")
+	a.expect(1001, "and from who called from there")
+	// A configuration that comes again changes nothing; another key does.
+	must(t, r.Set(cr))
+	a.send(1001, "that is there as before")
+	b.expect(501, "that is there as before")
+
+	// Who plays a registration again from elsewhere is asked for a cookie that he cannot have, and who sends it back to where
+	// it came from is not heard.
+	question := frame.Register{Relay: true, Peer: frame.RelayTag("q"), Nonce: 9}.Append(nil, frame.RelayKey(k, "q"))
+	thief := netip.MustParseAddrPort("127.0.0.66:66")
+	answer := r.table.register(question, thief, nil, time.Now())
+	if got, ok := frame.ParseRegister(answer); !ok || got.Done || !got.Relay || at() != q.UDP() {
+		t.Errorf("%+v, at %s", got, at())
+	}
+	if answer := q.table.register(question, thief, nil, time.Now()); answer != nil {
+		t.Error("a relay answers its own question")
+	}
+	if _, _, ok := q.calls.answered(answer, r.UDP(), time.Now(), q.own); ok {
+		t.Error("an answer to a question that was not asked is taken")
+	}
+	worker := frame.Register{Peer: frame.RelayTag("q"), Nonce: 9}.Append(nil, frame.RelayKey(k, "q"))
+	if r.table.register(worker, thief, nil, time.Now()) != nil {
+		t.Error("a relay's key is a worker's")
+	}
+	// A registration ends, and the relay is at home again.
+	if p := r.table.relays["q"].place(time.Now().Add(2 * life)); p.addr != inside {
+		t.Errorf("after the end of its registration it is at %s", p.addr)
+	}
+	r.table.sweep(time.Now().Add(2 * life))
+	if r.table.at[q.UDP()] != nil || r.table.at[inside] == nil {
+		t.Errorf("%v", r.table.at)
+	}
+	cr.Relays[0].Key = [32]byte{78}
+	must(t, r.Set(cr))
+	if at() != inside {
+		t.Errorf("registered with another key, at %s", at())
+	}
+}
+
 func TestCheck(t *testing.T) {
 	for want, c := range map[string]Config{
 		"workers[0].id":   {Workers: []Worker{{}}},
@@ -274,7 +342,9 @@ func FuzzMessage(f *testing.F) {
 	s, err := New(Options{Name: "r", UDP: netip.MustParseAddrPort("127.0.0.1:0")})
 	must(f, err)
 	f.Cleanup(func() { s.Close() })
-	must(f, s.Set(of(1, 2)))
+	conf := of(1, 2)
+	conf.Relays = []Relay{{Name: "q", Addr: netip.MustParseAddrPort("127.0.0.1:9"), Key: key(9)}}
+	must(f, s.Set(conf))
 	w := &worker{t: f, id: 1, key: key(1), in: frame.NewTagger(key(1), false), out: frame.NewTagger(key(1), true)}
 	from := netip.MustParseAddrPort("127.0.0.1:9")
 	for _, id := range []skerry.PeerID{1, 2} {
@@ -285,6 +355,8 @@ func FuzzMessage(f *testing.F) {
 	f.Add(w.datagram(2, "hello, hello"), 28)
 	f.Add(append(w.datagram(2, "hello, hello"), w.datagram(2, "hello, hello")...), 28)
 	f.Add(frame.Register{Peer: 1, Nonce: 3}.Append(nil, key(1)), 80)
+	f.Add(frame.Register{Relay: true, Peer: frame.RelayTag("q"), Nonce: 3}.Append(nil, frame.RelayKey(key(9), "q")), 80)
+	f.Add(frame.Register{Relay: true, Answer: true, Peer: frame.RelayTag("r"), Nonce: 3}.Append(nil, frame.RelayKey(key(9), "r")), 80)
 	f.Fuzz(func(t *testing.T, b []byte, seg int) {
 		fw := s.newForwarder()
 		fw.message(from, bytes.Clone(b), min(max(seg, 1), 1<<16))

@@ -35,6 +35,7 @@ type Server struct {
 	log   *slog.Logger
 	rate  int64
 	table table
+	calls calls
 	udp   *net.UDPConn
 	tcp   net.Listener
 	tls   *tls.Config
@@ -70,6 +71,7 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{log: o.Log, rate: o.Rate, end: make(chan struct{}), streams: map[*stream]bool{}}
 	s.table.name = o.Name
+	s.calls.wake = make(chan struct{}, 1)
 	s.table.set(Config{}, o.Rate)
 	var err error
 	if s.udp, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(o.UDP)); err != nil {
@@ -88,6 +90,7 @@ func New(o Options) (*Server, error) {
 	}
 	s.wg.Go(s.receive)
 	s.wg.Go(s.sweep)
+	s.wg.Go(s.call)
 	return s, nil
 }
 
@@ -108,6 +111,7 @@ func (s *Server) Set(c Config) error {
 		return fmt.Errorf("relay: %w", err)
 	}
 	s.table.set(c, s.rate)
+	s.calls.set(s.table.name, c.Relays)
 	return nil
 }
 
@@ -201,7 +205,8 @@ func (f *forwarder) message(from netip.AddrPort, b []byte, seg int) {
 	f.now = time.Now()
 	for begin, o := 0, 0; o < len(b); {
 		end := min(o+seg, len(b))
-		if b[o] != frame.TypeRegister {
+		kind := b[o]
+		if kind != frame.TypeRegister && kind != frame.TypeRegistered {
 			if o = end; o == len(b) {
 				f.data(from, b[begin:], seg)
 			}
@@ -211,12 +216,25 @@ func (f *forwarder) message(from netip.AddrPort, b []byte, seg int) {
 		if begin < o {
 			f.data(from, b[begin:o], seg)
 		}
-		if a := f.t.register(b[o:end], from, nil, f.now); a != nil {
+		if kind == frame.TypeRegistered {
+			f.answered(from, b[o:end])
+		} else if a := f.t.register(b[o:end], from, nil, f.now); a != nil {
 			_, _ = f.s.udp.WriteToUDPAddrPort(a, from)
 		} else {
 			f.s.count.forged.Add(1)
 		}
 		begin, o = end, end
+	}
+}
+
+// answered takes another relay's answer to a registration there.
+func (f *forwarder) answered(from netip.AddrPort, b []byte) {
+	m, again, ok := f.s.calls.answered(b, from, f.now, f.s.own)
+	if !ok {
+		f.s.count.forged.Add(1)
+	}
+	if again {
+		_, _ = f.s.udp.WriteToUDPAddrPort(m.b, m.to)
 	}
 }
 

@@ -31,6 +31,7 @@ type table struct {
 	name    string // of this relay, to other relays
 	workers map[skerry.PeerID]*member
 	relays  map[string]*member
+	tags    map[skerry.PeerID]*member // relays, by what stands for them in registrations
 	routes  map[skerry.PeerID]route
 	alias   map[remote]skerry.PeerID
 	at      map[netip.AddrPort]*member
@@ -42,11 +43,12 @@ type table struct {
 type member struct {
 	id      skerry.PeerID
 	relay   string // not empty: another relay
+	home    *place // of a relay: where its configuration says that it is
 	keys    []keyed
 	rate    float64
 	bucket  bucket
 	asks    bucket
-	current atomic.Pointer[place] // nil: not registered
+	current atomic.Pointer[place] // nil: not registered; of a relay: at home
 }
 
 // keyed is a key with what is made of it.
@@ -55,12 +57,14 @@ type keyed struct {
 	in, out *frame.Tagger
 }
 
+func unmap(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }
+
 // place is where a member is.
 type place struct {
 	addr  netip.AddrPort
-	out   *stream // nil: UDP
-	key   int     // which of the keys it used
-	until time.Time
+	out   *stream   // nil: UDP
+	key   int       // which of the keys it used
+	until time.Time // of a registration
 }
 
 type route struct {
@@ -100,11 +104,11 @@ func (b *bucket) take(now time.Time, n, rate float64) bool {
 	return true
 }
 
-// place gives where a member is now.
+// place gives where a member is now. A relay that has not registered from elsewhere is at home.
 func (m *member) place(now time.Time) *place {
 	p := m.current.Load()
-	if p == nil || m.relay == "" && now.After(p.until) {
-		return nil
+	if p == nil || now.After(p.until) {
+		return m.home
 	}
 	return p
 }
@@ -114,6 +118,7 @@ func (t *table) set(c Config, rate int64) {
 	t.Lock()
 	defer t.Unlock()
 	workers, relays, at := map[skerry.PeerID]*member{}, map[string]*member{}, map[netip.AddrPort]*member{}
+	tags := map[skerry.PeerID]*member{}
 	for _, w := range c.Workers {
 		m := &member{id: w.ID, rate: float64(w.Rate)}
 		if w.Rate == 0 {
@@ -154,16 +159,21 @@ func (t *table) set(c Config, rate int64) {
 			m.rate = float64(rate)
 		}
 		m.keys = []keyed{{r.Key, frame.NewRelayTagger(r.Key, r.Name), frame.NewRelayTagger(r.Key, t.name)}}
-		addr := netip.AddrPortFrom(r.Addr.Addr().Unmap(), r.Addr.Port())
-		m.current.Store(&place{addr: addr})
-		relays[r.Name], at[addr] = m, m
+		m.home = &place{addr: unmap(r.Addr)}
+		relays[r.Name], tags[frame.RelayTag(r.Name)], at[m.home.addr] = m, m, m
+		if old := t.relays[r.Name]; old != nil && old.keys[0].key == r.Key {
+			if p := old.current.Load(); p != nil && at[p.addr] == nil {
+				m.current.Store(p)
+				at[p.addr] = m
+			}
+		}
 	}
 	t.routes, t.alias = map[skerry.PeerID]route{}, map[remote]skerry.PeerID{}
 	for _, r := range c.Routes {
 		t.routes[r.ID] = route{relays[r.Relay], r.Remote}
 		t.alias[remote{r.Relay, r.Remote}] = r.ID
 	}
-	t.workers, t.relays, t.at = workers, relays, at
+	t.workers, t.relays, t.tags, t.at = workers, relays, tags, at
 }
 
 // next finds where a datagram of a member goes: to whom, and under which IDs. The lock is held.
@@ -198,12 +208,21 @@ func (t *table) register(b []byte, from netip.AddrPort, out *stream, now time.Ti
 	t.Lock()
 	defer t.Unlock()
 	m := t.workers[q.Peer]
-	if m == nil || !m.asks.take(now, 1, askRate) {
+	if q.Relay {
+		m = t.tags[q.Peer]
+	}
+	if m == nil || q.Relay && out != nil || !m.asks.take(now, 1, askRate) {
 		return nil
+	}
+	code := func(k keyed) [32]byte {
+		if q.Relay {
+			return frame.RelayKey(k.key, m.relay)
+		}
+		return k.key
 	}
 	key := -1
 	for i, k := range m.keys {
-		if frame.CheckRegister(b, k.key) {
+		if frame.CheckRegister(b, code(k)) {
 			key = i
 			break
 		}
@@ -219,14 +238,14 @@ func (t *table) register(b []byte, from netip.AddrPort, out *stream, now time.Ti
 		_, _ = rand.Read(t.secrets[0][:])
 		t.turned = now
 	}
-	a := frame.Register{Answer: true, Peer: q.Peer, Nonce: q.Nonce, Addr: from, Cookie: t.cookie(0, q.Peer, from, out)}
+	a := frame.Register{Answer: true, Relay: q.Relay, Peer: q.Peer, Nonce: q.Nonce, Addr: from, Cookie: t.cookie(0, q.Peer, from, out)}
 	for i := range t.secrets {
 		c := t.cookie(i, q.Peer, from, out)
 		a.Done = a.Done || hmac.Equal(c[:], q.Cookie[:])
 	}
 	if a.Done {
 		old := m.current.Load()
-		if old != nil && old.out == nil && old.addr != from {
+		if old != nil && old.out == nil && old.addr != from && (m.home == nil || old.addr != m.home.addr) {
 			delete(t.at, old.addr)
 		}
 		if old != nil && old.out != nil && old.out != out {
@@ -234,10 +253,10 @@ func (t *table) register(b []byte, from netip.AddrPort, out *stream, now time.Ti
 		}
 		if out == nil {
 			if other := t.at[from]; other != nil && other != m {
-				if other.relay != "" {
+				if other.home != nil && other.home.addr == from {
 					return nil
 				}
-				other.current.Store(nil) // two workers have no address in common
+				other.current.Store(nil) // two have no address in common
 			}
 			t.at[from] = m
 		} else {
@@ -245,7 +264,7 @@ func (t *table) register(b []byte, from netip.AddrPort, out *stream, now time.Ti
 		}
 		m.current.Store(&place{addr: from, out: out, key: key, until: now.Add(life)})
 	}
-	return a.Append(nil, m.keys[key].key)
+	return a.Append(nil, code(m.keys[key]))
 }
 
 // cookie is what a worker must send back to prove that it is where it says.
@@ -280,7 +299,7 @@ func (t *table) sweep(now time.Time) (registered int) {
 	t.Lock()
 	defer t.Unlock()
 	for addr, m := range t.at {
-		if p := m.current.Load(); m.relay == "" && (p == nil || p.addr != addr || now.After(p.until)) {
+		if p := m.place(now); (p == nil || p.addr != addr) && (m.home == nil || m.home.addr != addr) {
 			delete(t.at, addr)
 		}
 	}

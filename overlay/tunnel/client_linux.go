@@ -350,6 +350,23 @@ func (c *Client) Unknown(ctx context.Context, peer skerry.PeerID, net skerry.Net
 	return err
 }
 
+// Look has the datapath see at once whether relays and peers still hear from here: the way out may be another one, though no
+// address of this machine has changed. A datapath of an earlier version does not know how.
+func (c *Client) Look(ctx context.Context) error {
+	_, err := c.ask(ctx, request{Op: opLook})
+	return err
+}
+
+// Ping asks a peer for a sign of life by the ways to it, and gives how long ago the last one came; false: none ever, or it is no peer. A
+// datapath of an earlier version does not know how.
+func (c *Client) Ping(ctx context.Context, peer skerry.PeerID) (ago time.Duration, ok bool, err error) {
+	a, err := c.ask(ctx, request{Op: opPing, Peer: peer})
+	if err != nil || a.Heard == nil {
+		return 0, false, err
+	}
+	return time.Duration(*a.Heard), true, nil
+}
+
 // Events gives what happens, until the connection ends.
 func (c *Client) Events() <-chan Event { return c.events }
 

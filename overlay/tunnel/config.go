@@ -164,20 +164,12 @@ func (c Config) Check() error {
 
 // Status is what an Engine tells.
 type Status struct {
-	Port      uint16               `json:"port"`
-	Cipher    string               `json:"cipher"`              // the best of this machine
-	Candidate []netip.AddrPort     `json:"candidate,omitempty"` // where this worker may be reached, as far as it knows
-	Relays    []RelayStatus        `json:"relays,omitempty"`
-	Peers     []overlay.PathStatus `json:"peers,omitempty"`
-	Counters  map[string]int64     `json:"counters,omitempty"` // those that begin with "drop-" are of what was dropped
-}
-
-// RelayStatus tells of this worker's registration.
-type RelayStatus struct {
-	Name      string         `json:"name"`
-	Over      string         `json:"over"`               // "udp", "tls", or empty: not registered
-	Reflexive netip.AddrPort `json:"reflexive,omitzero"` // this worker's address as the relay sees it
-	Reason    string         `json:"reason,omitempty"`
+	Port      uint16                `json:"port"`
+	Cipher    string                `json:"cipher"`              // the best of this machine
+	Candidate []netip.AddrPort      `json:"candidate,omitempty"` // where this worker may be reached, as far as it knows
+	Relays    []overlay.RelayStatus `json:"relays,omitempty"`
+	Peers     []overlay.PathStatus  `json:"peers,omitempty"`
+	Counters  map[string]int64      `json:"counters,omitempty"` // those that begin with "drop-" are of what was dropped
 }
 
 // EventKind says what an Engine came upon.

@@ -27,6 +27,8 @@ const (
 	opSet     = "set"
 	opStatus  = "status"
 	opUnknown = "unknown"
+	opLook    = "look"
+	opPing    = "ping"
 	opStop    = "stop"
 )
 
@@ -44,6 +46,7 @@ type answer struct {
 	Error  string  `json:"error,omitempty"`
 	Hello  *Hello  `json:"hello,omitempty"`
 	Status *Status `json:"status,omitempty"`
+	Heard  *int64  `json:"heard,omitempty"` // of ping: how long ago, in nanoseconds; nothing: never, or there is no such peer
 	Event  *Event  `json:"event,omitempty"`
 }
 
@@ -214,6 +217,14 @@ func (c *controller) do(q request, a *answer) error {
 		return err
 	case opUnknown:
 		return c.e.Unknown(q.Peer, q.Network, q.Addr)
+	case opLook:
+		return c.e.Look()
+	case opPing:
+		ago, ok, err := c.e.Ping(q.Peer)
+		if n := int64(ago); ok {
+			a.Heard = &n
+		}
+		return err
 	case opStop:
 	default:
 		return fmt.Errorf("request: the datapath does not know %q; it may be of an older version", q.Op)

@@ -388,6 +388,33 @@ const maxSessions = 4
 // maxLater is how many messages wait for a session with a peer.
 const maxLater = 16
 
+// Look has relays and peers in use asked at once whether they hear from here.
+func (e *Engine) Look() error { return e.call(e.look) }
+
+// Ping asks a peer for a sign of life by all ways to it, and gives how long ago the last one came; false: none ever, or it is no peer.
+func (e *Engine) Ping(id skerry.PeerID) (ago time.Duration, ok bool, err error) {
+	err = e.call(func() {
+		p := (*e.peers.Load())[id]
+		if p == nil {
+			return
+		}
+		now := e.now()
+		if p.send.Load() == nil {
+			e.want(p)
+		} else {
+			for _, c := range p.cands {
+				if c.direct() || c.relay.registered() {
+					e.ping(p, c, now)
+				}
+			}
+		}
+		if at := time.Duration(p.lastRx.Load()); at > 0 {
+			ago, ok = now-at, true
+		}
+	})
+	return ago, ok, err
+}
+
 // Unknown tells a peer that no instance here has an address that it sent to.
 func (e *Engine) Unknown(id skerry.PeerID, net skerry.NetworkID, addr netip.Addr) error {
 	return e.call(func() {

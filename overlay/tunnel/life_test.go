@@ -236,6 +236,34 @@ func unknownIsPassedOn(t *testing.T, sealed bool) {
 	}
 }
 
+// TestPing asks peers for signs of life: of one that lives, of one that does not, and of somebody who is none.
+func TestPing(t *testing.T) {
+	a, b := pair(t, false)
+	peers(a, b, at("10.1.0.1:4500"), at("10.1.0.2:4500"))
+	hears := func() bool {
+		began := time.Now()
+		for time.Since(began) < time.Second {
+			since := time.Since(began)
+			ago, ok, err := a.client.Ping(t.Context(), 2)
+			must(t, err)
+			if ok && ago < since {
+				return true
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		return false
+	}
+	eventually(t, "a sign of life", hears) // without a packet between them before: it begins a session
+	if _, ok, err := a.client.Ping(t.Context(), 99); ok || err != nil {
+		t.Errorf("somebody was heard: %v", err)
+	}
+	must(t, b.client.Stop(t.Context()))
+	eventually(t, "silence", func() bool { return !hears() }) // what it sent last may lie in a buffer
+	b.start()
+	must(t, b.client.Set(t.Context(), b.conf))
+	eventually(t, "a sign of life again", hears)
+}
+
 // TestStrangers gives a datapath what none of its peers sent.
 func TestStrangers(t *testing.T) {
 	a, b := pair(t, true)

@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/relay"
@@ -207,6 +209,36 @@ func TestUDPBlocked(t *testing.T) {
 	must(t, transfer(a, b, false, 1_000_000))
 	if p := a.path(); p.Path != overlay.PathRelay {
 		t.Errorf("%+v", p)
+	}
+}
+
+// TestNATIsExchanged gives a station that has nothing to send another address outside, of which it cannot know: when it looks,
+// relay and peer hear from there, and connections go on.
+func TestNATIsExchanged(t *testing.T) {
+	// By itself it would not look for an hour.
+	const idle = timingVar + `={"KeepAlive":3600000000000,"Probe":3600000000000,"Better":3600000000000}`
+	for name, blocked := range map[string]bool{"by UDP": false, "by TLS": true} {
+		t.Run(name, func(t *testing.T) {
+			n := newInternet(t)
+			a, _ := n.join(1, natNone, idle)
+			b, gate := n.join(2, natSymmetric, idle)
+			relayed(a, b)
+			must(t, transfer(a, b, false, 100_000))
+			eventually(t, "a direct path", func() bool { return a.path().Path == overlay.PathDirect && b.path().Path == overlay.PathDirect })
+			time.Sleep(3 * time.Second) // until nobody waits for an answer to what was sent last
+			before := a.path().Endpoint
+			if blocked {
+				gate.sh("nft add rule inet block through ip protocol udp drop")
+			}
+			must(t, gate.in(func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) }))
+			must(t, b.client.Look(t.Context()))
+			if blocked {
+				eventually(t, "the relay by TLS", func() bool { return b.status().Relays[0].Over == "tls" })
+			} else {
+				eventually(t, "the peer at another address", func() bool { p := a.path(); return p.Path == overlay.PathDirect && p.Endpoint != before })
+			}
+			must(t, transfer(a, b, false, 100_000))
+		})
 	}
 }
 

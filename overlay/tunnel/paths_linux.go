@@ -500,6 +500,22 @@ func (e *Engine) reachable() []netip.AddrPort {
 	return out[:min(len(out), maxCandidates)]
 }
 
+// look asks relays and the peers in use whether they hear from here. A NAT that was exchanged has given this end another
+// address, and nobody can tell it before it has sent something.
+func (e *Engine) look() {
+	now := e.now()
+	for _, r := range e.relays {
+		r.look(now)
+	}
+	for _, p := range e.keys {
+		if v := p.via.Load(); v != nil && p.send.Load() != nil {
+			if c := p.cands[v.pathKey]; c != nil {
+				e.ping(p, c, now)
+			}
+		}
+	}
+}
+
 // addressesChanged has peers and relays learn where this end is now, at once: their datagrams go to the old address.
 func (e *Engine) addressesChanged() {
 	before := e.locals

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/relay/frame"
 )
 
@@ -142,8 +143,8 @@ func (r *relayClient) why() string {
 	return "the relay does not answer"
 }
 
-func (r *relayClient) status() RelayStatus {
-	return RelayStatus{Name: r.name, Over: r.over().String(), Reflexive: r.reflexive, Reason: r.why()}
+func (r *relayClient) status() overlay.RelayStatus {
+	return overlay.RelayStatus{Name: r.name, Over: r.over().String(), Reflexive: r.reflexive, Reason: r.why()}
 }
 
 // tick registers in time. It reports whether an answer is awaited.
@@ -276,6 +277,15 @@ func (r *relayClient) suspect(now time.Duration) {
 	if r.over() == overUDP && r.udp.asked == 0 && now-r.udp.good > askFirst {
 		r.udp.next = now
 	}
+}
+
+// look registers anew by what is in use: this end may have another address, or none that reaches the relay.
+func (r *relayClient) look(now time.Duration) {
+	if r.over() == overUDP {
+		r.udp.next = now
+	}
+	r.tcp.next = now
+	r.tick(now)
 }
 
 // moved registers anew: this end has another address.

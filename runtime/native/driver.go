@@ -18,6 +18,8 @@ import (
 type Options struct {
 	// Dir is the state directory, an absolute path.
 	Dir string
+	// Name is that of the driver; "native" when empty.
+	Name string
 	// Shim is the command that ends up in ShimMain, such as {"/usr/bin/skerry", "shim"}.
 	Shim []string
 	// CgroupParent is the group below which each task gets its own; "skerry" when empty.
@@ -38,7 +40,10 @@ func New(o Options) (*Driver, error) {
 	if len(o.Shim) == 0 || !filepath.IsAbs(o.Shim[0]) {
 		return nil, fmt.Errorf("runtime native: option Shim %q must begin with an absolute path", o.Shim)
 	}
-	base, err := monitor.NewDriver(monitor.DriverOptions{Name: "native", Dir: o.Dir, CgroupParent: o.CgroupParent, Conmon: o.Conmon, Log: o.Log})
+	if o.Name == "" {
+		o.Name = "native"
+	}
+	base, err := monitor.NewDriver(monitor.DriverOptions{Name: o.Name, Dir: o.Dir, CgroupParent: o.CgroupParent, Conmon: o.Conmon, Log: o.Log})
 	if err != nil {
 		return nil, err
 	}

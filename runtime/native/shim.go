@@ -275,9 +275,12 @@ func (s *setup) mount() error {
 	}
 	for i, m := range s.Mounts {
 		var err error
-		if m.Type == "tmpfs" {
+		switch m.Type {
+		case "tmpfs":
 			err = unix.Mount("tmpfs", m.Target, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, m.Data)
-		} else {
+		case "overlay": // of a driver that is built on this one, see StartWith
+			err = unix.Mount("overlay", m.Target, "overlay", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, m.Data)
+		default:
 			err = unix.Mount(m.Source, m.Target, "", unix.MS_BIND|unix.MS_REC, "")
 		}
 		if err == nil && m.ReadOnly {

@@ -16,8 +16,6 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/cgroup"
 	"skerry.dev/skerry/runtime/internal/monitor"
@@ -30,6 +28,13 @@ const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbi
 
 // Start makes and starts a process.
 func (d *Driver) Start(ctx context.Context, spec runtime.Spec) (runtime.Handle, error) {
+	return d.StartWith(ctx, spec, nil)
+}
+
+// StartWith is Start for a driver whose tasks are processes that it chooses itself. prepare, if not nil, is called when the task
+// has its directory: what it puts there goes with the task, and the mounts that it gives, which may also be of type "overlay",
+// are made in the process's own mount namespace. The driver must not be used beside it: a task belongs to one of the two.
+func (d *Driver) StartWith(ctx context.Context, spec runtime.Spec, prepare func(dir string, g cgroup.Group) ([]runtime.Mount, error)) (runtime.Handle, error) {
 	if err := check(spec); err != nil {
 		return runtime.Handle{}, err
 	}
@@ -37,13 +42,22 @@ func (d *Driver) Start(ctx context.Context, spec runtime.Spec) (runtime.Handle, 
 	if err != nil {
 		return runtime.Handle{}, err
 	}
-	return d.Launch(ctx, spec, d.shim[0], func(t *monitor.Task) error { return d.bring(ctx, t, spec, s) })
+	return d.Launch(ctx, spec, d.shim[0], func(t *monitor.Task) error {
+		if prepare != nil {
+			more, err := prepare(t.Path(), t.Group())
+			if err != nil {
+				return err
+			}
+			s.mounts(more)
+		}
+		return d.bring(ctx, t, spec, s)
+	})
 }
 
 func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, s *setup) error {
 	r, g := spec.Resources, t.Group()
 	// The pids limit is the shim's to set, when it is out of the way.
-	if err := g.Create(cgroup.Limits{CPU: r.CPU, CPURequest: r.CPURequest, Memory: r.Memory, CPUSet: r.CPUSet}); err != nil {
+	if err := g.Create(cgroup.Limits{CPU: r.CPU, CPURequest: r.CPURequest, Memory: r.Memory, MemoryLow: r.MemoryLow, CPUSet: r.CPUSet, IO: r.IO, HugePages: r.HugePages}); err != nil {
 		return &runtime.StartError{Field: "resources", Err: err}
 	}
 	s.CgroupDirs, s.Unified = g.Dirs(), d.Tasks.Tree().Unified()
@@ -85,7 +99,7 @@ func check(spec runtime.Spec) error {
 		return no(runtime.AbilitySeccomp, "system calls of native tasks are not filtered; use the oci runtime")
 	case spec.SharePID != nil:
 		return no(runtime.AbilityPIDNS, "native tasks have no process namespace of their own; they see each other anyway")
-	case len(spec.Devices) > 0:
+	case len(spec.Devices)+len(spec.Groups)+len(spec.Hooks) > 0:
 		return no(runtime.AbilityDevices, "a native task sees the host's devices; give its user access to them instead")
 	case len(spec.Sysctls) > 0:
 		return no(runtime.AbilitySysctls, "they would change the host; use the oci runtime")
@@ -128,9 +142,7 @@ func (d *Driver) setup(spec runtime.Spec) (*setup, error) {
 	} else if !dirExists(s.Dir) && len(spec.Mounts) == 0 {
 		return nil, &runtime.InvalidSpec{Field: "dir", Reason: s.Dir + " is not a directory on this host; create it first"}
 	}
-	for _, m := range spec.Mounts {
-		s.Mounts = append(s.Mounts, bind{Source: m.Source, Target: path.Clean(m.Target), Type: m.Type, Data: strings.Join(m.Options, ","), ReadOnly: m.ReadOnly})
-	}
+	s.mounts(spec.Mounts)
 	if spec.User != "" {
 		u, err := lookupUser(spec.User)
 		if err != nil {
@@ -154,13 +166,19 @@ func (d *Driver) setup(spec runtime.Spec) (*setup, error) {
 		}
 	}
 	for i, u := range spec.Ulimits {
-		n, ok := rlimits()[strings.ToLower(u.Name)]
+		n, ok := monitor.Rlimits()[strings.ToLower(u.Name)]
 		if !ok || u.Soft > u.Hard {
 			return nil, &runtime.InvalidSpec{Field: fmt.Sprintf("ulimits[%d]", i), Reason: fmt.Sprintf("%q with %d and %d is not a resource limit; see getrlimit(2)", u.Name, u.Soft, u.Hard)}
 		}
 		s.Rlimits = append(s.Rlimits, rlimit{n, u.Soft, u.Hard})
 	}
 	return s, nil
+}
+
+func (s *setup) mounts(ms []runtime.Mount) {
+	for _, m := range ms {
+		s.Mounts = append(s.Mounts, bind{Source: m.Source, Target: path.Clean(m.Target), Type: m.Type, Data: strings.Join(m.Options, ","), ReadOnly: m.ReadOnly})
+	}
 }
 
 // artifact finds Args[0] in the root: the root itself when it is a program, a file below it when it is a directory.
@@ -209,31 +227,14 @@ func lookupUser(user string) (passwd.User, error) {
 	return u, nil
 }
 
-func rlimits() map[string]int {
-	return map[string]int{
-		"as": unix.RLIMIT_AS, "core": unix.RLIMIT_CORE, "cpu": unix.RLIMIT_CPU, "data": unix.RLIMIT_DATA, "fsize": unix.RLIMIT_FSIZE,
-		"locks": unix.RLIMIT_LOCKS, "memlock": unix.RLIMIT_MEMLOCK, "msgqueue": unix.RLIMIT_MSGQUEUE, "nice": unix.RLIMIT_NICE,
-		"nofile": unix.RLIMIT_NOFILE, "nproc": unix.RLIMIT_NPROC, "rss": unix.RLIMIT_RSS, "rtprio": unix.RLIMIT_RTPRIO,
-		"sigpending": unix.RLIMIT_SIGPENDING, "stack": unix.RLIMIT_STACK,
-	}
-}
-
 // explain names the field that the shim's message begins with.
 func explain(spec runtime.Spec, err error) error {
 	refused, ok := errors.AsType[*monitor.CreateError](err)
 	if !ok {
 		return err
 	}
-	msg := refused.Message
-	if _, rest, ok := strings.Cut(msg, "runtime create failed: "); ok {
-		msg = rest
-	}
-	msg = strings.TrimSpace(msg)
-	se := &runtime.StartError{}
-	if field, rest, ok := strings.Cut(msg, ": "); ok && !strings.Contains(field, " ") {
-		se.Field, msg = field, rest
-	}
-	se.Err = errors.New(msg)
+	field, msg := refused.Field(func(f string) bool { return !strings.Contains(f, " ") })
+	se := &runtime.StartError{Field: field, Err: errors.New(msg)}
 	if se.Field == "args[0]" {
 		switch {
 		case strings.Contains(msg, "no such file") || strings.Contains(msg, "not found"):

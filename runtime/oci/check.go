@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	goruntime "runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -59,7 +60,7 @@ func (d *Driver) choose(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if !r.Passed {
-		return "", &runtime.StartError{Err: fmt.Errorf("runtime oci does not work on this worker: %s", r.Cause), Hint: r.Cure}
+		return "", &runtime.StartError{Err: fmt.Errorf("runtime %s does not work on this worker: %s", d.Name(), r.Cause), Hint: r.Cure}
 	}
 	return get(), nil
 }
@@ -83,12 +84,14 @@ func (d *Driver) check(ctx context.Context, r *runtime.Report) {
 		return
 	}
 	var causes, cures []string
+	absent := d.Options.Sandbox != (monitor.Sandbox{})
 	for _, name := range d.runtimes {
 		path := monitor.LookPath(name)
 		if path == "" {
 			causes, cures = append(causes, name+" is not installed"), append(cures, "apt-get install "+filepath.Base(name))
 			continue
 		}
+		absent = false
 		err := d.try(ctx, path, layer)
 		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 			// See release.
@@ -109,15 +112,29 @@ func (d *Driver) check(ctx context.Context, r *runtime.Report) {
 		r.Abilities = []runtime.Ability{
 			runtime.AbilityCapabilities, runtime.AbilityCPU, runtime.AbilityCPUSet, runtime.AbilityDevices, runtime.AbilityExec, runtime.AbilityImages,
 			runtime.AbilityLogs, runtime.AbilityMemory, runtime.AbilityMounts, runtime.AbilityNetNS, runtime.AbilityPause, runtime.AbilityPIDNS,
-			runtime.AbilityPids, runtime.AbilityPrivileged, runtime.AbilityReadOnlyRoot, runtime.AbilitySeccomp, runtime.AbilityStats,
+			runtime.AbilityPids, runtime.AbilityPrivileged, runtime.AbilityReadOnlyRoot, runtime.AbilityResize, runtime.AbilitySeccomp, runtime.AbilityStats,
 			runtime.AbilitySysctls, runtime.AbilityTTY,
 		}
+		if d.Options.Sandbox != (monitor.Sandbox{}) {
+			r.Abilities = slices.DeleteFunc(r.Abilities, func(a runtime.Ability) bool {
+				return slices.Contains([]runtime.Ability{runtime.AbilityDevices, runtime.AbilityPIDNS, runtime.AbilityPids, runtime.AbilityPrivileged, runtime.AbilitySeccomp, runtime.AbilitySysctls}, a)
+			})
+		}
+		r.Abilities = append(r.Abilities, d.IOAbilities()...)
 		if len(causes) > 0 {
 			causes = append(causes, "using "+name)
 		}
+		if d.Options.Sandbox == (monitor.Sandbox{}) && monitor.LookPath(d.criu) != "" { // else nobody expects it
+			if err := d.CanCheckpoint(ctx); err == nil {
+				r.Abilities = append(r.Abilities, runtime.AbilityCheckpoint)
+				slices.Sort(r.Abilities)
+			} else if u, ok := errors.AsType[*runtime.Unsupported](err); ok {
+				causes = append(causes, "no checkpoints: "+u.Reason)
+			}
+		}
 		break
 	}
-	r.Cause, r.Cure = strings.Join(causes, "; "), strings.Join(cures, "; ")
+	r.Absent, r.Cause, r.Cure = absent, strings.Join(causes, "; "), strings.Join(cures, "; ")
 }
 
 // try runs the self-test in a container of the runtime.

@@ -41,7 +41,7 @@ func (d *Driver) config(t *monitor.Task, spec runtime.Spec) (*specs.Spec, error)
 		Mounts: defaultMounts(spec),
 		Linux: &specs.Linux{
 			CgroupsPath: t.Group().Path(),
-			Resources:   resources(spec, d.Tasks.Tree().Unified()),
+			Resources:   d.resources(spec),
 			Sysctl:      spec.Sysctls,
 		},
 	}
@@ -57,6 +57,10 @@ func (d *Driver) config(t *monitor.Task, spec runtime.Spec) (*specs.Spec, error)
 	if err := d.namespaces(c, spec); err != nil {
 		return nil, err
 	}
+	c.Process.User.AdditionalGids = append(c.Process.User.AdditionalGids, spec.Groups...)
+	if err := hooks(c, spec); err != nil {
+		return nil, err
+	}
 	if err := devices(c, spec); err != nil {
 		return nil, err
 	}
@@ -66,6 +70,12 @@ func (d *Driver) config(t *monitor.Task, spec runtime.Spec) (*specs.Spec, error)
 			"/proc/sched_debug", "/proc/scsi", "/proc/interrupts", "/sys/firmware", "/sys/devices/virtual/powercap",
 		}
 		c.Linux.ReadonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+	}
+	if spec.Checkpoint {
+		if err := os.WriteFile(t.Path(criuConfig), []byte(criuOptions), 0o600); err != nil {
+			return nil, err
+		}
+		c.Annotations = map[string]string{"org.criu.config": t.Path(criuConfig)}
 	}
 	if err := networkFiles(t, c, spec); err != nil {
 		return nil, err
@@ -105,7 +115,7 @@ func mount(m runtime.Mount) specs.Mount {
 		out.Options = append(out.Options, "rbind", "rprivate")
 	} else {
 		out.Source = "tmpfs"
-		out.Options = append([]string{"nosuid", "nodev"}, out.Options...)
+		out.Options = append(out.Options, "nosuid", "nodev") // last, for a later one wins
 	}
 	if m.ReadOnly {
 		out.Options = append(out.Options, "ro")
@@ -138,8 +148,8 @@ func (d *Driver) namespaces(c *specs.Spec, spec runtime.Spec) error {
 	return nil
 }
 
-func resources(spec runtime.Spec, unified bool) *specs.LinuxResources {
-	in, out := spec.Resources, &specs.LinuxResources{}
+func (d *Driver) resources(spec runtime.Spec) *specs.LinuxResources {
+	in, out := d.Options.Sandbox.Around(spec.Resources), &specs.LinuxResources{}
 	if in.CPU > 0 || in.CPURequest > 0 || in.CPUSet != "" {
 		cpu := &specs.LinuxCPU{Cpus: in.CPUSet}
 		if in.CPU > 0 {
@@ -156,7 +166,7 @@ func resources(spec runtime.Spec, unified bool) *specs.LinuxResources {
 		limit := int64(in.Memory)
 		// Memory and swap together: the limit is not extended by swap.
 		out.Memory = &specs.LinuxMemory{Limit: &limit, Swap: &limit}
-		if unified {
+		if d.Tasks.Tree().Unified() {
 			// A container that lost one of its processes is not to go on half-alive.
 			out.Unified = map[string]string{"memory.oom.group": "1"}
 		}

@@ -3,7 +3,11 @@
 package oci
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -13,11 +17,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/monitor"
 )
 
 // Options configure a driver. Dir is required.
 type Options struct {
+	// Name is the driver's; "oci" when empty.
+	Name string
 	// Dir is the state directory: bundles, writable layers, logs. An absolute path on a file system that overlayfs
 	// accepts as upper layer.
 	Dir string
@@ -25,15 +33,22 @@ type Options struct {
 	CgroupParent string
 	// Runtimes are OCI runtimes in order of preference, names or paths; crun, then runc when empty.
 	Runtimes []string
+	// RuntimeArgs go before each command of a runtime.
+	RuntimeArgs []string
+	// Sandbox is what the runtimes take beside each workload.
+	Sandbox monitor.Sandbox
 	// Conmon is the supervisor, a name or path; "conmon" when empty.
 	Conmon string
-	Log    *slog.Logger
+	// Criu makes checkpoints, with runc, a name or path; "criu" when empty.
+	Criu string
+	Log  *slog.Logger
 }
 
 // Driver is a runtime.Driver, Execer, Statser, Logger and Pauser.
 type Driver struct {
 	*monitor.Driver
 	runtimes []string
+	args     []string
 
 	// choosing holds a token while the self-test that chooses the runtime is on its way.
 	choosing chan struct{}
@@ -42,16 +57,24 @@ type Driver struct {
 	// byCommand says that writing to crun's pipe did not start a container.
 	byCommand bool
 	filters   map[filterKey]string // compiled seccomp filters, in base64
+
+	criu     string        // name or path
+	trying   chan struct{} // holds a token while somebody finds out whether checkpoints work
+	tried    bool          // with the token: somebody has
+	cannot   error         // what that gave
+	criuPath string
+	runc     string // the runtime that makes them
 }
 
 // New opens the state directory and adopts the tasks in it.
 func New(o Options) (*Driver, error) {
+	o.Name = cmp.Or(o.Name, skerry.RuntimeOCI)
 	if len(o.Runtimes) == 0 {
 		o.Runtimes = []string{"crun", "runc"}
 	}
-	d := &Driver{runtimes: o.Runtimes, choosing: make(chan struct{}, 1), filters: map[filterKey]string{}}
+	d := &Driver{runtimes: o.Runtimes, args: o.RuntimeArgs, choosing: make(chan struct{}, 1), filters: map[filterKey]string{}, criu: cmp.Or(o.Criu, "criu"), trying: make(chan struct{}, 1)}
 	var err error
-	d.Driver, err = monitor.NewDriver(monitor.DriverOptions{Name: "oci", Dir: o.Dir, CgroupParent: o.CgroupParent, Conmon: o.Conmon, Log: o.Log, Clean: d.clean})
+	d.Driver, err = monitor.NewDriver(monitor.DriverOptions{Name: o.Name, Dir: o.Dir, CgroupParent: o.CgroupParent, Conmon: o.Conmon, Sandbox: o.Sandbox, Log: o.Log, Clean: d.clean})
 	if err != nil {
 		return nil, err
 	}
@@ -63,23 +86,59 @@ func (d *Driver) clean(ctx context.Context, t *monitor.Task) error {
 	rec := t.Record()
 	if rec.Runtime != "" {
 		root := d.root(rec.Runtime)
-		if _, err := os.Stat(filepath.Join(root, string(rec.Handle.ID))); err == nil {
-			out, err := exec.CommandContext(ctx, rec.Runtime, "--root", root, "delete", "--force", string(rec.Handle.ID)).CombinedOutput()
+		files, err := stateFiles(root, rec.Handle.ID)
+		if err != nil {
+			return err
+		}
+		if len(files) > 0 {
+			out, err := d.command(ctx, rec.Runtime, "delete", "--force", string(rec.Handle.ID)).CombinedOutput()
 			if err != nil {
 				// A state that the runtime itself cannot read any more is ours to delete: nothing runs in it.
 				d.Options.Log.Warn("runtime delete", "task", rec.Handle.ID, "err", err, "output", strings.TrimSpace(string(out)))
 			}
-			if err := os.RemoveAll(filepath.Join(root, string(rec.Handle.ID))); err != nil {
-				return err
+			for _, f := range files {
+				if err := os.RemoveAll(f); err != nil {
+					return err
+				}
 			}
 		}
 	}
 	for {
 		// One mount may lie over another after a crash.
-		if err := unix.Unmount(t.Path("rootfs"), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+		switch err := unix.Unmount(t.Path("rootfs"), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err {
+		case nil:
+		case unix.EINVAL, unix.ENOENT:
 			return nil
+		default:
+			return fmt.Errorf("unmount the root: %w", err)
 		}
 	}
+}
+
+// stateFiles lists what a runtime keeps of a container: crun and runc a directory of its name, runsc files in whose names it is.
+func stateFiles(root string, id runtime.TaskID) ([]string, error) {
+	entries, err := os.ReadDir(root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var out []string
+	for _, e := range entries {
+		name := e.Name()
+		if name == string(id) || strings.HasPrefix(name, string(id)+"_sandbox:") || name == "runsc-"+string(id)+".sock" {
+			out = append(out, filepath.Join(root, name))
+		}
+	}
+	return out, err
+}
+
+// global gives the arguments that go before each command of a runtime.
+func (d *Driver) global(program string) []string {
+	return append([]string{"--root", d.root(program)}, d.args...)
+}
+
+// command is a command of a runtime.
+func (d *Driver) command(ctx context.Context, program string, args ...string) *exec.Cmd {
+	return exec.CommandContext(ctx, program, append(d.global(program), args...)...)
 }
 
 // root is where a runtime keeps its own state; two runtimes do not read each other's.

@@ -3,12 +3,15 @@
 package oci
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -25,6 +28,9 @@ const runtimeEnv = "SKERRY_OCI_TEST_RUNTIME"
 
 const parentEnv = "SKERRY_OCI_TEST_CGROUP"
 
+// criuEnv names another CRIU than the one that is installed.
+const criuEnv = "SKERRY_TEST_CRIU"
+
 // cgroupParent is this run's own; the agents that the suite kills inherit it.
 func cgroupParent() string { return os.Getenv(parentEnv) }
 
@@ -33,7 +39,12 @@ func open(dir string) (runtime.Driver, error) {
 	if r := os.Getenv(runtimeEnv); r != "" {
 		rts = []string{r}
 	}
-	return New(Options{Dir: dir, CgroupParent: cgroupParent(), Runtimes: rts, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))})
+	o := Options{Dir: dir, CgroupParent: cgroupParent(), Runtimes: rts, Criu: os.Getenv(criuEnv), Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))}
+	if len(rts) > 0 && filepath.Base(rts[0]) == "runsc" {
+		o = GVisor(o)
+		o.Runtimes = rts
+	}
+	return New(o)
 }
 
 func TestMain(m *testing.M) {
@@ -128,7 +139,58 @@ func prepare() error {
 	return unix.Mount(copied, root, "", unix.MS_MOVE, "")
 }
 
+// beside gives the path of a program that scripts/beside can fetch, or "".
+func beside(t *testing.T, name string) string {
+	t.Helper()
+	dir := testenv.Beside(t, "../..", name)
+	if dir == "" {
+		return ""
+	}
+	return filepath.Join(dir, name)
+}
+
+// newCRIU has CRIU be one that works with new kernels. Where that cannot be had the one that is installed counts, if any.
+func newCRIU(t *testing.T) {
+	t.Helper()
+	if os.Getenv(criuEnv) == "" {
+		t.Setenv(criuEnv, beside(t, "criu"))
+	}
+}
+
+// A CRIU that is missing, or does not work, is told with cause and cure, and containers run all the same.
+func TestCheckpointIsRefused(t *testing.T) {
+	broken := filepath.Join(t.TempDir(), "criu")
+	if err := os.WriteFile(broken, []byte("#!/bin/sh\necho Version: 0.1\nexit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cannot := "CRIU 0.1 cannot write a small container"
+	if monitor.LookPath("runc") == "" {
+		cannot = "runc is not installed, which works with CRIU"
+	}
+	for criu, why := range map[string]string{"no-such-criu": "no-such-criu is not installed; install CRIU", broken: cannot} {
+		d, err := New(Options{Dir: t.TempDir(), CgroupParent: cgroupParent(), Criu: criu})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := d.Check(t.Context())
+		if !r.Passed || slices.Contains(r.Abilities, runtime.AbilityCheckpoint) || (criu == broken) != strings.Contains(r.Cause, "no checkpoints: "+why) {
+			t.Errorf("%+v", r)
+		}
+		u, ok := errors.AsType[*runtime.Unsupported](d.CanCheckpoint(t.Context()))
+		if !ok || !strings.Contains(u.Reason, why) {
+			t.Errorf("%+v", u)
+		}
+		if left, err := d.List(t.Context()); err != nil || len(left) > 0 {
+			t.Errorf("%v, %v", left, err)
+		}
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestConformance(t *testing.T) {
+	newCRIU(t)
 	for _, program := range []string{"crun", "runc"} {
 		t.Run(program, func(t *testing.T) {
 			if monitor.LookPath(program) == "" {
@@ -138,4 +200,12 @@ func TestConformance(t *testing.T) {
 			runtimetest.Run(t, runtimetest.Options{New: open, CgroupParent: cgroupParent()})
 		})
 	}
+	t.Run("runsc", func(t *testing.T) {
+		program := cmp.Or(monitor.LookPath("runsc"), beside(t, "runsc"))
+		if program == "" {
+			t.Skip(&runtime.Unsupported{Driver: "gvisor", Reason: "runsc is not installed, and cannot be fetched"})
+		}
+		t.Setenv(runtimeEnv, program)
+		runtimetest.Run(t, runtimetest.Options{New: open, CgroupParent: cgroupParent(), OwnKernel: true, Beside: GVisor(Options{}).Sandbox.Memory})
+	})
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -70,7 +71,7 @@ func (d *Driver) Exec(ctx context.Context, h runtime.Handle, spec runtime.ExecSp
 	}
 	log := process.Name() + ".log"
 	defer os.Remove(log)
-	cmd := exec.Command(rec.Runtime, "--log", log, "--log-format", "json", "--root", d.root(rec.Runtime), "exec", "--process", process.Name(), "--pid-file", pidFile, string(h.ID))
+	cmd := exec.Command(rec.Runtime, slices.Concat(d.global(rec.Runtime), []string{"--log", log, "--log-format", "json", "exec", "--process", process.Name(), "--pid-file", pidFile, string(h.ID)})...)
 	cmd.Dir = "/"
 	// The runtime waits for the process; killing the runtime alone would leave it.
 	inner := func() int {

@@ -3,10 +3,11 @@
 package oci
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -27,14 +28,20 @@ func (d *Driver) release(ctx context.Context, t *monitor.Task, program, root str
 	if !byCommand && strings.HasPrefix(filepath.Base(program), "crun") && writePipe(filepath.Join(root, id, "exec.fifo")) {
 		return nil
 	}
-	out, err := exec.CommandContext(ctx, program, "--root", root, "start", id).CombinedOutput()
+	cmd := d.command(ctx, program, "start", id)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := d.begin(cmd, t)
+	if err == nil {
+		err = cmd.Wait()
+	}
 	if err == nil {
 		return nil
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return &monitor.CreateError{Message: strings.TrimSpace(string(out))}
+	return &monitor.CreateError{Message: strings.TrimSpace(cmp.Or(out.String(), err.Error()))}
 }
 
 // writePipe does what "crun start" does. It answers false, having done nothing, unless the container is waiting there.

@@ -3,6 +3,7 @@
 package oci
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -15,7 +16,7 @@ import (
 )
 
 // mountRoot mounts the root file system on the bundle's rootfs directory.
-func mountRoot(t *monitor.Task, spec runtime.Spec) error {
+func mountRoot(ctx context.Context, t *monitor.Task, spec runtime.Spec, from string) error {
 	target := t.Path("rootfs")
 	if err := os.Mkdir(target, 0o755); err != nil {
 		return err
@@ -46,6 +47,11 @@ func mountRoot(t *monitor.Task, spec runtime.Spec) error {
 		if !slices.ContainsFunc(rest, func(o string) bool { return strings.HasPrefix(o, "upperdir=") }) {
 			for _, dir := range []string{"upper", "work"} {
 				if err := os.Mkdir(t.Path(dir), 0o755); err != nil {
+					return err
+				}
+			}
+			if from != "" {
+				if err := unpackUpper(ctx, from, t.Path("upper")); err != nil {
 					return err
 				}
 			}

@@ -13,15 +13,19 @@ import (
 	"strings"
 
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/runtime/internal/cgroup"
 	"skerry.dev/skerry/runtime/internal/monitor"
 )
 
 // Start makes and starts a container.
 func (d *Driver) Start(ctx context.Context, spec runtime.Spec) (runtime.Handle, error) {
-	if err := check(spec); err != nil {
+	if err := d.checkSpec(spec); err != nil {
 		return runtime.Handle{}, err
 	}
 	program, err := d.choose(ctx)
+	if spec.Checkpoint {
+		program, err = d.chooseForCheckpoint(ctx, &spec)
+	}
 	if err != nil {
 		return runtime.Handle{}, err
 	}
@@ -30,12 +34,17 @@ func (d *Driver) Start(ctx context.Context, spec runtime.Spec) (runtime.Handle, 
 
 // start starts a checked spec.
 func (d *Driver) start(ctx context.Context, spec runtime.Spec, program string) (runtime.Handle, error) {
-	return d.Launch(ctx, spec, program, func(t *monitor.Task) error { return d.bring(ctx, t, spec, program) })
+	return d.startFrom(ctx, spec, program, "")
+}
+
+// startFrom starts a checked spec, from a checkpoint if there is one.
+func (d *Driver) startFrom(ctx context.Context, spec runtime.Spec, program, from string) (runtime.Handle, error) {
+	return d.Launch(ctx, spec, program, func(t *monitor.Task) error { return d.bring(ctx, t, spec, program, from) })
 }
 
 // bring goes through the steps of a start.
-func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, program string) error {
-	if err := mountRoot(t, spec); err != nil {
+func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, program, from string) error {
+	if err := mountRoot(ctx, t, spec, from); err != nil {
 		return err
 	}
 	config, err := d.config(t, spec)
@@ -57,9 +66,20 @@ func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, 
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return err
 	}
-	err = t.Start(ctx, monitor.Launch{Runtime: program, RuntimeArgs: []string{"--root", root}, LogMax: spec.LogMax(), TTY: spec.TTY})
+	launch := monitor.Launch{Runtime: program, RuntimeArgs: d.global(program), LogMax: spec.LogMax(), TTY: spec.TTY}
+	bounds := cgroup.Limits{MemoryLow: spec.Resources.MemoryLow, IO: spec.Resources.IO, HugePages: spec.Resources.HugePages}
+	if from != "" {
+		if err := d.goOn(ctx, t, launch, from); err != nil {
+			return err
+		}
+		return t.Group().Bound(bounds)
+	}
+	err = t.Start(ctx, launch)
 	if err != nil {
 		return explain(spec, err)
+	}
+	if err := t.Group().Bound(bounds); err != nil {
+		return &runtime.StartError{Field: "resources", Err: err}
 	}
 	d.keepFilter(key, t, root)
 	if err := d.release(ctx, t, program, root); err != nil {
@@ -68,9 +88,12 @@ func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, 
 	return nil
 }
 
-// check refuses what this driver cannot run, before anything is touched.
-func check(spec runtime.Spec) error {
+// checkSpec refuses what this driver cannot run, before anything is touched.
+func (d *Driver) checkSpec(spec runtime.Spec) error {
 	if err := spec.Check(); err != nil {
+		return err
+	}
+	if err := d.refuse(&spec); err != nil {
 		return err
 	}
 	if len(spec.RootFS) != 1 {

@@ -13,11 +13,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"skerry.dev/skerry"
 	"skerry.dev/skerry/runtime"
 )
 
@@ -29,6 +31,16 @@ type Options struct {
 	CgroupParent string
 	// HostRoot says that tasks see the host's root directory instead of an image.
 	HostRoot bool
+	// WASI says that tasks are WebAssembly modules. Their programs get no signals, which end them instead; what goes beyond
+	// their memory fails in them, before the kernel would kill; and their root is read-only.
+	WASI bool
+	// OwnKernel says that tasks see a kernel that is not the host's, and not Linux in all that it tells.
+	OwnKernel bool
+	// Beside is the most memory that the driver takes of a task's cgroup for itself.
+	Beside skerry.Bytes
+	// Machine says that tasks are virtual machines: they have a kernel of their own, and a start takes seconds. Where the suite
+	// starts many tasks, it starts a few, and what does not depend on each other at the same time.
+	Machine bool
 }
 
 // Run runs the suite.
@@ -36,16 +48,19 @@ func Run(t *testing.T, o Options) {
 	if os.Geteuid() != 0 {
 		t.Fatal("the suite needs root: it makes cgroups and mounts")
 	}
-	s := &suite{o: o, bin: Workload(t)}
+	s := &suite{o: o, bin: build(t, o.WASI)}
 	s.root = Image(t, s.bin)
 	dir := t.TempDir()
 	s.d = s.open(t, dir)
+	s.can = s.d.Check(t.Context()).Abilities
 	t.Run("check", s.check)
 	t.Run("life", s.life)
 	t.Run("refusals", s.refusals)
 	t.Run("environment", s.environment)
 	t.Run("isolation", s.isolation)
 	t.Run("limits", s.limits)
+	t.Run("resize", s.resize)
+	t.Run("checkpoint", s.checkpoint)
 	t.Run("logs", s.logs)
 	t.Run("exec", s.exec)
 	t.Run("pause", s.pause)
@@ -63,6 +78,7 @@ func Run(t *testing.T, o Options) {
 type suite struct {
 	o    Options
 	d    runtime.Driver
+	can  []runtime.Ability
 	bin  string // the workload on the host
 	root string // an image that holds it
 	next atomic.Int64
@@ -79,11 +95,19 @@ func (s *suite) open(t *testing.T, dir string) runtime.Driver {
 }
 
 // Workload builds the program of the suite.
-func Workload(t testing.TB) string {
+func Workload(t testing.TB) string { return build(t, false) }
+
+// Module builds the program of the suite as a WebAssembly module.
+func Module(t testing.TB) string { return build(t, true) }
+
+func build(t testing.TB, wasi bool) string {
 	t.Helper()
 	bin := filepath.Join(t.TempDir(), "workload")
 	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", bin, "skerry.dev/skerry/runtime/runtimetest/workload")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
+	if wasi {
+		cmd.Env = append(cmd.Env, "GOOS=wasip1", "GOARCH=wasm")
+	}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build the workload: %v\n%s", err, out)
 	}
@@ -167,6 +191,29 @@ func (s *suite) start(t *testing.T, sp runtime.Spec) runtime.Handle {
 	return h
 }
 
+// together lets a test run beside others where each start takes long.
+func (s *suite) together(t *testing.T) {
+	if s.o.Machine {
+		t.Parallel()
+	}
+}
+
+// needs skips a test of an ability that the driver's self-test does not list.
+func (s *suite) needs(t *testing.T, a runtime.Ability) {
+	t.Helper()
+	if !slices.Contains(s.can, a) {
+		t.Skip(&runtime.Unsupported{Ability: a, Driver: s.d.Name(), Reason: "its self-test does not list it"})
+	}
+}
+
+// hostKernel skips a test that asks the host's kernel from inside.
+func (s *suite) hostKernel(t *testing.T) {
+	t.Helper()
+	if s.o.OwnKernel {
+		t.Skip(&runtime.Unsupported{Driver: s.d.Name(), Reason: "its tasks see a kernel of their own, which does not tell"})
+	}
+}
+
 func skipUnsupported(t *testing.T, err error) {
 	t.Helper()
 	if u, ok := errors.AsType[*runtime.Unsupported](err); ok {
@@ -179,7 +226,26 @@ func (s *suite) run(t *testing.T, sp runtime.Spec) (runtime.Exit, string) {
 	t.Helper()
 	h := s.start(t, sp)
 	e := s.wait(t, s.d, h)
-	return e, s.output(t, s.d, h)
+	out := s.output(t, s.d, h)
+	if s.o.WASI && e.Code == wasiHasNot {
+		t.Skip(&runtime.Unsupported{Driver: s.d.Name(), Reason: strings.TrimSpace(out)})
+	}
+	return e, out
+}
+
+// wasiHasNot is the exit status of a workload that was asked for what WASI does not have.
+const wasiHasNot = 93
+
+// terminated checks how a task that waited for the end, and that nothing else has ended, ended by SIGTERM.
+func (s *suite) terminated(t *testing.T, e runtime.Exit, code int) {
+	t.Helper()
+	sig := 0
+	if s.o.WASI {
+		code, sig = 128+15, 15
+	}
+	if e.Code != code || e.Signal != sig || e.OOMKilled || e.Lost {
+		t.Errorf("it ended as %+v, not as after SIGTERM", e)
+	}
 }
 
 func (s *suite) wait(t *testing.T, d runtime.Driver, h runtime.Handle) runtime.Exit {
@@ -244,6 +310,17 @@ func (s *suite) ready(t *testing.T, d runtime.Driver, h runtime.Handle) (next fu
 	}
 }
 
+// processesBelow lists processes that name a path below a directory.
+func processesBelow(dir string) (out []string) {
+	cmdlines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, c := range cmdlines {
+		if data, _ := os.ReadFile(c); bytes.Contains(data, []byte(dir+"/")) {
+			out = append(out, fmt.Sprintf("%s %s", filepath.Dir(c), bytes.ReplaceAll(data, []byte{0}, []byte(" "))))
+		}
+	}
+	return out
+}
+
 // nothingLeft looks for processes, mounts and cgroups that belong to a state directory.
 func (s *suite) nothingLeft(t *testing.T, dir string) {
 	t.Helper()
@@ -253,11 +330,13 @@ func (s *suite) nothingLeft(t *testing.T, dir string) {
 			t.Errorf("a mount is left: %s", line)
 		}
 	}
-	cmdlines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	for _, c := range cmdlines {
-		if data, _ := os.ReadFile(c); bytes.Contains(data, []byte(dir+"/")) {
-			t.Errorf("a process is left: %s %s", filepath.Dir(c), bytes.ReplaceAll(data, []byte{0}, []byte(" ")))
-		}
+	// A supervisor whose agent was killed before it let it go on ends by itself, when it is given a processor.
+	left := processesBelow(dir)
+	for end := time.Now().Add(20 * time.Second); len(left) > 0 && time.Now().Before(end); left = processesBelow(dir) {
+		time.Sleep(20 * time.Millisecond)
+	}
+	for _, p := range left {
+		t.Errorf("a process is left: %s", p)
 	}
 	for _, pattern := range []string{"/sys/fs/cgroup/%s/suite-%d-*", "/sys/fs/cgroup/*/%s/suite-%d-*"} {
 		left, _ := filepath.Glob(fmt.Sprintf(pattern, s.o.CgroupParent, os.Getpid()))

@@ -1,4 +1,4 @@
-// Testsum reads the output of `go test -json` and prints one line per package, the output of what failed, and a summary
+// Testsum reads the output of `go test -json` and prints one line per package, the output of what failed or has something to report, and a summary
 // as its last line: "N passed, N failed, N skipped". It exits with 1 when something failed.
 package main
 
@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -33,11 +34,15 @@ type summary struct {
 	parents map[testID]bool
 	results map[testID]string
 	reasons []string
+	told    []string // what failed tests said, to be found at the end of a long output
 }
 
 func newSummary() *summary {
 	return &summary{output: map[testID][]string{}, parents: map[testID]bool{}, results: map[testID]string{}}
 }
+
+// reportMark is in the output of a test that passed and has something to say all the same.
+const reportMark = "REPORT: "
 
 // maxOutput is how many lines of one test are kept; the end of the output tells most.
 const maxOutput = 400
@@ -62,15 +67,47 @@ func (s *summary) add(e event, w io.Writer) {
 			s.results[id] = e.Action
 			if e.Action == "fail" {
 				fmt.Fprintf(w, "--- FAIL %s %s (%.1fs)\n%s", e.Package, e.Test, e.Elapsed, strings.Join(s.output[id], ""))
+				s.tell(id)
 			}
 			if e.Action == "skip" {
 				s.reasons = append(s.reasons, fmt.Sprintf("%s %s: %s", e.Package, e.Test, reason(s.output[id])))
+			}
+			if e.Action == "pass" && slices.ContainsFunc(s.output[id], func(l string) bool { return strings.Contains(l, reportMark) }) {
+				fmt.Fprintf(w, "--- REPORT %s %s (%.1fs)\n%s", e.Package, e.Test, e.Elapsed, strings.Join(s.output[id], ""))
 			}
 			delete(s.output, id)
 			return
 		}
 		s.endPackage(e, w)
 	}
+}
+
+const (
+	maxTold = 8   // messages of one test
+	maxLine = 400 // bytes of each
+)
+
+// message matches the first line of what a test says by t.Error and the like, also that of a test that ran inside another's output.
+var message = regexp.MustCompile(`^\s*[\w.-]+\.go:\d+: `)
+
+// tell keeps the last messages of a failed test, each with the line after it.
+func (s *summary) tell(id testID) {
+	if s.parents[id] && s.childFailed(id) {
+		return
+	}
+	var said []string
+	lines := s.output[id]
+	for i, l := range lines {
+		if !message.MatchString(l) {
+			continue
+		}
+		text := strings.TrimSpace(l)
+		if i+1 < len(lines) && !message.MatchString(lines[i+1]) && !strings.HasPrefix(strings.TrimSpace(lines[i+1]), "---") {
+			text += " | " + strings.TrimSpace(lines[i+1])
+		}
+		said = append(said, "  "+text[:min(len(text), maxLine)])
+	}
+	s.told = append(append(s.told, id.pkg+" "+id.test), said[max(0, len(said)-maxTold):]...)
 }
 
 func (s *summary) endPackage(e event, w io.Writer) {
@@ -160,6 +197,12 @@ func run(r io.Reader, w io.Writer, alsoFailed int) (failed bool, err error) {
 		fmt.Fprintln(w, "== skipped")
 		slices.Sort(s.reasons)
 		for _, l := range s.reasons {
+			fmt.Fprintln(w, l)
+		}
+	}
+	if len(s.told) > 0 {
+		fmt.Fprintln(w, "== failed")
+		for _, l := range s.told {
 			fmt.Fprintln(w, l)
 		}
 	}

@@ -1,11 +1,13 @@
 //go:build linux
 
-// Powercut is the first process of a guest whose power is cut: it starts a root on the guest's second disk, writes as a user
-// does, and tells on the second serial line what was acknowledged.
+// Powercut is the first process of a guest whose power is cut: it starts all three roles on the guest's second disk, writes as
+// users of the root and of the site do, has an instance run, and tells on the second serial line what was acknowledged.
 //
-//	> @ have NAME GEN ...   at the start: every application that the store has, with its generation
+//	> @ beat SECONDS              each second: the machine lives, whatever its roles do
+//	> @ have WHERE/NAME GEN ...   at the start: every application that the stores of root and cluster have, with its generation
 //	> @ ready
-//	> @ ack NAME GEN        for ever: one of a few applications was applied
+//	> @ runs                      there is a process of the instance, and the root knows of it
+//	> @ ack WHERE/NAME GEN        for ever: one of a few applications was applied
 package main
 
 import (
@@ -19,23 +21,31 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
 )
 
 const (
-	data   = "/data/root"
-	server = "https://127.0.0.1:7480"
-	writer = 3 // at a time
+	writer = 2 // at a time, at each tier
 	names  = 12
 )
 
+// tiers that users write to.
+var tiers = []struct{ name, data, server string }{{"root", "/data/root", "https://127.0.0.1:7480"}, {"cluster", "/data/cluster", "https://127.0.0.1:7481"}}
+
 func main() {
+	if os.Getpid() != 1 { // the program of the instance
+		for {
+			time.Sleep(time.Hour)
+		}
+	}
 	err := unix.Mount("dev", "/dev", "devtmpfs", 0, "")
 	var out *os.File
 	if err == nil {
 		out, err = os.OpenFile("/dev/ttyS1", os.O_WRONLY, 0)
 	}
 	if err == nil {
+		go beat(out)
 		err = run(out)
 		fmt.Fprintln(out, "@ failed", err)
 	}
@@ -44,8 +54,15 @@ func main() {
 	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
 }
 
+// beat tells a guest that stands still from roles that do: it needs nothing but a processor, its clock and the line.
+func beat(out *os.File) {
+	for began := time.Now(); ; time.Sleep(time.Second) {
+		fmt.Fprintf(out, "@ beat %d\n", int(time.Since(began).Seconds()))
+	}
+}
+
 func mount() error {
-	for _, m := range []struct{ what, where, kind string }{{"proc", "/proc", "proc"}, {"sys", "/sys", "sysfs"}, {"tmp", "/tmp", "tmpfs"}, {"/dev/nvme1n1", "/data", "ext4"}} {
+	for _, m := range []struct{ what, where, kind string }{{"proc", "/proc", "proc"}, {"sys", "/sys", "sysfs"}, {"cgroup", "/sys/fs/cgroup", "cgroup2"}, {"tmp", "/tmp", "tmpfs"}, {"run", "/run", "tmpfs"}, {"/dev/nvme1n1", "/data", "ext4"}} {
 		if err := unix.Mount(m.what, m.where, m.kind, 0, ""); err != nil {
 			return fmt.Errorf("mount %s: %w", m.where, err)
 		}
@@ -67,55 +84,84 @@ func run(out *os.File) error {
 	if err := mount(); err != nil {
 		return err
 	}
-	for _, kv := range []string{"HOME=/tmp", "PATH=/"} {
+	for _, kv := range []string{"HOME=/tmp", "PATH=/bin"} {
 		k, v, _ := strings.Cut(kv, "=")
 		os.Setenv(k, v)
 	}
-	cmd := exec.Command("/skerry", "root", "--data", data, "--link", "127.0.0.1:7443", "--api", "127.0.0.1:7480")
+	cmd := exec.Command("/skerry", "up", "--data", "/data", "--name", "w1", "--root-link", "127.0.0.1:7443", "--api", "127.0.0.1:7480", "--cluster-link", "127.0.0.1:7444",
+		"--cluster-api", "127.0.0.1:7481", "--http", "", "--no-network", "--add-context", "")
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := cmd.Start(); err != nil {
 		return err
 	}
+	// Should they hang, the console tells where: their own stacks, then the kernel's for what no signal reaches.
+	stacks := time.AfterFunc(4*time.Minute, func() { // a busy host may need three
+		_ = cmd.Process.Signal(unix.SIGQUIT)
+		time.Sleep(10 * time.Second)
+		for _, key := range []string{"9", "m", "l", "w"} { // everything is shown; memory, processors, and who waits
+			_ = os.WriteFile("/proc/sysrq-trigger", []byte(key), 0)
+		}
+	})
+	defer stacks.Stop()
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	ctx := context.Background()
-	var c *api.Client
-	for c == nil {
-		select {
-		case err := <-ended:
-			return fmt.Errorf("the root ended: %w", err)
-		case <-time.After(50 * time.Millisecond):
-		}
-		c = login(ctx)
-	}
-	list, err := c.Apps(ctx, "default")
-	if err != nil {
-		return err
-	}
-	var text strings.Builder
-	for _, a := range list {
-		fmt.Fprintf(&text, " %s %d", a.Key.Name, a.Gen)
-	}
-	fmt.Fprintf(out, "@ have%s\n@ ready\n", text.String())
-	acks := make(chan string, writer)
-	for w := range writer {
-		go func() {
-			for i := w; ; i += writer {
-				name := fmt.Sprintf("app%d", i%names)
-				manifest := fmt.Sprintf(`{"apiVersion":"skerry/v1","kind":"Application","metadata":{"name":%q},"spec":{"services":[{"name":"web","runtime":"native","command":["/bin/true"],"env":{"N":"%d-%d"}}]}}`, name, i, time.Now().UnixNano())
-				res, err := c.Apply(ctx, []byte(manifest), api.ApplyOptions{Register: true})
-				if err != nil {
-					acks <- fmt.Sprintf("@ failed %s: %v", name, err)
-					return
-				}
-				acks <- fmt.Sprintf("@ ack %s %d", name, res.Gen)
+	acks := make(chan string, 2*writer)
+	have := "@ have"
+	var start []func()
+	for _, tier := range tiers {
+		var c *api.Client
+		for c == nil {
+			select {
+			case err := <-ended:
+				return fmt.Errorf("the roles ended: %w", err)
+			case <-time.After(50 * time.Millisecond):
 			}
-		}()
+			c = login(ctx, tier.data, tier.server)
+		}
+		list, err := c.Apps(ctx, "default")
+		if err != nil {
+			return err
+		}
+		for _, a := range list {
+			have += fmt.Sprintf(" %s/%s %d", tier.name, a.Key.Name, a.Gen)
+		}
+		if tier.name == "root" {
+			if _, err := c.Apply(ctx, []byte(manifest("stay", "", 1)), api.ApplyOptions{}); err != nil {
+				return err
+			}
+			start = append(start, func() {
+				go func() {
+					awaitRunning(ctx, c)
+					stacks.Stop()
+					acks <- "@ runs"
+				}()
+			})
+		}
+		for w := range writer {
+			start = append(start, func() {
+				go func() {
+					for i := w; ; i += writer {
+						name := fmt.Sprintf("%s%d", tier.name, i%names)
+						res, err := c.Apply(ctx, []byte(manifest(name, "cluster: nowhere", time.Now().UnixNano())), api.ApplyOptions{Register: true})
+						if err != nil {
+							acks <- fmt.Sprintf("@ failed %s: %v", name, err)
+							return
+						}
+						acks <- fmt.Sprintf("@ ack %s/%s %d", tier.name, name, res.Gen)
+					}
+				}()
+			})
+		}
 	}
+	for _, f := range start {
+		f()
+	}
+	fmt.Fprintf(out, "%s\n@ ready\n", have)
 	for {
 		select {
 		case err := <-ended:
-			return fmt.Errorf("the root ended: %w", err)
+			return fmt.Errorf("the roles ended: %w", err)
 		case a := <-acks:
 			if _, err := fmt.Fprintln(out, a); err != nil {
 				return err
@@ -124,8 +170,35 @@ func run(out *os.File) error {
 	}
 }
 
-// login gives the first admin's client, or nil while the root does not answer.
-func login(ctx context.Context) *api.Client {
+// manifest is an application of one service that stays. One that is placed nowhere costs the stores what another does, and the
+// guest's two emulated processors nothing.
+func manifest(name, where string, n int64) string {
+	return fmt.Sprintf(`{apiVersion: skerry/v1, kind: Application, metadata: {name: %s}, spec: {services: [{name: web, runtime: native, command: [/sbin/init], env: {N: "%d"}, placement: {%s}, terminationGrace: 0s}]}}`, name, n, where)
+}
+
+// awaitRunning returns when the instance runs: there is a process, and the root knows of it. Who started the guest has patience only for so long.
+func awaitRunning(ctx context.Context, c *api.Client) {
+	for ; ; time.Sleep(100 * time.Millisecond) {
+		list, err := c.Instances(ctx, api.InstanceFilter{Namespace: "default", App: "stay"})
+		if err == nil && len(list) == 1 && processes() == 1 && list[0].State == skerry.Running && skerry.HasCondition(list[0].Conditions, skerry.Reachable) {
+			return
+		}
+	}
+}
+
+// processes counts those of instances.
+func processes() (n int) {
+	list, _ := filepath.Glob("/proc/[0-9]*/exe")
+	for _, exe := range list {
+		if to, err := os.Readlink(exe); err == nil && to == "/sbin/init" && exe != "/proc/1/exe" {
+			n++
+		}
+	}
+	return n
+}
+
+// login gives the first admin's client, or nil while the role does not answer.
+func login(ctx context.Context, data, server string) *api.Client {
 	password, err := os.ReadFile(filepath.Join(data, "admin-password"))
 	if err != nil {
 		return nil

@@ -53,6 +53,9 @@ enum counter {
 	DROP_STRAY,
 	DROP_KERNEL,
 	EVENTS_LOST,
+	TO_LINK,
+	FROM_LINK,
+	DROP_LINK,
 	COUNTERS,
 };
 
@@ -127,7 +130,13 @@ struct peer {
 	__u64 tag;      /* network order */
 	__u32 ifindex;  /* 0: by the tunnel */
 	__u16 port;     /* network order */
-	__u8 plain, v6; /* v6: the hop's family */
+	__u8 way, v6;   /* v6: the hop's family */
+};
+
+enum {
+	BY_TUNNEL,
+	BY_WIRE, /* plain */
+	BY_LINK, /* WireGuard; endpoint and source are prefixes of 96 bits */
 };
 
 struct tag_key {
@@ -216,6 +225,7 @@ MAP(routes, LPM_TRIE, struct route_key, struct route, 65536, BPF_F_NO_PREALLOC);
 MAP(recents, PERCPU_ARRAY, __u32, struct recent, RECENT, 0);
 MAP(peers, HASH, __u32, struct peer, 16384, BPF_F_NO_PREALLOC);
 MAP(tags, HASH, struct tag_key, __u32, 32768, BPF_F_NO_PREALLOC);
+MAP(prefixes, HASH, struct addr, __u32, 16385, BPF_F_NO_PREALLOC); /* by prefix on the WireGuard device; 0: this worker */
 MAP(tcp, HASH, struct flow_key, struct flow, 131072, BPF_F_NO_PREALLOC);
 MAP(other, LRU_HASH, struct flow_key, struct flow, 32768, 0);
 MAP(fragments, LRU_HASH, struct fragment_key, struct fragment, 1024, 0);

@@ -225,6 +225,62 @@ int from_vxlan(struct __sk_buff *skb)
 	return arrived(skb, *peer, bpf_ntohl(h.net));
 }
 
+/* from_link is the WireGuard device, which has checked that a packet is from the peer whose prefix it comes from. Its packets have no
+ * Ethernet header, and none of them is for the host. */
+SEC("tc")
+int from_link(struct __sk_buff *skb)
+{
+	__u64 room = BPF_F_ADJ_ROOM_FIXED_GSO;
+	struct addr src, dst;
+	struct ipv6hdr h;
+	__u32 *peer, *self, id, net, len = sizeof(h);
+	__u16 proto;
+	__u8 inner;
+
+	if (skb->protocol != bpf_htons(ETH_P_IPV6) || load(skb, 0, &h, sizeof(h)) || h.version != 6)
+		return drop(DROP_LINK);
+	__builtin_memcpy(&src, &h.saddr, 16);
+	__builtin_memcpy(&dst, &h.daddr, 16);
+	net = bpf_ntohl(src.w[3]);
+	if (src.w[3] != dst.w[3])
+		return drop(DROP_LINK);
+	src.w[3] = 0;
+	dst.w[3] = 0;
+	peer = bpf_map_lookup_elem(&prefixes, &src);
+	self = bpf_map_lookup_elem(&prefixes, &dst);
+	if (!peer || !*peer || !self || *self)
+		return drop(DROP_LINK);
+	id = *peer;
+	if (h.nexthdr == IPPROTO_ICMP6 && !net)
+		return echo(skb, &h);
+	if (h.nexthdr == IPPROTO_IPIP)
+		proto = bpf_htons(ETH_P_IP);
+	else if (h.nexthdr == IPPROTO_IPV6)
+		proto = bpf_htons(ETH_P_IPV6);
+	else
+		return drop(DROP_LINK);
+	if (skb->len < len + (proto == bpf_htons(ETH_P_IP) ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)))
+		return drop(DROP_MALFORMED);
+	if (skb->gso_size) {
+		/* As in from_wire. It takes a device that was told to put together what is not TCP. */
+		if (load(skb, len + (proto == bpf_htons(ETH_P_IP) ? 9 : 6), &inner, 1))
+			return drop(DROP_MALFORMED);
+		if (inner == IPPROTO_UDP)
+			return drop(DROP_KERNEL);
+	}
+	if (proto == bpf_htons(ETH_P_IP))
+		room |= ADJ_ROOM_DECAP_L3_IPV4;
+	if (bpf_skb_adjust_room(skb, -(__s32)len, BPF_ADJ_ROOM_MAC, room)) {
+		/* Linux before 6.3, as in from_wire. */
+		if (proto == skb->protocol || bpf_skb_change_proto(skb, proto, 0) || bpf_skb_adjust_room(skb, -(__s32)(len - 20), BPF_ADJ_ROOM_MAC, BPF_F_ADJ_ROOM_FIXED_GSO))
+			return drop(DROP_KERNEL);
+	}
+	if (bpf_skb_change_head(skb, ETH_HLEN, 0))
+		return drop(DROP_KERNEL);
+	count(FROM_LINK);
+	return arrived(skb, id, net);
+}
+
 /* from_tunnel is the tap of the datapath, which has checked that a frame is from the peer that it names. */
 SEC("tc")
 int from_tunnel(struct __sk_buff *skb)

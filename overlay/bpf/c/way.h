@@ -2,6 +2,7 @@
  *
  * The way of a packet that was read: to its backend, to an instance here, to a peer, or to the agent. */
 #pragma once
+#include "link.h"
 #include "plain.h"
 
 enum { FRAME_DATA, FRAME_MISS, FRAME_TOO_BIG, FRAME_AGAIN, FRAME_TO_INST, FRAME_DEAD };
@@ -141,10 +142,12 @@ part int by_peer(struct __sk_buff *skb, struct packet *p, __u32 id, __u32 net)
 		return DROP;
 	if (!peer)
 		return to_tap(skb, FRAME_MISS, 0, net);
-	if (!peer->plain)
+	if (peer->way == BY_TUNNEL)
 		return to_tap(skb, FRAME_DATA, id, net);
 	if (!peer->ifindex)
 		return drop(DROP_GONE);
+	if (peer->way == BY_LINK)
+		return to_link(skb, peer, net);
 	/* The outer source port, by which receivers spread flows over their queues. All fragments have the same. */
 	mix = p->src.w[3] ^ (p->dst.w[3] << 7 | p->dst.w[3] >> 25) ^ ((__u32)p->sport << 16 | p->dport) ^ p->proto;
 	return to_plain(skb, peer, net, mix * 0x9e3779b1 >> 18);

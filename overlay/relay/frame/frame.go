@@ -1,5 +1,6 @@
 // Package frame is what workers and relays send each other: registration, and datagrams with the relay's header. It only
-// writes and parses; overlay/tunnel is the worker's end, overlay/relay the relay's. Both import it, nobody else.
+// writes and parses; overlay/tunnel is the worker's end, overlay/relay the relay's; overlay/wireguard asks how its
+// port is seen. They import it, nobody else.
 //
 // A datagram by way of a relay has 16 bytes before it:
 //
@@ -11,7 +12,8 @@
 // (the destination as the next relay knows it, the source as this one does), and each relay translates sources to its own.
 //
 // A worker registers with two exchanges: the first proves that it has its key, the answer's cookie, sent back, that it is
-// where it says. Answers are not longer than what asks for them.
+// where it says. Answers are not longer than what asks for them. A relay registers so at another one, which may see it under
+// another address than that of its configuration: behind a NAT it is reached where it calls from, and nowhere else.
 package frame
 
 import (
@@ -107,11 +109,13 @@ func Parse(b []byte) (hops byte, dst, src skerry.PeerID, ok bool) {
 
 // Register asks to be registered, or answers.
 //
-//	type 1 | flags 1 | zero 2 | peer 4 | nonce 8 | cookie 16 | address 18 | zero 14 | mac 16
+//	type 1 | flags 1 (1 done, 2 a relay) | zero 2 | peer 4 | nonce 8 | cookie 16 | address 18 | zero 14 | mac 16
 type Register struct {
 	Answer bool
 	// Done, in an answer: the worker is registered. Otherwise it is to ask again with the cookie.
-	Done   bool
+	Done bool
+	// Relay: a relay asks. Peer is RelayTag of its name, and the key RelayKey of the two and the one who asks.
+	Relay  bool
 	Peer   skerry.PeerID
 	Nonce  uint64 // of the question; the answer repeats it
 	Cookie [CookieLen]byte
@@ -128,7 +132,10 @@ func (r Register) Append(b []byte, key [32]byte) []byte {
 		m[0] = TypeRegistered
 	}
 	if r.Done {
-		m[1] = 1
+		m[1] |= 1
+	}
+	if r.Relay {
+		m[1] |= 2
 	}
 	binary.BigEndian.PutUint32(m[4:], uint32(r.Peer))
 	binary.BigEndian.PutUint64(m[8:], r.Nonce)
@@ -150,12 +157,22 @@ func registerMAC(b []byte, key [32]byte) [macLen]byte {
 	return [macLen]byte(h.Sum(nil)[:macLen])
 }
 
+// RelayTag stands for a relay's name in its registration.
+func RelayTag(name string) skerry.PeerID {
+	h := sha256.Sum256([]byte("skerry relay tag " + name))
+	return skerry.PeerID(binary.BigEndian.Uint32(h[:]))
+}
+
+// RelayKey makes the key of registrations of two relays, and of the answers, where the named one asks. What one of them asked is
+// no question of the other one, if it is sent back.
+func RelayKey(key [32]byte, asks string) [32]byte { return derive(key, "registration of relay "+asks) }
+
 // ParseRegister reads a registration or its answer. Its code is for CheckRegister.
 func ParseRegister(b []byte) (r Register, ok bool) {
 	if len(b) != RegisterLen || b[0] != TypeRegister && b[0] != TypeRegistered {
 		return r, false
 	}
-	r.Answer, r.Done = b[0] == TypeRegistered, b[1]&1 != 0
+	r.Answer, r.Done, r.Relay = b[0] == TypeRegistered, b[1]&1 != 0, b[1]&2 != 0
 	r.Peer = skerry.PeerID(binary.BigEndian.Uint32(b[4:]))
 	r.Nonce = binary.BigEndian.Uint64(b[8:])
 	copy(r.Cookie[:], b[16:])

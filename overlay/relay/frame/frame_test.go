@@ -12,6 +12,8 @@ func TestRegister(t *testing.T) {
 		{Peer: 5, Nonce: 7},
 		{Peer: 5, Nonce: 7, Cookie: [16]byte{1, 2}, Answer: true, Done: true, Addr: netip.MustParseAddrPort("192.0.2.1:9")},
 		{Peer: 5, Answer: true, Addr: netip.MustParseAddrPort("[2001:db8::1]:9")},
+		{Relay: true, Peer: RelayTag("harbour"), Nonce: 7},
+		{Relay: true, Peer: RelayTag("harbour"), Answer: true, Done: true, Nonce: 7},
 	} {
 		b := r.Append(nil, key)
 		got, ok := ParseRegister(b)
@@ -25,6 +27,9 @@ func TestRegister(t *testing.T) {
 				t.Errorf("byte %d may be changed", i)
 			}
 		}
+	}
+	if RelayKey(key, "a") == RelayKey(key, "b") || RelayKey(key, "a") == key || RelayTag("a") == RelayTag("b") {
+		t.Error("what one relay asks is a question of another one")
 	}
 }
 

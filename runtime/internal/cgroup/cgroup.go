@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/runtime"
 )
 
 // Tree is the set of hierarchies of this machine. It is immutable.
@@ -63,14 +64,14 @@ func parseMounts(mountinfo string) *Tree {
 		case "cgroup":
 			for opt := range strings.SplitSeq(r[2], ",") {
 				switch opt {
-				case "cpu", "cpuacct", "cpuset", "memory", "pids", "freezer", "blkio", "devices":
+				case "cpu", "cpuacct", "cpuset", "memory", "pids", "freezer", "blkio", "devices", "hugetlb":
 					if t.mounts[opt] == "" {
 						t.mounts[opt] = l[4]
 					}
 				case "name=systemd":
 					t.systemd = l[4]
 					t.others = append(t.others, l[4])
-				case "hugetlb", "net_cls", "net_prio", "perf_event", "rdma", "misc":
+				case "net_cls", "net_prio", "perf_event", "rdma", "misc":
 					t.others = append(t.others, l[4])
 				}
 			}
@@ -160,8 +161,11 @@ func (g Group) Exists() bool {
 type Limits struct {
 	CPU, CPURequest skerry.MilliCPU
 	Memory          skerry.Bytes
+	MemoryLow       skerry.Bytes
 	Pids            int64
 	CPUSet          string
+	IO              *runtime.IO
+	HugePages       skerry.HugePages
 }
 
 // CPUPeriod is the period of CPU quotas in microseconds.
@@ -169,6 +173,11 @@ const CPUPeriod = 100_000
 
 // Shares converts a CPU request into version 1's cpu.shares.
 func Shares(request skerry.MilliCPU) uint64 { return uint64(max(2, int64(request)*1024/1000)) }
+
+// weightOf converts a CPU request into version 2's cpu.weight.
+func weightOf(request skerry.MilliCPU) uint64 {
+	return min(10000, 1+(Shares(request)-2)*9999/262142)
+}
 
 // Create makes the group with its limits. It may exist already.
 func (g Group) Create(l Limits) error {
@@ -215,9 +224,14 @@ func (g Group) Create(l Limits) error {
 		}
 	}
 	if l.CPUSet != "" {
-		return g.write("cpuset", "cpuset.cpus", l.CPUSet)
+		if err := g.write("cpuset", "cpuset.cpus", l.CPUSet); err != nil {
+			return err
+		}
 	}
-	return nil
+	if err := g.setMemoryLow(l.MemoryLow); err != nil {
+		return err
+	}
+	return errors.Join(g.limitIO(l.IO), g.limitHugePages(l.HugePages))
 }
 
 // fillCPUSet copies the parent's processors and memory nodes: a fresh version 1 cpuset accepts no process.
@@ -258,7 +272,7 @@ func (g Group) createV2(l Limits) error {
 	parts := strings.Split(g.path, "/")
 	for i, part := range parts {
 		// Controllers are handed down one level at a time; one that the kernel refuses shows when its limit is set.
-		for _, c := range []string{"cpu", "memory", "pids", "io", "cpuset"} {
+		for _, c := range []string{"cpu", "memory", "pids", "io", "cpuset", "hugetlb"} {
 			_ = os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+c), 0o644)
 		}
 		dir = filepath.Join(dir, part)
@@ -272,8 +286,7 @@ func (g Group) createV2(l Limits) error {
 		set = append(set, setting{"cpu.max", fmt.Sprintf("%d %d", int64(l.CPU)*CPUPeriod/1000, CPUPeriod)})
 	}
 	if l.CPURequest > 0 {
-		w := 1 + (Shares(l.CPURequest)-2)*9999/262142
-		set = append(set, setting{"cpu.weight", strconv.FormatUint(min(10000, w), 10)})
+		set = append(set, setting{"cpu.weight", strconv.FormatUint(weightOf(l.CPURequest), 10)})
 	}
 	if l.Memory > 0 {
 		set = append(set, setting{"memory.max", strconv.FormatInt(int64(l.Memory), 10)})
@@ -293,7 +306,10 @@ func (g Group) createV2(l Limits) error {
 		// Absent without swap.
 		_ = g.write("", "memory.swap.max", "0")
 	}
-	return nil
+	if err := g.setMemoryLow(l.MemoryLow); err != nil {
+		return err
+	}
+	return errors.Join(g.limitIO(l.IO), g.limitHugePages(l.HugePages))
 }
 
 func (g Group) write(controller, file, value string) error {
@@ -378,12 +394,14 @@ func (g Group) Kill(timeout time.Duration) error {
 	}
 }
 
-// alive leaves out processes that have ended and wait to be reaped: version 1 goes on listing them.
+// alive leaves out processes that have ended and wait to be reaped: version 1 goes on listing them. One whose first thread has
+// ended may have others that have not.
 func alive(pids []int) []int {
 	return slices.DeleteFunc(pids, func(pid int) bool {
 		stat := readFile(fmt.Sprintf("/proc/%d/stat", pid))
-		i := strings.LastIndexByte(stat, ')')
-		return i < 0 || i+2 >= len(stat) || stat[i+2] == 'Z' || stat[i+2] == 'X'
+		const state, threads = 0, 17 // of what follows the name
+		f := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+		return len(f) <= threads || f[state] == "X" || f[state] == "Z" && f[threads] <= "1"
 	})
 }
 

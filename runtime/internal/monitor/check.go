@@ -17,6 +17,23 @@ import (
 // checkPrefix begins the IDs of self-test tasks.
 func checkPrefix() string { return fmt.Sprintf("skerry-check.%d.", os.Getpid()) }
 
+// CheckID is the ID of a task of a self-test; List leaves it out. name and n tell it from others of this process.
+func (d *Driver) CheckID(name string, n int) runtime.TaskID {
+	return runtime.TaskID(fmt.Sprintf("%s%s.%d-%d", checkPrefix(), name, time.Now().UnixNano(), n))
+}
+
+// IOAbilities are those about I/O that the machine has, for every driver.
+func (d *Driver) IOAbilities() (out []runtime.Ability) {
+	rates, weight := d.Tasks.Tree().IO()
+	if rates {
+		out = append(out, runtime.AbilityIO)
+	}
+	if weight {
+		out = append(out, runtime.AbilityIOWeight)
+	}
+	return out
+}
+
 // Preflight looks for what every task needs, and says in the report what is missing. root says what needs root.
 func (d *Driver) Preflight(r *runtime.Report, root string) bool {
 	missing := d.Tasks.Tree().Missing()
@@ -37,6 +54,12 @@ func (d *Driver) Preflight(r *runtime.Report, root string) bool {
 // Try runs the self-test's program and looks at everything that a task relies on. name tells the attempt from others of this
 // process; root and args say where the program is; start is the driver's own.
 func (d *Driver) Try(ctx context.Context, name string, root runtime.Mount, args []string, start func(context.Context, runtime.Spec) (runtime.Handle, error)) error {
+	return d.TryWith(ctx, name, root, args, start, d.Stats)
+}
+
+// TryWith is Try for a driver that has figures of its own.
+func (d *Driver) TryWith(ctx context.Context, name string, root runtime.Mount, args []string,
+	start func(context.Context, runtime.Spec) (runtime.Handle, error), figures func(context.Context, runtime.Handle) (runtime.Stats, error)) error {
 	const memory, pids = 64 * skerry.MiB, 16
 	h, err := start(ctx, runtime.Spec{
 		ID:        runtime.TaskID(fmt.Sprintf("%s%s.%d", checkPrefix(), name, time.Now().UnixNano())),
@@ -61,9 +84,9 @@ func (d *Driver) Try(ctx context.Context, name string, root runtime.Mount, args 
 	if exit.Code != probe.Code || entry.Line != probe.Line {
 		return fmt.Errorf("the test program printed %q and ended with status %d instead of %q and %d", entry.Line, exit.Code, probe.Line, probe.Code)
 	}
-	stats, err := d.Stats(ctx, h)
+	stats, err := figures(ctx, h)
 	if err != nil {
-		return fmt.Errorf("read the cgroup of the test program: %w", err)
+		return fmt.Errorf("read what the test program used: %w", err)
 	}
 	if stats.MemoryLimit != memory {
 		return fmt.Errorf("a memory limit of %s was set, but the kernel says %s", memory, stats.MemoryLimit)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/runtime/internal/cgroup"
 )
 
 // DriverOptions set up a Driver. Name and Dir are required.
@@ -26,7 +27,9 @@ type DriverOptions struct {
 	CgroupParent string
 	// Conmon is the supervisor, a name or path; "conmon" when empty.
 	Conmon string
-	Log    *slog.Logger // nil: nothing is logged
+	// Sandbox is what the cgroups have room for beside the limits of the tasks.
+	Sandbox Sandbox
+	Log     *slog.Logger // nil: nothing is logged
 	// Clean removes what the driver itself has made for a task, after its processes have ended and before its cgroup and
 	// files go. It is idempotent; nil when there is nothing.
 	Clean func(ctx context.Context, t *Task) error
@@ -114,6 +117,9 @@ func (d *Driver) Stop(ctx context.Context, h runtime.Handle, grace time.Duration
 // Launch starts a task: bring does the driver's part, up to a running program, and what it leaves is removed when it fails.
 // program is what conmon calls for the task.
 func (d *Driver) Launch(ctx context.Context, spec runtime.Spec, program string, bring func(t *Task) error) (h runtime.Handle, err error) {
+	if err := d.Tasks.Tree().CheckIO(d.Options.Name, spec.Resources.IO); err != nil {
+		return h, err
+	}
 	t, err := d.Tasks.Create(Record{
 		Handle:  runtime.Handle{ID: spec.ID, Instance: spec.Instance, Container: spec.Container, Labels: spec.Labels, Started: time.Now()},
 		Runtime: program, Cgroup: path.Join(d.Options.CgroupParent, string(spec.ID)), StopSignal: int(spec.Signal()),
@@ -220,7 +226,53 @@ func (d *Driver) Stats(_ context.Context, h runtime.Handle) (runtime.Stats, erro
 	if err != nil {
 		return runtime.Stats{}, err
 	}
-	return t.Group().Stats(time.Now())
+	s, err := t.Group().Stats(time.Now())
+	s.MemoryLimit = d.Options.Sandbox.within(s.MemoryLimit)
+	return s, err
+}
+
+// Resize changes the limits in the task's cgroup.
+func (d *Driver) Resize(ctx context.Context, h runtime.Handle, r runtime.Resources) error {
+	r = d.Options.Sandbox.Around(r)
+	t, err := d.Tasks.Get(h)
+	if err != nil {
+		return err
+	}
+	if err := t.Lock(ctx); err != nil { // not while it is being removed
+		return err
+	}
+	defer t.Unlock()
+	if st := t.Status(); st.State != runtime.StateRunning && st.State != runtime.StatePaused {
+		return fmt.Errorf("change the limits of %s: the task is %s", h.ID, st.State)
+	}
+	err = t.Group().Resize(ctx, cgroup.Limits{CPU: r.CPU, CPURequest: r.CPURequest, Memory: r.Memory, MemoryLow: r.MemoryLow})
+	if in, ok := errors.AsType[*runtime.InUse](err); ok {
+		return &runtime.InUse{Used: in.Used, Limit: d.Options.Sandbox.within(in.Limit)} // of what the sandbox takes nobody knows which part is used
+	}
+	return err
+}
+
+// Pin is runtime.Pinner's.
+func (d *Driver) Pin(ctx context.Context, h runtime.Handle, cpus string) error {
+	t, err := d.Tasks.Get(h)
+	if err != nil {
+		return err
+	}
+	if err := t.Lock(ctx); err != nil {
+		return err
+	}
+	defer t.Unlock()
+	return t.Group().Pin(cpus)
+}
+
+// Limits reads the limits in the task's cgroup.
+func (d *Driver) Limits(_ context.Context, h runtime.Handle) (runtime.Resources, error) {
+	t, err := d.Tasks.Get(h)
+	if err != nil {
+		return runtime.Resources{}, err
+	}
+	l, err := t.Group().Limits()
+	return runtime.Resources{CPU: l.CPU, Memory: d.Options.Sandbox.within(l.Memory)}, err
 }
 
 // OpenLog reads what the task printed.

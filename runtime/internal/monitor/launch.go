@@ -27,12 +27,27 @@ type Launch struct {
 	RuntimeArgs []string
 	LogMax      skerry.Bytes
 	TTY         bool
+	// Restore is a directory with a checkpoint to start from, or "": conmon then calls "restore" instead of "create".
+	Restore string
 }
 
 // CreateError is what the runtime said when it refused.
 type CreateError struct{ Message string }
 
 func (e *CreateError) Error() string { return e.Message }
+
+// Field divides what a program of ours in the runtime's place says, "FIELD: reason", where it begins with a field of the spec.
+func (e *CreateError) Field(is func(field string) bool) (field, reason string) {
+	msg := e.Message
+	if _, rest, ok := strings.Cut(msg, "runtime create failed: "); ok { // conmon's words
+		msg = rest
+	}
+	msg = strings.TrimSpace(msg)
+	if field, rest, ok := strings.Cut(msg, ": "); ok && is(field) {
+		return field, rest
+	}
+	return "", msg
+}
 
 // Start launches conmon, which creates the task, and returns when it has. It fills in Supervisor and Init. Conmon
 // leaves this process's session and becomes an orphan at once, so that it outlives the agent.
@@ -62,12 +77,20 @@ func (t *Task) Start(ctx context.Context, l Launch) error {
 	if l.TTY {
 		args = append(args, "-t")
 	}
+	if l.Restore != "" {
+		args = append(args, "--restore", l.Restore)
+	}
 	cmd := exec.Command(t.set.opts.Conmon, args...)
 	cmd.Dir = t.dir
 	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "_OCI_SYNCPIPE=3", "_OCI_STARTPIPE=4"}
 	cmd.ExtraFiles = []*os.File{w, startR}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	err = cmd.Start()
+	words, err := os.Create(t.Path("conmon.err")) // a pipe would be held for as long as the task runs
+	if err == nil {
+		cmd.Stderr = words
+		defer words.Close()
+		err = cmd.Start()
+	}
 	w.Close()
 	startR.Close()
 	if err != nil {
@@ -88,12 +111,18 @@ func (t *Task) Start(ctx context.Context, l Launch) error {
 	stop := context.AfterFunc(ctx, func() { _ = r.SetReadDeadline(time.Unix(1, 0)) })
 	pid, err := readSync(r)
 	stop()
+	if ctx.Err() != nil {
+		_ = cmd.Process.Kill() // it has not answered, and might not end either
+	}
 	// The first conmon process ended when it had forked; what it forked is not ours to wait for.
 	_ = cmd.Wait()
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	if err != nil {
+		if last := lastWords(t.Path("conmon.err")); last != "" {
+			err = fmt.Errorf("%w; it said: %s", err, last)
+		}
 		return err
 	}
 	conmon, _ := readInt(t.Path("conmon.pid"))
@@ -101,6 +130,12 @@ func (t *Task) Start(ctx context.Context, l Launch) error {
 		rec.Supervisor, rec.Init, rec.Handle.PID = Identify(conmon), Identify(pid), pid
 	})
 	return nil
+}
+
+// lastWords is the end of what conmon wrote beside its answer.
+func lastWords(file string) string {
+	text := strings.TrimSpace(readString(file))
+	return text[max(0, len(text)-500):]
 }
 
 // readSync reads conmon's answer: one JSON object {"data": pid, "message": text}.

@@ -68,7 +68,7 @@ func (t *Task) sweep() {
 		cmdlines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 		for _, c := range cmdlines {
 			data, err := os.ReadFile(c)
-			if err != nil || !bytes.Contains(data, []byte("\x00"+t.dir+"\x00")) {
+			if err != nil || !bytes.Contains(data, []byte("\x00"+t.dir+"\x00")) && !bytes.Contains(data, []byte("="+t.dir+"\x00")) {
 				continue
 			}
 			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(c)))

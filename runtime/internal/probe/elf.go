@@ -16,7 +16,6 @@ func Program(goarch string) ([]byte, bool) {
 	msg := Line + "\n"
 	n := uint32(len(msg))
 	var machine uint16
-	var flags uint32
 	var code []byte
 	words := func(ws ...uint32) {
 		for _, w := range ws {
@@ -50,7 +49,7 @@ func Program(goarch string) ([]byte, bool) {
 			0xd4000001,         // svc #0
 		)
 	case "riscv64":
-		machine, flags = 243, 0
+		machine = 243
 		words(
 			0x00000517,               // auipc a0, 0
 			0x00000593|36<<20|10<<15, // addi a1, a0, 36
@@ -65,8 +64,51 @@ func Program(goarch string) ([]byte, bool) {
 	default:
 		return nil, false
 	}
-	code = append(code, msg...)
+	return elf(machine, append(code, msg...)), true
+}
 
+// Waiter gives a static ELF executable that listens at a port and does nothing else until it is killed; false when there is none.
+func Waiter(goarch string) ([]byte, bool) {
+	words := func(ws ...uint32) (code []byte) {
+		for _, w := range ws {
+			code = binary.LittleEndian.AppendUint32(code, w)
+		}
+		return code
+	}
+	switch goarch {
+	case "amd64":
+		return elf(62, []byte{
+			0xb8, 41, 0, 0, 0, 0xbf, 2, 0, 0, 0, 0xbe, 1, 0, 0, 0, 0x31, 0xd2, 0x0f, 0x05, // socket(AF_INET, SOCK_STREAM, 0)
+			0x89, 0xc7, 0xbe, 1, 0, 0, 0, 0xb8, 50, 0, 0, 0, 0x0f, 0x05, // listen(it, 1)
+			0x31, 0xff, 0x31, 0xf6, 0x31, 0xd2, 0x4d, 0x31, 0xd2, // xor edi, edi; esi; edx; r10
+			0xb8, 0x0f, 0x01, 0, 0, // mov eax, 271 (ppoll)
+			0x0f, 0x05, // syscall
+			0xeb, 0xee, // jmp to xor
+		}), true
+	case "arm64":
+		return elf(183, words(
+			0xd2800000|2<<5, 0xd2800001|1<<5, 0xd2800002, 0xd2800008|198<<5, 0xd4000001, // socket(AF_INET, SOCK_STREAM, 0)
+			0xd2800001|1<<5, 0xd2800008|201<<5, 0xd4000001, // listen(it, 1)
+			0xd2800000, 0xd2800001, 0xd2800002, 0xd2800003, // movz x0, #0; x1; x2; x3
+			0xd2800008|73<<5, // movz x8, #73 (ppoll)
+			0xd4000001,       // svc #0
+			0x17fffffa,       // b -24
+		)), true
+	case "riscv64":
+		return elf(243, words(
+			0x00000513|2<<20, 0x00000593|1<<20, 0x00000613, 0x00000893|198<<20, 0x00000073, // socket(AF_INET, SOCK_STREAM, 0)
+			0x00000593|1<<20, 0x00000893|201<<20, 0x00000073, // listen(it, 1)
+			0x00000513, 0x00000593, 0x00000613, 0x00000693, // addi a0, zero, 0; a1; a2; a3
+			0x00000893|73<<20, // addi a7, zero, 73 (ppoll)
+			0x00000073,        // ecall
+			0xfe9ff06f,        // j -24
+		)), true
+	}
+	return nil, false
+}
+
+// elf makes an executable of code.
+func elf(machine uint16, code []byte) []byte {
 	const base, header = 0x10000, 64 + 56
 	le := binary.LittleEndian
 	b := []byte{0x7f, 'E', 'L', 'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0}
@@ -76,7 +118,7 @@ func Program(goarch string) ([]byte, bool) {
 	b = le.AppendUint64(b, base+header) // entry
 	b = le.AppendUint64(b, 64)          // program headers
 	b = le.AppendUint64(b, 0)           // no sections
-	b = le.AppendUint32(b, flags)
+	b = le.AppendUint32(b, 0)           // flags
 	for _, v := range []uint16{64, 56, 1, 0, 0, 0} {
 		b = le.AppendUint16(b, v)
 	}
@@ -86,5 +128,5 @@ func Program(goarch string) ([]byte, bool) {
 	for _, v := range []uint64{0, base, base, size, size, 0x10000} {
 		b = le.AppendUint64(b, v)
 	}
-	return append(b, code...), true
+	return append(b, code...)
 }

@@ -6,11 +6,9 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"os/signal"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -23,24 +21,19 @@ func main() {
 		fail("name a command")
 	}
 	args := os.Args[2:]
+	if common(os.Args[1], args) {
+		return
+	}
 	switch os.Args[1] {
-	case "print":
-		for _, a := range args {
-			fmt.Println(a)
-		}
-	case "err":
-		fmt.Fprintln(os.Stderr, args[0])
-	case "exit":
-		os.Exit(number(args))
-	case "env":
-		fmt.Println(strings.Join(os.Environ(), "\n"))
-	case "cwd":
-		dir, err := os.Getwd()
-		check(err)
-		fmt.Println(dir)
 	case "id":
 		groups, _ := os.Getgroups()
 		fmt.Println(os.Getuid(), os.Getgid(), groups)
+	case "owner": // of a file, with its permissions and whether it lies in memory
+		var st unix.Stat_t
+		var fs unix.Statfs_t
+		check(unix.Stat(args[0], &st))
+		check(unix.Statfs(args[0], &fs))
+		fmt.Printf("%d %04o memory=%v\n", st.Uid, st.Mode&0o7777, fs.Type == unix.TMPFS_MAGIC)
 	case "status":
 		status(args[0])
 	case "sleep": // until asked to end
@@ -56,9 +49,18 @@ func main() {
 	case "spin": // until that many milliseconds of processor time are used, not counting what came before in this process
 		for began := processorTime(); processorTime()-began < int64(number(args))*1e6; {
 		}
-	case "alloc":
-		b := bytes.Repeat([]byte{1}, number(args)<<20)
-		fmt.Println("allocated", len(b))
+	case "grow": // hold so many MiB, and so many more after SIGUSR1
+		c := make(chan os.Signal, 1)
+		signal.Notify(c, syscall.SIGTERM, syscall.SIGUSR1)
+		held := bytes.Repeat([]byte{1}, number(args)<<20)
+		fmt.Println("ready")
+		if <-c == syscall.SIGUSR1 {
+			more := bytes.Repeat([]byte{1}, number(args[1:])<<20)
+			fmt.Println("grown", len(held)+len(more))
+			<-c
+			fmt.Println(len(more))
+		}
+		fmt.Println(len(held))
 	case "fork":
 		for i := range number(args) {
 			cmd := exec.Command("/proc/self/exe", "sleep")
@@ -73,20 +75,6 @@ func main() {
 		cmd.Stdout = os.Stdout
 		check(cmd.Start())
 		fmt.Println("left")
-	case "spam":
-		for i := range number(args) {
-			fmt.Printf("line %07d of noise\n", i)
-		}
-	case "cat":
-		_, err := io.Copy(os.Stdout, os.Stdin)
-		check(err)
-	case "read":
-		b, err := os.ReadFile(args[0])
-		check(err)
-		os.Stdout.Write(b)
-	case "write":
-		check(os.WriteFile(args[0], []byte(args[1]), 0o644))
-		fmt.Println("written")
 	case "chroot": // needs CAP_SYS_CHROOT
 		check(unix.Chroot("/"))
 	case "mount": // needs CAP_SYS_ADMIN
@@ -127,21 +115,4 @@ func processorTime() int64 {
 	var ts unix.Timespec
 	check(unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &ts))
 	return ts.Nano()
-}
-
-func number(args []string) int {
-	n, err := strconv.Atoi(args[0])
-	check(err)
-	return n
-}
-
-func check(err error) {
-	if err != nil {
-		fail(err.Error())
-	}
-}
-
-func fail(msg string) {
-	fmt.Fprintln(os.Stderr, msg)
-	os.Exit(90)
 }

@@ -1,0 +1,57 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/auth"
+)
+
+// SecretData is what a secret holds, on its way in. Nothing gives it out again.
+type SecretData struct {
+	Data map[string][]byte `json:"data" doc:"Files by name, in base64; at most 256Ki together. They are never shown again."`
+}
+
+// secretBody is the largest body that brings a secret.
+const secretBody = 512 << 10
+
+// secretIn names a secret.
+type secretIn struct {
+	Namespace string `path:"namespace" maxLength:"63"`
+	Name      string `path:"name" maxLength:"63"`
+}
+
+func (h *Handler) addSecrets() {
+	type spaceIn struct {
+		Namespace string `path:"namespace" maxLength:"63"`
+	}
+	add(h, operation{ID: "list-secrets", Method: http.MethodGet, Path: "/v1/namespaces/{namespace}/secrets", Scope: auth.ScopeAppsRead, Object: objNamespace, Tag: "secrets",
+		Summary: "List the secrets of a namespace, without what they hold."},
+		func(ctx context.Context, _ *auth.Principal, in *spaceIn) (*listAnswer[skerry.SecretView], error) {
+			list, err := h.opt.Backend.Secrets(ctx, in.Namespace)
+			return seen(list, err, func(*skerry.SecretView) bool { return true })
+		})
+	type putIn struct {
+		Namespace string `path:"namespace" maxLength:"63"`
+		Name      string `path:"name" maxLength:"63"`
+		Rotate    bool   `query:"rotate" doc:"Keep a new version of a secret that is there. Default: a new secret."`
+		Body      SecretData
+	}
+	add(h, operation{ID: "put-secret", Method: http.MethodPut, Path: "/v1/namespaces/{namespace}/secrets/{name}", Scope: auth.ScopeSecretsWrite, Object: objNamespace, Tag: "secrets",
+		Summary: "Keep a new secret, or a new version of one: services that do not keep to a version are then rolled.", Body: secretBody, Audit: true},
+		func(ctx context.Context, who *auth.Principal, in *putIn) (*answer[skerry.SecretView], error) {
+			v, err := h.opt.Backend.Do(ctx, apps.PutSecret{Namespace: in.Namespace, Name: in.Name, Rotate: in.Rotate, Actor: who.User, Value: in.Body.Data})
+			if err != nil {
+				return nil, err
+			}
+			return &answer[skerry.SecretView]{v.(skerry.SecretView)}, nil
+		})
+	add(h, operation{ID: "delete-secret", Method: http.MethodDelete, Path: "/v1/namespaces/{namespace}/secrets/{name}", Scope: auth.ScopeSecretsWrite, Object: objNamespace, Tag: "secrets",
+		Summary: "Remove a secret that no service names.", Status: http.StatusNoContent, Audit: true},
+		func(ctx context.Context, who *auth.Principal, in *secretIn) (*none, error) {
+			_, err := h.opt.Backend.Do(ctx, apps.DeleteSecret{Namespace: in.Namespace, Name: in.Name, Actor: who.User})
+			return nil, err
+		})
+}

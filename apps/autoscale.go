@@ -1,0 +1,355 @@
+package apps
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// Load is what the instances of a service bear together, as far as it is known.
+type Load struct {
+	Measured int // instances that it is known of
+	CPU      skerry.MilliCPU
+	// What comes by ingresses: requests per second, those under way, and their mean time in milliseconds.
+	Requests, Active, Ms float64
+	// Told: somebody counts what comes. Waiting: something waits for an instance.
+	Told, Waiting bool
+}
+
+// idle reports whether it is known that nobody asks.
+func (l *Load) idle() bool { return l.Told && !l.Waiting && l.Requests == 0 && l.Active == 0 }
+
+// Came adds what comes by ingresses.
+func (l *Load) Came(u skerry.IngressUse) { l.Requests, l.Active, l.Ms = u.Requests, u.Active, u.Ms }
+
+// came is what somebody told of the requests to services.
+type came struct {
+	child string
+	at    time.Time
+	by    map[skerry.ServiceKey]skerry.IngressUse
+}
+
+// cameFresh is how old it may be: whoever has nothing new tells it less often, a worker on a metered link every five minutes.
+const cameFresh = 11 * time.Minute
+
+// Came takes what comes to services by ingresses below a child, in place of what it was told before; nil: nothing is known.
+func (c *Controller) Came(now time.Time, child string, by map[skerry.ServiceKey]skerry.IngressUse) {
+	n, found := slices.BinarySearchFunc(c.came, child, func(x came, name string) int { return strings.Compare(x.child, name) })
+	switch {
+	case len(by) == 0 && found:
+		c.came = slices.Delete(c.came, n, n+1)
+	case len(by) == 0:
+	case found:
+		c.came[n] = came{child, now, by}
+	default:
+		c.came = slices.Insert(c.came, n, came{child, now, by})
+	}
+}
+
+// Waits takes for which services something waits at ingresses below a child, in place of what it was told before. Those that have
+// no instance get one at once.
+func (c *Controller) Waits(now time.Time, child string, list []skerry.ServiceKey) {
+	delete(c.waits, child)
+	for _, k := range list {
+		a := c.apps[k.App]
+		if a == nil {
+			continue
+		}
+		s := a.Manifest.Spec.Service(k.Service)
+		if s == nil || !s.Sleeps() {
+			continue
+		}
+		if c.waits[child] == nil {
+			c.waits[child] = map[skerry.ServiceKey]bool{}
+		}
+		c.waits[child][k] = true
+		if sc := c.scalers[k]; sc != nil && *s.Replicas == 0 {
+			sc.at = time.Time{} // nobody waits for the next look
+			c.wakeAt(k.App, now)
+		}
+	}
+}
+
+// Scaler decides how many instances of a service the load asks for. It keeps only what it saw of late: after a restart it waits
+// for its windows anew before it takes instances away.
+//
+//	demand = load / what one instance is to bear
+//	more:   demand, or what it will be by its trend when an instance would have started, exceeds what there is by a tenth
+//	fewer:  it is less by a tenth, which is left as room, instances not measured counted as busy, and was so all through the window
+//	none:   nobody asked all through the window, and there may be none; one again as soon as something waits for it
+//
+// The ratio to a target, the tolerance and the windows are those of the Kubernetes horizontal pod autoscaler; the trend is a line
+// by least squares.
+type Scaler struct {
+	wants []sample // how many were wanted
+	past  []sample // demand
+	at    time.Time
+	lo    int
+	hi    int
+	want  int
+	why   string
+}
+
+type sample struct {
+	at time.Time
+	n  float64
+}
+
+const (
+	// ScaleEvery is how often a load is looked at.
+	ScaleEvery = 5 * time.Second
+	// tolerance is by how much of what there is demand may differ.
+	tolerance = 0.1
+	// trendOver is how far back the trend looks, and trendAhead how far ahead: for as long as an instance may take to start.
+	// It needs trendLeast samples.
+	trendOver, trendAhead, trendLeast = 2 * time.Minute, 30 * time.Second, 12
+	// maxGrow and maxStep bound how much larger a service gets at a time: by a factor, or by so many.
+	maxGrow, maxStep = 2, 4
+)
+
+// Due reports whether it is time to look again.
+func (s *Scaler) Due(now time.Time) bool {
+	return s.at.IsZero() || now.Before(s.at) || now.Sub(s.at) >= ScaleEvery
+}
+
+// Want gives how many instances there should be, of a service that has current ones, from lo to hi.
+func (s *Scaler) Want(now time.Time, spec *skerry.ServiceSpec, lo, hi, current int, l Load) int {
+	if now.Before(s.at) { // the clock was set back
+		s.wants, s.past = nil, nil
+	}
+	s.at, s.lo, s.hi = now, lo, hi
+	up, down := spec.Scale.Windows()
+	decide := func(n int, why string) int {
+		s.want, s.why = min(max(n, lo), hi), why
+		switch {
+		case n < lo:
+			s.why += fmt.Sprintf("; at least %d are kept", lo)
+		case n > hi:
+			s.why += fmt.Sprintf("; at most %d are allowed", hi)
+		}
+		return s.want
+	}
+	if current == 0 && lo == 0 {
+		s.wants, s.past = nil, nil
+		if l.Waiting {
+			return decide(1, "something waits for it at an ingress")
+		}
+		return decide(0, "it sleeps until something comes by an ingress")
+	}
+	if current < lo || current > hi {
+		return decide(current, fmt.Sprintf("there are to be %d to %d", lo, hi))
+	}
+	demand, why, ok := demandOf(spec, l)
+	if !ok || l.Measured == 0 {
+		s.wants, s.past = nil, nil
+		return decide(current, "nothing is known of the load yet")
+	}
+	if s.past = since(append(s.past, sample{now, demand}), now.Add(-trendOver)); l.full(spec) {
+		s.past = nil // what they bear is what they can, and what comes once they are more is no trend
+	}
+	unmeasured := float64(max(0, current-l.Measured))
+	n := current
+	switch ahead := s.ahead(now, demand); {
+	case lo == 0 && l.idle():
+		n, why = 0, "nobody asks for it"
+	case demand > float64(current)*(1+tolerance):
+		n = ceil(demand)
+	case ahead > float64(current)*(1+tolerance):
+		n, why = ceil(ahead), fmt.Sprintf("%s, and by its trend %.1f times in %s", why, ahead, trendAhead)
+	case demand+unmeasured < float64(current)*(1-tolerance):
+		n = min(max(ceil(demand*(1+tolerance)+unmeasured), 1), current) // with room, so that noise does not take it back
+	}
+	keep := max(up, down)
+	full := len(s.wants) > 0 && now.Sub(s.wants[0].at) >= down // the window for fewer was seen whole
+	fullUp := len(s.wants) > 0 && now.Sub(s.wants[0].at) >= up || up == 0
+	s.wants = since(append(s.wants, sample{now, float64(n)}), now.Add(-keep-ScaleEvery))
+	lowest, highest := n, n
+	for _, w := range s.wants {
+		if now.Sub(w.at) <= up {
+			lowest = min(lowest, int(w.n))
+		}
+		if now.Sub(w.at) <= down {
+			highest = max(highest, int(w.n))
+		}
+	}
+	switch {
+	case lowest > current && fullUp:
+		return decide(min(lowest, max(maxGrow*current, current+maxStep)), why)
+	case highest < current && full:
+		return decide(max(highest, current/2), why)
+	case n != current:
+		word, window := "more", up
+		if n < current {
+			word, window = "fewer", down
+		}
+		return decide(current, fmt.Sprintf("%s; %d, %s, are not wanted for %s yet", why, n, word, window))
+	}
+	return decide(current, why)
+}
+
+// full reports whether the instances use all that they have.
+func (l *Load) full(spec *skerry.ServiceSpec) bool {
+	return spec.Resources.CPU > 0 && float64(l.CPU) >= 0.95*float64(spec.Resources.CPU)*float64(l.Measured)
+}
+
+// demandOf tells how many instances a load is for.
+func demandOf(spec *skerry.ServiceSpec, l Load) (demand float64, why string, ok bool) {
+	most := func(d float64, text string, args ...any) {
+		if !ok || d > demand {
+			demand, why, ok = d, fmt.Sprintf(text, args...), true
+		}
+	}
+	t := &spec.Scale.Target
+	if t.CPU != nil && spec.Resources.CPU > 0 {
+		one := float64(spec.Resources.CPU) * *t.CPU
+		most(float64(l.CPU)/one, "cpu: %dm of %.0fm that one is to bear", l.CPU, one)
+	}
+	if t.Requests != nil {
+		most(l.Requests / *t.Requests, "requests: %.1f a second of %g that one is to bear", l.Requests, *t.Requests)
+	}
+	if t.Queue != nil {
+		most(l.Active / *t.Queue, "queue: %.0f requests under way of %g that one is to bear", l.Active, *t.Queue)
+	}
+	if t.Latency != nil {
+		// Nothing says how time falls with the number of instances; that it does in proportion errs towards more.
+		ms, d := float64(time.Duration(*t.Latency))/1e6, 0.0
+		if l.Requests > 0 {
+			d = float64(l.Measured) * min(l.Ms/ms, maxGrow)
+		}
+		most(d, "latency: %.0f ms of %g that they are to take", l.Ms, ms)
+	}
+	return demand, why, ok
+}
+
+// ahead gives the demand that the trend leads to, at most twice what it is.
+func (s *Scaler) ahead(now time.Time, demand float64) float64 {
+	n := float64(len(s.past))
+	if len(s.past) < trendLeast {
+		return demand
+	}
+	var sx, sy, sxx, sxy float64
+	for _, p := range s.past {
+		x := p.at.Sub(now).Seconds()
+		sx, sy, sxx, sxy = sx+x, sy+p.n, sxx+x*x, sxy+x*p.n
+	}
+	d := n*sxx - sx*sx
+	if d <= 0 {
+		return demand
+	}
+	slope := (n*sxy - sx*sy) / d
+	return min(2*demand, (sy-slope*sx)/n+slope*trendAhead.Seconds())
+}
+
+// ceil rounds up, but not what exceeds a whole number by a hair.
+func ceil(x float64) int { return int(math.Ceil(min(x, 1e6) - 0.001)) }
+
+func since(list []sample, t time.Time) []sample {
+	return slices.DeleteFunc(list, func(s sample) bool { return s.at.Before(t) })
+}
+
+// View tells what was decided last.
+func (s *Scaler) View() *skerry.ScaleView {
+	return &skerry.ScaleView{Min: s.lo, Max: s.hi, Want: s.want, Why: s.why, At: s.at}
+}
+
+// Why says what the last decision was made from.
+func (s *Scaler) Why() string { return s.why }
+
+// load sums what the ready instances of a service bear. Of those whose holder is out of touch nothing is known: neither what
+// they use now nor what comes to them.
+func (c *Controller) load(now time.Time, k skerry.ServiceKey) (l Load) {
+	byHolder := map[string]bool{}
+	for _, i := range c.Instances(k) {
+		if !i.Live() || !i.IsReady() || i.QoS == nil || outOfTouch(i) {
+			continue
+		}
+		l.Measured++
+		// The root gets one sum per site; a site's own instances each have their own.
+		if i.Worker != "" || !byHolder[i.Holder] {
+			byHolder[i.Holder] = true
+			l.CPU += i.QoS.CPU
+		}
+	}
+	var sum skerry.IngressUse
+	for _, x := range c.came {
+		if now.Sub(x.at) <= cameFresh {
+			use, told := x.by[k]
+			sum, l.Told = sum.Add(use), l.Told || told
+		}
+	}
+	l.Came(sum)
+	for _, by := range c.waits {
+		l.Waiting = l.Waiting || by[k]
+	}
+	return l
+}
+
+func outOfTouch(i *Instance) bool {
+	return slices.ContainsFunc(i.Conditions, func(x skerry.Condition) bool { return x.Type == skerry.Reachable && !x.Status })
+}
+
+// autoscale changes the number of instances of services that follow their load.
+func (c *Controller) autoscale(now time.Time, a *App, fx *skerry.Effects) {
+	if !a.Deployed || a.Deleting || a.Borrowed { // whoever borrows one knows what share of it is there
+		return
+	}
+	for i := range a.Manifest.Spec.Services {
+		s := &a.Manifest.Spec.Services[i]
+		k := skerry.ServiceKey{App: a.Key(), Service: s.Name}
+		if s.Scale == nil || s.Mode != skerry.ModeService {
+			delete(c.scalers, k)
+			continue
+		}
+		sc := c.scalers[k]
+		if sc == nil {
+			sc = &Scaler{}
+			c.scalers[k] = sc
+		}
+		c.wakeAt(a.Key(), now.Add(ScaleEvery))
+		if !sc.Due(now) {
+			continue
+		}
+		lo, hi := s.Scale.Limits()
+		was := *s.Replicas
+		if n := sc.Want(now, s, lo, hi, was, c.load(now, k)); n != was {
+			_, more, err := c.scale(now, k, n, "its load: "+sc.why)
+			if err != nil {
+				sc.why += "; " + err.Error()
+				continue
+			}
+			fx.Merge(more)
+		}
+	}
+}
+
+// Scale tells what the load of a service asks for, or nil where its number of instances does not follow it.
+func (c *Controller) Scale(k skerry.ServiceKey) *skerry.ScaleView {
+	a, sc := c.apps[k.App], c.scalers[k]
+	if a == nil || sc == nil {
+		return nil
+	}
+	s := a.Manifest.Spec.Service(k.Service)
+	if s == nil || s.Scale == nil {
+		return nil
+	}
+	return sc.View()
+}
+
+// keepScaled leaves the number of instances as it is in a manifest that is applied again, where it follows their load from
+// now on: one that bears something must not begin anew with the fewest.
+func keepScaled(app *skerry.Application, old *App) {
+	for i := range app.Spec.Services {
+		s := &app.Spec.Services[i]
+		was := old.Manifest.Spec.Service(s.Name)
+		if s.Scale == nil || was == nil || was.Replicas == nil || !old.Deployed {
+			continue
+		}
+		lo, hi := s.Scale.Limits()
+		n := min(max(*was.Replicas, lo), hi)
+		s.Replicas = &n
+	}
+}

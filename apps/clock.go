@@ -1,0 +1,30 @@
+package apps
+
+import (
+	"slices"
+	"time"
+)
+
+// Start ends loading. What was noted under a clock that was ahead of the present one counts as of now: else nothing would follow
+// from it until that time comes.
+func (c *Controller) Start(now time.Time) {
+	for _, i := range c.inst {
+		i.Conditions = slices.Clone(i.Conditions)
+		for n := range i.Conditions {
+			noLater(&i.Conditions[n].Since, now)
+		}
+	}
+	for _, a := range c.apps {
+		for _, r := range a.Rollouts {
+			noLater(&r.StartedAt, now)
+			noLater(&r.HealthyAt, now)
+			noLater(&r.FailedAt, now)
+		}
+	}
+}
+
+func noLater(t *time.Time, now time.Time) {
+	if t.After(now) {
+		*t = now
+	}
+}

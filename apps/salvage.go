@@ -1,0 +1,60 @@
+package apps
+
+import (
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// Salvage takes up an instance that runs, of an application that this controller has lost, with what its assignment says: the
+// application grows with each of its instances, one replica for each. Its organisation and namespace are made if they are not there.
+// What an assignment does not hold, such as other services, old versions and who changed what, stays lost. An error means that the
+// assignments make no valid application together; nothing was changed then.
+func (c *Controller) Salvage(now time.Time, i *Instance, digests map[string]string, fx *skerry.Effects) error {
+	k := i.Service.App
+	next := &App{Org: i.Org, Gen: i.Gen, Deployed: true, CreatedAt: now, UpdatedAt: now, Author: "rebuilt", Digests: map[string]string{}}
+	next.Manifest = skerry.Application{APIVersion: skerry.APIVersion, Kind: skerry.KindApplication, Metadata: skerry.Metadata{Name: k.Name, Namespace: k.Namespace}}
+	if a := c.apps[k]; a != nil {
+		copied := *a
+		next = &copied
+		next.Manifest = cloneManifest(a.Manifest)
+	}
+	replicas := 1
+	spec := *i.Spec
+	if s := next.Manifest.Spec.Service(i.Service.Service); s == nil {
+		next.Manifest.Spec.Services = append(next.Manifest.Spec.Services, spec)
+	} else {
+		replicas = *s.Replicas + 1
+		if i.Gen > next.Gen {
+			*s = spec
+		}
+	}
+	next.Manifest.Spec.Service(i.Service.Service).Replicas = &replicas
+	next.Gen = max(next.Gen, i.Gen)
+	for ref, d := range digests {
+		next.Digests[ref] = d
+	}
+	trial := cloneManifest(next.Manifest)
+	if err := trial.Validate(); err != nil {
+		return err
+	}
+	if c.orgs[i.Org] == nil {
+		if more, _ := c.Handle(now, PutOrg{Org: Org{Name: i.Org}}); more.Err == nil {
+			fx.Merge(more)
+		}
+	}
+	if c.spaces[k.Namespace] == nil {
+		if more, _ := c.Handle(now, PutNamespace{Namespace: Namespace{Name: k.Namespace, Org: i.Org}}); more.Err == nil {
+			fx.Merge(more)
+		}
+	}
+	c.addApp(next)
+	i.Spec = next.Manifest.Spec.Service(i.Service.Service)
+	c.addInstance(i)
+	c.saveInstance(i, fx)
+	s := i.Service.Service // what runs is no new version
+	c.setRollout(next, s, &Rollout{Revision: next.revisions[s], Gen: next.Gen, StartedAt: now, EndedAt: now, Wave: 1, Limit: everything})
+	c.saveApp(next, fx)
+	c.dirty[k] = true
+	return nil
+}

@@ -1,0 +1,350 @@
+package apps
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// secretKey names a secret.
+type secretKey struct{ namespace, name string }
+
+// secret is kept with its versions, oldest first. What they hold is sealed for a key that is not here.
+type secret struct {
+	Namespace string          `json:"namespace"`
+	Name      string          `json:"name"`
+	CreatedAt time.Time       `json:"createdAt"`
+	Versions  []SecretVersion `json:"versions"`
+}
+
+// SecretVersion is one version of a secret.
+type SecretVersion struct {
+	Number    int       `json:"number"`
+	ID        string    `json:"id"` // as in SecretName.Version, without the number: it is sealed before its number is known
+	Files     []string  `json:"files"`
+	Size      int       `json:"size"`
+	CreatedAt time.Time `json:"createdAt"`
+	Author    string    `json:"author,omitempty"`
+	Sealed    []byte    `json:"sealed"`
+}
+
+// PutSecret keeps a new secret or, with Rotate, a new version of one; services that do not keep to a version then get it. The
+// server makes Version of Value, which no core is given.
+type PutSecret struct {
+	Namespace, Name string
+	Rotate          bool
+	Actor           string
+	Value           skerry.SecretValue
+	Version         SecretVersion
+}
+
+// DeleteSecret removes a secret that no service names.
+type DeleteSecret struct{ Namespace, Name, Actor string }
+
+const prefixSecret = "secret/"
+
+const (
+	// maxSecrets is how many a namespace may have.
+	maxSecrets = 500
+	// keptVersions of a secret stay though nobody names them.
+	keptVersions = 3
+	// maxVersions is how many there are at most, named or not.
+	maxVersions = 20
+)
+
+func (k secretKey) record() string { return prefixSecret + k.namespace + "/" + k.name }
+
+func (c *Controller) loadSecret(value []byte) error {
+	x := new(secret)
+	if err := json.Unmarshal(value, x); err != nil {
+		return err
+	}
+	c.secrets[secretKey{x.Namespace, x.Name}] = x
+	return nil
+}
+
+// current is how a manifest names a version.
+func (v *SecretVersion) current() string { return itoa(v.Number) + "-" + v.ID }
+
+func (x *secret) newest() *SecretVersion { return &x.Versions[len(x.Versions)-1] }
+
+// find gives a version by what a manifest calls it, or nil.
+func (x *secret) find(current string) *SecretVersion {
+	for i := range x.Versions {
+		if x.Versions[i].current() == current {
+			return &x.Versions[i]
+		}
+	}
+	return nil
+}
+
+// Secret gives a version of a secret as it is sealed, or nil.
+func (c *Controller) Secret(n skerry.SecretName) []byte {
+	if x := c.secrets[secretKey{n.Namespace, n.Name}]; x != nil {
+		if v := x.find(n.Version); v != nil {
+			return v.Sealed
+		}
+	}
+	return nil
+}
+
+func (c *Controller) putSecret(now time.Time, m PutSecret) (any, skerry.Effects, error) {
+	var fx skerry.Effects
+	if c.spaces[m.Namespace] == nil {
+		return nil, fx, skerry.Errorf(skerry.CodeNotFound, "there is no namespace %q", m.Namespace).WithHint("`skerry get namespaces` lists them")
+	}
+	if err := skerry.CheckName(m.Name); err != nil {
+		return nil, fx, skerry.Errorf(skerry.CodeInvalid, "name of the secret: %s", err)
+	}
+	if len(m.Version.Sealed) == 0 || m.Version.ID == "" {
+		return nil, fx, skerry.Errorf(skerry.CodeInternal, "the secret is not sealed")
+	}
+	k := secretKey{m.Namespace, m.Name}
+	x := c.secrets[k]
+	switch {
+	case x == nil && m.Rotate:
+		return nil, fx, noSecret(k)
+	case x != nil && !m.Rotate:
+		return nil, fx, skerry.Errorf(skerry.CodeConflict, "namespace %s has a secret %q already", m.Namespace, m.Name).WithHint("`skerry secret rotate %s` makes a new version of it", m.Name)
+	case x == nil && len(c.Secrets(m.Namespace)) >= maxSecrets:
+		return nil, fx, skerry.Errorf(skerry.CodeQuota, "namespace %s has %d secrets", m.Namespace, maxSecrets).WithHint("remove some that nobody uses")
+	case x == nil:
+		x = &secret{Namespace: m.Namespace, Name: m.Name, CreatedAt: now}
+	}
+	next := *x
+	next.Versions = slices.Clone(x.Versions)
+	if c.prune(&next); len(next.Versions) >= maxVersions {
+		return nil, fx, skerry.Errorf(skerry.CodeQuota, "%d versions of secret %s are named by services, or by versions of them that are kept", len(next.Versions), m.Name).
+			WithHint("apply their manifests without a version, or remove what is old")
+	}
+	v := m.Version
+	v.Number, v.CreatedAt, v.Author = 1, now, m.Actor
+	if len(x.Versions) > 0 {
+		v.Number = x.newest().Number + 1
+	}
+	next.Versions = append(next.Versions, v)
+	c.secrets[k] = &next
+	c.follow(now, &next, m.Actor, &fx)
+	fx.Put(k.record(), mustJSON(&next))
+	return c.viewSecret(&next), fx, nil
+}
+
+// follow gives a new version to the services that take the newest. A job has what it was applied with: it would run once more otherwise.
+func (c *Controller) follow(now time.Time, x *secret, actor string, fx *skerry.Effects) {
+	for _, a := range c.Apps() {
+		if a.Manifest.Metadata.Namespace != x.Namespace || a.Deleting || a.Borrowed {
+			continue
+		}
+		next := *a
+		next.Manifest = cloneManifest(a.Manifest)
+		var names []string
+		for i := range next.Manifest.Spec.Services {
+			s := &next.Manifest.Spec.Services[i]
+			s.Secrets = slices.Clone(s.Secrets)
+			for n := range s.Secrets {
+				if u := &s.Secrets[n]; u.Name == x.Name && u.Version == 0 && s.Mode != skerry.ModeJob {
+					u.Current = x.newest().current()
+					names = append(names, s.Name)
+				}
+			}
+		}
+		if len(names) == 0 {
+			continue
+		}
+		names = slices.Compact(names)
+		for _, name := range names { // what was taken back had another value
+			next.Refused = without(next.Refused, name)
+		}
+		old := *a
+		next.Gen++
+		next.UpdatedAt, next.Author, next.revisions = now, actor, revisionsOf(&next.Manifest)
+		*a = next // without asking the quota, which may be smaller by now: it takes no more than it did
+		c.readdress(now, a, fx)
+		c.keepPast(&old, a, fx)
+		c.dirty[a.Key()] = true
+		c.saveApp(a, fx)
+		for _, name := range names {
+			c.appEvent(fx, now, a, name, "SecretRotated", "generation "+itoa(int(a.Gen))+" has version "+itoa(x.newest().Number)+" of secret "+x.Name+", by "+orNobody(actor))
+		}
+	}
+}
+
+// SecretNames gives the versions that are named by a manifest, an earlier version of one, or an instance.
+func (c *Controller) SecretNames() map[skerry.SecretName]bool {
+	out := map[skerry.SecretName]bool{}
+	see := func(namespace string, services ...skerry.ServiceSpec) {
+		for i := range services {
+			for _, n := range services[i].SecretNames(namespace) {
+				out[n] = true
+			}
+		}
+	}
+	for k, a := range c.apps {
+		see(k.Namespace, a.Manifest.Spec.Services...)
+		for _, f := range a.Refused {
+			see(k.Namespace, f.Spec)
+		}
+	}
+	for k, list := range c.past {
+		for _, p := range list {
+			see(k.Namespace, p.Manifest.Spec.Services...)
+		}
+	}
+	for _, i := range c.inst {
+		if i.Spec != nil {
+			see(i.Service.App.Namespace, *i.Spec)
+		}
+	}
+	return out
+}
+
+// prune forgets old versions that nothing names.
+func (c *Controller) prune(x *secret) {
+	named := c.SecretNames()
+	var kept []SecretVersion
+	for n := range x.Versions {
+		if v := &x.Versions[n]; named[skerry.SecretName{Namespace: x.Namespace, Name: x.Name, Version: v.current()}] || n >= len(x.Versions)-keptVersions {
+			kept = append(kept, *v)
+		}
+	}
+	x.Versions = kept
+}
+
+func noSecret(k secretKey) error {
+	return skerry.Errorf(skerry.CodeNotFound, "namespace %s has no secret %q", k.namespace, k.name).WithHint("`skerry secret ls` lists them")
+}
+
+func (c *Controller) deleteSecret(m DeleteSecret) (skerry.Effects, error) {
+	var fx skerry.Effects
+	k := secretKey{m.Namespace, m.Name}
+	x := c.secrets[k]
+	if x == nil {
+		return fx, noSecret(k)
+	}
+	if by := c.usersOf(x); len(by) > 0 {
+		return fx, skerry.Errorf(skerry.CodeConflict, "secret %s is used by %s", m.Name, strings.Join(by, ", ")).WithHint("take it out of their manifests, or delete them, first")
+	}
+	delete(c.secrets, k)
+	fx.Delete(k.record())
+	return fx, nil
+}
+
+// usersOf lists the services that name a secret, or of which something runs that has it.
+func (c *Controller) usersOf(x *secret) []string {
+	out := []string{}
+	uses := func(s *skerry.ServiceSpec) bool {
+		return s != nil && slices.ContainsFunc(s.Secrets, func(u skerry.SecretUse) bool { return u.Name == x.Name })
+	}
+	for k, a := range c.apps {
+		for i := range a.Manifest.Spec.Services {
+			if s := &a.Manifest.Spec.Services[i]; k.Namespace == x.Namespace && !a.Borrowed && uses(s) {
+				out = append(out, k.Name+"/"+s.Name)
+			}
+		}
+	}
+	for _, i := range c.inst {
+		if k := i.Service.App; k.Namespace == x.Namespace && i.Live() && c.apps[k] != nil && !c.apps[k].Borrowed && uses(i.Spec) {
+			out = append(out, k.Name+"/"+i.Service.Service)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func (c *Controller) viewSecret(x *secret) skerry.SecretView {
+	n := x.newest()
+	v := skerry.SecretView{Namespace: x.Namespace, Name: x.Name, Version: n.Number, Files: n.Files, Size: n.Size, CreatedAt: x.CreatedAt, UpdatedAt: n.CreatedAt, Author: n.Author, UsedBy: c.usersOf(x)}
+	if ns := c.spaces[x.Namespace]; ns != nil {
+		v.Org = ns.Org
+	}
+	for _, o := range slices.Backward(x.Versions) {
+		v.Versions = append(v.Versions, skerry.SecretVersionView{Version: o.Number, Files: o.Files, Size: o.Size, CreatedAt: o.CreatedAt, Author: o.Author})
+	}
+	return v
+}
+
+// Secrets lists the secrets of a namespace by name, without what they hold.
+func (c *Controller) Secrets(namespace string) []skerry.SecretView {
+	var names []string
+	for k := range c.secrets {
+		if k.namespace == namespace {
+			names = append(names, k.name)
+		}
+	}
+	slices.Sort(names)
+	out := []skerry.SecretView{}
+	for _, name := range names {
+		out = append(out, c.viewSecret(c.secrets[secretKey{namespace, name}]))
+	}
+	return out
+}
+
+// resolveSecrets fills in which versions a manifest means; one that is not there is refused by name.
+func (c *Controller) resolveSecrets(app *skerry.Application) error {
+	ns := app.Metadata.Namespace
+	var problems []skerry.Problem
+	for i := range app.Spec.Services {
+		s := &app.Spec.Services[i]
+		for n := range s.Secrets {
+			u := &s.Secrets[n]
+			u.Current = ""
+			at := "spec.services[" + itoa(i) + "].secrets[" + itoa(n) + "]"
+			x := c.secrets[secretKey{ns, u.Name}]
+			if x == nil {
+				problems = append(problems, skerry.Problem{Path: at + ".name", Message: "namespace " + ns + " has no secret \"" + u.Name + "\"",
+					Hint: "make it with `skerry secret create " + u.Name + " --namespace " + ns + " --from-file FILE`"})
+				continue
+			}
+			for j := range x.Versions {
+				if v := &x.Versions[j]; u.Version == v.Number || u.Version == 0 {
+					u.Current = v.current()
+				}
+			}
+			if u.Current == "" {
+				problems = append(problems, skerry.Problem{Path: at + ".version", Message: "secret " + u.Name + " has no version " + itoa(u.Version) + " any more, or not yet",
+					Hint: "leave it out for the newest, " + itoa(x.newest().Number)})
+			}
+		}
+	}
+	if len(problems) > 0 {
+		return &skerry.Error{Code: skerry.CodeInvalid, Message: "the manifest is not valid", Problems: problems}
+	}
+	return nil
+}
+
+// haveSecrets checks that the versions are there which a manifest of before, or of a site, names.
+func (c *Controller) haveSecrets(app *skerry.Application) error {
+	for i := range app.Spec.Services {
+		for _, n := range app.Spec.Services[i].SecretNames(app.Metadata.Namespace) {
+			if c.Secret(n) == nil {
+				return skerry.Errorf(skerry.CodeConflict, "version %s of secret %s is not there any more", n.Version, n.Name).WithHint("apply the manifest again, which takes the newest")
+			}
+		}
+	}
+	return nil
+}
+
+// BorrowSecrets fills in the versions of a manifest for a borrowed application: those that it had, for the owner alone knows others.
+func BorrowSecrets(app, had *skerry.Application) error {
+	known := map[string]string{}
+	for i := range had.Spec.Services {
+		for _, u := range had.Spec.Services[i].Secrets {
+			known[u.Name] = u.Current
+		}
+	}
+	for i := range app.Spec.Services {
+		s := &app.Spec.Services[i]
+		for n := range s.Secrets {
+			u := &s.Secrets[n]
+			number, _, _ := strings.Cut(known[u.Name], "-")
+			if number == "" || u.Version != 0 && itoa(u.Version) != number {
+				return skerry.Errorf(skerry.CodeUnavailable, "this site does not have that version of secret %s, and the root, which does, is away", u.Name).WithHint("name what the application had, or wait for the root")
+			}
+			u.Current = known[u.Name]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,31 @@
+package cluster
+
+import (
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/sched"
+)
+
+// TestUseThatIsOver asks what counts of what instances used last: only that of those that serve on, where they are heard of.
+func TestUseThatIsOver(t *testing.T) {
+	c := New(Options{Name: "a", Incarnation: "a1", Term: 1, Policies: sched.Policies(), Admission: Admission{Trusted: []string{"acme"}}})
+	c.Start(time.Unix(1e9, 0))
+	c.workers["here"], c.workers["lost"] = &worker{Name: "here"}, &worker{Name: "lost", lost: true}
+	k := skerry.ServiceKey{App: skerry.AppKey{Namespace: "acme", Name: "shop"}, Service: "web"}
+	for id, p := range map[skerry.InstanceID]*placement{
+		"serves":     {Worker: "here"},
+		"terminated": {Worker: "here", Obs: skerry.Observation{State: skerry.Terminated}},
+		"failed":     {Worker: "here", Obs: skerry.Observation{State: skerry.Failed}},
+		"drains":     {Worker: "here", Removing: true},
+		"lost":       {Worker: "lost"},
+		"forgotten":  {Worker: "gone"},
+	} {
+		p.Origin, p.A.ID, p.A.Service, p.qos = "root", id, k, &skerry.QoS{CPU: 300}
+		c.places[id] = p
+	}
+	if q := c.foldQoS(); len(q) != 1 || q[0].QoS.CPU != 300 {
+		t.Errorf("the root is told %+v", q)
+	}
+}

@@ -1,0 +1,84 @@
+package cluster
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/tier"
+)
+
+// An instance that is moved with its memory (migration: checkpoint) is a successor that starts from the first copy's state:
+//
+//	successor placed ─► prepared, tells a key ─► the first copy may leave (Leave) ─► its state is asked for: written, sealed for that key,
+//	sent by way of the cluster ─► restored, ready ─► it is the instance; the first copy, which ended with the writing, goes
+//	      any failure ─► the successor ends, Leave is taken back ─► the first copy goes on from what was written
+//
+// carryTime is how much longer than another such a successor may take.
+const carryTime = 10 * time.Minute
+
+// canCarry reports whether the runtime of a worker writes and reads what runs.
+func (w *worker) canCarry(runtime string) bool {
+	return w != nil && w.Facts != nil && slices.ContainsFunc(w.Facts.Runtimes, func(r skerry.RuntimeReport) bool {
+		return r.Name == runtime && r.Passed && slices.Contains(r.Abilities, skerry.AbilityCheckpoint)
+	})
+}
+
+// uncarried says why an instance that is to be moved with its memory cannot be, or "". A drain by force moves it without.
+func (c *Core) uncarried(p *placement) string {
+	w := c.workers[p.Worker]
+	if !p.A.Spec.Carried() || w == nil || w.canCarry(p.Obs.Runtime) || w.Drain != nil && w.Drain.Force {
+		return ""
+	}
+	why := "CRIU is not installed there"
+	if w.Facts != nil {
+		for _, r := range w.Facts.Runtimes {
+			if _, cause, ok := strings.Cut(r.Cause, "no checkpoints: "); ok && r.Name == p.Obs.Runtime {
+				why = cause
+			}
+		}
+	}
+	return "it is to be moved with its memory (migration: checkpoint), and runtime " + p.Obs.Runtime + " of its worker cannot: " + why
+}
+
+// incapable lists the workers that cannot go on with an instance's memory, if that is wanted.
+func (c *Core) incapable(p *placement) (out []string) {
+	if !p.A.Spec.Carried() || p.Worker == "" || c.stranded[p.A.ID] || !c.workers[p.Worker].canCarry(p.Obs.Runtime) {
+		return nil
+	}
+	for name, w := range c.workers {
+		if !w.canCarry(p.Obs.Runtime) {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// carriedTo reports whether a successor on a worker starts from an instance's memory.
+func (c *Core) carriedTo(p *placement, worker string) bool {
+	return p.A.Spec.Carried() && !c.stranded[p.A.ID] && p.Obs.State == skerry.Running && c.workers[p.Worker].canCarry(p.Obs.Runtime) && c.workers[worker].canCarry(p.Obs.Runtime)
+}
+
+// checkpoint gives the worker that has the state which a successor is to start from.
+func (c *Core) checkpoint(id skerry.InstanceID) (worker string, err error) {
+	p := c.places[id]
+	if p == nil || p.Next == nil || p.Next.Recipient == "" {
+		return "", skerry.Errorf(skerry.CodeConflict, "instance %q is not to leave its worker", id)
+	}
+	return p.Worker, nil
+}
+
+// serveCheckpoint passes a worker's question for a state on. What comes back only the worker can read that has the key.
+func (s *Server) serveCheckpoint(w http.ResponseWriter, r *http.Request) {
+	id := strings.TrimPrefix(r.URL.Path, checkpointPath)
+	worker, err := tier.View(r.Context(), s.Role, func(c *Core) (string, error) { return c.checkpoint(skerry.InstanceID(id)) })
+	if r.Method != http.MethodGet {
+		err = skerry.Errorf(skerry.CodeInvalid, "a state is asked for by GET")
+	}
+	s.Proxy(w, r, worker, "/instances/"+id+"/checkpoint", err)
+}
+
+const checkpointPath = "/checkpoint/"

@@ -1,0 +1,63 @@
+package cluster
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// TestEndedIsNotDoneAgain: what ended on a worker stays known until its owner takes it back. Meanwhile the worker may be removed and
+// come back empty, or another kind of agent may take its name over: neither is to do the work again.
+func TestEndedIsNotDoneAgain(t *testing.T) {
+	for _, removed := range []bool{true, false} {
+		t.Run(fmt.Sprintf("removed %v", removed), func(t *testing.T) {
+			now := time.Unix(1_700_000_000, 0)
+			c := textSite(t, now, skerry.CarrierMQTT)
+			a, _ := c.onlyAssignment(t)
+			a.ID, a.Fence, a.Spec.Mode = "sum-1", skerry.Fence{RootEpoch: 1}, skerry.ModeJob
+			var fx skerry.Effects
+			c.accept(now, a, "root", &fx)
+			c.settle(now, &fx, nil)
+			key := skerry.AssignmentKey(a.ID)
+			told := func() bool {
+				k := c.Kids.Get("w")
+				if k == nil {
+					return false
+				}
+				_, ok := k.Desired.Get(key)
+				return ok
+			}
+			p := c.places[a.ID]
+			if !told() {
+				t.Fatalf("it was not placed: %+v", p)
+			}
+			c.observe(now, "w", skerry.Observation{ID: a.ID, Gen: a.Gen, Fence: p.A.Fence, State: skerry.Terminated, Phase: skerry.PhaseExited}, &fx)
+			if !told() || c.places[a.ID] != p || !p.ended() {
+				t.Fatalf("it did not end: %+v", p)
+			}
+
+			c.Step(now, ChildDown{Name: "w"})
+			carrier := ""
+			if removed {
+				if fx := c.Step(now, RemoveWorker{Name: "w"}); fx.Err != nil {
+					t.Fatal(fx.Err)
+				}
+				carrier = skerry.CarrierMQTT
+			}
+			c.Step(now, ChildUp{Hello: &skerry.Hello{Name: "w", Carrier: carrier}})
+			if told() {
+				t.Error("the worker is to do it again")
+			}
+			a.Gen++ // something else of the application changed
+			c.accept(now, a, "root", &fx)
+			if told() {
+				t.Error("the worker is to do it again after a change")
+			}
+			if c.places[a.ID] == nil || !c.places[a.ID].ended() {
+				t.Error("its owner would not learn how it ended")
+			}
+		})
+	}
+}

@@ -1,0 +1,170 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// resize is a change of a placement's limits while it runs: what its worker was asked for last, and has not confirmed.
+//
+//	other limits wanted ──worker can, and has room──► asked for ──they apply──► the placement's own
+//	        │                                            ▲  │
+//	        └── refused: the owner replaces it           └──┴── more memory is in use: it is told upward, the worker tries again
+//
+// Until the worker has confirmed, the larger of each resource counts as promised.
+type resize struct {
+	Spec     skerry.ServiceSpec `json:"spec"`
+	Revision string             `json:"revision"`
+	Gen      skerry.Generation  `json:"generation"`
+	Peak     skerry.Resources   `json:"peak"` // of all that it may have meanwhile
+}
+
+// target is the assignment that a placement's worker has, or is to have.
+func (p *placement) target() skerry.Assignment {
+	a := p.A
+	if r := p.Resize; r != nil {
+		a.Spec, a.Revision, a.Gen = r.Spec, r.Revision, r.Gen
+	}
+	return a
+}
+
+// need is what a placement may take of its worker.
+func (p *placement) need() skerry.Resources {
+	n := p.A.Spec.Need()
+	if r := p.Resize; r != nil {
+		n = n.Most(r.Spec.Need()).Most(r.Peak)
+	}
+	return n
+}
+
+// charge is what a placement takes of a worker that it is on, or that its successor is on: what it needs, and what its runtime takes there.
+func (p *placement) charge(worker string) skerry.Resources {
+	runtime := p.A.Runtime
+	if p.Next != nil && p.Next.Worker == worker {
+		runtime = p.Next.Runtime
+	}
+	return p.need().Add(p.A.Spec.Overhead(runtime))
+}
+
+// runtimeAt chooses the runtime of a service on a worker.
+func (c *Core) runtimeAt(s *skerry.ServiceSpec, worker string) string {
+	if w := c.workers[worker]; w != nil && w.Facts != nil {
+		return s.RuntimeOn(w.Facts.Arch, w.Facts.PassedRuntimes())
+	}
+	return ""
+}
+
+// revalue makes a change of what a placement needs, and sets the books right.
+func (c *Core) revalue(p *placement, change func()) {
+	count := func(sign int) {
+		c.reserve(p, sign)
+		if p.Next != nil {
+			c.reserveOn(p.Next.Worker, p, sign)
+		}
+	}
+	count(-1)
+	change()
+	count(1)
+}
+
+// takeAssignment takes another one for the same limits as the last.
+func (c *Core) takeAssignment(p *placement, a skerry.Assignment) {
+	if r := p.Resize; r != nil {
+		a.Spec, r.Spec = p.A.Spec, a.Spec
+		a.Revision, r.Revision = p.A.Revision, a.Revision
+		a.Gen, r.Gen = p.A.Gen, a.Gen
+	}
+	a.Runtime, a.Devices = p.A.Runtime, p.A.Devices
+	p.A = a
+}
+
+// relimit looks whether an assignment is about limits of what runs. It reports whether nothing else has to be done about it.
+func (c *Core) relimit(now time.Time, p *placement, a skerry.Assignment, fx *skerry.Effects) bool {
+	t := p.target()
+	switch {
+	case p.Worker == "" || p.ended():
+		return false // it is started with them, if at all
+	case p.Resize == nil && a.Revision == t.Revision:
+		p.Limits = nil
+		return false
+	case p.Resize != nil && a.Revision == t.Revision:
+		if a.Gen == t.Gen && a.Restart == t.Restart && a.Failover == t.Failover {
+			return true
+		}
+		p.Resize.Spec, p.Resize.Gen = a.Spec, a.Gen
+	case p.Limits != nil && p.Limits.Gen == a.Gen && p.Resize == nil:
+		return true // it was refused
+	default:
+		if why := c.unlimited(p, &a); a.Revision != p.A.Revision && why != "" {
+			p.Limits = &skerry.LimitsRefusal{Gen: a.Gen, Reason: why}
+			c.changed(now, p, fx)
+			return true
+		}
+		c.abandon(p) // it was to start with what is wanted no longer
+		c.revalue(p, func() { p.Resize = &resize{Spec: a.Spec, Revision: a.Revision, Gen: a.Gen, Peak: p.need()} })
+		p.Limits = nil
+	}
+	p.A.Restart, p.A.Failover, p.A.Digest = a.Restart, a.Failover, a.Digest
+	c.boundTo(p)
+	c.changed(now, p, fx)
+	c.send(p)
+	c.sendNext(p)
+	return true
+}
+
+// unlimited says why a placement cannot be given the limits of an assignment while it runs, or "".
+func (c *Core) unlimited(p *placement, a *skerry.Assignment) string {
+	w := c.workers[p.Worker]
+	if w == nil || p.Obs.State != skerry.Running || p.Obs.Unreachable || c.stranded[p.A.ID] || p.Next != nil || p.Original != nil {
+		return "it is being started or moved"
+	}
+	if w.Facts == nil || !slices.ContainsFunc(w.Facts.Runtimes, func(r skerry.RuntimeReport) bool {
+		return r.Name == p.Obs.Runtime && r.Passed && slices.Contains(r.Abilities, skerry.AbilityResize)
+	}) {
+		return "runtime " + p.Obs.Runtime + " of its worker cannot change limits of what runs"
+	}
+	if why := c.opt.Admission.CheckQuota(c.usedBy(p.A.Org, p.A.ID), a); why != nil {
+		return why.Text
+	}
+	now, left := p.need().Vector(), w.available().Vector()
+	var short []string
+	for i, v := range a.Spec.Need().Vector() {
+		if more := v - now[i]; more > 0 && more > left[i] {
+			short = append(short, skerry.ResourceNames[i])
+		}
+	}
+	if len(short) > 0 {
+		return fmt.Sprintf("its worker has not enough %s left for it", strings.Join(short, " and "))
+	}
+	return ""
+}
+
+// resized takes what a worker says of limits that it was asked for.
+func (c *Core) resized(now time.Time, p *placement, fx *skerry.Effects) {
+	r := p.Resize
+	if r == nil {
+		return
+	}
+	switch o := &p.Obs; {
+	case o.Limits != nil && o.Limits.Gen == r.Gen:
+		p.Limits = o.Limits
+	case o.Revision == r.Revision && o.Gen >= r.Gen:
+		c.revalue(p, func() { c.settleLimits(p) })
+		c.grew, c.reportDue = true, true
+		if !c.mine(p) { // else its owner is here, and tells
+			c.event(fx, now, p, skerry.EventNormal, "Resized", "runs on with other limits")
+		}
+	}
+}
+
+// settleLimits makes the limits that were asked for those of the placement.
+func (c *Core) settleLimits(p *placement) {
+	if r := p.Resize; r != nil {
+		p.A.Spec, p.A.Revision, p.A.Gen = r.Spec, r.Revision, r.Gen
+		p.Resize, p.Limits = nil, nil
+	}
+}

@@ -1,0 +1,324 @@
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/sched"
+)
+
+// balance is how the site looks for places that have become clearly better than those that instances have, as when a worker has come
+// back. It moves one instance at a time, make before break:
+//
+//	each minute, if nothing else goes on ─► the best gain of all ─► enough? ─► migrate ─► not again for an hour, or two, or four ...
+//
+// By itself it does so only where its operator wants it (Options.Rebalance); Rebalance asks for it once.
+type balance struct {
+	at   time.Time                  // of the next look; zero: none
+	next skerry.InstanceID          // where that begins, at a site with many
+	busy map[string]int             // workers of which most processor time is used: in how many looks in a row
+	pass map[skerry.InstanceID]bool // that somebody asked for: what it has moved; nil: none
+	ends time.Time                  // of the pass
+}
+
+const (
+	balanceEvery = time.Minute
+	passEvery    = time.Second
+	longestPass  = 30 * time.Minute
+	// maxLooked bounds the instances of one look, maxMoves the moves that a plan tells.
+	maxLooked  = 500
+	maxPlanned = 50
+	// settled is how long an instance must have been where it is, and joined how long a worker must have been in touch, to count.
+	settled = 10 * time.Minute
+	joined  = 5 * time.Minute
+	// balanceCalm is how long an instance that was moved stays; each further move doubles it.
+	balanceCalm        = time.Hour
+	longestBalanceCalm = 24 * time.Hour
+	// leastGain is by how much a ranking (0 to 1) must rate another worker higher: a little less than one of two preferences that is
+	// met after all.
+	leastGain = 0.08
+	// A worker is busy from busyShare of its processors on, in so many looks in a row. Another must be less busy by leastRelief with the
+	// instance, of which the busy one must feel at least leastWeight.
+	busyShare   = 0.8
+	busyLooks   = 3
+	leastRelief = 0.25
+	leastWeight = 0.05
+)
+
+// Rebalance has the site look for better places now, and move what gains from it, one after the other. The result is a
+// skerry.RebalancePlan; with DryRun nothing is moved.
+type Rebalance struct{ DryRun bool }
+
+// move is an instance that would be better off elsewhere.
+type move struct {
+	p    *placement
+	d    skerry.Decision
+	gain float64
+	why  string
+}
+
+func (c *Core) askBalance(now time.Time, m Rebalance, fx *skerry.Effects) {
+	fx.Result = c.planBalance(now)
+	if !m.DryRun && c.balance.pass == nil {
+		c.balance.pass, c.balance.ends, c.balance.at = map[skerry.InstanceID]bool{}, now.Add(longestPass), now
+		c.rebalance(now, fx)
+	}
+}
+
+// rebalance looks for one move, if it is time.
+func (c *Core) rebalance(now time.Time, fx *skerry.Effects) {
+	b := &c.balance
+	if b.at.IsZero() && c.opt.Rebalance {
+		b.at = now.Add(balanceEvery)
+	}
+	if b.at.IsZero() || now.Before(b.at) {
+		return
+	}
+	asked := b.pass != nil
+	every := balanceEvery
+	if asked {
+		every = passEvery
+	}
+	b.at = now.Add(every)
+	if !asked {
+		c.lookBusy()
+	}
+	if len(c.moving)+len(c.waiting)+len(c.stranded)+len(c.drains) > 0 || !asked && len(c.silent)+len(c.suspects) > 0 {
+		if asked && !now.Before(b.ends) {
+			c.endPass(now)
+		}
+		return // something more urgent goes on
+	}
+	best := c.bestMove(now, asked)
+	if best == nil || asked && !now.Before(b.ends) {
+		if asked {
+			c.endPass(now)
+		}
+		return
+	}
+	if asked {
+		b.pass[best.p.A.ID] = true
+	}
+	if p := best.p; now.Sub(p.Balanced) > 2*longestBalanceCalm {
+		p.Balances = 0
+	}
+	best.p.Balances++
+	best.p.Balanced = now
+	c.migrate(now, best.p, best.d, "for a better place: "+best.why, fx)
+}
+
+func (c *Core) endPass(now time.Time) {
+	c.balance.pass, c.balance.at = nil, time.Time{}
+	if c.opt.Rebalance {
+		c.balance.at = now.Add(balanceEvery)
+	}
+}
+
+// lookBusy counts in how many looks in a row workers were busy.
+func (c *Core) lookBusy() {
+	was := c.balance.busy
+	c.balance.busy = map[string]int{}
+	for name, w := range c.workers {
+		if w.usedShare(0) >= busyShare {
+			c.balance.busy[name] = was[name] + 1
+		}
+	}
+}
+
+// usedShare is the share of a worker's processors that is in use, with so much more.
+func (w *worker) usedShare(more skerry.MilliCPU) float64 {
+	if w.Facts == nil || w.Facts.Capacity.CPU <= 0 {
+		return 0
+	}
+	return float64(w.report.Used.CPU+more) / float64(w.Facts.Capacity.CPU)
+}
+
+// bestMove finds the instance that gains most. asked: somebody did, so that what is new counts as well.
+func (c *Core) bestMove(now time.Time, asked bool) *move {
+	ids := sortedIDs(c.places)
+	if i, _ := slices.BinarySearch(ids, c.balance.next); i < len(ids) {
+		ids = append(slices.Clone(ids[i:]), ids[:i]...)
+	}
+	var best *move
+	looked := 0
+	for _, id := range ids {
+		p := c.places[id]
+		if c.stays(now, p) != "" || !asked && !c.ripe(now, p) || asked && c.balance.pass[id] {
+			continue
+		}
+		if looked++; looked > maxLooked {
+			c.balance.next = id
+			break
+		}
+		if m := c.gains(now, p, asked); m != nil && (best == nil || m.gain > best.gain) {
+			best = m
+		}
+	}
+	return best
+}
+
+// stays says why an instance is not moved to a better place, or "".
+func (c *Core) stays(now time.Time, p *placement) string {
+	w := c.workers[p.Worker]
+	_, stops := p.A.Spec.OnDisconnect.StopAfter()
+	switch r := p.A.Spec.Placement.Rigidness; {
+	case w == nil || w.lost || p.Removing || p.Refused || p.Obs.State != skerry.Running || !p.Obs.Ready || p.Obs.Unreachable:
+		return "it does not serve"
+	case p.Next != nil || p.Original != nil || p.Resize != nil || c.stranded[p.A.ID] || now.Before(c.endsElsewhere(p)):
+		return "it is on its way already"
+	case p.bound(false) != "":
+		return p.bound(false)
+	case c.uncarried(p) != "":
+		return c.uncarried(p)
+	case stops:
+		return "it is never to run twice (onDisconnect: stopAfter)"
+	case r != nil && *r == 0:
+		return "it is not to be moved for a better place (rigidness 0)"
+	case w.Hold != "" || w.report.Held != "":
+		return "its worker is held"
+	}
+	return ""
+}
+
+// ripe reports whether an instance has been where it is for long enough to be moved by the site itself.
+func (c *Core) ripe(now time.Time, p *placement) bool {
+	long := func(since time.Time, d time.Duration) bool {
+		return now.Sub(since) >= d || since.Sub(now) > d // the clock was set back
+	}
+	return long(p.Placed, settled) && long(p.Balanced, min(longestBalanceCalm, balanceCalm<<min(max(p.Balances-1, 0), 10))) && !now.Before(p.sla.calm) && !p.sla.alarm
+}
+
+// gains tells where an instance would be better off by enough, or gives nil.
+func (c *Core) gains(now time.Time, p *placement, asked bool) *move {
+	policy, plugins, why := c.policy(&p.A.Spec)
+	if why != nil || len(plugins) > 0 {
+		return nil // plugins are not asked about what runs
+	}
+	avoid := append(append(c.heldWorkers(), c.incapable(p)...), p.Worker)
+	for name, w := range c.workers {
+		k := c.Kids.Get(name)
+		if r := w.report.Pressure; k == nil || !asked && now.Sub(k.Since) < joined || r != nil && (r.Memory > pressureLimit/2 || r.CPU > pressureLimit) {
+			avoid = append(avoid, name)
+		}
+	}
+	m := c.ratedHigher(p, policy, avoid)
+	if r := c.lessBusy(p, policy, avoid); r != nil && (m == nil || r.gain > m.gain) {
+		m = r
+	}
+	return m
+}
+
+// ratedHigher looks for a worker that the service's policy rates higher than its own.
+func (c *Core) ratedHigher(p *placement, policy sched.Policy, avoid []string) *move {
+	by := "policy " + policy.Name
+	switch policy.Rank.(type) {
+	case sched.BestFit, sched.FirstFit:
+		// How full workers are is for new ones; nothing that runs is moved for that. Its preferences count all the same.
+		q := &p.A.Spec.Placement
+		prefers := func(a skerry.Affinity) bool { return a.Preferred }
+		if !slices.ContainsFunc(q.Affinity, prefers) && !slices.ContainsFunc(q.AntiAffinity, prefers) {
+			return nil
+		}
+		policy.Rank, by = sched.FirstFit{}, "what it prefers"
+	}
+	w, req := c.workers[p.Worker], c.request(p)
+	// Its own place is rated as if it were not there yet.
+	c.site.Give(p.Worker, req)
+	c.site.SetLoad(p.Worker, minus(w.loads, c.contentionOf(p)))
+	req.Only = p.Worker
+	here := c.site.Place(time.Time{}, policy, req, 0)
+	c.seeWorker(w)
+	req.Only, req.Avoid = "", slices.Concat(req.Avoid, avoid)
+	there := c.site.Place(time.Time{}, policy, req, 0)
+	if here.Chosen == "" || there.Chosen == "" {
+		return nil // a rule that its place breaks is for the SLA
+	}
+	a, b := here.Top[0].Score, there.Top[0].Score
+	if b-a < leastGain {
+		return nil
+	}
+	return &move{p, there, b - a, fmt.Sprintf("%s rates worker %s %.2f for it, and %s %.2f", by, there.Chosen, b, p.Worker, a)}
+}
+
+// lessBusy looks for a worker on which much less processor time is used, for an instance of one that is busy.
+func (c *Core) lessBusy(p *placement, policy sched.Policy, avoid []string) *move {
+	w := c.workers[p.Worker]
+	switch policy.Rank.(type) {
+	case sched.Pack, sched.LeastPower:
+		return nil // they want it so
+	}
+	if c.balance.busy[p.Worker] < busyLooks || p.qos == nil || w.usedShare(0)-w.usedShare(-p.qos.CPU) < leastWeight {
+		return nil
+	}
+	busy := w.usedShare(0)
+	for name, o := range c.workers {
+		if o.usedShare(p.qos.CPU) > busy-leastRelief {
+			avoid = append(avoid, name)
+		}
+	}
+	req := c.request(p)
+	req.Avoid = slices.Concat(req.Avoid, avoid)
+	d := c.site.Place(time.Time{}, policy, req, 0)
+	if d.Chosen == "" {
+		return nil
+	}
+	there := c.workers[d.Chosen].usedShare(p.qos.CPU)
+	return &move{p, d, busy - there, fmt.Sprintf("%.0f %% of the processors of worker %s are in use, and %.0f %% of those of %s would be with it", 100*busy, p.Worker, 100*there, d.Chosen)}
+}
+
+// planBalance tells what would be moved, one after the other, if it were asked for now, and what gains from it and stays. The books are as
+// before afterwards.
+func (c *Core) planBalance(now time.Time) (plan skerry.RebalancePlan) {
+	type was struct {
+		p               *placement
+		worker, runtime string
+	}
+	var undo []was
+	loads := map[string]skerry.Contention{}
+	for name, w := range c.workers {
+		loads[name] = w.loads
+	}
+	pass := c.balance.pass
+	c.balance.pass = map[skerry.InstanceID]bool{}
+	shift := func(p *placement, to, runtime string) {
+		c.reserve(p, -1)
+		c.bind(p, to)
+		p.A.Runtime = runtime
+		c.reserve(p, 1)
+	}
+	for len(plan.Moves) < maxPlanned {
+		m := c.bestMove(now, true)
+		if m == nil {
+			break
+		}
+		p := m.p
+		plan.Moves = append(plan.Moves, skerry.RebalanceMove{Instance: p.A.ID, Service: p.A.Service, From: skerry.WorkerName(p.Worker), To: skerry.WorkerName(m.d.Chosen), Gain: m.gain, Why: m.why})
+		undo = append(undo, was{p, p.Worker, p.A.Runtime})
+		c.balance.pass[p.A.ID] = true
+		shift(p, m.d.Chosen, c.runtimeAt(&p.A.Spec, m.d.Chosen))
+	}
+	for _, u := range slices.Backward(undo) {
+		shift(u.p, u.worker, u.runtime)
+	}
+	c.balance.pass = pass
+	for name, l := range loads {
+		c.workers[name].loads = l
+		c.site.SetLoad(name, l)
+	}
+	for _, id := range sortedIDs(c.places) {
+		p := c.places[id]
+		if why := c.stays(now, p); why != "" && p.Worker != "" && c.workers[p.Worker] != nil && p.Obs.State == skerry.Running && p.Pinned == "" && len(plan.Stays) < maxPlanned {
+			if m := c.gains(now, p, true); m != nil {
+				plan.Stays = append(plan.Stays, skerry.StayView{Instance: id, Reason: why})
+			}
+		}
+	}
+	slices.SortStableFunc(plan.Stays, func(a, b skerry.StayView) int {
+		return cmp.Or(strings.Compare(a.Reason, b.Reason), strings.Compare(string(a.Instance), string(b.Instance)))
+	})
+	return plan
+}

@@ -1,0 +1,137 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/store"
+)
+
+// A site fetches a secret of the root's when the first of its workers asks for it, and keeps it as it comes: sealed for the
+// site's key. Without the root it goes on with those. Secrets of the site's own applications are kept by package apps.
+
+// prefixHeld begins the records of what is kept of the root's secrets. The core does not know them.
+const prefixHeld = "meta/secret/"
+
+// askRoot bounds a question to the root: workers ask again.
+const askRoot = 20 * time.Second
+
+// heldSecret is such a record.
+type heldSecret struct {
+	Name   skerry.SecretName `json:"name"`
+	Sealed []byte            `json:"sealed"`
+}
+
+func heldKey(n skerry.SecretName) string {
+	return prefixHeld + n.Namespace + "/" + n.Name + "/" + n.Version
+}
+
+// Secrets lists the secrets of a namespace for the site's own applications, without what they hold.
+func (s *Server) Secrets(ctx context.Context, namespace string) ([]skerry.SecretView, error) {
+	return tier.View(ctx, s.Role, func(c *Core) ([]skerry.SecretView, error) { return c.Apps.Secrets(namespace), nil })
+}
+
+// findSecret gives a worker a secret that something uses which it was given.
+func (s *Server) findSecret(ctx context.Context, worker string, n skerry.SecretName) ([]byte, error) {
+	own, err := tier.View(ctx, s.Role, func(c *Core) ([]byte, error) {
+		if !c.hasSecret(worker, n) {
+			return nil, skerry.Errorf(skerry.CodeNotFound, "nothing that worker %s was given has such a secret", worker)
+		}
+		return c.Apps.Secret(n), nil
+	})
+	if err != nil || own != nil {
+		return own, err
+	}
+	return s.heldSecret(ctx, n)
+}
+
+// heldSecret gives a secret of the root's as the site keeps it, after asking for it if it does not.
+func (s *Server) heldSecret(ctx context.Context, n skerry.SecretName) ([]byte, error) {
+	rec, err := s.Store.Get(ctx, heldKey(n))
+	var h heldSecret
+	switch {
+	case err == nil:
+		if err = json.Unmarshal(rec.Value, &h); err == nil && s.opt.Secrets.Opens(h.Sealed) {
+			return h.Sealed, nil // else it was kept by a machine with another key
+		}
+	case !errors.Is(err, store.ErrNotFound):
+		return nil, err
+	}
+	up := s.up.Load()
+	if up == nil {
+		return nil, skerry.Errorf(skerry.CodeNotFound, "the site has no secret %s of namespace %s", n.Name, n.Namespace)
+	}
+	if ok, why := up.Connected(); !ok {
+		return nil, skerry.Errorf(skerry.CodeUnavailable, "the root has secret %s, and cannot be reached: %s", n.Name, why)
+	}
+	ctx, cancel := context.WithTimeout(ctx, askRoot)
+	defer cancel()
+	h.Name = n
+	if h.Sealed, err = tier.AskSecret(ctx, up.Transport, s.opt.Secrets, n); err != nil {
+		return nil, err
+	}
+	value, err := json.Marshal(h)
+	if err != nil {
+		return nil, err
+	}
+	ops := []store.Op{{Key: heldKey(n), Value: value}}
+	for _, old := range s.unusedSecrets(ctx) {
+		if old != heldKey(n) {
+			ops = append(ops, store.Op{Key: old, Delete: true})
+		}
+	}
+	if _, err = s.Store.Commit(ctx, ops); err != nil { // it is of use all the same
+		s.opt.Log.Warn("a secret of the root's is not kept at the site", "secret", n.Namespace+"/"+n.Name, "err", err)
+	}
+	return h.Sealed, nil
+}
+
+// unusedSecrets lists the records of secrets that nothing at the site names any more.
+func (s *Server) unusedSecrets(ctx context.Context) []string {
+	recs, _, err := s.Store.List(ctx, prefixHeld)
+	if err != nil {
+		return nil // they stay until the next one comes
+	}
+	out, err := tier.View(ctx, s.Role, func(c *Core) (out []string, err error) {
+		named := c.Apps.SecretNames()
+		see := func(a *skerry.Assignment) {
+			for _, n := range a.Spec.SecretNames(a.Service.App.Namespace) {
+				named[n] = true
+			}
+		}
+		for _, p := range c.places {
+			see(&p.A)
+		}
+		for _, g := range c.groups {
+			see(&g.A)
+		}
+		for _, r := range recs {
+			parts := strings.Split(strings.TrimPrefix(r.Key, prefixHeld), "/")
+			if len(parts) != 3 || !named[skerry.SecretName{Namespace: parts[0], Name: parts[1], Version: parts[2]}] {
+				out = append(out, r.Key)
+			}
+		}
+		return out, nil
+	})
+	if err != nil {
+		return nil
+	}
+	return out
+}
+
+// hasSecret reports whether something uses a secret that a worker was given or is to take over.
+func (c *Core) hasSecret(worker string, n skerry.SecretName) bool {
+	for _, p := range c.places {
+		there := p.Worker == worker || p.Next != nil && p.Next.Worker == worker || p.Original != nil && p.Original.Worker == worker
+		if there && p.A.Service.App.Namespace == n.Namespace && slices.Contains(p.A.Spec.SecretNames(n.Namespace), n) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,158 @@
+package cluster
+
+import (
+	"fmt"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/credit"
+)
+
+// A worker that accepts an instance and never runs it is found out by comparison. What has not started after a while gets a
+// second copy elsewhere, as in a migration; the first goes on meanwhile and stays if it is ready before. If the second one
+// runs in a fraction of the time, the image, the network and the registry are not to blame. Nor is a worker whose link is
+// bad, as this site measures it, ever blamed for being slow.
+const (
+	// patience is how long an instance may take to start before it is tried elsewhere, too.
+	patience = 5 * time.Minute
+	// slower is how many times as long as elsewhere a start must have taken to speak against a worker.
+	slower = 5
+	// badLink is the round trip on a worker's connection from which its link may be what is slow.
+	badLink = 200 * time.Millisecond
+)
+
+type (
+	// Appraise has the round trip on a worker's own connection measured -> Appraised.
+	Appraise struct{ Name string }
+	// Appraised answers Appraise; RTT is 0 where no answer came or the worker's connection cannot tell.
+	Appraised struct {
+		Name string
+		RTT  time.Duration
+	}
+)
+
+// late is what is known of a start that took too long.
+type late struct {
+	Worker string        `json:"worker"`
+	Waited time.Duration `json:"waited"`
+	Tried  time.Time     `json:"tried"`             // elsewhere
+	Bad    bool          `json:"badLink,omitempty"` // the worker's link is
+}
+
+// starting reports whether a worker has yet to run what it was given. What belongs to the worker has no other place.
+func (p *placement) starting() bool {
+	return p.Worker != "" && p.Group == "" && p.Pinned == "" && !p.Removing && !p.Ran && !p.Obs.Unreachable && p.Obs.State != skerry.Running && !p.ended() && p.Obs.Phase != skerry.PhaseCutOff
+}
+
+// seeStart keeps the index of what is about to start, and notes what has.
+func (c *Core) seeStart(now time.Time, p *placement, fx *skerry.Effects) {
+	if p.Obs.State == skerry.Running && !p.Ran && p.Worker != "" {
+		p.Ran = true
+		c.compareStart(now, p, fx)
+	}
+	if !p.starting() || p.Late != nil && p.Late.Worker == p.Worker {
+		delete(c.starts, p.A.ID)
+		return
+	}
+	c.starts[p.A.ID] = true
+	c.expectStart(p.Placed.Add(patience))
+}
+
+// expectStart has what is about to start looked at, at a time or earlier.
+func (c *Core) expectStart(at time.Time) {
+	if c.startsDue.IsZero() || at.Before(c.startsDue) {
+		c.startsDue = at
+	}
+}
+
+// compareStart compares a first start with one that another worker did not manage.
+func (c *Core) compareStart(now time.Time, p *placement, fx *skerry.Effects) {
+	if w := c.workers[p.Worker]; w != nil && w.Credit != nil {
+		w.Credit.Good(now, credit.Starts)
+	}
+	l := p.Late
+	p.Late = nil
+	if l == nil || l.Worker == p.Worker || l.Bad {
+		return
+	}
+	took := max(now.Sub(l.Tried), 0)
+	w := c.workers[l.Worker]
+	if w == nil || slower*took > l.Waited {
+		return
+	}
+	if w.Credit == nil { // what it does run speaks for it
+		for _, o := range c.on(w.Name) {
+			if o.Ran && o.Obs.State == skerry.Running {
+				c.book(w).Vouch(credit.Starts)
+			}
+		}
+	}
+	text := fmt.Sprintf("it accepted %s and did not run it for %s; another worker did after %s", p.A.Service.String(), l.Waited.Round(time.Second), took.Round(time.Millisecond))
+	c.marked(now, w, c.book(w).Mark(now, credit.Starts, text), text, fx)
+}
+
+// lateStarts asks what the links of workers look like that should have started something.
+func (c *Core) lateStarts(now time.Time, fx *skerry.Effects) {
+	if c.startsDue.IsZero() || now.Before(c.startsDue) {
+		return
+	}
+	c.startsDue = time.Time{}
+	asked := map[string]bool{}
+	for _, id := range sortedIDs(c.starts) {
+		p := c.places[id]
+		if p == nil || !p.starting() {
+			delete(c.starts, id)
+			continue
+		}
+		at := c.overdue(p)
+		if now.Before(at) {
+			c.expectStart(at)
+			continue
+		}
+		if w := c.workers[p.Worker]; !asked[p.Worker] && w != nil {
+			asked[p.Worker] = true
+			fx.Actions = append(fx.Actions, Appraise{Name: p.Worker})
+		}
+		c.expectStart(now.Add(patience / 5))
+	}
+}
+
+// overdue is when an instance should have started, as far as its worker could be told and carry it out.
+func (c *Core) overdue(p *placement) time.Time {
+	at := p.Placed
+	if k := c.Kids.Get(p.Worker); k != nil && k.Since.After(at) {
+		at = k.Since
+	}
+	return at.Add(patience)
+}
+
+// appraised tries elsewhere what a worker has not started for long.
+func (c *Core) appraised(now time.Time, m Appraised, fx *skerry.Effects) {
+	w, k := c.workers[m.Name], c.Kids.Get(m.Name)
+	if w == nil || k == nil || !k.Connected || !w.quiet.IsZero() || w.lost || w.report.Held != "" {
+		return
+	}
+	for _, p := range c.on(m.Name) {
+		if !c.starts[p.A.ID] || !p.starting() || now.Before(c.overdue(p)) || p.Next != nil || !c.has(m.Name, p.A.ID) {
+			continue
+		}
+		waited := now.Sub(c.overdue(p)) + patience
+		l := &late{Worker: p.Worker, Waited: waited, Tried: now, Bad: m.RTT == 0 || m.RTT >= badLink}
+		text := "its worker has not started it for " + waited.Round(time.Second).String()
+		if p.A.Spec.Mode != skerry.ModeService {
+			if !c.othersFit(p) {
+				continue
+			}
+			p.Late = l
+			c.move(now, p, text, true, fx)
+			continue
+		}
+		d, wait := c.besides(now, p, nil, fx)
+		if wait || d.Chosen == "" {
+			continue
+		}
+		p.Late = l
+		delete(c.starts, p.A.ID)
+		c.migrate(now, p, d, text, fx)
+	}
+}

@@ -1,0 +1,35 @@
+package cluster
+
+import (
+	"testing"
+
+	"skerry.dev/skerry"
+)
+
+// Whoever exchanges packets with a suspect is asked first, and is told its number in the overlay: it may have a way to it where the
+// suspect's address leads nowhere.
+func TestWitnessesOfTheOverlay(t *testing.T) {
+	s := newFabricSite(t)
+	for n := range 8 {
+		s.join(n)
+	}
+	for name := range s.c.workers {
+		other := "w3"
+		if name == other {
+			other = "w6"
+		}
+		s.c.routes.reach = map[string]map[string]int{other: {name: 1}}
+		var fx skerry.Effects
+		w := s.c.workers[name]
+		s.c.suspect(s.now, w, &fx)
+		if len(fx.Actions) != witnesses {
+			t.Fatalf("%s: %d are asked", name, len(fx.Actions))
+		}
+		for i, a := range fx.Actions {
+			ask := a.(AskWitness)
+			if ask.Suspect != name || ask.Peer != w.Peer || ask.Peer == 0 || ask.Target != "" || (ask.Witness == other) != (i == 0) {
+				t.Errorf("%s, %d: %+v", name, i, ask)
+			}
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/upgrade"
+)
+
+// upgradeRequest asks a worker to try another program.
+type upgradeRequest struct {
+	Path   string          `json:"path"`
+	Window skerry.Duration `json:"window,omitempty"`
+	Steady skerry.Duration `json:"steady,omitempty"`
+}
+
+// upgradeText tells how the last upgrade of an agent fares, or nothing.
+func upgradeText(s *upgrade.State) string {
+	switch {
+	case s == nil:
+		return ""
+	case s.Trial != nil:
+		return fmt.Sprintf("from %s to %s, on trial since %s", s.Trial.From, s.Trial.Version, s.Trial.Since.Local().Format(time.TimeOnly))
+	case s.Last == nil:
+		return ""
+	case !s.Last.Passed:
+		return fmt.Sprintf("%s did not do, %s went on: %s", s.Last.Version, s.Last.From, s.Last.Why)
+	}
+	return fmt.Sprintf("from %s to %s, passed %s", s.Last.From, s.Last.Version, s.Last.At.Local().Format(time.DateTime))
+}
+
+// workerUpgrade is for people on the device itself.
+func workerUpgrade() *cobra.Command {
+	var data string
+	var noWait bool
+	var window, steady time.Duration
+	cmd := &cobra.Command{Use: "upgrade PROGRAM", Short: "Have the agent on this device go over to another program, and come back by itself if it does not do", Args: cobra.ExactArgs(1),
+		Long: `Have the agent on this device go over to another program, a file of this one's kind in another version. The agent ends and
+the new program takes its place on trial, looked at by the old one: it has to reach the cluster, have every runtime work and
+every instance ready that was so before, for --steady without a break, within --window. Then the device stays with it, also
+after reboots, until another program is installed by hand. One that ends, hangs or does worse is stopped, and the old one
+goes on with its own state. Instances and their connections are not touched by any of this.`,
+		Example: "  skerry worker upgrade ./skerry-v2\n  skerry worker status",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			path, err := filepath.Abs(args[0])
+			if err != nil {
+				return err
+			}
+			if window < 0 || steady < 0 || steady > window {
+				return skerry.Errorf(skerry.CodeInvalid, "--steady %s has to be within --window %s", steady, window)
+			}
+			var p upgrade.Program
+			q := upgradeRequest{Path: path, Window: skerry.Duration(window), Steady: skerry.Duration(steady)}
+			began := time.Now()
+			if err := callLocal(cmd.Context(), data, "POST", "/upgrade", q, &p); err != nil {
+				return err
+			}
+			out := cmd.OutOrStdout()
+			fmt.Fprintf(out, "%s is on trial for at most %s\n", p.Version, window)
+			if noWait {
+				return nil
+			}
+			// Between two programs nobody answers, and with what the store was put back nothing tells when that ends.
+			for time.Since(began) < window+5*time.Minute {
+				select {
+				case <-cmd.Context().Done():
+					return cmd.Context().Err()
+				case <-time.After(300 * time.Millisecond):
+				}
+				var st status
+				err := callLocal(cmd.Context(), data, "GET", "/status", nil, &st)
+				if err != nil || st.Programs == nil || st.Programs.Trial != nil || st.Programs.Last == nil || st.Programs.Last.At.Before(began) {
+					continue
+				}
+				if l := st.Programs.Last; !l.Passed {
+					return skerry.Errorf(skerry.CodeConflict, "%s did not do: %s", l.Version, l.Why).WithHint("%s goes on; the agent's log has more", l.From)
+				}
+				fmt.Fprintf(out, "%s has passed and is the agent's program now\n", p.Version)
+				return nil
+			}
+			return skerry.Errorf(skerry.CodeUnavailable, "no outcome was seen").WithHint("`skerry worker status` shows it")
+		}}
+	cmd.Flags().StringVar(&data, "data", filepath.Join(defaultData(), "worker"), "data directory of the worker")
+	cmd.Flags().DurationVar(&window, "window", upgrade.Window, "in which the new program has to do as well as the old one")
+	cmd.Flags().DurationVar(&steady, "steady", upgrade.Steady, "for how long without a break")
+	cmd.Flags().BoolVar(&noWait, "no-wait", false, "do not wait for the outcome")
+	return cmd
+}

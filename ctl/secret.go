@@ -1,0 +1,176 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/api"
+)
+
+func (a *app) secretCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "secret", Short: "Manage secrets: passwords, keys and the like for services",
+		Long: `Manage secrets. A secret is one or several small files; a manifest names it under secrets, and its files appear in the containers in
+memory, below /run/secrets/NAME. They are sealed for each machine that holds them. Nobody can read them back, also not who made them.`}
+	var f secretFlags
+	create := &cobra.Command{Use: "create NAME", Short: "Keep a new secret", Args: cobra.ExactArgs(1),
+		Example: `  skerry secret create db --from-file password.txt
+  openssl rand -base64 24 | skerry secret create db --from-file password=-
+  skerry secret create tls --from-file cert.pem --from-file key.pem=/etc/ssl/private/shop.pem`,
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			v, err := f.value(cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
+			got, err := c.PutSecret(cmd.Context(), a.namespace(), args[0], false, v)
+			if err == nil {
+				fmt.Fprintf(cmd.OutOrStdout(), "secret/%s created, version %d\n", got.Name, got.Version)
+			}
+			return err
+		})}
+	rotate := &cobra.Command{Use: "rotate NAME", Short: "Keep a new version of a secret, and roll the services that use it", Args: cobra.ExactArgs(1),
+		Long: `Keep a new version of a secret, with all of its files. Services that name no version are given it by an update like any other: one
+after the other, with their canaries and waves. Jobs have what they were applied with. Services that name a version keep it.`,
+		Example: "  skerry secret rotate db --from-file password.txt",
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			v, err := f.value(cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
+			got, err := c.PutSecret(cmd.Context(), a.namespace(), args[0], true, v)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "secret/%s rotated, version %d\n", got.Name, got.Version)
+			if len(got.UsedBy) > 0 {
+				fmt.Fprintf(cmd.OutOrStdout(), "used by: %s\n", strings.Join(got.UsedBy, ", "))
+			}
+			return nil
+		})}
+	for _, c := range []*cobra.Command{create, rotate} {
+		c.Flags().StringArrayVar(&f.files, "from-file", nil, "[NAME=]FILE: a file of the secret, by its own name or another; - is standard input, which needs one; may be repeated")
+		c.Flags().StringArrayVar(&f.literals, "from-literal", nil, "NAME=VALUE: a file with a value; it shows in the list of processes and in the shell's history; may be repeated")
+	}
+	var g getFlags
+	ls := &cobra.Command{Use: "ls [NAME...]", Aliases: []string{"list", "get"}, Short: "Show secrets, without what they hold",
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			return a.get(cmd, c, &g, append([]string{"secret"}, args...))
+		})}
+	outputFlag(ls, &g.output)
+	ls.Flags().BoolVarP(&g.all, "all-namespaces", "A", false, "of all namespaces")
+	rm := &cobra.Command{Use: "rm NAME...", Aliases: []string{"delete"}, Short: "Remove secrets that no service names", Args: cobra.MinimumNArgs(1),
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			var errs []error
+			for _, name := range args {
+				if err := c.DeleteSecret(cmd.Context(), a.namespace(), name); err != nil {
+					errs = append(errs, err)
+					continue
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "secret/%s removed\n", name)
+			}
+			return joinErrors(cmd, errs)
+		})}
+	cmd.AddCommand(create, ls, rotate, rm)
+	return cmd
+}
+
+// secretFlags say what a secret is to hold.
+type secretFlags struct{ files, literals []string }
+
+// value reads it. Its errors never tell of a value, also not of one in the wrong place.
+func (f *secretFlags) value(stdin io.Reader) (skerry.SecretValue, error) {
+	out := skerry.SecretValue{}
+	put := func(name string, data []byte) error {
+		if _, twice := out[name]; twice {
+			return skerry.Errorf(skerry.CodeInvalid, "file %q of the secret is given twice", name)
+		}
+		out[name] = data
+		return nil
+	}
+	for _, s := range f.files {
+		name, path, named := strings.Cut(s, "=")
+		if !named {
+			name, path = filepath.Base(s), s
+		}
+		var data []byte
+		var err error
+		switch {
+		case path == "-" && !named:
+			err = skerry.Errorf(skerry.CodeInvalid, "standard input has no name").WithHint("write --from-file NAME=-")
+		case path == "-":
+			data, err = io.ReadAll(io.LimitReader(stdin, skerry.MaxSecretBytes+1))
+		default:
+			data, err = readSecretFile(path)
+		}
+		if err == nil {
+			err = put(name, data)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	for n, s := range f.literals {
+		name, value, ok := strings.Cut(s, "=")
+		if !ok {
+			return nil, skerry.Errorf(skerry.CodeInvalid, "--from-literal number %d is not NAME=VALUE", n+1)
+		}
+		if err := put(name, []byte(value)); err != nil {
+			return nil, err
+		}
+	}
+	if len(out) == 0 {
+		return nil, skerry.Errorf(skerry.CodeInvalid, "it is not said what the secret holds").WithHint("give --from-file FILE, or --from-file NAME=- for standard input")
+	}
+	return out, out.Check()
+}
+
+// readSecretFile reads no more of a file than a secret may have.
+func readSecretFile(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, skerry.Errorf(skerry.CodeInvalid, "--from-file: %w", err)
+	}
+	defer file.Close()
+	return io.ReadAll(io.LimitReader(file, skerry.MaxSecretBytes+1))
+}
+
+func listSecrets(ctx context.Context, c *api.Client, q listQuery) ([]item, error) {
+	spaces := []string{q.namespace}
+	if q.namespace == "" {
+		list, err := c.Namespaces(ctx)
+		if err != nil {
+			return nil, err
+		}
+		spaces = spaces[:0]
+		for _, n := range list {
+			spaces = append(spaces, n.Name)
+		}
+	}
+	var out []item
+	for _, ns := range spaces {
+		list, err := c.Secrets(ctx, ns)
+		if err != nil {
+			return nil, err
+		}
+		for _, v := range list {
+			name := q.showKey(skerry.AppKey{Namespace: v.Namespace, Name: v.Name})
+			out = append(out, item{name: name, value: v, cells: []string{name, strconv.Itoa(v.Version), strings.Join(v.Files, ","), skerry.Bytes(v.Size).String(), orNone(v.UsedBy), age(q.now, v.UpdatedAt)},
+				wide: []string{v.Author, strconv.Itoa(len(v.Versions))}})
+		}
+	}
+	return out, nil
+}
+
+func orNone(list []string) string {
+	if len(list) == 0 {
+		return "-"
+	}
+	return strings.Join(list, ",")
+}

@@ -1,0 +1,97 @@
+//go:build linux && amd64
+
+package e2e
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/internal/testenv"
+	"skerry.dev/skerry/runtime"
+)
+
+// TestAppliances has one service run in a container and in a virtual machine, a unikernel, at the same time: the new version came for
+// one of its instances, and both answer at the service's address. Beside them a machine boots a disk, and is told who it is.
+func TestAppliances(t *testing.T) {
+	s := (&site{t: t, machines: node.Machines{Enabled: true, Emulate: true}}).open()
+	s.image("test/kit:1", "skerry.dev/skerry/examples/kit")
+	for tag, o := range map[string]artifact.BuildOptions{
+		"skerry.local/test/greeter:1": {Source: testenv.Unikernel(t, "..")},
+		"skerry.local/test/system:1":  {Source: testenv.BootDisk(t, "..", t.TempDir()), Platform: artifact.HostPlatform()},
+	} {
+		o.Tag = tag
+		if _, err := s.Root.Images.Store.Build(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const address = "10.30.9.2"
+	probe := skerry.Probes{Readiness: &skerry.Probe{TCP: &skerry.TCPProbe{Port: 80}}}
+	greet := service("greet", "test/kit:1", func(x *skerry.ServiceSpec) {
+		two := 2
+		x.Replicas, x.Args, x.Probes = &two, []string{"answer", ":80"}, probe
+		x.Ports = []skerry.Port{{Port: 80}}
+		x.Addresses = &skerry.ServiceAddresses{RoundRobin: netip.MustParseAddr(address)}
+	})
+	ask := service("ask", "test/kit:1", func(x *skerry.ServiceSpec) { x.Args = []string{"answer", ":8080"} })
+	system := service("system", "test/system:1", func(x *skerry.ServiceSpec) {
+		x.Runtime, x.Machine = skerry.RuntimeVM, &skerry.Machine{UserData: "#cloud-config\nname: ann\n", Durability: skerry.DurabilityRelaxed}
+		x.Config = []skerry.ConfigFile{{Path: "/etc/ann", Content: "x"}}
+	})
+	s.do(app("greeter", greet, ask, system))
+	s.await("the containers and the machine are ready", s.ready(4))
+	hour, one := skerry.Duration(time.Hour), 1
+	greet.Image, greet.Runtime, greet.Args = "test/greeter:1", skerry.RuntimeUnikernel, []string{"ip=$(NET_IPV4)", "name=unikernel"}
+	greet.Update = skerry.UpdateSpec{Batch: one, HealthyTime: &hour}
+	s.do(app("greeter", greet, ask, system))
+	var asker skerry.InstanceID
+	s.await("one instance is a unikernel", func() bool {
+		kinds := map[string]int{}
+		list, err := s.Root.Instances(t.Context())
+		for _, i := range list {
+			if skerry.HasCondition(i.Conditions, skerry.Ready) && !i.Stopping {
+				kinds[i.Service.Service+" "+i.Runtime]++
+			}
+			if i.Service.Service == "ask" {
+				asker = i.ID
+			}
+		}
+		return err == nil && kinds["greet oci"] > 0 && kinds["greet unikernel"] > 0
+	})
+	s.await("both answer at the service's address", func() bool {
+		out, ok := s.byWorker(asker, "/program", "get", "http://"+address+"/", "12")
+		return ok && strings.Contains(out, "hello from unikernel") && strings.Contains(out, "greet-")
+	})
+	s.await("the machine was told who it is", func() bool {
+		for _, d := range s.Worker.Drivers {
+			list, _ := d.List(t.Context())
+			if d.Name() != skerry.RuntimeVM || len(list) != 1 {
+				continue
+			}
+			log, err := d.(runtime.Logger).OpenLog(t.Context(), list[0], runtime.LogOptions{})
+			if err != nil {
+				return false
+			}
+			defer log.Close()
+			for {
+				e, err := log.Next()
+				if err != nil {
+					return false
+				}
+				if e.Line == "name: ann" {
+					return true
+				}
+			}
+		}
+		return false
+	})
+	if _, err := s.Root.Do(t.Context(), apps.Delete{Key: skerry.AppKey{Namespace: "default", Name: "greeter"}}); err != nil {
+		t.Fatal(err)
+	}
+	s.await("nothing is left", s.ready(0))
+}

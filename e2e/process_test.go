@@ -1,0 +1,229 @@
+//go:build linux
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/runtime"
+)
+
+// build compiles a package into a static program.
+func build(t *testing.T, out, pkg string, flags ...string) {
+	t.Helper()
+	cmd := exec.Command("go", append(append([]string{"build", "-trimpath"}, flags...), "-o", out, pkg)...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build %s: %v\n%s", pkg, err, text)
+	}
+}
+
+// role is a role's process, started again over the same directory after each kill.
+type role struct {
+	name string
+	args []string
+	cmd  *exec.Cmd
+
+	mu   sync.Mutex
+	over bool           // it was killed, and is not kept any more
+	kept sync.WaitGroup // what keeps it
+}
+
+func (r *role) start(t *testing.T, program string, log *os.File) {
+	t.Helper()
+	if err := r.begin(program, log); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (r *role) begin(program string, log *os.File) error {
+	r.cmd = exec.Command(program, r.args...)
+	r.cmd.Stdout, r.cmd.Stderr = log, log
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return r.cmd.Start()
+}
+
+// keep starts the role, and again whenever it ends by itself, as its unit does, until it is killed.
+func (r *role) keep(t *testing.T, program string, log *os.File) {
+	t.Helper()
+	r.over = false
+	r.start(t, program, log)
+	r.kept.Go(func() {
+		for {
+			r.cmd.Wait()
+			r.mu.Lock()
+			if r.over {
+				r.mu.Unlock()
+				return
+			}
+			fmt.Fprintf(log, "%s ended by itself and is started again\n", r.name)
+			err := r.begin(program, log)
+			r.mu.Unlock()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+	})
+}
+
+// kill ends a role that was started or is kept.
+func (r *role) kill() {
+	r.mu.Lock()
+	r.over = true
+	r.cmd.Process.Signal(syscall.SIGKILL)
+	r.mu.Unlock()
+	r.kept.Wait()
+	r.cmd.Wait()
+}
+
+// processes are roles of one test, each a process of the same program with its data in a folder of its own.
+type processes struct {
+	t            *testing.T
+	dir, program string
+	log          *os.File
+	all          []*role
+}
+
+// newProcesses builds the program; see processesOf.
+func newProcesses(t *testing.T, workers ...string) *processes {
+	t.Helper()
+	dir := t.TempDir()
+	program := filepath.Join(dir, "skerry")
+	build(t, program, "skerry.dev/skerry/cmd/skerry")
+	return processesOf(t, dir, program, workers...)
+}
+
+// processesOf ends what was started when the test ends, and removes what the workers have left, whose folders it names.
+func processesOf(t *testing.T, dir, program string, workers ...string) *processes {
+	t.Helper()
+	log, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &processes{t: t, dir: dir, program: program, log: log}
+	t.Cleanup(func() {
+		for _, r := range p.all {
+			r.kill()
+		}
+		for _, w := range workers {
+			cleanUp(t, program, p.data(w), log)
+		}
+		log.Close()
+	})
+	return p
+}
+
+func (p *processes) data(name string) string { return filepath.Join(p.dir, name) }
+
+// cgroup is the parent of what a worker of this test runs.
+func (p *processes) cgroup() string { return cgroupParent(filepath.Dir(p.dir)) }
+
+// start starts a role once, keep again whenever it ends by itself.
+func (p *processes) start(r *role) *role {
+	p.t.Helper()
+	r.start(p.t, p.program, p.log)
+	p.all = append(p.all, r)
+	return r
+}
+
+func (p *processes) keep(r *role) *role {
+	p.t.Helper()
+	r.keep(p.t, p.program, p.log)
+	p.all = append(p.all, r)
+	return r
+}
+
+// admission writes the policy of a site that lets the organisation of the tests do everything.
+func (p *processes) admission() (path string) {
+	p.t.Helper()
+	path = p.data("admission.yaml")
+	if err := os.WriteFile(path, []byte("trusted: [default]\n"), 0o644); err != nil {
+		p.t.Fatal(err)
+	}
+	return path
+}
+
+// threeRoles starts a root, a cluster that joins it and a worker that joins that.
+func (p *processes) threeRoles() (root, cluster, worker *role) {
+	t := p.t
+	t.Helper()
+	root = p.start(&role{name: "root", args: []string{"root", "--data", p.data("root"), "--link", "127.0.0.1:7443", "--api", "127.0.0.1:7480"}})
+	token := joinToken(t, "https://127.0.0.1:7480", p.data("root"), skerry.TierCluster)
+	cluster = p.start(&role{name: "cluster", args: []string{"cluster", "--name", "harbour", "--data", p.data("cluster"), "--root", "127.0.0.1:7443", "--join", token, "--link", "127.0.0.1:7444",
+		"--api", "127.0.0.1:7481", "--admission", p.admission(), "--lost-after", "1m"}})
+	token = joinToken(t, "https://127.0.0.1:7481", p.data("cluster"), skerry.TierWorker)
+	worker = p.start(&role{name: "worker", args: []string{"worker", "--name", "w1", "--data", p.data("worker"), "--cluster", "127.0.0.1:7444", "--join", token, "--run-dir", p.data("run"),
+		"--cgroup-parent", p.cgroup(), "--address", "127.0.0.1", "--http", ""}})
+	return root, cluster, worker
+}
+
+// stable has the three roles run so many instances of the application of this name, as the root's first admin, whose client it gives.
+func (p *processes) stable(instances int) *api.Client {
+	t, ctx := p.t, p.t.Context()
+	t.Helper()
+	root := login(t, "https://127.0.0.1:7480", p.data("root"))
+	pushProgram(t, root, p.dir, "test/catalog:1", "skerry.dev/skerry/examples/shop/catalog")
+	await(t, "the site works", func() bool {
+		list, err := root.Clusters(ctx)
+		return err == nil && len(list) == 1 && len(list[0].Report.Classes) == 1
+	})
+	applied(t, root, "stable", []byte(manifestOf("stable", instances)), instances)
+	return root
+}
+
+// applied waits until an application is taken and has so many ready instances.
+func applied(t *testing.T, c *api.Client, name string, manifest []byte, instances int) {
+	t.Helper()
+	await(t, name+" is taken", func() bool {
+		_, err := c.Apply(t.Context(), manifest, api.ApplyOptions{})
+		return err == nil
+	})
+	await(t, fmt.Sprintf("%s has %d ready instances", name, instances), func() bool { return readyOf(t.Context(), c, name) == instances })
+}
+
+// cleanUp removes what a worker has left, and shows the end of the roles' log if the test failed.
+func cleanUp(t *testing.T, program, worker string, log *os.File) {
+	t.Helper()
+	if out, err := exec.Command(program, "worker", "cleanup", "--yes", "--data", worker).CombinedOutput(); err != nil {
+		t.Errorf("clean up: %v\n%s", err, out)
+	}
+	if t.Failed() {
+		if text, err := os.ReadFile(log.Name()); err == nil {
+			var lines []string // without what users write again and again
+			for l := range strings.Lines(string(text)) {
+				if !strings.Contains(l, " msg=Updated ") && !strings.Contains(l, " msg=Created ") {
+					lines = append(lines, l)
+				}
+			}
+			t.Logf("log: %s", strings.Join(lines[max(0, len(lines)-60):], ""))
+		}
+	}
+}
+
+// pidsOf gives the first processes of the instances that a driver runs.
+func pidsOf(t *testing.T, d runtime.Driver) map[skerry.InstanceID]int {
+	t.Helper()
+	list, err := d.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[skerry.InstanceID]int{}
+	for _, h := range list {
+		if st, err := d.Status(t.Context(), h); err == nil && st.State == runtime.StateRunning {
+			out[h.Instance] = h.PID
+		}
+	}
+	return out
+}

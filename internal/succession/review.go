@@ -1,0 +1,149 @@
+package succession
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/tenure"
+)
+
+// review takes successors that have joined into account, and workers that come and go.
+func (o *Office) review(ctx context.Context) error {
+	o.mu.Lock()
+	a, addr, core := o.auth, o.addr, o.core
+	o.mu.Unlock()
+	if a == nil {
+		return nil
+	}
+	var workers, successors []string
+	for _, e := range a.List() {
+		switch e.Tier {
+		case skerry.TierWorker:
+			workers = append(workers, e.Name)
+		case skerry.TierSuccessor:
+			successors = append(successors, e.Name)
+		}
+	}
+	if core == nil {
+		if len(successors) == 0 {
+			return nil
+		}
+		if err := o.takeSeat(ctx, a, addr, successors); err != nil {
+			return fmt.Errorf("a seat for this machine among the successors: %w", err)
+		}
+		return o.alone(ctx)
+	}
+	b, err := o.books(ctx)
+	if err != nil {
+		return err
+	}
+	if err := o.saveSeats(ctx); err != nil {
+		return err
+	}
+	var next []string
+	o.with(ctx, func(c *tenure.Seat, _ time.Time) {
+		c.SetOrder(b.Order)
+		var want []string
+		for _, w := range workers {
+			if o.linked[w] || slices.Contains(b.Voters, w) {
+				want = append(want, w)
+			}
+		}
+		var ok bool
+		if next, ok = c.Council(want); ok {
+			c.Counts(next, math.MaxInt64)
+		} else {
+			next = nil
+		}
+	})
+	if next == nil {
+		return nil
+	}
+	value, err := json.Marshal(next)
+	if err != nil {
+		return err
+	}
+	rev, err := o.opt.Store.Commit(ctx, []store.Op{{Key: keyVoters, Value: value}})
+	o.with(ctx, func(c *tenure.Seat, _ time.Time) {
+		if err != nil {
+			c.Resign("its store takes no writes")
+			return
+		}
+		c.Counted(rev)
+		c.Committed(rev)
+	})
+	return err
+}
+
+// saveSeats writes down where the seats listen, for those who will look for the one that leads.
+func (o *Office) saveSeats(ctx context.Context) error {
+	o.mu.Lock()
+	if o.core.State() != tenure.Leading {
+		o.mu.Unlock()
+		return nil
+	}
+	seats := []skerry.Seat{o.seat()}
+	for name, l := range o.lags {
+		seats = append(seats, skerry.Seat{Name: name, Addr: l.addr})
+	}
+	o.mu.Unlock()
+	slices.SortFunc(seats, func(a, b skerry.Seat) int { return strings.Compare(a.Name, b.Name) })
+	value, err := json.Marshal(seats)
+	if err != nil {
+		return err
+	}
+	rec, err := o.opt.Store.Get(ctx, keySeats)
+	if err == nil && bytes.Equal(rec.Value, value) {
+		return nil
+	}
+	rev, err := o.opt.Store.Commit(ctx, []store.Op{{Key: keySeats, Value: value}})
+	if err == nil {
+		o.with(ctx, func(c *tenure.Seat, _ time.Time) { c.Committed(rev) })
+	}
+	return err
+}
+
+// takeSeat gives the machine that leads an identity among the successors, for the day on which it comes back as one.
+func (o *Office) takeSeat(ctx context.Context, a *auth.Authority, addr *net.TCPAddr, taken []string) error {
+	if o.member != nil {
+		return nil
+	}
+	host, err := os.Hostname()
+	if err != nil || skerry.CheckName(host) != nil {
+		host = "first"
+	}
+	name := host
+	for i := 2; slices.Contains(taken, name); i++ {
+		name = fmt.Sprintf("%s-%d", host, i)
+	}
+	token, _, err := a.CreateToken(ctx, auth.TokenOptions{Tier: skerry.TierSuccessor, Name: name, TTL: time.Minute, By: "cluster"})
+	if err != nil {
+		return err
+	}
+	to := *addr
+	if to.IP.IsUnspecified() {
+		to.IP = net.IPv4(127, 0, 0, 1)
+		if addr.IP.To4() == nil && addr.IP.Equal(net.IPv6unspecified) {
+			to.IP = net.IPv6loopback
+		}
+	}
+	m, err := auth.Enter(ctx, auth.Entry{Dialing: auth.Dialing{Addrs: []string{to.String()}, Machine: o.opt.Machine, Boot: o.opt.Boot, Timeout: 5 * time.Second},
+		Dir: filepath.Join(o.opt.Dir, seatDir), Token: token, Name: name, Version: o.opt.Version})
+	if err != nil {
+		return err
+	}
+	o.member = m
+	return nil
+}

@@ -1,0 +1,94 @@
+package succession
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/tenure"
+)
+
+// notLeading says why this process does not write. It is store.ErrDeposed, too.
+func notLeading(why string) error {
+	if why == "" {
+		why = "it stands by"
+	}
+	e := skerry.Errorf(skerry.CodeUnavailable, "this machine does not lead the site now: %s", why).
+		WithHint("what runs goes on; when most of the site's workers are in touch with one of its seats again, that one leads (`skerry cluster status`)")
+	e.Cause = store.ErrDeposed
+	return e
+}
+
+// notKnown says that a change was written here and nobody acknowledged it: a successor that leads may not have it.
+func notKnown(why string) error {
+	e := skerry.Errorf(skerry.CodeUnavailable, "whether the change is kept is not known yet: %s", why).
+		WithHint("look at it again when somebody leads the site (`skerry cluster status`)")
+	e.Cause = store.ErrDeposed
+	return e
+}
+
+// Store gives the store for everybody else: what is written is acknowledged when every heir has it, and refused while this
+// process does not lead.
+func (o *Office) Store() store.Store { return &officeStore{o.opt.Store, o} }
+
+type officeStore struct {
+	store.Store
+	o *Office
+}
+
+// Compact implements store.Compacter.
+func (s *officeStore) Compact(ctx context.Context, revision int64) error {
+	if c, ok := s.Store.(store.Compacter); ok {
+		return c.Compact(ctx, revision)
+	}
+	return errors.New("this store forgets by itself")
+}
+
+// Commit implements store.Store.
+func (s *officeStore) Commit(ctx context.Context, ops []store.Op) (int64, error) {
+	o := s.o
+	o.mu.Lock()
+	core := o.core
+	if core != nil && !core.Writes(time.Now()) {
+		why := core.Why()
+		o.mu.Unlock()
+		return 0, notLeading(why)
+	}
+	o.mu.Unlock()
+	rev, err := s.Store.Commit(ctx, ops)
+	if err != nil {
+		return rev, err
+	}
+	if core == nil {
+		// The first successor may have come meanwhile; it is no heir before it has this.
+		o.mu.Lock()
+		if core = o.core; core != nil {
+			core.Committed(rev)
+		}
+		o.mu.Unlock()
+		return rev, nil
+	}
+	t := time.NewTimer(commitTime)
+	defer t.Stop()
+	o.mu.Lock()
+	core.Committed(rev)
+	o.mu.Unlock()
+	for {
+		o.mu.Lock()
+		leads, released, changed, why := core.State() == tenure.Leading, core.Released() >= rev, o.changed, core.Why()
+		o.mu.Unlock()
+		switch {
+		case !leads:
+			return 0, notKnown(why)
+		case released:
+			return rev, nil
+		}
+		select {
+		case <-changed:
+		case <-t.C:
+			return 0, notKnown("no successor has it, and too few workers are in touch to go on without one")
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package lab
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// liveSite is a lab with a host "site" whose role its operator, the test, is logged in at.
+type liveSite struct {
+	t *testing.T
+	l *Lab
+}
+
+// newSite brings up a lab, logs in at its host "site", and, if that is a cluster that has a root, at the root, too. There, or
+// else at the site, it pushes the image of the program that instances run, and applies a manifest, if one is given, all of
+// which is ready then.
+func newSite(t *testing.T, lab, manifest string) *liveSite {
+	t.Helper()
+	s, kit := bareSite(t, lab, "kit")
+	top := "site"
+	if root := s.l.Topology.Host(top).Root; root != "" && root != "none" {
+		top = root
+		s.login(top)
+	}
+	s.must(top, "", "image", "build", kit, "-t", "demo/kit:1", "--push")
+	if manifest != "" {
+		s.must(top, manifest, "apply", "-f", "-", "--timeout", "1m")
+	}
+	return s
+}
+
+// bareSite brings up a lab and logs in at its host "site". It gives the program that was built of a directory of examples.
+func bareSite(t *testing.T, lab, example string) (s *liveSite, program string) {
+	t.Helper()
+	o := options(t)
+	bin := binaries(t, &o, example)
+	s = &liveSite{t, bring(t, lab, o)}
+	s.login("site")
+	return s, filepath.Join(bin, filepath.Base(example))
+}
+
+// login makes a host's own role the one that its commands talk to.
+func (s *liveSite) login(host string) {
+	s.t.Helper()
+	api := clusterAPI
+	if s.l.Topology.Host(host).Role == RoleRoot {
+		api = rootAPI
+	}
+	s.must(host, "", "login", "--trust", "-u", "admin", "--password-file", filepath.Join(s.l.hostDir(host), "admin-password"), host+":"+api)
+}
+
+// at runs a command of skerry on a host, as its own operator does.
+func (s *liveSite) at(host, stdin string, argv ...string) (string, error) {
+	out, err := s.tryAt(host, stdin, append([]string{s.l.Binary}, argv...)...)
+	return string(out), err
+}
+
+// must runs one that must not fail.
+func (s *liveSite) must(host, stdin string, argv ...string) []byte {
+	s.t.Helper()
+	out, err := s.at(host, stdin, argv...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return []byte(out)
+}
+
+// tryAt runs any program on a host.
+func (s *liveSite) tryAt(host, stdin string, argv ...string) ([]byte, error) {
+	var out, problems bytes.Buffer
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &problems
+	status, err := s.l.Exec(s.t.Context(), host, cmd)
+	if err == nil && status != 0 {
+		err = fmt.Errorf("%v exits with %d: %s", argv, status, problems.Bytes())
+	}
+	return out.Bytes(), err
+}
+
+// try runs a program at the site, skerry a command of skerry.
+func (s *liveSite) try(stdin string, argv ...string) ([]byte, error) {
+	return s.tryAt("site", stdin, argv...)
+}
+
+func (s *liveSite) skerry(stdin string, argv ...string) []byte {
+	s.t.Helper()
+	return s.must("site", stdin, argv...)
+}
+
+func listOf[T any](s *liveSite, kind string) []T {
+	s.t.Helper()
+	var out struct {
+		Items []T `json:"items"`
+	}
+	data := s.skerry("", "get", kind, "-o", "json")
+	if err := json.Unmarshal(data, &out); err != nil {
+		s.t.Fatalf("%s: %v\n%s", kind, err, data)
+	}
+	return out.Items
+}
+
+func (s *liveSite) await(what string, ok func() bool) {
+	s.t.Helper()
+	begin := time.Now()
+	defer func() { fmt.Fprintf(s.t.Output(), "%s: after %.1f s\n", what, time.Since(begin).Seconds()) }()
+	for end := time.Now().Add(90 * time.Second); !ok(); time.Sleep(200 * time.Millisecond) {
+		if time.Now().After(end) {
+			out, _ := s.try("", "sh", "-c", "skerry get workers -o wide; skerry get instances -o wide; skerry get events; skerry explain shop/front; skerry explain shop/edge")
+			s.t.Fatalf("waited in vain: %s\n%s", what, out)
+		}
+	}
+}
+
+// binaries builds the program for hosts of a lab, and programs of examples beside it, by their directories.
+func binaries(t *testing.T, o *Options, examples ...string) (bin string) {
+	t.Helper()
+	bin, err := os.MkdirTemp("/tmp", "labbin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(bin) })
+	if err := os.Chmod(bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	o.Binary = filepath.Join(bin, "skerry")
+	pkgs := []string{"cmd/skerry"}
+	for _, e := range examples {
+		pkgs = append(pkgs, "examples/"+e)
+	}
+	for _, pkg := range pkgs {
+		build := exec.Command("go", "build", "-o", filepath.Join(bin, filepath.Base(pkg)), "skerry.dev/skerry/"+pkg)
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if text, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("build: %v\n%s", err, text)
+		}
+	}
+	return bin
+}

@@ -1,0 +1,90 @@
+package skerry
+
+import "slices"
+
+// AbilityResize is the ability of a runtime to change limits of what runs, by the name that workers report.
+const AbilityResize = "resize"
+
+// AbilityCheckpoint is the ability of a runtime to move what runs with its memory.
+const AbilityCheckpoint = "checkpoint"
+
+// Limits are the most that a container may use.
+type Limits struct {
+	CPU    MilliCPU `json:"cpu,omitempty" doc:"Cores; not less than cpu itself." cbor:"1,keyasint,omitempty"`
+	Memory Bytes    `json:"memory,omitempty" doc:"Memory, beyond which it is killed; not less than memory itself, of which the kernel takes nothing back while it can help it (memory.low)." cbor:"2,keyasint,omitempty"`
+}
+
+// HugePages are amounts of memory in pages of two sizes.
+type HugePages struct {
+	Size2Mi Bytes `json:"2Mi,omitempty" doc:"Memory in pages of 2Mi, such as 64Mi." cbor:"1,keyasint,omitempty"`
+	Size1Gi Bytes `json:"1Gi,omitempty" doc:"Memory in pages of 1Gi." cbor:"2,keyasint,omitempty"`
+}
+
+// IOLimits bound what a container reads from and writes to the disk that the worker's data is on. Zero is no limit.
+type IOLimits struct {
+	ReadBps   Bytes `json:"readBps,omitempty" doc:"Bytes per second that are read." cbor:"1,keyasint,omitempty"`
+	WriteBps  Bytes `json:"writeBps,omitempty" doc:"Bytes per second that are written. Under version 1 of cgroups only what is written through (O_DIRECT, or to a device) counts." cbor:"2,keyasint,omitempty"`
+	ReadIOPS  int   `json:"readIops,omitempty" doc:"Reads per second." min:"0" max:"10000000" cbor:"3,keyasint,omitempty"`
+	WriteIOPS int   `json:"writeIops,omitempty" doc:"Writes per second." min:"0" max:"10000000" cbor:"4,keyasint,omitempty"`
+	Weight    int   `json:"weight,omitempty" doc:"Share of the disk when others want it too; 100 is the usual one. Few kernels have it." min:"1" max:"10000" cbor:"5,keyasint,omitempty"`
+}
+
+// MostCPU is the most processor time that a container may use; 0: no limit.
+func (r Resources) MostCPU() MilliCPU { return max(r.CPU, r.Limits.CPU) }
+
+// MostMemory is the most memory that a container may use; 0: no limit.
+func (r Resources) MostMemory() Bytes { return max(r.Memory, r.Limits.Memory) }
+
+// LimitsIO reports whether a container of the service is to be limited in what it reads and writes.
+func (s *ServiceSpec) LimitsIO() bool {
+	is := s.Resources.IO != IOLimits{}
+	for _, list := range [][]SideContainer{s.Init, s.Sidecars} {
+		is = is || slices.ContainsFunc(list, func(c SideContainer) bool { return c.Resources.IO != IOLimits{} })
+	}
+	return is
+}
+
+// limitDefaults has what is limited, and not asked for, be asked for.
+func (r *Resources) limitDefaults() {
+	orDefault(&r.CPU, r.Limits.CPU)
+	orDefault(&r.Memory, r.Limits.Memory)
+}
+
+// LimitsRefusal says why an instance that runs was not given the limits of a newer revision.
+type LimitsRefusal struct {
+	Gen    Generation `json:"generation" cbor:"1,keyasint"` // of the assignment with those limits
+	Reason string     `json:"reason" cbor:"2,keyasint"`
+	// InUse: it uses more memory than it was to have; it keeps its limits and is asked again. Otherwise they cannot be changed
+	// while it runs, and another instance has to take its place.
+	InUse bool `json:"inUse,omitempty" cbor:"3,keyasint,omitempty"`
+}
+
+// DiffersInLimits reports whether two versions of a service differ in cpu and memory of their containers, and in nothing else
+// that makes a revision.
+func (s *ServiceSpec) DiffersInLimits(o *ServiceSpec) bool {
+	return s.Revision() != o.Revision() && s.withoutLimits() == o.withoutLimits()
+}
+
+// withoutLimits is the revision of the service if it asked for no cpu and no memory.
+func (s *ServiceSpec) withoutLimits() string {
+	t := *s
+	t.Resources.CPU, t.Resources.Memory, t.Resources.Limits = 0, 0, Limits{}
+	t.Init, t.Sidecars = slices.Clone(s.Init), slices.Clone(s.Sidecars)
+	for _, list := range [][]SideContainer{t.Init, t.Sidecars} {
+		for i := range list {
+			list[i].Resources.CPU, list[i].Resources.Memory, list[i].Resources.Limits = 0, 0, Limits{}
+		}
+	}
+	return t.Revision()
+}
+
+// Most gives the larger of each counted resource; Pids is taken from r.
+func (r Resources) Most(s Resources) Resources {
+	a, b := r.Vector(), s.Vector()
+	for i := range a {
+		a[i] = max(a[i], b[i])
+	}
+	out := FromVector(a)
+	out.Pids = r.Pids
+	return out
+}

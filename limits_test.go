@@ -1,0 +1,24 @@
+package skerry
+
+import "testing"
+
+// A service counts with what it asks for, and what it may use beyond that is a limit like any other: it changes while it runs.
+func TestLimits(t *testing.T) {
+	s := ServiceSpec{Name: "a", Resources: Resources{CPU: 200, Memory: 64 * MiB, Limits: Limits{CPU: 1000}}, Sidecars: []SideContainer{{Name: "s", Resources: Resources{Limits: Limits{Memory: 32 * MiB}}}}}
+	s.setDefaults()
+	if n := s.Need(); n.CPU != 200 || n.Memory != 96*MiB {
+		t.Errorf("it needs %v and %v", n.CPU, n.Memory)
+	}
+	if r := s.Resources; r.MostCPU() != 1000 || r.MostMemory() != 64*MiB {
+		t.Errorf("at most %v and %v", r.MostCPU(), r.MostMemory())
+	}
+	more := s
+	more.Resources.Limits = Limits{CPU: 2000, Memory: GiB}
+	if !s.DiffersInLimits(&more) {
+		t.Error("other limits make another service")
+	}
+	more.Resources.IO.ReadBps = MiB
+	if s.DiffersInLimits(&more) {
+		t.Error("limits of I/O change nothing that runs")
+	}
+}

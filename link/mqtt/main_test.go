@@ -1,0 +1,10 @@
+package mqtt
+
+import (
+	"os"
+	"testing"
+
+	"skerry.dev/skerry/internal/testenv"
+)
+
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m, testenv.Options{})) }

@@ -1,0 +1,284 @@
+//go:build linux
+
+package bpf
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry/overlay"
+)
+
+// linkOf is a host's prefix on the devices that stand for those of WireGuard.
+func linkOf(n int) netip.Prefix {
+	return netip.MustParsePrefix(fmt.Sprintf("fd57:6700:0:0:0:%d::/96", n))
+}
+
+// openTun opens a host's device; it is the wire for what is sent there. napi: the kernel puts segments together that are written to it.
+func (h *host) openTun(napi bool) *os.File {
+	h.w.t.Helper()
+	var f *os.File
+	must(h.w.t, in(h.ns, func() error {
+		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+		if err != nil {
+			return err
+		}
+		ifr, err := unix.NewIfreq("wg0")
+		if err == nil {
+			flags := uint16(unix.IFF_TUN | unix.IFF_NO_PI)
+			if napi {
+				flags |= unix.IFF_NAPI
+			}
+			ifr.SetUint16(flags)
+			err = unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr)
+		}
+		f = os.NewFile(uintptr(fd), "wg0")
+		return err
+	}))
+	h.w.t.Cleanup(func() { f.Close() })
+	run(h.w.t, h.ns, "sysctl -qw net.ipv6.conf.wg0.disable_ipv6=1\nip link set wg0 mtu 1444 up")
+	return f
+}
+
+// carry carries packets between the devices of both hosts, as WireGuard would, and counts those that are not of the kind that it
+// would take.
+func (w *world) carry(napi bool) (packets, foreign *atomic.Int64) {
+	w.t.Helper()
+	packets, foreign = new(atomic.Int64), new(atomic.Int64)
+	var tun [2]*os.File
+	for i, h := range w.hosts {
+		tun[i] = h.openTun(napi)
+	}
+	for i := range tun {
+		done := make(chan struct{})
+		w.t.Cleanup(func() { tun[i].Close(); <-done })
+		go func() {
+			defer close(done)
+			buf := make([]byte, 1<<16)
+			for {
+				n, err := tun[i].Read(buf)
+				if err != nil {
+					return
+				}
+				packets.Add(1)
+				if n < 40 || !linkOf(w.hosts[i].n).Contains(netip.AddrFrom16([16]byte(buf[8:24]))) || !linkOf(w.hosts[1-i].n).Contains(netip.AddrFrom16([16]byte(buf[24:40]))) || int(binary.BigEndian.Uint16(buf[4:])) != n-40 {
+					foreign.Add(1)
+				}
+				_, _ = tun[1-i].Write(buf[:n])
+			}
+		}()
+	}
+	return packets, foreign
+}
+
+// What goes by the WireGuard device has its network in the addresses, large segments and all, and comes back the same way. When the
+// device is not to be used, or is gone, packets go by the tunnel, within the same connection.
+func TestLink(t *testing.T) {
+	t.Parallel()
+	for _, napi := range []bool{false, true} {
+		t.Run(fmt.Sprintf("put together %v", napi), func(t *testing.T) {
+			w := newWorld(t, linked)
+			packets, foreign := w.carry(napi)
+			w.bridge()
+			h, client := w.hosts[0], w.inst("a1")
+			w.inst("a2").serve(80)
+			h.service(7, 1, w.inst("a2"))
+			for _, six := range []bool{false, true} {
+				sealed, here := h.count("to-tunnel"), w.hosts[1].count("to-tunnel")
+				for _, network := range []string{"tcp", "udp"} {
+					if got, err := client.ask(network, svc(1, six), 80); err != nil || got != "a2" {
+						t.Errorf("%s: %q, %v", network, got, err)
+					}
+				}
+				if err := client.ping(svc(1, six), 1000); err != nil {
+					t.Error(err)
+				}
+				w.segments(t, client, w.inst("a2"), 1, six)
+				c, err := client.dial("tcp", svc(1, six), 80)
+				must(t, err)
+				_, err = askOn(c)
+				must(t, err)
+				must(t, echo(c, strings.Repeat("0123456789abcdef", 1<<15)))
+				if h.count("to-tunnel") != sealed || h.count("to-plain") != 0 || packets.Load() == 0 {
+					t.Fatal("packets took another way")
+				}
+				for _, use := range []bool{false, true} {
+					h.conf.Peers[0].Link.Use = use
+					h.set()
+					must(t, echo(c, strings.Repeat("0123456789abcdef", 1<<12)))
+				}
+				if h.count("to-tunnel") == sealed || w.hosts[1].count("to-tunnel") != here {
+					t.Error("only this host was told to use another way")
+				}
+				h.conf.Peers[0].Link.Use = false
+				h.set()
+				must(t, echo(c, strings.Repeat("0123456789abcdef", 1<<12)))
+				c.Close()
+				h.conf.Peers[0].Link.Use = true
+				h.set()
+				// A new data plane takes up what the first one left.
+				must(t, h.dev.Close())
+				if got, err := client.ask("tcp", svc(1, six), 80); err != nil || got != "a2" {
+					t.Errorf("without an agent: %q, %v", got, err)
+				}
+				h.open()
+				h.set()
+				must(t, w.hosts[1].dev.Close())
+				w.hosts[1].open()
+				w.hosts[1].set()
+				before := h.count("to-tunnel")
+				if got, err := client.ask("tcp", svc(1, six), 80); err != nil || got != "a2" || h.count("to-tunnel") != before {
+					t.Errorf("with a new agent: %q, %v", got, err)
+				}
+			}
+			for _, i := range []*inst{client, w.inst("a2")} {
+				if n := i.sumErrors(); n != 0 {
+					t.Errorf("%s found %d kinds of damaged packets", i.name, n)
+				}
+			}
+			if n := foreign.Load(); n != 0 {
+				t.Errorf("WireGuard would not have taken %d packets", n)
+			}
+			run(t, h.ns, "ip link del wg0")
+			if err := h.dev.Set(t.Context(), h.conf); err == nil || !strings.Contains(err.Error(), "wg0") {
+				t.Errorf("without the device: %v", err)
+			}
+			w.hosts[1].conf.Peers[0].Link.Use = false // as its agent would find out
+			w.hosts[1].set()
+			if got, err := client.ask("tcp", svc(1, false), 80); err != nil || got != "a2" {
+				t.Errorf("without the device: %q, %v", got, err)
+			}
+		})
+	}
+}
+
+// The program behind the device trusts WireGuard for which peer a packet is from, and for nothing else. Nothing gets by it to the
+// host.
+func TestLinkDropsTheUnexpected(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, linked)
+	two := w.hosts[1]
+	src, dst := w.inst("a1").a4, w.inst("a2").a4
+	server := w.inst("a2").listen(80)
+	good := udp(src, dst, 1, 80, []byte("hello"))
+	at := func(n int, network uint32) netip.Addr {
+		a := linkOf(n).Addr().As16()
+		binary.BigEndian.PutUint32(a[12:], network)
+		return netip.AddrFrom16(a)
+	}
+	packet := func(next byte, from, to netip.Addr, p []byte) []byte {
+		b := binary.BigEndian.AppendUint16([]byte{0x60, 0, 0, 0}, uint16(len(p)))
+		b = append(append(append(b, next, 64), from.AsSlice()...), to.AsSlice()...)
+		return append(b, p...)
+	}
+	tun := two.openTun(false)
+	must(t, two.dev.Set(t.Context(), two.conf))
+	send := func(f []byte) {
+		_, err := tun.Write(f)
+		must(t, err)
+	}
+	send(packet(4, at(1, 7), at(2, 7), good))
+	if s, _ := hears(server, 10*time.Second); s != "hello" {
+		t.Fatal("what is as it should be does not arrive")
+	}
+	for _, c := range []struct {
+		name, counter string
+		packet        []byte
+	}{
+		{"an unknown peer", "drop-wireguard", packet(4, at(3, 7), at(2, 7), good)},
+		{"this worker itself", "drop-wireguard", packet(4, at(2, 7), at(2, 7), good)},
+		{"to the peer itself", "drop-wireguard", packet(4, at(1, 7), at(1, 7), good)},
+		{"two networks", "drop-wireguard", packet(4, at(1, 7), at(2, 9), good)},
+		{"another network", "drop-network", packet(4, at(1, 9), at(2, 9), good)},
+		{"not wrapped", "drop-wireguard", good},
+		{"UDP for the host", "drop-wireguard", packet(17, at(1, 0), at(2, 0), good[20:])},
+		{"a router's advertisement", "drop-wireguard", packet(58, at(1, 0), at(2, 0), append([]byte{134, 0, 0, 0}, make([]byte, 12)...))},
+		{"an echo in a network", "drop-wireguard", packet(58, at(1, 7), at(2, 7), append([]byte{128, 0, 0, 0}, make([]byte, 12)...))},
+		{"a source of this host", "drop-forged", packet(4, at(1, 7), at(2, 7), udp(w.inst("b2").a4, dst, 1, 80, nil))},
+		{"an unknown instance", "drop-unknown", packet(4, at(1, 7), at(2, 7), udp(src, netip.MustParseAddr("10.40.2.50"), 1, 80, nil))},
+		{"the wrong version within", "drop-malformed", packet(41, at(1, 7), at(2, 7), append(bytes.Clone(good), make([]byte, 40)...))},
+		{"half a packet", "drop-malformed", packet(4, at(1, 7), at(2, 7), good[:16])},
+	} {
+		before := two.count(c.counter)
+		send(c.packet)
+		eventually(t, c.name, func() bool { return two.count(c.counter) == before+1 })
+		silent(t, c.name, server)
+	}
+}
+
+// A peer's agent finds out whether the way works while there is no agent here.
+func TestLinkAnswersEchoes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, linked)
+	two := w.hosts[1]
+	tun := two.openTun(false)
+	must(t, two.dev.Set(t.Context(), two.conf))
+	must(t, two.dev.Close())
+	two.dev = nil
+	t.Cleanup(two.open)
+	ask := []byte{0x60, 0, 0, 0, 0, 16, 58, 64}
+	ask = append(ask, linkOf(1).Addr().AsSlice()...)
+	ask = append(ask, linkOf(2).Addr().AsSlice()...)
+	body := append([]byte{128, 0, 0, 0, 1, 2, 3, 4}, "abcdefgh"...)
+	sum := func(src, dst, b []byte) uint16 {
+		var n uint32
+		for _, part := range [][]byte{src, dst, {0, 0, 0, byte(len(b)), 0, 0, 0, 58}, b} {
+			for i := 0; i < len(part); i += 2 {
+				n += uint32(binary.BigEndian.Uint16(part[i:]))
+			}
+		}
+		for n > 0xffff {
+			n = n>>16 + n&0xffff
+		}
+		return ^uint16(n)
+	}
+	binary.BigEndian.PutUint16(body[2:], sum(ask[8:24], ask[24:40], body))
+	_, err := tun.Write(append(bytes.Clone(ask), body...))
+	must(t, err)
+	must(t, tun.SetReadDeadline(time.Now().Add(10*time.Second)))
+	buf := make([]byte, 2000)
+	n, err := io.ReadAtLeast(tun, buf, 1)
+	must(t, err)
+	got := buf[:n]
+	if len(got) != 56 || !bytes.Equal(got[8:24], ask[24:40]) || !bytes.Equal(got[24:40], ask[8:24]) || got[40] != 129 || string(got[44:]) != "\x01\x02\x03\x04abcdefgh" || sum(got[8:24], got[24:40], got[40:]) != 0 {
+		t.Errorf("the answer is %x", got)
+	}
+}
+
+// Prefixes on the device are checked before anything is changed.
+func TestLinkIsChecked(t *testing.T) {
+	t.Parallel()
+	good := func() overlay.Config {
+		return overlay.Config{Local: overlay.Local{Link: &overlay.Link{Device: "wg0", Prefix: linkOf(1)}}, Peers: []overlay.Peer{{ID: 2, Link: &overlay.LinkPath{Prefix: linkOf(2)}}}}
+	}
+	if err := check(good()); err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(*overlay.Config){
+		"no device":         func(c *overlay.Config) { c.Local.Link.Device = "" },
+		"IPv4":              func(c *overlay.Config) { c.Local.Link.Prefix = netip.MustParsePrefix("10.0.0.0/8") },
+		"too long":          func(c *overlay.Config) { c.Peers[0].Link.Prefix = netip.MustParsePrefix("fd00::/97") },
+		"bits beyond":       func(c *overlay.Config) { c.Peers[0].Link.Prefix = netip.MustParsePrefix("fd00::1/96") },
+		"this worker's own": func(c *overlay.Config) { c.Peers[0].Link.Prefix = linkOf(1) },
+		"that of two peers": func(c *overlay.Config) {
+			c.Peers = append(c.Peers, overlay.Peer{ID: 3, Link: &overlay.LinkPath{Prefix: linkOf(2)}})
+		},
+		"none of this worker": func(c *overlay.Config) { c.Local.Link.Prefix = netip.Prefix{} },
+	} {
+		c := good()
+		change(&c)
+		if check(c) == nil {
+			t.Errorf("%s is accepted", name)
+		}
+	}
+}

@@ -1,0 +1,56 @@
+package root
+
+import (
+	"slices"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/apps"
+)
+
+// publishClaims tells sites whose local volumes they are to keep. It goes out with the instances, so that a site never has data
+// of which it was not told.
+func (c *Core) publishClaims() {
+	for _, v := range c.Apps.Reclaimed() {
+		holder := c.Apps.Claimed(v)
+		for _, name := range c.Kids.Names() {
+			if name != holder {
+				c.Kids.Delete(name, v.Key())
+			}
+		}
+		if holder != "" {
+			_ = c.Kids.Put(holder, v.Key(), c.codec.Marshal(&v)) // it is small
+		}
+	}
+}
+
+// reviewClaims takes away, after a start, what no instance and no claim stands for: see reviewSets.
+func (c *Core) reviewClaims() {
+	for _, name := range c.Kids.Names() {
+		for _, key := range c.Kids.Get(name).Desired.Keys() {
+			v, ok := skerry.ParseVolumeKey(key)
+			if !ok || c.Apps.Claimed(v) == name {
+				continue
+			}
+			if !slices.ContainsFunc(c.Apps.Instances(v.Service), func(i *apps.Instance) bool { return i.Ordinal == v.Ordinal }) {
+				c.Kids.Delete(name, key)
+			}
+		}
+	}
+}
+
+// placeWithData gives an instance to the site that has its local volumes, or has it wait for that.
+func (c *Core) placeWithData(now time.Time, i *apps.Instance, site string, fx *skerry.Effects) {
+	wait := func(why ...skerry.Reason) {
+		c.Apps.NoPlace(now, i, &skerry.Decision{At: now, Instance: i.ID, Tier: "root", Policy: "volumes", Why: why}, fx)
+	}
+	if b := c.believing.books[site]; b != nil && b.Quarantine != "" {
+		wait(skerry.Reason{What: "quarantine", Text: "its local volumes are at cluster " + site + ", which is in quarantine: " + b.Quarantine, Hint: "`skerry uncordon cluster/" + site + "` ends that"})
+		return
+	}
+	if len(i.Rejected) == 0 {
+		c.give(now, i, site, nil, fx)
+		return
+	}
+	wait(append([]skerry.Reason{{What: "volumes", Text: "its local volumes are at cluster " + site + ", which cannot take it now", Hint: "mend what is told below; to give the data up, delete the service"}}, i.Refusals...)...)
+}

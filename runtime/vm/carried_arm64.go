@@ -1,0 +1,10 @@
+//go:build linux
+
+package vm
+
+import _ "embed"
+
+// guestInit is the compressed program of package guestinit.
+//
+//go:embed guestinit_arm64.gz
+var guestInit string

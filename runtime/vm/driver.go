@@ -1,0 +1,107 @@
+//go:build linux
+
+package vm
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/runtime/internal/monitor"
+)
+
+// Options configure a driver. Dir and Command are required.
+type Options struct {
+	// Dir is the state directory, an absolute path.
+	Dir string
+	// Command is the command that ends up in Main, such as {"/usr/bin/skerry", "vm-run"}.
+	Command []string
+	// CgroupParent is the group below which each task gets its own; "skerry" when empty.
+	CgroupParent string
+	// Conmon is the supervisor, a name or path; "conmon" when empty.
+	Conmon string
+	// Kernel is what guests boot: a kernel's image, or a directory with boot/vmlinuz-* and lib/modules, as Debian's package of a
+	// kernel holds them. KernelSHA256 is the digest that it must have; empty: any.
+	Kernel, KernelSHA256 string
+	// Enabled lets a driver of appliances run them.
+	Enabled bool
+	// Emulate lets machines run without KVM, many times slower.
+	Emulate bool
+	// QEMU and FileShare are programs, names or paths; those of this architecture, and virtiofsd, when empty.
+	QEMU, FileShare string
+	// BootTimeout is how long a guest may take to speak; a minute when 0, and five where it is emulated.
+	BootTimeout time.Duration
+	// Memory is the guest's for a task without a limit; 512 MiB when 0.
+	Memory skerry.Bytes
+	// Scratch is the most a task can write to its root; 8 GiB when 0. CacheMax bounds the disks kept of images; 8 GiB when 0.
+	Scratch, CacheMax skerry.Bytes
+	Log               *slog.Logger
+}
+
+// supervised is what the supervision of tasks offers as it is. Limits of memory cannot be changed while a machine runs, so a
+// driver of machines is no Resizer.
+type supervised interface {
+	Name() string
+	Stop(ctx context.Context, h runtime.Handle, grace time.Duration) error
+	Wait(ctx context.Context, h runtime.Handle) (runtime.Exit, error)
+	Status(ctx context.Context, h runtime.Handle) (runtime.Status, error)
+	Remove(ctx context.Context, h runtime.Handle) error
+	List(ctx context.Context) ([]runtime.Handle, error)
+	Close() error
+	CleanUp(ctx context.Context) error
+	OpenLog(ctx context.Context, h runtime.Handle, o runtime.LogOptions) (runtime.LogStream, error)
+	Pause(ctx context.Context, h runtime.Handle) error
+	Resume(ctx context.Context, h runtime.Handle) error
+}
+
+// Driver is a runtime.Driver, Execer, Statser, Logger and Pauser.
+type Driver struct {
+	supervised
+	*selfTest
+	base *monitor.Driver
+	opts Options
+
+	disks sync.Mutex // held while a disk is made or the cache is cut
+}
+
+// choice is what the self-test found to work.
+type choice struct {
+	accel     string
+	qemu      string
+	fileShare string
+	kernel    kernel
+}
+
+// New opens the state directory and adopts the tasks in it.
+func New(o Options) (*Driver, error) {
+	if len(o.Command) == 0 || !filepath.IsAbs(o.Command[0]) {
+		return nil, fmt.Errorf("runtime microvm: option Command %q must begin with an absolute path", o.Command)
+	}
+	if o.Memory == 0 {
+		o.Memory = 512 * skerry.MiB
+	}
+	if o.Scratch == 0 {
+		o.Scratch = 8 * skerry.GiB
+	}
+	if o.CacheMax == 0 {
+		o.CacheMax = 8 * skerry.GiB
+	}
+	base, err := monitor.NewDriver(monitor.DriverOptions{Name: skerry.RuntimeMicroVM, Dir: o.Dir, CgroupParent: o.CgroupParent, Conmon: o.Conmon, Log: o.Log})
+	if err != nil {
+		return nil, err
+	}
+	d := &Driver{supervised: base, base: base, opts: o}
+	d.selfTest = newSelfTest(skerry.RuntimeMicroVM, o.Dir, d.check)
+	// What a crash left half-made.
+	left, _ := filepath.Glob(filepath.Join(o.Dir, "disks", making+"*"))
+	for _, l := range left {
+		_ = os.RemoveAll(l)
+	}
+	return d, nil
+}

@@ -1,0 +1,201 @@
+//go:build linux
+
+// Guestinit is the first process of a guest that runs a task: it loads the kernel's modules, takes what it is to do from
+// vm-run on the host, makes the root file system, and runs the task's program and whatever is executed beside it. It is
+// carried by the skerry binary (see runtime/vm) and must stay small: it uses system calls and little else.
+package main
+
+import (
+	"strconv"
+	"strings"
+	"syscall"
+
+	"skerry.dev/skerry/runtime/vm/wire"
+)
+
+func main() {
+	if syscall.Getpid() != 1 {
+		print("guestinit: this is the first process of a virtual machine, and nothing else\n")
+		syscall.Exit(2)
+	}
+	if err := run(); err != nil {
+		print("guestinit: ", err.Error(), "\n")
+	}
+	_ = syscall.Reboot(syscall.LINUX_REBOOT_CMD_RESTART)
+}
+
+// failure is an error with what was tried.
+type failure struct {
+	what string
+	err  error
+}
+
+func (f *failure) Error() string { return f.what + ": " + f.err.Error() }
+
+func wrap(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &failure{what, err}
+}
+
+func run() error {
+	for _, m := range [][3]string{{"devtmpfs", "/dev"}, {"proc", "/proc"}, {"sysfs", "/sys"}} {
+		_ = syscall.Mkdir(m[1], 0o755)
+		if err := syscall.Mount(m[0], m[1], m[0], 0, ""); err != nil {
+			return wrap("mount "+m[1], err)
+		}
+	}
+	if err := loadModules(); err != nil {
+		return err
+	}
+	port, err := openPort()
+	if err != nil {
+		return err
+	}
+	g := &guest{link: newLink(port), procs: map[uint32]*process{}}
+	if err := g.link.send(wire.KindHello, 0, []byte{wire.Version}); err != nil {
+		return err
+	}
+	f, err := wire.Read(g.link)
+	if err != nil {
+		return err
+	}
+	var c wire.Config
+	if f.Kind != wire.KindConfig || wire.Decode(f.Data, &c) != nil {
+		return wire.ErrFrame
+	}
+	if err := g.prepare(&c); err != nil {
+		_ = g.link.send(wire.KindFailed, 0, wire.Encode(&wire.Failure{Message: err.Error()}))
+		select {} // the host turns the machine off
+	}
+	return g.serve(&c.Process)
+}
+
+// loadModules loads what /modules names. What a module needs of another is told by nothing but its failure, so those that
+// failed are tried again after the others.
+func loadModules() error {
+	list, err := readFile("/modules")
+	if err != nil {
+		return nil // everything is in the kernel
+	}
+	for names := strings.Fields(list); len(names) > 0; {
+		var failed []string
+		var last error
+		for _, name := range names {
+			if last = loadModule("/" + name); last != nil {
+				failed = append(failed, name)
+			}
+		}
+		if len(failed) == len(names) {
+			return wrap("load "+strings.Join(failed, ", "), last)
+		}
+		names = failed
+	}
+	return nil
+}
+
+func loadModule(path string) error {
+	fd, err := syscall.Open(path, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer syscall.Close(fd)
+	flags := 0
+	if !strings.HasSuffix(path, ".ko") {
+		flags = 4 // MODULE_INIT_COMPRESSED_FILE
+	}
+	if err := finitModule(fd, flags); err != nil && err != syscall.EEXIST {
+		return err
+	}
+	return syscall.Unlink(path)
+}
+
+// openPort finds the port that leads to vm-run.
+func openPort() (int, error) {
+	const dir = "/sys/class/virtio-ports/"
+	for range 3000 {
+		for _, name := range list(dir) {
+			if label, _ := readFile(dir + name + "/name"); strings.TrimSpace(label) != wire.Port {
+				continue
+			}
+			return syscall.Open("/dev/"+name, syscall.O_RDWR|syscall.O_CLOEXEC, 0)
+		}
+		pause()
+	}
+	return -1, wrap("find the port to the host", syscall.ENODEV)
+}
+
+// pause is 10 ms, between two looks at what the kernel brings up by itself.
+func pause() {
+	_ = syscall.Nanosleep(&syscall.Timespec{Nsec: 10e6}, nil)
+}
+
+// findDisk waits for the disk of a serial number.
+func findDisk(serial string) (string, error) {
+	for range 1000 {
+		for _, name := range list("/sys/block") {
+			if s, _ := readFile("/sys/block/" + name + "/serial"); strings.TrimSpace(s) == serial {
+				return "/dev/" + name, nil
+			}
+		}
+		pause()
+	}
+	return "", wrap("find the disk "+serial, syscall.ENODEV)
+}
+
+func readFile(path string) (string, error) {
+	fd, err := syscall.Open(path, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return "", wrap(path, err)
+	}
+	defer syscall.Close(fd)
+	var out []byte
+	b := make([]byte, 4096)
+	for {
+		n, err := syscall.Read(fd, b)
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil {
+			return "", wrap(path, err)
+		}
+		if n == 0 {
+			return string(out), nil
+		}
+		out = append(out, b[:n]...)
+	}
+}
+
+func writeFile(path, text string) error {
+	fd, err := syscall.Open(path, syscall.O_WRONLY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return wrap(path, err)
+	}
+	defer syscall.Close(fd)
+	_, err = syscall.Write(fd, []byte(text))
+	return wrap(path, err)
+}
+
+// list gives the names in a directory.
+func list(dir string) []string {
+	fd, err := syscall.Open(dir, syscall.O_RDONLY|syscall.O_DIRECTORY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	defer syscall.Close(fd)
+	var names []string
+	b := make([]byte, 4096)
+	for {
+		n, err := syscall.ReadDirent(fd, b)
+		if err != nil || n <= 0 {
+			return names
+		}
+		_, _, names = syscall.ParseDirent(b[:n], -1, names)
+	}
+}
+
+func number(s string) uint64 {
+	n, _ := strconv.ParseUint(strings.TrimSpace(s), 10, 64)
+	return n
+}

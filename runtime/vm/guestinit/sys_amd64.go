@@ -1,0 +1,3 @@
+package main
+
+const sysFinitModule = 313

@@ -1,0 +1,145 @@
+//go:build linux && amd64
+
+package vm
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry/internal/testenv"
+	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/runtime/internal/probe"
+)
+
+// image makes a directory with the self-test's program.
+func image(t *testing.T) string {
+	t.Helper()
+	program, _ := probe.Program("amd64")
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "probe"), program, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestSilentGuest boots what never speaks: the start fails in time, says what the console said, and leaves nothing.
+func TestSilentGuest(t *testing.T) {
+	dir := testenv.GuestKernel(t)
+	kernel, err := filepath.Glob(filepath.Join(dir, "boot", "vmlinuz-*"))
+	if err != nil || len(kernel) != 1 {
+		t.Fatal(kernel, err)
+	}
+	o := options(t.TempDir())
+	o.Kernel, o.BootTimeout = kernel[0], 2*time.Second // without its modules the guest finds no port
+	d, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	k, err := d.openKernel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	qemu, err := exec.LookPath("qemu-system-x86_64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := runtime.Spec{ID: "silent.main.1", RootFS: []runtime.Mount{{Type: "bind", Source: image(t)}}, Args: []string{"/probe"}}
+	_, err = d.start(t.Context(), spec, &choice{accel: "tcg", qemu: qemu, kernel: k})
+	if se, ok := errors.AsType[*runtime.StartError](err); !ok || !strings.Contains(err.Error(), "said nothing for 2s") || se.Hint == "" {
+		t.Errorf("got %v", err)
+	}
+	if hs, err := d.List(t.Context()); err != nil || len(hs) != 0 {
+		t.Errorf("left: %v, %v", hs, err)
+	}
+}
+
+// TestKernels are those that are refused, before anything boots.
+func TestKernels(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "vmlinuz")
+	if err := os.WriteFile(file, []byte("kernel"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	const digest = "2da8f4ae4d6a8ac0b3d3cc8ac5d4e0c5a5b2d3cdf7a1f2d45d8f3f8f7a2c9d11"
+	for name, c := range map[string]struct {
+		kernel, sum, cause string
+		absent             bool
+	}{
+		"none":          {cause: "no guest kernel is given", absent: true},
+		"missing":       {kernel: "/no/such", cause: "no such file"},
+		"empty":         {kernel: t.TempDir(), cause: "has 0 files boot/vmlinu*"},
+		"another pin":   {kernel: file, sum: digest, cause: "not " + digest},
+		"another, long": {kernel: file, sum: "sha256:" + digest, cause: "not " + digest},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := options(t.TempDir())
+			o.Kernel, o.KernelSHA256 = c.kernel, c.sum
+			d, err := New(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.Close()
+			r := d.Check(t.Context())
+			if r.Passed || !strings.Contains(r.Cause, c.cause) || r.Cure == "" || r.Absent != c.absent {
+				t.Errorf("%+v", r)
+			}
+			spec := runtime.Spec{ID: "none.main.1", RootFS: []runtime.Mount{{Type: "bind", Source: image(t)}}, Args: []string{"/probe"}}
+			if _, err := d.Start(t.Context(), spec); err == nil {
+				t.Error("it was started")
+			}
+		})
+	}
+}
+
+// TestDiskCache makes disks of two images, one of layers, where there is room for none: only the last is kept, and one whose
+// layer is gone is not.
+func TestDiskCache(t *testing.T) {
+	o := options(t.TempDir())
+	o.CacheMax = 1
+	d, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	kept := func() int {
+		disks, _ := filepath.Glob(filepath.Join(o.Dir, "disks", "*", diskFileName))
+		return len(disks)
+	}
+	one, upper, lower := image(t), t.TempDir(), image(t)
+	if err := errors.Join(os.Mkdir(filepath.Join(upper, "etc"), 0o755), os.WriteFile(filepath.Join(upper, "etc/passwd"), []byte("mule:x:7:8::/:/\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	first, err := d.ensureDisk(t.Context(), []string{one})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := d.ensureDisk(t.Context(), []string{one}); err != nil || again != first || kept() != 1 {
+		t.Errorf("the same disk is %s, %v; %d are kept", again, err, kept())
+	}
+	layered, err := d.ensureDisk(t.Context(), []string{upper, lower})
+	if err != nil || kept() != 1 {
+		t.Fatalf("%v; %d are kept", err, kept())
+	}
+	if u, err := lookupUser(layered, "mule"); err != nil || u.UID != 7 || u.GID != 8 {
+		t.Errorf("user %+v, %v", u, err)
+	}
+	out, err := exec.Command("debugfs", "-R", "ls -p /", filepath.Join(layered, diskFileName)).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "/probe/") || !strings.Contains(string(out), "/etc/") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if err := os.RemoveAll(lower); err != nil {
+		t.Fatal(err)
+	}
+	d.cutCache("")
+	if kept() != 0 {
+		t.Errorf("%d disks are kept of what is gone", kept())
+	}
+	if mounts := testenv.Mounts(o.Dir); len(mounts) > 0 {
+		t.Errorf("mounts are left: %v", mounts)
+	}
+}

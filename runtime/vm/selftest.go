@@ -1,0 +1,172 @@
+//go:build linux
+
+package vm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/runtime/internal/monitor"
+)
+
+// selfTest runs a driver's self-test, and keeps what it found to work.
+type selfTest struct {
+	name, dir string
+	test      func(ctx context.Context, r *runtime.Report) *choice
+
+	// choosing holds a token while the test is on its way.
+	choosing chan struct{}
+	mu       sync.Mutex // protects what follows
+	chosen   *choice
+}
+
+func newSelfTest(name, dir string, test func(context.Context, *runtime.Report) *choice) *selfTest {
+	return &selfTest{name: name, dir: dir, test: test, choosing: make(chan struct{}, 1)}
+}
+
+// Check is runtime.Driver's.
+func (s *selfTest) Check(ctx context.Context) (r runtime.Report) {
+	began := time.Now()
+	r.Driver = s.name
+	defer func() { r.Took = time.Since(began) }()
+	select {
+	case s.choosing <- struct{}{}:
+		defer func() { <-s.choosing }()
+	case <-ctx.Done():
+		r.Cause = ctx.Err().Error()
+		return r
+	}
+	s.run(ctx, &r)
+	return r
+}
+
+// choose gives what passed the self-test, running it first when nobody has.
+func (s *selfTest) choose(ctx context.Context) (*choice, error) {
+	if c := s.get(); c != nil {
+		return c, nil
+	}
+	select {
+	case s.choosing <- struct{}{}:
+		defer func() { <-s.choosing }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if c := s.get(); c != nil {
+		return c, nil
+	}
+	var r runtime.Report
+	s.run(ctx, &r)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if !r.Passed {
+		return nil, &runtime.StartError{Err: fmt.Errorf("runtime %s does not work on this worker: %s", s.name, r.Cause), Hint: r.Cure}
+	}
+	return s.get(), nil
+}
+
+func (s *selfTest) get() *choice {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.chosen
+}
+
+func (s *selfTest) run(ctx context.Context, r *runtime.Report) {
+	c := s.test(ctx, r)
+	if c == nil {
+		return
+	}
+	s.mu.Lock()
+	s.chosen = c
+	s.mu.Unlock()
+	r.Passed = true
+}
+
+// kvmPatience is how long a guest may take to come up with KVM. One that is not through by then is being emulated after all, as
+// where /dev/kvm is there but only runs kernels that were made for it.
+const kvmPatience = 8 * time.Second
+
+// accelerate tries KVM, then an emulated processor if that is allowed, and writes down which it is to be.
+func (s *selfTest) accelerate(ctx context.Context, r *runtime.Report, c *choice, emulate bool, try func(context.Context, *choice) error) bool {
+	kvm := s.tryKVM(ctx, c, try)
+	if kvm == nil {
+		c.accel = "kvm"
+		return true
+	}
+	if !emulate {
+		r.Cause = "no working KVM: " + kvm.Error()
+		r.Cure = "use a machine whose /dev/kvm runs Linux guests, or allow emulation, which is many times slower, with --emulate"
+		return false
+	}
+	c.accel = "tcg"
+	if err := try(ctx, c); err != nil {
+		r.Cause, r.Cure = causeAndCure(err)
+		return false
+	}
+	r.Cause = "emulated, many times slower: no working KVM: " + kvm.Error()
+	return true
+}
+
+// tryKVM boots a guest with KVM. Where that did not work it is not tried again until the machine restarts, for it takes long.
+func (s *selfTest) tryKVM(ctx context.Context, c *choice, try func(context.Context, *choice) error) error {
+	f, err := os.OpenFile(kvmDevice, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	f.Close()
+	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	verdict := filepath.Join(s.dir, "check", "kvm-failed")
+	if last, err := os.ReadFile(verdict); err == nil && string(last) == string(boot) {
+		return errors.New("a guest did not come up with /dev/kvm since this machine has started")
+	}
+	with := *c
+	with.accel = "kvm"
+	limited, cancel := context.WithTimeout(ctx, kvmPatience)
+	defer cancel()
+	if err = try(limited, &with); err == nil {
+		return nil
+	}
+	if ctx.Err() == nil {
+		_ = os.WriteFile(verdict, boot, 0o600)
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("a guest did not come up within %s", kvmPatience)
+	}
+	return err
+}
+
+// installed finds a program that was named, or one of those that it usually is, and says in the report what is missing.
+func installed(r *runtime.Report, named, pkg string, names ...string) string {
+	if named != "" {
+		names = []string{named}
+	}
+	for _, n := range names {
+		if p := monitor.LookPath(n); p != "" {
+			return p
+		}
+	}
+	r.Cause, r.Cure = filepath.Base(names[0])+" is not installed", "apt-get install "+pkg
+	return ""
+}
+
+func causeAndCure(err error) (cause, cure string) {
+	if se, ok := errors.AsType[*runtime.StartError](err); ok {
+		return se.Err.Error(), se.Hint
+	}
+	return err.Error(), "look at the worker's log"
+}
+
+func version(ctx context.Context, path string) string {
+	out, _ := exec.CommandContext(ctx, path, "--version").Output()
+	line, _, _ := strings.Cut(string(out), " (")
+	line, _, _ = strings.Cut(line, "\n")
+	return strings.TrimSpace(line)
+}

@@ -1,0 +1,242 @@
+//go:build linux
+
+package wasm
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/wasmcode"
+	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/runtime/runtimetest"
+)
+
+// skerryShim builds the program itself, whose size is part of what a start costs.
+func skerryShim(b *testing.B) string {
+	b.Helper()
+	bin := filepath.Join(b.TempDir(), "skerry")
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", bin, "skerry.dev/skerry/cmd/skerry")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		b.Fatalf("build skerry: %v\n%s", err, out)
+	}
+	return bin
+}
+
+func benchRig(b *testing.B) (d *Driver, root string) {
+	b.Helper()
+	shim := skerryShim(b)
+	d, err := New(Options{Dir: b.TempDir(), Shim: []string{shim, "shim"}, Run: []string{shim, "wasm-run"}, CgroupParent: runtimetest.CgroupParent()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { d.Close() })
+	root = b.TempDir()
+	goModule, err := os.ReadFile(runtimetest.Module(b))
+	if err != nil {
+		b.Fatal(err)
+	}
+	small := wasmcode.Module{Text: "up\n", Body: wasmcode.Print}.Encode()
+	// One that is nothing but itself until it is stopped.
+	idle := wasmcode.Module{Text: "up\n", Body: slices.Concat(wasmcode.Print, wasmcode.Hang)}.Encode()
+	for name, code := range map[string][]byte{"small": small, "go": goModule, "idle": idle} {
+		if err := os.WriteFile(filepath.Join(root, name), code, 0o644); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return d, root
+}
+
+func benchSpec(root, id, module string, args ...string) runtime.Spec {
+	return runtime.Spec{ID: runtime.TaskID("bench." + id), RootFS: []runtime.Mount{{Type: "bind", Source: root}}, Args: append([]string{"/" + module}, args...),
+		Resources: runtime.Resources{CPU: 2000, Memory: 64 * skerry.MiB, Pids: 64}}
+}
+
+// BenchmarkStart measures from Start to the first line read from the log, cold (the first start on a machine, which compiles) and
+// warm, of a module of a hundred bytes and of one that Go made; and what wasm-run by itself takes from its execution to its end.
+func BenchmarkStart(b *testing.B) {
+	d, root := benchRig(b)
+	for _, module := range []string{"small", "go"} {
+		b.Run(module, func(b *testing.B) {
+			var cold, warm, started, bare []time.Duration
+			start := func(id string) (first, ready time.Duration) {
+				began := time.Now()
+				h, err := d.Start(b.Context(), benchSpec(root, id, module, "print", "up"))
+				if err != nil {
+					b.Fatal(err)
+				}
+				ready = time.Since(began)
+				log, err := d.OpenLog(b.Context(), h, runtime.LogOptions{Follow: true})
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer log.Close()
+				if e, err := log.Next(); err != nil || e.Line != "up" {
+					b.Fatal(e, err)
+				}
+				first = time.Since(began)
+				if _, err := d.Wait(b.Context(), h); err != nil {
+					b.Fatal(err)
+				}
+				task := filepath.Join(d.Options.Dir, "tasks", string(h.ID))
+				if len(bare) < 200 {
+					bare = append(bare, runBare(b, d.run, task))
+				}
+				if err := d.Remove(b.Context(), h); err != nil {
+					b.Fatal(err)
+				}
+				return first, ready
+			}
+			i := 0
+			for b.Loop() {
+				i++
+				if i <= 5 {
+					if err := d.cache.remove(); err != nil {
+						b.Fatal(err)
+					}
+					first, _ := start(fmt.Sprintf("%s.cold.%d", module, i))
+					cold = append(cold, first)
+				}
+				first, ready := start(fmt.Sprintf("%s.warm.%d", module, i))
+				warm, started = append(warm, first), append(started, ready)
+			}
+			b.ReportMetric(p50(cold), "cold-p50-ms")
+			b.ReportMetric(p50(warm), "first-line-p50-ms")
+			b.ReportMetric(p50(started), "start-p50-ms")
+			b.ReportMetric(p50(bare), "wasm-run-p50-ms")
+		})
+	}
+}
+
+// BenchmarkRequest measures a request to a handler, for which its module begins anew.
+func BenchmarkRequest(b *testing.B) {
+	d, root := benchRig(b)
+	hello := wasmcode.Module{Text: "Content-Type: text/plain\n\nhello", Body: wasmcode.Print}.Encode()
+	if err := os.WriteFile(filepath.Join(root, "hello"), hello, 0o644); err != nil {
+		b.Fatal(err)
+	}
+	for _, args := range [][]string{{"hello"}, {"go", "cgi"}} {
+		b.Run(args[0], func(b *testing.B) {
+			spec := benchSpec(root, "request."+args[0], args[0], args[1:]...)
+			spec.Listen, spec.HostNetwork, spec.Handler = []uint16{port(b)}, true, &runtime.Handler{}
+			h, err := d.Start(b.Context(), spec)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer d.Remove(context.Background(), h)
+			defer http.DefaultClient.CloseIdleConnections()
+			url := fmt.Sprintf("http://127.0.0.1:%d/", spec.Listen[0])
+			for !answers(url) {
+				time.Sleep(time.Millisecond)
+			}
+			var took []time.Duration
+			for b.Loop() {
+				began := time.Now()
+				if !answers(url) {
+					b.Fatal("no answer")
+				}
+				took = append(took, time.Since(began))
+			}
+			b.ReportMetric(p50(took), "request-p50-ms")
+		})
+	}
+}
+
+func answers(url string) bool {
+	resp, err := http.Get(url)
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	n, err := io.Copy(io.Discard, resp.Body)
+	return err == nil && n > 0
+}
+
+// runBare runs a task's module once more without anybody around it, in a mount namespace of its own.
+func runBare(b *testing.B, run []string, task string) time.Duration {
+	b.Helper()
+	if err := os.Remove(filepath.Join(task, rootDir)); err != nil {
+		b.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(task, rootDir), 0o755); err != nil {
+		b.Fatal(err)
+	}
+	cmd := exec.Command("unshare", append([]string{"-m"}, append(slices.Clone(run), task)...)...)
+	began := time.Now()
+	if out, err := cmd.Output(); err != nil || strings.TrimSpace(string(out)) != "up" {
+		b.Fatalf("%v %q", err, out)
+	}
+	return time.Since(began)
+}
+
+// BenchmarkMemory reports what an instance takes beside its module's memory: the PSS of wasm-run and conmon.
+func BenchmarkMemory(b *testing.B) {
+	d, root := benchRig(b)
+	for _, c := range []struct{ module, arg string }{{"idle", ""}, {"go", "sleep"}} {
+		b.Run(c.module, func(b *testing.B) {
+			const n = 10
+			pss, linear := 0, 0
+			for i := range n {
+				spec := benchSpec(root, fmt.Sprintf("mem-%s.%d", c.module, i), c.module, c.arg)
+				spec.Resources.CPU = 20
+				if c.module == "go" {
+					spec.Resources.CPU = 0
+				}
+				h, err := d.Start(b.Context(), spec)
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.Cleanup(func() { _ = d.Remove(context.Background(), h) })
+				log, err := d.OpenLog(b.Context(), h, runtime.LogOptions{Follow: true})
+				if err != nil {
+					b.Fatal(err)
+				}
+				if _, err := log.Next(); err != nil {
+					b.Fatal(err)
+				}
+				log.Close()
+			}
+			for _, h := range d.Tasks.List() {
+				t, err := d.Tasks.Get(h)
+				if err != nil {
+					b.Fatal(err)
+				}
+				for _, pid := range []int{t.Record().Supervisor.PID, h.PID} {
+					data, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+					if err != nil {
+						b.Fatal(err)
+					}
+					for line := range strings.Lines(string(data)) {
+						var kb int
+						if _, err := fmt.Sscanf(line, "Pss: %d kB", &kb); err == nil {
+							pss += kb
+						} else if _, err := fmt.Sscanf(line, "Pss_Anon: %d kB", &kb); err == nil {
+							linear += kb
+						}
+					}
+				}
+			}
+			for b.Loop() {
+				// The measure is not one of time.
+			}
+			b.ReportMetric(float64(pss)/n, "KiB/instance")
+			b.ReportMetric(float64(linear)/n, "KiB-anonymous/instance")
+		})
+	}
+}
+
+// p50 is the median in milliseconds.
+func p50(ds []time.Duration) float64 {
+	s := slices.Sorted(slices.Values(ds))
+	return float64(s[len(s)/2].Microseconds()) / 1000
+}

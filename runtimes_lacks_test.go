@@ -1,0 +1,75 @@
+package skerry_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"skerry.dev/skerry"
+)
+
+// TestRuntimesByWhatTheyCannotDo gives services that ask for something, with the runtimes that remain and the words of a refusal.
+func TestRuntimesByWhatTheyCannotDo(t *testing.T) {
+	probe := &skerry.Probe{Exec: &skerry.ExecProbe{Command: []string{"true"}}}
+	for _, tt := range []struct {
+		name, runtime string
+		isolation     skerry.Isolation
+		set           func(*skerry.ServiceSpec)
+		want          []string
+		refused       string
+	}{
+		{"nothing asked", "auto", "", nil, []string{"oci", "gvisor", "microvm"}, ""},
+		{"sidecars", "auto", "", func(s *skerry.ServiceSpec) { s.Sidecars = sidecar() }, []string{"oci", "gvisor"}, ""},
+		{"privileged", "auto", "", func(s *skerry.ServiceSpec) { s.Security.Privileged = true }, []string{"oci", "microvm"}, ""},
+		{"privileged, sandboxed", "auto", "sandboxed", func(s *skerry.ServiceSpec) { s.Security.Privileged = true }, []string{"microvm"}, ""},
+		{"both, sandboxed", "auto", "sandboxed", func(s *skerry.ServiceSpec) { s.Security.Privileged, s.Sidecars = true, sidecar() }, nil,
+			"no runtime with isolation sandboxed can run it: gvisor has no privileges on the host: system calls are answered by a kernel that has none itself; microvm has no sidecars"},
+		{"sidecars in a machine", "microvm", "", func(s *skerry.ServiceSpec) { s.Sidecars = sidecar() }, []string{"microvm"}, "runtime microvm has no sidecars: a machine holds one container"},
+		{"a terminal in a module", "wasm", "", func(s *skerry.ServiceSpec) { s.TTY = true }, []string{"wasm"}, "spec.services[0].tty: runtime wasm has no terminals"},
+		{"a command in a module", "wasm", "", func(s *skerry.ServiceSpec) { s.Probes.Liveness = probe }, []string{"wasm"}, "probes.liveness.exec: runtime wasm has no commands run as probes"},
+		{"datagrams in a module", "wasm", "", func(s *skerry.ServiceSpec) { s.Ports = []skerry.Port{{Port: 1}, {Port: 2, Protocol: "udp"}} }, []string{"wasm"}, "ports[1].protocol: runtime wasm has no ports other than TCP"},
+		{"a user in a sidecar of a module", "wasm", "", func(s *skerry.ServiceSpec) { s.Sidecars = sidecar(); s.Sidecars[0].User = "1" }, []string{"wasm"}, "sidecars[0].user: runtime wasm has no users"},
+		{"a read-only root of the host", "native", "", func(s *skerry.ServiceSpec) { s.Security.ReadOnlyRoot = true }, []string{"native"}, "security.readOnlyRoot: runtime native has no read-only root"},
+		{"a disk that is told", "vm", "hardware", func(s *skerry.ServiceSpec) {
+			s.Machine = &skerry.Machine{UserData: "#!/bin/sh\n", SSHKeys: []string{"ssh-ed25519 AAAA ann"}}
+		}, []string{"vm"}, ""},
+		{"a command on a disk", "vm", "", func(s *skerry.ServiceSpec) { s.Args = []string{"x"} }, []string{"vm"}, "command: runtime vm has no command of its own"},
+		{"a secret on a disk", "vm", "", func(s *skerry.ServiceSpec) { s.Secrets = []skerry.SecretUse{{Name: "key"}} }, []string{"vm"}, "secrets: runtime vm has no secrets"},
+		{"a file in a unikernel", "unikernel", "", func(s *skerry.ServiceSpec) { s.Config = []skerry.ConfigFile{{Path: "/x"}} }, []string{"unikernel"}, "config: runtime unikernel has no config files"},
+		{"a container with a machine's words", "oci", "", func(s *skerry.ServiceSpec) { s.Machine = &skerry.Machine{} }, []string{"oci"}, "machine: it is for machines that boot a disk"},
+		{"words of no kind", "vm", "", func(s *skerry.ServiceSpec) { s.Machine = &skerry.Machine{UserData: "hello"} }, []string{"vm"}, "machine.userData: cloud-init would not know"},
+		{"a key of two lines", "vm", "", func(s *skerry.ServiceSpec) { s.Machine = &skerry.Machine{SSHKeys: []string{"a b\nc"}} }, []string{"vm"}, "machine.sshKeys[0]: it is no public key"},
+		{"a durability", "vm", "", func(s *skerry.ServiceSpec) { s.Machine = &skerry.Machine{Durability: "some"} }, []string{"vm"}, "machine.durability: \"some\" is not known"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := skerry.ServiceSpec{Name: "s", Runtime: tt.runtime, Isolation: tt.isolation, Container: skerry.Container{Image: "a/b:1"}}
+			if tt.set != nil {
+				tt.set(&s)
+			}
+			if got := s.Runtimes(); !slices.Equal(got, tt.want) {
+				t.Errorf("%v, not %v", got, tt.want)
+			}
+			a := skerry.Application{APIVersion: "skerry/v1", Kind: "Application", Metadata: skerry.Metadata{Name: "app"}, Spec: skerry.ApplicationSpec{Services: []skerry.ServiceSpec{s}}}
+			err := a.Validate()
+			switch {
+			case tt.refused == "" && err != nil:
+				t.Error(err)
+			case tt.refused != "" && (err == nil || !strings.Contains(err.Error(), tt.refused)):
+				t.Errorf("%v does not tell %q", err, tt.refused)
+			}
+		})
+	}
+}
+
+func sidecar() []skerry.SideContainer {
+	return []skerry.SideContainer{{Name: "log", Container: skerry.Container{Image: "a/b:1"}}}
+}
+
+// TestPlatformsAreTheServers takes what a manifest says of its images for nothing.
+func TestPlatformsAreTheServers(t *testing.T) {
+	a, err := skerry.DecodeApplication([]byte(`{"apiVersion": "skerry/v1", "kind": "Application", "metadata": {"name": "a"},
+		"spec": {"services": [{"name": "s", "image": "a/b:1", "platforms": ["vax/vms"]}]}}`))
+	if err != nil || a.Spec.Services[0].Platforms != nil {
+		t.Fatalf("%+v, %v", a, err)
+	}
+}

@@ -1,0 +1,99 @@
+package sched
+
+import (
+	"fmt"
+	"math/bits"
+
+	"skerry.dev/skerry"
+)
+
+// Attachable rules out workers without the free devices that an instance is to have for itself.
+type Attachable struct{}
+
+func (Attachable) Name() string { return "attachable" }
+
+func (Attachable) Lasting() bool { return false }
+
+func (Attachable) For(q *Query) Check {
+	if len(q.Spec.Devices) == 0 {
+		return nil
+	}
+	return &attachable{q.Site, q.Spec}
+}
+
+// DeviceKey names a device among what of a worker is taken.
+func DeviceKey(name string) string { return "device " + name }
+
+// freeDevices lists the devices of a worker that nobody has.
+func (s *Site) freeDevices(n int) (out []string) {
+	x := s.more[n]
+	if x == nil {
+		return nil
+	}
+	for _, d := range x.devices {
+		if !x.ports[DeviceKey(d)] {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// PickDevices chooses the devices of a worker for a service.
+func (s *Site) PickDevices(worker string, spec *skerry.ServiceSpec) []string {
+	n := s.find(worker)
+	if n < 0 || len(spec.Devices) == 0 {
+		return nil
+	}
+	names, _, _ := spec.PickDevices(s.freeDevices(n))
+	return names
+}
+
+type attachable struct {
+	s    *Site
+	spec *skerry.ServiceSpec
+}
+
+func (c *attachable) Impossible(*summary) bool { return false }
+
+func (c *attachable) Keep(b int, mask uint64) uint64 {
+	for left := mask; left != 0; left &= left - 1 {
+		i := bits.TrailingZeros64(left)
+		if _, _, ok := c.spec.PickDevices(c.s.freeDevices(b*64 + i)); !ok {
+			mask &^= 1 << i
+		}
+	}
+	return mask
+}
+
+// Miss is nearer where there are such devices, and others have them.
+func (c *attachable) Miss(n int) (string, float64) {
+	if c.taken(n) {
+		return "devices", 0
+	}
+	return "devices", 1
+}
+
+func (c *attachable) taken(n int) bool {
+	x := c.s.more[n]
+	if x == nil {
+		return false
+	}
+	_, _, ok := c.spec.PickDevices(x.devices)
+	return ok
+}
+
+func (c *attachable) Reason(n int) skerry.Reason {
+	_, missing, _ := c.spec.PickDevices(c.s.freeDevices(n))
+	if c.taken(n) {
+		return skerry.Reason{What: "devices", Text: fmt.Sprintf("other instances have its devices %s", missing), Hint: "add one, or ask for fewer"}
+	}
+	return skerry.Reason{What: "devices", Text: fmt.Sprintf("it has not as many devices %s as are asked for", missing), Hint: "plug one in, or describe it in /etc/cdi on the worker; `skerry describe worker` lists them"}
+}
+
+// neededDevices lists what a class of workers must have: the devices by which a service chooses a worker, and those that it is given.
+func neededDevices(s *skerry.ServiceSpec) []string {
+	if len(s.Devices) == 0 {
+		return s.Placement.Devices
+	}
+	return append(s.DeviceClasses(), s.Placement.Devices...)
+}

@@ -1,0 +1,48 @@
+// Package tenure decides who may write for a site whose store lies on one machine, when successors were named in advance. It is
+// pure: seats and voters take messages and the time, and give messages. It never opens a store or a connection; the servers of
+// cluster and worker do that.
+//
+// A seat is a machine that may be the cluster: the one that leads, or a successor. Voters are the site's workers. A term is
+// held by one seat:
+//
+//	           a majority votes            most have heard its first lease
+//	Standing ------------------> Founding ---------------------------------> Leading
+//	   ^                            |                                           |
+//	   +----------------------------+--- time runs out, or a higher term -------+
+//
+// What is acknowledged is safe because of what voters and successors have written down, whatever any clock shows:
+//
+//   - A voter votes once in a term, and hears no lease of a lower one.
+//   - With each lease the holder names its heirs: successors that have everything it acknowledged. A voter votes for an heir of
+//     the last lease that it heard, or for who held that.
+//   - The holder acknowledges a write when every heir has it, of the present list and of earlier ones that a successor could
+//     still be elected by. A list is out of the world when enough voters have written down a later one: so many that no
+//     majority is without one of them.
+//
+// Time is for speed alone: a voter waits until its promise to the holder has run out before it votes for another, so that
+// nobody is deposed who can be reached; a holder that hears of too few promises stops by itself, and says so.
+package tenure
+
+import "skerry.dev/skerry"
+
+// Majority is how many of n voters it takes to depose a holder.
+func Majority(n int) int { return n/2 + 1 }
+
+// Blocking is how many of n voters a holder must keep: with so many there is no majority without one of them. Of an odd number
+// it is a majority, too; of an even one it is half.
+func Blocking(n int) int { return n - Majority(n) + 1 }
+
+// MaxHeirs is how many successors are given the store at a time.
+const MaxHeirs = 2
+
+// MaxVoters is how many voters a site counts; further workers have no vote. Leases of more would cost traffic for nothing.
+const MaxVoters = 99
+
+func named(list []skerry.Seat, name string) bool {
+	for _, s := range list {
+		if s.Name == name {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,477 @@
+package tenure
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// State is what a seat does.
+type State string
+
+// States of a seat.
+const (
+	Standing State = "standing by" // it follows, or waits for votes
+	Founding State = "founding"    // it was elected, and waits until enough voters know
+	Leading  State = "leading"     // it is the cluster
+)
+
+// Options of a seat. All but Order are needed.
+type Options struct {
+	Me skerry.Seat
+	// TTL is how long a promise lasts; leases go out three times as often.
+	TTL time.Duration
+	// Patience is how long a successor may take to acknowledge before it is no heir any more.
+	Patience time.Duration
+}
+
+// Books is what the site's store says, as far as it concerns this package.
+type Books struct {
+	Reign    uint64   // the term in which the newest of it was written
+	Revision int64    // the newest of it
+	Voters   []string // the workers that may vote, by name
+	// Order lists the seats as successors are to be preferred.
+	Order []string
+}
+
+// Seat is a machine that may be the cluster, as a state machine. Its messages go to voters, by name.
+type Seat struct {
+	opt    Options
+	state  State
+	books  Books
+	offers map[string]*skerry.Vote // of the voters that are in touch, without their leases
+	freeAt map[string]time.Time    // when their promises no longer bind them
+	asked  uint64                  // the term that votes are asked for; 0: none
+	askAt  time.Time
+	mine   map[string]bool // votes in that term; true: of a voter that has always been ours
+	enough time.Time       // since when there are enough offers; zero: there are not
+	heard  time.Time       // of who leads
+	above  uint64          // the highest term that was heard of
+	reign  *holder
+	out    []skerry.Outgoing
+	why    string // it stopped leading
+}
+
+// New makes a seat that stands by.
+func New(opt Options) *Seat {
+	return &Seat{opt: opt, state: Standing, offers: map[string]*skerry.Vote{}, freeAt: map[string]time.Time{}, mine: map[string]bool{}}
+}
+
+// SetBooks tells a seat that stands by what its copy of the store says.
+func (s *Seat) SetBooks(b Books) { s.books = b }
+
+// State gives what the seat does, and Why the reason for which it does not lead any more.
+func (s *Seat) State() State { return s.state }
+
+// Why says why the seat stopped leading; empty: it has not led.
+func (s *Seat) Why() string { return s.why }
+
+// Term is that in which the seat leads or founds, or the last that it knows of.
+func (s *Seat) Term() uint64 {
+	if s.reign != nil {
+		return s.reign.term
+	}
+	return s.books.Reign
+}
+
+// Above is the highest term that the seat was told of.
+func (s *Seat) Above() uint64 { return max(s.above, s.Term()) }
+
+// Take gives the messages that are to be sent.
+func (s *Seat) Take() []skerry.Outgoing {
+	out := s.out
+	s.out = nil
+	return out
+}
+
+func (s *Seat) send(to string, m skerry.Message) {
+	s.out = append(s.out, skerry.Outgoing{To: to, Msg: m})
+}
+
+// Alone begins to lead without an election, in a term that the store has already and that no lease was ever of. It is for a
+// seat that has led last and has no heirs.
+func (s *Seat) Alone(now time.Time) {
+	h := newHolder(now, s.books.Reign, s.books.Voters, s.books.Revision)
+	h.founded, h.changed = true, false
+	s.reign, s.state, s.why = h, Leading, ""
+}
+
+// Bound reports whether somebody may be elected in this seat's place. The store must say so before messages are sent.
+func (s *Seat) Bound() bool { return s.state != Leading || !s.reign.free() }
+
+// Came tells a worker that has connected of the reign; it may have missed it.
+func (s *Seat) Came(now time.Time, worker string) {
+	if s.reign != nil {
+		s.send(worker, s.reign.lease(now, s.opt.Me, s.opt.TTL))
+	}
+}
+
+// Heard takes a sign of life of another seat that leads.
+func (s *Seat) Heard(now time.Time, term uint64) {
+	s.above = max(s.above, term)
+	if term >= s.books.Reign {
+		s.heard = now
+	}
+}
+
+// Offered takes what a voter says that has lost its cluster, or its answer to an Ask.
+func (s *Seat) Offered(now time.Time, voter string, v *skerry.Vote) {
+	if !s.sane(v.Term) || !s.sane(v.Reign) {
+		return
+	}
+	s.above = max(s.above, v.Term, v.Reign)
+	was := s.offers[voter]
+	s.offers[voter] = v
+	s.freeAt[voter] = now.Add(time.Duration(v.Wait) * time.Millisecond)
+	switch s.state {
+	case Leading:
+		return
+	case Founding:
+		s.Came(now, voter)
+		return
+	}
+	if s.asked != 0 && v.Term == s.asked && v.Holder == s.opt.Me.Name {
+		s.mine[voter] = was != nil && s.faithful(was)
+	}
+	s.Tick(now)
+}
+
+// Gone takes that a voter that offered itself is no longer in touch.
+func (s *Seat) Gone(voter string) {
+	delete(s.offers, voter)
+	delete(s.freeAt, voter)
+	delete(s.mine, voter)
+}
+
+// faithful reports whether a voter has promised itself to nobody else since this seat's own reign.
+func (s *Seat) faithful(v *skerry.Vote) bool {
+	return v.ReignHolder == s.opt.Me.Name && v.Holder == s.opt.Me.Name && !v.Strayed
+}
+
+// strayTime is how long a reign lasts at least before one worker's word ends it, in TTLs: a worker that lies is to be no great
+// nuisance.
+const strayTime = 5
+
+// sane refuses terms that nobody can have come to, with which a worker that lies would use up the numbers.
+func (s *Seat) sane(term uint64) bool { return term <= s.Above()+1<<10 }
+
+// willing reports whether a voter would vote for this seat.
+func (s *Seat) willing(now time.Time, voter string, v *skerry.Vote) bool {
+	if !slices.Contains(s.books.Voters, voter) || v.Reign == 0 {
+		return false
+	}
+	me := s.opt.Me.Name
+	if v.ReignHolder != me && (!named(v.Heirs, me) || v.Reign > s.books.Reign) {
+		return false // a copy older than the reign that the voter knows is not one to go on from
+	}
+	return v.Holder == me || !now.Before(s.freeAt[voter])
+}
+
+// wins reports whether votes suffice: a majority, or, from voters that were always ours, so many that no majority is without
+// one of them.
+func (s *Seat) wins(votes map[string]bool) bool {
+	n, faithful := len(votes), 0
+	for _, f := range votes {
+		if f {
+			faithful++
+		}
+	}
+	all := len(s.books.Voters)
+	return all > 0 && (n >= Majority(all) || faithful >= Blocking(all))
+}
+
+// delay keeps successors from asking at the same time: the first in order asks at once.
+func (s *Seat) delay() time.Duration {
+	i := slices.Index(s.books.Order, s.opt.Me.Name)
+	if i < 0 {
+		i = len(s.books.Order)
+	}
+	return time.Duration(i) * s.opt.TTL / 20
+}
+
+// campaign asks for votes when there are enough offers, and begins to found when there are enough votes.
+func (s *Seat) campaign(now time.Time) {
+	if s.asked != 0 {
+		if s.wins(s.mine) {
+			s.found(now)
+			return
+		}
+		if now.Sub(s.askAt) < s.opt.TTL/2 {
+			return
+		}
+		s.asked = 0 // who answered in vain will be asked in a higher term
+		clear(s.mine)
+		s.enough = now.Add(s.delay())
+		return
+	}
+	if !s.heard.IsZero() && now.Sub(s.heard) < s.opt.TTL/2 {
+		return // the holder lives
+	}
+	votes := map[string]bool{}
+	for w, v := range s.offers {
+		if s.willing(now, w, v) {
+			votes[w] = s.faithful(v)
+		}
+	}
+	if !s.wins(votes) {
+		s.enough = time.Time{}
+		return
+	}
+	if s.enough.IsZero() {
+		s.enough = now
+	}
+	if now.Before(s.enough.Add(s.delay())) {
+		return
+	}
+	s.asked, s.askAt = s.Above()+1, now
+	clear(s.mine)
+	for _, w := range slices.Sorted(maps.Keys(votes)) {
+		s.send(w, &skerry.Ask{Term: s.asked, Seat: s.opt.Me.Name})
+	}
+}
+
+func (s *Seat) found(now time.Time) {
+	s.reign = newHolder(now, s.asked, s.books.Voters, s.books.Revision)
+	s.state, s.why, s.askAt = Founding, "", now
+	s.lend(now)
+}
+
+// lend sends leases to whoever is to have them.
+func (s *Seat) lend(now time.Time) {
+	h := s.reign
+	h.changed, h.due = false, now.Add(s.opt.TTL/3)
+	if !h.lends() {
+		h.due = time.Time{}
+	}
+	var to []string
+	for _, c := range h.councils {
+		to = append(to, c...)
+	}
+	slices.Sort(to)
+	for _, w := range slices.Compact(to) {
+		l := h.lease(now, s.opt.Me, s.opt.TTL)
+		if h.seen[w].seq == l.Seq {
+			l.Heirs, l.At = nil, "" // the worker has written them down
+		}
+		s.send(w, l)
+	}
+}
+
+// Promised takes a voter's answer to a lease.
+func (s *Seat) Promised(now time.Time, voter string, p *skerry.Promise) {
+	h := s.reign
+	if h == nil || p.Term < h.term || !s.sane(p.Term) {
+		return
+	}
+	s.above = max(s.above, p.Term)
+	if p.Term > h.term || p.Holder != s.opt.Me.Name {
+		// Either another leads by now, and promises run out here, or an election came to nothing and left this worker behind. A
+		// new one, now and then, brings it back.
+		if now.Sub(h.born) >= strayTime*s.opt.TTL {
+			s.depose("a worker has promised itself for a later term; the others are asked again")
+		}
+		return
+	}
+	h.promise(voter, p, now, s.opt.TTL)
+	s.Tick(now)
+}
+
+// Begin ends the founding, which State tells by Ready: the seat has written the term into its store, at a revision.
+func (s *Seat) Begin(revision int64) {
+	if s.state == Founding && s.reign.founded {
+		s.state = Leading
+		s.Committed(revision)
+	}
+}
+
+// Ready reports whether the founding is done but for the seat's own writing.
+func (s *Seat) Ready() bool { return s.state == Founding && s.reign.founded }
+
+// Resign stops leading.
+func (s *Seat) Resign(why string) { s.depose(why) }
+
+func (s *Seat) depose(why string) {
+	if s.reign == nil {
+		return
+	}
+	s.reign, s.state, s.asked, s.enough, s.why = nil, Standing, 0, time.Time{}, why
+	clear(s.mine)
+}
+
+// Tick does what is due.
+func (s *Seat) Tick(now time.Time) {
+	switch s.state {
+	case Standing:
+		s.campaign(now)
+	case Founding:
+		if !s.reign.founded && now.Sub(s.askAt) >= s.opt.TTL {
+			s.depose("too few workers heard of its election")
+		}
+	case Leading:
+		h := s.reign
+		rank := map[string]int{}
+		for i, n := range s.books.Order {
+			rank[n] = i + 1
+		}
+		h.review(now, s.opt.Patience, rank)
+		if !h.holds(now) {
+			s.depose("too few workers are in touch: a majority of the site's could follow another machine, so this one writes nothing")
+			return
+		}
+		if h.changed || h.lends() && !now.Before(h.due) {
+			s.lend(now)
+		}
+	}
+}
+
+// Wake is when Tick has something to do.
+func (s *Seat) Wake(now time.Time) time.Time {
+	switch {
+	case s.state == Leading && s.reign.free() && len(s.reign.followers) == 0:
+		return time.Time{}
+	case s.state == Standing && len(s.offers) == 0:
+		return time.Time{}
+	}
+	return now.Add(s.opt.TTL / 60)
+}
+
+// Writes reports whether what is written now may come to be acknowledged.
+func (s *Seat) Writes(now time.Time) bool { return s.state == Leading && s.reign.holds(now) }
+
+// Committed takes that everything up to a revision is on this seat's disk.
+func (s *Seat) Committed(revision int64) {
+	if s.reign != nil {
+		s.reign.local = max(s.reign.local, revision)
+		s.reign.release()
+	}
+}
+
+// Released is up to which revision writes may be acknowledged.
+func (s *Seat) Released() int64 {
+	if s.state != Leading {
+		return 0
+	}
+	return s.reign.released
+}
+
+// Follows takes a successor to which the store goes from now on. It reports false when there are enough.
+func (s *Seat) Follows(now time.Time, seat skerry.Seat) bool {
+	if s.state != Leading {
+		return false
+	}
+	h := s.reign
+	if h.followers[seat.Name] == nil && len(h.followers) >= MaxHeirs {
+		return false
+	}
+	h.followers[seat.Name] = &follower{seat: seat, acked: -1, heard: now}
+	return true
+}
+
+// Acked takes that a successor has everything up to a revision on its disk.
+func (s *Seat) Acked(now time.Time, seat string, revision int64) {
+	if s.state != Leading {
+		return
+	}
+	f := s.reign.followers[seat]
+	if f == nil {
+		return
+	}
+	f.acked, f.heard = max(f.acked, revision), now
+	if f.acked >= s.reign.local {
+		f.since = time.Time{}
+	}
+	s.reign.release()
+	s.Tick(now)
+}
+
+// Left takes that a successor is gone.
+func (s *Seat) Left(now time.Time, seat string) {
+	if s.state == Leading {
+		delete(s.reign.followers, seat)
+		s.Tick(now)
+	}
+}
+
+// Council tells whether the site's voters may be written down anew, and how: with one more or one less towards want while somebody
+// may be elected, else at once. The seat must be told of the write by Counts before another.
+func (s *Seat) Council(want []string) ([]string, bool) {
+	if s.state != Leading || !s.reign.founded {
+		return nil, false
+	}
+	h := s.reign
+	have := h.councils[len(h.councils)-1]
+	want = most(have, want)
+	h.closing = len(want) == 0
+	if slices.Equal(have, want) || len(h.councils) > 1 {
+		return nil, false
+	}
+	if h.free() {
+		return want, true
+	}
+	for _, w := range want {
+		if !slices.Contains(have, w) {
+			next := append(slices.Clone(have), w)
+			slices.Sort(next)
+			return next, true
+		}
+	}
+	for i, w := range have {
+		if !slices.Contains(want, w) && len(have) > 1 {
+			return slices.Delete(slices.Clone(have), i, i+1), true
+		}
+	}
+	return nil, false
+}
+
+// Counts takes that the site's voters are others from now on. It comes before the write reaches a successor, with the revision
+// that it will have at most.
+func (s *Seat) Counts(voters []string, revision int64) {
+	if s.state == Leading {
+		s.books.Voters = voters
+		s.reign.council(voters, revision)
+	}
+}
+
+// Heirs names the successors that may be chosen in this seat's place, Following tells of one whether the store goes to it.
+func (s *Seat) Heirs() (out []string) {
+	if s.state == Leading {
+		for _, h := range s.reign.now().heirs {
+			out = append(out, h.Name)
+		}
+	}
+	return out
+}
+
+// Following reports whether the store goes to a successor.
+func (s *Seat) Following(name string) bool {
+	return s.state == Leading && s.reign.followers[name] != nil
+}
+
+// Counted takes the revision that the last change of voters has.
+func (s *Seat) Counted(revision int64) {
+	if s.state == Leading {
+		s.reign.settlesAt = revision
+		s.reign.release()
+	}
+}
+
+// SetOrder tells in which order successors are preferred.
+func (s *Seat) SetOrder(order []string) { s.books.Order = order }
+
+// most gives the voters that a site has of those that it could have: who is one already stays.
+func most(have, want []string) []string {
+	out, more := []string{}, []string{}
+	for _, w := range want {
+		if slices.Contains(have, w) {
+			out = append(out, w)
+		} else {
+			more = append(more, w)
+		}
+	}
+	slices.Sort(more)
+	out = append(out, more[:max(0, min(len(more), MaxVoters-len(out)))]...)
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,90 @@
+package tenure
+
+import (
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// Ballot is what a voter keeps on its disk. It is written before anything that follows from it is said.
+type Ballot struct {
+	// Term is the highest one that the voter has promised itself for, and Holder the seat. 0: none.
+	Term   uint64 `json:"term"`
+	Holder string `json:"holder"`
+	// Reign is the term of the last lease that it heard, with the seat that holds it, its address, and its heirs.
+	Reign       uint64        `json:"reign,omitempty"`
+	ReignHolder string        `json:"reignHolder,omitempty"`
+	At          string        `json:"at,omitempty"`
+	Seq         uint64        `json:"seq,omitempty"`
+	Heirs       []skerry.Seat `json:"heirs,omitempty"`
+	// Strayed: since then it has voted for another seat than ReignHolder.
+	Strayed bool `json:"strayed,omitempty"`
+}
+
+// Voter is a worker's part. Its Ballot must be on the disk before what a method gives is sent, whenever save is true.
+type Voter struct {
+	Ballot
+	ttl   time.Duration // of the last promise
+	until time.Time     // a promise binds the voter so long; zero: it does not
+}
+
+// NewVoter makes a voter of what was kept. One that has promised itself before does not know how long ago, and counts from now
+// for a time of patience.
+func NewVoter(b Ballot, now time.Time, patience time.Duration) *Voter {
+	v := &Voter{Ballot: b, ttl: patience}
+	if b.Term > 0 {
+		v.until = now.Add(patience)
+	}
+	return v
+}
+
+// Lease hears a lease and answers it.
+func (v *Voter) Lease(now time.Time, l *skerry.Lease) (answer *skerry.Promise, save bool) {
+	if l.Term < v.Term || l.Term == v.Term && l.Holder != v.Holder || l.Term == 0 {
+		return &skerry.Promise{Term: v.Term, Holder: v.Holder, Stamp: l.Stamp}, false
+	}
+	if l.Term != v.Term {
+		v.Term, v.Holder, save = l.Term, l.Holder, true
+	}
+	if l.Term > v.Reign || l.Seq > v.Seq {
+		v.Reign, v.ReignHolder, v.At, v.Seq, v.Heirs, v.Strayed, save = l.Term, l.Holder, l.At, l.Seq, l.Heirs, false, true
+	}
+	v.ttl = time.Duration(l.TTL) * time.Millisecond
+	v.until = now.Add(v.ttl)
+	return &skerry.Promise{Term: v.Term, Holder: v.Holder, Seq: v.Seq, Stamp: l.Stamp}, save
+}
+
+// Vote tells what the voter has written down.
+func (v *Voter) Vote(now time.Time) *skerry.Vote {
+	return &skerry.Vote{Term: v.Term, Holder: v.Holder, Reign: v.Reign, ReignHolder: v.ReignHolder, Seq: v.Seq, Heirs: v.Heirs, Strayed: v.Strayed, At: v.At,
+		Wait: uint32(max(v.until.Sub(now)+time.Millisecond-1, 0) / time.Millisecond)}
+}
+
+// Ask decides about a vote; the answer's Term and Holder say for whom it is.
+func (v *Voter) Ask(now time.Time, a *skerry.Ask) (answer *skerry.Vote, save bool) {
+	again := a.Term == v.Term && a.Seat == v.Holder
+	bound := now.Before(v.until) && a.Seat != v.Holder
+	if !again && a.Term > v.Term && !bound && v.Reign > 0 && (a.Seat == v.ReignHolder || named(v.Heirs, a.Seat)) {
+		v.Term, v.Holder, save = a.Term, a.Seat, true
+		v.Strayed = v.Strayed || a.Seat != v.ReignHolder
+		v.until = now.Add(v.ttl)
+	}
+	return v.Vote(now), save
+}
+
+// Bound is until when a promise binds the voter.
+func (v *Voter) Bound() time.Time { return v.until }
+
+// Seats lists who may lead, as far as the voter knows: who did last, and its heirs.
+func (v *Voter) Seats() []skerry.Seat {
+	if v.Reign == 0 {
+		return nil
+	}
+	out := []skerry.Seat{{Name: v.ReignHolder, Addr: v.At}}
+	for _, s := range v.Heirs {
+		if s.Name != v.ReignHolder {
+			out = append(out, s)
+		}
+	}
+	return out
+}

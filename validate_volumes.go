@@ -1,0 +1,17 @@
+package skerry
+
+func (c *checker) volumeSize(p string, size Bytes) {
+	if size < 0 || size > 0 && size < MinVolumeSize {
+		c.add(p, "leave size out for no limit but the disk's", "%s is too little for a file system; the least is %s", size, MinVolumeSize)
+	}
+}
+
+// localVolume checks what a service with local volumes may not ask for besides.
+func (c *checker) localVolume(p, vp string, s *ServiceSpec) {
+	if s.Mode != "" && s.Mode != ModeService {
+		c.add(vp+".local", "use empty for what may go with the instance, or host", "local volumes belong to the replicas of a service; mode %s has none", s.Mode)
+	}
+	if n := s.Update.MaxSurge; n != nil && *n > 0 {
+		c.add(p+".update.maxSurge", "leave it out; maxUnavailable says how many are replaced at once", "two instances never have one local volume, so that a new one starts only when the old one has ended")
+	}
+}

@@ -1,0 +1,136 @@
+package vault
+
+import (
+	"crypto/ecdh"
+	"crypto/hpke"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// KeyFile is the file of a key in a data directory.
+const KeyFile = "secrets.key"
+
+// keyHead begins a key's file.
+const keyHead = "skerry-secrets-key-1 "
+
+func kem() hpke.KEM { return hpke.DHKEM(ecdh.X25519()) }
+
+// Key opens what was sealed for it. It is safe for concurrent use.
+type Key struct {
+	private hpke.PrivateKey
+	public  []byte
+	how     string
+}
+
+// NewKey makes a key that is kept nowhere.
+func NewKey() (*Key, error) {
+	private, err := kem().GenerateKey()
+	if err != nil {
+		return nil, err
+	}
+	return &Key{private: private, public: private.PublicKey().Bytes(), how: "memory"}, nil
+}
+
+// Stopgap makes a key that lasts as long as the process, in place of one that cannot be opened.
+func Stopgap(why error) (*Key, error) {
+	k, err := NewKey()
+	if err == nil {
+		k.how = "memory alone, until the agent ends: " + why.Error()
+	}
+	return k, err
+}
+
+// Name tells keys apart.
+func (k *Key) Name() string { return hex.EncodeToString(nameOf(k.public)) }
+
+// Public gives what secrets are sealed for.
+func (k *Key) Public() []byte { return k.public }
+
+// How says what keeps the key: "TPM2" or "key file", and why not better.
+func (k *Key) How() string { return k.how }
+
+// String shows nothing of the key.
+func (k *Key) String() string { return "(key)" }
+
+// GoString shows nothing of the key.
+func (k *Key) GoString() string { return "(key)" }
+
+// OpenKey reads the key of a data directory, or makes it there.
+func OpenKey(dir string) (*Key, error) {
+	path := filepath.Join(dir, KeyFile)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		k, err := NewKey()
+		if err != nil {
+			return nil, err
+		}
+		k.how = howFile
+		return k, k.write(path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("key of the secrets: %w", err)
+	}
+	if st, err := os.Stat(path); err == nil && st.Mode().Perm()&0o077 != 0 {
+		return nil, fmt.Errorf("key of the secrets: %s may be read by others than its owner; chmod it to 0600", path)
+	}
+	k, err := parseKey(string(text))
+	if err != nil {
+		return nil, fmt.Errorf("key of the secrets: %s: %w", path, err)
+	}
+	k.how = howFile
+	return k, nil
+}
+
+const howFile = "key file"
+
+func parseKey(text string) (*Key, error) {
+	rest, ok := strings.CutPrefix(strings.TrimSpace(text), keyHead)
+	raw, err := base64.StdEncoding.DecodeString(rest)
+	if !ok || err != nil {
+		return nil, errors.New("it is damaged; put it back from where it was kept, or remove it to begin with a new one (secrets that were sealed for it are then lost here)")
+	}
+	private, err := kem().NewPrivateKey(raw)
+	if err != nil {
+		return nil, errors.New("it holds no key")
+	}
+	return &Key{private: private, public: private.PublicKey().Bytes()}, nil
+}
+
+// write keeps the key.
+func (k *Key) write(path string) error {
+	raw, err := k.private.Bytes()
+	if err != nil {
+		return err
+	}
+	if err := WriteFile(path, []byte(keyHead+base64.StdEncoding.EncodeToString(raw)+"\n")); err != nil {
+		return fmt.Errorf("key of the secrets: %w", err)
+	}
+	return nil
+}
+
+// WriteFile replaces a file that its owner alone may read, so that a power cut leaves the old or the new one.
+func WriteFile(path string, data []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	if d, err := os.Open(filepath.Dir(path)); err == nil {
+		_ = d.Sync() // not every file system can; the rename itself is done
+		_ = d.Close()
+	}
+	return nil
+}

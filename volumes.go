@@ -1,0 +1,82 @@
+package skerry
+
+import (
+	"cmp"
+	"strconv"
+	"strings"
+)
+
+// LocalVolume is a directory that stays on its worker, with what is in it, for as long as the service is there: instances
+// come and go, each replica finds its own again.
+type LocalVolume struct {
+	Size Bytes `json:"size,omitempty" doc:"Upper limit; it counts as storage of the worker. Default: none but the disk's."`
+}
+
+// MinVolumeSize is the least size of a volume on a disk: a file system needs so much for itself.
+const MinVolumeSize = 4 * MiB
+
+// KeepsData reports whether replicas of the service have local volumes.
+func (s *ServiceSpec) KeepsData() bool {
+	if s == nil {
+		return false // an instance of which the service is not known
+	}
+	for i := range s.Volumes {
+		if s.Volumes[i].Local != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// updateRoom gives the defaults of update.maxSurge and update.maxUnavailable. Two instances never have one volume, nor one device.
+func (s *ServiceSpec) updateRoom() (surge, missing int) {
+	if s.KeepsData() || len(s.Devices) > 0 {
+		return 0, 1
+	}
+	return 1, 0
+}
+
+// volumeSizes is what an instance's volumes may take of the worker's disk.
+func (s *ServiceSpec) volumeSizes() (sum Bytes) {
+	for _, v := range s.Volumes {
+		switch {
+		case v.Local != nil:
+			sum += v.Local.Size
+		case v.Empty != nil && !v.Empty.Memory:
+			sum += v.Empty.Size
+		}
+	}
+	return sum
+}
+
+// VolumeClaim stands for the local volumes of one replica of a service: an item of the desired sets of the site and of the
+// worker that hold them. While it is there the data stays, whatever becomes of instances; its tombstone removes the data.
+type VolumeClaim struct {
+	Service ServiceKey `json:"service" cbor:"1,keyasint"`
+	Ordinal int        `json:"ordinal" cbor:"2,keyasint,omitempty"`
+}
+
+// Key is the claim's key in desired sets.
+func (v VolumeClaim) Key() string {
+	return prefixVolume + v.Service.String() + "/" + strconv.Itoa(v.Ordinal)
+}
+
+// Compare orders by service, then by number.
+func (v VolumeClaim) Compare(o VolumeClaim) int {
+	return cmp.Or(v.Service.Compare(o.Service), cmp.Compare(v.Ordinal, o.Ordinal))
+}
+
+const prefixVolume = "vol/"
+
+// ParseVolumeKey reads what VolumeClaim.Key writes.
+func ParseVolumeKey(key string) (v VolumeClaim, ok bool) {
+	rest, is := strings.CutPrefix(key, prefixVolume)
+	i := strings.LastIndexByte(rest, '/')
+	if !is || i < 0 {
+		return v, false
+	}
+	n, err := strconv.Atoi(rest[i+1:])
+	v.Service, ok = ParseServiceKey(rest[:i])
+	v.Ordinal = n
+	return v, ok && err == nil && n >= 0 && v.Key() == key
+}

@@ -1,0 +1,134 @@
+//go:build linux
+
+package worker
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/artifact"
+)
+
+// Agent exchanges the program of a worker's agent.
+type Agent interface {
+	// Stage makes the program at path the one that is tried for an order, and then has the agent end. An error means that it does
+	// not come to a trial; ErrLater that another one is going on, and the order is to come again after it.
+	Stage(ctx context.Context, path string, o skerry.AgentOrder) error
+	// Refuse notes that an order came to nothing, or gives ErrLater as Stage does.
+	Refuse(o skerry.AgentOrder, why string) error
+	// Facts tells how far the last order is, or nil without one.
+	Facts() (*skerry.AgentFacts, error)
+}
+
+// ErrLater says that an order about the agent's program comes at a time when it cannot be taken up.
+var ErrLater = errors.New("the agent is itself on trial")
+
+const (
+	// agentProgram is the agent's program in an image.
+	agentProgram = "skerry"
+	// An image that cannot be had is tried again so often and after so long: a link may be down.
+	fetchTries = 5
+	fetchAgain = 10 * time.Second
+)
+
+// agentFacts tells how far the last order about the agent's program is.
+func (s *Server) agentFacts() *skerry.AgentFacts {
+	s.mu.Lock()
+	mine := s.order
+	s.mu.Unlock()
+	if s.opt.Agent == nil {
+		return mine
+	}
+	f, err := s.opt.Agent.Facts()
+	if err != nil {
+		s.opt.Log.Error("read what is known of the agent's programs", "err", err)
+	}
+	if mine != nil && (f == nil || f.Order < mine.Order) {
+		return mine
+	}
+	return f
+}
+
+// upgradeAgent carries out an order, unless that was done before.
+func (s *Server) upgradeAgent(ctx context.Context, o skerry.AgentOrder) {
+	s.agent.Lock()
+	defer s.agent.Unlock()
+	if f := s.agentFacts(); ctx.Err() != nil || f != nil && f.Order >= o.Seq {
+		return
+	}
+	tell := func(f skerry.AgentFacts) {
+		f.Order, f.From = o.Seq, s.opt.Version
+		s.mu.Lock()
+		s.order = &f
+		s.mu.Unlock()
+		s.Post(Facts{Facts: s.facts()})
+	}
+	if s.opt.Agent == nil {
+		tell(skerry.AgentFacts{Stage: skerry.AgentFailed, Why: "the agent of this worker has no program of its own: it is a part of skerry up"})
+		return
+	}
+	s.opt.Log.Info("the agent is to go over to another program", "image", o.Image)
+	tell(skerry.AgentFacts{Stage: skerry.AgentFetching})
+	path, err := s.fetchAgent(ctx, o.Image)
+	if err == nil {
+		err = s.opt.Agent.Stage(ctx, path, o)
+	}
+	switch {
+	case err == nil || ctx.Err() != nil || errors.Is(err, ErrLater):
+		return // the program on trial tells the rest, or the agent's next life begins again
+	default:
+		s.opt.Log.Error("the agent's new program", "image", o.Image, "err", err)
+	}
+	switch err := s.opt.Agent.Refuse(o, err.Error()); {
+	case errors.Is(err, ErrLater):
+		return
+	case err != nil:
+		s.opt.Log.Error("note it", "err", err)
+	}
+	tell(skerry.AgentFacts{Stage: skerry.AgentFailed, Why: err.Error()})
+}
+
+// fetchAgent brings an image with the agent's program onto this machine, and gives the program's path.
+func (s *Server) fetchAgent(ctx context.Context, ref string) (path string, err error) {
+	for try := 1; ; try++ {
+		src := s.source.Load()
+		if src == nil {
+			src = &artifact.Source{}
+		}
+		var img artifact.Image
+		img, err = s.opt.Images.Pull(ctx, ref, artifact.HostPlatform(), nil, src)
+		if err == nil {
+			var dirs []string
+			if dirs, err = s.opt.Images.RootFS(ctx, img.Digest, artifact.HostPlatform()); err == nil {
+				return programIn(ref, dirs)
+			}
+		}
+		if try == fetchTries || permanent(err) {
+			return "", err
+		}
+		select {
+		case <-ctx.Done():
+			return "", ctx.Err()
+		case <-time.After(fetchAgain):
+		}
+	}
+}
+
+// programIn finds the agent's program in the folders of an image, topmost first.
+func programIn(ref string, dirs []string) (string, error) {
+	for _, d := range dirs {
+		at := filepath.Join(d, agentProgram)
+		switch st, err := os.Lstat(at); {
+		case err == nil && st.Mode().IsRegular():
+			return at, nil
+		case err == nil || !errors.Is(err, fs.ErrNotExist):
+			return "", skerry.Errorf(skerry.CodeInvalid, "/%s in image %s is not a file", agentProgram, ref)
+		}
+	}
+	return "", skerry.Errorf(skerry.CodeInvalid, "image %s has no file /%s", ref, agentProgram)
+}

@@ -1,0 +1,74 @@
+package worker
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/overlay/ingress"
+)
+
+// came turns the counters of the ingress into rates by service. Only measure touches it.
+type came struct {
+	at   time.Time
+	by   map[string]cameTotal
+	last []skerry.IngressUse
+}
+
+type cameTotal struct{ total, ended, took, active int64 }
+
+// cameSpan is the least time over which a rate is worked out.
+const cameSpan = 2 * time.Second
+
+// look gives the rates since it was asked last, or the last ones if that was just now. What is under way is that of now.
+func (c *came) look(now time.Time, routes []ingress.RouteStats) []skerry.IngressUse {
+	by := map[string]cameTotal{}
+	for _, r := range routes {
+		t := by[r.Name]
+		by[r.Name] = cameTotal{t.total + r.Total, t.ended + r.Ended, t.took + r.Took, t.active + r.Active}
+	}
+	span := now.Sub(c.at)
+	if span < cameSpan && !c.at.IsZero() {
+		out := slices.Clone(c.last)
+		for i := range out {
+			out[i].Active = float64(by[out[i].Service.String()].active)
+		}
+		return out
+	}
+	first := c.at.IsZero()
+	var out []skerry.IngressUse
+	for _, name := range slices.Sorted(maps.Keys(by)) {
+		k, ok := skerry.ParseServiceKey(name)
+		if !ok {
+			continue
+		}
+		t, was := by[name], c.by[name]
+		u := skerry.IngressUse{Service: k, Active: float64(t.active)}
+		if !first && t.total >= was.total {
+			u.Requests = float64(t.total-was.total) / span.Seconds()
+			if n := t.ended - was.ended; n > 0 {
+				u.Ms = float64(t.took-was.took) / float64(n) / 1000
+			}
+		}
+		out = append(out, u)
+	}
+	c.at, c.by, c.last = now, by, out
+	return out
+}
+
+// cameMoved reports whether what comes by the ingress changed by a fifth, or began or ended.
+func cameMoved(told, now []skerry.IngressUse) bool {
+	if len(told) != len(now) {
+		return true
+	}
+	far := func(a, b float64) bool { return math.Abs(a-b) > max(a, b)/5 && math.Abs(a-b) > 0.5 }
+	for i := range now {
+		t, n := told[i], now[i]
+		if t.Service != n.Service || far(t.Requests, n.Requests) || far(t.Active, n.Active) || far(t.Ms, n.Ms) {
+			return true
+		}
+	}
+	return false
+}

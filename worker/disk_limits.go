@@ -1,0 +1,38 @@
+//go:build linux
+
+package worker
+
+import (
+	"fmt"
+	"slices"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/blockdev"
+	"skerry.dev/skerry/runtime"
+)
+
+// ioOf says what a container may read and write, and of which devices: the disk with the worker's data, and volumes that are
+// devices of their own. The kernel charges what a loop device does to whoever asked for it.
+func (s *Server) ioOf(a *skerry.Assignment, res skerry.Resources, driver string) (*runtime.IO, error) {
+	l := res.IO
+	if l == (skerry.IOLimits{}) {
+		return nil, nil
+	}
+	io := &runtime.IO{ReadBps: uint64(l.ReadBps), WriteBps: uint64(l.WriteBps), ReadIOPS: uint64(l.ReadIOPS), WriteIOPS: uint64(l.WriteIOPS), Weight: uint16(l.Weight)}
+	dirs := []string{s.opt.Dir}
+	for i := range a.Spec.Volumes {
+		if v := &a.Spec.Volumes[i]; v.Empty == nil || !v.Empty.Memory {
+			dirs = append(dirs, s.volumeSource(a, v))
+		}
+	}
+	for _, dir := range dirs {
+		device, err := blockdev.Of(dir)
+		if err != nil {
+			return nil, &runtime.Unsupported{Ability: runtime.AbilityIO, Driver: driver, Reason: fmt.Sprintf("resources.io cannot be held: %v", err)}
+		}
+		if !slices.Contains(io.Devices, device) {
+			io.Devices = append(io.Devices, device)
+		}
+	}
+	return io, nil
+}

@@ -1,0 +1,173 @@
+//go:build linux
+
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/vault"
+)
+
+// A secret comes from the cluster sealed for this worker's key, and lies so beside the other files of its instance, for a start
+// without a link. What it holds is written when a container starts, to a file system in memory that nobody but root enters.
+const (
+	sealedDir  = "sealed"  // below the instance's directory
+	secretsDir = "secrets" // the file system in memory: one directory for each container, in it one for each secret
+	// secretRoom bounds that file system, beyond all that may be in it.
+	secretRoom = (skerry.MaxContainers + 1) * skerry.MaxSecretUses * 2 * skerry.MaxSecretBytes
+	// wasmUser is whom modules run as; they have no users of their own.
+	wasmUser = 65534
+)
+
+func (s *Server) sealedFile(id skerry.InstanceID, n skerry.SecretName) string {
+	key := "none"
+	if s.opt.Secrets != nil {
+		key = s.opt.Secrets.Name() // what another key opens, which may come back, is left alone
+	}
+	return filepath.Join(s.instanceDir(id), sealedDir, filepath.Base(n.Name+"."+n.Version+"."+key))
+}
+
+// SecretsKey says what keeps the key for which secrets are sealed here.
+func (s *Server) SecretsKey() string {
+	if s.opt.Secrets == nil {
+		return ""
+	}
+	return s.opt.Secrets.How()
+}
+
+// fetchSecrets brings the secrets of an instance here, as far as they are not.
+func (s *Server) fetchSecrets(ctx context.Context, a *skerry.Assignment) error {
+	for _, n := range a.Spec.SecretNames(a.Service.App.Namespace) {
+		if _, err := s.openSecret(a.ID, n); err == nil {
+			continue
+		}
+		if s.opt.Secrets == nil {
+			return fmt.Errorf("secret %s: this worker has no key for secrets", n.Name)
+		}
+		up := s.up.Load()
+		if up == nil {
+			return fmt.Errorf("secret %s: it is not here, and there is no cluster to ask", n.Name)
+		}
+		sealed, err := tier.AskSecret(ctx, up.Transport, s.opt.Secrets, n)
+		if err == nil {
+			err = os.MkdirAll(filepath.Dir(s.sealedFile(a.ID, n)), 0o700)
+		}
+		if err == nil {
+			err = vault.WriteFile(s.sealedFile(a.ID, n), sealed)
+		}
+		if err != nil {
+			return fmt.Errorf("secret %s: %w", n.Name, err)
+		}
+	}
+	return nil
+}
+
+func (s *Server) openSecret(id skerry.InstanceID, n skerry.SecretName) (skerry.SecretValue, error) {
+	sealed, err := os.ReadFile(s.sealedFile(id, n))
+	if err != nil {
+		return nil, err
+	}
+	if s.opt.Secrets == nil {
+		return nil, errors.New("this worker has no key for secrets")
+	}
+	return s.opt.Secrets.Open(n, sealed)
+}
+
+// secretMounts writes the secrets of an instance for one of its containers, and says where they are to appear.
+func (s *Server) secretMounts(a *skerry.Assignment, container string, spec *runtime.Spec, driver string) ([]runtime.Mount, error) {
+	if len(a.Spec.Secrets) == 0 {
+		return nil, nil
+	}
+	uid, gid, err := secretOwner(spec, driver)
+	if err != nil {
+		return nil, err
+	}
+	room := filepath.Join(s.instanceDir(a.ID), secretsDir)
+	if err := mountSecrets(room); err != nil {
+		return nil, fmt.Errorf("secrets: %w", err)
+	}
+	var out []runtime.Mount
+	for i, n := range a.Spec.SecretNames(a.Service.App.Namespace) {
+		u := &a.Spec.Secrets[i]
+		v, err := s.openSecret(a.ID, n)
+		if err != nil {
+			return nil, fmt.Errorf("secret %s: %w", n.Name, err)
+		}
+		dir := filepath.Join(room, container, fmt.Sprint(i))
+		if err := writeSecret(dir, v, os.FileMode(u.FileMode()), uid, gid); err != nil {
+			return nil, fmt.Errorf("secret %s: %w", n.Name, err)
+		}
+		if driver == skerry.RuntimeNative && strings.HasPrefix(u.Path, "/run/") {
+			// A process of the host has no root of its own to make the place in. It stays empty there.
+			if err := os.MkdirAll(u.Path, 0o755); err != nil {
+				return nil, fmt.Errorf("secret %s: %w", n.Name, err)
+			}
+		}
+		out = append(out, runtime.Mount{Type: "bind", Source: dir, Target: u.Path, ReadOnly: true})
+	}
+	return out, nil
+}
+
+// secretOwner finds out who a task runs as.
+func secretOwner(spec *runtime.Spec, driver string) (uid, gid uint32, err error) {
+	switch driver {
+	case skerry.RuntimeWasm:
+		return wasmUser, wasmUser, nil
+	case skerry.RuntimeNative:
+		return runtime.LookupUser([]string{"/"}, spec.User)
+	}
+	var layers []string
+	for _, m := range spec.RootFS {
+		for _, o := range m.Options {
+			if list, ok := strings.CutPrefix(o, "lowerdir="); ok {
+				layers = strings.Split(list, ":")
+			}
+		}
+	}
+	return runtime.LookupUser(layers, spec.User)
+}
+
+// writeSecret puts the files of a secret into a directory, which a container that starts again may have seen before.
+func writeSecret(dir string, v skerry.SecretValue, mode os.FileMode, uid, gid uint32) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for name, data := range v {
+		path := filepath.Join(dir, name)
+		tmp := filepath.Join(filepath.Dir(dir), ".new") // beside what the container sees
+		err := errors.Join(os.WriteFile(tmp, data, 0o600), os.Chown(tmp, int(uid), int(gid)), os.Chmod(tmp, mode))
+		if err == nil {
+			err = os.Rename(tmp, path)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mountSecrets mounts a file system in memory, unless it is there. What is in it is not swapped out where the kernel can do that.
+func mountSecrets(path string) error {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return err
+	}
+	if here, err := isMemory(path); err != nil || here {
+		return err
+	}
+	options := fmt.Sprintf("size=%d,mode=0700", secretRoom)
+	flags := uintptr(unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC)
+	if unix.Mount("tmpfs", path, "tmpfs", flags, options+",noswap") == nil { // Linux 6.4
+		return nil
+	}
+	return unix.Mount("tmpfs", path, "tmpfs", flags, options)
+}

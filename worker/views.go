@@ -1,0 +1,87 @@
+package worker
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"skerry.dev/skerry"
+)
+
+// Instances lists what the worker holds, for the device's own API.
+func (c *Core) Instances() []skerry.Observation {
+	var out []skerry.Observation
+	for _, id := range c.ids() {
+		o := c.insts[id].observation()
+		o.Held = c.heldText(id)
+		out = append(out, o)
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.waits)) {
+		if c.insts[id] == nil {
+			out = append(out, skerry.Observation{ID: id, State: skerry.WorkerScheduled, Held: c.heldText(id)})
+		}
+	}
+	return out
+}
+
+// Views lists what the worker holds as the API shows it.
+func (c *Core) Views() []skerry.Instance {
+	out := make([]skerry.Instance, 0, len(c.insts))
+	for _, id := range c.ids() {
+		i := c.insts[id]
+		o := i.observation()
+		v := skerry.Instance{ID: id, Service: i.A.Service, Org: i.A.Org, Ordinal: i.A.Ordinal, Gen: i.A.Gen, Revision: i.A.Revision, State: o.State, Phase: o.Phase, Reason: o.Reason,
+			Worker: skerry.WorkerName(c.opt.Name), Runtime: o.Runtime, Restarts: o.Restarts, Exit: o.Exit, Address: o.Address, Ports: o.Ports, Fence: i.A.Fence,
+			CreatedAt: o.StartedAt, StartedAt: o.StartedAt, Stopping: i.Ending, Digest: o.Digest, Resources: i.A.Spec.Resources}
+		if q, ok := c.usage.Instances[id]; ok {
+			v.QoS = &q
+		}
+		v.Conditions = []skerry.Condition{{Type: skerry.Ready, Status: o.Ready, Reason: o.Reason}}
+		switch {
+		case i.Limits != nil:
+			v.Conditions = append(v.Conditions, skerry.Condition{Type: skerry.UpToDate, Reason: "its limits stay: " + i.Limits.Reason})
+		case i.Resize != nil:
+			v.Conditions = append(v.Conditions, skerry.Condition{Type: skerry.UpToDate, Reason: "its limits change while it runs"})
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+// Assignment finds what was asked for an instance, and the handle and attempt of one of its containers.
+func (c *Core) Assignment(id skerry.InstanceID, name string) (a skerry.Assignment, handle json.RawMessage, attempt int, ok bool) {
+	i := c.insts[id]
+	if i == nil {
+		return a, nil, 0, false
+	}
+	if k := i.Containers[name]; k != nil {
+		return i.A, k.Handle, k.Attempt, true
+	}
+	return i.A, nil, 0, true
+}
+
+// Running calls fn for each container that runs.
+func (c *Core) Running(fn func(a *skerry.Assignment, name string, handle json.RawMessage)) {
+	for _, id := range c.ids() {
+		i := c.insts[id]
+		for _, name := range i.names() {
+			if k := i.Containers[name]; k.Running {
+				fn(&i.A, name, k.Handle)
+			}
+		}
+	}
+}
+
+// Images lists the digests that instances here refer to; they must not be collected.
+func (c *Core) Images() map[string]bool {
+	out := map[string]bool{}
+	for _, i := range c.insts {
+		for _, d := range i.A.Digest {
+			out[d] = true
+		}
+		if i.Digest != "" {
+			out[i.Digest] = true
+		}
+	}
+	return out
+}

@@ -1,0 +1,133 @@
+package worker
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// volumes are the local volumes of a replica here, for as long as the cluster wants them kept.
+//
+//	claimed (an item of the desired set) ─► kept, with or without an instance ─tombstone─► Gone ─no instance there─► removed
+//
+// Absence removes nothing: neither does an agent that has lost its store, nor a volume that it does not know.
+type volumes struct {
+	skerry.VolumeClaim
+	Gone     bool `json:"gone,omitempty"`
+	removing bool
+	again    time.Time
+}
+
+// Messages and actions about local volumes.
+type (
+	// RemoveVolumes removes a replica's local volumes -> VolumesRemoved. What asks for them afterwards gets new ones.
+	RemoveVolumes struct{ Claim skerry.VolumeClaim }
+	// VolumesRemoved answers RemoveVolumes.
+	VolumesRemoved struct {
+		Claim skerry.VolumeClaim
+		Err   string // empty: nothing is left
+	}
+)
+
+const (
+	prefixVolumes = "volumes/"
+	removeAgain   = time.Minute
+)
+
+func (c *Core) loadVolumes(value []byte) error {
+	v := new(volumes)
+	err := json.Unmarshal(value, v)
+	if err == nil {
+		c.vols[v.VolumeClaim] = v
+	}
+	return err
+}
+
+func (c *Core) saveVolumes(v *volumes, fx *skerry.Effects) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic("records always marshal: " + err.Error())
+	}
+	fx.Put(prefixVolumes+v.Key(), data)
+}
+
+// volumeItem takes what the cluster says of local volumes.
+func (c *Core) volumeItem(key string, gone bool, fx *skerry.Effects) {
+	claim, ok := skerry.ParseVolumeKey(key)
+	if !ok {
+		return
+	}
+	v := c.vols[claim]
+	switch {
+	case v == nil && gone:
+		return
+	case v == nil:
+		v = &volumes{VolumeClaim: claim}
+		c.vols[claim] = v
+	case v.Gone == gone:
+		return
+	}
+	v.Gone = gone
+	c.saveVolumes(v, fx)
+	c.removeVolumes(v, fx)
+}
+
+// removeVolumes removes what nobody wants any more, once no instance is there.
+func (c *Core) removeVolumes(v *volumes, fx *skerry.Effects) {
+	if !v.Gone || v.removing || !c.ready {
+		return
+	}
+	for _, i := range c.insts {
+		if i.A.Service == v.Service && i.A.Ordinal == v.Ordinal {
+			return // its end comes back here
+		}
+	}
+	v.removing, v.again = true, time.Time{}
+	fx.Actions = append(fx.Actions, RemoveVolumes{v.VolumeClaim})
+}
+
+// leftVolumes looks whether what an instance leaves behind is to go.
+func (c *Core) leftVolumes(i *inst, fx *skerry.Effects) {
+	if v := c.vols[skerry.VolumeClaim{Service: i.A.Service, Ordinal: i.A.Ordinal}]; v != nil {
+		c.removeVolumes(v, fx)
+	}
+}
+
+func (c *Core) volumesRemoved(now time.Time, m VolumesRemoved, fx *skerry.Effects) {
+	v := c.vols[m.Claim]
+	if v == nil {
+		return
+	}
+	v.removing = false
+	switch {
+	case m.Err != "":
+		v.again = now.Add(removeAgain)
+		fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "VolumesNotRemoved", App: v.Service.App, Service: v.Service.Service, Text: "local volumes are not removed yet: " + m.Err})
+	case v.Gone:
+		delete(c.vols, m.Claim)
+		fx.Delete(prefixVolumes + m.Claim.Key())
+	}
+}
+
+// reviewVolumes takes up, after a start, what an earlier life was told.
+func (c *Core) reviewVolumes(fx *skerry.Effects) {
+	known := c.Up.Desired.Incarnation() != ""
+	for _, claim := range slices.SortedFunc(maps.Keys(c.vols), skerry.VolumeClaim.Compare) {
+		if _, _, wanted := c.Up.Desired.Get(claim.Key()); known {
+			c.volumeItem(claim.Key(), !wanted, fx)
+		}
+		c.removeVolumes(c.vols[claim], fx)
+	}
+}
+
+// volumesDue tries again what could not be removed.
+func (c *Core) volumesDue(now time.Time, fx *skerry.Effects) {
+	for _, v := range c.vols {
+		if !v.again.IsZero() && !v.again.After(now) {
+			c.removeVolumes(v, fx)
+		}
+	}
+}
