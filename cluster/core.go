@@ -545,6 +545,7 @@ func (c *Core) settle(now time.Time, fx *skerry.Effects, replies []skerry.Messag
 	// What one part decides may give another something to do; a bound keeps a mistake from spinning.
 	for round := 0; round < 4; round++ {
 		c.settleApps(now, fx)
+		c.reviewKept()
 		if c.grew {
 			c.grew = false
 			for id := range c.stranded {
@@ -557,7 +558,7 @@ func (c *Core) settle(now time.Time, fx *skerry.Effects, replies []skerry.Messag
 		c.reserveClaims()
 		c.drainWorkers(now, fx)
 		c.placeWaiting(now, fx)
-		if !c.Apps.Dirty() {
+		if !c.Apps.Dirty() && !c.grew {
 			break
 		}
 	}

@@ -150,15 +150,36 @@ func (c *Core) takePorts(w *worker, ports []string, sign int) {
 // the rest, and p would else take the place of the first, for nothing.
 func (c *Core) keptFrom(p *placement) (out []string) {
 	for id, worker := range c.making {
-		switch o := c.places[id]; {
-		case o == nil || o.Removing || !c.waiting[id] && !c.stranded[id]:
-			delete(c.making, id)
-		case o.A.Spec.Placement.Priority > p.A.Spec.Placement.Priority:
+		if c.keeps(id) && c.places[id].A.Spec.Placement.Priority > p.A.Spec.Placement.Priority {
 			out = append(out, worker)
 		}
 	}
 	slices.Sort(out)
 	return out
+}
+
+// keeps reports whether an instance for which room is made still waits for it.
+func (c *Core) keeps(id skerry.InstanceID) bool {
+	p := c.places[id]
+	return p != nil && !p.Removing && (c.waiting[id] || c.stranded[id])
+}
+
+// endKeeping has a worker on which room was made for an instance be there for others again. What was refused for that is tried anew: that
+// a worker is kept is no lack of room, so that nothing else would tell.
+func (c *Core) endKeeping(id skerry.InstanceID) {
+	if _, ok := c.making[id]; ok {
+		delete(c.making, id)
+		c.grew, c.reportDue = true, true
+	}
+}
+
+// reviewKept ends the keeping of workers for what no longer waits.
+func (c *Core) reviewKept() {
+	for id := range c.making {
+		if !c.keeps(id) {
+			c.endKeeping(id)
+		}
+	}
 }
 
 // makeRoom moves instances of lower priority out of the way of one that fits nowhere. It reports whether the instance
@@ -167,7 +188,7 @@ func (c *Core) makeRoom(now time.Time, p *placement, policy sched.Policy, req *s
 	if now.Before(p.room) {
 		return true
 	}
-	delete(c.making, p.A.ID)
+	c.endKeeping(p.A.ID)
 	if !p.room.IsZero() {
 		return false // room was made once and did not do: the reasons go up
 	}

@@ -267,7 +267,7 @@ func (c *Core) give(now time.Time, p *placement, d skerry.Decision, fx *skerry.E
 	c.reclaim(p, d.Chosen)
 	c.found(p.A.ID, d.Chosen)
 	p.room = time.Time{}
-	delete(c.making, p.A.ID)
+	c.endKeeping(p.A.ID)
 	p.sla.ready = false // there
 	c.bind(p, d.Chosen)
 	c.claimAt(p, p.Worker)

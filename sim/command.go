@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"time"
@@ -20,17 +21,17 @@ func Command() *cobra.Command {
 	var seeds, until, parallel, tries int
 	var length time.Duration
 	var replay []string
-	var save, output string
+	var save, keep, output string
 	var trace, minimise bool
 	cmd := &cobra.Command{
 		Use: "sim", Short: "Prove on a simulated fleet that nothing is lost", Args: cobra.NoArgs,
 		Long: `Run the real cores of root, clusters and workers on a simulated network, clock and disk, let users change their minds and everything fail
 that can (processes, machines, links in one or both directions, disks, clocks), and check after every step that nothing acknowledged is lost,
 nothing is over-committed, no token goes back, no address is shared and no worker is readable at the root; and, when the faults have ended,
-that everything asked for runs, once. It touches nothing on this machine.
+that everything asked for runs, once. It touches nothing on this machine, but for the scenarios that it keeps.
 
-Without --seed or --replay, --seeds scenarios are made of fresh seeds and run; a seed that breaks an invariant is printed with the
-smallest scenario that does so, too. --seed N makes and runs one, the same to the step each time; --until STEP ends it there and tells what
+Without --seed or --replay, --seeds scenarios are made of fresh seeds and run. One that breaks an invariant is told of at once and kept in
+the directory --keep as sim-SEED.txt, in whole first and then made as small as can be; the last lines name all of them again. --seed N makes and runs one, the same to the step each time; --until STEP ends it there and tells what
 happened. --replay FILE runs a scenario in its text form. The exit status is 1 when an invariant did not hold.`,
 		Example: `  skerry sim                                       # 200 fresh seeds
   skerry sim --for 1h                              # as many as an hour allows
@@ -54,6 +55,12 @@ happened. --replay FILE runs a scenario in its text form. The exit status is 1 w
 				opt := SweepOptions{First: fresh(time.Now()), Seeds: seeds, Parallel: parallel, Minimise: tries, Progress: p.progress(seeds)}
 				if length > 0 {
 					opt.Seeds, opt.For = 0, length
+				}
+				if keep != "" {
+					if err := os.MkdirAll(keep, 0o777); err != nil {
+						return skerry.Errorf(skerry.CodeInvalid, "--keep: %v", err)
+					}
+					opt.Found = func(f Failure) string { return p.keep(keep, f) }
 				}
 				return p.sweep(Sweep(cmd.Context(), opt))
 			}
@@ -102,6 +109,7 @@ happened. --replay FILE runs a scenario in its text form. The exit status is 1 w
 	f.BoolVar(&minimise, "minimise", false, "find the smallest scenario that breaks the same invariant")
 	f.IntVar(&tries, "tries", 1000, "runs that finding it may take")
 	f.StringVar(&save, "save", "", "write the scenario to this file")
+	f.StringVar(&keep, "keep", ".", "where the scenarios of fresh seeds that fail are kept (empty: nowhere)")
 	f.IntVar(&parallel, "parallel", runtime.GOMAXPROCS(0), "scenarios at the same time")
 	f.StringVarP(&output, "output", "o", "table", "table or json")
 	return cmd
@@ -146,6 +154,26 @@ func (p *printer) progress(of int) func(int, int) {
 	}
 }
 
+// keep writes the scenario of a seed that failed where it outlives the run, and says so. It gives the file, or nothing when that cannot
+// be written: the seed and the reason are told, and the others go on.
+func (p *printer) keep(dir string, f Failure) string {
+	file := filepath.Join(dir, fmt.Sprintf("sim-%d.txt", f.Seed))
+	if err := replace(file, f.Scenario); err != nil {
+		fmt.Fprintf(p.err, "seed %d breaks %s, and is not kept: %v\n", f.Seed, f.Broken.Invariant, err)
+		return ""
+	}
+	fmt.Fprintf(p.err, "seed %d breaks %s: %s\n", f.Seed, f.Broken.Invariant, file)
+	return file
+}
+
+// replace writes a file in one piece: whoever is killed meanwhile leaves the old or the new one.
+func replace(file, text string) error {
+	if err := os.WriteFile(file+".new", []byte(text), 0o666); err != nil {
+		return err
+	}
+	return os.Rename(file+".new", file)
+}
+
 func (p *printer) trace(step int, at time.Duration, text string) {
 	fmt.Fprintf(p.err, "%7d %12s %s\n", step, at.Round(time.Microsecond), text)
 }
@@ -168,6 +196,13 @@ func (p *printer) sweep(r Swept) error {
 	fmt.Fprintf(p.out, "%d seeds from %d, %d actions, %d changes acknowledged, %d steps, %s simulated; %d failed\n",
 		r.Seeds, r.First, r.Actions, r.Acked, r.Steps, r.Simulated.Round(time.Minute), len(r.Failures))
 	fmt.Fprintf(p.out, "the slowest fleet had all that was asked for %s after its last fault (seed %d)\n", r.Converged, r.ConvergedSeed)
+	for _, f := range r.Failures {
+		where := "which is kept nowhere"
+		if f.File != "" {
+			where = "kept in " + f.File
+		}
+		fmt.Fprintf(p.out, "failed: seed %d, %s, %s\n", f.Seed, f.Broken.Invariant, where)
+	}
 	return p.verdict()
 }
 

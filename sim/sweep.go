@@ -1,7 +1,11 @@
 package sim
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -17,7 +21,10 @@ type SweepOptions struct {
 	// Minimise makes a failing scenario small, with at most this many runs; 0: it stays as it is.
 	Minimise int
 	Progress func(done int, failed int)
-	run      RunOptions
+	// Found, if not nil, is told of each failure as soon as there is one, with the whole scenario, and once more when that was made small.
+	// It gives where it keeps the scenario, which may be nowhere, and may be called for several seeds at the same time.
+	Found func(f Failure) (file string)
+	run   RunOptions
 }
 
 // Swept is what came of many seeds.
@@ -38,7 +45,20 @@ type Swept struct {
 type Failure struct {
 	Seed     uint64 `json:"seed"`
 	Broken   *Break `json:"broken"`
-	Scenario string `json:"scenario"` // the smallest that breaks it, too
+	Scenario string `json:"scenario"`       // the smallest that breaks it, too
+	File     string `json:"file,omitempty"` // where it is kept
+}
+
+// found makes the failure of a scenario. Its first notes say what broke.
+func found(s *Scenario, b *Break, opt *SweepOptions) Failure {
+	text, _, _ := strings.Cut(b.Error(), "\n") // a panic has its stack after it
+	kept := *s
+	kept.Notes = append([]string{fmt.Sprintf("seed %d: %s", s.Seed, text)}, s.Notes...)
+	f := Failure{Seed: s.Seed, Broken: b, Scenario: kept.String()}
+	if opt.Found != nil {
+		f.File = opt.Found(f)
+	}
+	return f
 }
 
 // Sweep runs many generated scenarios. It ends early when ctx does.
@@ -70,11 +90,12 @@ func Sweep(ctx context.Context, opt SweepOptions) Swept {
 				r := Run(s, opt.run)
 				var f *Failure
 				if r.Broken != nil {
-					f = &Failure{Seed: seed, Broken: r.Broken}
+					whole := found(s, r.Broken, &opt)
+					f = &whole
 					if opt.Minimise > 0 {
-						s = Minimise(s, opt.run, r.Broken.Invariant, opt.Minimise, nil)
+						small := found(Minimise(s, opt.run, r.Broken.Invariant, opt.Minimise, nil), r.Broken, &opt)
+						f = &small
 					}
-					f.Scenario = s.String()
 				}
 				mu.Lock()
 				out.Seeds++
@@ -96,5 +117,6 @@ func Sweep(ctx context.Context, opt SweepOptions) Swept {
 		}()
 	}
 	wg.Wait()
+	slices.SortFunc(out.Failures, func(a, b Failure) int { return cmp.Compare(a.Seed, b.Seed) })
 	return out
 }
