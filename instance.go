@@ -120,6 +120,8 @@ type Observation struct {
 	Recipient string `json:"recipient,omitempty" cbor:"25,keyasint,omitempty"`
 	// Devices are those that it has; they do not leave its site.
 	Devices []string `json:"devices,omitempty" cbor:"26,keyasint,omitempty"`
+	// Crowded says why its runtime is not clear of its saturation point, as its cluster sees it; empty: it is.
+	Crowded string `json:"crowded,omitempty" cbor:"27,keyasint,omitempty"`
 }
 
 // Reason says what ruled out how many candidates, by how much at best, and what would help.

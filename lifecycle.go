@@ -99,6 +99,7 @@ const (
 	UpToDate  ConditionType = "UpToDate"  // it runs the current version of its service
 	Held      ConditionType = "Held"      // its worker waits with what was asked for; set once it did
 	Satisfied ConditionType = "Satisfied" // its SLA holds; set once it was violated
+	HeadRoom  ConditionType = "HeadRoom"  // its runtime is clear of its saturation point; set once it was not
 )
 
 // Condition is a statement about an instance with its reason and since when it holds.

@@ -206,6 +206,9 @@ type RuntimeReport struct {
 	Version   string   `json:"version,omitempty" cbor:"5,keyasint,omitempty"`
 	Abilities []string `json:"abilities,omitempty" cbor:"6,keyasint,omitempty"`
 	Absent    bool     `json:"absent,omitempty" cbor:"7,keyasint,omitempty"` // nobody has installed its programs, and most machines do without
+	// Profile is what the worker measured of it; nil: nothing, and published figures count.
+	Profile  *RuntimeProfile `json:"profile,omitempty" cbor:"8,keyasint,omitempty"`
+	Emulated bool            `json:"emulated,omitempty" cbor:"9,keyasint,omitempty"` // its machines have no real processor, and are many times slower
 }
 
 // WorkerFacts is what a worker tells its cluster of the machine; it changes rarely.

@@ -92,14 +92,11 @@ func (s *ServiceSpec) Runtimes() []string {
 	return out
 }
 
-// RuntimeOn gives the runtime in which a service runs on a worker of an architecture that has some, or "".
-func (s *ServiceSpec) RuntimeOn(arch string, has []string) string {
-	for _, name := range s.Runtimes() {
-		if slices.Contains(has, name) && s.builtOn(name, arch) {
-			return name
-		}
-	}
-	return ""
+// RuntimeOn gives the runtime in which a service runs on a worker of an architecture that has some, at costs that may differ from the published
+// ones; "" is none.
+func (s *ServiceSpec) RuntimeOn(arch string, has []string, costs RuntimeCosts) string {
+	list := slices.DeleteFunc(s.Runtimes(), func(name string) bool { return !slices.Contains(has, name) || !s.builtOn(name, arch) })
+	return s.choose(list, costs)
 }
 
 // LeastCost is what an instance takes of a worker in the cheapest runtime that may run it.

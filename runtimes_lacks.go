@@ -149,14 +149,29 @@ type RuntimeChoice struct {
 	// Workers have it working, of those that are asked; only a cluster knows.
 	Workers int  `json:"workers,omitempty"`
 	Chosen  bool `json:"chosen,omitempty"`
+	// Processor is how much of a processor it takes for the same work, on the instance's worker where that is known to differ.
+	Processor RuntimeFigure `json:"processor"`
+	// These are for a service with an expected rate: at how many requests per second an instance saturates in it (0: not known), what share of that
+	// the expected rate leaves (below 0: it is more; nil: not known), and why it is not clear of that point, or empty.
+	Saturation float64  `json:"saturation,omitempty"`
+	HeadRoom   *float64 `json:"headRoom,omitempty"`
+	Crowded    string   `json:"crowded,omitempty"`
 }
 
-// RuntimeChoices tells how each runtime stands to a service, the cheapest first; chosen is the one that an instance has, or "".
-func (s *ServiceSpec) RuntimeChoices(chosen string) []RuntimeChoice {
+// RuntimeChoices tells how each runtime stands to a service, the cheapest first; chosen is the one that an instance has, or "", and costs are
+// those of its worker.
+func (s *ServiceSpec) RuntimeChoices(chosen string, costs RuntimeCosts) []RuntimeChoice {
 	out := make([]RuntimeChoice, 0, len(runtimeKinds))
 	for i := range runtimeKinds {
 		k := &runtimeKinds[i]
-		c := RuntimeChoice{Runtime: k.Name, Isolation: k.Isolation, Memory: s.Overhead(k.Name).Memory, Source: k.Source, Chosen: k.Name == chosen}
+		c := RuntimeChoice{Runtime: k.Name, Isolation: k.Isolation, Memory: s.Overhead(k.Name).Memory, Source: k.Source, Chosen: k.Name == chosen, Processor: costs.figure(k.Name)}
+		if s.ExpectedRate > 0 {
+			c.Saturation, c.Crowded = s.Saturation(c.Processor.CPU), s.Crowded(k.Name, costs)
+			if c.Saturation > 0 {
+				left := 1 - s.ExpectedRate/c.Saturation
+				c.HeadRoom = &left
+			}
+		}
 		if s.Runtime == "" || s.Runtime == RuntimeAuto {
 			c.Out = s.whyNot(k)
 			c.Lacking = c.Out != "" && s.made(k) && k.Suits(s)
@@ -184,7 +199,7 @@ func (c *checker) runtimes(p string, s *ServiceSpec) {
 		return
 	}
 	var why []string
-	for _, r := range s.RuntimeChoices("") {
+	for _, r := range s.RuntimeChoices("", nil) {
 		if r.Lacking {
 			why = append(why, r.Runtime+" "+r.Out)
 		}

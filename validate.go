@@ -121,6 +121,7 @@ func (c *checker) service(p string, s *ServiceSpec, app *ApplicationSpec) {
 	c.mode(p, s)
 	c.container(p, &s.Container, s)
 	c.runtimes(p, s)
+	c.saturation(p, s)
 	c.wasm(p, s)
 	c.machine(p, s)
 	if s.Image == "" && s.Runtime != "native" {

@@ -74,6 +74,9 @@ func (c *Controller) Observe(now time.Time, holder string, o skerry.Observation,
 	if o.Held != "" || slices.ContainsFunc(i.Conditions, func(k skerry.Condition) bool { return k.Type == skerry.Held }) {
 		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.Held, o.Held != "", o.Held)
 	}
+	if o.Crowded != "" || slices.ContainsFunc(i.Conditions, func(k skerry.Condition) bool { return k.Type == skerry.HeadRoom }) {
+		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.HeadRoom, o.Crowded == "", o.Crowded)
+	}
 	if before.State != i.State || before.Phase != i.Phase {
 		i.step(now, o.Reason)
 	}

@@ -179,10 +179,11 @@ type placement struct {
 	Extra    uint64             `json:"extra,omitempty"` // restarts that the site asked for while it was alone, beside the owner's
 	Timeline []skerry.Step      `json:"timeline,omitempty"`
 	Decision *skerry.Decision   `json:"decision,omitempty"`
-	Ran      bool               `json:"ran,omitempty"`    // where it is now
-	Late     *late              `json:"late,omitempty"`   // its start took too long somewhere
-	Next     *successor         `json:"next,omitempty"`   // the copy that is to take over
-	Resize   *resize            `json:"resize,omitempty"` // other limits, which its worker was asked for
+	Crowded  string             `json:"crowded,omitempty"` // why its runtime is not clear of its saturation point; empty: it is
+	Ran      bool               `json:"ran,omitempty"`     // where it is now
+	Late     *late              `json:"late,omitempty"`    // its start took too long somewhere
+	Next     *successor         `json:"next,omitempty"`    // the copy that is to take over
+	Resize   *resize            `json:"resize,omitempty"`  // other limits, which its worker was asked for
 	// Limits says why it was not given the limits that its owner asked for; nil: it was, or its worker is at it.
 	Limits   *skerry.LimitsRefusal `json:"limits,omitempty"`
 	Original *original             `json:"original,omitempty"` // the copy that was left behind on a worker out of touch

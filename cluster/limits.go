@@ -53,7 +53,7 @@ func (p *placement) charge(worker string) skerry.Resources {
 // runtimeAt chooses the runtime of a service on a worker.
 func (c *Core) runtimeAt(s *skerry.ServiceSpec, worker string) string {
 	if w := c.workers[worker]; w != nil && w.Facts != nil {
-		return s.RuntimeOn(w.Facts.Arch, w.Facts.PassedRuntimes())
+		return s.RuntimeOn(w.Facts.Arch, w.Facts.PassedRuntimes(), w.Facts.RuntimeCosts())
 	}
 	return ""
 }

@@ -121,6 +121,7 @@ func (c *Core) takeOver(now time.Time, p *placement, why string, fx *skerry.Effe
 		why += " (" + down + ")"
 	}
 	c.changed(now, p, fx)
+	c.crowd(now, p, fx)
 	reason := "Migrated"
 	if n.Rescue {
 		reason = "Replaced"

@@ -127,14 +127,18 @@ func (c *Core) planOne(now time.Time, site *sched.Site, a *skerry.Assignment, pl
 func (c *Core) runtimeChoices(id skerry.InstanceID) []skerry.RuntimeChoice {
 	var spec *skerry.ServiceSpec
 	var chosen string
+	var costs skerry.RuntimeCosts
 	if p := c.places[id]; p != nil {
 		spec, chosen = &p.A.Spec, cmp.Or(p.Obs.Runtime, p.A.Runtime)
+		if w := c.workers[p.Worker]; w != nil {
+			costs = w.Facts.RuntimeCosts()
+		}
 	} else if i := c.Apps.Instance(id); i != nil && i.Spec != nil {
 		spec = i.Spec
 	} else {
 		return nil
 	}
-	out := spec.RuntimeChoices(chosen)
+	out := spec.RuntimeChoices(chosen, costs)
 	for _, w := range c.workers {
 		for _, name := range w.Facts.PassedRuntimes() {
 			for i := range out {

@@ -15,7 +15,7 @@ import (
 func (c *Core) request(p *placement) *sched.Request {
 	s := &p.A.Spec
 	r := &sched.Request{Instance: p.A.ID, Service: p.A.Service.Service, Spec: s, Need: p.need(), Only: p.Pinned, Avoid: p.Avoid, Users: p.Users,
-		Contention: c.contentionOf(p), Kept: c.keptFrom(p), Data: c.dataAt(p), Devices: p.A.Devices}
+		Contention: c.contentionOf(p), Kept: c.keptFrom(p), Data: c.dataAt(p), Devices: p.A.Devices, Runtime: p.A.Runtime}
 	if k := c.claims[p.claims()]; k != nil && r.Data == k.Worker {
 		r.Need.Storage -= k.idle // which is its own
 	}
@@ -78,7 +78,7 @@ func (c *Core) seeWorker(w *worker) {
 	v := &sched.Worker{Name: w.Name, Refusing: w.refusing(), Lost: w.lost || !w.quiet.IsZero() || k == nil || !k.Connected, Available: w.available(),
 		Coordinate: w.coordinate(), Reported: w.reportAt, HostPorts: map[string]bool{}}
 	if f := w.Facts; f != nil {
-		v.Arch, v.Runtimes, v.Devices, v.Labels, v.Taints = f.Arch, f.PassedRuntimes(), f.Devices, f.Labels, f.Taints
+		v.Arch, v.Runtimes, v.Costs, v.Devices, v.Labels, v.Taints = f.Arch, f.PassedRuntimes(), f.RuntimeCosts(), f.Devices, f.Labels, f.Taints
 		v.Attachable = f.Attachable[:min(len(f.Attachable), skerry.MaxDevices)]
 		v.Area, v.Location, v.Capacity, v.Power = f.Area, f.Location, f.Capacity, f.Power
 	}
@@ -281,5 +281,6 @@ func (c *Core) give(now time.Time, p *placement, d skerry.Decision, fx *skerry.E
 	c.linked[p.A.Service.App] = true
 	c.reportDue = true
 	c.changed(now, p, fx)
+	c.crowd(now, p, fx)
 	c.event(fx, now, p, skerry.EventNormal, "WorkerScheduled", "placed on worker "+p.Worker+" by "+d.Policy)
 }

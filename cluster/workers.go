@@ -274,6 +274,7 @@ func (c *Core) workerReport(now time.Time, name string, m *skerry.Report, fx *sk
 			}
 			c.learn(p, &use)
 			c.judge(now, p, fx)
+			c.crowd(now, p, fx)
 			if i := c.Apps.Instance(id); i != nil {
 				i.QoS = &use
 			}
@@ -326,6 +327,7 @@ func (c *Core) workerReport(now time.Time, name string, m *skerry.Report, fx *sk
 	for _, p := range c.on(name) {
 		c.linked[p.A.Service.App] = true
 		c.judge(now, p, fx) // the worker may have shrunk, or moved
+		c.crowd(now, p, fx) // or measured its runtimes
 	}
 	return ""
 }

@@ -3,6 +3,7 @@ package ctl
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -168,11 +169,18 @@ func printClasses(w io.Writer, list []skerry.ClassVerdict) {
 // printRuntimes tells what each runtime costs the service, and why it has not those that it has not. Who asks a cluster is told which of them
 // its workers have.
 func printRuntimes(w io.Writer, list []skerry.RuntimeChoice, cluster bool) {
+	rated := slices.ContainsFunc(list, func(r skerry.RuntimeChoice) bool { return r.Saturation > 0 }) // by what it is expected to bear
 	t := table{head: []string{"  RUNTIME", "ISOLATION", "MEMORY BESIDE", "WORKERS", "VERDICT"}}
+	if rated {
+		t.head = slices.Insert(t.head, 4, "SATURATES AT", "HEAD-ROOM")
+	}
+	var sources []string
 	for _, r := range list {
 		source, _, _ := strings.Cut(r.Source, " ")
 		verdict, workers := "would do", ""
 		switch {
+		case r.Chosen && r.Crowded != "":
+			verdict = "chosen for its head-room: " + r.Crowded
 		case r.Chosen:
 			verdict = "chosen"
 		case r.Unasked:
@@ -181,15 +189,34 @@ func printRuntimes(w io.Writer, list []skerry.RuntimeChoice, cluster bool) {
 			verdict = "ruled out: " + r.Out
 		case cluster && r.Workers == 0:
 			verdict = "would do, but no worker has it"
+		case r.Crowded != "":
+			verdict = "would do, but " + r.Crowded
 		}
 		if r.Workers > 0 {
 			workers = strconv.Itoa(r.Workers)
 		}
-		t.add("", []string{"  " + r.Runtime, string(r.Isolation), r.Memory.String() + ", " + source, workers, verdict})
+		row := []string{"  " + r.Runtime, string(r.Isolation), r.Memory.String() + ", " + source, workers, clean(verdict)}
+		if rated {
+			at, left := "not known", ""
+			if r.Saturation > 0 && r.HeadRoom != nil {
+				kind, _, _ := strings.Cut(r.Processor.Source, " ")
+				at, left = fmt.Sprintf("%.3g/s, %s", r.Saturation, strings.TrimSuffix(kind, ":")), fmt.Sprintf("%.0f %%", 100**r.HeadRoom)
+				sources = append(sources, fmt.Sprintf("  %s takes %.2f times the processor time of a container; %s", r.Runtime, r.Processor.CPU, r.Processor.Source))
+			}
+			row = slices.Insert(row, 4, at, left)
+		}
+		t.add("", row)
 	}
-	if len(t.rows) > 0 {
-		fmt.Fprintln(w)
-		t.print(w, false, true)
+	if len(t.rows) == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	t.print(w, false, true)
+	if rated {
+		fmt.Fprintln(w, "  A request is taken to need as much of a processor as one of the thesis's image service, and at most latencyObjective.")
+	}
+	for _, line := range sources {
+		fmt.Fprintln(w, clean(line))
 	}
 }
 

@@ -9,6 +9,30 @@ import (
 	"skerry.dev/skerry"
 )
 
+// Of a service with an expected rate it is told where each runtime saturates, what that leaves, and where the figure is from.
+func TestExplanationTellsOfSaturation(t *testing.T) {
+	s := skerry.ServiceSpec{Runtime: "auto", Isolation: "sandboxed", ExpectedRate: 15, Resources: skerry.Resources{CPU: 1000}}
+	list := s.RuntimeChoices("microvm", skerry.RuntimeCosts{"gvisor": 3})
+	for i := range list {
+		list[i].Workers = 2
+	}
+	var out bytes.Buffer
+	printRuntimes(&out, list, true)
+	for _, want := range []string{
+		"  RUNTIME     ISOLATION   MEMORY BESIDE     WORKERS",
+		"   SATURATES AT      HEAD-ROOM   VERDICT\n",
+		"  2         9.01/s, measured     -66 %       would do, but 15 requests per second are 166 % of the rate at which runtime gvisor saturates with 1 of a processor, more than 80 %\n",
+		"  2         16.2/s, published   8 %         chosen for its head-room: 15 requests per second are 92 % of",
+		"  gvisor takes 3.00 times the processor time of a container; measured on its worker\n",
+		"  microvm takes 1.67 times the processor time of a container; published: thesis, section 5.3.1",
+		"  not known",
+	} {
+		if !strings.Contains(strings.Join(strings.Fields(out.String()), " "), strings.Join(strings.Fields(want), " ")) {
+			t.Errorf("%q is not in\n%s", want, out.String())
+		}
+	}
+}
+
 func TestExplanationTellsWhatWasAsked(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	e := skerry.Explanation{Instance: skerry.Instance{ID: "web-1"},

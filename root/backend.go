@@ -58,7 +58,7 @@ func (s *Server) Explain(ctx context.Context, id skerry.InstanceID) (skerry.Expl
 		}
 		e := skerry.Explanation{Instance: i.Instance, Decision: i.Decision, Deadline: i.Deadline, RetryAt: i.RetryAt, Tried: i.Rejected, Scale: c.Apps.Scale(i.Service)}
 		if i.Spec != nil {
-			e.Runtimes = i.Spec.RuntimeChoices(i.Runtime)
+			e.Runtimes = i.Spec.RuntimeChoices(i.Runtime, nil)
 		}
 		return e, nil
 	})

@@ -101,6 +101,8 @@ type Report struct {
 	// Cause says what is missing or, beside Passed, what was tried first and refused. Cure says what to do about it.
 	Cause string `json:"cause,omitempty"`
 	Cure  string `json:"cure,omitempty"`
+	// Emulated says that its machines have no real processor, and are many times slower.
+	Emulated bool `json:"emulated,omitempty"`
 	// Abilities are those that were seen to work, sorted.
 	Abilities []Ability     `json:"abilities,omitempty"`
 	Version   string        `json:"version,omitempty"`

@@ -195,7 +195,7 @@ func (f *Federation) query(r *Request) *fedQuery {
 	q := &fedQuery{Request: r, Need: r.Spec.LeastCost(), f: f, suits: make([]bool, len(f.classes)), holds: map[string]bool{}}
 	need, arch := neededDevices(r.Spec), r.Spec.Architectures()
 	for id, k := range f.classes {
-		q.suits[id] = r.Spec.RuntimeOn(k.Arch, k.Runtimes) != "" && (len(arch) == 0 || slices.Contains(arch, k.Arch)) &&
+		q.suits[id] = r.Spec.RuntimeOn(k.Arch, k.Runtimes, nil) != "" && (len(arch) == 0 || slices.Contains(arch, k.Arch)) &&
 			!slices.ContainsFunc(need, func(d string) bool { return !slices.Contains(k.Devices, d) })
 	}
 	for i, v := range q.Need.Vector() {
@@ -568,7 +568,7 @@ func (q *fedQuery) classReason(s *site) skerry.Reason {
 	if arch := q.Spec.Architectures(); len(arch) > 0 && !some(func(k *skerry.Class) bool { return slices.Contains(arch, k.Arch) }) {
 		return skerry.Reason{What: "arch", Text: "none of its workers is " + strings.Join(arch, " or ")}
 	}
-	if !some(func(k *skerry.Class) bool { return q.Spec.RuntimeOn(k.Arch, k.Runtimes) != "" }) {
+	if !some(func(k *skerry.Class) bool { return q.Spec.RuntimeOn(k.Arch, k.Runtimes, nil) != "" }) {
 		return skerry.Reason{What: "runtime", Text: "none of its workers has a working runtime " + runtimes(q.Spec)}
 	}
 	return skerry.Reason{What: "devices", Text: "none of its workers has runtime, architecture and devices " + strings.Join(neededDevices(q.Spec), ", ") + " together"}

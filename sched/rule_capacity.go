@@ -106,8 +106,8 @@ func (c *capacity) Reason(n int) skerry.Reason {
 	worst, _ := c.worst(n)
 	name, have := skerry.ResourceNames[worst.resource], max(c.s.avail[n][worst.resource], 0)
 	var own int64 // of it is the runtime's
-	class := &c.s.kinds[c.s.kindOf[n]].class
-	runtime := c.spec.RuntimeOn(class.Arch, class.Runtimes)
+	k := c.s.kinds[c.s.kindOf[n]]
+	runtime := c.spec.RuntimeOn(k.class.Arch, k.class.Runtimes, k.costs)
 	if worst.resource == memoryResource {
 		own = int64(c.spec.Overhead(runtime).Memory)
 	}

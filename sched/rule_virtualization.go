@@ -20,7 +20,7 @@ func (Virtualization) For(q *Query) Check {
 	arch := q.Spec.Architectures()
 	return byKind(q, "runtime", func(k *kind) bool {
 		foreign := len(arch) > 0 && !slices.Contains(arch, k.class.Arch) // Architecture tells of that
-		return foreign || q.Spec.RuntimeOn(k.class.Arch, k.class.Runtimes) != ""
+		return foreign || q.Spec.RuntimeOn(k.class.Arch, k.class.Runtimes, k.costs) != ""
 	},
 		func(*kind) skerry.Reason {
 			return skerry.Reason{What: "runtime", Text: "it offers no working runtime " + runtimes(q.Spec),
@@ -31,7 +31,7 @@ func (Virtualization) For(q *Query) Check {
 // runtimes names those in which a service may run, and those that would keep it apart enough but cannot do what it asks for.
 func runtimes(s *skerry.ServiceSpec) string {
 	out := strings.Join(s.Runtimes(), " or ")
-	for _, c := range s.RuntimeChoices("") {
+	for _, c := range s.RuntimeChoices("", nil) {
 		if c.Lacking {
 			out += fmt.Sprintf("; %s %s", c.Runtime, c.Out)
 		}

@@ -21,6 +21,7 @@ type Request struct {
 	Need     skerry.Resources // of the instance alone: what the runtime takes beside it is added for each worker
 	Only     string           // the only worker that may have it; empty: any
 	Devices  []string         // of its worker's, that it has already
+	Runtime  string           // in which it runs already, for Give; empty: the one that it would have
 	Data     string           // the worker that has its local volumes, with data in them; empty: there are none
 	Avoid    []string         // workers, or clusters, tried in this round
 	Kept     []string         // workers whose room is kept for instances of higher priority
@@ -172,7 +173,7 @@ func (q *Query) weigh() {
 		if k.users == 0 {
 			continue
 		}
-		if more := int64(q.Spec.Overhead(q.Spec.RuntimeOn(k.class.Arch, k.class.Runtimes)).Memory - least.Memory); more > 0 {
+		if more := int64(q.Spec.Overhead(q.Spec.RuntimeOn(k.class.Arch, k.class.Runtimes, k.costs)).Memory - least.Memory); more > 0 {
 			if q.more == nil {
 				q.more = make([]int64, len(q.Site.kinds))
 			}
@@ -183,8 +184,8 @@ func (q *Query) weigh() {
 
 // needOn is what a request takes of a worker.
 func (s *Site) needOn(n int, r *Request) skerry.Resources {
-	k := &s.kinds[s.kindOf[n]].class
-	return r.Need.Add(r.Spec.Overhead(r.Spec.RuntimeOn(k.Arch, k.Runtimes)))
+	k := s.kinds[s.kindOf[n]]
+	return r.Need.Add(r.Spec.Overhead(r.Spec.RuntimeOn(k.class.Arch, k.class.Runtimes, k.costs)))
 }
 
 // maxShown bounds the candidates that a decision keeps as examples.

@@ -17,6 +17,7 @@ type Worker struct {
 	Name       string
 	Arch       string
 	Runtimes   []string // that passed their self-test
+	Costs      skerry.RuntimeCosts
 	Devices    []string
 	Attachable []string // devices that one instance at a time may have; those that are taken are in HostPorts by their DeviceKey
 	Labels     map[string]string
@@ -78,6 +79,7 @@ type Site struct {
 type kind struct {
 	key    string
 	class  skerry.Class
+	costs  skerry.RuntimeCosts
 	taints []string
 	area   string
 	users  int
@@ -298,9 +300,12 @@ func (s *Site) kind(w *Worker) int32 {
 		abilities = sorted(w.Abilities)
 		key += "\x00" + strings.Join(abilities, "\x01")
 	}
+	if len(w.Costs) > 0 {
+		key += "\x00" + w.Costs.Key()
+	}
 	id, ok := s.kindID[key]
 	if !ok {
-		k := &kind{key: key, class: skerry.Class{Arch: w.Arch, Runtimes: runtimes, Devices: devices}, taints: taints, area: w.Area, limited: w.Limited, abilities: abilities}
+		k := &kind{key: key, costs: w.Costs, class: skerry.Class{Arch: w.Arch, Runtimes: runtimes, Devices: devices}, taints: taints, area: w.Area, limited: w.Limited, abilities: abilities}
 		if last := len(s.freeKinds) - 1; last >= 0 {
 			id, s.freeKinds = s.freeKinds[last], s.freeKinds[:last]
 			s.kinds[id] = k
@@ -514,7 +519,11 @@ func (s *Site) Give(name string, r *Request) {
 	if n < 0 {
 		return
 	}
-	for i, v := range s.needOn(n, r).Vector() {
+	need := s.needOn(n, r)
+	if r.Runtime != "" { // the worker may have come to have a cheaper one, or lost it
+		need = r.Need.Add(r.Spec.Overhead(r.Runtime))
+	}
+	for i, v := range need.Vector() {
 		s.avail[n][i] += v
 	}
 	if x := s.more[n]; x != nil && len(x.ports) > 0 {

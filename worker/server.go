@@ -178,7 +178,7 @@ func (s *Server) Check(ctx context.Context) []skerry.RuntimeReport {
 	for n, d := range s.opt.Drivers {
 		wg.Go(func() {
 			r := d.Check(ctx)
-			out[n] = skerry.RuntimeReport{Name: d.Name(), Passed: r.Passed, Cause: r.Cause, Cure: r.Cure, Version: r.Version, Absent: r.Absent}
+			out[n] = skerry.RuntimeReport{Name: d.Name(), Passed: r.Passed, Cause: r.Cause, Cure: r.Cure, Version: r.Version, Absent: r.Absent, Emulated: r.Emulated}
 			for _, a := range r.Abilities {
 				out[n].Abilities = append(out[n].Abilities, string(a))
 			}

@@ -111,6 +111,7 @@ func (s *selfTest) accelerate(ctx context.Context, r *runtime.Report, c *choice,
 		r.Cause, r.Cure = causeAndCure(err)
 		return false
 	}
+	r.Emulated = true
 	r.Cause = "emulated, many times slower: no working KVM: " + kvm.Error()
 	return true
 }

@@ -1,0 +1,229 @@
+package skerry
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// saturationPoint is a rate at which the thesis saw a service saturate in a microVM (Kata Containers on Firecracker: all of its limit in
+// use, and requests take much longer) and not in a container.
+type saturationPoint struct {
+	limit     MilliCPU
+	rate      float64 // requests per second
+	container float64 // share of the limit that a container used at that rate, the middle of the range that is printed
+	where     string
+}
+
+// saturationPoints are those of chapter 5, section 5.3.1: the image service without pinning and without neighbours.
+var saturationPoints = []saturationPoint{
+	{500, 8, 0.575, "table 5.1, figure 5.2"},
+	{1000, 16, 0.60, "table 5.5, figure 5.3"},
+	{1500, 25, 0.625, "table 5.9, figure 5.4"},
+}
+
+// demand gives the processor time of a request of that service, in seconds: in a container, and in a microVM.
+func demand() (container, microVM float64) {
+	for _, p := range saturationPoints {
+		second := float64(p.limit) / 1000 / p.rate // all of the limit, over the requests of a second
+		microVM += second / float64(len(saturationPoints))
+		container += second * p.container / float64(len(saturationPoints))
+	}
+	return container, microVM
+}
+
+// RuntimeFigure is how much of a processor a runtime takes for the same work.
+type RuntimeFigure struct {
+	// CPU is a multiple of what it takes in a container; 0: there is no figure.
+	CPU    float64 `json:"cpu,omitempty"`
+	Source string  `json:"source,omitempty"` // begins with published or measured
+}
+
+// publishedFigure gives the figure for a runtime that was printed. Whatever is not in it was not measured in what Skerry is built from.
+func publishedFigure(runtime string) RuntimeFigure {
+	container, microVM := demand()
+	switch runtime {
+	case RuntimeOCI:
+		return RuntimeFigure{1, "published: what the others are compared with"}
+	case RuntimeNative:
+		return RuntimeFigure{4.209 / 4.243, "published: WoWMoM 2016, table 1, integer index (native 4.243, Docker 4.209)"}
+	case RuntimeMicroVM:
+		return RuntimeFigure{microVM / container, "published: thesis, section 5.3.1, tables 5.1, 5.5 and 5.9 (Kata Containers on Firecracker saturate at 8, 16 and 25 requests per second, where runc uses 55 to 65 % of its limit)"}
+	}
+	return RuntimeFigure{}
+}
+
+// RuntimeProfile is what a worker measured of a runtime of its own.
+type RuntimeProfile struct {
+	CPU float64   `json:"cpu" cbor:"1,keyasint"` // processor time for the same work, as a multiple of what it takes in a container there; 0.01 to 1000
+	At  time.Time `json:"at" cbor:"2,keyasint"`
+}
+
+// RuntimeCosts is what differs from the published figures on a worker: multiples as in RuntimeFigure, 0 for a runtime of which none holds.
+// Nil: nothing does.
+type RuntimeCosts map[string]float64
+
+// costStep is the ratio of neighbouring multiples: machines of one make are then alike, although no two measurements are the same.
+const costStep = 1.1
+
+// RuntimeCosts gives what a worker measured. Published figures were taken with hardware virtualization, and none holds where a runtime
+// emulates a processor.
+func (f *WorkerFacts) RuntimeCosts() (out RuntimeCosts) {
+	if f == nil {
+		return nil
+	}
+	for i := range f.Runtimes {
+		r := &f.Runtimes[i]
+		v := -1.0
+		if p := r.Profile; p != nil && p.CPU >= 0.01 && p.CPU <= 1000 {
+			v = math.Pow(costStep, math.Round(math.Log(p.CPU)/math.Log(costStep)))
+		} else if r.Emulated {
+			v = 0
+		}
+		if v >= 0 && r.Passed {
+			if out == nil {
+				out = RuntimeCosts{}
+			}
+			out[r.Name] = v
+		}
+	}
+	return out
+}
+
+// Key tells apart workers on which runtimes cost different amounts.
+func (c RuntimeCosts) Key() string {
+	list := make([]string, 0, len(c))
+	for name, v := range c {
+		list = append(list, fmt.Sprintf("%s=%.3g", name, v))
+	}
+	slices.Sort(list)
+	return strings.Join(list, "\x01")
+}
+
+// of gives the multiple of a runtime, or 0.
+func (c RuntimeCosts) of(runtime string) float64 {
+	if v, told := c[runtime]; told {
+		return v
+	}
+	return publishedFigure(runtime).CPU
+}
+
+const (
+	// clearShare is up to which share of its saturation point a service counts as clear of it, and clearShareLatency the same for one that
+	// has a latency objective. The mean latencies of the thesis (tables 5.1, 5.5, 5.9) are up to 23 % above those at rest at 0.5 to 0.6 of
+	// the saturation rate, up to 27 % at 0.75 to 0.8, and 34 to 360 % at the point itself; the slowest of a hundred requests suffers sooner.
+	clearShare, clearShareLatency = 0.8, 0.6
+	// MaxExpectedRate bounds what an instance may be expected to bear, in requests per second.
+	MaxExpectedRate = 1e6
+)
+
+// ClearShare is the share of a saturation point up to which the service is clear of it.
+func (s *ServiceSpec) ClearShare() float64 {
+	if s.LatencyObjective > 0 {
+		return clearShareLatency
+	}
+	return clearShare
+}
+
+// Saturation gives the requests per second at which an instance uses all of resources.cpu in a runtime that takes so many times the processor
+// time of a container; 0: it is not known. A request is taken to need as much as one of the published service, and at most as long as its
+// answer may take.
+func (s *ServiceSpec) Saturation(cpu float64) float64 {
+	if cpu <= 0 || s.Resources.CPU <= 0 {
+		return 0
+	}
+	return float64(s.Resources.CPU) / 1000 / (s.requestCPU() * cpu)
+}
+
+// requestCPU is the processor time that a request is taken to need in a container, in seconds.
+func (s *ServiceSpec) requestCPU() float64 {
+	d, _ := demand()
+	if l := time.Duration(s.LatencyObjective).Seconds(); l > 0 {
+		d = min(d, l)
+	}
+	return d
+}
+
+// clear reports whether an instance with the expected rate stays clear of its saturation point in a runtime of such a multiple.
+func (s *ServiceSpec) clear(cpu float64) bool {
+	at := s.Saturation(cpu)
+	return at > 0 && s.ExpectedRate <= s.ClearShare()*at
+}
+
+// choose takes of some runtimes, the cheapest first, that in which an instance is to run: the first that is clear of its saturation point, else
+// the one with the most head-room, else, where no figure tells of any, the first.
+func (s *ServiceSpec) choose(list []string, costs RuntimeCosts) string {
+	if len(list) == 0 {
+		return ""
+	}
+	if s.ExpectedRate <= 0 || len(list) == 1 {
+		return list[0]
+	}
+	best, least := list[0], 0.0
+	for _, name := range list {
+		cpu := costs.of(name)
+		if s.clear(cpu) {
+			return name
+		}
+		if cpu > 0 && (least == 0 || cpu < least) {
+			best, least = name, cpu
+		}
+	}
+	return best
+}
+
+// Crowded tells why an instance is not clear of its saturation point in a runtime of a worker with such costs; empty where it is, or where
+// nothing is expected of it. What no figure tells of is not clear.
+func (s *ServiceSpec) Crowded(runtime string, costs RuntimeCosts) string {
+	cpu := costs.of(runtime)
+	switch at := s.Saturation(cpu); {
+	case s.ExpectedRate <= 0 || runtime == "" || s.clear(cpu):
+		return ""
+	case at == 0:
+		return fmt.Sprintf("no figure tells at which rate runtime %s saturates", runtime)
+	default:
+		return fmt.Sprintf("%.3g requests per second are %.0f %% of the rate at which runtime %s saturates with %s of a processor, more than %.0f %%",
+			s.ExpectedRate, 100*s.ExpectedRate/at, runtime, s.Resources.CPU, 100*s.ClearShare())
+	}
+}
+
+// figure gives the figure of a runtime on a worker, and where it is from.
+func (c RuntimeCosts) figure(runtime string) RuntimeFigure {
+	switch v, told := c[runtime]; {
+	case !told:
+		return publishedFigure(runtime)
+	case v == 0:
+		return RuntimeFigure{Source: "emulated here: no published figure holds, and none was measured"}
+	default:
+		return RuntimeFigure{v, "measured on its worker"}
+	}
+}
+
+// saturation refuses what is said of requests where nothing follows from it.
+func (c *checker) saturation(p string, s *ServiceSpec) {
+	for _, f := range []struct {
+		name  string
+		given bool
+	}{{"latencyObjective", s.LatencyObjective != 0}, {"expectedRate", s.ExpectedRate != 0}} {
+		at := p + "." + f.name
+		switch {
+		case !f.given:
+		case s.Runtime != "" && s.Runtime != RuntimeAuto:
+			c.add(at, "leave out either", "it is for the choice of a runtime, and the service names %s", s.Runtime)
+		case s.Mode != "" && s.Mode != ModeService && s.Mode != ModePerWorker:
+			c.add(at, "", "requests come to services, not in mode %s", s.Mode)
+		case len(s.Ports) == 0:
+			c.add(at, "add ports", "no requests come to a service without ports")
+		case s.Resources.CPU <= 0 && s.Resources.ExclusiveCPUs <= 0:
+			c.add(at, "give resources.cpu", "what an instance bears depends on resources.cpu, which is not given")
+		}
+	}
+	if s.ExpectedRate != 0 && !(s.ExpectedRate >= 0.001 && s.ExpectedRate <= MaxExpectedRate) {
+		c.add(p+".expectedRate", "it is in requests per second and instance", "must be from 0.001 to %d", int(MaxExpectedRate))
+	}
+	if l := time.Duration(s.LatencyObjective); l != 0 && (l < time.Millisecond || l > time.Hour) {
+		c.add(p+".latencyObjective", "", "%s is out of range; from 1ms to 1h is allowed", l)
+	}
+}
