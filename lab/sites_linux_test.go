@@ -11,7 +11,7 @@ import (
 const lostLab = `
 name: NAME
 hosts:
-- {name: site, role: root, args: [--lost-after, 8s]}
+- {name: site, role: root, args: [--lost-after, 8s, --keep-alive, 3s]}
 - {name: east, role: cluster}
 - {name: west, role: cluster}
 - {name: e1, role: worker, cluster: east}

@@ -139,6 +139,8 @@ func (w *World) act(n *Node, action any) {
 		for _, k := range a.Kinds {
 			w.probe(n, a, k, n.probing[a.A.ID])
 		}
+	case worker.AwaitQuiet:
+		later(a.Least, func() { w.tell(n, worker.Quiet{ID: a.ID}) })
 	case worker.ProbeOff:
 		n.probing[a.ID]++
 	case worker.Fabric:

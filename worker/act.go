@@ -100,6 +100,11 @@ func (s *Server) act(action any) {
 				x.probes = nil
 			}
 		})
+	case AwaitQuiet:
+		s.work.Go(func() {
+			s.awaitQuiet(ctx, a)
+			s.Post(Quiet{ID: a.ID})
+		})
 	case MeasurePeers:
 		if s.rtt != nil {
 			s.rtt.setPeers(a.Peers)

@@ -164,6 +164,8 @@ type (
 		Unsure bool   // or nobody knows
 		InUse  bool   // more memory is in use than was to be
 	}
+	// Quiet answers AwaitQuiet.
+	Quiet struct{ ID skerry.InstanceID }
 	// Cleaned answers Cleanup.
 	Cleaned struct {
 		ID  skerry.InstanceID
@@ -243,6 +245,11 @@ type (
 		Handle  json.RawMessage
 	}
 	ProbeOff struct{ ID skerry.InstanceID }
+	// AwaitQuiet waits until nobody has connected to an instance for a while, but not less than Least nor longer than Most -> Quiet.
+	AwaitQuiet struct {
+		ID               skerry.InstanceID
+		Least, For, Most time.Duration
+	}
 	// MeasurePeers says to whom round trips are measured, in place of those before.
 	MeasurePeers struct{ Peers skerry.Peers }
 	// Fabric tells of an item that concerns the overlay: a pointer to one of OverlayNode, AppNetwork, Route and OverlayPeer
@@ -380,6 +387,11 @@ func (c *Core) instance(now time.Time, msg any, fx *skerry.Effects) {
 	case Resized:
 		if i := c.insts[m.ID]; i != nil {
 			c.resized(now, i, m, fx)
+		}
+	case Quiet:
+		if i := c.insts[m.ID]; i != nil && i.draining {
+			i.draining = false
+			c.stopNext(i, fx)
 		}
 	case Cleaned:
 		if i := c.insts[m.ID]; i != nil {

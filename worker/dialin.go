@@ -85,35 +85,42 @@ func connected(ctx context.Context, file *os.File) error {
 	return failed
 }
 
-// socketIn makes a TCP socket in a network namespace. The thread comes back, or ends.
+// socketIn makes a TCP socket in a network namespace.
 func socketIn(netns string, family int) (fd int, err error) {
+	err = inNetNS(netns, func() (err error) {
+		fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
+		return os.NewSyscallError("socket", err)
+	})
+	return fd, err
+}
+
+// inNetNS calls f on a thread in a network namespace. The thread comes back, or ends.
+func inNetNS(netns string, f func() error) error {
 	ns, err := os.Open(netns)
 	if err != nil {
-		return -1, err
+		return err
 	}
 	defer ns.Close()
-	done := make(chan struct{})
+	done := make(chan error, 1)
 	go func() {
-		defer close(done)
 		goruntime.LockOSThread()
-		home, herr := os.Open("/proc/thread-self/ns/net")
-		if herr != nil {
+		home, err := os.Open("/proc/thread-self/ns/net")
+		if err != nil {
 			goruntime.UnlockOSThread()
-			err = herr
+			done <- err
 			return
 		}
 		defer home.Close()
-		if err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
 			goruntime.UnlockOSThread()
-			err = fmt.Errorf("join network namespace: %w", err)
+			done <- fmt.Errorf("join network namespace: %w", err)
 			return
 		}
-		fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
-		err = os.NewSyscallError("socket", err)
+		err = f()
 		if unix.Setns(int(home.Fd()), unix.CLONE_NEWNET) == nil {
 			goruntime.UnlockOSThread()
 		}
+		done <- err
 	}()
-	<-done
-	return fd, err
+	return <-done
 }

@@ -182,33 +182,31 @@ func TestEntrance(t *testing.T) {
 }
 
 // TestDialIn connects from within another network namespace, and leaves the threads of this process where they were.
-func TestDialIn(t *testing.T) {
-	here, err := os.Readlink("/proc/self/ns/net")
-	if err != nil {
-		t.Fatal(err)
-	}
+// echoElsewhere answers in a network namespace of its own with what it is sent.
+func echoElsewhere(t *testing.T) (netns string, at netip.AddrPort) {
+	t.Helper()
 	ready, done := make(chan string, 1), make(chan struct{})
-	defer close(done)
+	t.Cleanup(func() { close(done) })
 	var l net.Listener
 	go func() {
 		goruntime.LockOSThread() // for good: the thread ends with the goroutine
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		err := unix.Unshare(unix.CLONE_NEWNET)
+		if err == nil {
+			up(t)
+			l, err = net.Listen("tcp", "127.0.0.1:0")
+		}
+		if err != nil {
 			t.Error(err)
 			ready <- ""
 			return
 		}
-		up(t)
-		if l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
-			t.Error(err)
-		}
 		ready <- fmt.Sprintf("/proc/%d/task/%d/ns/net", os.Getpid(), unix.Gettid())
 		<-done
 	}()
-	ns := <-ready
-	if t.Failed() {
-		return
+	if netns = <-ready; netns == "" {
+		t.FailNow()
 	}
-	defer l.Close()
+	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -219,7 +217,15 @@ func TestDialIn(t *testing.T) {
 			c.Close()
 		}
 	}()
-	to := l.Addr().(*net.TCPAddr).AddrPort()
+	return netns, l.Addr().(*net.TCPAddr).AddrPort()
+}
+
+func TestDialIn(t *testing.T) {
+	here, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns, to := echoElsewhere(t)
 	if c, err := net.Dial("tcp", to.String()); err == nil {
 		c.Close()
 		t.Fatal("it is reached from here, too")

@@ -17,8 +17,11 @@ const (
 	longestWait  = 30 * time.Second
 	cleanWait    = 5 * time.Second
 	// drainTime is how long an instance that served runs on when it is to end: the word that it ends takes as long to those
-	// who send it requests as to its worker, and what they had sent by then is answered.
-	drainTime = 2 * time.Second
+	// who send it requests as to its worker, and what they had sent by then is answered. Where that word is late, clients
+	// go on connecting: it is stopped when none has for quietTime, or after longestDrain, whatever they do.
+	drainTime    = 2 * time.Second
+	quietTime    = time.Second
+	longestDrain = 10 * time.Second
 )
 
 // inst is one instance on this worker. Its way:
@@ -59,7 +62,7 @@ type inst struct {
 	preparing  bool
 	cleaning   bool
 	tries      int
-	drained    time.Time // what must end is stopped then
+	draining   bool      // AwaitQuiet is under way, after which what must end is stopped
 	retryAt    time.Time // of what waits: prepare, restart or clean-up
 	restarting bool      // the stop of main was asked for in order to start it again
 	probes     probeState
@@ -103,9 +106,6 @@ func (i *inst) main() *container { return i.container(skerry.MainContainer) }
 // wake is when the instance has something to do by itself.
 func (i *inst) wake() time.Time {
 	next := i.retryAt
-	if next.IsZero() {
-		next = i.drained
-	}
 	if at := i.comesBackAt(); !at.IsZero() && (next.IsZero() || at.Before(next)) {
 		next = at
 	}
@@ -135,10 +135,6 @@ func (c *Core) due(now time.Time, i *inst, fx *skerry.Effects) {
 		c.setLimits(now, i, fx)
 	}
 	c.comeBack(now, i, fx)
-	if !i.drained.IsZero() && !i.drained.After(now) {
-		i.drained = time.Time{}
-		c.stopNext(i, fx)
-	}
 	if i.retryAt.IsZero() || i.retryAt.After(now) {
 		return
 	}
@@ -459,7 +455,8 @@ func (c *Core) end(now time.Time, i *inst, fx *skerry.Effects) {
 	i.Phase, i.retryAt = skerry.PhaseStopping, time.Time{}
 	if served && i.main().Running {
 		// Those who send requests here are told at this moment, too: what is on its way is served.
-		i.drained = now.Add(drainTime)
+		i.draining = true
+		fx.Actions = append(fx.Actions, AwaitQuiet{ID: i.A.ID, Least: drainTime, For: quietTime, Most: longestDrain})
 		c.save(i, fx)
 		return
 	}
@@ -477,7 +474,7 @@ func (c *Core) end(now time.Time, i *inst, fx *skerry.Effects) {
 // stopNext stops main first, then the rest; when nothing runs, an ending instance is cleaned up and an exited one gives
 // its network back.
 func (c *Core) stopNext(i *inst, fx *skerry.Effects) {
-	if !i.drained.IsZero() {
+	if i.draining {
 		return
 	}
 	if k := i.Containers[skerry.MainContainer]; k != nil && (k.Running || k.start) {

@@ -261,6 +261,13 @@ func (n *attachments) gatesHave() map[skerry.InstanceID]skerry.Attachment {
 	return out
 }
 
+// namespace gives the network namespace of an instance, or "" where it has none of its own.
+func (n *attachments) namespace(id skerry.InstanceID) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.have[id].NetNS
+}
+
 // hostPorts gives the TCP ports of this host that lead to instances.
 func (n *attachments) hostPorts() map[int]skerry.InstanceID {
 	n.mu.Lock()

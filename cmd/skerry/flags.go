@@ -90,6 +90,7 @@ type parentFlags struct {
 	link, registryConfig string
 	plainHTTP            []string
 	lostAfter, certLife  time.Duration
+	keepAlive            time.Duration // of a root
 	amendments           string
 	events               int
 	eventAge             time.Duration

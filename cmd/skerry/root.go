@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/link"
 	"skerry.dev/skerry/root"
 )
 
@@ -54,6 +56,7 @@ sites runs on.`,
 	cmd.Flags().StringVar(&c.name, "name", "root", "name of the federation")
 	p.add(cmd.Flags(), rootLink, rootAPI)
 	cmd.Flags().StringVar(&p.amendments, "amendments", root.AmendmentsOwn, "what is adopted of changes made at sites that were without the root: own (of services that run at that site alone, and numbers of instances), all or none; the rest is kept for rollout undo")
+	cmd.Flags().DurationVar(&p.keepAlive, "keep-alive", link.DefaultKeepAlive, "how often a quiet link to a cluster is tried, 1s to 5m; both ends take it for broken when three tries were in vain")
 	cmd.AddCommand(statusCommand("root"))
 	return cmd
 }
@@ -70,8 +73,11 @@ func rootConfig(c *commonFlags, p *parentFlags) (node.RootConfig, error) {
 	if !slices.Contains([]string{"", root.AmendmentsOwn, root.AmendmentsAll, root.AmendmentsNone}, p.amendments) {
 		return node.RootConfig{}, skerry.Errorf(skerry.CodeInvalid, "--amendments %q is not known", p.amendments).WithHint("write own, all or none")
 	}
+	if p.keepAlive != 0 && (p.keepAlive < time.Second || p.keepAlive > 5*time.Minute) {
+		return node.RootConfig{}, skerry.Errorf(skerry.CodeInvalid, "--keep-alive %s is not 1s to 5m", p.keepAlive)
+	}
 	reg, err := p.registry()
-	return node.RootConfig{Amendments: p.amendments, Common: common, Name: c.name, Link: p.link, LostAfter: p.lostAfter, CertLife: p.certLife, Journal: p.journal(), Registry: reg, Names: names}, err
+	return node.RootConfig{Amendments: p.amendments, Common: common, Name: c.name, Link: p.link, LostAfter: p.lostAfter, KeepAlive: p.keepAlive, CertLife: p.certLife, Journal: p.journal(), Registry: reg, Names: names}, err
 }
 
 // startRoot starts a root and waits until it takes clusters and users.

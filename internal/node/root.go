@@ -21,6 +21,7 @@ type RootConfig struct {
 	Name      string // of the federation; default "root"
 	Link      string // default 0.0.0.0:7443
 	LostAfter time.Duration
+	KeepAlive time.Duration // of a quiet link; 0: link.DefaultKeepAlive
 	// Amendments says what of changes at sites that were alone is adopted: see root.AmendmentsOwn. Empty: that.
 	Amendments string
 	CertLife   time.Duration
@@ -61,7 +62,7 @@ func OpenRoot(ctx context.Context, c RootConfig) (*Root, error) {
 		return nil, errors.Join(err, images.Store.Close(), st.close())
 	}
 	s, err := root.NewServer(ctx, root.ServerOptions{Secrets: secrets, Name: c.Name, Version: c.Version, Store: st.Store, Link: c.Link, Images: images,
-		Journal: c.Journal, LostAfter: c.LostAfter, Amendments: c.Amendments, CertLife: c.CertLife, Names: c.Names, Log: c.Log})
+		Journal: c.Journal, LostAfter: c.LostAfter, KeepAlive: c.KeepAlive, Amendments: c.Amendments, CertLife: c.CertLife, Names: c.Names, Log: c.Log})
 	if err != nil {
 		return nil, errors.Join(err, images.Store.Close(), st.close())
 	}

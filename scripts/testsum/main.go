@@ -1,5 +1,9 @@
 // Testsum reads the output of `go test -json` and prints one line per package, the output of what failed or has something to report, and a summary
 // as its last line: "N passed, N failed, N skipped". It exits with 1 when something failed.
+//
+// With -again, up to three failed tests of the packages that it matches are run once more, alone, by the command in the arguments. Those are tests of
+// whole systems on real clocks, of which one in some thousands fails because others had the machine. What fails twice has failed;
+// what passes is told at the end, with what it said the first time. A data race is never run again.
 package main
 
 import (
@@ -9,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -30,11 +35,18 @@ type testID struct{ pkg, test string }
 type summary struct {
 	passed, failed, skipped int
 
-	output  map[testID][]string
-	parents map[testID]bool
-	results map[testID]string
-	reasons []string
-	told    []string // what failed tests said, to be found at the end of a long output
+	output   map[testID][]string
+	parents  map[testID]bool
+	results  map[testID]string
+	reasons  []string
+	failures []failure
+}
+
+// failure is a test without failed subtests that failed, with what it said, to be found at the end of a long output.
+type failure struct {
+	testID
+	race bool // told by the race detector
+	told []string
 }
 
 func newSummary() *summary {
@@ -107,7 +119,8 @@ func (s *summary) tell(id testID) {
 		}
 		said = append(said, "  "+text[:min(len(text), maxLine)])
 	}
-	s.told = append(append(s.told, id.pkg+" "+id.test), said[max(0, len(said)-maxTold):]...)
+	race := slices.ContainsFunc(lines, func(l string) bool { return strings.Contains(l, "DATA RACE") || strings.Contains(l, "race detected") })
+	s.failures = append(s.failures, failure{id, race, said[max(0, len(said)-maxTold):]})
 }
 
 func (s *summary) endPackage(e event, w io.Writer) {
@@ -178,7 +191,38 @@ func reason(lines []string) string {
 	return "no reason given"
 }
 
-func run(r io.Reader, w io.Writer, alsoFailed int) (failed bool, err error) {
+// maxAgain is how many failures may be chance; more are none.
+const maxAgain = 3
+
+// runAgain runs failed tests once more, and returns those that passed.
+func (s *summary) runAgain(again func(testID) bool) (passed []failure) {
+	if again == nil || len(s.failures) > maxAgain {
+		return nil
+	}
+	s.failures = slices.DeleteFunc(s.failures, func(f failure) bool {
+		if f.race || !again(f.testID) {
+			return false
+		}
+		s.failed, s.passed = s.failed-1, s.passed+1
+		passed = append(passed, f)
+		return true
+	})
+	return passed
+}
+
+func list(w io.Writer, title string, failures []failure) {
+	if len(failures) > 0 {
+		fmt.Fprintln(w, "== "+title)
+	}
+	for _, f := range failures {
+		fmt.Fprintln(w, f.pkg, f.test)
+		for _, l := range f.told {
+			fmt.Fprintln(w, l)
+		}
+	}
+}
+
+func run(r io.Reader, w io.Writer, alsoFailed int, again func(testID) bool) (failed bool, err error) {
 	s := newSummary()
 	in := bufio.NewScanner(r)
 	in.Buffer(nil, 16<<20)
@@ -200,12 +244,8 @@ func run(r io.Reader, w io.Writer, alsoFailed int) (failed bool, err error) {
 			fmt.Fprintln(w, l)
 		}
 	}
-	if len(s.told) > 0 {
-		fmt.Fprintln(w, "== failed")
-		for _, l := range s.told {
-			fmt.Fprintln(w, l)
-		}
-	}
+	list(w, "failed once, and passed alone", s.runAgain(again))
+	list(w, "failed", s.failures)
 	s.failed += alsoFailed
 	if s.passed == 0 && s.failed == 0 {
 		s.failed++ // no tests at all is no success
@@ -214,10 +254,42 @@ func run(r io.Reader, w io.Writer, alsoFailed int) (failed bool, err error) {
 	return s.failed > 0, in.Err()
 }
 
+// alone gives what runs a test by itself, by a command such as "go test", if its package matches.
+func alone(packages string, command []string) (func(testID) bool, error) {
+	match, err := regexp.Compile(packages)
+	if err != nil || packages == "" || len(command) == 0 {
+		return nil, err
+	}
+	return func(id testID) bool {
+		if !match.MatchString(id.pkg) {
+			return false
+		}
+		fmt.Println("== once more:", id.pkg, id.test)
+		parts := strings.Split(id.test, "/")
+		for i, p := range parts {
+			parts[i] = "^" + regexp.QuoteMeta(p) + "$"
+		}
+		cmd := exec.Command(command[0], append(slices.Clone(command[1:]), "-v", "-run", strings.Join(parts, "/"), id.pkg)...)
+		var out strings.Builder
+		cmd.Stdout, cmd.Stderr = &out, &out
+		err := cmd.Run()
+		if err != nil {
+			fmt.Print(out.String())
+		}
+		return err == nil && strings.Contains(out.String(), "--- PASS: "+id.test)
+	}, nil
+}
+
 func main() {
 	also := flag.Int("also-failed", 0, "failures of other checks to count")
+	packages := flag.String("again", "", "packages, as a regular expression, whose failed tests are run once more by the command in the arguments")
 	flag.Parse()
-	failed, err := run(os.Stdin, os.Stdout, *also)
+	again, err := alone(*packages, flag.Args())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "testsum: -again:", err)
+		os.Exit(2)
+	}
+	failed, err := run(os.Stdin, os.Stdout, *also, again)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "testsum:", err)
 	}

@@ -46,7 +46,7 @@ func TestSummary(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var out strings.Builder
-			failed, err := run(strings.NewReader(c.in), &out, c.also)
+			failed, err := run(strings.NewReader(c.in), &out, c.also, nil)
 			if err != nil || failed != c.failed {
 				t.Errorf("failed %v, %v", failed, err)
 			}
@@ -54,5 +54,54 @@ func TestSummary(t *testing.T) {
 				t.Errorf("%s", out.String())
 			}
 		})
+	}
+}
+
+// A failure counts when the test fails alone, too, when there are many, and when it is a data race.
+func TestAgain(t *testing.T) {
+	fails := func(said string, tests ...string) (in string) {
+		for _, name := range tests {
+			in += `{"Action":"output","Package":"lab","Test":"` + name + `","Output":"    x_test.go:7: ` + said + `\n"}
+{"Action":"fail","Package":"lab","Test":"` + name + `"}
+`
+		}
+		return in + `{"Action":"fail","Package":"lab"}`
+	}
+	for _, c := range []struct {
+		name, in, has, last string
+		passes              bool
+	}{
+		{"it passes", fails("late", "A"), "== failed once, and passed alone\nlab A\n  x_test.go:7: late\n1 passed", "1 passed, 0 failed, 0 skipped", true},
+		{"it fails", fails("late", "A"), "== failed\nlab A\n", "0 passed, 1 failed, 0 skipped", false},
+		{"many", fails("late", "A", "B", "C", "D"), "== failed\nlab A\n", "0 passed, 4 failed, 0 skipped", true},
+		{"a data race", fails("race detected during execution of test", "A"), "== failed\nlab A\n", "0 passed, 1 failed, 0 skipped", true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var out strings.Builder
+			failed, err := run(strings.NewReader(c.in), &out, 0, func(testID) bool { return c.passes })
+			if err != nil || failed == strings.Contains(c.last, " 0 failed") || !strings.HasSuffix(strings.TrimSpace(out.String()), c.last) || !strings.Contains(out.String(), c.has) {
+				t.Errorf("failed %v, %v\n%s", failed, err, out.String())
+			}
+		})
+	}
+}
+
+func TestAlone(t *testing.T) {
+	if f, err := alone("", []string{"true"}); f != nil || err != nil {
+		t.Error("nothing was to be run again")
+	}
+	if _, err := alone("(", []string{"true"}); err == nil {
+		t.Error("that is no expression")
+	}
+	// The command gets the test as a pattern of its own, and must say that it passed.
+	f, err := alone("/(e2e|lab)$", []string{"sh", "-c", `[ "$3" = '^T$/^x\.y$' ] && echo "--- PASS: T/x.y (0.00s)"`, "sh"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !f(testID{"skerry.dev/skerry/lab", "T/x.y"}) {
+		t.Error("it passed")
+	}
+	if f(testID{"skerry.dev/skerry/lab", "T/z"}) || f(testID{"skerry.dev/skerry/sim", "T/x.y"}) {
+		t.Error("another test, or a package that is not to be run again")
 	}
 }
