@@ -17,7 +17,7 @@ import (
 // Command gives `skerry bench`.
 func Command() *cobra.Command {
 	cmd := &cobra.Command{Use: "bench", Short: "Measure what Skerry costs on this machine"}
-	cmd.AddCommand(budgetCommand(), scheduleCommand(), networkCommand(), controlCommand(), wireguardCommand())
+	cmd.AddCommand(budgetCommand(), scheduleCommand(), networkCommand(), controlCommand(), wireguardCommand(), publishedCommand())
 	return cmd
 }
 

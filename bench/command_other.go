@@ -11,7 +11,7 @@ import (
 // Command gives `skerry bench`, of which most needs Linux.
 func Command() *cobra.Command {
 	cmd := &cobra.Command{Use: "bench", Short: "Measure what Skerry costs on this machine"}
-	cmd.AddCommand(scheduleCommand(), &cobra.Command{
+	cmd.AddCommand(scheduleCommand(), publishedCommand(), &cobra.Command{
 		Use: "budget", Short: "Measure the goals of the design (Linux only)",
 		RunE: func(*cobra.Command, []string) error {
 			return skerry.Errorf(skerry.CodeUnsupported, "the benchmark starts workers, which need Linux")

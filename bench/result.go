@@ -145,7 +145,7 @@ func WriteMarkdown(w io.Writer, results []Result) error {
 }
 
 // WriteJSON writes results for programs.
-func WriteJSON(w io.Writer, results []Result) error {
+func WriteJSON(w io.Writer, results any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	return e.Encode(results)

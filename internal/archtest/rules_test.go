@@ -71,12 +71,13 @@ var imports = map[string]string{
 	"ctl/...":    ". api api/client apps artifact auth ctl internal/execstream journal runtime",
 
 	// places that know all parts
-	"cmd/...":       "any",
-	"internal/node": "any",
-	"lab/...":       "any",
-	"bench/...":     "any",
-	"e2e/...":       "any",
-	"sim/...":       "any",
+	"cmd/...":         "any",
+	"internal/node":   "any",
+	"lab/...":         "any",
+	"bench/...":       "any",
+	"bench/published": "",
+	"e2e/...":         "any",
+	"sim/...":         "any",
 
 	"internal/blockdev":   "",
 	"internal/cdi":        ".",
