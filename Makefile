@@ -35,7 +35,8 @@ lint: deps ## the checks alone
 demo: deps build ## three tiers on this machine, an application, a failure
 	@scripts/demo
 
-bench: deps build ## measure; results on the terminal and in bin/bench.json
+bench: build ## measure; results on the terminal and in bin/bench.json
+	@scripts/deps bench
 	@scripts/bench
 
 soak: deps build ## hours of load and failures (SOAK=1h)

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"skerry.dev/skerry/bench"
+	"skerry.dev/skerry/bench/device"
 	"skerry.dev/skerry/ctl"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/plugin"
@@ -52,7 +53,9 @@ func main() {
 func commands() *cobra.Command {
 	root := ctl.New(ctl.Options{Version: version, LocalToken: localToken, LocalClient: localClient, WorkerData: filepath.Join(defaultData(), "worker"), Checks: machineChecks,
 		Roles: []*cobra.Command{rootCommand(), clusterCommand(), workerCommand(), upCommand()}})
-	ctl.Operate(root, backupCommand(), restoreCommand(), bench.Command(), sim.Command())
+	measure := bench.Command()
+	measure.AddCommand(device.Commands()...)
+	ctl.Operate(root, backupCommand(), restoreCommand(), measure, sim.Command())
 	ctl.Operate(root, extraCommands()...)
 	return root
 }

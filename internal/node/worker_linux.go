@@ -276,6 +276,15 @@ func (c *WorkerConfig) network(name string) (*hostnet.Network, error) {
 	return hostnet.New(hostnet.Options{Name: name, Subnet: c.Subnet, StateDir: filepath.Join(c.Dir, "net"), RunDir: c.RunDir})
 }
 
+// OpenDrivers opens every driver of this build without being a worker. Whoever calls it closes them, also those that come with an error.
+func OpenDrivers(c WorkerConfig) ([]runtime.Driver, error) {
+	if err := c.fill(); err != nil {
+		return nil, err
+	}
+	c.fillMachine()
+	return c.drivers()
+}
+
 // CheckMachine runs every driver's self-test without being a worker.
 func CheckMachine(ctx context.Context, c WorkerConfig) (out []skerry.RuntimeReport, err error) {
 	if err := c.fill(); err != nil {

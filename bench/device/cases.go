@@ -1,0 +1,187 @@
+package device
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// Directions of a figure.
+const (
+	Lower  = "lower"
+	Higher = "higher"
+)
+
+// Classes of cases, as Figure 4 of the RISC-V paper (000, section 5) groups them.
+const (
+	Application = "application"
+	System      = "system" // what the operating system does
+)
+
+// Case is something to measure. Its program prints what it found; parse reads that.
+type Case struct {
+	ID     string `json:"id"`
+	Group  string `json:"group"` // cpu, memory, disk, os, ipc
+	Class  string `json:"class"`
+	Title  string `json:"title"`
+	Unit   string `json:"unit"`
+	Better string `json:"better"`
+	Tool   string `json:"tool"`
+
+	args  func(size) []string
+	parse func([]byte) (float64, error)
+	// memory is the limit of the case where there is one, in bytes; killed says that the kernel is to end the program for it, and
+	// what is measured is whether it does.
+	memory int64
+	killed bool
+	// mount has the directory of the files bind-mounted from the host, in place of one of the task's root file system.
+	mount bool
+}
+
+// size says how long a case takes.
+type size struct {
+	seconds int // of a tool that is told so
+	scale   int // by which the work of the kernels is divided
+	cores   int
+	dir     string // for files
+}
+
+func (s size) n(work int) string { return strconv.Itoa(max(1, work/s.scale)) }
+
+// kernel makes a case of a program of ours.
+func kernel(id, group, title, unit, better, figure string, args func(size) []string) Case {
+	return Case{ID: id, Group: group, Class: System, Title: title, Unit: unit, Better: better, Tool: toolKernels, args: args, parse: field(figure)}
+}
+
+// Catalogue lists the cases in the order of the report.
+func Catalogue() []Case {
+	fixed := func(args ...string) func(size) []string { return func(size) []string { return args } }
+	var out []Case
+	add := func(c Case) { out = append(out, c) }
+	application := func(c Case) {
+		c.Class = Application
+		add(c)
+	}
+
+	// Processor: sysbench as in Table 1 of 000, and the tools of its Table 2 that Debian has.
+	for _, threads := range []string{"1", "n"} {
+		add(Case{ID: "cpu.sysbench." + threads, Group: "cpu", Class: Application, Title: "sysbench, primes, threads: " + threads, Unit: "events/s", Better: Higher, Tool: "sysbench",
+			args: func(s size) []string {
+				return []string{"cpu", "--threads=" + s.threads(threads), "--cpu-max-prime=10000", "--time=" + strconv.Itoa(s.seconds), "run"}
+			}, parse: sysbenchEvents})
+	}
+	application(kernel("cpu.primes", "cpu", "sieve of 10^6, one thread", "sieves/s", Higher, "sieves", func(s size) []string { return []string{"primes", "1000000", s.n(400)} }))
+	application(kernel("cpu.linpack", "cpu", "LINPACK, N = 2000", "MFLOPS", Higher, "mflops", func(s size) []string { return []string{"linpack", s.order(2000)} }))
+	for _, way := range []string{"compress", "decompress"} {
+		add(Case{ID: "cpu.7zip." + way, Group: "cpu", Class: Application, Title: "7-Zip, " + way, Unit: "MIPS", Better: Higher, Tool: "7za",
+			args: func(s size) []string { return []string{"b", "1", "-mmt1", "-md" + s.dictionary()} }, parse: sevenZip(way)})
+	}
+	for _, c := range []struct{ id, name string }{{"sha256", "SHA-256"}, {"aes256", "AES-256-GCM"}, {"chacha", "ChaCha20-Poly1305"}} {
+		add(Case{ID: "cpu.openssl." + c.id, Group: "cpu", Class: Application, Title: "OpenSSL, " + c.name + ", 16 KiB", Unit: "MB/s", Better: Higher, Tool: "openssl",
+			args: func(s size) []string {
+				return []string{"speed", "-seconds", strconv.Itoa(s.seconds), "-bytes", "16384", "-evp", c.name}
+			}, parse: opensslBytes})
+	}
+	add(Case{ID: "cpu.openssl.rsa4096", Group: "cpu", Class: Application, Title: "OpenSSL, RSA-4096, signatures", Unit: "1/s", Better: Higher, Tool: "openssl",
+		args: func(s size) []string { return []string{"speed", "-seconds", strconv.Itoa(s.seconds), "rsa4096"} }, parse: opensslSigns})
+	for _, name := range []string{"matrix", "vecmath", "cache", "func-call"} {
+		add(stressor("cpu", Application, name))
+	}
+
+	// Memory: STREAM as in Table 1 of 000, sysbench as in its Table 7.
+	for _, name := range []string{"copy", "scale", "add", "triad"} {
+		for _, threads := range []string{"1", "n"} {
+			application(kernel("memory."+name+"."+threads, "memory", "STREAM, "+name+", threads: "+threads, "MB/s", Higher, name,
+				func(s size) []string { return []string{"stream", s.n(20_000_000), s.threads(threads), "4"} }))
+		}
+	}
+	for _, threads := range []string{"1", "n"} {
+		add(Case{ID: "memory.sysbench." + threads, Group: "memory", Class: Application, Title: "sysbench, writes of 1 KiB, threads: " + threads, Unit: "MiB/s", Better: Higher, Tool: "sysbench",
+			args: func(s size) []string {
+				return []string{"memory", "--threads=" + s.threads(threads), "--memory-total-size=1T", "--time=" + strconv.Itoa(s.seconds), "run"}
+			}, parse: sysbenchMemory})
+	}
+
+	// Files: what the task's own root file system does, and a directory of the host's mounted into it (Table 3 of 000). Buffered and durable are two figures.
+	for _, mount := range []bool{false, true} {
+		where, title := ".overlay", "in the root file system"
+		if mount {
+			where, title = ".mount", "in a mounted directory"
+		}
+		for _, f := range []struct{ id, title, size string }{{"empty", "empty files", "0"}, {"1k", "files of 1 KiB", "1024"}, {"1m", "files of 1 MiB", "1048576"}} {
+			work := map[string]int{"empty": 20000, "1k": 20000, "1m": 400}[f.id]
+			c := kernel("disk.files."+f.id+where, "disk", "make and delete "+f.title+" "+title, "us", Lower, "us", func(s size) []string { return []string{"files", s.n(work), f.size, s.dir} })
+			c.mount = mount
+			add(c)
+		}
+		for _, f := range []struct{ id, rw, bs, how string }{
+			{"read.seq", "read", "1m", "buffered"}, {"write.seq", "write", "1m", "buffered"}, {"write.durable", "write", "64k", "durable"},
+			{"read.random", "randread", "4k", "buffered"}, {"write.random", "randwrite", "4k", "buffered"},
+		} {
+			add(Case{ID: "disk." + f.id + where, Group: "disk", Class: System, Title: fmt.Sprintf("fio, %s, %s, %s, %s", f.rw, f.bs, f.how, title), Unit: "MB/s", Better: Higher, Tool: "fio", mount: mount,
+				args: func(s size) []string {
+					args := []string{"--name=x", "--filename=" + s.dir + "/fio", "--size=64M", "--rw=" + f.rw, "--bs=" + f.bs, "--ioengine=psync", "--time_based", "--runtime=" + strconv.Itoa(s.seconds), "--output-format=json", "--unlink=1", "--thread"}
+					if f.how == "durable" {
+						args = append(args, "--fdatasync=1")
+					}
+					return args
+				}, parse: fioBandwidth})
+		}
+	}
+
+	// The operating system: Tables 3 and 4 of 000.
+	os := func(id, title, unit string, args func(size) []string) {
+		add(kernel("os."+id, "os", title, unit, Lower, unit, args))
+	}
+	os("syscall", "one system call", "ns", func(s size) []string { return []string{"syscall", s.n(10_000_000)} })
+	os("fork", "make a process", "us", func(s size) []string { return []string{"fork", s.n(2000)} })
+	os("exec", "launch a program", "us", func(s size) []string { return []string{"exec", s.n(1000)} })
+	os("thread", "make a thread", "us", func(s size) []string { return []string{"thread", s.n(10000)} })
+	os("switch", "switch to another process and back", "us", func(s size) []string { return []string{"switch", s.n(100_000)} })
+	os("malloc", "allocate memory", "ns", func(s size) []string { return []string{"malloc", s.n(10_000_000)} })
+	os("mutex", "take and give a mutex, two threads", "ns", func(s size) []string { return []string{"mutex", s.n(10_000_000)} })
+	os("sem", "wake another thread and be woken", "ns", func(s size) []string { return []string{"sem", s.n(50_000)} })
+	for _, kind := range []string{"pipe", "fifo", "unix", "tcp"} {
+		for _, bytes := range []string{"64", "4096"} {
+			add(kernel("ipc."+kind+"."+bytes, "ipc", kind+", message and answer of "+bytes+" bytes", "us", Lower, "us",
+				func(s size) []string { return []string{"ipc", kind, bytes, s.n(50_000)} }))
+		}
+	}
+	for _, name := range []string{"fork", "pthread", "sem", "context"} {
+		add(stressor("os", System, name))
+	}
+	oom := kernel("os.oom", "os", "allocate 256 MiB where 128 are allowed: it is killed (1) or not (0)", "killed", Higher, "mib", fixed("memory", "256"))
+	oom.memory, oom.killed = 128<<20, true
+	add(oom)
+	return out
+}
+
+// stressor is one of stress-ng's.
+func stressor(group, class, name string) Case {
+	return Case{ID: group + ".stress-ng." + name, Group: group, Class: class, Title: "stress-ng, " + name, Unit: "bogo ops/s", Better: Higher, Tool: "stress-ng",
+		args: func(s size) []string {
+			return []string{"--" + name, "1", "--metrics-brief", "-t", strconv.Itoa(s.seconds)}
+		},
+		parse: stressNG(name)}
+}
+
+func (s size) threads(n string) string {
+	if n == "n" {
+		return strconv.Itoa(s.cores)
+	}
+	return n
+}
+
+// order is that of a matrix, whose work grows with its third power.
+func (s size) order(n int) string {
+	for k := s.scale; k >= 8; k /= 8 {
+		n /= 2
+	}
+	return strconv.Itoa(n)
+}
+
+func (s size) dictionary() string {
+	if s.scale > 1 {
+		return "18"
+	}
+	return "22"
+}

@@ -1,0 +1,90 @@
+package device
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"skerry.dev/skerry"
+)
+
+// outputs of a report.
+var outputs = map[string]func(*Report, io.Writer) error{"table": (*Report).WriteTable, "json": (*Report).WriteJSON, "csv": (*Report).WriteCSV, "html": (*Report).WriteHTML}
+
+func reportCommand() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use: "report FILE", Short: "Show a report of bench runtime again", Args: cobra.ExactArgs(1),
+		Example: "  skerry bench report device.json -o html > device.html",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			write := outputs[output]
+			if write == nil {
+				return skerry.Errorf(skerry.CodeInvalid, "--output %q is not known", output).WithHint("use table, json, csv or html")
+			}
+			r, err := readFile(args[0])
+			if err != nil {
+				return err
+			}
+			return write(r, cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "table", "table, json, csv or html")
+	return cmd
+}
+
+func compareCommand() *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use: "compare OLD NEW", Short: "Tell what changed between two reports of bench runtime", Args: cobra.ExactArgs(2),
+		Long: `Tell what changed between two reports of bench runtime: cases of which the 95 % intervals of the means do not touch. Two
+reports are of two times, and what disturbed the machine in one of them is in the difference: compare losses against the bare
+machine where you can.`,
+		Example: "  skerry bench compare before.json after.json",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			was, err := readFile(args[0])
+			if err != nil {
+				return err
+			}
+			is, err := readFile(args[1])
+			if err != nil {
+				return err
+			}
+			return WriteChanges(cmd.OutOrStdout(), was, is, all)
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "also what did not change")
+	return cmd
+}
+
+func readFile(name string) (*Report, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	r, err := ReadReport(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return r, nil
+}
+
+// writeFile replaces a file as a whole.
+func writeFile(name string, write func(io.Writer) error) error {
+	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*")
+	if err != nil {
+		return err
+	}
+	err = errors.Join(write(f), f.Chmod(0o644), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), name)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}

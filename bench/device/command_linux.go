@@ -1,0 +1,83 @@
+package device
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+
+	"github.com/spf13/cobra"
+
+	"skerry.dev/skerry"
+)
+
+// Commands gives `skerry bench runtime`, `bench compare` and `bench report`.
+func Commands() []*cobra.Command {
+	return []*cobra.Command{runtimeCommand(), compareCommand(), reportCommand()}
+}
+
+func runtimeCommand() *cobra.Command {
+	var o Options
+	var output, file, from string
+	cmd := &cobra.Command{
+		Use: "runtime", Short: "Measure what each kind of isolation costs on this device", Args: cobra.NoArgs,
+		Long: `Measure what each kind of isolation costs on this device: the same programs on the machine itself ("bare"), in namespaces
+and a cgroup made by hand ("manual"), and in every runtime that passes its self-test. All take turns in each round, after one
+round that is not counted. The report tells mean, relative standard deviation, and the loss against the bare machine, with
+whether that may be chance; what could not run is listed with the reason.
+
+The programs are sysbench, stress-ng, OpenSSL, 7-Zip and fio where they are installed, and kernels in C, which gcc compiles on
+the device. --out keeps the report after each round: Ctrl-C loses no complete round, and --resume goes on from there. The
+results are those of an idle machine only if it was idle; the report says when it was not. It needs root.`,
+		Example: "  skerry bench runtime --quick --rounds 3\n  skerry bench runtime --only os,ipc --in oci --ablation --out os.json\n  skerry bench runtime --resume os.json --out os.json",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if os.Geteuid() != 0 {
+				return skerry.Errorf(skerry.CodeForbidden, "bench runtime makes namespaces and cgroups and needs root")
+			}
+			write := outputs[output]
+			if write == nil {
+				return skerry.Errorf(skerry.CodeInvalid, "--output %q is not known", output).WithHint("use table, json, csv or html")
+			}
+			if o.Rounds < 1 || o.Rounds > 1000 {
+				return skerry.Errorf(skerry.CodeInvalid, "--rounds %d is not 1 to 1000", o.Rounds)
+			}
+			if from != "" {
+				var err error
+				if o.Resume, err = readFile(from); err != nil {
+					return err
+				}
+			}
+			if file != "" {
+				o.Keep = func(r *Report) error { return writeFile(file, r.WriteJSON) }
+			}
+			o.Progress = func(s string) { fmt.Fprintln(cmd.ErrOrStderr(), s) }
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
+			defer stop()
+			r, err := Run(ctx, o)
+			if err != nil {
+				return err
+			}
+			if file != "" {
+				if err := writeFile(file, r.WriteJSON); err != nil {
+					return err
+				}
+			}
+			if r.Done == 0 {
+				return skerry.Errorf(skerry.CodeUnavailable, "no round was completed")
+			}
+			return write(r, cmd.OutOrStdout())
+		},
+	}
+	fs := cmd.Flags()
+	fs.IntVar(&o.Rounds, "rounds", 15, "how often each case runs in each place")
+	fs.BoolVar(&o.Quick, "quick", false, "a tenth of the work of each case")
+	fs.StringSliceVar(&o.Only, "only", nil, "only these groups (cpu, memory, disk, os, ipc, start) or cases")
+	fs.StringSliceVar(&o.Places, "in", nil, "only in these places beside bare: manual, or names of runtimes")
+	fs.BoolVar(&o.Ablation, "ablation", false, "add one ingredient of a container at a time: ns, cgroup, oci-unfiltered")
+	fs.StringVar(&o.Dir, "dir", "", "directory for tools and files, on the disk to measure (default a temporary one)")
+	fs.StringVar(&o.Machines.Kernel, "guest-kernel", "", "kernel of virtual machines, as for skerry worker")
+	fs.BoolVar(&o.Machines.Emulate, "emulate", false, "take machines that are emulated, many times slower, too")
+	fs.StringVarP(&output, "output", "o", "table", "table, json, csv or html")
+	fs.StringVar(&file, "out", "", "file that keeps the report as JSON after each round")
+	fs.StringVar(&from, "resume", "", "report to go on from")
+	return cmd
+}

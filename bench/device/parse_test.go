@@ -1,0 +1,91 @@
+package device
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+)
+
+func TestParse(t *testing.T) {
+	for _, c := range []struct {
+		file  string
+		parse func([]byte) (float64, error)
+		want  float64
+	}{
+		{"sysbench-cpu.txt", sysbenchEvents, 2427.46},
+		{"sysbench-memory.txt", sysbenchMemory, 2740.83},
+		{"stress-ng.txt", stressNG("matrix"), 2870.26},
+		{"7zip.txt", sevenZip("compress"), 2200},
+		{"7zip.txt", sevenZip("decompress"), 1573},
+		{"openssl-aes.txt", opensslBytes, 4128.08866},
+		{"openssl-rsa.txt", opensslSigns, 240},
+		{"fio.json", fioBandwidth, 55.244851},
+	} {
+		text, err := os.ReadFile("testdata/" + c.file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v, err := c.parse(text); err != nil || v != c.want {
+			t.Errorf("%s: %v, %v, want %v", c.file, v, err, c.want)
+		}
+		// What was cut off is no figure, nor is what another tool printed.
+		if v, err := c.parse(text[:20]); err == nil {
+			t.Errorf("the beginning of %s gives %v", c.file, v)
+		}
+		if v, err := c.parse([]byte("Killed\n")); err == nil {
+			t.Errorf("%s: nothing gives %v", c.file, v)
+		}
+	}
+	if v, err := field("ns")([]byte("us 7\nns 3.25\n")); v != 3.25 || err != nil {
+		t.Error(v, err)
+	}
+	for _, bad := range []string{"ns NaN\n", "ns -1\n", "ns +Inf\n", "ns x\n", "nanos 3\n"} {
+		if v, err := field("ns")([]byte(bad)); err == nil {
+			t.Errorf("%q gives %v", bad, v)
+		}
+	}
+}
+
+// Whatever a program prints, there is a figure or an error.
+func FuzzParse(f *testing.F) {
+	for _, name := range []string{"sysbench-cpu.txt", "sysbench-memory.txt", "stress-ng.txt", "7zip.txt", "openssl-aes.txt", "openssl-rsa.txt", "fio.json"} {
+		text, err := os.ReadFile("testdata/" + name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		for _, parse := range []func([]byte) (float64, error){sysbenchEvents, sysbenchMemory, stressNG("matrix"), sevenZip("compress"), sevenZip("decompress"), opensslBytes, opensslSigns, fioBandwidth, field("ns")} {
+			if v, err := parse(text); err == nil && !(v >= 0 && v < 1e300) {
+				t.Errorf("%v is no figure", v)
+			}
+		}
+	})
+}
+
+// A report from elsewhere is shown, or refused.
+func FuzzReport(f *testing.F) {
+	f.Add([]byte(`{"schema":"skerry.bench.runtime/1","rounds":2,"done":2,"places":[{"name":"bare"},{"name":"oci"}],"cases":[{"id":"os.fork","better":"lower","results":{"bare":{"samples":[1,2]},"oci":{"samples":[2,4]}}}],"starts":[{"place":"oci","samples":[3,4]}]}`))
+	f.Add([]byte(`{"schema":"skerry.bench.runtime/1","done":-1,"cases":[{"results":{"bare":null}}]}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		r, err := ReadReport(bytes.NewReader(text))
+		if err != nil {
+			return
+		}
+		var out bytes.Buffer
+		for name, write := range outputs {
+			out.Reset()
+			if err := write(r, &out); err != nil && name != "json" { // a figure may be too large for JSON by now
+				t.Errorf("%s: %v", name, err)
+			}
+			if name == "html" && strings.Contains(out.String(), "<script") {
+				t.Error("it got a script into the page")
+			}
+		}
+		if err := WriteChanges(&out, r, r, true); err != nil {
+			t.Error(err)
+		}
+	})
+}

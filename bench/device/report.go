@@ -1,0 +1,283 @@
+package device
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"text/tabwriter"
+	"time"
+)
+
+// Schema is the version of Report; it changes when a reader of the one before would go wrong.
+const Schema = "skerry.bench.runtime/1"
+
+// Bare is the place that others are compared with.
+const Bare = "bare"
+
+// Report is what was measured. It is written after each round, so that one that was interrupted is complete but for the rounds that lack.
+type Report struct {
+	Schema  string            `json:"schema"`
+	Began   time.Time         `json:"began"`
+	Seconds float64           `json:"seconds"`
+	Machine map[string]string `json:"machine"`
+	Quick   bool              `json:"quick,omitempty"` // the work of each case was shortened
+	Rounds  int               `json:"rounds"`          // asked for
+	Done    int               `json:"done"`            // of them, complete
+	Noise   []string          `json:"noise,omitempty"` // why the machine is called noisy
+	Places  []Told            `json:"places"`
+	Cases   []Measured        `json:"cases"`
+	Starts  []Start           `json:"starts,omitempty"`
+	Profile []Cost            `json:"profile,omitempty"`
+	// Tools are the programs and their versions.
+	Tools map[string]string `json:"tools"`
+}
+
+// Told is a place where cases ran, or why they did not.
+type Told struct {
+	Name string `json:"name"`
+	Text string `json:"text"`
+	Skip string `json:"skip,omitempty"`
+}
+
+// Measured is a case with what was found in each place.
+type Measured struct {
+	Case
+	Results map[string]*Result `json:"results"`
+}
+
+// Result is a case in one place.
+type Result struct {
+	Samples  []float64 `json:"samples,omitempty"`
+	Summary  *Summary  `json:"summary,omitempty"`
+	Overhead *Overhead `json:"overhead,omitempty"`
+	Skip     string    `json:"skip,omitempty"` // why there are no samples
+}
+
+// Start is how long a place takes to start a program, in ms from the call to the program's first line.
+type Start struct {
+	Place   string    `json:"place"`
+	Samples []float64 `json:"samples"`
+	Summary Summary   `json:"summary"`
+}
+
+// Cost is what work costs in a place: how many times as long it takes as on the bare machine, by group of cases.
+type Cost struct {
+	Place  string             `json:"place"`
+	Times  map[string]float64 `json:"times"`
+	Start  float64            `json:"start,omitempty"` // ms, mean
+	Cases  int                `json:"cases"`
+	Rounds int                `json:"rounds"`
+}
+
+// noisyRSD is the deviation of the bare machine's own samples beyond which the median case says that others used it, in percent.
+const noisyRSD = 10
+
+// fold computes what follows from the samples.
+func (r *Report) fold() {
+	var deviations []float64
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		bare := c.Results[Bare]
+		for place, res := range c.Results {
+			if len(res.Samples) == 0 {
+				continue
+			}
+			s := Summarise(res.Samples)
+			res.Summary = &s
+			if place == Bare {
+				deviations = append(deviations, s.RSD)
+			} else if bare != nil && !c.killed {
+				res.Overhead = Compare(c.Better, bare.Samples, res.Samples)
+			}
+		}
+	}
+	for i := range r.Starts {
+		r.Starts[i].Summary = Summarise(r.Starts[i].Samples)
+	}
+	r.Noise = slices.DeleteFunc(r.Noise, func(s string) bool { return len(s) > 4 && s[:4] == "bare" })
+	if n := len(deviations); n > 0 {
+		slices.Sort(deviations)
+		if d := deviations[n/2]; d > noisyRSD {
+			r.Noise = append(r.Noise, fmt.Sprintf("bare samples deviate by %.0f %% in the median case (up to %d %% is quiet)", d, noisyRSD))
+		}
+	}
+	r.Profile = r.profile()
+}
+
+func (r *Report) profile() (out []Cost) {
+	for _, p := range r.Places {
+		if p.Skip != "" || p.Name == Bare {
+			continue
+		}
+		c := Cost{Place: p.Name, Times: map[string]float64{}, Rounds: r.Done}
+		groups := map[string][]*Overhead{}
+		for _, m := range r.Cases {
+			if res := m.Results[p.Name]; res != nil && res.Overhead != nil {
+				c.Cases++
+				for _, g := range []string{m.Group, m.Class} {
+					groups[g] = append(groups[g], res.Overhead)
+				}
+			}
+		}
+		for g, list := range groups {
+			if v := relative(list); v > 0 {
+				c.Times[g] = v
+			}
+		}
+		for _, s := range r.Starts {
+			if s.Place == p.Name {
+				c.Start = s.Summary.Mean
+			}
+		}
+		if c.Cases > 0 || c.Start > 0 {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// WriteJSON writes a report for programs.
+func (r *Report) WriteJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", " ")
+	return e.Encode(r)
+}
+
+// ReadReport reads what WriteJSON wrote.
+func ReadReport(in io.Reader) (*Report, error) {
+	var r Report
+	if err := json.NewDecoder(io.LimitReader(in, 64<<20)).Decode(&r); err != nil {
+		return nil, fmt.Errorf("not a report: %w", err)
+	}
+	if r.Schema != Schema {
+		return nil, fmt.Errorf("a report of schema %q cannot be read, only %s", r.Schema, Schema)
+	}
+	if r.Done < 0 || r.Rounds < 0 {
+		return nil, fmt.Errorf("a report of %d of %d rounds cannot be", r.Done, r.Rounds)
+	}
+	for i := range r.Cases {
+		maps.DeleteFunc(r.Cases[i].Results, func(_ string, res *Result) bool { return res == nil })
+	}
+	return &r, nil
+}
+
+// WriteCSV writes a line for each sample.
+func (r *Report) WriteCSV(w io.Writer) error {
+	c := csv.NewWriter(w)
+	_ = c.Write([]string{"case", "group", "class", "place", "unit", "better", "round", "value"})
+	for _, m := range r.Cases {
+		for _, p := range r.Places {
+			if res := m.Results[p.Name]; res != nil {
+				for i, v := range res.Samples {
+					_ = c.Write([]string{m.ID, m.Group, m.Class, p.Name, m.Unit, m.Better, strconv.Itoa(i + 1), strconv.FormatFloat(v, 'g', -1, 64)})
+				}
+			}
+		}
+	}
+	for _, s := range r.Starts {
+		for i, v := range s.Samples {
+			_ = c.Write([]string{"start", "start", System, s.Place, "ms", Lower, strconv.Itoa(i + 1), strconv.FormatFloat(v, 'g', -1, 64)})
+		}
+	}
+	c.Flush()
+	return c.Error()
+}
+
+// WriteTable writes a report for people.
+func (r *Report) WriteTable(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	var places []string
+	fmt.Fprint(t, "CASE\tUNIT\tBETTER")
+	for _, p := range r.Places {
+		if p.Skip == "" {
+			places = append(places, p.Name)
+			fmt.Fprintf(t, "\t%s", p.Name)
+		}
+	}
+	fmt.Fprintln(t)
+	var skipped []string
+	for _, m := range r.Cases {
+		fmt.Fprintf(t, "%s\t%s\t%s", m.ID, m.Unit, m.Better)
+		for _, p := range places {
+			res := m.Results[p]
+			switch {
+			case res == nil || res.Summary == nil:
+				fmt.Fprint(t, "\t-")
+				if res != nil && res.Skip != "" {
+					skipped = append(skipped, fmt.Sprintf("%s in %s: %s", m.ID, p, res.Skip))
+				}
+			case res.Overhead == nil:
+				fmt.Fprintf(t, "\t%.4g ±%.1f%%", res.Summary.Mean, res.Summary.RSD)
+			default:
+				mark := ""
+				if !res.Overhead.Significant {
+					mark = "~" // may be chance
+				}
+				fmt.Fprintf(t, "\t%.4g ±%.1f%% (%s%+.1f%%)", res.Summary.Mean, res.Summary.RSD, mark, res.Overhead.Percent)
+			}
+		}
+		fmt.Fprintln(t)
+	}
+	for i, s := range r.Starts {
+		if i == 0 {
+			fmt.Fprint(t, "start\tms\tlower")
+			for _, p := range places {
+				at := slices.IndexFunc(r.Starts, func(s Start) bool { return s.Place == p })
+				if at < 0 || len(r.Starts[at].Samples) == 0 {
+					fmt.Fprint(t, "\t-")
+					continue
+				}
+				fmt.Fprintf(t, "\t%.4g ±%.1f%%", r.Starts[at].Summary.Mean, r.Starts[at].Summary.RSD)
+			}
+			fmt.Fprintln(t)
+		}
+		_ = s
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "\n%d of %d rounds in %.0f s. In brackets: the loss against %s, with ~ where it may be chance.\n", r.Done, r.Rounds, r.Seconds, Bare)
+	for _, n := range r.Noise {
+		fmt.Fprintln(w, "The machine was noisy:", n)
+	}
+	for _, p := range r.Places {
+		if p.Skip != "" {
+			fmt.Fprintf(w, "not run: %s: %s\n", p.Name, p.Skip)
+		}
+	}
+	// A reason that holds in every place is told once.
+	for _, line := range slices.Compact(skipped) {
+		fmt.Fprintln(w, "not run:", line)
+	}
+	for _, c := range r.Profile {
+		fmt.Fprintf(w, "profile: %s takes", c.Place)
+		for _, g := range []string{"cpu", "memory", "disk", "os", "ipc", Application, System} {
+			if v := c.Times[g]; v > 0 {
+				fmt.Fprintf(w, " %s %.2fx", g, v)
+			}
+		}
+		if c.Start > 0 {
+			fmt.Fprintf(w, " start %.1f ms", c.Start)
+		}
+		fmt.Fprintln(w)
+	}
+	return nil
+}
+
+// trim leaves the rounds that are complete.
+func (r *Report) trim() {
+	for _, c := range r.Cases {
+		for _, res := range c.Results {
+			res.Samples = res.Samples[:min(len(res.Samples), r.Done)]
+		}
+	}
+	for i := range r.Starts {
+		s := &r.Starts[i]
+		s.Samples = s.Samples[:min(len(s.Samples), r.Done)]
+	}
+	r.Starts = slices.DeleteFunc(r.Starts, func(s Start) bool { return len(s.Samples) == 0 })
+}

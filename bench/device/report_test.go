@@ -1,0 +1,114 @@
+package device
+
+import (
+	"bytes"
+	"math"
+	"strings"
+	"testing"
+)
+
+func TestStats(t *testing.T) {
+	s := Summarise([]float64{9, 10, 11})
+	if s.Mean != 10 || math.Abs(s.RSD-10) > 1e-9 || s.N != 3 || s.Low < 9 || s.Low >= 10 || s.High > 11 || s.High <= 10 {
+		t.Errorf("%+v", s)
+	}
+	if one := Summarise([]float64{7}); one.Mean != 7 || one.RSD != 0 || one.Low != 7 || one.High != 7 {
+		t.Errorf("%+v", one)
+	}
+	// The sign of the RISC-V paper: a loss is less than 0, whatever the direction.
+	bare := []float64{100, 101, 99, 100, 100, 101}
+	slow := []float64{200, 202, 198, 200, 200, 202}
+	if o := Compare(Lower, bare, slow); math.Abs(o.Percent+50) > 1e-9 || !o.Significant {
+		t.Errorf("%+v", o)
+	}
+	if o := Compare(Higher, bare, slow); math.Abs(o.Percent-100) > 1e-9 || !o.Significant {
+		t.Errorf("%+v", o)
+	}
+	// A difference within what the samples vary may be chance; so is anything told by two rounds.
+	if o := Compare(Lower, []float64{100, 120, 90, 110, 95}, []float64{110, 100, 105, 98, 104}); o.Significant {
+		t.Errorf("%+v", o)
+	}
+	if o := Compare(Lower, bare[:2], slow[:2]); o.Significant {
+		t.Errorf("%+v", o)
+	}
+	if Compare(Lower, nil, slow) != nil || Compare(Lower, []float64{0}, []float64{1}) != nil {
+		t.Error("there is nothing to compare")
+	}
+	if v := relative([]*Overhead{{Percent: -50}, nil, {Percent: 100}}); math.Abs(v-1) > 1e-9 {
+		t.Errorf("twice as slow and twice as fast is %v", v)
+	}
+}
+
+// sample is a report of one case in two places.
+func sample(bare, oci []float64) *Report {
+	r := &Report{Schema: Schema, Rounds: 5, Done: len(bare), Machine: map[string]string{"kernel": "6.1"}, Places: []Told{{Name: Bare}, {Name: "oci"}, {Name: "gvisor", Skip: "runsc is not installed"}},
+		Cases:  []Measured{{Case: Case{ID: "os.fork", Group: "os", Class: System, Unit: "us", Better: Lower}, Results: map[string]*Result{Bare: {Samples: bare}, "oci": {Samples: oci}}}},
+		Starts: []Start{{Place: "oci", Samples: []float64{20, 22}}}}
+	r.fold()
+	return r
+}
+
+func TestReport(t *testing.T) {
+	r := sample([]float64{100, 101, 99, 100, 100}, []float64{200, 202, 198, 200, 200})
+	var out bytes.Buffer
+	if err := r.WriteJSON(&out); err != nil {
+		t.Fatal(err)
+	}
+	back, err := ReadReport(&out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, has := range map[string]string{"table": "200 ±0.7% (-50.0%)", "csv": "os.fork,os,system,oci,us,lower,2,202\n", "html": "-50.0 %"} {
+		out.Reset()
+		if err := outputs[name](back, &out); err != nil || !strings.Contains(out.String(), has) {
+			t.Errorf("%s: %v\n%s", name, err, out.String())
+		}
+	}
+	if p := back.Profile; len(p) != 1 || p[0].Place != "oci" || math.Abs(p[0].Times["os"]-2) > 1e-9 || p[0].Start != 21 {
+		t.Errorf("%+v", p)
+	}
+	if len(r.Noise) != 0 {
+		t.Error(r.Noise)
+	}
+	if noisy := sample([]float64{100, 150, 60, 100, 140}, []float64{1, 1, 1, 1, 1}); len(noisy.Noise) != 1 {
+		t.Error(noisy.Noise)
+	}
+	for _, bad := range []string{"", "{}", `{"schema":"skerry.bench.runtime/9"}`, `{"schema":"skerry.bench.runtime/1","done":-1}`} {
+		if _, err := ReadReport(strings.NewReader(bad)); err == nil {
+			t.Errorf("%q is a report", bad)
+		}
+	}
+}
+
+func TestCompareReports(t *testing.T) {
+	was, is := sample([]float64{100, 101, 99, 100, 100}, []float64{200, 202, 198, 200, 200}), sample([]float64{100, 100, 99, 101, 100}, []float64{100, 101, 99, 100, 100})
+	is.Machine["kernel"] = "6.12"
+	var out bytes.Buffer
+	if err := WriteChanges(&out, was, is, false); err != nil {
+		t.Fatal(err)
+	}
+	if text := out.String(); !strings.Contains(text, "+100.0%") || !strings.Contains(text, "1 of 2 figures changed") || !strings.Contains(text, `kernel was "6.1", is "6.12"`) {
+		t.Error(text)
+	}
+}
+
+// Each case has a name, a direction and a place in the report of its own.
+func TestCatalogue(t *testing.T) {
+	seen := map[string]bool{}
+	s := size{seconds: 1, scale: 10, cores: 2, dir: "/data"}
+	for _, c := range Catalogue() {
+		if seen[c.ID] || c.Title == "" || c.Unit == "" || c.Better != Lower && c.Better != Higher || c.Class != Application && c.Class != System || c.parse == nil || len(c.args(s)) == 0 {
+			t.Errorf("%+v", c)
+		}
+		if _, ok := known[c.Tool]; !ok && c.Tool != toolKernels {
+			t.Errorf("%s: nobody knows where %s is", c.ID, c.Tool)
+		}
+		seen[c.ID] = true
+	}
+	if _, err := choose(Catalogue(), []string{"disc"}); err == nil || !strings.Contains(err.Error(), "disc") {
+		t.Error(err)
+	}
+	if list, err := choose(Catalogue(), []string{"os.fork", "os", "start"}); err != nil || len(list) < 10 {
+		t.Error(len(list), err)
+	}
+}

@@ -1,0 +1,418 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/bench"
+	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/runtime"
+)
+
+// Options say what to measure. The zero value takes everything, 15 times.
+type Options struct {
+	Rounds int      // default 15
+	Quick  bool     // a tenth of the work of each case
+	Only   []string // groups, or IDs of cases as far as they are given; empty: all
+	Places []string // names; empty: all but those of the ablation
+	// Ablation adds one ingredient of a container at a time (the question of Table 4 of the RISC-V paper).
+	Ablation bool
+	Machines node.Machines
+	Dir      string  // for tools and files, on the disk that is to be measured; empty: a temporary directory
+	Resume   *Report // goes on from the rounds that it has
+	// Progress is told what is being done; Keep is given the report after each round.
+	Progress func(string)
+	Keep     func(*Report) error
+}
+
+// runTime bounds one run of one program.
+const runTime = 10 * time.Minute
+
+// machineMemory is what a task may use where the case does not say: enough for all of them.
+const machineMemory = 1536 * skerry.MiB
+
+// Run measures. When ctx ends it returns what is complete, and no error.
+func Run(ctx context.Context, o Options) (_ *Report, err error) {
+	if o.Rounds == 0 {
+		o.Rounds = 15
+	}
+	cases, err := choose(Catalogue(), o.Only)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(o.Dir, "skerry-bench-runtime-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	// Tasks in user namespaces, or of other users, must be able to enter.
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return nil, err
+	}
+	m := &measuring{o: o, dir: dir, sized: size{seconds: 5, scale: 1, cores: goruntime.NumCPU(), dir: dirHere}}
+	if o.Quick {
+		m.sized.seconds, m.sized.scale = 1, 10
+	}
+	files := filepath.Join(dir, "files")
+	if err := os.Mkdir(files, 0o777); err != nil {
+		return nil, err
+	}
+	if m.tools, err = findTools(ctx, dir, cases); err != nil {
+		return nil, err
+	}
+	root := filepath.Join(dir, "root")
+	if err := makeRoot(ctx, root, m.tools); err != nil {
+		return nil, err
+	}
+	m.r = newReport(o, cases, m.tools)
+	close, err := m.open(ctx, root, files)
+	defer func() { err = errors.Join(err, close()) }()
+	if err != nil {
+		return nil, err
+	}
+	if err := m.resume(); err != nil {
+		return nil, err
+	}
+	before, began := stolen(), time.Now()
+	err = m.rounds(ctx)
+	m.r.Seconds += time.Since(began).Seconds()
+	if total := stolen() - before; total > 0.02*time.Since(began).Seconds()*float64(m.sized.cores) {
+		m.r.Noise = append(m.r.Noise, fmt.Sprintf("the host of this machine took %.0f s of its processors away", total))
+	}
+	m.r.trim()
+	m.r.fold()
+	if ctx.Err() != nil {
+		err = nil // what is complete is told
+	}
+	return m.r, err
+}
+
+// measuring is one call of Run.
+type measuring struct {
+	o      Options
+	dir    string
+	sized  size
+	tools  map[string]*tool
+	places []place
+	r      *Report
+}
+
+func (m *measuring) say(format string, args ...any) {
+	if m.o.Progress != nil {
+		m.o.Progress(fmt.Sprintf(format, args...))
+	}
+}
+
+// choose picks cases by group or ID.
+func choose(all []Case, only []string) (out []Case, err error) {
+	if len(only) == 0 {
+		return all, nil
+	}
+	for _, word := range only {
+		n := len(out)
+		for _, c := range all {
+			if (c.Group == word || c.ID == word || strings.HasPrefix(c.ID, word+".")) && !slices.ContainsFunc(out, func(d Case) bool { return d.ID == c.ID }) {
+				out = append(out, c)
+			}
+		}
+		if word != startCase && n == len(out) {
+			var ids []string
+			for _, c := range all {
+				ids = append(ids, c.ID)
+			}
+			return nil, skerry.Errorf(skerry.CodeInvalid, "--only: there is no case or group %q", word).WithHint("%s", skerry.Suggest(word, append(ids, "cpu", "memory", "disk", "os", "ipc", startCase)))
+		}
+	}
+	return out, nil
+}
+
+// startCase is how long a place takes to start a program; it is no program's figure.
+const startCase = "start"
+
+func newReport(o Options, cases []Case, tools map[string]*tool) *Report {
+	r := &Report{Schema: Schema, Began: time.Now().UTC().Truncate(time.Second), Machine: bench.MachineFacts(), Quick: o.Quick, Rounds: o.Rounds, Tools: map[string]string{}}
+	for _, c := range cases {
+		r.Cases = append(r.Cases, Measured{Case: c, Results: map[string]*Result{}})
+	}
+	for name, t := range tools {
+		if t.missing == nil {
+			r.Tools[name] = t.version
+		}
+	}
+	r.Machine["arch"] = goruntime.GOARCH
+	for key, file := range map[string]string{"governor": "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "clock": "/sys/devices/system/clocksource/clocksource0/current_clocksource"} {
+		if text, err := os.ReadFile(file); err == nil {
+			r.Machine[key] = strings.TrimSpace(string(text))
+		}
+	}
+	holes, _ := filepath.Glob("/sys/devices/system/cpu/vulnerabilities/*")
+	mitigated := 0
+	for _, f := range holes {
+		if text, err := os.ReadFile(f); err == nil && strings.Contains(string(text), "Mitigation") {
+			mitigated++
+		}
+	}
+	if len(holes) > 0 {
+		r.Machine["mitigations"] = fmt.Sprint(mitigated)
+	}
+	var si unix.Sysinfo_t
+	if unix.Sysinfo(&si) == nil {
+		if load := float64(si.Loads[0]) / 65536; load > 0.5*float64(goruntime.NumCPU()) {
+			r.Noise = append(r.Noise, fmt.Sprintf("its load was %.1f before", load))
+		}
+	}
+	return r
+}
+
+// stolen is processor time that the hypervisor gave to others, in seconds.
+func stolen() float64 {
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0
+	}
+	var user, nice, system, idle, wait, irq, soft, steal float64
+	if _, err := fmt.Sscanf(firstLine(text), "cpu %f %f %f %f %f %f %f %f", &user, &nice, &system, &idle, &wait, &irq, &soft, &steal); err != nil {
+		return 0
+	}
+	return steal / 100 // USER_HZ
+}
+
+// open makes the places, and has every runtime test itself.
+func (m *measuring) open(ctx context.Context, root, files string) (close func() error, err error) {
+	wanted := func(name string) bool {
+		return len(m.o.Places) == 0 || name == Bare || slices.Contains(m.o.Places, name)
+	}
+	add := func(p place) {
+		t := p.told()
+		if wanted(t.Name) {
+			m.places, m.r.Places = append(m.places, p), append(m.r.Places, t)
+		}
+	}
+	const apart = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC
+	n := 0
+	groups := func(memory int64) (*group, error) {
+		n++
+		return newGroup(fmt.Sprintf("skerry-bench-%d-%d", os.Getpid(), n), memory)
+	}
+	add(&process{name: Bare, text: "a process of the machine", dir: files})
+	if m.o.Ablation {
+		add(&process{name: "ns", text: "namespaces of mounts, processes, IPC and name, nothing else", dir: files, flags: apart})
+		add(&process{name: "cgroup", text: "a cgroup, nothing else", dir: files, groups: groups})
+	}
+	add(&process{name: "manual", text: "namespaces of mounts, processes, IPC and name, and a cgroup, made by hand", dir: files, flags: apart, groups: groups})
+	drivers, err := node.OpenDrivers(node.WorkerConfig{Common: node.Common{Dir: filepath.Join(m.dir, "drivers")}, Join: node.Join{Name: fmt.Sprint("bench-", os.Getpid())}, Machines: m.o.Machines})
+	close = func() (err error) {
+		for _, d := range drivers {
+			err = errors.Join(err, d.Close())
+		}
+		return err
+	}
+	if err != nil {
+		return close, err
+	}
+	for _, d := range drivers {
+		p := &driven{d: d, name: d.Name(), text: "runtime " + d.Name(), root: root, host: files, memory: machineMemory, cores: m.sized.cores, hosts: d.Name() == skerry.RuntimeNative}
+		if !wanted(p.name) {
+			continue
+		}
+		m.say("self-test of runtime %s", d.Name())
+		rep := d.Check(ctx)
+		if ctx.Err() != nil {
+			return close, ctx.Err()
+		}
+		if why := cannot(d.Name(), rep); why != "" {
+			m.r.Places = append(m.r.Places, Told{Name: p.name, Text: p.text, Skip: why})
+			continue
+		}
+		if rep.Version != "" {
+			p.text += ", " + rep.Version
+		}
+		if m.o.Ablation && d.Name() == skerry.RuntimeOCI {
+			q := &driven{d: d, name: "oci-unfiltered", text: p.text + ", without seccomp", root: root, host: files, memory: machineMemory, cores: m.sized.cores, seccomp: runtime.SeccompUnconfined}
+			add(q)
+		}
+		add(p)
+	}
+	for _, name := range m.o.Places {
+		if !slices.ContainsFunc(m.r.Places, func(t Told) bool { return t.Name == name }) {
+			var names []string
+			for _, t := range m.r.Places {
+				names = append(names, t.Name)
+			}
+			return close, skerry.Errorf(skerry.CodeInvalid, "--in: there is no place %q", name).WithHint("there are bare, manual and the runtimes; with --ablation ns, cgroup and oci-unfiltered as well: %s", strings.Join(names, ", "))
+		}
+	}
+	return close, nil
+}
+
+// cannot tells why a runtime takes no part, or "".
+func cannot(name string, rep runtime.Report) string {
+	switch {
+	case !rep.Passed && rep.Cure != "":
+		return rep.Cause + "; " + rep.Cure
+	case !rep.Passed:
+		return rep.Cause
+	case name == skerry.RuntimeWasm:
+		return "the programs are not built for WebAssembly"
+	case name == skerry.RuntimeUnikernel || name == skerry.RuntimeVM:
+		return "its machines run a system of their own, not these programs"
+	}
+	return ""
+}
+
+// resume takes over the samples of an earlier report of the same cases and places.
+func (m *measuring) resume() error {
+	old := m.o.Resume
+	if old == nil {
+		return nil
+	}
+	if old.Quick != m.r.Quick || old.Machine["cpu"] != m.r.Machine["cpu"] || old.Machine["kernel"] != m.r.Machine["kernel"] {
+		return skerry.Errorf(skerry.CodeInvalid, "the report to go on from is of another machine, or another length of its cases")
+	}
+	old.trim()
+	for i := range m.r.Cases {
+		c := &m.r.Cases[i]
+		at := slices.IndexFunc(old.Cases, func(k Measured) bool { return k.ID == c.ID })
+		if at < 0 {
+			return skerry.Errorf(skerry.CodeInvalid, "the report to go on from does not have the case %s", c.ID)
+		}
+		c.Results = old.Cases[at].Results
+	}
+	for _, p := range m.places {
+		if !slices.ContainsFunc(old.Places, func(t Told) bool { return t.Name == p.told().Name && t.Skip == "" }) {
+			return skerry.Errorf(skerry.CodeInvalid, "the report to go on from does not have the place %s", p.told().Name)
+		}
+	}
+	m.r.Starts, m.r.Done, m.r.Seconds, m.r.Began = old.Starts, old.Done, old.Seconds, old.Began
+	return nil
+}
+
+// rounds runs each case in each place, once a round, after one that warms up and is not counted.
+func (m *measuring) rounds(ctx context.Context) error {
+	began, first := time.Now(), m.r.Done
+	for round := first; round <= m.o.Rounds; round++ { // one more than counts
+		warm := round == first
+		for i := range m.r.Cases {
+			c := &m.r.Cases[i]
+			m.say("%s  %s", m.where(round, first, i, began), c.ID)
+			for k := range m.places {
+				p := m.places[(k+round)%len(m.places)] // who is first changes
+				m.sample(ctx, c, p, warm)
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
+			}
+		}
+		if err := m.starts(ctx, round, warm); err != nil {
+			return err
+		}
+		if warm {
+			continue
+		}
+		m.r.Done++
+		if m.o.Keep != nil {
+			m.r.fold()
+			if err := m.o.Keep(m.r); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// where tells how far it is, and how long it will take as it went so far.
+func (m *measuring) where(round, first, i int, began time.Time) string {
+	all, done := (m.o.Rounds-first+1)*len(m.r.Cases), (round-first)*len(m.r.Cases)+i
+	text := fmt.Sprintf("round %d of %d", round-first, m.o.Rounds-first)
+	if round == first {
+		text = "warming up"
+	}
+	if done > 0 {
+		text += ", " + (time.Since(began) / time.Duration(done) * time.Duration(all-done)).Round(time.Second).String() + " left"
+	}
+	return text
+}
+
+func (m *measuring) sample(ctx context.Context, c *Measured, p place, warm bool) {
+	name := p.told().Name
+	res := c.Results[name]
+	if res == nil {
+		res = &Result{}
+		c.Results[name] = res
+	}
+	if res.Skip != "" {
+		return
+	}
+	v, err := m.value(ctx, c, p)
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		res.Skip, res.Samples = strings.TrimPrefix(err.Error(), errCannot.Error()+": "), nil // of what fails at times nothing is told
+	case !warm:
+		res.Samples = append(res.Samples, v)
+	}
+}
+
+func (m *measuring) value(ctx context.Context, c *Measured, p place) (float64, error) {
+	t := m.tools[c.Tool]
+	if t.missing != nil {
+		return 0, t.missing
+	}
+	ctx, cancel := context.WithTimeout(ctx, runTime)
+	defer cancel()
+	out, err := p.run(ctx, job{tool: t, name: c.Tool, args: c.args(m.sized), memory: c.memory, mount: c.mount})
+	if err != nil {
+		return 0, err
+	}
+	if c.killed {
+		if out.killed {
+			return 1, nil
+		}
+		return 0, nil
+	}
+	if out.code != 0 {
+		return 0, fmt.Errorf("it ended with status %d: %s", out.code, lastLine(out.out))
+	}
+	return c.parse(out.out)
+}
+
+func lastLine(text []byte) string {
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return lines[len(lines)-1]
+}
+
+// starts measures how long each place takes to start a program that prints one line.
+func (m *measuring) starts(ctx context.Context, round int, warm bool) error {
+	t := m.tools[toolKernels]
+	if t == nil || t.missing != nil || len(m.o.Only) > 0 && !slices.Contains(m.o.Only, startCase) {
+		return nil
+	}
+	for k := range m.places {
+		p := m.places[(k+round)%len(m.places)]
+		out, err := p.run(ctx, job{tool: t, name: toolKernels, args: []string{"memory", "1"}})
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil || out.code != 0 || warm {
+			continue
+		}
+		name := p.told().Name
+		at := slices.IndexFunc(m.r.Starts, func(s Start) bool { return s.Place == name })
+		if at < 0 {
+			m.r.Starts = append(m.r.Starts, Start{Place: name})
+			at = len(m.r.Starts) - 1
+		}
+		m.r.Starts[at].Samples = append(m.r.Starts[at].Samples, float64(out.first)/1e6)
+	}
+	return nil
+}

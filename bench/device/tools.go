@@ -1,0 +1,170 @@
+package device
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+//go:embed kernels/kernels.c
+var kernelSource []byte
+
+// toolKernels is the program that is compiled from kernels.c on the device.
+const toolKernels = "kernels"
+
+// tool is a program that cases run.
+type tool struct {
+	path, version string
+	missing       error
+}
+
+// known says where a tool may be, what it prints its version by, and which Debian package has it.
+var known = map[string]struct {
+	paths   []string
+	version []string
+	pkg     string
+}{
+	"sysbench":  {[]string{"sysbench"}, []string{"--version"}, "sysbench"},
+	"stress-ng": {[]string{"stress-ng"}, []string{"--version"}, "stress-ng"},
+	"openssl":   {[]string{"openssl"}, []string{"version"}, "openssl"},
+	"fio":       {[]string{"fio"}, []string{"--version"}, "fio"},
+	"7za":       {[]string{"/usr/lib/p7zip/7za", "7za"}, []string{"i"}, "p7zip-full"}, // the program, not the script around it
+}
+
+// findTools finds the programs of cases, and compiles ours into dir.
+func findTools(ctx context.Context, dir string, cases []Case) (map[string]*tool, error) {
+	out := map[string]*tool{}
+	for _, c := range append([]Case{{Tool: toolKernels}}, cases...) { // what starts is one of ours, whatever the cases are
+		if out[c.Tool] != nil {
+			continue
+		}
+		if c.Tool == toolKernels {
+			t, err := compile(ctx, dir)
+			if err != nil {
+				return nil, err
+			}
+			out[c.Tool] = t
+			continue
+		}
+		t := &tool{missing: fmt.Errorf("%s is not installed: apt install %s", c.Tool, known[c.Tool].pkg)}
+		out[c.Tool] = t
+		for _, p := range known[c.Tool].paths {
+			path, err := exec.LookPath(p)
+			if err != nil {
+				continue
+			}
+			if path, err = filepath.EvalSymlinks(path); err != nil {
+				return nil, err
+			}
+			text, err := exec.CommandContext(ctx, path, known[c.Tool].version...).CombinedOutput()
+			if err != nil {
+				t.missing = fmt.Errorf("%s does not run: %w: %s", c.Tool, err, firstLine(text))
+				continue
+			}
+			*t = tool{path: path, version: firstLine(text)}
+			break
+		}
+	}
+	return out, nil
+}
+
+func firstLine(text []byte) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(string(text)), "\n")
+	return strings.TrimSpace(line)
+}
+
+// compile makes the kernels, statically, so that they run where there are no libraries. Without a compiler their cases are missing.
+func compile(ctx context.Context, dir string) (*tool, error) {
+	source, path := filepath.Join(dir, "kernels.c"), filepath.Join(dir, toolKernels)
+	if err := os.WriteFile(source, kernelSource, 0o644); err != nil {
+		return nil, err
+	}
+	cc, err := exec.LookPath("gcc")
+	if err != nil {
+		return &tool{missing: errors.New("gcc, which compiles the kernels, is not installed: apt install gcc libc6-dev")}, nil
+	}
+	text, err := exec.CommandContext(ctx, cc, "-O2", "-static", "-pthread", "-o", path, source, "-lm").CombinedOutput()
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if err != nil {
+		return &tool{missing: fmt.Errorf("the kernels do not compile: %w: %s", err, firstLine(text))}, nil
+	}
+	version, err := exec.CommandContext(ctx, cc, "--version").Output()
+	return &tool{path: path, version: firstLine(version) + ", -O2 -static"}, err
+}
+
+// makeRoot makes a root file system of the tools with their libraries, at the paths that they have on the host, so that the same files run
+// everywhere, and nothing else.
+func makeRoot(ctx context.Context, root string, tools map[string]*tool) error {
+	for _, d := range []string{"bin", "etc", "tmp", "data", "proc", "sys", "dev", "root", "var/tmp"} {
+		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
+			return err
+		}
+	}
+	if err := os.Chmod(filepath.Join(root, "tmp"), 0o1777); err != nil {
+		return err
+	}
+	files := map[string]string{} // by place inside
+	for name, t := range tools {
+		if t.missing != nil {
+			continue
+		}
+		files["bin/"+name] = t.path
+		if name == toolKernels {
+			continue // static
+		}
+		libs, err := exec.CommandContext(ctx, "ldd", t.path).Output()
+		if err != nil {
+			t.missing = fmt.Errorf("the libraries of %s are not known: %w", name, err)
+			continue
+		}
+		for f := range strings.FieldsSeq(string(libs)) {
+			if strings.HasPrefix(f, "/") {
+				files[strings.TrimPrefix(f, "/")] = f
+			}
+		}
+	}
+	if _, err := os.Stat("/etc/ssl/openssl.cnf"); err == nil {
+		files["etc/ssl/openssl.cnf"] = "/etc/ssl/openssl.cnf"
+		files["usr/lib/ssl/openssl.cnf"] = "/etc/ssl/openssl.cnf"
+	}
+	for to, from := range files {
+		if err := copyFile(filepath.Join(root, to), from); err != nil {
+			return err
+		}
+	}
+	for name, text := range map[string]string{"etc/passwd": "root:x:0:0:root:/root:/bin/sh\n", "etc/group": "root:x:0:\n", "etc/hosts": "127.0.0.1 localhost\n"} {
+		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func copyFile(to, from string) error {
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	st, err := in.Stat()
+	if err != nil {
+		return err
+	}
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, st.Mode().Perm())
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}
