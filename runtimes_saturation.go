@@ -177,9 +177,12 @@ func (s *ServiceSpec) choose(list []string, costs RuntimeCosts) string {
 // Crowded tells why an instance is not clear of its saturation point in a runtime of a worker with such costs; empty where it is, or where
 // nothing is expected of it. What no figure tells of is not clear.
 func (s *ServiceSpec) Crowded(runtime string, costs RuntimeCosts) string {
+	if s.ExpectedRate <= 0 || runtime == "" {
+		return ""
+	}
 	cpu := costs.of(runtime)
 	switch at := s.Saturation(cpu); {
-	case s.ExpectedRate <= 0 || runtime == "" || s.clear(cpu):
+	case s.clear(cpu):
 		return ""
 	case at == 0:
 		return fmt.Sprintf("no figure tells at which rate runtime %s saturates", runtime)
@@ -187,6 +190,19 @@ func (s *ServiceSpec) Crowded(runtime string, costs RuntimeCosts) string {
 		return fmt.Sprintf("%.3g requests per second are %.0f %% of the rate at which runtime %s saturates with %s of a processor, more than %.0f %%",
 			s.ExpectedRate, 100*s.ExpectedRate/at, runtime, s.Resources.CPU, 100*s.ClearShare())
 	}
+}
+
+// Relief lists the runtimes in which an instance would be clear of its saturation point on a worker of other costs, the cheapest first, if it
+// uses a share of its processor time in one on a worker of such costs now. None of them keeps it apart less than it asks for, and those of
+// which no figure tells are not among them.
+func (s *ServiceSpec) Relief(runtime string, share float64, here, there RuntimeCosts) (out []string) {
+	was := here.of(runtime)
+	for _, name := range s.Runtimes() {
+		if cpu := there.of(name); was > 0 && cpu > 0 && min(share, 1)*cpu/was <= s.ClearShare() {
+			out = append(out, name)
+		}
+	}
+	return out
 }
 
 // figure gives the figure of a runtime on a worker, and where it is from.

@@ -7,7 +7,7 @@ import "time"
 type ScaleSpec struct {
 	Min    *int        `json:"min,omitempty" doc:"Fewest instances; 0 for a service with an ingress, which holds what comes until one has started. Default: 1." min:"0" max:"10000"`
 	Max    int         `json:"max" doc:"Most instances." min:"1" max:"10000"`
-	Target ScaleTarget `json:"target,omitempty" doc:"What an instance is to bear. Default: {cpu: 0.7}."`
+	Target ScaleTarget `json:"target,omitempty" doc:"What an instance is to bear. With runtime auto and without cpu, more instances come near the saturation point of the runtime, too. Default: {cpu: 0.7}."`
 	// Up and Down keep what flickers from being followed: for how long more, or fewer, instances must have been wanted.
 	Up   *Duration `json:"up,omitempty" doc:"For how long more instances must have been wanted before there are more. Default: 0s, at most 1h."`
 	Down *Duration `json:"down,omitempty" doc:"For how long fewer must have been wanted before there are fewer. Default: 5m, at most 24h."`

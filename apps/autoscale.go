@@ -222,6 +222,11 @@ func demandOf(spec *skerry.ServiceSpec, l Load) (demand float64, why string, ok 
 		}
 		most(d, "latency: %.0f ms of %g that they are to take", l.Ms, ms)
 	}
+	if cpu := spec.Resources.MostCPU(); t.CPU == nil && cpu > 0 && (spec.Runtime == "" || spec.Runtime == skerry.RuntimeAuto) {
+		// Whatever it is to follow: near its saturation point more instances help, and a runtime that bears more is looked for only then.
+		one := float64(cpu) * spec.ClearShare()
+		most(float64(l.CPU)/one, "its saturation point: %dm of %.0fm of cpu up to which one is clear of it", l.CPU, one)
+	}
 	return demand, why, ok
 }
 

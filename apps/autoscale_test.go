@@ -178,6 +178,7 @@ func TestDemandOfIngresses(t *testing.T) {
 		{skerry.ScaleTarget{Latency: &latency}, Load{Measured: 3, Ms: 5000}, 0, "latency"},
 		{skerry.ScaleTarget{CPU: &share, Requests: &requests, Queue: &queue}, Load{Measured: 1, CPU: 100, Requests: 5, Active: 3}, 1.5, "queue"},
 		{skerry.ScaleTarget{CPU: &share, Requests: &requests, Queue: &queue}, Load{Measured: 1, CPU: 800, Requests: 5, Active: 3}, 1.6, "cpu"},
+		{skerry.ScaleTarget{Requests: &requests}, Load{Measured: 2, CPU: 1900, Requests: 5}, 2.375, "its saturation point: 1900m of 800m"},
 	} {
 		spec := scaled(1, 9, 0, 0)
 		spec.Scale.Target = c.t

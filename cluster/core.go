@@ -179,11 +179,11 @@ type placement struct {
 	Extra    uint64             `json:"extra,omitempty"` // restarts that the site asked for while it was alone, beside the owner's
 	Timeline []skerry.Step      `json:"timeline,omitempty"`
 	Decision *skerry.Decision   `json:"decision,omitempty"`
-	Crowded  string             `json:"crowded,omitempty"` // why its runtime is not clear of its saturation point; empty: it is
-	Ran      bool               `json:"ran,omitempty"`     // where it is now
-	Late     *late              `json:"late,omitempty"`    // its start took too long somewhere
-	Next     *successor         `json:"next,omitempty"`    // the copy that is to take over
-	Resize   *resize            `json:"resize,omitempty"`  // other limits, which its worker was asked for
+	Strain   strain             `json:"strain,omitzero"`
+	Ran      bool               `json:"ran,omitempty"`    // where it is now
+	Late     *late              `json:"late,omitempty"`   // its start took too long somewhere
+	Next     *successor         `json:"next,omitempty"`   // the copy that is to take over
+	Resize   *resize            `json:"resize,omitempty"` // other limits, which its worker was asked for
 	// Limits says why it was not given the limits that its owner asked for; nil: it was, or its worker is at it.
 	Limits   *skerry.LimitsRefusal `json:"limits,omitempty"`
 	Original *original             `json:"original,omitempty"` // the copy that was left behind on a worker out of touch
@@ -197,16 +197,15 @@ type placement struct {
 	SLAMoved time.Time `json:"slaMoved,omitzero"`
 	Calm     time.Time `json:"calm,omitzero"`
 
-	heard   []map[string]float64 // the round trips behind Users, by user and worker
-	heardAt uint64               // a hash of where those workers were
-	qos     *skerry.QoS
-	told    float64   // the load that routes tell
-	drained bool      // its worker is drained, and its owner was told that there is no room
-	served  bool      // it was ready when its worker got out of touch
-	ask     *ask      // what it waits for
-	room    time.Time // others are making room for it, until then
-	again   time.Time // a copy that plugins ruled out; they are not asked before
-	sla     slaState
+	heard           []map[string]float64 // the round trips behind Users, by user and worker
+	heardAt         uint64               // a hash of where those workers were
+	qos             *skerry.QoS
+	told            float64   // the load that routes tell
+	drained, served bool      // its worker is drained, and its owner was told that there is no room; it was ready when its worker got out of touch
+	ask             *ask      // what it waits for
+	room            time.Time // others are making room for it, until then
+	again           time.Time // a copy that plugins ruled out; they are not asked before
+	sla             slaState
 }
 
 // Record keys.

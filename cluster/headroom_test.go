@@ -144,3 +144,214 @@ func TestNoRuntimeStaysClear(t *testing.T) {
 		}
 	}
 }
+
+// TestStrain has an instance use shares of its processor time, and look what is done about it each time.
+func TestStrain(t *testing.T) {
+	type look struct {
+		after time.Duration
+		share float64
+		slow  bool
+		more  bool
+		want  step
+	}
+	for _, tt := range []struct {
+		name  string
+		moves int
+		moved time.Duration // so long ago
+		looks []look
+	}{
+		{"at rest", 0, 0, []look{{0, 0.5, false, false, stepRest}, {time.Hour, 0.89, false, false, stepRest}, {time.Hour, 0.89, false, true, stepRest}}},
+		{"for long enough", 0, 0, []look{{0, 0.95, false, false, stepRest}, {119 * time.Second, 0.95, false, false, stepRest}, {time.Second, 0.95, false, false, stepMove}}},
+		{"between the thresholds it lasts", 0, 0, []look{{0, 0.95, false, false, stepRest}, {time.Minute, 0.85, false, false, stepRest}, {time.Minute, 0.85, false, false, stepMove}}},
+		{"below the lower one it begins anew", 0, 0, []look{{0, 0.95, false, false, stepRest}, {time.Minute, 0.79, false, false, stepRest}, {time.Minute, 0.95, false, false, stepRest}, {2 * time.Minute, 0.95, false, false, stepMove}}},
+		{"slow, and short of a processor", 0, 0, []look{{0, 0.6, true, false, stepRest}, {2 * time.Minute, 0.6, true, false, stepMove}}},
+		{"slow for other reasons", 0, 0, []look{{0, 0.4, true, false, stepRest}, {2 * time.Minute, 0.4, true, false, stepRest}}},
+		{"no longer slow", 0, 0, []look{{0, 0.6, true, false, stepRest}, {time.Minute, 0.6, false, false, stepRest}, {time.Minute, 0.6, true, false, stepRest}}},
+		{"more instances come first, for a while", 0, 0, []look{{0, 1, false, true, stepRest}, {2 * time.Minute, 1, false, true, stepScale}, {7 * time.Minute, 1, false, true, stepScale}, {time.Minute, 1, false, true, stepMove}}},
+		{"as many as there may be", 0, 0, []look{{0, 1, false, true, stepRest}, {2 * time.Minute, 1, false, true, stepScale}, {time.Second, 1, false, false, stepMove}}},
+		{"moved not long ago", 1, 10 * time.Minute, []look{{0, 1, false, false, stepRest}, {10 * time.Minute, 1, false, false, stepRest}, {10 * time.Minute, 1, false, false, stepMove}}},
+		{"moved twice", 2, 10 * time.Minute, []look{{0, 1, false, false, stepRest}, {49 * time.Minute, 1, false, false, stepRest}, {time.Minute, 1, false, false, stepMove}}},
+		{"the clock was set back", 1, -time.Hour, []look{{0, 1, false, false, stepRest}, {-time.Hour, 1, false, false, stepRest}, {2 * time.Minute, 1, false, false, stepMove}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			now := time.Unix(1_700_000_000, 0)
+			s := strain{Moves: tt.moves}
+			if tt.moves > 0 {
+				s.Moved = now.Add(-tt.moved)
+			}
+			for n, l := range tt.looks {
+				now = now.Add(l.after)
+				s.see(now, l.share, l.slow)
+				if got := s.next(now, l.more); got != l.want {
+					t.Errorf("look %d: %s, not %s", n, got, l.want)
+				}
+			}
+		})
+	}
+	s := strain{}
+	now := time.Unix(1_700_000_000, 0)
+	s.see(now, 1, false)
+	if now = now.Add(strainFor); s.next(now, false) != stepMove {
+		t.Fatal("no place is looked for")
+	}
+	if s.looked = now; s.next(now.Add(strainEvery-1), false) != stepRest || s.next(now.Add(strainEvery), false) != stepMove {
+		t.Error("a place is looked for too often, or once only")
+	}
+}
+
+// use has an instance use so much of a processor for a while.
+func (m *mixed) use(worker string, id skerry.InstanceID, cpu skerry.MilliCPU, d time.Duration) {
+	for ; d > 0; d -= 10 * time.Second {
+		m.tell(worker, 10*time.Second, map[skerry.InstanceID]skerry.QoS{id: {CPU: cpu}})
+	}
+}
+
+// only gives the one instance that a worker is to run.
+func (m *mixed) only(worker string) (skerry.InstanceID, string) {
+	m.t.Helper()
+	ran := m.runs(worker)
+	if len(ran) != 1 {
+		m.t.Fatalf("worker %s is to run %v", worker, ran)
+	}
+	for id, runtime := range ran {
+		return id, runtime
+	}
+	panic("unreachable")
+}
+
+// An instance that has nearly all of its processor time in use in a microVM is moved to a worker that runs it as a container, make before
+// break; one that must be kept apart by hardware stays, and one whose service may have more instances waits for them.
+func TestRuntimeReconsidered(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		edit  func(*skerry.ServiceSpec)
+		want  string // runtime on the other worker; empty: it stays
+		tells string
+	}{
+		{"shared", func(s *skerry.ServiceSpec) { s.Isolation = skerry.IsolationShared }, "oci", ""},
+		{"sandboxed, without a figure", func(s *skerry.ServiceSpec) { s.Isolation = skerry.IsolationSandboxed }, "", "in a runtime that is known to bear it"},
+		{"hardware", func(s *skerry.ServiceSpec) { s.Isolation = skerry.IsolationHardware }, "", "no other worker has room for it"},
+		{"never to be moved", func(s *skerry.ServiceSpec) { r := 0.0; s.Placement.Rigidness = &r }, "", "rigidness 0"},
+		{"may have more", func(s *skerry.ServiceSpec) {
+			s.Scale = &skerry.ScaleSpec{Max: 2, Target: skerry.ScaleTarget{CPU: new(1.0)}}
+		}, "", "its service may have more instances"},
+		{"has as many as it may", func(s *skerry.ServiceSpec) {
+			s.Scale = &skerry.ScaleSpec{Max: 1, Target: skerry.ScaleTarget{CPU: new(1.0)}}
+		}, "oci", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := mixedSite(t)
+			m.join("w1", "microvm")
+			m.apply(tt.edit, 1)
+			id, runtime := m.only("w1")
+			if runtime != "microvm" {
+				t.Fatal(runtime)
+			}
+			m.join("w2", "oci", "gvisor")
+			m.use("w1", id, 800, 10*time.Minute)
+			if len(m.runs("w2")) != 0 || m.events["NoHeadRoom"] != "" {
+				t.Fatalf("moved at 80 %%: %v", m.events)
+			}
+			m.use("w1", id, 980, 3*time.Minute)
+			v, _, _ := m.Instance(id)
+			if tt.want == "" {
+				if len(m.runs("w2")) != 0 || v.Worker != "w1" || !strings.Contains(headRoom(v), tt.tells) {
+					t.Errorf("on %s, %q", v.Worker, headRoom(v))
+				}
+				m.use("w1", id, 500, time.Minute)
+				if v, _, _ = m.Instance(id); headRoom(v) != "" {
+					t.Errorf("at rest, and still %q", headRoom(v))
+				}
+				return
+			}
+			if v.Worker != "w1" || v.Runtime != "microvm" || len(v.Conditions) == 0 || m.events["RuntimeChanged"] == "" {
+				t.Fatalf("it does not run on until the other is ready: %+v, %v", v, m.events)
+			}
+			if _, runtime := m.only("w2"); runtime != tt.want {
+				t.Fatalf("started in %s", runtime)
+			}
+			v, d, _ := m.Instance(id)
+			if v.Worker != "w2" || v.Runtime != tt.want || headRoom(v) != "" || v.Overhead.Memory != 2*skerry.MiB || !strings.Contains(d.Because, "near its saturation point in runtime microvm") {
+				t.Errorf("it is %+v because %q", v, d.Because)
+			}
+			if last := v.Timeline[len(v.Timeline)-1].Text; !strings.Contains(last, "runs in runtime oci on worker w2, before in microvm on w1") {
+				t.Errorf("the timeline ends with %q", last)
+			}
+			// Strained there, too: nothing bears more, and nothing bounces.
+			m.use("w2", id, 990, 2*time.Hour)
+			if v, _, _ = m.Instance(id); v.Worker != "w2" || !strings.Contains(headRoom(v), "near its saturation point in runtime oci") {
+				t.Errorf("on %s, %q", v.Worker, headRoom(v))
+			}
+		})
+	}
+}
+
+// One service has a container on one worker and a virtual machine on another: each is charged what its own runtime takes, keeps it when its
+// worker comes to have a cheaper one, and is in nobody's way.
+func TestContainersAndMachinesOfOneService(t *testing.T) {
+	m := mixedSite(t)
+	m.join("w1", "oci")
+	m.join("w2", "microvm")
+	m.apply(func(s *skerry.ServiceSpec) { s.Placement.Policy = skerry.PolicySpread }, 2)
+	a, container := m.only("w1")
+	b, machine := m.only("w2")
+	if container != "oci" || machine != "microvm" || a == b {
+		t.Fatalf("%s in %s, %s in %s", a, container, b, machine)
+	}
+	left := func(name string, memory skerry.Bytes) {
+		t.Helper()
+		free, _ := m.site.Available(name)
+		if want := 2*skerry.GiB - memory; free.Memory != want || m.workers[name].available().Memory != want {
+			t.Errorf("%s has %s left, and %s by its books; want %s", name, free.Memory, m.workers[name].available().Memory, want)
+		}
+	}
+	left("w1", (64+2)*skerry.MiB)
+	left("w2", (64+210)*skerry.MiB)
+	view := m.Apps.View(m.Apps.App(skerry.AppKey{Namespace: "default", Name: "shop"}), "cluster", false)
+	if n := len(view.Services); n != 1 || view.Services[0].Ready != 2 {
+		t.Errorf("%+v", view.Services)
+	}
+	// The second worker can run containers now: the machine stays one, and gives back on paper what a machine takes.
+	m.tell("w2", time.Minute, nil, skerry.RuntimeReport{Name: "oci", Passed: true}, skerry.RuntimeReport{Name: "microvm", Passed: true})
+	if id, runtime := m.only("w2"); id != b || runtime != "microvm" {
+		t.Errorf("%s in %s", id, runtime)
+	}
+	left("w2", (64+210)*skerry.MiB)
+	m.Explain(m.now, b)
+	m.planBalance(m.now)
+	left("w1", (64+2)*skerry.MiB)
+	left("w2", (64+210)*skerry.MiB)
+	// A third is placed with what is so, and goes the cheaper way there.
+	m.step(apps.Scale{Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "shop"}, Service: "web"}, Replicas: 4, Actor: "t"})
+	in := map[string]int{}
+	for _, name := range []string{"w1", "w2"} {
+		for _, runtime := range m.runs(name) {
+			in[name+" "+runtime]++
+		}
+	}
+	if in["w1 oci"] != 2 || in["w2 microvm"] != 1 || in["w2 oci"] != 1 {
+		t.Errorf("%v", in)
+	}
+	left("w2", (64+210+64+2)*skerry.MiB)
+}
+
+// The runtime that bears it is not always the one that its new worker would choose: it is told which, and charged for that, and keeps it.
+func TestReconsideredRuntimeIsKept(t *testing.T) {
+	m := mixedSite(t)
+	m.join("w1", "microvm")
+	m.apply(func(*skerry.ServiceSpec) {}, 1)
+	id, _ := m.only("w1")
+	m.join("w2", "oci")
+	m.tell("w2", time.Second, nil, skerry.RuntimeReport{Name: "oci", Passed: true, Profile: &skerry.RuntimeProfile{CPU: 3, At: m.now}},
+		skerry.RuntimeReport{Name: "gvisor", Passed: true, Profile: &skerry.RuntimeProfile{CPU: 0.9, At: m.now}})
+	m.use("w1", id, 980, 3*time.Minute)
+	if _, runtime := m.only("w2"); runtime != "gvisor" {
+		t.Fatalf("started in %s", runtime)
+	}
+	if free, _ := m.site.Available("w2"); free.Memory != 2*skerry.GiB-(64+40)*skerry.MiB {
+		t.Errorf("%s is left", free.Memory)
+	}
+	if v, _, _ := m.Instance(id); v.Worker != "w2" || v.Runtime != "gvisor" {
+		t.Errorf("%+v", v)
+	}
+}

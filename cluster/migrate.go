@@ -28,10 +28,14 @@ type successor struct {
 	Down      time.Time `json:"down,omitzero"`
 }
 
-// migrate starts a successor of an instance that runs.
+// migrate starts a successor of an instance that runs, in the runtime that it would have there if it were new.
 func (c *Core) migrate(now time.Time, p *placement, d skerry.Decision, why string, fx *skerry.Effects) {
+	c.migrateIn(now, p, d, c.runtimeAt(&p.A.Spec, d.Chosen), why, fx)
+}
+
+func (c *Core) migrateIn(now time.Time, p *placement, d skerry.Decision, runtime, why string, fx *skerry.Effects) {
 	fence := c.mint(p, fx)
-	p.Next = &successor{Worker: d.Chosen, Runtime: c.runtimeAt(&p.A.Spec, d.Chosen), Devices: c.site.PickDevices(d.Chosen, &p.A.Spec), Fence: fence, Since: now, Why: why, Rescue: c.stranded[p.A.ID], Carry: c.carriedTo(p, d.Chosen),
+	p.Next = &successor{Worker: d.Chosen, Runtime: runtime, Devices: c.site.PickDevices(d.Chosen, &p.A.Spec), Fence: fence, Since: now, Why: why, Rescue: c.stranded[p.A.ID], Carry: c.carriedTo(p, d.Chosen),
 		Obs: skerry.Observation{ID: p.A.ID, Gen: p.A.Gen, Fence: fence, State: skerry.WorkerScheduled}}
 	d.Users, d.Because = p.Users, why
 	p.Decision = &d
@@ -90,7 +94,7 @@ func (c *Core) observeNext(now time.Time, p *placement, o skerry.Observation, fx
 
 // takeOver makes the successor the instance and ends the old copy.
 func (c *Core) takeOver(now time.Time, p *placement, why string, fx *skerry.Effects) {
-	old, n := p.Worker, p.Next
+	old, n, was := p.Worker, p.Next, p.A.Runtime
 	if c.stranded[p.A.ID] {
 		c.leaveBehind(p)
 		c.unstrand(p)
@@ -120,6 +124,10 @@ func (c *Core) takeOver(now time.Time, p *placement, why string, fx *skerry.Effe
 		p.Timeline = append(p.Timeline, skerry.Step{At: now, State: p.Obs.State, Phase: p.Obs.Phase, Text: "moved from worker " + old + " " + down})
 		why += " (" + down + ")"
 	}
+	if n.Runtime != was && was != "" {
+		p.Timeline = append(p.Timeline, skerry.Step{At: now, State: p.Obs.State, Phase: p.Obs.Phase, Text: "runs in runtime " + n.Runtime + " on worker " + n.Worker + ", before in " + was + " on " + old + ": " + why})
+	}
+	p.Strain.settle()
 	c.changed(now, p, fx)
 	c.crowd(now, p, fx)
 	reason := "Migrated"

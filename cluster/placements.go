@@ -517,7 +517,7 @@ func (c *Core) tellUp(now time.Time, p *placement, fx *skerry.Effects) {
 	if p.Group != "" {
 		return
 	}
-	o.Revision, o.Limits, o.Crowded = p.A.Revision, p.Limits, c.anonymous(p, p.Crowded)
+	o.Revision, o.Limits, o.Crowded = p.A.Revision, p.Limits, c.anonymous(p, p.Strain.Crowded)
 	if c.mine(p) {
 		c.Apps.Instance(p.A.ID).Worker = skerry.WorkerName(p.Worker)
 		if c.Apps.Observe(now, Self, o, fx) {

@@ -98,8 +98,8 @@ func (c *Core) show(p *placement) skerry.Instance {
 	if p.sla.alarm {
 		v.Conditions = append(v.Conditions, skerry.Condition{Type: skerry.Satisfied, Reason: p.sla.violated, Since: p.sla.judged})
 	}
-	if p.Crowded != "" {
-		v.Conditions = append(v.Conditions, skerry.Condition{Type: skerry.HeadRoom, Reason: p.Crowded, Since: since})
+	if p.Strain.Crowded != "" {
+		v.Conditions = append(v.Conditions, skerry.Condition{Type: skerry.HeadRoom, Reason: p.Strain.Crowded, Since: since})
 	}
 	v.Conditions = append(v.Conditions, skerry.Condition{Type: skerry.Reachable, Status: !o.Unreachable, Reason: touch, Since: since})
 	return v

@@ -274,7 +274,7 @@ func (c *Core) workerReport(now time.Time, name string, m *skerry.Report, fx *sk
 			}
 			c.learn(p, &use)
 			c.judge(now, p, fx)
-			c.crowd(now, p, fx)
+			c.reconsider(now, p, fx)
 			if i := c.Apps.Instance(id); i != nil {
 				i.QoS = &use
 			}

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -66,7 +67,7 @@ func (w *World) act(n *Node, action any) {
 			pull += w.Machine.Pull(n.Name)
 		}
 		later(pull, func() {
-			p := worker.Prepared{ID: a.A.ID, Fence: a.A.Fence, Runtime: "oci", Address: w.address(n, a.A.ID)}
+			p := worker.Prepared{ID: a.A.ID, Fence: a.A.Fence, Runtime: cmp.Or(a.A.Runtime, "oci"), Address: w.address(n, a.A.ID)}
 			if a.A.From != nil {
 				p.Recipient = fmt.Sprintf("key %d", n.life)
 			}
