@@ -147,6 +147,9 @@ func (d *Driver) try(ctx context.Context, program, layer string) error {
 	})
 }
 
+// hybridRefused is what crun says where version 2 of cgroups has controllers beside version 1.
+const hybridRefused = "hybrid mode not supported"
+
 // diagnose adds what is known about a runtime's refusal.
 func diagnose(name string, err error) (cause, cure string) {
 	se, ok := errors.AsType[*runtime.StartError](err)
@@ -155,7 +158,7 @@ func diagnose(name string, err error) (cause, cure string) {
 		msg = se.Err.Error()
 	}
 	cause = name + ": " + msg
-	if strings.Contains(msg, "hybrid mode not supported") {
+	if strings.Contains(msg, hybridRefused) {
 		return cause, "for " + name + ", bind the controllers that cgroup2 still holds to version 1: mkdir -p /sys/fs/cgroup/hugetlb && " +
 			"mount -t cgroup -o hugetlb cgroup /sys/fs/cgroup/hugetlb"
 	}

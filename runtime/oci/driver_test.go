@@ -157,6 +157,45 @@ func newCRIU(t *testing.T) {
 	}
 }
 
+// A runtime that is refused by a machine that has changed since its self-test gives way to the next one.
+func TestMachineChanges(t *testing.T) {
+	runc := monitor.LookPath("runc")
+	if runc == "" {
+		t.Skip("runc is not installed")
+	}
+	dir := t.TempDir()
+	first, changed := filepath.Join(dir, "first"), filepath.Join(dir, "changed")
+	script := "#!/bin/sh\nif [ -e " + changed + " ]; then case \"$*\" in *create*) echo cgroups in hybrid mode not supported >&2; exit 1;; esac; fi\nexec " + runc + " \"$@\"\n"
+	if err := os.WriteFile(first, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	d, err := New(Options{Dir: t.TempDir(), CgroupParent: cgroupParent(), Runtimes: []string{first, "runc"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if r := d.Check(t.Context()); !r.Passed || d.chosen != first {
+		t.Fatalf("%+v", r)
+	}
+	if err := os.WriteFile(changed, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	layer := filepath.Join(d.Options.Dir, "check", "layer")
+	h, err := d.Start(t.Context(), runtime.Spec{ID: "changed.main.1", RootFS: []runtime.Mount{{Type: "overlay", Options: []string{"lowerdir=" + layer}}}, Args: []string{"/probe"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.chosen != runc {
+		t.Errorf("%s was chosen", d.chosen)
+	}
+	if err := d.Remove(t.Context(), h); err != nil {
+		t.Error(err)
+	}
+	if left, err := d.List(t.Context()); err != nil || len(left) > 0 {
+		t.Errorf("%v, %v", left, err)
+	}
+}
+
 // A CRIU that is missing, or does not work, is told with cause and cure, and containers run all the same.
 func TestCheckpointIsRefused(t *testing.T) {
 	broken := filepath.Join(t.TempDir(), "criu")

@@ -29,7 +29,20 @@ func (d *Driver) Start(ctx context.Context, spec runtime.Spec) (runtime.Handle, 
 	if err != nil {
 		return runtime.Handle{}, err
 	}
-	return d.start(ctx, spec, program)
+	h, err := d.start(ctx, spec, program)
+	if err == nil || spec.Checkpoint || !strings.Contains(err.Error(), hybridRefused) {
+		return h, err
+	}
+	// The self-test passed, and the machine has changed since: somebody took a hierarchy of cgroups away that crun needs.
+	d.mu.Lock()
+	if d.chosen == program {
+		d.chosen = ""
+	}
+	d.mu.Unlock()
+	if again, e := d.choose(ctx); e == nil && again != program {
+		return d.start(ctx, spec, again)
+	}
+	return h, err
 }
 
 // start starts a checked spec.
