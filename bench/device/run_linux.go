@@ -213,6 +213,9 @@ func (m *measuring) open(ctx context.Context, root, files string) (close func() 
 	drivers, err := node.OpenDrivers(node.WorkerConfig{Common: node.Common{Dir: filepath.Join(m.dir, "drivers")}, Join: node.Join{Name: fmt.Sprint("bench-", os.Getpid())}, Machines: m.o.Machines})
 	close = func() (err error) {
 		for _, d := range drivers {
+			if x, ok := d.(interface{ CleanUp(context.Context) error }); ok { // the group of its tasks' cgroups
+				err = errors.Join(err, x.CleanUp(context.WithoutCancel(ctx)))
+			}
 			err = errors.Join(err, d.Close())
 		}
 		return err

@@ -2,6 +2,7 @@ package device
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -87,8 +88,10 @@ func TestRun(t *testing.T) {
 	if left, _ := filepath.Glob(filepath.Join(os.TempDir(), "skerry-bench-runtime-*")); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
-	if left, _ := filepath.Glob(filepath.Join(cgroups, "*", "skerry-bench-*")); len(left) > 0 {
-		t.Errorf("left: %v", left)
+	for _, made := range []string{"skerry-bench-%d-*", "*/skerry-bench-%d-*", "skerry/bench-%d", "*/skerry/bench-%d"} {
+		if left, _ := filepath.Glob(filepath.Join(cgroups, fmt.Sprintf(made, os.Getpid()))); len(left) > 0 {
+			t.Errorf("left: %v", left)
+		}
 	}
 	o.Places = []string{"moon"}
 	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "moon") {
