@@ -106,6 +106,9 @@ func (c *Core) reconsider(now time.Time, p *placement, fx *skerry.Effects) {
 	case stepScale:
 		x.text = near + "; its service may have more instances"
 	case stepMove:
+		if c.oneMoves(p) {
+			break // once that serves, the others may bear less
+		}
 		if now.Sub(x.Moved) > 2*longestStrainCalm {
 			x.Moves = 0
 		}
@@ -207,6 +210,16 @@ func (c *Core) mayGrow(p *placement) bool {
 	}
 	_, hi := p.A.Spec.Scale.Limits()
 	return n < hi
+}
+
+// oneMoves reports whether another instance of the same service is on its way to another worker.
+func (c *Core) oneMoves(p *placement) bool {
+	for id := range c.moving {
+		if o := c.places[id]; o != p && o.A.Service == p.A.Service {
+			return true
+		}
+	}
+	return false
 }
 
 // crowd tells whether an instance is clear of the saturation point of its runtime, when that changes: by what is expected of it, or by what it

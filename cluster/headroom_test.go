@@ -18,6 +18,8 @@ type mixed struct {
 	t   *testing.T
 	now time.Time
 	seq uint64
+	// ingress is what workers tell of what comes
+	ingress []skerry.IngressUse
 	// events of the instances, by reason
 	events map[string]string
 }
@@ -54,7 +56,7 @@ func (m *mixed) tell(name string, after time.Duration, use map[skerry.InstanceID
 	m.t.Helper()
 	m.now = m.now.Add(after)
 	m.seq++
-	r := skerry.WorkerReport{Seq: m.seq, Instances: use}
+	r := skerry.WorkerReport{Seq: m.seq, Instances: use, Ingress: m.ingress}
 	if len(runtimes) > 0 {
 		r.Facts = &skerry.WorkerFacts{Arch: "amd64", Runtimes: runtimes, Capacity: skerry.Resources{CPU: 4000, Memory: 2 * skerry.GiB}}
 	}
@@ -353,5 +355,55 @@ func TestReconsideredRuntimeIsKept(t *testing.T) {
 	}
 	if v, _, _ := m.Instance(id); v.Worker != "w2" || v.Runtime != "gvisor" {
 		t.Errorf("%+v", v)
+	}
+}
+
+// Requests that take longer than they should count, where half of the processor time is in use, and not where it is not.
+func TestSlowServiceChangesItsRuntime(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		ms    float64
+		cpu   skerry.MilliCPU
+		moves bool
+	}{{"in time", 40, 600, false}, {"slow", 60, 600, true}, {"slow for other reasons", 60, 400, false}} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := mixedSite(t)
+			m.join("w1", "microvm")
+			m.apply(func(s *skerry.ServiceSpec) { s.LatencyObjective = skerry.Duration(50 * time.Millisecond) }, 1)
+			id, _ := m.only("w1")
+			m.join("w2", "oci")
+			m.ingress = []skerry.IngressUse{{Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "shop"}, Service: "web"}, Requests: 9, Ms: tt.ms}}
+			m.use("w1", id, tt.cpu, 5*time.Minute)
+			if moves := len(m.runs("w2")) == 1; moves != tt.moves {
+				t.Errorf("moved is %v: %v", moves, m.events)
+			}
+		})
+	}
+}
+
+// Of the instances of a service one at a time changes its runtime.
+func TestOneAtATime(t *testing.T) {
+	m := mixedSite(t)
+	m.join("w1", "microvm")
+	m.apply(func(*skerry.ServiceSpec) {}, 3)
+	use := map[skerry.InstanceID]skerry.QoS{}
+	for id := range m.runs("w1") {
+		use[id] = skerry.QoS{CPU: 990}
+	}
+	m.join("w2", "oci")
+	for done := range 3 {
+		for range 30 {
+			m.tell("w1", 10*time.Second, use)
+		}
+		if n := len(m.moving); n != 1 {
+			t.Fatalf("%d move after %d did", n, done)
+		}
+		ran := m.runs("w2")
+		for id := range ran {
+			delete(use, id)
+		}
+		if len(m.moving) != 0 || len(ran) != done+1 {
+			t.Fatalf("%v run there, %d move", ran, len(m.moving))
+		}
 	}
 }
