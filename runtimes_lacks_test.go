@@ -18,9 +18,9 @@ func TestRuntimesByWhatTheyCannotDo(t *testing.T) {
 		want          []string
 		refused       string
 	}{
-		{"nothing asked", "auto", "", nil, []string{"oci", "gvisor", "microvm"}, ""},
-		{"sidecars", "auto", "", func(s *skerry.ServiceSpec) { s.Sidecars = sidecar() }, []string{"oci", "gvisor"}, ""},
-		{"privileged", "auto", "", func(s *skerry.ServiceSpec) { s.Security.Privileged = true }, []string{"oci", "microvm"}, ""},
+		{"nothing asked", "auto", "", nil, []string{"oci", "containerd", "gvisor", "microvm"}, ""},
+		{"sidecars", "auto", "", func(s *skerry.ServiceSpec) { s.Sidecars = sidecar() }, []string{"oci", "containerd", "gvisor"}, ""},
+		{"privileged", "auto", "", func(s *skerry.ServiceSpec) { s.Security.Privileged = true }, []string{"oci", "containerd", "microvm"}, ""},
 		{"privileged, sandboxed", "auto", "sandboxed", func(s *skerry.ServiceSpec) { s.Security.Privileged = true }, []string{"microvm"}, ""},
 		{"both, sandboxed", "auto", "sandboxed", func(s *skerry.ServiceSpec) { s.Security.Privileged, s.Sidecars = true, sidecar() }, nil,
 			"no runtime with isolation sandboxed can run it: gvisor has no privileges on the host: system calls are answered by a kernel that has none itself; microvm has no sidecars"},

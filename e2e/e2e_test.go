@@ -23,6 +23,7 @@ import (
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/overlay/tunnel"
 	"skerry.dev/skerry/plugin"
+	"skerry.dev/skerry/runtime/containerd"
 	"skerry.dev/skerry/runtime/native"
 	"skerry.dev/skerry/runtime/vm"
 	"skerry.dev/skerry/runtime/wasm"
@@ -38,6 +39,9 @@ func TestMain(m *testing.M) {
 	}
 	if len(os.Args) > 1 && os.Args[1] == node.VMCommand {
 		os.Exit(vm.Main(os.Args[2:]))
+	}
+	if len(os.Args) > 1 && os.Args[1] == node.KeepCommand {
+		os.Exit(containerd.KeepMain(os.Args[2:]))
 	}
 	if len(os.Args) > 1 && os.Args[1] == node.DatapathCommand {
 		os.Exit(tunnel.Main("test", os.Args[2:]))

@@ -18,11 +18,11 @@ func TestVirtualization(t *testing.T) {
 			want: "runtime: it offers no working runtime microvm"},
 		{name: "has it", spec: runtime("native"), worker: func(w *Worker) { w.Runtimes = []string{"native", "oci"} }},
 		{name: "has it not", spec: runtime("native"), want: "runtime: it offers no working runtime native"},
-		{name: "none passed", spec: runtime("auto"), worker: func(w *Worker) { w.Runtimes = nil }, want: "runtime: it offers no working runtime oci or gvisor or microvm"},
+		{name: "none passed", spec: runtime("auto"), worker: func(w *Worker) { w.Runtimes = nil }, want: "runtime: it offers no working runtime oci or containerd or gvisor or microvm"},
 		{name: "a module where its program does not run", spec: func(s *skerry.ServiceSpec) { s.Runtime, s.Platforms = "auto", []string{"linux/arm64", "wasip1/wasm"} },
 			worker: func(w *Worker) { w.Arch, w.Runtimes = "amd64", []string{"oci", "wasm"} }},
 		{name: "neither of them", spec: func(s *skerry.ServiceSpec) { s.Runtime, s.Platforms = "auto", []string{"linux/arm64", "wasip1/wasm"} },
-			worker: func(w *Worker) { w.Arch, w.Runtimes = "amd64", []string{"native", "oci"} }, want: "runtime: it offers no working runtime oci or wasm or gvisor or microvm"},
+			worker: func(w *Worker) { w.Arch, w.Runtimes = "amd64", []string{"native", "oci"} }, want: "runtime: it offers no working runtime oci or containerd or wasm or gvisor or microvm"},
 		{name: "the table of what they cannot do", spec: func(s *skerry.ServiceSpec) {
 			s.Runtime, s.Isolation, s.Sidecars = "auto", skerry.IsolationSandboxed, []skerry.SideContainer{{Name: "log"}}
 		}, worker: func(w *Worker) { w.Runtimes = []string{"microvm", "oci"} },

@@ -2,6 +2,7 @@ package main
 
 import (
 	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/runtime/containerd"
 	"skerry.dev/skerry/runtime/native"
 	"skerry.dev/skerry/runtime/vm"
 	"skerry.dev/skerry/runtime/wasm"
@@ -11,6 +12,7 @@ const (
 	shimCommand = node.ShimCommand
 	wasmCommand = node.WasmCommand
 	vmCommand   = node.VMCommand
+	keepCommand = node.KeepCommand
 )
 
 func shim(args []string) int { return native.ShimMain(args) }
@@ -18,3 +20,5 @@ func shim(args []string) int { return native.ShimMain(args) }
 func wasmRun(args []string) int { return wasm.RunMain(args) }
 
 func vmRun(args []string) int { return vm.Main(args) }
+
+func keep(args []string) int { return containerd.KeepMain(args) }

@@ -11,6 +11,7 @@ const (
 	shimCommand = "shim"
 	wasmCommand = "wasm-run"
 	vmCommand   = "vm-run"
+	keepCommand = "containerd-keep"
 )
 
 func shim([]string) int {
@@ -21,3 +22,5 @@ func shim([]string) int {
 func wasmRun(args []string) int { return shim(args) }
 
 func vmRun(args []string) int { return shim(args) }
+
+func keep(args []string) int { return shim(args) }

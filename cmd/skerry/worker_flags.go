@@ -42,6 +42,7 @@ type workerFlags struct {
 		emulate     bool
 		machines    bool
 	}
+	containerd struct{ socket, shim, binary string }
 }
 
 func (w *workerFlags) add(fs *pflag.FlagSet) {
@@ -81,10 +82,18 @@ func (w *workerFlags) addMachine(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&w.ingressPublic, "ingress-public", nil, "address that clients outside are told, behind a translation of addresses; may be repeated (default those of the ingress, or --address)")
 	fs.IntVar(&w.flows, "flows", 0, "TCP flows through service addresses at once (default by the machine's memory)")
 	w.addGuest(fs)
+	w.addContainerd(fs)
 	fs.StringVar(&w.runDir, "run-dir", "", "directory for what ends with the machine's uptime (default /run/skerry/NAME)")
 	fs.StringVar(&w.cgroup, "cgroup-parent", "", "cgroup below which instances run (default skerry/NAME)")
 	fs.Var(bytesFlag(&w.pull), "pull-limit", "bytes per second for pulling images (default no limit)")
 	fs.Var(bytesFlag(&w.minFree), "min-free", "free space below which the worker takes nothing new (default 64Mi)")
+}
+
+// addContainerd adds what a containerd of the operator's needs.
+func (w *workerFlags) addContainerd(fs *pflag.FlagSet) {
+	fs.StringVar(&w.containerd.socket, "containerd", "", "socket of a containerd that is to run containers of runtime containerd, such as /run/containerd/containerd.sock (default none)")
+	fs.StringVar(&w.containerd.shim, "containerd-shim", "", "shim that containerd is to use, as it names them (default io.containerd.runc.v2)")
+	fs.StringVar(&w.containerd.binary, "containerd-binary", "", "OCI runtime that a shim of the runc family is to call, a name or path, such as crun (default the shim's)")
 }
 
 // addGuest adds what virtual machines need.

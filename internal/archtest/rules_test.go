@@ -45,6 +45,7 @@ var imports = map[string]string{
 	"runtime/internal/...": ". runtime runtime/internal/...",
 	"runtime/native":       ". artifact runtime runtime/internal/...",
 	"runtime/oci":          ". artifact runtime runtime/internal/...",
+	"runtime/containerd":   ". runtime runtime/internal/... runtime/oci",
 	"runtime/wasm":         ". runtime runtime/internal/... runtime/native internal/wasmcode",
 	"runtime/vm":           ". runtime runtime/internal/... runtime/vm/wire",
 	"runtime/vm/guestinit": "runtime/vm/wire",

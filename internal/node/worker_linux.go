@@ -21,6 +21,7 @@ import (
 	"skerry.dev/skerry/overlay/hostnet"
 	"skerry.dev/skerry/overlay/wireguard"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/runtime/containerd"
 	"skerry.dev/skerry/runtime/native"
 	"skerry.dev/skerry/runtime/oci"
 	"skerry.dev/skerry/runtime/vm"
@@ -38,6 +39,9 @@ const WasmCommand = "wasm-run"
 
 // VMCommand is the hidden command of this program that runs vm.Main.
 const VMCommand = "vm-run"
+
+// KeepCommand is the hidden command of this program that runs containerd.KeepMain.
+const KeepCommand = "containerd-keep"
 
 // WorkerConfig sets up a worker.
 type WorkerConfig struct {
@@ -62,6 +66,7 @@ type WorkerConfig struct {
 	Flows        int           // TCP flows through service addresses at once; 0: by memory
 	NoIngress    bool          // no clients outside are let in
 	Machines     Machines      // virtual ones
+	Containerd   Containerd    // of the machine's operator
 	Agent        worker.Agent  // exchanges the agent's program; nil: it cannot be
 	// IngressListen are the host's addresses at which they are; none: all. IngressPublic are those that they are told, where
 	// they differ.
@@ -74,6 +79,12 @@ type Machines struct {
 	KernelSHA256 string // that it must have; empty: any
 	Emulate      bool   // where KVM does not work
 	Enabled      bool   // those that bring their own system: unikernels, disks
+}
+
+// Containerd is one that the machine's operator runs, and that is to run containers of ours. Without Socket there is none; what else is empty is
+// the driver's to choose.
+type Containerd struct {
+	Socket, Shim, Binary string
 }
 
 // Worker is a worker with its store, images, drivers and network.
@@ -238,6 +249,12 @@ func (c *WorkerConfig) drivers() ([]runtime.Driver, error) {
 	if err != nil {
 		return out, err
 	}
+	foreign, err := containerd.New(containerd.Options{Dir: filepath.Join(c.Dir, skerry.RuntimeContainerd), CgroupParent: c.CgroupParent, Socket: c.Containerd.Socket,
+		Shim: c.Containerd.Shim, Binary: c.Containerd.Binary, Keeper: []string{self, KeepCommand}, Log: c.Log})
+	if err != nil {
+		return out, err
+	}
+	out = append(out, foreign)
 	processes, err := native.New(native.Options{Dir: filepath.Join(c.Dir, "native"), CgroupParent: c.CgroupParent, Shim: []string{self, ShimCommand}, Log: c.Log})
 	if err != nil {
 		return out, err

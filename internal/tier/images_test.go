@@ -41,14 +41,14 @@ func TestPlatformsOfImages(t *testing.T) {
 		runtimes   string
 		refused    string
 	}{
-		{main: "many", want: []string{"amd64", "arm64", "riscv64"}, runtimes: "oci gvisor microvm"},
-		{main: "small", want: []string{"riscv64"}, runtimes: "oci gvisor microvm"},
-		{main: "many", side: "big", want: []string{"amd64", "arm64"}, runtimes: "oci gvisor"},
+		{main: "many", want: []string{"amd64", "arm64", "riscv64"}, runtimes: "oci containerd gvisor microvm"},
+		{main: "small", want: []string{"riscv64"}, runtimes: "oci containerd gvisor microvm"},
+		{main: "many", side: "big", want: []string{"amd64", "arm64"}, runtimes: "oci containerd gvisor"},
 		{main: "module", runtimes: "wasm"},
-		{main: "both", runtimes: "oci wasm gvisor microvm"},
+		{main: "both", runtimes: "oci containerd wasm gvisor microvm"},
 		{main: "both", runtime: "oci", want: []string{"arm64"}, runtimes: "oci"},
 		{main: "kernel", want: []string{"amd64"}, runtimes: "unikernel"},
-		{main: "many", arch: []string{"riscv64", "arm"}, want: []string{"riscv64"}, runtimes: "oci gvisor microvm"},
+		{main: "many", arch: []string{"riscv64", "arm"}, want: []string{"riscv64"}, runtimes: "oci containerd gvisor microvm"},
 		{main: "small", side: "big", refused: "image test/big:1 is built for linux/amd64, linux/arm64, and its other images for linux/riscv64"},
 		{main: "big", arch: []string{"riscv64"}, refused: "service s is to run on riscv64, and image test/big:1 is built for linux/amd64, linux/arm64"},
 		{main: "foreign", refused: "no runtime can run service s, whose image test/foreign:1 is built for windows/amd64"},

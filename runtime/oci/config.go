@@ -21,7 +21,7 @@ import (
 const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // config writes the OCI description of a task whose root file system is mounted.
-func (d *Driver) config(t *monitor.Task, spec runtime.Spec) (*specs.Spec, error) {
+func (d Bundles) config(t *monitor.Task, spec runtime.Spec) (*specs.Spec, error) {
 	user, err := lookupUser(t.Path("rootfs"), spec.User)
 	if err != nil {
 		return nil, err
@@ -124,7 +124,7 @@ func mount(m runtime.Mount) specs.Mount {
 }
 
 // namespaces gives the task its own of everything but what it is to share.
-func (d *Driver) namespaces(c *specs.Spec, spec runtime.Spec) error {
+func (d Bundles) namespaces(c *specs.Spec, spec runtime.Spec) error {
 	pid := specs.LinuxNamespace{Type: specs.PIDNamespace}
 	if spec.SharePID != nil {
 		other, err := d.Tasks.Get(*spec.SharePID)
@@ -148,7 +148,7 @@ func (d *Driver) namespaces(c *specs.Spec, spec runtime.Spec) error {
 	return nil
 }
 
-func (d *Driver) resources(spec runtime.Spec) *specs.LinuxResources {
+func (d Bundles) resources(spec runtime.Spec) *specs.LinuxResources {
 	in, out := d.Options.Sandbox.Around(spec.Resources), &specs.LinuxResources{}
 	if in.CPU > 0 || in.CPURequest > 0 || in.CPUSet != "" {
 		cpu := &specs.LinuxCPU{Cpus: in.CPUSet}

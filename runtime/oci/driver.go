@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -14,8 +13,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-
-	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/runtime"
@@ -46,7 +43,7 @@ type Options struct {
 
 // Driver is a runtime.Driver, Execer, Statser, Logger and Pauser.
 type Driver struct {
-	*monitor.Driver
+	Bundles
 	runtimes []string
 	args     []string
 
@@ -103,16 +100,7 @@ func (d *Driver) clean(ctx context.Context, t *monitor.Task) error {
 			}
 		}
 	}
-	for {
-		// One mount may lie over another after a crash.
-		switch err := unix.Unmount(t.Path("rootfs"), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err {
-		case nil:
-		case unix.EINVAL, unix.ENOENT:
-			return nil
-		default:
-			return fmt.Errorf("unmount the root: %w", err)
-		}
-	}
+	return d.Unmount(t)
 }
 
 // stateFiles lists what a runtime keeps of a container: crun and runc a directory of its name, runsc files in whose names it is.

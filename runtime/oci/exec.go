@@ -8,12 +8,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
 
-	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry/runtime"
@@ -29,31 +27,10 @@ func (d *Driver) Exec(ctx context.Context, h runtime.Handle, spec runtime.ExecSp
 		return -1, err
 	}
 	rec := t.Record()
-	var config specs.Spec
-	data, err := os.ReadFile(t.Path("config.json"))
+	first := tty.First(spec)
+	p, err := d.Process(t, spec, first)
 	if err != nil {
 		return -1, err
-	}
-	if err := json.Unmarshal(data, &config); err != nil {
-		return -1, fmt.Errorf("exec in %s: %w", h.ID, err)
-	}
-	p := config.Process
-	p.Args, p.Terminal, p.ConsoleSize = spec.Args, spec.TTY, nil
-	p.Env = append(p.Env, spec.Env...)
-	first := tty.First(spec)
-	if first != nil {
-		p.ConsoleSize = &specs.Box{Height: uint(first.Rows), Width: uint(first.Cols)}
-	}
-	if spec.Dir != "" {
-		if !path.IsAbs(spec.Dir) {
-			return -1, &runtime.InvalidSpec{Field: "dir", Reason: fmt.Sprintf("%q is not absolute; begin it with /", spec.Dir)}
-		}
-		p.Cwd = spec.Dir
-	}
-	if spec.User != "" {
-		if p.User, err = lookupUser(t.Path("rootfs"), spec.User); err != nil {
-			return -1, err
-		}
 	}
 	process, err := os.CreateTemp(t.Path(), "exec-*")
 	if err != nil {
@@ -85,7 +62,7 @@ func (d *Driver) Exec(ctx context.Context, h runtime.Handle, spec runtime.ExecSp
 		return code, err
 	}
 	if msg := lastError(log); msg != "" && inner() == 0 {
-		return refused(spec, msg), nil
+		return Refused(spec, msg), nil
 	}
 	return code, nil
 }
@@ -106,9 +83,9 @@ func lastError(file string) string {
 	return msg
 }
 
-// refused tells why the runtime did not start a process, and gives the exit status that a shell would.
-func refused(spec runtime.ExecSpec, msg string) int {
-	text, code := explain(runtime.Spec{Args: spec.Args, Dir: spec.Dir}, &monitor.CreateError{Message: msg}).Error(), 126
+// Refused tells why the runtime did not start a process, and gives the exit status that a shell would.
+func Refused(spec runtime.ExecSpec, msg string) int {
+	text, code := Explain(runtime.Spec{Args: spec.Args, Dir: spec.Dir}, &monitor.CreateError{Message: msg}).Error(), 126
 	if low := strings.ToLower(msg); strings.Contains(low, "no such file") || strings.Contains(low, "not found") {
 		code = 127
 	}

@@ -67,16 +67,16 @@ func TestExplain(t *testing.T) {
 time="2026-11-21T10:57:30Z" level=error msg="runc create failed: unable to start container process: exec: \"/bin/web\": stat /bin/web: no such file or directory"`: "args[0]",
 		"something else": "",
 	} {
-		err := explain(spec, &monitor.CreateError{Message: msg})
+		err := Explain(spec, &monitor.CreateError{Message: msg})
 		if se, ok := errors.AsType[*runtime.StartError](err); !ok || se.Field != field || field != "" && se.Hint == "" {
 			t.Errorf("%q: %v", msg, err)
 		}
 	}
-	err := explain(spec, &monitor.CreateError{Message: `time="x" level=error msg="runc create failed: a \"reason\""`})
+	err := Explain(spec, &monitor.CreateError{Message: `time="x" level=error msg="runc create failed: a \"reason\""`})
 	if err.Error() != `a "reason"` {
 		t.Error(err)
 	}
-	if err := explain(spec, os.ErrClosed); err != os.ErrClosed {
+	if err := Explain(spec, os.ErrClosed); err != os.ErrClosed {
 		t.Error(err)
 	}
 }

@@ -29,18 +29,13 @@ type filterKey string
 // addSeccomp puts the filter into the configuration. The key is where to keep what crun compiles from it; it is empty
 // when there is nothing to be kept. The profile stays in the configuration for a crun that ignores the annotation.
 func (d *Driver) addSeccomp(c *specs.Spec, spec runtime.Spec, program string) (filterKey, error) {
-	if spec.Privileged || spec.Seccomp == runtime.SeccompUnconfined {
-		return "", nil
-	}
-	profile, err := seccomp.GetDefaultProfile(c)
-	if err != nil {
+	if err := filter(c, spec); err != nil || c.Linux.Seccomp == nil {
 		return "", err
 	}
-	c.Linux.Seccomp = profile
 	if !strings.HasPrefix(filepath.Base(program), "crun") {
 		return "", nil
 	}
-	text, err := json.Marshal(profile)
+	text, err := json.Marshal(c.Linux.Seccomp)
 	if err != nil {
 		return "", err
 	}
@@ -57,6 +52,15 @@ func (d *Driver) addSeccomp(c *specs.Spec, spec runtime.Spec, program string) (f
 		return "", nil
 	}
 	return key, nil
+}
+
+// filter puts the filter of system calls that a task is to have into the configuration.
+func filter(c *specs.Spec, spec runtime.Spec) (err error) {
+	if spec.Privileged || spec.Seccomp == runtime.SeccompUnconfined {
+		return nil
+	}
+	c.Linux.Seccomp, err = seccomp.GetDefaultProfile(c)
+	return err
 }
 
 // compiled gives a filter in base64, "" when there is none yet.

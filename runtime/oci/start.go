@@ -57,10 +57,7 @@ func (d *Driver) startFrom(ctx context.Context, spec runtime.Spec, program, from
 
 // bring goes through the steps of a start.
 func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, program, from string) error {
-	if err := mountRoot(ctx, t, spec, from); err != nil {
-		return err
-	}
-	config, err := d.config(t, spec)
+	config, err := d.prepare(ctx, t, spec, from)
 	if err != nil {
 		return err
 	}
@@ -72,7 +69,7 @@ func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, 
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(t.Path("config.json"), data, 0o600); err != nil {
+	if err := os.WriteFile(t.Path(configFile), data, 0o600); err != nil {
 		return err
 	}
 	root := d.root(program)
@@ -89,14 +86,14 @@ func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, 
 	}
 	err = t.Start(ctx, launch)
 	if err != nil {
-		return explain(spec, err)
+		return Explain(spec, err)
 	}
 	if err := t.Group().Bound(bounds); err != nil {
 		return &runtime.StartError{Field: "resources", Err: err}
 	}
 	d.keepFilter(key, t, root)
 	if err := d.release(ctx, t, program, root); err != nil {
-		return explain(spec, err)
+		return Explain(spec, err)
 	}
 	return nil
 }
@@ -109,6 +106,11 @@ func (d *Driver) checkSpec(spec runtime.Spec) error {
 	if err := d.refuse(&spec); err != nil {
 		return err
 	}
+	return checkHost(spec)
+}
+
+// checkHost looks for what a valid spec names of the host.
+func checkHost(spec runtime.Spec) error {
 	if len(spec.RootFS) != 1 {
 		return &runtime.InvalidSpec{Field: "rootfs", Reason: fmt.Sprintf("has %d mounts; give one overlay or one bind mount", len(spec.RootFS))}
 	}
@@ -132,8 +134,8 @@ func (d *Driver) checkSpec(spec runtime.Spec) error {
 	return nil
 }
 
-// explain turns what crun or runc said into the field at fault and what to do.
-func explain(spec runtime.Spec, err error) error {
+// Explain turns a monitor.CreateError, which has what crun or runc said, into the field at fault and what to do.
+func Explain(spec runtime.Spec, err error) error {
 	var refused *monitor.CreateError
 	if !errors.As(err, &refused) {
 		return err

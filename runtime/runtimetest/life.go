@@ -264,8 +264,11 @@ func parentOf(t *testing.T, pid int) int {
 func (s *suite) crash(t *testing.T) {
 	dir := t.TempDir()
 	times, step := 16, 3*time.Millisecond
-	if s.o.Machine {
+	switch {
+	case s.o.Machine:
 		times, step = 6, 300*time.Millisecond
+	case s.o.Slow:
+		times, step = 8, 25*time.Millisecond
 	}
 	for i := range times {
 		sp := s.spec("stubborn")

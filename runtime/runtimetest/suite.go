@@ -41,6 +41,10 @@ type Options struct {
 	// Machine says that tasks are virtual machines: they have a kernel of their own, and a start takes seconds. Where the suite
 	// starts many tasks, it starts a few, and what does not depend on each other at the same time.
 	Machine bool
+	// Slow says that a start goes through a daemon and takes a tenth of a second and more.
+	Slow bool
+	// Brief leaves out what the driver does itself, since it was tested with another of its runtimes.
+	Brief bool
 }
 
 // Run runs the suite.
@@ -56,18 +60,20 @@ func Run(t *testing.T, o Options) {
 	t.Run("check", s.check)
 	t.Run("life", s.life)
 	t.Run("refusals", s.refusals)
-	t.Run("environment", s.environment)
 	t.Run("isolation", s.isolation)
 	t.Run("limits", s.limits)
-	t.Run("resize", s.resize)
-	t.Run("checkpoint", s.checkpoint)
-	t.Run("logs", s.logs)
 	t.Run("exec", s.exec)
 	t.Run("pause", s.pause)
-	t.Run("many", s.many)
 	t.Run("reattach", s.reattach)
 	t.Run("lost", s.lost)
-	t.Run("crash", s.crash)
+	if !o.Brief {
+		t.Run("environment", s.environment)
+		t.Run("resize", s.resize)
+		t.Run("checkpoint", s.checkpoint)
+		t.Run("logs", s.logs)
+		t.Run("many", s.many)
+		t.Run("crash", s.crash)
+	}
 	hs, err := s.d.List(t.Context())
 	if err != nil || len(hs) != 0 {
 		t.Errorf("left over: %v %v", hs, err)

@@ -167,7 +167,8 @@ func parseSync(line []byte) (pid int, err error) {
 
 func (s *Tasks) exitDir() string { return filepath.Join(s.opts.Dir, "exits") }
 
-func (t *Task) exitFile() string {
+// ExitFile is where the exit status of the task is written when it ends, a number, in a file as old as that.
+func (t *Task) ExitFile() string {
 	return filepath.Join(t.set.exitDir(), filepath.Base(t.dir))
 }
 

@@ -136,7 +136,7 @@ func (s *Tasks) Create(rec Record) (*Task, error) {
 	rec.Boot, rec.Handle.Driver = s.boot, s.opts.Driver
 	t.rec = rec
 	// An exit status that a power failure kept longer than its task.
-	_ = os.Remove(t.exitFile())
+	_ = os.Remove(t.ExitFile())
 	err := os.Mkdir(t.dir, 0o711)
 	if err == nil {
 		err = os.Mkdir(t.Path("log"), 0o700)
@@ -245,7 +245,7 @@ func (t *Task) Discard() error {
 	if strings.Contains(mounts, " "+t.dir+"/") {
 		return fmt.Errorf("task %s: something is still mounted below %s", t.Record().Handle.ID, t.dir)
 	}
-	if err := os.Remove(t.exitFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(t.ExitFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	// The record goes last, so that a crash on the way leaves a task that is listed.

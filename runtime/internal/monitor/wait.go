@@ -19,11 +19,11 @@ import (
 
 // exited reads the exit file. The zero time means that there is none.
 func (t *Task) exited() (runtime.Exit, bool) {
-	st, err := os.Stat(t.exitFile())
+	st, err := os.Stat(t.ExitFile())
 	if err != nil {
 		return runtime.Exit{}, false
 	}
-	code, ok := readInt(t.exitFile())
+	code, ok := readInt(t.ExitFile())
 	if !ok {
 		return runtime.Exit{}, false
 	}

@@ -1,0 +1,167 @@
+package containerd
+
+import (
+	"context"
+	"strconv"
+	"time"
+)
+
+// The names of descriptions in the daemon's messages.
+const (
+	specURL    = "types.containerd.io/opencontainers/runtime-spec/1/Spec"
+	processURL = "types.containerd.io/opencontainers/runtime-spec/1/Process"
+	optionsURL = "containerd.runc.v1.Options"
+)
+
+const (
+	tasks      = "tasks.v1.Tasks"
+	containers = "containers.v1.Containers"
+)
+
+// Version tells the daemon's version.
+func (c *Client) Version(ctx context.Context) (string, error) {
+	b, err := c.call(ctx, "version.v1.Version", "Version", nil)
+	if err != nil {
+		return "", err
+	}
+	return parseText(b, 1)
+}
+
+// NewContainer is a container to make. Binary is the OCI runtime that a shim of the runc family is to call; empty: its own choice.
+type NewContainer struct {
+	ID, Shim, Binary string
+	Labels           map[string]string
+	Spec             []byte // config.json
+}
+
+// CreateContainer keeps a description at the daemon; nothing runs yet.
+func (c *Client) CreateContainer(ctx context.Context, n NewContainer) error {
+	m := message{}.text(1, n.ID)
+	for k, v := range n.Labels {
+		m = m.in(2, message{}.text(1, k).text(2, v))
+	}
+	runtime := message{}.text(1, n.Shim)
+	if n.Binary != "" {
+		runtime = runtime.in(2, anything(optionsURL, message{}.text(6, n.Binary)))
+	}
+	m = m.in(4, runtime).in(5, anything(specURL, n.Spec))
+	_, err := c.call(ctx, containers, "Create", message{}.in(1, m))
+	return err
+}
+
+// Containers lists those with a label.
+func (c *Client) Containers(ctx context.Context, label, value string) ([]Container, error) {
+	b, err := c.call(ctx, containers, "List", message{}.text(1, `labels.`+strconv.Quote(label)+`==`+strconv.Quote(value)))
+	if err != nil {
+		return nil, err
+	}
+	return parseContainers(b)
+}
+
+// DeleteContainer forgets a description.
+func (c *Client) DeleteContainer(ctx context.Context, id string) error {
+	_, err := c.call(ctx, containers, "Delete", message{}.text(1, id))
+	return err
+}
+
+// DeleteNamespace forgets the namespace when nothing is in it.
+func (c *Client) DeleteNamespace(ctx context.Context) error {
+	_, err := c.call(ctx, "namespaces.v1.Namespaces", "Delete", message{}.text(1, Namespace))
+	return err
+}
+
+// streams are the pipes of a process; empty: none.
+type streams struct {
+	in, out, err string
+	tty          bool
+}
+
+// CreateTask has a shim make the container's first process, which waits. root is the directory to bind as its root.
+func (c *Client) CreateTask(ctx context.Context, id, root string, s streams) (pid int, err error) {
+	mount := message{}.text(1, "bind").text(2, root)
+	for _, o := range []string{"rbind", "rw"} {
+		mount = mount.text(4, o)
+	}
+	b, err := c.call(ctx, tasks, "Create", message{}.text(1, id).in(3, mount).text(4, s.in).text(5, s.out).text(6, s.err).flag(7, s.tty))
+	if err != nil {
+		return 0, err
+	}
+	n, err := parseNumber(b, 2)
+	return int(uint32(n)), err
+}
+
+// of names a process of a task: that of an exec, or the first.
+func of(id, exec string) message { return message{}.text(1, id).text(2, exec) }
+
+// Start lets a process go on that was created.
+func (c *Client) Start(ctx context.Context, id, exec string) error {
+	_, err := c.call(ctx, tasks, "Start", of(id, exec))
+	return err
+}
+
+// Kill sends a signal; with all, to every process of the task.
+func (c *Client) Kill(ctx context.Context, id, exec string, signal int, all bool) error {
+	_, err := c.call(ctx, tasks, "Kill", of(id, exec).number(3, uint64(signal)).flag(4, all))
+	return err
+}
+
+// Wait returns when a process has ended, with its exit status, and when that was.
+func (c *Client) Wait(ctx context.Context, id, exec string) (int, time.Time, error) {
+	b, err := c.call(ctx, tasks, "Wait", of(id, exec))
+	if err != nil {
+		return 0, time.Time{}, err
+	}
+	return parseWait(b)
+}
+
+// Get looks at the first process of a task.
+func (c *Client) Get(ctx context.Context, id string) (Process, error) {
+	b, err := c.call(ctx, tasks, "Get", of(id, ""))
+	if err != nil {
+		return Process{}, err
+	}
+	return parseProcess(b)
+}
+
+// DeleteTask ends the shim of a task that has stopped.
+func (c *Client) DeleteTask(ctx context.Context, id string) error {
+	_, err := c.call(ctx, tasks, "Delete", of(id, ""))
+	return err
+}
+
+// DeleteProcess forgets an exec that has ended.
+func (c *Client) DeleteProcess(ctx context.Context, id, exec string) error {
+	_, err := c.call(ctx, tasks, "DeleteProcess", of(id, exec))
+	return err
+}
+
+// Exec makes a process inside a task, which Start starts. spec is its description in JSON.
+func (c *Client) Exec(ctx context.Context, id, exec string, spec []byte, s streams) error {
+	m := message{}.text(1, id).text(2, s.in).text(3, s.out).text(4, s.err).flag(5, s.tty).in(6, anything(processURL, spec)).text(7, exec)
+	_, err := c.call(ctx, tasks, "Exec", m)
+	return err
+}
+
+// ResizeTerminal sets the size of an exec's terminal.
+func (c *Client) ResizeTerminal(ctx context.Context, id, exec string, rows, cols uint16) error {
+	_, err := c.call(ctx, tasks, "ResizePty", of(id, exec).number(3, uint64(cols)).number(4, uint64(rows)))
+	return err
+}
+
+// CloseInput has an exec see the end of its input.
+func (c *Client) CloseInput(ctx context.Context, id, exec string) error {
+	_, err := c.call(ctx, tasks, "CloseIO", of(id, exec).flag(3, true))
+	return err
+}
+
+// Pause holds a task still, Resume ends that.
+func (c *Client) Pause(ctx context.Context, id string) error {
+	_, err := c.call(ctx, tasks, "Pause", of(id, ""))
+	return err
+}
+
+// Resume lets a task go on.
+func (c *Client) Resume(ctx context.Context, id string) error {
+	_, err := c.call(ctx, tasks, "Resume", of(id, ""))
+	return err
+}

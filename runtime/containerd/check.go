@@ -1,0 +1,216 @@
+//go:build linux
+
+package containerd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/runtime/internal/probe"
+)
+
+// oldest is the first version of containerd that is known to work.
+const oldest = "1.6"
+
+// Check runs a small container by the daemon for real.
+func (d *Driver) Check(ctx context.Context) (r runtime.Report) {
+	began := time.Now()
+	r.Driver = d.Name()
+	defer func() { r.Took = time.Since(began) }()
+	select {
+	case d.choosing <- struct{}{}:
+		defer func() { <-d.choosing }()
+	case <-ctx.Done():
+		r.Cause = ctx.Err().Error()
+		return r
+	}
+	d.check(ctx, &r)
+	return r
+}
+
+// choose makes sure that the self-test has passed.
+func (d *Driver) choose(ctx context.Context) error {
+	passed := func() bool {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return d.passed
+	}
+	if passed() {
+		return nil
+	}
+	select {
+	case d.choosing <- struct{}{}:
+		defer func() { <-d.choosing }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if passed() {
+		return nil
+	}
+	var r runtime.Report
+	d.check(ctx, &r)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if !r.Passed {
+		return &runtime.StartError{Err: fmt.Errorf("runtime %s does not work on this worker: %s", d.Name(), r.Cause), Hint: r.Cure}
+	}
+	return nil
+}
+
+func (d *Driver) check(ctx context.Context, r *runtime.Report) {
+	if d.opts.Socket == "" {
+		r.Absent, r.Cause, r.Cure = true, "the worker was told of no containerd", "name its socket, as in --containerd /run/containerd/containerd.sock"
+		return
+	}
+	if !d.Preflight(r, "containers need root") {
+		return
+	}
+	program, ok := probe.Program(goruntime.GOARCH)
+	if !ok {
+		r.Cause, r.Cure = "there is no self-test for "+goruntime.GOARCH, "use amd64, arm64 or riscv64"
+		return
+	}
+	version, err := d.version(ctx)
+	if err != nil {
+		r.Cause, r.Cure = d.unreachable(err)
+		return
+	}
+	if !atLeast(version, oldest) {
+		r.Cause, r.Cure = fmt.Sprintf("containerd at %s is version %s", d.opts.Socket, version), "install "+oldest+" or newer"
+		return
+	}
+	layer := filepath.Join(d.Options.Dir, "check", "layer")
+	if err := errors.Join(os.MkdirAll(layer, 0o755), os.WriteFile(filepath.Join(layer, "probe"), program, 0o755)); err != nil {
+		r.Cause, r.Cure = err.Error(), "make the state directory writable, and free space below "+d.Options.Dir
+		return
+	}
+	d.sweep(ctx)
+	tryCtx, cancel := context.WithTimeout(ctx, 30*time.Second) // the first shim of a daemon takes its time
+	defer cancel()
+	root := runtime.Mount{Type: "overlay", Options: []string{"lowerdir=" + layer}}
+	if err := d.Try(tryCtx, "shim", root, []string{"/probe"}, d.start); err != nil {
+		r.Cause, r.Cure = d.diagnose(err)
+		return
+	}
+	d.mu.Lock()
+	d.passed = true
+	d.mu.Unlock()
+	r.Passed = true
+	r.Version = fmt.Sprintf("containerd %s, shim %s%s; no snapshotter: root file systems are Skerry's own", version, d.opts.Shim, d.binary())
+	r.Abilities = append([]runtime.Ability{
+		runtime.AbilityCapabilities, runtime.AbilityCPU, runtime.AbilityCPUSet, runtime.AbilityDevices, runtime.AbilityExec, runtime.AbilityImages,
+		runtime.AbilityLogs, runtime.AbilityMemory, runtime.AbilityMounts, runtime.AbilityNetNS, runtime.AbilityPause, runtime.AbilityPIDNS,
+		runtime.AbilityPids, runtime.AbilityPrivileged, runtime.AbilityReadOnlyRoot, runtime.AbilityResize, runtime.AbilitySeccomp, runtime.AbilityStats,
+		runtime.AbilitySysctls, runtime.AbilityTTY,
+	}, d.IOAbilities()...)
+	slices.Sort(r.Abilities)
+}
+
+// binary tells which OCI runtime the shim is to call.
+func (d *Driver) binary() string {
+	if d.opts.Binary == "" {
+		return ""
+	}
+	return " with " + d.opts.Binary
+}
+
+func (d *Driver) version(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	return d.client(d.opts.Socket).Version(ctx)
+}
+
+// unreachable tells why a daemon does not say its version.
+func (d *Driver) unreachable(err error) (cause, cure string) {
+	at := d.opts.Socket
+	switch {
+	case !filepath.IsAbs(at):
+		return fmt.Sprintf("%q is no absolute path of a socket", at), "name the socket of containerd, as in --containerd /run/containerd/containerd.sock"
+	case errors.Is(err, os.ErrNotExist):
+		return "there is no containerd at " + at, "apt-get install containerd and start it, or name its socket with --containerd"
+	case errors.Is(err, unix.ECONNREFUSED):
+		return "nobody listens at " + at, "start containerd, as by: systemctl start containerd"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "containerd at " + at + " does not answer", "restart containerd; containers run on"
+	}
+	return at + ": " + err.Error(), "make sure that it is containerd who listens there"
+}
+
+// diagnose tells why the self-test's container did not run.
+func (d *Driver) diagnose(err error) (cause, cure string) {
+	msg := err.Error()
+	if se, ok := errors.AsType[*runtime.StartError](err); ok {
+		msg = se.Err.Error()
+	}
+	cause, cure = "containerd with shim "+d.opts.Shim+d.binary()+": "+msg, "run a container by hand to see more: ctr --address "+d.opts.Socket+" run --runtime "+d.opts.Shim
+	switch {
+	case strings.Contains(msg, "hybrid mode not supported"):
+		cure = "for crun, bind the controllers that cgroup2 still holds to version 1: mkdir -p /sys/fs/cgroup/hugetlb && mount -t cgroup -o hugetlb cgroup /sys/fs/cgroup/hugetlb"
+	case strings.Contains(msg, "failed to start shim") || strings.Contains(msg, "invalid runtime name"):
+		cure = "install the shim where containerd finds it, " + shimProgram(d.opts.Shim) + " on its PATH, or name another with --containerd-shim"
+	case d.opts.Binary != "" && strings.Contains(msg, d.opts.Binary) && strings.Contains(msg, "not found"):
+		cure = "install " + d.opts.Binary + " where containerd finds it, or name another with --containerd-binary"
+	}
+	return cause, cure
+}
+
+// shimProgram is the name of a shim's program, which containerd makes of that of a runtime: io.containerd.runc.v2 is containerd-shim-runc-v2.
+func shimProgram(shim string) string {
+	parts := strings.Split(shim, ".")
+	if filepath.IsAbs(shim) || len(parts) < 2 {
+		return shim
+	}
+	return "containerd-shim-" + strings.Join(parts[len(parts)-2:], "-")
+}
+
+// atLeast compares the first two numbers of versions; one that is none is taken for a new one.
+func atLeast(version, least string) bool {
+	numbers := func(s string) (out [2]int, ok bool) {
+		parts := strings.SplitN(strings.TrimPrefix(s, "v"), ".", 3)
+		for i := range out {
+			if i >= len(parts) {
+				return out, false
+			}
+			n, err := strconv.Atoi(parts[i])
+			if err != nil {
+				return out, false
+			}
+			out[i] = n
+		}
+		return out, true
+	}
+	have, ok := numbers(version)
+	want, _ := numbers(least)
+	return !ok || cmp.Or(cmp.Compare(have[0], want[0]), cmp.Compare(have[1], want[1])) >= 0
+}
+
+// sweep has the daemon forget what it has of tasks that are not known here any more, since it was away when they were removed.
+func (d *Driver) sweep(ctx context.Context) {
+	c := d.client(d.opts.Socket)
+	list, err := c.Containers(ctx, labelDir, d.Options.Dir)
+	if err != nil {
+		d.Options.Log.Warn("look for what is left at containerd", "err", err)
+		return
+	}
+	for _, k := range list {
+		if _, err := d.Tasks.Get(runtime.Handle{ID: runtime.TaskID(k.Labels[labelTask])}); !errors.Is(err, runtime.ErrNotFound) {
+			continue
+		}
+		if err := d.forget(ctx, c, k.ID, true); err != nil {
+			d.Options.Log.Warn("remove what is left at containerd", "container", k.ID, "err", err)
+		}
+	}
+}

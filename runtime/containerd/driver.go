@@ -1,0 +1,313 @@
+//go:build linux
+
+package containerd
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/runtime/internal/cgroup"
+	"skerry.dev/skerry/runtime/internal/monitor"
+	"skerry.dev/skerry/runtime/oci"
+)
+
+// DefaultShim is what the daemon calls when nothing else is said.
+const DefaultShim = "io.containerd.runc.v2"
+
+// Options configure a driver. Dir and Keeper are required.
+type Options struct {
+	// Dir is the state directory, as in oci.Options.
+	Dir string
+	// CgroupParent is the group below which each task gets its own; "skerry" when empty.
+	CgroupParent string
+	// Socket is the daemon's, an absolute path. Empty: none, and the self-test says so.
+	Socket string
+	// Shim is the runtime as the daemon names it; DefaultShim when empty. Binary is the OCI runtime that a shim of the runc family is to
+	// call, a name or path; its own choice when empty.
+	Shim, Binary string
+	// Keeper is the command that runs KeepMain; the program is an absolute path.
+	Keeper []string
+	Log    *slog.Logger
+}
+
+// Driver is a runtime.Driver, Execer, Statser, Logger, Resizer, Pinner and Pauser. What tasks use, and their limits, it reads from and writes into
+// their cgroup itself, as package oci does.
+type Driver struct {
+	oci.Bundles
+	opts Options
+
+	// choosing holds a token while the self-test is on its way.
+	choosing chan struct{}
+	mu       sync.Mutex // protects what follows
+	passed   bool
+	clients  map[string]*Client // by socket
+}
+
+// New opens the state directory and adopts the tasks in it.
+func New(o Options) (*Driver, error) {
+	if len(o.Keeper) == 0 || !filepath.IsAbs(o.Keeper[0]) {
+		return nil, fmt.Errorf("runtime %s: option Keeper %q must begin with an absolute path", skerry.RuntimeContainerd, o.Keeper)
+	}
+	o.Shim = cmp.Or(o.Shim, DefaultShim)
+	d := &Driver{opts: o, choosing: make(chan struct{}, 1), clients: map[string]*Client{}}
+	// The keeper is what supervises, in conmon's place.
+	base, err := monitor.NewDriver(monitor.DriverOptions{Name: skerry.RuntimeContainerd, Dir: o.Dir, CgroupParent: o.CgroupParent, Conmon: o.Keeper[0], Log: o.Log, Clean: d.clean})
+	if err != nil {
+		return nil, err
+	}
+	d.Bundles = oci.Bundles{Driver: base}
+	return d, nil
+}
+
+// Close ends the driver's own goroutines and connections. Tasks run on.
+func (d *Driver) Close() error {
+	err := d.Driver.Close()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, c := range d.clients {
+		c.Close()
+	}
+	return err
+}
+
+// at is where the daemon has a task: kept in its record, so that the task is found there whatever the options say later.
+type at struct {
+	Socket string `json:"socket"`
+	ID     string `json:"id"` // of container and task
+}
+
+// place reads a task's.
+func (d *Driver) place(t *monitor.Task) (*Client, string, error) {
+	var a at
+	if err := json.Unmarshal(t.Record().Extra, &a); err != nil || a.Socket == "" || a.ID == "" {
+		return nil, "", fmt.Errorf("task %s: its record does not tell which containerd has it", t.Record().Handle.ID)
+	}
+	return d.client(a.Socket), a.ID, nil
+}
+
+func (d *Driver) client(socket string) *Client {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c := d.clients[socket]
+	if c == nil {
+		c = NewClient(socket)
+		d.clients[socket] = c
+	}
+	return c
+}
+
+// The labels of containers, for people and for what looks for leftovers.
+const (
+	labelDir      = "dev.skerry/dir" // the driver's state directory
+	labelTask     = "dev.skerry/task"
+	labelInstance = "dev.skerry/instance"
+)
+
+// containerID names a task at the daemon, whose names are shorter and know no two signs in a row. The state directory is in it, since two workers
+// may have one daemon.
+func containerID(dir string, id runtime.TaskID) string {
+	sum := sha256.Sum256([]byte(dir + "\x00" + string(id)))
+	words := strings.FieldsFunc(string(id), func(r rune) bool { return strings.ContainsRune("._-", r) })
+	name := strings.Join(words, "-")
+	if len(name) > 50 {
+		name = strings.TrimRight(name[:50], "-")
+	}
+	return name + "-" + hex.EncodeToString(sum[:8])
+}
+
+// Start makes and starts a container.
+func (d *Driver) Start(ctx context.Context, spec runtime.Spec) (runtime.Handle, error) {
+	if err := d.CheckSpec(spec); err != nil {
+		return runtime.Handle{}, err
+	}
+	if spec.Checkpoint {
+		return runtime.Handle{}, &runtime.Unsupported{Ability: runtime.AbilityCheckpoint, Driver: d.Name(), Reason: "containers of containerd are not checkpointed; use runtime oci"}
+	}
+	if err := d.choose(ctx); err != nil {
+		return runtime.Handle{}, err
+	}
+	return d.start(ctx, spec)
+}
+
+// start starts a checked spec.
+func (d *Driver) start(ctx context.Context, spec runtime.Spec) (runtime.Handle, error) {
+	return d.Launch(ctx, spec, "", func(t *monitor.Task) error { return d.bring(ctx, t, spec) })
+}
+
+// bring goes through the steps of a start.
+func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec) error {
+	id := containerID(d.Options.Dir, spec.ID)
+	place, err := json.Marshal(at{d.opts.Socket, id})
+	if err != nil {
+		return err
+	}
+	t.Update(func(r *monitor.Record) { r.Extra = place })
+	if err := t.Save(); err != nil { // before the daemon has anything of it
+		return err
+	}
+	config, err := d.Make(ctx, t, spec)
+	if err != nil {
+		return err
+	}
+	s, err := pipes(t, spec.TTY)
+	if err != nil {
+		return err
+	}
+	k, err := d.startKeeper(t, job{Socket: d.opts.Socket, ID: id, LogMax: int64(spec.LogMax()), TTY: spec.TTY})
+	if err != nil {
+		return err
+	}
+	defer k.close()
+	c := d.client(d.opts.Socket)
+	labels := map[string]string{labelDir: d.Options.Dir, labelTask: string(spec.ID), labelInstance: string(spec.Instance)}
+	if err := c.CreateContainer(ctx, NewContainer{ID: id, Shim: d.opts.Shim, Binary: d.opts.Binary, Labels: labels, Spec: config}); err != nil {
+		return err
+	}
+	pid, err := c.CreateTask(ctx, id, d.Root(t), s)
+	if err != nil {
+		return d.explain(spec, err)
+	}
+	t.Update(func(r *monitor.Record) { r.Init, r.Handle.PID = monitor.Identify(pid), pid })
+	if err := t.Group().Bound(cgroup.Limits{MemoryLow: spec.Resources.MemoryLow, IO: spec.Resources.IO, HugePages: spec.Resources.HugePages}); err != nil {
+		return &runtime.StartError{Field: "resources", Err: err}
+	}
+	if err := k.goOn(ctx, pid); err != nil {
+		return err
+	}
+	return d.explain(spec, c.Start(ctx, id, ""))
+}
+
+// explain turns a daemon's refusal into the field at fault and what to do.
+func (d *Driver) explain(spec runtime.Spec, err error) error {
+	refused, ok := errors.AsType[*CallError](err)
+	if !ok {
+		return err
+	}
+	return oci.Explain(spec, &monitor.CreateError{Message: strings.TrimSuffix(refused.Message, ": unknown")})
+}
+
+// Stop sends the stop signal through the daemon, for what the host sees of the task need not be its own process.
+func (d *Driver) Stop(ctx context.Context, h runtime.Handle, grace time.Duration) error {
+	t, err := d.Tasks.Get(h)
+	if err != nil {
+		return err
+	}
+	switch t.Status().State {
+	case runtime.StateExited:
+		return nil
+	case runtime.StateBroken:
+		return t.Stop(ctx, 0)
+	}
+	c, id, err := d.place(t)
+	if err != nil {
+		return err
+	}
+	if grace > 0 {
+		if p, err := c.Get(ctx, id); err == nil && p.Status == StatusPaused {
+			if err := c.Resume(ctx, id); err != nil {
+				return err
+			}
+		}
+		if err := c.Kill(ctx, id, "", t.Record().StopSignal, false); err != nil && ctx.Err() != nil {
+			return ctx.Err()
+		} // else it has ended, or the daemon is away: what follows does without
+		graceCtx, cancel := context.WithTimeout(ctx, grace)
+		_, err := t.Wait(graceCtx)
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	_ = c.Kill(ctx, id, "", int(unix.SIGKILL), true)
+	t.Kill(10 * time.Second)
+	_, err = t.Wait(ctx)
+	return err
+}
+
+// Status looks once. That a task is paused only the daemon knows for every shim.
+func (d *Driver) Status(ctx context.Context, h runtime.Handle) (runtime.Status, error) {
+	t, err := d.Tasks.Get(h)
+	if err != nil {
+		return runtime.Status{}, err
+	}
+	st := t.Status()
+	if st.State != runtime.StateRunning {
+		return st, nil
+	}
+	if c, id, err := d.place(t); err == nil {
+		if p, err := c.Get(ctx, id); err == nil && (p.Status == StatusPaused || p.Status == StatusPausing) {
+			st.State = runtime.StatePaused
+		}
+	}
+	return st, nil
+}
+
+// Pause has the daemon hold a task still, Resume lets it go on.
+func (d *Driver) Pause(ctx context.Context, h runtime.Handle) error {
+	return d.hold(ctx, h, (*Client).Pause)
+}
+
+// Resume is Pause's opposite.
+func (d *Driver) Resume(ctx context.Context, h runtime.Handle) error {
+	return d.hold(ctx, h, (*Client).Resume)
+}
+
+func (d *Driver) hold(ctx context.Context, h runtime.Handle, do func(*Client, context.Context, string) error) error {
+	t, err := d.Tasks.Get(h)
+	if err != nil {
+		return err
+	}
+	c, id, err := d.place(t)
+	if err != nil {
+		return err
+	}
+	if err = do(c, ctx, id); has(err, CodeUnimplemented) {
+		return &runtime.Unsupported{Ability: runtime.AbilityPause, Driver: d.Name(), Reason: err.Error()}
+	}
+	return err
+}
+
+// clean takes a task out of the daemon's books, which ends its shim, and unmounts its root.
+func (d *Driver) clean(ctx context.Context, t *monitor.Task) error {
+	if len(t.Record().Extra) > 0 {
+		c, id, err := d.place(t)
+		if err != nil {
+			return err
+		}
+		ready := t.Record().Ready
+		if err := d.forget(ctx, c, id, ready); err != nil {
+			return err
+		}
+		if !ready {
+			t.Kill(endTime) // what was put into the cgroup after it was emptied
+		}
+	}
+	return d.Unmount(t)
+}
+
+// CleanUp removes every task, the cgroups, and the namespace at the daemon where nothing else is in it.
+func (d *Driver) CleanUp(ctx context.Context) error {
+	err := d.Driver.CleanUp(ctx)
+	ctx, cancel := context.WithTimeout(ctx, endTime)
+	defer cancel()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, c := range d.clients {
+		_ = c.DeleteNamespace(ctx) // refused as long as another worker has something there
+	}
+	return err
+}

@@ -1,0 +1,123 @@
+//go:build linux
+
+package containerd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry/runtime/internal/monitor"
+)
+
+// A task is looked for again so often and so many times: the daemon may still be about to make it, since the agent that asked for it died, or about to
+// find out that its shim was killed.
+const (
+	settleEvery = 20 * time.Millisecond
+	settleTries = 5
+	refusedMax  = 250
+)
+
+// forget ends a task and deletes it with its container. ready says that its start was seen to the end. A daemon that is away keeps what it knows;
+// sweep has it forget that later.
+func (d *Driver) forget(ctx context.Context, c *Client, id string, ready bool) error {
+	absent, refused := 0, 0
+	for {
+		err := end(ctx, c, id)
+		_, said := errors.AsType[*CallError](err)
+		switch {
+		case gone(err):
+			d.Options.Log.Warn("containerd is away; what it knows of a task is removed later", "container", id, "err", err)
+			return nil
+		case err == nil:
+			absent = 0
+		case NotFound(err):
+			if absent++; !ready && busy(id) {
+				if absent > refusedMax {
+					return fmt.Errorf("containerd does not come to an end with container %s, whose start was broken off", id)
+				}
+				if absent > settleTries {
+					killStrays(id)
+				}
+			} else if ready || absent > settleTries {
+				if err := c.DeleteContainer(ctx, id); err != nil && !NotFound(err) {
+					return err
+				}
+				return nil
+			}
+		case !said:
+			return err
+		default:
+			if refused++; refused > refusedMax {
+				return err
+			}
+		}
+		select {
+		case <-time.After(settleEvery):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// busy reports whether a shim or an OCI runtime is at work on a container.
+func busy(id string) bool { return len(strays(id)) > 0 }
+
+// strays lists the processes of shims and OCI runtimes that are at work on a container. All have its ID among their arguments.
+func strays(id string) (out []monitor.Process) {
+	cmdlines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, c := range cmdlines {
+		data, err := os.ReadFile(c)
+		if err != nil || !bytes.Contains(data, []byte("\x00"+id+"\x00")) {
+			continue
+		}
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(c)))
+		if p := monitor.Identify(pid); p.PID > 0 {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// killStrays ends shims that the daemon does not know any more: it forgets one, and lets it live, when who asked for a task is gone before the answer.
+func killStrays(id string) {
+	for _, p := range strays(id) {
+		_ = p.Signal(unix.SIGKILL)
+	}
+	_ = os.RemoveAll(filepath.Join(runcState, Namespace, id))
+}
+
+// runcState is where shims of the runc family have the OCI runtime keep its state.
+const runcState = "/run/containerd/runc"
+
+// endTime is how long is waited for the end of a task that was killed.
+const endTime = 10 * time.Second
+
+// end kills a task and deletes it.
+func end(ctx context.Context, c *Client, id string) error {
+	// That it has ended, or has not begun, is no matter here: Delete tells.
+	if err := c.Kill(ctx, id, "", int(unix.SIGKILL), true); gone(err) || ctx.Err() != nil {
+		return err
+	}
+	waitCtx, cancel := context.WithTimeout(ctx, endTime)
+	defer cancel()
+	if _, _, err := c.Wait(waitCtx, id, ""); gone(err) || ctx.Err() != nil {
+		return err
+	}
+	if err := c.DeleteTask(ctx, id); err != nil {
+		return fmt.Errorf("end the task: %w", err)
+	}
+	return nil
+}
+
+// gone reports whether an error says that nobody listens at a socket.
+func gone(err error) bool {
+	return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED)
+}
