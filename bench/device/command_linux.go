@@ -70,7 +70,7 @@ results are those of an idle machine only if it was idle; the report says when i
 	fs := cmd.Flags()
 	fs.IntVar(&o.Rounds, "rounds", 15, "how often each case runs in each place")
 	fs.BoolVar(&o.Quick, "quick", false, "a tenth of the work of each case")
-	fs.StringSliceVar(&o.Only, "only", nil, "only these groups (cpu, memory, disk, os, ipc, start) or cases")
+	fs.StringSliceVar(&o.Only, "only", nil, "only these groups (cpu, memory, disk, os, ipc, start, footprint) or cases")
 	fs.StringSliceVar(&o.Places, "in", nil, "only in these places beside bare: manual, or names of runtimes")
 	fs.BoolVar(&o.Ablation, "ablation", false, "add one ingredient of a container at a time: ns, cgroup, oci-unfiltered")
 	fs.StringVar(&o.Dir, "dir", "", "directory for tools and files, on the disk to measure (default a temporary one)")

@@ -117,6 +117,21 @@ func (r *Report) WriteHTML(w io.Writer) error {
 		}
 		p.raw("</table>")
 	}
+	if len(r.Footprints) > 0 {
+		p.raw("<h2>Memory</h2><p>What idle instances take of the memory that is available, each.</p><table><tr><th>place</th><th>instances</th><th>MiB</th></tr>")
+		for _, f := range r.Footprints {
+			if f.Summary == nil {
+				reasons = append(reasons, fmt.Sprintf("%d idle instances in %s: %s", f.Instances, f.Place, f.Skip))
+				continue
+			}
+			p.raw("<tr>")
+			p.cell("td", f.Place)
+			p.cell("td", fmt.Sprint(f.Instances))
+			p.cell("td", fmt.Sprintf("%.2f (%.2f to %.2f)", f.Summary.Mean, f.Summary.Low, f.Summary.High))
+			p.raw("</tr>")
+		}
+		p.raw("</table>")
+	}
 	if len(r.Profile) > 0 {
 		p.raw("<h2>Profile</h2><p>How many times as long work takes as on the bare machine (geometric mean).</p><table>")
 		for _, c := range r.Profile {
@@ -156,6 +171,10 @@ func (p *page) row(m *Measured, places []Told) {
 	p.text(m.Title)
 	p.raw("<br><small>")
 	p.textf("%s, %s, %s is better", m.ID, m.Unit, m.Better)
+	if text := told(m.Published); text != "" {
+		p.raw("<br>")
+		p.text("published: " + text)
+	}
 	p.raw("</small></td>")
 	const width, height, line = 300.0, 12.0, 9.0
 	plot, n := "", 0.0

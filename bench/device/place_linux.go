@@ -25,6 +25,8 @@ type place interface {
 	told() Told
 	// run runs a program of the root file system to its end.
 	run(ctx context.Context, j job) (outcome, error)
+	// hold starts one that goes on until it is released.
+	hold(ctx context.Context, j job) (release func() error, err error)
 }
 
 // job is one run of a program.
@@ -205,8 +207,9 @@ type driven struct {
 
 func (p *driven) told() Told { return Told{Name: p.name, Text: p.text} }
 
-func (p *driven) run(ctx context.Context, j job) (o outcome, err error) {
-	id := fmt.Sprintf("bench-%d-%s-%d", os.Getpid(), p.name, p.n.Add(1))
+// spec is the task of a job.
+func (p *driven) spec(j job) runtime.Spec {
+	id := p.next()
 	spec := runtime.Spec{ID: runtime.TaskID(id + ".main.1"), Instance: skerry.InstanceID(id), Container: skerry.MainContainer, Env: environment, Dir: "/tmp", Seccomp: p.seccomp,
 		Resources: runtime.Resources{Memory: p.memory, CPU: skerry.MilliCPU(1000 * p.cores), Pids: 4096}}
 	if j.memory > 0 {
@@ -224,6 +227,11 @@ func (p *driven) run(ctx context.Context, j job) (o outcome, err error) {
 		}
 	}
 	spec.Args = append(spec.Args, j.argsFor(dir)...)
+	return spec
+}
+
+func (p *driven) run(ctx context.Context, j job) (o outcome, err error) {
+	spec := p.spec(j)
 	began := time.Now()
 	h, err := p.d.Start(ctx, spec)
 	if err != nil {

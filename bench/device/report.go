@@ -31,7 +31,9 @@ type Report struct {
 	Places  []Told            `json:"places"`
 	Cases   []Measured        `json:"cases"`
 	Starts  []Start           `json:"starts,omitempty"`
-	Profile []Cost            `json:"profile,omitempty"`
+	// Footprints are what instances take that do nothing.
+	Footprints []Footprint `json:"footprints,omitempty"`
+	Profile    []Cost      `json:"profile,omitempty"`
 	// Tools are the programs and their versions.
 	Tools map[string]string `json:"tools"`
 }
@@ -47,6 +49,8 @@ type Told struct {
 type Measured struct {
 	Case
 	Results map[string]*Result `json:"results"`
+	// Published are overheads of the documents for the same thing.
+	Published []Beside `json:"published,omitempty"`
 }
 
 // Result is a case in one place.
@@ -62,6 +66,15 @@ type Start struct {
 	Place   string    `json:"place"`
 	Samples []float64 `json:"samples"`
 	Summary Summary   `json:"summary"`
+}
+
+// Footprint is the memory that so many idle instances take in a place, in MiB for each: what is available before and while they are there.
+type Footprint struct {
+	Place     string    `json:"place"`
+	Instances int       `json:"instances"`
+	Samples   []float64 `json:"samples,omitempty"`
+	Summary   *Summary  `json:"summary,omitempty"`
+	Skip      string    `json:"skip,omitempty"`
 }
 
 // Cost is what work costs in a place: how many times as long it takes as on the bare machine, by group of cases.
@@ -97,6 +110,12 @@ func (r *Report) fold() {
 	}
 	for i := range r.Starts {
 		r.Starts[i].Summary = Summarise(r.Starts[i].Samples)
+	}
+	for i := range r.Footprints {
+		if f := &r.Footprints[i]; len(f.Samples) > 0 {
+			s := Summarise(f.Samples)
+			f.Summary = &s
+		}
 	}
 	r.Noise = slices.DeleteFunc(r.Noise, func(s string) bool { return len(s) > 4 && s[:4] == "bare" })
 	if n := len(deviations); n > 0 {
@@ -198,7 +217,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 			fmt.Fprintf(t, "\t%s", p.Name)
 		}
 	}
-	fmt.Fprintln(t)
+	fmt.Fprintln(t, "\tPUBLISHED")
 	var skipped []string
 	for _, m := range r.Cases {
 		fmt.Fprintf(t, "%s\t%s\t%s", m.ID, m.Unit, m.Better)
@@ -220,7 +239,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 				fmt.Fprintf(t, "\t%.4g ±%.1f%% (%s%+.1f%%)", res.Summary.Mean, res.Summary.RSD, mark, res.Overhead.Percent)
 			}
 		}
-		fmt.Fprintln(t)
+		fmt.Fprintf(t, "\t%s\n", told(m.Published))
 	}
 	for i, s := range r.Starts {
 		if i == 0 {
@@ -253,6 +272,13 @@ func (r *Report) WriteTable(w io.Writer) error {
 	for _, line := range slices.Compact(skipped) {
 		fmt.Fprintln(w, "not run:", line)
 	}
+	for _, f := range r.Footprints {
+		if f.Summary == nil {
+			fmt.Fprintf(w, "not run: %d idle instances in %s: %s\n", f.Instances, f.Place, f.Skip)
+			continue
+		}
+		fmt.Fprintf(w, "memory: %d idle instances in %s take %.2f MiB each (%.2f to %.2f)\n", f.Instances, f.Place, f.Summary.Mean, f.Summary.Low, f.Summary.High)
+	}
 	for _, c := range r.Profile {
 		fmt.Fprintf(w, "profile: %s takes", c.Place)
 		for _, g := range []string{"cpu", "memory", "disk", "os", "ipc", Application, System} {
@@ -280,4 +306,9 @@ func (r *Report) trim() {
 		s.Samples = s.Samples[:min(len(s.Samples), r.Done)]
 	}
 	r.Starts = slices.DeleteFunc(r.Starts, func(s Start) bool { return len(s.Samples) == 0 })
+	for i := range r.Footprints {
+		f := &r.Footprints[i]
+		f.Samples = f.Samples[:min(len(f.Samples), r.Done)]
+	}
+	r.Footprints = slices.DeleteFunc(r.Footprints, func(f Footprint) bool { return len(f.Samples) == 0 && f.Skip == "" })
 }

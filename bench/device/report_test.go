@@ -5,6 +5,8 @@ import (
 	"math"
 	"strings"
 	"testing"
+
+	"skerry.dev/skerry/bench/published"
 )
 
 func TestStats(t *testing.T) {
@@ -110,5 +112,30 @@ func TestCatalogue(t *testing.T) {
 	}
 	if list, err := choose(Catalogue(), []string{"os.fork", "os", "start"}); err != nil || len(list) < 10 {
 		t.Error(len(list), err)
+	}
+}
+
+// What is said to have been published is in the documents, for both of their machines.
+func TestBeside(t *testing.T) {
+	set, err := published.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, c := range Catalogue() {
+		table, row := published000(c.ID)
+		if table == "" {
+			continue
+		}
+		n++
+		if list := beside(set, c.ID); len(list) != 2 || !strings.HasPrefix(told(list), "RISC-V ") {
+			t.Errorf("%s: table %s, row %s: %+v", c.ID, table, row, list)
+		}
+	}
+	if n < 25 {
+		t.Errorf("%d cases have something beside them", n)
+	}
+	if text := told(beside(set, "os.stress-ng.context")); text != "RISC-V -21.4%, ARM64 -0.3% (000 table 3)" {
+		t.Error(text)
 	}
 }

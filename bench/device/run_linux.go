@@ -15,6 +15,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/bench"
+	"skerry.dev/skerry/bench/published"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/runtime"
 )
@@ -74,7 +75,14 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	if err := makeRoot(ctx, root, m.tools); err != nil {
 		return nil, err
 	}
+	figures, err := published.Load()
+	if err != nil {
+		return nil, err
+	}
 	m.r = newReport(o, cases, m.tools)
+	for i := range m.r.Cases {
+		m.r.Cases[i].Published = beside(figures, m.r.Cases[i].ID)
+	}
 	close, err := m.open(ctx, root, files)
 	defer func() { err = errors.Join(err, close()) }()
 	if err != nil {
@@ -125,12 +133,12 @@ func choose(all []Case, only []string) (out []Case, err error) {
 				out = append(out, c)
 			}
 		}
-		if word != startCase && n == len(out) {
+		if word != startCase && word != footprintCase && n == len(out) {
 			var ids []string
 			for _, c := range all {
 				ids = append(ids, c.ID)
 			}
-			return nil, skerry.Errorf(skerry.CodeInvalid, "--only: there is no case or group %q", word).WithHint("%s", skerry.Suggest(word, append(ids, "cpu", "memory", "disk", "os", "ipc", startCase)))
+			return nil, skerry.Errorf(skerry.CodeInvalid, "--only: there is no case or group %q", word).WithHint("%s", skerry.Suggest(word, append(ids, "cpu", "memory", "disk", "os", "ipc", startCase, footprintCase)))
 		}
 	}
 	return out, nil
@@ -296,7 +304,7 @@ func (m *measuring) resume() error {
 			return skerry.Errorf(skerry.CodeInvalid, "the report to go on from does not have the place %s", p.told().Name)
 		}
 	}
-	m.r.Starts, m.r.Done, m.r.Seconds, m.r.Began = old.Starts, old.Done, old.Seconds, old.Began
+	m.r.Starts, m.r.Footprints, m.r.Done, m.r.Seconds, m.r.Began = old.Starts, old.Footprints, old.Done, old.Seconds, old.Began
 	return nil
 }
 
@@ -317,6 +325,9 @@ func (m *measuring) rounds(ctx context.Context) error {
 			}
 		}
 		if err := m.starts(ctx, round, warm); err != nil {
+			return err
+		}
+		if err := m.footprints(ctx, round, warm); err != nil {
 			return err
 		}
 		if warm {

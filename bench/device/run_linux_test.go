@@ -45,7 +45,7 @@ func TestKernels(t *testing.T) {
 // The same programs run on the machine, in what is made by hand, and in containers; a run that is interrupted goes on where it was.
 func TestRun(t *testing.T) {
 	kept := filepath.Join(t.TempDir(), "report.json")
-	o := Options{Rounds: 2, Quick: true, Only: []string{"os.syscall", "os.oom", "disk.files.empty.mount", "start"}, Places: []string{"manual", "oci"}}
+	o := Options{Rounds: 2, Quick: true, Only: []string{"os.syscall", "os.oom", "disk.files.empty.mount", "start", "footprint"}, Places: []string{"manual", "oci"}}
 	ctx, interrupt := context.WithCancel(t.Context())
 	o.Keep = func(r *Report) error {
 		interrupt()
@@ -82,7 +82,12 @@ func TestRun(t *testing.T) {
 			}
 		}
 	}
-	if len(r.Starts) != 3 || len(r.Profile) != 2 || r.Profile[1].Place != "oci" {
+	for _, f := range r.Footprints {
+		if f.Skip != "" || len(f.Samples) != 2 {
+			t.Errorf("%+v", f)
+		}
+	}
+	if len(r.Starts) != 3 || len(r.Footprints) != 6 || len(r.Profile) != 2 || r.Profile[1].Place != "oci" {
 		t.Errorf("%+v %+v", r.Starts, r.Profile)
 	}
 	if left, _ := filepath.Glob(filepath.Join(os.TempDir(), "skerry-bench-runtime-*")); len(left) > 0 {

@@ -13,6 +13,7 @@
  *	kernels malloc TIMES                    ns for one
  *	kernels mutex|sem TIMES                 ns for a pair of operations between two threads
  *	kernels memory MIB                      touches so much, and says so if it lives
+ *	kernels sleep                           does nothing for ever
  *
  * A line of the output is "NAME VALUE"; the status is not 0 when a result is wrong.
  */
@@ -516,6 +517,9 @@ int main(int n, char **a)
 	setvbuf(stdout, NULL, _IOFBF, 4096);
 	if (!strcmp(what, "nothing") && n == 2)
 		return 0;
+	else if (!strcmp(what, "sleep") && n == 2)
+		for (;;)
+			pause();
 	else if (!strcmp(what, "stream") && n == 5)
 		stream(v[0], v[1], v[2]);
 	else if (!strcmp(what, "linpack") && n == 3)

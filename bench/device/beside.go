@@ -1,0 +1,65 @@
+package device
+
+import (
+	"fmt"
+	"strings"
+
+	"skerry.dev/skerry/bench/published"
+)
+
+// Beside is an overhead that a document published for something like a case, in percent, less than 0 being a loss.
+type Beside struct {
+	Document string  `json:"document"`
+	Table    string  `json:"table"`
+	Row      string  `json:"row"`
+	Column   string  `json:"column"` // which machine
+	Percent  float64 `json:"percent"`
+}
+
+// published000 names, for cases, the row of the RISC-V paper (000) that measures the same with the same tool, or the same operation: native
+// against a container under KubeEdge, on a RISC-V and an ARM64 board.
+func published000(id string) (table, row string) {
+	for _, k := range [][3]string{
+		{"cpu.sysbench.n", "1", "Sysbench CPU"},
+		{"memory.copy.n", "1", "Stream Copy"}, {"memory.scale.n", "1", "Stream Scale"}, {"memory.add.n", "1", "Stream Add"}, {"memory.triad.n", "1", "Stream Triad"},
+		{"cpu.7zip.compress", "2", "7-Zip Comp."}, {"cpu.7zip.decompress", "2", "7-Zip Decomp."},
+		{"cpu.openssl.sha256", "2", "OpenSSL SHA256"}, {"cpu.openssl.rsa4096", "2", "OpenSSL RSA4096_s"}, {"cpu.openssl.aes256", "2", "OpenSSL AES-256"}, {"cpu.openssl.chacha", "2", "OpenSSL ChaCha20"},
+		{"disk.files.empty.overlay", "3", "OSBench Create Files"}, {"disk.files.empty.mount", "3", "OSBench Create Files, mount"},
+		{"os.thread", "3", "OSBench C. Thread"}, {"os.fork", "3", "OSBench C. Processes"}, {"os.exec", "3", "OSBench Launch Prog."}, {"os.malloc", "3", "OSBench Malloc"},
+		{"ipc.tcp.64", "3", "IPC bench. TCP Socket"}, {"ipc.pipe.64", "3", "IPC bench. PIPE Un."}, {"ipc.fifo.64", "3", "IPC bench. PIPE FIFO"}, {"ipc.unix.64", "3", "IPC bench. Unix Socket"},
+		{"os.mutex", "3", "Stress-ng Mutex"}, {"os.stress-ng.fork", "3", "Stress-ng Forking"}, {"os.stress-ng.pthread", "3", "Stress-ng Pthread"}, {"os.stress-ng.sem", "3", "Stress-ng Semaphores"},
+		{"cpu.stress-ng.cache", "3", "Stress-ng CPU cache"}, {"cpu.stress-ng.matrix", "3", "Stress-ng Matrix Math"}, {"cpu.stress-ng.vecmath", "3", "Stress-ng Vector Math"},
+		{"cpu.stress-ng.func-call", "3", "Stress-ng Functions"}, {"os.stress-ng.context", "3", "Stress-ng Cntx switch"},
+	} {
+		if k[0] == id {
+			return k[1], k[2]
+		}
+	}
+	return "", ""
+}
+
+// beside finds what was published for a case.
+func beside(set *published.Set, id string) (out []Beside) {
+	table, row := published000(id)
+	if table == "" {
+		return nil
+	}
+	for _, f := range set.Find(published.Query{Document: "000", Table: table, Row: row}) {
+		if machine, ok := strings.CutSuffix(f.Column, " overhead"); ok && f.Value != nil {
+			out = append(out, Beside{f.Document, f.Table, f.Row, machine, *f.Value})
+		}
+	}
+	return out
+}
+
+// told says what was published in a few words.
+func told(list []Beside) string {
+	var words []string
+	for _, b := range list {
+		words = append(words, fmt.Sprintf("%s %+.1f%%", b.Column, b.Percent))
+	}
+	if len(words) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s (%s table %s)", strings.Join(words, ", "), list[0].Document, list[0].Table)
+}
