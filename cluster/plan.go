@@ -125,21 +125,31 @@ func (c *Core) planOne(now time.Time, site *sched.Site, a *skerry.Assignment, pl
 
 // runtimeChoices tells how each runtime stands to an instance, and how many workers have it.
 func (c *Core) runtimeChoices(id skerry.InstanceID) []skerry.RuntimeChoice {
-	var spec *skerry.ServiceSpec
-	var chosen string
-	var costs skerry.RuntimeCosts
+	var out []skerry.RuntimeChoice
 	if p := c.places[id]; p != nil {
-		spec, chosen = &p.A.Spec, cmp.Or(p.Obs.Runtime, p.A.Runtime)
-		if w := c.workers[p.Worker]; w != nil {
-			costs = w.Facts.RuntimeCosts()
+		facts := &skerry.WorkerFacts{}
+		if w := c.workers[p.Worker]; w != nil && w.Facts != nil {
+			facts = w.Facts
+		}
+		costs := facts.RuntimeCosts()
+		out = p.A.Spec.RuntimeChoices(cmp.Or(p.Obs.Runtime, p.A.Runtime), costs)
+		for i := range out {
+			if out[i].Chosen {
+				out[i].Crowded = p.Strain.Crowded // by what it was seen to use, too
+			}
+			for _, r := range facts.Runtimes {
+				if r.Name == out[i].Runtime && r.Profile != nil && costs[r.Name] > 0 {
+					out[i].Processor.Source += " on " + r.Profile.At.UTC().Format(time.DateOnly)
+				}
+			}
 		}
 	} else if i := c.Apps.Instance(id); i != nil && i.Spec != nil {
-		spec = i.Spec
-	} else {
-		return nil
+		out = i.Spec.RuntimeChoices("", nil)
 	}
-	out := spec.RuntimeChoices(chosen, costs)
 	for _, w := range c.workers {
+		if w.Facts == nil {
+			continue // it has just joined
+		}
 		for _, name := range w.Facts.PassedRuntimes() {
 			for i := range out {
 				if out[i].Runtime == name {

@@ -179,8 +179,10 @@ func printRuntimes(w io.Writer, list []skerry.RuntimeChoice, cluster bool) {
 		source, _, _ := strings.Cut(r.Source, " ")
 		verdict, workers := "would do", ""
 		switch {
+		case r.Chosen && r.Crowded != "" && r.HeadRoom != nil:
+			verdict = "chosen for its head-room, although " + r.Crowded
 		case r.Chosen && r.Crowded != "":
-			verdict = "chosen for its head-room: " + r.Crowded
+			verdict = "chosen, although " + r.Crowded
 		case r.Chosen:
 			verdict = "chosen"
 		case r.Unasked:

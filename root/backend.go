@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"net/http"
+	"slices"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
@@ -59,6 +60,14 @@ func (s *Server) Explain(ctx context.Context, id skerry.InstanceID) (skerry.Expl
 		e := skerry.Explanation{Instance: i.Instance, Decision: i.Decision, Deadline: i.Deadline, RetryAt: i.RetryAt, Tried: i.Rejected, Scale: c.Apps.Scale(i.Service)}
 		if i.Spec != nil {
 			e.Runtimes = i.Spec.RuntimeChoices(i.Runtime, nil)
+			for n := range e.Runtimes { // of the one that it has its site knows more than what is published
+				if r := &e.Runtimes[n]; r.Chosen {
+					r.Crowded = ""
+					if k := slices.IndexFunc(i.Conditions, func(k skerry.Condition) bool { return k.Type == skerry.HeadRoom }); k >= 0 {
+						r.Crowded = i.Conditions[k].Reason
+					}
+				}
+			}
 		}
 		return e, nil
 	})
