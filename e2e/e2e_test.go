@@ -69,6 +69,7 @@ type site struct {
 	log     *slog.Logger
 
 	machines  node.Machines     // of the worker
+	foreign   node.Containerd   // that the worker is told of
 	stops     map[string]func() // end a role before the test does
 	stopAgent func()
 }
@@ -168,7 +169,7 @@ func (s *site) startWorker(token string) {
 	w, err := node.OpenWorker(s.t.Context(), node.WorkerConfig{Common: s.common("worker"),
 		RunDir: filepath.Join(s.dir, "run"), CgroupParent: cgroupParent(filepath.Dir(s.dir)),
 		Join:  node.Join{Name: "w1", Token: token, Parent: []string{s.Cluster.LinkAddr().String()}},
-		Facts: worker.FactOptions{Address: "127.0.0.1"}, Attach: s.attach, Machines: s.machines})
+		Facts: worker.FactOptions{Address: "127.0.0.1"}, Attach: s.attach, Machines: s.machines, Containerd: s.foreign})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -3,20 +3,17 @@
 package containerd
 
 import (
-	"bytes"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
+	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/monitor"
 	"skerry.dev/skerry/runtime/runtimetest"
@@ -39,65 +36,8 @@ func TestMain(m *testing.M) {
 	runtimetest.Main(m, "containerd", "skerry.dev/skerry/runtime/containerd/testdata/keeper", open)
 }
 
-// daemon starts a containerd that the tests have for themselves, and gives its socket.
-func daemon(t *testing.T) string {
-	t.Helper()
-	program := monitor.LookPath("containerd")
-	if program == "" {
-		t.Skip(&runtime.Unsupported{Driver: "containerd", Reason: "containerd is not installed"})
-	}
-	dir, err := os.MkdirTemp("", "containerd-") // short enough for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	socket, config := filepath.Join(dir, "sock"), filepath.Join(dir, "config.toml")
-	// Without what speaks with Kubernetes, and the snapshotters, of which none is used.
-	text := fmt.Sprintf("version = 2\nroot = %q\nstate = %q\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\", \"io.containerd.snapshotter.v1.btrfs\", \"io.containerd.snapshotter.v1.devmapper\", "+
-		"\"io.containerd.snapshotter.v1.zfs\", \"io.containerd.snapshotter.v1.aufs\"]\n[grpc]\naddress = %q\n", filepath.Join(dir, "root"), filepath.Join(dir, "state"), socket)
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	var words bytes.Buffer
-	cmd := exec.Command(program, "--config", config, "--log-level", "warn")
-	cmd.Stdout, cmd.Stderr = &words, &words
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.WaitDelay = 10 * time.Second // a shim may hold its output
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		cmdlines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-		for _, c := range cmdlines {
-			if data, _ := os.ReadFile(c); bytes.Contains(data, []byte("shim")) && bytes.Contains(data, []byte(socket)) {
-				t.Errorf("a shim is left: %q", data)
-			}
-		}
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Logf("containerd said:\n%s", words.String())
-		}
-	})
-	c := NewClient(socket)
-	defer c.Close()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		_, err := c.Version(t.Context())
-		if err == nil {
-			return socket
-		}
-		if time.Now().After(end) {
-			t.Fatalf("containerd does not answer: %v", err)
-		}
-	}
-}
-
 func TestConformance(t *testing.T) {
-	t.Setenv(socketEnv, daemon(t))
+	t.Setenv(socketEnv, testenv.NewContainerd(t).Socket)
 	for _, binary := range []string{"runc", "crun"} {
 		t.Run(binary, func(t *testing.T) {
 			if monitor.LookPath(binary) == "" {
@@ -120,7 +60,7 @@ func TestConformance(t *testing.T) {
 
 // What keeps a daemon from running anything is told with cause and cure.
 func TestCheckTellsWhy(t *testing.T) {
-	socket := daemon(t)
+	socket := testenv.NewContainerd(t).Socket
 	dir := t.TempDir()
 	silent, closed := filepath.Join(dir, "silent"), filepath.Join(dir, "closed")
 	ln, err := net.Listen("unix", silent)
@@ -175,6 +115,65 @@ func TestCheckTellsWhy(t *testing.T) {
 				t.Errorf("start: %v", err)
 			}
 		})
+	}
+}
+
+// A daemon that is restarted, as for its upgrade, holds nothing up: what runs runs on, an end is learned of later, and what was removed meanwhile is
+// forgotten by the daemon, too.
+func TestDaemonIsAway(t *testing.T) {
+	x := testenv.NewContainerd(t)
+	t.Setenv(socketEnv, x.Socket)
+	image := runtimetest.Image(t, runtimetest.Workload(t))
+	d, err := open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	var hs []runtime.Handle
+	for _, id := range []runtime.TaskID{"away.main.1", "away.main.2"} {
+		h, err := d.Start(t.Context(), runtime.Spec{ID: id, Args: []string{"workload", "sleep"}, RootFS: []runtime.Mount{{Type: "overlay", Options: []string{"lowerdir=" + image}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines, err := d.(runtime.Logger).OpenLog(t.Context(), h, runtime.LogOptions{Follow: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e, err := lines.Next(); err != nil || e.Line != "ready" {
+			t.Fatalf("%+v, %v", e, err)
+		}
+		lines.Close()
+		hs = append(hs, h)
+	}
+	x.Stop()
+	for _, h := range hs {
+		if st, err := d.Status(t.Context(), h); err != nil || st.State != runtime.StateRunning {
+			t.Errorf("%+v, %v", st, err)
+		}
+	}
+	if err := d.Remove(t.Context(), hs[1]); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(hs[0].PID, syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	x.Start(t)
+	if e, err := d.Wait(t.Context(), hs[0]); err != nil || e.Code != 3 || e.Lost {
+		t.Errorf("%+v, %v", e, err)
+	}
+	if r := d.Check(t.Context()); !r.Passed {
+		t.Errorf("%+v", r)
+	}
+	c := d.(*Driver).client(x.Socket)
+	left, err := c.Containers(t.Context(), labelDir, d.(*Driver).Options.Dir)
+	if err != nil || len(left) != 1 || left[0].Labels[labelTask] != string(hs[0].ID) {
+		t.Errorf("the daemon knows %v, %v", left, err)
+	}
+	if err := d.(*Driver).CleanUp(t.Context()); err != nil && !errors.Is(err, syscall.EBUSY) {
+		t.Error(err)
+	}
+	if left, err := c.Containers(t.Context(), labelDir, d.(*Driver).Options.Dir); err != nil || len(left) > 0 {
+		t.Errorf("after the clean-up the daemon knows %v, %v", left, err)
 	}
 }
 

@@ -1,0 +1,60 @@
+//go:build linux
+
+package e2e
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/internal/testenv"
+	"skerry.dev/skerry/runtime"
+)
+
+// TestContainerd runs a service by a containerd that was there before: it is ready, prints and can be entered as others, goes on without the agent, and
+// leaves nothing behind.
+func TestContainerd(t *testing.T) {
+	daemon := testenv.NewContainerd(t)
+	s := (&site{t: t, foreign: node.Containerd{Socket: daemon.Socket}}).open()
+	s.image("test/kit:1", "skerry.dev/skerry/examples/kit")
+	web := skerry.ServiceSpec{Name: "web", Runtime: skerry.RuntimeContainerd, Ports: []skerry.Port{{Port: 8080, HostPort: -1}}, Resources: skerry.Resources{CPU: 200, Memory: 64 * skerry.MiB},
+		Probes: skerry.Probes{Readiness: &skerry.Probe{HTTP: &skerry.HTTPProbe{Port: 8080, Path: "/"}}}}
+	web.Image, web.Args = "test/kit:1", []string{"answer", ":8080"}
+	s.do(app("shop", web))
+	s.await("the service is ready", s.ready(1))
+	i := s.only()
+	if at, err := s.Cluster.Instances(t.Context()); err != nil || len(at) != 1 || at[0].Runtime != skerry.RuntimeContainerd || at[0].Overhead.Memory != skerry.RuntimeNamed(skerry.RuntimeContainerd).Memory {
+		t.Errorf("%+v, %v", at, err)
+	}
+	driver := func() runtime.Driver {
+		return s.Worker.Drivers[slices.IndexFunc(s.Worker.Drivers, func(d runtime.Driver) bool { return d.Name() == skerry.RuntimeContainerd })]
+	}
+	list, err := driver().List(t.Context())
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%v, %v", list, err)
+	}
+	var out bytes.Buffer
+	code, err := driver().(runtime.Execer).Exec(t.Context(), list[0], runtime.ExecSpec{Args: []string{"/program", "hello"}, Stdout: &out, Stderr: &out})
+	if err != nil || code != 0 || !strings.Contains(out.String(), "instance "+string(i.ID)) {
+		t.Errorf("%d, %v, %q", code, err, out.String())
+	}
+	before := s.pids()
+	s.stopAgent()
+	if err := s.Worker.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.startWorker("")
+	s.await("the next agent has taken it up", func() bool { return s.ready(1)() && s.pids()[i.ID] == before[i.ID] })
+	if after := s.only(); after.ID != i.ID || after.Restarts != i.Restarts {
+		t.Errorf("%+v after the agent was started again", after)
+	}
+	s.do(apps.Delete{Key: skerry.AppKey{Namespace: "default", Name: "shop"}})
+	s.await("nothing is left", func() bool {
+		list, err := driver().List(t.Context())
+		return err == nil && len(list) == 0 && s.ready(0)()
+	})
+}
