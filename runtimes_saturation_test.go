@@ -53,6 +53,7 @@ func TestAutoStaysClearOfSaturation(t *testing.T) {
 	}{
 		{"no rate", rated("sandboxed", 1000, 0, 0), all, nil, "gvisor", ""},
 		{"no rate, whatever was measured", rated("shared", 1000, 0, 0), all, skerry.RuntimeCosts{"oci": 9}, "oci", ""},
+		{"a containerd's containers are containers", rated("shared", 1000, 12, 0), []string{"containerd", "gvisor", "microvm"}, nil, "containerd", ""},
 		{"the cheapest", rated("shared", 1000, 12, 0), all, nil, "oci", ""},
 		{"known to be clear before unknown", rated("sandboxed", 1000, 12, 0), all, nil, "microvm", ""},
 		{"unknown, for there is nothing else", rated("sandboxed", 1000, 12, 0), []string{"oci", "gvisor"}, nil, "gvisor", "no figure tells"},
