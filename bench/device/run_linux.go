@@ -29,8 +29,10 @@ type Options struct {
 	// Ablation adds one ingredient of a container at a time (the question of Table 4 of the RISC-V paper).
 	Ablation bool
 	Machines node.Machines
-	Dir      string  // for tools and files, on the disk that is to be measured; empty: a temporary directory
-	Resume   *Report // goes on from the rounds that it has
+	// Containerd is one to measure; the zero value: none.
+	Containerd node.Containerd
+	Dir        string  // for tools and files, on the disk that is to be measured; empty: a temporary directory
+	Resume     *Report // goes on from the rounds that it has
 	// Progress is told what is being done; Keep is given the report after each round.
 	Progress func(string)
 	Keep     func(*Report) error
@@ -218,7 +220,7 @@ func (m *measuring) open(ctx context.Context, root, files string) (close func() 
 		add(&process{name: "cgroup", text: "a cgroup, nothing else", dir: files, groups: groups})
 	}
 	add(&process{name: "manual", text: "namespaces of mounts, processes, IPC and name, and a cgroup, made by hand", dir: files, flags: apart, groups: groups})
-	drivers, err := node.OpenDrivers(node.WorkerConfig{Common: node.Common{Dir: filepath.Join(m.dir, "drivers")}, Join: node.Join{Name: fmt.Sprint("bench-", os.Getpid())}, Machines: m.o.Machines})
+	drivers, err := node.OpenDrivers(node.WorkerConfig{Common: node.Common{Dir: filepath.Join(m.dir, "drivers")}, Join: node.Join{Name: fmt.Sprint("bench-", os.Getpid())}, Machines: m.o.Machines, Containerd: m.o.Containerd})
 	close = func() (err error) {
 		for _, d := range drivers {
 			if x, ok := d.(interface{ CleanUp(context.Context) error }); ok { // the group of its tasks' cgroups

@@ -72,8 +72,16 @@ func NewClient(socket string) *Client {
 // Close closes connections that are not in use.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
+// callTime is how long a daemon may take for a call, but to wait for the end of a process.
+const callTime = 2 * time.Minute
+
 // call is one unary call; service and method name it, as in "tasks.v1.Tasks", "Get".
 func (c *Client) call(ctx context.Context, service, method string, m message) ([]byte, error) {
+	if method != "Wait" {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, callTime)
+		defer cancel()
+	}
 	frame := make([]byte, 5, 5+len(m)) // not compressed, and the length
 	binary.BigEndian.PutUint32(frame[1:], uint32(len(m)))
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://containerd/containerd.services."+service+"/"+method, bytes.NewReader(append(frame, m...)))

@@ -216,15 +216,23 @@ func (d *Driver) Stop(ctx context.Context, h runtime.Handle, grace time.Duration
 	if err != nil {
 		return err
 	}
-	if grace > 0 {
-		if p, err := c.Get(ctx, id); err == nil && p.Status == StatusPaused {
-			if err := c.Resume(ctx, id); err != nil {
-				return err
-			}
+	// When it has ended meanwhile, or the daemon is away, what follows does without.
+	ask := func(do func(ctx context.Context) error) {
+		ctx, cancel := context.WithTimeout(ctx, lookTime)
+		defer cancel()
+		if err := do(ctx); err != nil {
+			d.Options.Log.Debug("stop by containerd", "task", h.ID, "err", err)
 		}
-		if err := c.Kill(ctx, id, "", t.Record().StopSignal, false); err != nil && ctx.Err() != nil {
-			return ctx.Err()
-		} // else it has ended, or the daemon is away: what follows does without
+	}
+	if grace > 0 {
+		ask(func(ctx context.Context) error {
+			if p, err := c.Get(ctx, id); err == nil && p.Status == StatusPaused {
+				if err := c.Resume(ctx, id); err != nil {
+					return err
+				}
+			}
+			return c.Kill(ctx, id, "", t.Record().StopSignal, false)
+		})
 		graceCtx, cancel := context.WithTimeout(ctx, grace)
 		_, err := t.Wait(graceCtx)
 		cancel()
@@ -232,11 +240,14 @@ func (d *Driver) Stop(ctx context.Context, h runtime.Handle, grace time.Duration
 			return ctx.Err()
 		}
 	}
-	_ = c.Kill(ctx, id, "", int(unix.SIGKILL), true)
-	t.Kill(10 * time.Second)
+	ask(func(ctx context.Context) error { return c.Kill(ctx, id, "", int(unix.SIGKILL), true) })
+	t.Kill(endTime)
 	_, err = t.Wait(ctx)
 	return err
 }
+
+// lookTime is how long a daemon may take for what is done without it otherwise.
+const lookTime = 2 * time.Second
 
 // Status looks once. That a task is paused only the daemon knows for every shim.
 func (d *Driver) Status(ctx context.Context, h runtime.Handle) (runtime.Status, error) {
@@ -249,6 +260,8 @@ func (d *Driver) Status(ctx context.Context, h runtime.Handle) (runtime.Status, 
 		return st, nil
 	}
 	if c, id, err := d.place(t); err == nil {
+		ctx, cancel := context.WithTimeout(ctx, lookTime)
+		defer cancel()
 		if p, err := c.Get(ctx, id); err == nil && (p.Status == StatusPaused || p.Status == StatusPausing) {
 			st.State = runtime.StatePaused
 		}

@@ -102,12 +102,12 @@ const endTime = 10 * time.Second
 
 // end kills a task and deletes it.
 func end(ctx context.Context, c *Client, id string) error {
-	// That it has ended, or has not begun, is no matter here: Delete tells.
-	if err := c.Kill(ctx, id, "", int(unix.SIGKILL), true); gone(err) || ctx.Err() != nil {
-		return err
-	}
 	waitCtx, cancel := context.WithTimeout(ctx, endTime)
 	defer cancel()
+	// That it has ended, or has not begun, is no matter here: Delete tells.
+	if err := c.Kill(waitCtx, id, "", int(unix.SIGKILL), true); gone(err) || ctx.Err() != nil {
+		return err
+	}
 	if _, _, err := c.Wait(waitCtx, id, ""); gone(err) || ctx.Err() != nil {
 		return err
 	}
