@@ -13,6 +13,7 @@ import (
 
 	"skerry.dev/skerry/bench"
 	"skerry.dev/skerry/bench/device"
+	"skerry.dev/skerry/bench/interference"
 	"skerry.dev/skerry/ctl"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/plugin"
@@ -57,7 +58,7 @@ func commands() *cobra.Command {
 	root := ctl.New(ctl.Options{Version: version, LocalToken: localToken, LocalClient: localClient, WorkerData: filepath.Join(defaultData(), "worker"), Checks: machineChecks,
 		Roles: []*cobra.Command{rootCommand(), clusterCommand(), workerCommand(), upCommand()}})
 	measure := bench.Command()
-	measure.AddCommand(device.Commands()...)
+	measure.AddCommand(append(device.Commands(), interference.Command())...)
 	ctl.Operate(root, backupCommand(), restoreCommand(), measure, sim.Command())
 	ctl.Operate(root, extraCommands()...)
 	return root

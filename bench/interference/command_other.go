@@ -1,0 +1,19 @@
+//go:build !linux
+
+package interference
+
+import (
+	"github.com/spf13/cobra"
+
+	"skerry.dev/skerry"
+)
+
+// Command gives `skerry bench interference`, which needs Linux.
+func Command() *cobra.Command {
+	return &cobra.Command{
+		Use: "interference", Short: "Measure what neighbours cost a service (Linux only)",
+		RunE: func(*cobra.Command, []string) error {
+			return skerry.Errorf(skerry.CodeUnsupported, "kinds of isolation are Linux's")
+		},
+	}
+}

@@ -1,0 +1,237 @@
+package interference
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// Schema is the version of Report; it changes when a reader of the one before would go wrong.
+const Schema = "skerry.bench.interference/1"
+
+// Report is what was measured.
+type Report struct {
+	Schema  string            `json:"schema"`
+	Began   time.Time         `json:"began"`
+	Seconds float64           `json:"seconds"`
+	Machine map[string]string `json:"machine"`
+	// Quick says that the times are shorter than those of the thesis.
+	Quick bool `json:"quick,omitempty"`
+	// Warm, Load and Settle are in seconds, of each row.
+	Warm   float64  `json:"warm"`
+	Load   float64  `json:"load"`
+	Settle float64  `json:"settle"`
+	Noise  []string `json:"noise,omitempty"` // why the machine is called noisy
+	Places []Told   `json:"places"`
+	Rows   []*Row   `json:"rows"`
+	// Found has the saturation points that were searched.
+	Found []*Found `json:"saturation,omitempty"`
+	// Missing says what this machine does not tell.
+	Missing []string `json:"missing,omitempty"`
+	// Unfinished says that it was interrupted.
+	Unfinished bool `json:"unfinished,omitempty"`
+}
+
+// Told is a place where rows ran, or why they did not.
+type Told struct {
+	Name string `json:"name"`
+	Text string `json:"text"`
+	Skip string `json:"skip,omitempty"`
+}
+
+// Row is a load on a service in a place.
+type Row struct {
+	Place string `json:"place"`
+	Setting
+	Rate float64 `json:"rate"` // requests per second
+	// Skip says why it was not run.
+	Skip      string     `json:"skip,omitempty"`
+	Outcome   *Outcome   `json:"outcome,omitempty"`
+	System    *System    `json:"system,omitempty"`
+	Series    []Point    `json:"series,omitempty"`
+	Published *Published `json:"published,omitempty"`
+}
+
+// System is what the machine tells of a load.
+type System struct {
+	CPU *float64 `json:"cpu,omitempty"` // of the service, in percent of its limit
+	// Throttled is how long the quota held the service back, and Waiting how long it was ready and had no processor, in ms; Periods has the
+	// share of the quota's periods that were throttled, in percent.
+	Throttled *float64 `json:"throttled,omitempty"`
+	Periods   *float64 `json:"throttledPeriods,omitempty"`
+	Waiting   *float64 `json:"waiting,omitempty"`
+	// Pressure is how long something waited on the whole machine, in ms, by resource.
+	Pressure map[string]float64 `json:"pressure,omitempty"`
+	// Counters are those of perf, on the whole machine.
+	Counters map[string]float64 `json:"counters,omitempty"`
+}
+
+// Point is a part of a load: what was due in it, and the processor time used.
+type Point struct {
+	At      float64  `json:"at"`            // seconds since the load began, of its end
+	Success float64  `json:"success"`       // percent of what was due
+	CPU     *float64 `json:"cpu,omitempty"` // percent of the limit
+}
+
+// Found is the saturation point of a place.
+type Found struct {
+	Place string `json:"place"`
+	Setting
+	Skip string `json:"skip,omitempty"`
+	Saturation
+}
+
+// WriteJSON writes a report for programs.
+func (r *Report) WriteJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", " ")
+	return e.Encode(r)
+}
+
+// WriteCSV writes a line for each row that ran.
+func (r *Report) WriteCSV(w io.Writer) error {
+	c := csv.NewWriter(w)
+	_ = c.Write([]string{"place", "cpu", "memory", "pin", "interference", "neighbour", "rate", "invalid", "success", "throughput", "mean", "p50", "p90", "p99", "max",
+		"load", "processing", "total", "overhead", "late", "cpu_percent", "throttled_ms", "waiting_ms", "published_mean", "published_overhead"})
+	num := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
+	opt := func(v *float64) string {
+		if v == nil {
+			return ""
+		}
+		return num(*v)
+	}
+	for _, row := range r.Rows {
+		o := row.Outcome
+		if o == nil {
+			continue
+		}
+		line := []string{row.Place, num(row.CPU), strconv.FormatInt(row.Memory, 10), row.Pin, num(row.Interference), row.Neighbour, num(row.Rate), o.Invalid, num(o.Success), num(o.Throughput)}
+		if l, a := o.Latency, o.Application; l != nil {
+			line = append(line, num(l.Mean), num(l.P50), num(l.P90), num(l.P99), num(l.Max), num(a.Load), num(a.Processing), num(a.Total), num(o.Overhead))
+		} else {
+			line = append(line, slices.Repeat([]string{""}, 9)...)
+		}
+		s, p := row.System, row.Published
+		if s == nil {
+			s = &System{}
+		}
+		if p == nil {
+			p = &Published{}
+		}
+		_ = c.Write(append(line, num(o.Late), opt(s.CPU), opt(s.Throttled), opt(s.Waiting), opt(p.Mean), opt(p.Overhead)))
+	}
+	c.Flush()
+	return c.Error()
+}
+
+// words gives an optional figure.
+func words(v *float64, format string) string {
+	if v == nil {
+		return "-"
+	}
+	return fmt.Sprintf(format, *v)
+}
+
+func (s Setting) interference() string {
+	if s.Interference == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%s %g", s.Neighbour, s.Interference)
+}
+
+// WriteTable writes a report for people.
+func (r *Report) WriteTable(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "PLACE\tCPU\tPIN\tBESIDE\tRATE\tOK %\tMEAN ms\tP50\tP90\tP99\tAPP ms\tOVERHEAD\tCPU %\tTHROTTLED ms\tWAITING ms\tPAPER MEAN\tPAPER OVERHEAD")
+	var invalid, skipped []string
+	for _, row := range r.Rows {
+		name := fmt.Sprintf("%s, %g CPU, pin %s, beside %s, %g/s", row.Place, row.CPU, row.Pin, row.interference(), row.Rate)
+		if row.Outcome == nil {
+			skipped = append(skipped, name+": "+row.Skip)
+			continue
+		}
+		o, s, p := row.Outcome, row.System, row.Published
+		if p == nil {
+			p = &Published{}
+		}
+		fmt.Fprintf(t, "%s\t%g\t%s\t%s\t%g\t", row.Place, row.CPU, row.Pin, row.interference(), row.Rate)
+		if o.Invalid != "" {
+			invalid = append(invalid, name+": "+o.Invalid)
+			fmt.Fprintln(t, "invalid")
+			continue
+		}
+		fmt.Fprintf(t, "%.1f", o.Success)
+		if l := o.Latency; l != nil {
+			fmt.Fprintf(t, "\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f", l.Mean, l.P50, l.P90, l.P99, o.Application.Total, o.Overhead)
+		} else {
+			fmt.Fprint(t, strings.Repeat("\t-", 6))
+		}
+		fmt.Fprintf(t, "\t%s\t%s\t%s\t%s\t%s\n", words(s.CPU, "%.0f"), words(s.Throttled, "%.0f"), words(s.Waiting, "%.0f"), words(p.Mean, "%.1f"), words(p.Overhead, "%.1f"))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "\nEach row: a fresh instance, %g s of warm-up, %g s of load, %g s to settle.", r.Warm, r.Load, r.Settle)
+	if r.Quick {
+		fmt.Fprint(w, " That is quick: the thesis took 30, 300 and 120 s.")
+	}
+	fmt.Fprintln(w, " Latency counts from when a request was due; overhead is the mean less what the service itself tells.")
+	for _, f := range r.Found {
+		fmt.Fprintf(w, "saturation: %s, %g CPU, pin %s, beside %s: %s\n", f.Place, f.CPU, f.Pin, f.interference(), f.told())
+	}
+	for _, n := range r.Noise {
+		fmt.Fprintln(w, "The machine was noisy:", n)
+	}
+	for _, m := range r.Missing {
+		fmt.Fprintln(w, "missing:", m)
+	}
+	for _, line := range invalid {
+		fmt.Fprintln(w, "invalid:", line)
+	}
+	for _, p := range r.Places {
+		if p.Skip != "" {
+			fmt.Fprintf(w, "not run: %s: %s\n", p.Name, p.Skip)
+		}
+	}
+	for _, line := range skipped {
+		fmt.Fprintln(w, "not run:", line)
+	}
+	if r.Unfinished {
+		fmt.Fprintln(w, "It was interrupted: the rows after these are missing.")
+	}
+	return nil
+}
+
+func (f *Found) told() string {
+	text := ""
+	switch {
+	case f.Skip != "":
+		return "not run: " + f.Skip
+	case f.Low > 0 && f.High > 0:
+		text = fmt.Sprintf("%g requests per second are done, %g are not", f.Low, f.High)
+	case f.Low > 0:
+		text = fmt.Sprintf("%g requests per second are done", f.Low)
+	case f.High > 0:
+		text = fmt.Sprintf("%g requests per second are not done", f.High)
+	default:
+		text = "not found"
+	}
+	if f.High > 0 {
+		for _, t := range slices.Backward(f.Tries) {
+			if t.Rate == f.High && t.Full != "" {
+				text += " (" + t.Full + ")"
+				break
+			}
+		}
+	}
+	if f.Stopped != "" {
+		text += "; " + f.Stopped
+	}
+	return text
+}

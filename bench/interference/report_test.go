@@ -1,0 +1,136 @@
+package interference
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/bench/published"
+)
+
+var update = flag.Bool("update", false, "rewrite golden files")
+
+// Without choices the matrix is that of the thesis, and all of its figures stand beside it.
+func TestMatrix(t *testing.T) {
+	groups, err := Choice{}.groups()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := published.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, g := range groups {
+		for _, rate := range g.rates {
+			for _, place := range []string{skerry.RuntimeOCI, skerry.RuntimeMicroVM, Bare} {
+				p := beside(all, place, g.Setting, rate)
+				if p == nil {
+					continue
+				}
+				n++
+				if p.Mean == nil || p.Overhead == nil {
+					t.Errorf("%+v", p)
+				}
+			}
+		}
+	}
+	if n != 7*4*2 {
+		t.Errorf("%d figures", n)
+	}
+	p := beside(all, skerry.RuntimeMicroVM, newGroup(0.5, PinNone, 0, "", nil).Setting, 8)
+	if p == nil || p.Table != "5.1" || *p.Mean != 117.794 || *p.Overhead != 38 {
+		t.Errorf("%+v", p)
+	}
+	groups, err = Choice{CPU: []float64{1, 0.5}, Neighbours: []string{"cpu", "cache"}, Rates: []float64{3}}.groups()
+	if err != nil || len(groups) != 6 { // alone, and beside each of two
+		t.Errorf("%+v %v", groups, err)
+	}
+	for _, bad := range []Choice{{CPU: []float64{0}}, {Rates: []float64{-1}}, {Pin: []string{"all"}}, {Neighbours: []string{"moon"}}, {Interference: []float64{-1}}} {
+		if _, err := bad.groups(); err == nil {
+			t.Errorf("%+v", bad)
+		}
+	}
+}
+
+// The generator has a processor of its own, a pinned service has others than its neighbour, and what does not fit is told.
+func TestArrange(t *testing.T) {
+	for _, c := range []struct {
+		cpus         []int
+		cpu, beside  float64
+		pinned       bool
+		service, too string // or the reason
+	}{
+		{[]int{0, 1}, 0.5, 0, false, "1", "0,1"},
+		{[]int{0, 1}, 1, 1.5, false, "1", "0,1"},
+		{[]int{0, 1}, 1, 1, true, "1", "0"},
+		{[]int{0, 1}, 1, 1.5, true, "", "a neighbour of 1.5 processors needs 2, and 1 are left"},
+		{[]int{0, 1}, 1.5, 0, false, "", "the service needs 2 processors and may have 1 of 2"},
+		{[]int{2, 3, 5, 7}, 1.5, 1.5, true, "5,7", "2,3"},
+		{[]int{0}, 0.5, 0, false, "", "may have 0 of 1"},
+	} {
+		l, why := arrange(c.cpus, Setting{CPU: c.cpu, Interference: c.beside}, c.pinned)
+		if c.service == "" {
+			if !strings.Contains(why, c.too) {
+				t.Errorf("%+v: %q", c, why)
+			}
+			continue
+		}
+		if why != "" || l.generator != c.cpus[0] || list(l.service) != c.service || list(l.neighbour) != c.too {
+			t.Errorf("%+v: %+v %s", c, l, why)
+		}
+	}
+}
+
+func sample() *Report {
+	v := func(f float64) *float64 { return &f }
+	half := newGroup(0.5, PinNone, 0, "", nil).Setting
+	crowded := newGroup(1, PinBoth, 1.5, "cache", nil).Setting
+	return &Report{Schema: Schema, Began: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Seconds: 20, Machine: map[string]string{"cpu": "A processor", "cores": "2"}, Quick: true, Warm: 2, Load: 6, Settle: 1,
+		Noise: []string{"its load was 3.0 before"}, Missing: []string{"cycles: perf says <not supported>"},
+		Places: []Told{{Name: "bare", Text: "a process in a cgroup"}, {Name: "oci", Text: "runtime oci"}, {Name: "microvm", Text: "runtime microvm", Skip: "no guest kernel is given"}},
+		Rows: []*Row{
+			{Place: "bare", Setting: half, Rate: 4, Outcome: &Outcome{Sent: 24, Success: 100, Throughput: 4, Latency: &Latency{46, 45, 51, 60, 61}, Application: &Application{5, 39, 44}, Overhead: 2}, System: &System{CPU: v(35), Throttled: v(120), Waiting: v(9)}},
+			{Place: "oci", Setting: half, Rate: 4, Outcome: &Outcome{Sent: 24, Success: 100, Throughput: 4, Latency: &Latency{48, 46, 53, 63, 64}, Application: &Application{5, 40, 45}, Overhead: 3}, System: &System{CPU: v(36)}, Published: &Published{"5.1", "4 Regular", v(41.592), v(2.6)}},
+			{Place: "oci", Setting: half, Rate: 8, Outcome: &Outcome{Sent: 48, Late: 10, Invalid: "10.0 % of the requests were sent more than 10ms late; up to 1 % may be"}, System: &System{}},
+			{Place: "oci", Setting: crowded, Rate: 4, Skip: "a neighbour of 1.5 processors needs 2, and 1 are left beside the service's"},
+			{Place: "oci", Setting: half, Rate: 99, Outcome: &Outcome{Sent: 594, Error: "refused"}, System: &System{}},
+		},
+		Found: []*Found{{Place: "oci", Setting: half, Saturation: Saturation{Low: 11.5, High: 12, P99: 500, Tries: []Try{{Rate: 12, Full: "p99 812 ms"}}}}, {Place: "bare", Setting: half, Saturation: Saturation{Stopped: "two runs at 2 requests per second were invalid"}}},
+	}
+}
+
+// A report is written for people, tables and programs.
+func TestReport(t *testing.T) {
+	r := sample()
+	for name, write := range map[string]func(*bytes.Buffer) error{
+		"report.txt": func(b *bytes.Buffer) error { return r.WriteTable(b) }, "report.csv": func(b *bytes.Buffer) error { return r.WriteCSV(b) }} {
+		var b bytes.Buffer
+		if err := write(&b); err != nil {
+			t.Fatal(err)
+		}
+		file := "testdata/" + name
+		if *update {
+			if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(file)
+		if err != nil || string(want) != b.String() {
+			t.Errorf("%s: %v\n%s", name, err, b.String())
+		}
+	}
+	var b bytes.Buffer
+	var again Report
+	if err := r.WriteJSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(b.Bytes(), &again); err != nil || again.Schema != Schema || len(again.Rows) != len(r.Rows) || *again.Rows[1].Published.Mean != 41.592 {
+		t.Errorf("%+v %v", again, err)
+	}
+}

@@ -1,0 +1,478 @@
+package interference
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/bench"
+	"skerry.dev/skerry/bench/published"
+	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/runtime"
+)
+
+// Options say what to measure. The zero value is the matrix of the thesis, with its times.
+type Options struct {
+	Choice
+	Places []string // names; empty: all
+	Quick  bool
+	// Warm, Load and Settle are the times of a row; 0: those of the thesis (30 s, 5 min, 2 min), or of Quick (2 s, 6 s, 1 s).
+	Warm, Load, Settle time.Duration
+	// Find searches where places are full. P99 is what an answer in a hundred may take longer than; 0: half a second.
+	Find bool
+	P99  time.Duration
+	// Service and Neighbour are programs; empty: compiled from the source tree.
+	Service, Neighbour string
+	Machines           node.Machines
+	// Progress is told what is being done; Keep is given the report after each row.
+	Progress func(string)
+	Keep     func(*Report) error
+}
+
+const defaultP99 = 500 * time.Millisecond
+
+// Times that bound what waits for a service.
+const (
+	readyTime   = 2 * time.Minute
+	requestTime = 30 * time.Second // of one request, as vegeta has it
+)
+
+// measuring is one call of Run.
+type measuring struct {
+	o         Options
+	dir, root string
+	places    []place
+	cpus      []int
+	sum       string // of every answer
+	published *published.Set
+	r         *Report
+}
+
+func (m *measuring) say(format string, args ...any) {
+	if m.o.Progress != nil {
+		m.o.Progress(fmt.Sprintf(format, args...))
+	}
+}
+
+// Run measures. When ctx ends it returns the rows that are complete, and no error.
+func Run(ctx context.Context, o Options) (_ *Report, err error) {
+	groups, err := o.groups()
+	if err != nil {
+		return nil, err
+	}
+	warm, load, settle := 30*time.Second, 5*time.Minute, 2*time.Minute
+	if o.Quick {
+		warm, load, settle = 2*time.Second, 6*time.Second, time.Second
+	}
+	for _, t := range []struct{ to, from *time.Duration }{{&o.Warm, &warm}, {&o.Load, &load}, {&o.Settle, &settle}} {
+		if *t.to == 0 {
+			*t.to = *t.from
+		}
+	}
+	if o.P99 == 0 {
+		o.P99 = defaultP99
+	}
+	m := &measuring{o: o, r: &Report{Schema: Schema, Began: time.Now().UTC().Truncate(time.Second), Machine: bench.MachineFacts(), Quick: o.Quick,
+		Warm: o.Warm.Seconds(), Load: o.Load.Seconds(), Settle: o.Settle.Seconds()}}
+	if load, err := strconv.ParseFloat(strings.Split(m.r.Machine["load"]+" ", " ")[0], 64); err == nil && load > 0.5 {
+		m.r.Noise = append(m.r.Noise, fmt.Sprintf("its load was %.1f before", load))
+	}
+	if m.cpus, err = processors(); err != nil {
+		return nil, err
+	}
+	if m.published, err = published.Load(); err != nil {
+		return nil, err
+	}
+	if m.dir, err = os.MkdirTemp("", "skerry-bench-interference-"); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(m.dir)) }()
+	// Tasks in user namespaces, or of other users, must be able to enter.
+	if err := os.Chmod(m.dir, 0o755); err != nil {
+		return nil, err
+	}
+	if err := m.prepare(ctx); err != nil {
+		return nil, err
+	}
+	shut, err := m.open(ctx)
+	defer func() { err = errors.Join(err, shut()) }()
+	if err != nil {
+		return nil, err
+	}
+	err = m.groups(ctx, groups)
+	m.r.Seconds = time.Since(m.r.Began).Seconds()
+	slices.Sort(m.r.Missing)
+	m.r.Missing = slices.Compact(m.r.Missing)
+	if ctx.Err() != nil {
+		m.r.Unfinished, err = true, nil
+	}
+	return m.r, err
+}
+
+// prepare makes the root file system, and asks the service for the sum of an answer.
+func (m *measuring) prepare(ctx context.Context) error {
+	m.root = filepath.Join(m.dir, "root")
+	for _, d := range []string{"root/bin", "root/etc", "root/tmp", "root/proc", "root/sys", "root/dev", "files", "net"} {
+		if err := os.MkdirAll(filepath.Join(m.dir, d), 0o755); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(os.Chmod(filepath.Join(m.root, "tmp"), 0o1777), os.WriteFile(filepath.Join(m.root, "etc/passwd"), []byte("root:x:0:0:root:/:/none\n"), 0o644)); err != nil {
+		return err
+	}
+	for _, p := range []struct{ name, given, source string }{{imaging, m.o.Service, "skerry.dev/skerry/examples/imaging"}, {neighbour, m.o.Neighbour, "skerry.dev/skerry/bench/neighbour"}} {
+		to := filepath.Join(m.root, "bin", p.name)
+		if p.given != "" {
+			data, err := os.ReadFile(p.given)
+			if err == nil {
+				err = os.WriteFile(to, data, 0o755)
+			}
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", to, p.source)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return skerry.Errorf(skerry.CodeUnavailable, "compile %s: %v: %s", p.name, err, strings.TrimSpace(string(out))).
+				WithHint("run it in a checkout with Go installed, or give it static programs by --service and --neighbour-program")
+		}
+	}
+	out, err := exec.CommandContext(ctx, filepath.Join(m.root, "bin", imaging), "sum").Output()
+	if err != nil {
+		return fmt.Errorf("the service's own check: %w", err)
+	}
+	m.sum = strings.TrimSpace(string(out))
+	return nil
+}
+
+// open makes the places, and has every runtime test itself.
+func (m *measuring) open(ctx context.Context) (shut func() error, err error) {
+	wanted := func(name string) bool { return len(m.o.Places) == 0 || slices.Contains(m.o.Places, name) }
+	files := filepath.Join(m.dir, "files")
+	known := []string{Bare}
+	if wanted(Bare) {
+		m.places = append(m.places, &process{root: m.root, files: files})
+	}
+	drivers, err := node.OpenDrivers(node.WorkerConfig{Common: node.Common{Dir: filepath.Join(m.dir, "drivers")}, Join: node.Join{Name: fmt.Sprint("bench-", os.Getpid())}, Machines: m.o.Machines})
+	shut = func() (err error) {
+		for _, d := range drivers {
+			err = errors.Join(err, d.Close())
+		}
+		return err
+	}
+	if err != nil {
+		return shut, err
+	}
+	var skipped []Told
+	for _, d := range drivers {
+		known = append(known, d.Name())
+		if !wanted(d.Name()) {
+			continue
+		}
+		p := &driven{d: d, text: "runtime " + d.Name(), root: m.root, files: files, dir: filepath.Join(m.dir, "net")}
+		m.say("self-test of runtime %s", d.Name())
+		rep := d.Check(ctx)
+		if ctx.Err() != nil {
+			return shut, ctx.Err()
+		}
+		if why := cannot(d.Name(), rep); why != "" {
+			skipped = append(skipped, Told{Name: d.Name(), Text: p.text, Skip: why})
+			continue
+		}
+		if rep.Version != "" {
+			p.text += ", " + rep.Version
+		}
+		m.places = append(m.places, p)
+	}
+	for _, p := range m.places {
+		m.r.Places = append(m.r.Places, p.told())
+	}
+	m.r.Places = append(m.r.Places, skipped...)
+	for _, name := range m.o.Places {
+		if !slices.Contains(known, name) {
+			return shut, skerry.Errorf(skerry.CodeInvalid, "--in: there is no place %q", name).WithHint("there are %s", strings.Join(known, ", "))
+		}
+	}
+	return shut, nil
+}
+
+// cannot tells why a runtime takes no part, or "".
+func cannot(name string, rep runtime.Report) string {
+	switch {
+	case !rep.Passed && rep.Cure != "":
+		return rep.Cause + "; " + rep.Cure
+	case !rep.Passed:
+		return rep.Cause
+	case name == skerry.RuntimeWasm:
+		return "the service is two processes that share a listener, which WebAssembly has not"
+	case name == skerry.RuntimeUnikernel || name == skerry.RuntimeVM:
+		return "its machines run a system of their own, not this service"
+	}
+	return ""
+}
+
+func (m *measuring) groups(ctx context.Context, groups []group) error {
+	for _, g := range groups {
+		for _, rate := range g.rates {
+			for _, p := range m.places {
+				row := &Row{Place: p.told().Name, Setting: g.Setting, Rate: rate, Published: beside(m.published, p.told().Name, g.Setting, rate)}
+				if err := m.row(ctx, p, row); err != nil {
+					return err
+				}
+				m.r.Rows = append(m.r.Rows, row)
+				if m.o.Keep != nil {
+					if err := m.o.Keep(m.r); err != nil {
+						return err
+					}
+				}
+			}
+		}
+		if !m.o.Find {
+			continue
+		}
+		for _, p := range m.places {
+			if err := m.find(ctx, p, g); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// find searches where a place is full.
+func (m *measuring) find(ctx context.Context, p place, g group) error {
+	f := &Found{Place: p.told().Name, Setting: g.Setting}
+	skip := ""
+	var err error
+	f.Saturation, err = search(g.rates[0], ms(m.o.P99), func(rate float64) (Outcome, error) {
+		row := &Row{Place: f.Place, Setting: g.Setting, Rate: rate}
+		if err := m.row(ctx, p, row); err != nil {
+			return Outcome{}, err
+		}
+		if row.Skip != "" {
+			skip = row.Skip
+			return Outcome{}, errSkipped
+		}
+		return *row.Outcome, nil
+	})
+	if f.Skip = skip; err != nil && !errors.Is(err, errSkipped) {
+		return err
+	}
+	m.r.Found = append(m.r.Found, f)
+	return nil
+}
+
+var errSkipped = errors.New("skipped")
+
+// row runs one load, in a fresh instance. What a place cannot do is the row's reason for not having run.
+func (m *measuring) row(ctx context.Context, p place, row *Row) (err error) {
+	pinned := row.Pin == PinBoth || row.Pin == PinOne && p.machine()
+	l, why := arrange(m.cpus, row.Setting, pinned)
+	if why != "" {
+		row.Skip = why
+		return nil
+	}
+	m.say("%s, %g CPU, pin %s, beside %s, %g requests per second", row.Place, row.CPU, row.Pin, row.interference(), row.Rate)
+	clean := context.WithoutCancel(ctx)
+	defer func() {
+		if err = errors.Join(err, ctx.Err()); err == nil {
+			sleep(ctx, time.Now().Add(m.o.Settle))
+		}
+	}()
+	fail := func(what string, err error) error {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		row.Skip = what + ": " + err.Error()
+		return nil
+	}
+	service, err := p.start(ctx, limits{row.CPU, row.Memory, list(l.service)}, true, imaging, "serve", listenHere)
+	if err != nil {
+		return fail("the service does not start", err)
+	}
+	defer func() { err = errors.Join(err, service.stop(clean)) }()
+	c := newClient(service.addr(), m.sum)
+	defer c.close()
+	if err := c.ready(ctx, service); err != nil {
+		return fail("the service does not answer", err)
+	}
+	var other task
+	if row.Interference > 0 {
+		n := int(math.Ceil(row.Interference))
+		if other, err = p.start(ctx, limits{row.Interference, 1 << 30, list(l.neighbour)}, false, neighbour, row.Neighbour, strconv.Itoa(n)); err != nil {
+			return fail("the neighbour does not start", err)
+		}
+		defer func() { err = errors.Join(err, other.stop(clean)) }()
+	}
+	if err := stay([]int{l.generator}); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stay(m.cpus)) }()
+	g := generator{rate: row.Rate, time: m.o.Warm, timeout: requestTime}
+	if _, err := g.run(ctx, c.get); err != nil {
+		return err
+	}
+	g.time = m.o.Load
+	shots, err := m.load(ctx, row, g, service, c)
+	if err != nil {
+		return err
+	}
+	if err := service.alive(ctx); err != nil {
+		return fail("the service ended", err)
+	}
+	if other != nil {
+		if err := other.alive(ctx); err != nil {
+			return fail("the neighbour ended", err)
+		}
+	}
+	o := g.fold(shots)
+	row.Outcome = &o
+	return nil
+}
+
+// load sends what counts, and watches the machine meanwhile.
+func (m *measuring) load(ctx context.Context, row *Row, g generator, service task, c *client) ([]shot, error) {
+	row.System = &System{}
+	before, unknown := service.stats(ctx)
+	w := newWatch()
+	// A point a second, or sixty of them.
+	step := max(time.Second, g.time/60)
+	tick, stop := time.NewTicker(step), make(chan struct{})
+	defer tick.Stop()
+	var points sampler
+	sampled := make(chan struct{})
+	go func() {
+		defer close(sampled)
+		if unknown != nil {
+			return
+		}
+		points.run(ctx, service, before, row.CPU, func() bool {
+			select {
+			case <-tick.C:
+				return true
+			case <-stop:
+				return false
+			}
+		})
+	}()
+	shots, err := g.run(ctx, c.get)
+	after, unread := service.stats(ctx)
+	close(stop)
+	<-sampled
+	if err := errors.Join(err, w.end(row.System)); err != nil {
+		return nil, err
+	}
+	m.r.Missing = append(m.r.Missing, w.missing...)
+	if err := errors.Join(unknown, unread); err != nil {
+		m.r.Missing = append(m.r.Missing, row.Place+" does not tell what it uses: "+err.Error())
+	} else {
+		row.System.used(before, after, row.CPU)
+	}
+	row.Series = series(shots, step, g.time, points)
+	return shots, nil
+}
+
+// series tells how many of the requests that were due in each part of a load succeeded, and the processor time in it.
+func series(shots []shot, step, all time.Duration, s sampler) (out []Point) {
+	for from := time.Duration(0); from < all; from += step {
+		p := Point{At: min(from+step, all).Seconds()}
+		due, ok := 0.0, 0.0
+		for _, shot := range shots {
+			if shot.due >= from && shot.due < from+step {
+				due++
+				if shot.err == nil {
+					ok++
+				}
+			}
+		}
+		if due == 0 {
+			continue
+		}
+		p.Success = 100 * ok / due
+		for i, at := range s.at { // the look that is nearest to the part's end
+			if math.Abs(at-p.At) < step.Seconds()/2 {
+				p.CPU = &s.cpu[i]
+			}
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// client asks a service.
+type client struct {
+	url, sum string
+	http     *http.Client
+}
+
+func newClient(addr, sum string) *client {
+	return &client{"http://" + addr + "/", sum, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 10000}}}
+}
+
+func (c *client) close() { c.http.CloseIdleConnections() }
+
+// get has the service derive its pictures.
+func (c *client) get(ctx context.Context) (a Answer, err error) {
+	body, err := c.fetch(ctx, "")
+	if err != nil {
+		return a, err
+	}
+	if err := json.Unmarshal(body, &a); err != nil {
+		return a, err
+	}
+	if a.Sum != c.sum {
+		return a, fmt.Errorf("the pictures are others: their sum is %s, and not %s", a.Sum, c.sum)
+	}
+	return a, nil
+}
+
+func (c *client) fetch(ctx context.Context, path string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	res, err := c.http.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(res.Body, 64<<10))
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("status %d: %s", res.StatusCode, strings.TrimSpace(string(body)))
+	}
+	return body, err
+}
+
+// ready waits until the service answers.
+func (c *client) ready(ctx context.Context, t task) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTime)
+	defer cancel()
+	for {
+		try, done := context.WithTimeout(ctx, 2*time.Second)
+		_, err := c.fetch(try, "healthz")
+		done()
+		if err == nil {
+			return nil
+		}
+		if ended := t.alive(ctx); ended != nil {
+			return ended
+		}
+		if sleep(ctx, time.Now().Add(20*time.Millisecond)); ctx.Err() != nil {
+			return err
+		}
+	}
+}

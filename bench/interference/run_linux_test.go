@@ -1,0 +1,79 @@
+package interference
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry/internal/testenv"
+)
+
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m, testenv.Options{NetNS: true})) }
+
+// The service answers, as a process and in a container, alone and beside a neighbour; what does not fit is listed.
+func TestRun(t *testing.T) {
+	kept := 0
+	o := Options{Choice: Choice{CPU: []float64{0.5, 4096}, Rates: []float64{2}, Interference: []float64{0, 0.25}, Pin: []string{PinBoth}}, Places: []string{Bare, "oci"},
+		Warm: 500 * time.Millisecond, Load: 1500 * time.Millisecond, Settle: time.Millisecond, Keep: func(*Report) error { kept++; return nil }}
+	r, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Rows) != 8 || kept != 8 {
+		t.Fatalf("%d rows, %d kept", len(r.Rows), kept)
+	}
+	for _, row := range r.Rows {
+		if row.CPU > 4000 {
+			if !strings.Contains(row.Skip, "needs 4096 processors") {
+				t.Errorf("%+v", row)
+			}
+			continue
+		}
+		if row.Skip != "" {
+			t.Fatalf("%s: %s", row.Place, row.Skip)
+		}
+		// How long it took is the machine's; that it was answered rightly, and was counted, is not.
+		o := row.Outcome
+		if o.Sent != 3 || o.Success != 100 || o.Application.Total <= 0 || o.Latency.Mean < o.Application.Total {
+			t.Errorf("%s: %+v %+v", row.Place, o, o.Latency)
+		}
+		if s := row.System; s.CPU == nil || *s.CPU <= 0 || s.Throttled == nil {
+			t.Errorf("%s: %+v", row.Place, s)
+		}
+	}
+	for what, pattern := range map[string]string{"directories": filepath.Join(os.TempDir(), "skerry-bench-*"), "cgroups": filepath.Join(cgroups, "*", "skerry-bench-*")} {
+		if left, _ := filepath.Glob(pattern); len(left) > 0 {
+			t.Errorf("%s left: %v", what, left)
+		}
+	}
+}
+
+// Ctrl-C leaves what is complete.
+func TestInterrupted(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	o := Options{Choice: Choice{CPU: []float64{0.5}, Rates: []float64{2, 4}}, Places: []string{Bare}, Warm: time.Millisecond, Load: 500 * time.Millisecond, Settle: time.Millisecond,
+		Keep: func(*Report) error { interrupt(); return nil }}
+	r, err := Run(ctx, o)
+	if err != nil || !r.Unfinished || len(r.Rows) != 1 || r.Rows[0].Rate != 2 {
+		t.Errorf("%+v %v", r, err)
+	}
+	o.Places = []string{"moon"}
+	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "moon") {
+		t.Error(err)
+	}
+}
+
+// What perf does not count is missing, not 0.
+func TestPerf(t *testing.T) {
+	text := "<not supported>,,cycles,0,100.00,,\n6150,,context-switches,2019378496,100.00,,\n72,,cpu-migrations,2019379457,100.00,,\n"
+	counters, missing := parsePerf(text)
+	if len(counters) != 2 || counters["context-switches"] != 6150 || counters["cpu-migrations"] != 72 || len(missing) != 1 || missing[0] != "cycles: perf says <not supported>" {
+		t.Error(counters, missing)
+	}
+	if _, missing := parsePerf("Error: not permitted\n"); len(missing) != 1 {
+		t.Error(missing)
+	}
+}
