@@ -5,6 +5,7 @@ package containerd
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -50,6 +51,8 @@ func (d *Driver) forget(ctx context.Context, c *Client, id string, ready bool) e
 				if err := c.DeleteContainer(ctx, id); err != nil && !NotFound(err) {
 					return err
 				}
+				// A shim that was killed leaves it, and so does containerd.
+				_ = os.Remove(filepath.Join(shimSockets, fmt.Sprintf("%x", sha256.Sum256([]byte(filepath.Join(c.Socket, Namespace, id))))))
 				return nil
 			}
 		case !said:
@@ -94,8 +97,11 @@ func killStrays(id string) {
 	_ = os.RemoveAll(filepath.Join(runcState, Namespace, id))
 }
 
-// runcState is where shims of the runc family have the OCI runtime keep its state.
-const runcState = "/run/containerd/runc"
+// Where shims of the runc family have the OCI runtime keep its state, and where shims listen, by a digest of what they are for.
+const (
+	runcState   = "/run/containerd/runc"
+	shimSockets = "/run/containerd/s"
+)
 
 // endTime is how long is waited for the end of a task that was killed.
 const endTime = 10 * time.Second
