@@ -188,6 +188,15 @@ func (s *Server) Check(ctx context.Context) []skerry.RuntimeReport {
 		})
 	}
 	wg.Wait()
+	profile, err := ReadProfile(s.opt.Dir)
+	if err != nil {
+		s.opt.Log.Warn("what was measured of runtimes does not count", "err", err)
+	}
+	for i := range out {
+		if p, ok := profile[out[i].Name]; ok {
+			out[i].Profile = &p
+		}
+	}
 	s.mu.Lock()
 	s.reports = out
 	s.mu.Unlock()

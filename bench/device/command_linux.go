@@ -10,9 +10,9 @@ import (
 	"skerry.dev/skerry"
 )
 
-// Commands gives `skerry bench runtime`, `bench compare` and `bench report`.
+// Commands gives `skerry bench runtime`, `bench compare` and `bench report`, and what tasks run.
 func Commands() []*cobra.Command {
-	return []*cobra.Command{runtimeCommand(), compareCommand(), reportCommand()}
+	return []*cobra.Command{runtimeCommand(), compareCommand(), reportCommand(), workCommandLine()}
 }
 
 func runtimeCommand() *cobra.Command {

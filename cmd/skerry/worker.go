@@ -24,6 +24,6 @@ runs on, and the next start takes it up again.`,
 	w.join.add(cmd.Flags(), "cluster", "cluster orchestrator", "7444")
 	w.add(cmd.Flags())
 	cmd.AddCommand(workerHoldCommands()...)
-	cmd.AddCommand(workerUpgrade(), workerCheck(), statusCommand("worker"), workerCleanup())
+	cmd.AddCommand(workerUpgrade(), workerCheck(), workerProfile(), statusCommand("worker"), workerCleanup())
 	return cmd
 }

@@ -27,6 +27,10 @@ func workerCheck() *cobra.Command {
 	return refusing("check", "Test every runtime on this machine, with cause and cure")
 }
 
+func workerProfile() *cobra.Command {
+	return refusing("profile", "Measure what the runtimes of this machine cost, for placement")
+}
+
 func workerCleanup() *cobra.Command {
 	return refusing("cleanup", "End and remove everything that a worker has on this machine")
 }

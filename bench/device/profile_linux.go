@@ -1,0 +1,163 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/bench"
+	"skerry.dev/skerry/runtime"
+)
+
+// workCommand is the hidden command below `bench` that does the work of a profile.
+const workCommand = "work"
+
+// profileRequests take about a second of a processor.
+const profileRequests = 8000
+
+// ProfileOptions say how a profile is taken.
+type ProfileOptions struct {
+	Drivers  []runtime.Driver // that have tested themselves, and pass
+	Program  string           // that has Commands, statically linked
+	Dir      string           // where an image for it is made
+	Rounds   int              // 3 takes less than a minute without machines that are emulated
+	Progress func(string)
+}
+
+// TakeProfile measures how much processor time the same work takes in each runtime, as a multiple of what it takes in a container: as the
+// runtime's own counters tell it, so that what sandboxes and machines do beside the work counts, and the load of the machine
+// hardly. What starting takes is measured by itself and left out. All take turns; the median of the rounds counts.
+// Reasons tell of runtimes that could not be measured.
+func TakeProfile(ctx context.Context, o ProfileOptions) (_ map[string]skerry.RuntimeProfile, reasons map[string]string, err error) {
+	if !slices.ContainsFunc(o.Drivers, func(d runtime.Driver) bool { return d.Name() == skerry.RuntimeOCI }) {
+		return nil, nil, skerry.Errorf(skerry.CodeUnsupported, "a profile compares with containers, and runtime %s does not work here", skerry.RuntimeOCI).WithHint("skerry worker check tells why")
+	}
+	root := filepath.Join(o.Dir, "work")
+	for _, d := range []string{"tmp", "proc", "dev", "sys"} {
+		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
+			return nil, nil, err
+		}
+	}
+	if err := errors.Join(os.Chmod(filepath.Join(root, "tmp"), 0o1777), copyFile(filepath.Join(root, "skerry"), o.Program)); err != nil {
+		return nil, nil, err
+	}
+	reasons = map[string]string{}
+	times := map[string][]float64{} // by runtime, in seconds
+	answer := ""
+	for round := range o.Rounds {
+		for k := range o.Drivers {
+			d := o.Drivers[(k+round)%len(o.Drivers)]
+			name := d.Name()
+			if reasons[name] != "" {
+				continue
+			}
+			if o.Progress != nil {
+				o.Progress(fmt.Sprintf("round %d of %d: %s", round+1, o.Rounds, name))
+			}
+			idle, _, err := workIn(ctx, d, root, 0)
+			var busy time.Duration
+			var said string
+			if err == nil {
+				busy, said, err = workIn(ctx, d, root, profileRequests)
+			}
+			if ctx.Err() != nil {
+				return nil, nil, ctx.Err()
+			}
+			if answer == "" {
+				answer = said
+			}
+			switch {
+			case err != nil:
+				reasons[name] = err.Error()
+			case said != answer:
+				reasons[name] = fmt.Sprintf("it answered %q, others %q", said, answer)
+			case busy <= idle:
+				reasons[name] = "its counters do not tell the work"
+			default:
+				times[name] = append(times[name], (busy - idle).Seconds())
+			}
+		}
+	}
+	container := bench.Median(times[skerry.RuntimeOCI])
+	if why := reasons[skerry.RuntimeOCI]; why != "" || !(container > 0) {
+		return nil, reasons, skerry.Errorf(skerry.CodeUnavailable, "the work could not be done in a container: %s", why)
+	}
+	out, at := map[string]skerry.RuntimeProfile{}, time.Now().UTC().Truncate(time.Second)
+	for name, list := range times {
+		if reasons[name] == "" {
+			out[name] = skerry.RuntimeProfile{CPU: bench.Median(list) / container, At: at}
+		}
+	}
+	return out, reasons, nil
+}
+
+// workIn gives the processor time of the work in a runtime, with what starting it takes, and what it said at its end.
+func workIn(ctx context.Context, d runtime.Driver, root string, requests int) (_ time.Duration, said string, err error) {
+	counters, ok1 := d.(runtime.Statser)
+	logs, ok2 := d.(runtime.Logger)
+	if !ok1 || !ok2 {
+		return 0, "", errors.New("it does not count processor time, or keeps no output")
+	}
+	ctx, cancel := context.WithTimeout(ctx, runTime)
+	defer cancel()
+	id := fmt.Sprintf("profile-%d-%d", os.Getpid(), time.Now().UnixNano())
+	spec := runtime.Spec{ID: runtime.TaskID(id + ".main.1"), Instance: skerry.InstanceID(id), Container: skerry.MainContainer, Dir: "/tmp",
+		Env: []string{"PATH=/", "TMPDIR=/tmp", "GOMAXPROCS=1"}, Resources: runtime.Resources{Memory: 256 * skerry.MiB, CPU: 1000}}
+	args := []string{"bench", workCommand, strconv.Itoa(requests)}
+	if d.Name() == skerry.RuntimeNative {
+		spec.RootFS, spec.Args = []runtime.Mount{{Type: "bind", Source: root}}, append([]string{filepath.Join(root, "skerry")}, args...)
+	} else {
+		spec.RootFS, spec.Args = []runtime.Mount{{Type: "overlay", Options: []string{"lowerdir=" + root}}}, append([]string{"/skerry"}, args...)
+	}
+	h, err := d.Start(ctx, spec)
+	if err != nil {
+		return 0, "", err
+	}
+	defer func() { err = errors.Join(err, d.Remove(context.WithoutCancel(ctx), h)) }()
+	lines, err := logs.OpenLog(ctx, h, runtime.LogOptions{Follow: true})
+	if err != nil {
+		return 0, "", err
+	}
+	defer lines.Close()
+	last := ""
+	for !strings.HasPrefix(last, "done ") {
+		l, err := lines.Next()
+		if errors.Is(err, io.EOF) {
+			return 0, "", fmt.Errorf("it ended without an answer: %s", last)
+		}
+		if err != nil {
+			return 0, "", err
+		}
+		last = l.Line
+	}
+	st, err := counters.Stats(ctx, h) // while it still runs, as its group may go with it
+	return st.CPU, last, err
+}
+
+// workCommandLine is the hidden command that tasks run.
+func workCommandLine() *cobra.Command {
+	return &cobra.Command{Use: workCommand + " REQUESTS", Hidden: true, Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
+		n, err := strconv.Atoi(args[0])
+		if err != nil || n < 0 {
+			return skerry.Errorf(skerry.CodeInvalid, "%q is not a number of requests", args[0])
+		}
+		if err := work(n, cmd.OutOrStdout()); err != nil {
+			return err
+		}
+		select { // until it has been counted
+		case <-cmd.Context().Done():
+		case <-time.After(time.Minute):
+		}
+		return nil
+	}}
+}

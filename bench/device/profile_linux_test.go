@@ -1,0 +1,70 @@
+package device
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/runtime/oci"
+)
+
+// The same work is done in each runtime, with the same answer, and its processor time is told apart from that of starting it.
+func TestTakeProfile(t *testing.T) {
+	dir := t.TempDir()
+	program := filepath.Join(dir, "program")
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, "./testdata/work")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for d := dir; len(d) > len(os.TempDir()); d = filepath.Dir(d) { // tasks are other users
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d, err := oci.New(oci.Options{Dir: filepath.Join(dir, "oci"), CgroupParent: "skerry-test-profile"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	defer func() {
+		if err := d.CleanUp(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}()
+	if r := d.Check(t.Context()); !r.Passed {
+		t.Skip(r.Cause)
+	}
+	o := ProfileOptions{Drivers: []runtime.Driver{d}, Program: program, Dir: dir, Rounds: 1}
+	p, reasons, err := TakeProfile(t.Context(), o)
+	if err != nil || len(reasons) > 0 || len(p) != 1 || p[skerry.RuntimeOCI].CPU != 1 || p[skerry.RuntimeOCI].At.IsZero() {
+		t.Fatal(p, reasons, err)
+	}
+	if left, err := d.List(t.Context()); err != nil || len(left) > 0 {
+		t.Error(left, err)
+	}
+	o.Drivers = nil
+	if _, _, err := TakeProfile(t.Context(), o); err == nil || !strings.Contains(err.Error(), "compares with containers") {
+		t.Error(err)
+	}
+}
+
+func TestWork(t *testing.T) {
+	var a, b strings.Builder
+	for _, out := range []*strings.Builder{&a, &b} {
+		if err := work(50, out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if a.String() != b.String() || !strings.HasPrefix(a.String(), "ready\ndone 50 ") {
+		t.Errorf("%q, %q", a.String(), b.String())
+	}
+	a.Reset()
+	if err := work(51, &a); err != nil || a.String() == b.String() {
+		t.Errorf("%q, %v", a.String(), err)
+	}
+}

@@ -1,0 +1,83 @@
+package device
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// filesEvery: a file is written for one of so many requests, as most requests to a service write none.
+const filesEvery = 20
+
+// work does what a small service does for a request, so many times: it reads one from a TCP connection, decodes and sorts it, digests a
+// buffer, writes a file now and then and removes it, and answers. It says "ready" when it could begin, and "done" with a digest of all answers, which
+// is the same everywhere.
+func work(requests int, out io.Writer) error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	failed := make(chan error, 1)
+	go func() {
+		c, err := l.Accept()
+		if err == nil {
+			defer c.Close()
+			_, err = io.Copy(c, c)
+		}
+		failed <- err
+	}()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(out, "ready")
+	list := make([]uint32, 512)
+	buffer, digest := make([]byte, 64<<10), sha256.New()
+	file := filepath.Join(os.TempDir(), "skerry-work")
+	for i := range requests {
+		for k, v := 0, uint32(i+1); k < len(list); k++ {
+			v = v*1664525 + 1013904223
+			list[k] = v
+		}
+		sent, err := json.Marshal(list)
+		if err != nil {
+			return err
+		}
+		if _, err := c.Write(sent); err != nil {
+			return err
+		}
+		came := buffer[:len(sent)]
+		if _, err := io.ReadFull(c, came); err != nil {
+			return err
+		}
+		if !bytes.Equal(came, sent) {
+			return fmt.Errorf("request %d came back as another one", i)
+		}
+		var got []uint32
+		if err := json.Unmarshal(came, &got); err != nil {
+			return err
+		}
+		slices.Sort(got)
+		sum := sha256.Sum256(buffer)
+		fmt.Fprint(digest, got[0], got[len(got)-1], sum)
+		if i%filesEvery == 0 {
+			if err := errors.Join(os.WriteFile(file, came, 0o600), os.Remove(file)); err != nil {
+				return err
+			}
+		}
+	}
+	c.Close()
+	if err := <-failed; err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "done %d %x\n", requests, digest.Sum(nil)[:8])
+	return err
+}

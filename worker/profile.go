@@ -1,0 +1,66 @@
+package worker
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+
+	"skerry.dev/skerry"
+)
+
+// profileFile is what `skerry worker profile` measured, in a worker's data directory.
+const profileFile = "profile.json"
+
+// ReadProfile gives what was measured of runtimes on this machine, by name; nothing where nobody has measured.
+func ReadProfile(dir string) (map[string]skerry.RuntimeProfile, error) {
+	if dir == "" {
+		return nil, nil
+	}
+	data, err := os.ReadFile(filepath.Join(dir, profileFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return parseProfile(data)
+}
+
+func parseProfile(data []byte) (out map[string]skerry.RuntimeProfile, err error) {
+	if err := json.Unmarshal(data, &out); err != nil {
+		return nil, fmt.Errorf("%s: %w", profileFile, err)
+	}
+	for name, p := range out {
+		if math.IsNaN(p.CPU) || p.CPU < 0.01 || p.CPU > 1000 || p.At.IsZero() {
+			return nil, fmt.Errorf("%s: runtime %q has the figure %g, and 0.01 to 1000 is possible", profileFile, name, p.CPU)
+		}
+	}
+	return out, nil
+}
+
+// WriteProfile keeps what was measured, in place of what was before.
+func WriteProfile(dir string, profile map[string]skerry.RuntimeProfile) error {
+	data, err := json.MarshalIndent(profile, "", " ")
+	if err != nil {
+		return err
+	}
+	if _, err := parseProfile(data); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, profileFile+".*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(data, '\n'))
+	if err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), filepath.Join(dir, profileFile))
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
