@@ -203,6 +203,13 @@ func (s *Server) Check(ctx context.Context) []skerry.RuntimeReport {
 	return out
 }
 
+// Recheck is Check of a worker that runs: its cluster is told.
+func (s *Server) Recheck(ctx context.Context) []skerry.RuntimeReport {
+	out := s.Check(ctx)
+	s.Post(Facts{Facts: s.facts()})
+	return out
+}
+
 // Runtimes gives the last verdicts of Check.
 func (s *Server) Runtimes() []skerry.RuntimeReport {
 	s.mu.Lock()

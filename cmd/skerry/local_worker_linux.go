@@ -49,7 +49,7 @@ func (l *workerLocal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		answer(w, struct{}{}, err)
 	case "POST /check":
-		answer(w, status{Role: "worker", Name: l.name, Runtimes: l.w.Check(r.Context())}, nil)
+		answer(w, status{Role: "worker", Name: l.name, Runtimes: l.w.Recheck(r.Context())}, nil)
 	default:
 		answer(w, nil, skerry.Errorf(skerry.CodeNotFound, "a worker does not answer %s", r.URL.Path))
 	}
