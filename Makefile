@@ -24,7 +24,7 @@ build: ## bin/skerry: one static binary
 install: build ## put the binary and the systemd units below PREFIX
 	install -D -m 0755 $(BIN)/skerry $(DESTDIR)$(PREFIX)/bin/skerry
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
-	install -m 0644 packaging/systemd/*.service packaging/systemd/*.slice $(DESTDIR)$(PREFIX)/lib/systemd/system
+	install -m 0644 packaging/systemd/*.service packaging/systemd/*.timer packaging/systemd/*.slice $(DESTDIR)$(PREFIX)/lib/systemd/system
 
 test: deps ## every check and every test
 	@scripts/test
