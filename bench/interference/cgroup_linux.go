@@ -158,3 +158,23 @@ func (g *cgroup) stats() (s runtime.Stats, err error) {
 	}
 	return s, err
 }
+
+// removeGroups removes a group that has no processes any more, and those below it, from every hierarchy.
+func removeGroups(name string) (err error) {
+	roots, _ := filepath.Glob(filepath.Join(cgroups, "*", name))
+	for _, root := range append(roots, filepath.Join(cgroups, name)) {
+		var dirs []string
+		_ = filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error { // what is not there is removed
+			if err == nil && d.IsDir() {
+				dirs = append(dirs, path)
+			}
+			return nil
+		})
+		for _, d := range slices.Backward(dirs) {
+			if e := os.Remove(d); e != nil && !errors.Is(e, os.ErrNotExist) {
+				err = errors.Join(err, e)
+			}
+		}
+	}
+	return err
+}

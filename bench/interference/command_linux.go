@@ -24,8 +24,8 @@ func Command() *cobra.Command {
 disk or network as it does. The report tells latency from when a request was due, what of it the service itself takes, and what
 the machine tells of quotas, queues and pressure, beside the figures of the thesis that the service follows.
 
-Without choices it runs the matrix of the thesis, with its times: some ten hours. --cpu, --rates, --pin, --interference and
---neighbour choose rows, and --quick shortens. The service gets processors of its own beside the one of the generator: rows that
+Without choices it runs the matrix of the thesis, with its times, seven and a half minutes a row. --cpu, --rates, --pin,
+--interference and --neighbour choose rows, and --quick shortens. The service gets processors of its own beside the one of the generator: rows that
 need more than there are are listed as not run. With --find it searches the rate at which each place is full: less than 99 %
 succeed, answers come at less than 97 % of the rate, or p99 is above --p99. It compiles service and neighbour from this source
 tree, so run it in a checkout, or give it the programs; it needs root.`,

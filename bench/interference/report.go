@@ -32,6 +32,8 @@ type Report struct {
 	Rows   []*Row   `json:"rows"`
 	// Found has the saturation points that were searched.
 	Found []*Found `json:"saturation,omitempty"`
+	// Changes compares rows that differ in one thing.
+	Changes []Change `json:"changes,omitempty"`
 	// Missing says what this machine does not tell.
 	Missing []string `json:"missing,omitempty"`
 	// Unfinished says that it was interrupted.
@@ -66,6 +68,8 @@ type System struct {
 	Throttled *float64 `json:"throttled,omitempty"`
 	Periods   *float64 `json:"throttledPeriods,omitempty"`
 	Waiting   *float64 `json:"waiting,omitempty"`
+	// Neighbour is the neighbour's processor time in percent of its limit: how much interference there really was.
+	Neighbour *float64 `json:"neighbour,omitempty"`
 	// Pressure is how long something waited on the whole machine, in ms, by resource.
 	Pressure map[string]float64 `json:"pressure,omitempty"`
 	// Counters are those of perf, on the whole machine.
@@ -98,7 +102,7 @@ func (r *Report) WriteJSON(w io.Writer) error {
 func (r *Report) WriteCSV(w io.Writer) error {
 	c := csv.NewWriter(w)
 	_ = c.Write([]string{"place", "cpu", "memory", "pin", "interference", "neighbour", "rate", "invalid", "success", "throughput", "mean", "p50", "p90", "p99", "max",
-		"load", "processing", "total", "overhead", "late", "cpu_percent", "throttled_ms", "waiting_ms", "published_mean", "published_overhead"})
+		"load", "processing", "total", "overhead", "late", "cpu_percent", "throttled_ms", "waiting_ms", "neighbour_percent", "published_mean", "published_overhead"})
 	num := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 	opt := func(v *float64) string {
 		if v == nil {
@@ -124,7 +128,7 @@ func (r *Report) WriteCSV(w io.Writer) error {
 		if p == nil {
 			p = &Published{}
 		}
-		_ = c.Write(append(line, num(o.Late), opt(s.CPU), opt(s.Throttled), opt(s.Waiting), opt(p.Mean), opt(p.Overhead)))
+		_ = c.Write(append(line, num(o.Late), opt(s.CPU), opt(s.Throttled), opt(s.Waiting), opt(s.Neighbour), opt(p.Mean), opt(p.Overhead)))
 	}
 	c.Flush()
 	return c.Error()
@@ -160,10 +164,14 @@ func (r *Report) WriteTable(w io.Writer) error {
 		if p == nil {
 			p = &Published{}
 		}
-		fmt.Fprintf(t, "%s\t%g\t%s\t%s\t%g\t", row.Place, row.CPU, row.Pin, row.interference(), row.Rate)
+		beside := row.interference()
+		if s != nil && s.Neighbour != nil {
+			beside += fmt.Sprintf(" (%.0f %%)", *s.Neighbour)
+		}
+		fmt.Fprintf(t, "%s\t%g\t%s\t%s\t%g\t", row.Place, row.CPU, row.Pin, beside, row.Rate)
 		if o.Invalid != "" {
 			invalid = append(invalid, name+": "+o.Invalid)
-			fmt.Fprintln(t, "invalid")
+			fmt.Fprintln(t, "invalid"+strings.Repeat("\t-", 11))
 			continue
 		}
 		fmt.Fprintf(t, "%.1f", o.Success)
@@ -182,6 +190,9 @@ func (r *Report) WriteTable(w io.Writer) error {
 		fmt.Fprint(w, " That is quick: the thesis took 30, 300 and 120 s.")
 	}
 	fmt.Fprintln(w, " Latency counts from when a request was due; overhead is the mean less what the service itself tells.")
+	for _, c := range r.Changes {
+		fmt.Fprintf(w, "change: %s, %g CPU, %g/s: %s against %s: mean %+.0f %%, p99 %+.0f %%, application %+.0f %%, overhead %+.1f ms\n", c.Place, c.CPU, c.Rate, c.Of, c.Against, c.Mean, c.P99, c.Application, c.Overhead)
+	}
 	for _, f := range r.Found {
 		fmt.Fprintf(w, "saturation: %s, %g CPU, pin %s, beside %s: %s\n", f.Place, f.CPU, f.Pin, f.interference(), f.told())
 	}

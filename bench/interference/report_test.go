@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -102,6 +103,30 @@ func sample() *Report {
 			{Place: "oci", Setting: half, Rate: 99, Outcome: &Outcome{Sent: 594, Error: "refused"}, System: &System{}},
 		},
 		Found: []*Found{{Place: "oci", Setting: half, Saturation: Saturation{Low: 11.5, High: 12, P99: 500, Tries: []Try{{Rate: 12, Full: "p99 812 ms"}}}}, {Place: "bare", Setting: half, Saturation: Saturation{Stopped: "two runs at 2 requests per second were invalid"}}},
+	}
+}
+
+// Rows are compared that differ in one thing alone.
+func TestChanges(t *testing.T) {
+	row := func(pin string, load float64, neighbour string, mean float64) *Row {
+		return &Row{Place: "oci", Setting: newGroup(1, pin, load, neighbour, nil).Setting, Rate: 4, Outcome: &Outcome{Latency: &Latency{Mean: mean, P99: 2 * mean}, Application: &Application{Total: mean / 2}, Overhead: mean / 2}}
+	}
+	late := row(PinNone, 1, "disk", 999)
+	late.Outcome.Invalid = "late"
+	rows := []*Row{row(PinNone, 0, "", 40), row(PinNone, 1, "cpu", 60), row(PinNone, 1, "cache", 80), row(PinNone, 1.5, "cpu", 90), row(PinBoth, 1, "cpu", 45), late, {Place: "oci", Setting: late.Setting, Rate: 4, Skip: "no"}}
+	want := []string{
+		"beside cpu 1, pin none against alone, pin none: +50 +50 +50 +10", "beside cache 1, pin none against alone, pin none: +100 +100 +100 +20",
+		"beside cpu 1.5, pin none against alone, pin none: +125 +125 +125 +25", "beside cpu 1.5, pin none against beside cpu 1, pin none: +50 +50 +50 +15",
+		"beside cpu 1, pin both against beside cpu 1, pin none: -25 -25 -25 -8",
+	}
+	got := changes(rows)
+	if len(got) != len(want) {
+		t.Fatalf("%+v", got)
+	}
+	for i, c := range got {
+		if text := fmt.Sprintf("%s against %s: %+.0f %+.0f %+.0f %+.0f", c.Of, c.Against, c.Mean, c.P99, c.Application, c.Overhead); text != want[i] {
+			t.Error(text)
+		}
 	}
 }
 

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/bench"
 	"skerry.dev/skerry/bench/published"
@@ -55,6 +57,8 @@ type measuring struct {
 	dir, root string
 	places    []place
 	cpus      []int
+	nice      int
+	all       int    // rows of the matrix
 	sum       string // of every answer
 	published *published.Set
 	r         *Report
@@ -92,6 +96,11 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	if m.cpus, err = processors(); err != nil {
 		return nil, err
 	}
+	turned, err := unix.Getpriority(unix.PRIO_PROCESS, 0) // the kernel gives 20 less niceness
+	if err != nil {
+		return nil, err
+	}
+	m.nice = 20 - turned
 	if m.published, err = published.Load(); err != nil {
 		return nil, err
 	}
@@ -103,7 +112,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	if err := os.Chmod(m.dir, 0o755); err != nil {
 		return nil, err
 	}
-	if err := m.prepare(ctx); err != nil {
+	if err := m.prepare(ctx, slices.ContainsFunc(groups, func(g group) bool { return g.Interference > 0 })); err != nil {
 		return nil, err
 	}
 	shut, err := m.open(ctx)
@@ -122,7 +131,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 }
 
 // prepare makes the root file system, and asks the service for the sum of an answer.
-func (m *measuring) prepare(ctx context.Context) error {
+func (m *measuring) prepare(ctx context.Context, beside bool) error {
 	m.root = filepath.Join(m.dir, "root")
 	for _, d := range []string{"root/bin", "root/etc", "root/tmp", "root/proc", "root/sys", "root/dev", "files", "net"} {
 		if err := os.MkdirAll(filepath.Join(m.dir, d), 0o755); err != nil {
@@ -133,6 +142,9 @@ func (m *measuring) prepare(ctx context.Context) error {
 		return err
 	}
 	for _, p := range []struct{ name, given, source string }{{imaging, m.o.Service, "skerry.dev/skerry/examples/imaging"}, {neighbour, m.o.Neighbour, "skerry.dev/skerry/bench/neighbour"}} {
+		if p.name == neighbour && !beside {
+			continue
+		}
 		to := filepath.Join(m.root, "bin", p.name)
 		if p.given != "" {
 			data, err := os.ReadFile(p.given)
@@ -167,12 +179,13 @@ func (m *measuring) open(ctx context.Context) (shut func() error, err error) {
 	if wanted(Bare) {
 		m.places = append(m.places, &process{root: m.root, files: files})
 	}
-	drivers, err := node.OpenDrivers(node.WorkerConfig{Common: node.Common{Dir: filepath.Join(m.dir, "drivers")}, Join: node.Join{Name: fmt.Sprint("bench-", os.Getpid())}, Machines: m.o.Machines})
+	name := fmt.Sprintf("skerry-bench-%d", os.Getpid())
+	drivers, err := node.OpenDrivers(node.WorkerConfig{Common: node.Common{Dir: filepath.Join(m.dir, "drivers")}, Join: node.Join{Name: name}, CgroupParent: name, Machines: m.o.Machines})
 	shut = func() (err error) {
 		for _, d := range drivers {
 			err = errors.Join(err, d.Close())
 		}
-		return err
+		return errors.Join(err, removeGroups(name))
 	}
 	if err != nil {
 		return shut, err
@@ -227,6 +240,9 @@ func cannot(name string, rep runtime.Report) string {
 
 func (m *measuring) groups(ctx context.Context, groups []group) error {
 	for _, g := range groups {
+		m.all += len(g.rates) * len(m.places)
+	}
+	for _, g := range groups {
 		for _, rate := range g.rates {
 			for _, p := range m.places {
 				row := &Row{Place: p.told().Name, Setting: g.Setting, Rate: rate, Published: beside(m.published, p.told().Name, g.Setting, rate)}
@@ -234,6 +250,7 @@ func (m *measuring) groups(ctx context.Context, groups []group) error {
 					return err
 				}
 				m.r.Rows = append(m.r.Rows, row)
+				m.r.Changes = changes(m.r.Rows)
 				if m.o.Keep != nil {
 					if err := m.o.Keep(m.r); err != nil {
 						return err
@@ -286,7 +303,11 @@ func (m *measuring) row(ctx context.Context, p place, row *Row) (err error) {
 		row.Skip = why
 		return nil
 	}
-	m.say("%s, %g CPU, pin %s, beside %s, %g requests per second", row.Place, row.CPU, row.Pin, row.interference(), row.Rate)
+	left := ""
+	if n := len(m.r.Rows); n < m.all { // a search takes as long as it takes
+		left = fmt.Sprintf("row %d of %d, about %v left: ", n+1, m.all, (time.Duration(m.all-n) * (m.o.Warm + m.o.Load + m.o.Settle)).Round(time.Second))
+	}
+	m.say(left+"%s, %g CPU, pin %s, beside %s, %g requests per second", row.Place, row.CPU, row.Pin, row.interference(), row.Rate)
 	clean := context.WithoutCancel(ctx)
 	defer func() {
 		if err = errors.Join(err, ctx.Err()); err == nil {
@@ -318,19 +339,21 @@ func (m *measuring) row(ctx context.Context, p place, row *Row) (err error) {
 		}
 		defer func() { err = errors.Join(err, other.stop(clean)) }()
 	}
-	if err := stay([]int{l.generator}); err != nil {
+	if err := stay([]int{l.generator}, eager); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, stay(m.cpus)) }()
+	defer func() { err = errors.Join(err, stay(m.cpus, m.nice)) }()
 	g := generator{rate: row.Rate, time: m.o.Warm, timeout: requestTime}
 	if _, err := g.run(ctx, c.get); err != nil {
 		return err
 	}
 	g.time = m.o.Load
+	used := m.busy(ctx, row, other)
 	shots, err := m.load(ctx, row, g, service, c)
 	if err != nil {
 		return err
 	}
+	used()
 	if err := service.alive(ctx); err != nil {
 		return fail("the service ended", err)
 	}
@@ -342,6 +365,23 @@ func (m *measuring) row(ctx context.Context, p place, row *Row) (err error) {
 	o := g.fold(shots)
 	row.Outcome = &o
 	return nil
+}
+
+// busy looks at a neighbour, and gives what looks again and tells how much it used.
+func (m *measuring) busy(ctx context.Context, row *Row, other task) func() {
+	if other == nil {
+		return func() {}
+	}
+	before, err := other.stats(ctx)
+	return func() {
+		after, again := other.stats(ctx)
+		if err := errors.Join(err, again); err != nil {
+			m.r.Missing = append(m.r.Missing, row.Place+" does not tell what a neighbour uses: "+err.Error())
+			return
+		}
+		v := percent(before, after, row.Interference)
+		row.System.Neighbour = &v
+	}
 }
 
 // load sends what counts, and watches the machine meanwhile.

@@ -3,6 +3,7 @@ package interference
 import (
 	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,9 +16,15 @@ func TestMain(m *testing.M) { os.Exit(testenv.Main(m, testenv.Options{NetNS: tru
 
 // The service answers, as a process and in a container, alone and beside a neighbour; what does not fit is listed.
 func TestRun(t *testing.T) {
+	service := filepath.Join(t.TempDir(), "imaging")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", service, "skerry.dev/skerry/examples/imaging")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
 	kept := 0
 	o := Options{Choice: Choice{CPU: []float64{0.5, 4096}, Rates: []float64{2}, Interference: []float64{0, 0.25}, Pin: []string{PinBoth}}, Places: []string{Bare, "oci"},
-		Warm: 500 * time.Millisecond, Load: 1500 * time.Millisecond, Settle: time.Millisecond, Keep: func(*Report) error { kept++; return nil }}
+		Warm: 500 * time.Millisecond, Load: 1500 * time.Millisecond, Settle: time.Millisecond, Service: service, Keep: func(*Report) error { kept++; return nil }}
 	r, err := Run(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -40,10 +47,17 @@ func TestRun(t *testing.T) {
 		if o.Sent != 3 || o.Success != 100 || o.Application.Total <= 0 || o.Latency.Mean < o.Application.Total {
 			t.Errorf("%s: %+v %+v", row.Place, o, o.Latency)
 		}
+		if n := row.System.Neighbour; (n != nil) != (row.Interference > 0) || n != nil && *n <= 0 {
+			t.Errorf("%s beside %s: %v", row.Place, row.interference(), n)
+		}
 		if s := row.System; s.CPU == nil || *s.CPU <= 0 || s.Throttled == nil {
 			t.Errorf("%s: %+v", row.Place, s)
 		}
 	}
+	if len(r.Changes) != 2 {
+		t.Errorf("%+v", r.Changes)
+	}
+	t.Run("interrupted", func(t *testing.T) { interrupted(t, service) })
 	for what, pattern := range map[string]string{"directories": filepath.Join(os.TempDir(), "skerry-bench-*"), "cgroups": filepath.Join(cgroups, "*", "skerry-bench-*")} {
 		if left, _ := filepath.Glob(pattern); len(left) > 0 {
 			t.Errorf("%s left: %v", what, left)
@@ -51,10 +65,10 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// Ctrl-C leaves what is complete.
-func TestInterrupted(t *testing.T) {
+// interrupted: Ctrl-C leaves what is complete.
+func interrupted(t *testing.T, service string) {
 	ctx, interrupt := context.WithCancel(t.Context())
-	o := Options{Choice: Choice{CPU: []float64{0.5}, Rates: []float64{2, 4}}, Places: []string{Bare}, Warm: time.Millisecond, Load: 500 * time.Millisecond, Settle: time.Millisecond,
+	o := Options{Choice: Choice{CPU: []float64{0.5}, Rates: []float64{2, 4}}, Places: []string{Bare}, Warm: time.Millisecond, Load: 500 * time.Millisecond, Settle: time.Millisecond, Service: service,
 		Keep: func(*Report) error { interrupt(); return nil }}
 	r, err := Run(ctx, o)
 	if err != nil || !r.Unfinished || len(r.Rows) != 1 || r.Rows[0].Rate != 2 {

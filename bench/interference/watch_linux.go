@@ -137,8 +137,11 @@ func processors() (out []int, err error) {
 	return out, nil
 }
 
-// stay binds every thread of this process to processors. Threads made later are as the one that makes them.
-func stay(cpus []int) error {
+// eager is the niceness of the generator: it needs little, but at once, also where a neighbour has its processor.
+const eager = -20
+
+// stay binds every thread of this process to processors, with a niceness. Threads made later are as the one that makes them.
+func stay(cpus []int, nice int) error {
 	var set unix.CPUSet
 	for _, c := range cpus {
 		set.Set(c)
@@ -152,7 +155,7 @@ func stay(cpus []int) error {
 		if err != nil {
 			return err
 		}
-		if err := unix.SchedSetaffinity(id, &set); err != nil && !errors.Is(err, unix.ESRCH) {
+		if err := errors.Join(unix.SchedSetaffinity(id, &set), unix.Setpriority(unix.PRIO_PROCESS, id, nice)); err != nil && !errors.Is(err, unix.ESRCH) {
 			return err
 		}
 	}
