@@ -369,8 +369,8 @@ func (b *budgeter) idle(ctx context.Context) error {
 	var agentCPU, controlCPU, agentMem, controlMem, wire, disk []float64
 	var agentRSS, controlRSS float64
 	for range windows {
-		a0, err1 := sum(agents, cpuTime)
-		c0, err2 := cpuTime(control)
+		a0, err1 := sum(agents, CPUTime)
+		c0, err2 := CPUTime(control)
 		t0, err3 := b.s.ns.traffic(w.cable)
 		d0, err4 := sum(agents, written)
 		begin := time.Now()
@@ -382,12 +382,12 @@ func (b *budgeter) idle(ctx context.Context) error {
 			return ctx.Err()
 		case <-time.After(window):
 		}
-		a1, err1 := sum(agents, cpuTime)
-		c1, err2 := cpuTime(control)
+		a1, err1 := sum(agents, CPUTime)
+		c1, err2 := CPUTime(control)
 		t1, err3 := b.s.ns.traffic(w.cable)
 		d1, err4 := sum(agents, written)
 		took := time.Since(begin)
-		am, err5 := sum(agents, pss)
+		am, err5 := sum(agents, PSS)
 		ar, err7 := sum(agents, rss)
 		cm, cr, err6 := memory(control)
 		if err := errors.Join(err1, err2, err3, err4, err5, err6, err7); err != nil {
@@ -442,7 +442,7 @@ func (b *budgeter) hundred(ctx context.Context) error {
 			return err
 		}
 		agents := b.s.workers[0].processes()
-		before, err := sum(agents, pss)
+		before, err := sum(agents, PSS)
 		if err != nil {
 			return err
 		}
@@ -454,7 +454,7 @@ func (b *budgeter) hundred(ctx context.Context) error {
 			return err
 		}
 		took = append(took, time.Since(begin).Seconds())
-		after, err := sum(agents, pss)
+		after, err := sum(agents, PSS)
 		if err != nil {
 			return err
 		}

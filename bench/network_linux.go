@@ -366,7 +366,7 @@ func cpuOf(pids []int) (sum time.Duration) {
 		sum = time.Duration(own.Utime.Nano() + own.Stime.Nano())
 	}
 	for _, pid := range pids {
-		if d, err := cpuTime(pid); err == nil {
+		if d, err := CPUTime(pid); err == nil {
 			sum += d
 		}
 	}

@@ -33,7 +33,9 @@ func memory(pid int) (pss, rss float64, err error) {
 	return pss, rss, nil
 }
 
-func pss(pid int) (float64, error) {
+// PSS gives the proportional set size of a process, in bytes: what it shares is divided among those that share it. Processes of other users
+// need root.
+func PSS(pid int) (float64, error) {
 	v, _, err := memory(pid)
 	return v, err
 }
@@ -52,8 +54,8 @@ func sum[T time.Duration | float64](pids []int, of func(int) (T, error)) (all T,
 	return all, err
 }
 
-// cpuTime gives the processor time that a process has used.
-func cpuTime(pid int) (time.Duration, error) {
+// CPUTime gives the processor time that a process has used, its threads that have ended left out.
+func CPUTime(pid int) (time.Duration, error) {
 	// schedstat counts nanoseconds on the processor, where stat counts ticks; it has one file for each thread.
 	dir := fmt.Sprintf("/proc/%d/task", pid)
 	threads, err := os.ReadDir(dir)

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/bench"
 )
 
 // Commands gives `skerry bench runtime`, `bench compare` and `bench report`, and what tasks run.
@@ -47,7 +48,7 @@ results are those of an idle machine only if it was idle; the report says when i
 				}
 			}
 			if file != "" {
-				o.Keep = func(r *Report) error { return writeFile(file, r.WriteJSON) }
+				o.Keep = func(r *Report) error { return bench.ReplaceFile(file, r.WriteJSON) }
 			}
 			o.Progress = func(s string) { fmt.Fprintln(cmd.ErrOrStderr(), s) }
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
@@ -57,7 +58,7 @@ results are those of an idle machine only if it was idle; the report says when i
 				return err
 			}
 			if file != "" {
-				if err := writeFile(file, r.WriteJSON); err != nil {
+				if err := bench.ReplaceFile(file, r.WriteJSON); err != nil {
 					return err
 				}
 			}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"skerry.dev/skerry/bench"
 	"skerry.dev/skerry/internal/testenv"
 )
 
@@ -49,7 +50,7 @@ func TestRun(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	o.Keep = func(r *Report) error {
 		interrupt()
-		return writeFile(kept, r.WriteJSON)
+		return bench.ReplaceFile(kept, r.WriteJSON)
 	}
 	r, err := Run(ctx, o)
 	if err != nil {

@@ -1,16 +1,15 @@
 package interference
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/bench"
 )
 
 // Command gives `skerry bench interference`.
@@ -42,7 +41,7 @@ tree, so run it in a checkout, or give it the programs; it needs root.`,
 				return skerry.Errorf(skerry.CodeInvalid, "--p99 %v cannot be", o.P99)
 			}
 			if file != "" {
-				o.Keep = func(r *Report) error { return writeFile(file, r.WriteJSON) }
+				o.Keep = func(r *Report) error { return bench.ReplaceFile(file, r.WriteJSON) }
 			}
 			o.Progress = func(s string) { fmt.Fprintln(cmd.ErrOrStderr(), s) }
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
@@ -71,20 +70,4 @@ tree, so run it in a checkout, or give it the programs; it needs root.`,
 	fs.StringVarP(&output, "output", "o", "table", "table, json or csv")
 	fs.StringVar(&file, "out", "", "file that keeps the report as JSON after each row")
 	return cmd
-}
-
-// writeFile replaces a file as a whole.
-func writeFile(name string, write func(io.Writer) error) error {
-	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*")
-	if err != nil {
-		return err
-	}
-	err = errors.Join(write(f), f.Chmod(0o644), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), name)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"skerry.dev/skerry/bench"
 	"skerry.dev/skerry/bench/device"
 	"skerry.dev/skerry/bench/interference"
+	"skerry.dev/skerry/bench/orchestrator"
 	"skerry.dev/skerry/ctl"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/plugin"
@@ -58,7 +59,7 @@ func commands() *cobra.Command {
 	root := ctl.New(ctl.Options{Version: version, LocalToken: localToken, LocalClient: localClient, WorkerData: filepath.Join(defaultData(), "worker"), Checks: machineChecks,
 		Roles: []*cobra.Command{rootCommand(), clusterCommand(), workerCommand(), upCommand()}})
 	measure := bench.Command()
-	measure.AddCommand(append(device.Commands(), interference.Command())...)
+	measure.AddCommand(append(device.Commands(), interference.Command(), orchestrator.Command())...)
 	ctl.Operate(root, backupCommand(), restoreCommand(), measure, sim.Command())
 	ctl.Operate(root, extraCommands()...)
 	return root

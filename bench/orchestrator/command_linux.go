@@ -1,0 +1,83 @@
+package orchestrator
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/bench"
+)
+
+// quickWatch is how long --quick watches processes at rest, and quickReplicas the most that it deploys unless told otherwise.
+const (
+	quickWatch    = 3 * time.Second
+	quickReplicas = 10
+)
+
+// Command gives `skerry bench orchestrator`.
+func Command() *cobra.Command {
+	var o Options
+	var output, file string
+	cmd := &cobra.Command{
+		Use: "orchestrator --adapter FILE", Short: "Measure orchestrators side by side", Args: cobra.NoArgs,
+		Long: `Measure orchestrators side by side: how long each takes until a deployment is ready and until it is gone, and the processor time and
+memory of its own processes meanwhile, at rest and while replicas run. An adapter is a program that stands for one orchestrator, which
+must be running already: examples/adapters has some, and docs/BENCH-ADAPTERS.md says what one has to do. All take turns in each round, after
+one deployment that is not counted; the first given is what others are compared with.
+
+What an adapter cannot do here is listed with its reason; beside it stands what the Oakestra paper (002) published, where it
+measured the same. --out keeps the report after each round: Ctrl-C deletes what is deployed and loses no complete round. Memory of processes of
+other users needs root.`,
+		Example: "  skerry bench orchestrator --adapter examples/adapters/skerry.sh --quick --rounds 3\n  skerry bench orchestrator --adapter examples/adapters/skerry.sh --adapter examples/adapters/k3s.sh --out both.json",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			write := map[string]func(*Report, io.Writer) error{"table": (*Report).WriteTable, "json": (*Report).WriteJSON}[output]
+			if write == nil {
+				return skerry.Errorf(skerry.CodeInvalid, "--output %q is not known", output).WithHint("use table or json")
+			}
+			if o.Quick {
+				if !cmd.Flags().Changed("rest") {
+					o.Watch = quickWatch
+				}
+				if !cmd.Flags().Changed("replicas") {
+					o.Sizes = slices.DeleteFunc(o.Sizes, func(n int) bool { return n > quickReplicas })
+				}
+			}
+			if file != "" {
+				o.Keep = func(r *Report) error { return bench.ReplaceFile(file, r.WriteJSON) }
+			}
+			o.Progress = func(s string) { fmt.Fprintln(cmd.ErrOrStderr(), s) }
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
+			defer stop()
+			r, err := Run(ctx, o)
+			if err != nil {
+				return err
+			}
+			if file != "" {
+				if err := bench.ReplaceFile(file, r.WriteJSON); err != nil {
+					return err
+				}
+			}
+			if r.Done == 0 && ctx.Err() != nil {
+				return skerry.Errorf(skerry.CodeUnavailable, "no round was completed")
+			}
+			return write(r, cmd.OutOrStdout())
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringArrayVar(&o.Adapters, "adapter", nil, "program that stands for an orchestrator; may be repeated")
+	fs.StringVar(&o.Image, "image", "docker.io/library/nginx:stable-alpine", "image of the replicas, by a name that all of them can fetch")
+	fs.IntVar(&o.Rounds, "rounds", 10, "how often each adapter deploys each number of replicas")
+	fs.IntSliceVar(&o.Sizes, "replicas", []int{1, 10, 100}, "numbers of replicas of a deployment")
+	fs.DurationVar(&o.Watch, "rest", 30*time.Second, "how long processes are watched at rest")
+	fs.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "how long each step of an adapter may take")
+	fs.BoolVar(&o.Quick, "quick", false, "rests of 3 s and no more than 10 replicas, unless told otherwise")
+	fs.StringVarP(&output, "output", "o", "table", "table or json")
+	fs.StringVar(&file, "out", "", "file that keeps the report as JSON after each round")
+	return cmd
+}
