@@ -41,7 +41,7 @@ deploy)
 		metadata: {name: $2}
 		spec:
 		  services:
-		  - {name: web, image: "$3", replicas: $4, resources: {cpu: 10m, memory: 16Mi}}
+		  - {name: web, image: "$3", replicas: $4, resources: {cpu: 10m, memory: 16Mi, limits: {cpu: 1, memory: 64Mi}}}
 	END
 	;;
 wait) "$skerry" wait "$2" --for ready --timeout "$4s" >/dev/null ;;
