@@ -24,8 +24,9 @@ deploy)
 		      driver = "docker"
 		      config { image = "$3" }
 		      resources {
-		        cpu    = 10
-		        memory = 16
+		        cpu        = 10
+		        memory     = 16
+		        memory_max = 64
 		      }
 		    }
 		  }
