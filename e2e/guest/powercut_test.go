@@ -17,6 +17,9 @@ import (
 	"time"
 )
 
+// bootPatience is how long a guest may take until its roles are started, which takes a quarter of a minute.
+const bootPatience = 2 * time.Minute
+
 var cuts = flag.Int("cuts", 20, "how often TestPowerCuts cuts the power")
 
 // guestDisks makes a disk with a root whose first process is ours, and an empty one that lives through the cuts.
@@ -84,7 +87,7 @@ func TestPowerCuts(t *testing.T) {
 	for n := 0; n <= *cuts; n++ {
 		console := filepath.Join(filepath.Dir(data), "console")
 		cmd := emulator("single", "-m", "768", "-kernel", kernel,
-			"-append", "console=ttyS0 root=/dev/nvme0n1 ro rootfstype=ext4 init=/sbin/init panic=-1 mitigations=off tsc=reliable quiet",
+			"-append", "console=ttyS0 root=/dev/nvme0n1 ro rootfstype=ext4 init=/sbin/init panic=-1 mitigations=off tsc=reliable loglevel=5",
 			"-drive", "file="+root+",format=raw,if=none,id=root,snapshot=on", "-device", "nvme,drive=root,serial=root",
 			"-drive", "file="+data+",format=raw,if=none,id=data", "-device", "nvme,drive=data,serial=data",
 			"-device", "virtio-rng-pci", "-serial", "file:"+console, "-serial", "stdio")
@@ -105,6 +108,12 @@ func TestPowerCuts(t *testing.T) {
 			_ = cmd.Process.Kill()
 		}
 		watchdog := time.AfterFunc(patience, end)
+		// Until the roles' process is there, nothing of Skerry runs that could hang.
+		var hung atomic.Bool
+		boot := time.AfterFunc(bootPatience, func() {
+			hung.Store(true)
+			_ = cmd.Process.Kill()
+		})
 		have, was := map[string]uint64{}, runs
 		ready, failed, here, heard := false, "", 0, time.Now()
 		var cut *time.Timer
@@ -118,6 +127,8 @@ func TestPowerCuts(t *testing.T) {
 			f := strings.Fields(word)
 			switch {
 			case len(f) == 0:
+			case f[0] == "started":
+				boot.Stop()
 			case f[0] == "have":
 				for i := 1; i+1 < len(f); i += 2 {
 					have[f[i]], _ = strconv.ParseUint(f[i+1], 10, 64)
@@ -151,16 +162,18 @@ func TestPowerCuts(t *testing.T) {
 			}
 		}
 		watchdog.Stop()
+		boot.Stop()
 		if cut != nil {
 			cut.Stop()
 		}
 		err = cmd.Wait()
 		total += here
 		if failed == "" && err != nil && !ours.Load() && died < 3 { // a guest that powers off ends it without an error
-			// The emulator itself ended: the power is cut all the same, and once more than was asked for.
+			// The emulator itself ended, or its machine did not come so far that the roles were started: the power is cut all the same, and once more than
+			// was asked for.
 			died++
 			text, _ := os.ReadFile(console)
-			t.Logf("REPORT: in life %d the emulator ended by itself: %v\n%s\n%s", n, err, said.String(), tail(text, 20))
+			t.Logf("REPORT: in life %d the emulator ended by itself, or the machine hung before the roles were started (%t): %v\n%s\n%s", n, hung.Load(), err, said.String(), tail(text, 40))
 			n--
 			continue
 		}

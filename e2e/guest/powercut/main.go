@@ -4,6 +4,7 @@
 // users of the root and of the site do, has an instance run, and tells on the second serial line what was acknowledged.
 //
 //	> @ beat SECONDS              each second: the machine lives, whatever its roles do
+//	> @ started                   the roles' process is there: what hangs before is the machine, or its kernel
 //	> @ have WHERE/NAME GEN ...   at the start: every application that the stores of root and cluster have, with its generation
 //	> @ ready
 //	> @ runs                      there is a process of the instance, and the root knows of it
@@ -94,6 +95,7 @@ func run(out *os.File) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
+	fmt.Fprintln(out, "@ started")
 	// Should they hang, the console tells where: their own stacks, then the kernel's for what no signal reaches.
 	stacks := time.AfterFunc(4*time.Minute, func() { // a busy host may need three
 		_ = cmd.Process.Signal(unix.SIGQUIT)
