@@ -1,6 +1,7 @@
 package coord
 
 import (
+	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -176,7 +177,9 @@ func settle(m matrix, dims, peers, rounds int, seed uint64) (median, p90 float64
 
 const testPeers = 12
 
-// TestNetworkCoordinates prints the table of docs/BENCHMARKS.md: go test ./coord -run TestNetworkCoordinates -v
+var table = flag.Bool("table", false, "TestNetworkCoordinates also for numbers of dimensions that Skerry does not use")
+
+// TestNetworkCoordinates prints the table of docs/BENCHMARKS.md: go test ./coord -run TestNetworkCoordinates -v -table
 func TestNetworkCoordinates(t *testing.T) {
 	worlds := []struct {
 		name string
@@ -190,6 +193,9 @@ func TestNetworkCoordinates(t *testing.T) {
 	for _, w := range worlds {
 		violated := w.m.violated()
 		for _, dims := range []int{2, 3, 4, 5, 8} {
+			if dims != skerry.CoordinateDims && !*table {
+				continue
+			}
 			median, p90, needed := settle(w.m, dims, testPeers, 800, 7)
 			fmt.Fprintf(t.Output(), "%-10s %9.1f%% %5d %7.1f%% %7.1f%% %8d\n", w.name, 100*violated, dims, 100*median, 100*p90, needed)
 			if dims == skerry.CoordinateDims && median > w.goal {
