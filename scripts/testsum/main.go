@@ -1,7 +1,7 @@
 // Testsum reads the output of `go test -json` and prints one line per package, the output of what failed or has something to report, and a summary
 // as its last line: "N passed, N failed, N skipped". It exits with 1 when something failed.
 //
-// With -again, up to three failed tests of the packages that it matches are run once more, alone, by the command in the arguments. Those are tests of
+// With -again, up to five failed tests of the packages that it matches are run once more, alone, by the command in the arguments. Those are tests of
 // whole systems on real clocks, of which one in some thousands fails because others had the machine. What fails twice has failed;
 // what passes is told at the end, with what it said the first time. A data race is never run again.
 package main
@@ -192,7 +192,7 @@ func reason(lines []string) string {
 }
 
 // maxAgain is how many failures may be chance; more are none.
-const maxAgain = 3
+const maxAgain = 5
 
 // runAgain runs failed tests once more, and returns those that passed.
 func (s *summary) runAgain(again func(testID) bool) (passed []failure) {

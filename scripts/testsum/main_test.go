@@ -73,7 +73,7 @@ func TestAgain(t *testing.T) {
 	}{
 		{"it passes", fails("late", "A"), "== failed once, and passed alone\nlab A\n  x_test.go:7: late\n1 passed", "1 passed, 0 failed, 0 skipped", true},
 		{"it fails", fails("late", "A"), "== failed\nlab A\n", "0 passed, 1 failed, 0 skipped", false},
-		{"many", fails("late", "A", "B", "C", "D"), "== failed\nlab A\n", "0 passed, 4 failed, 0 skipped", true},
+		{"many", fails("late", "A", "B", "C", "D", "E", "F"), "== failed\nlab A\n", "0 passed, 6 failed, 0 skipped", true},
 		{"a data race", fails("race detected during execution of test", "A"), "== failed\nlab A\n", "0 passed, 1 failed, 0 skipped", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
