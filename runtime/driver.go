@@ -109,6 +109,17 @@ type Report struct {
 	Took      time.Duration `json:"took"`
 }
 
+// Refusal says in one line why the self-test did not pass, and what to do about it; empty when it did.
+func (r *Report) Refusal() string {
+	switch {
+	case r.Passed:
+		return ""
+	case r.Cure == "":
+		return r.Cause
+	}
+	return r.Cause + "; " + r.Cure
+}
+
 // Ability is something that not every driver, or not every machine, can do.
 type Ability string
 

@@ -1,3 +1,5 @@
+//go:build linux
+
 package worker
 
 import (
@@ -51,16 +53,5 @@ func WriteProfile(dir string, profile map[string]skerry.RuntimeProfile) error {
 	if _, err := parseProfile(data); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(dir, profileFile+".*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(data, '\n'))
-	if err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), filepath.Join(dir, profileFile))
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
+	return replaceFile(filepath.Join(dir, profileFile), append(data, '\n'))
 }

@@ -37,7 +37,7 @@ func TestTakeProfile(t *testing.T) {
 		}
 	}()
 	if r := d.Check(t.Context()); !r.Passed {
-		t.Skip(r.Cause)
+		t.Skip(&runtime.Unsupported{Driver: skerry.RuntimeOCI, Reason: r.Cause})
 	}
 	o := ProfileOptions{Drivers: []runtime.Driver{d}, Program: program, Dir: dir, Rounds: 1}
 	p, reasons, err := TakeProfile(t.Context(), o)

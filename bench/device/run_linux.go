@@ -271,10 +271,8 @@ func (m *measuring) open(ctx context.Context, root, files string) (close func() 
 // cannot tells why a runtime takes no part, or "".
 func cannot(name string, rep runtime.Report) string {
 	switch {
-	case !rep.Passed && rep.Cure != "":
-		return rep.Cause + "; " + rep.Cure
 	case !rep.Passed:
-		return rep.Cause
+		return rep.Refusal()
 	case name == skerry.RuntimeWasm:
 		return "the programs are not built for WebAssembly"
 	case name == skerry.RuntimeUnikernel || name == skerry.RuntimeVM:

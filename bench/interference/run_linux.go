@@ -226,10 +226,8 @@ func (m *measuring) open(ctx context.Context) (shut func() error, err error) {
 // cannot tells why a runtime takes no part, or "".
 func cannot(name string, rep runtime.Report) string {
 	switch {
-	case !rep.Passed && rep.Cure != "":
-		return rep.Cause + "; " + rep.Cure
 	case !rep.Passed:
-		return rep.Cause
+		return rep.Refusal()
 	case name == skerry.RuntimeWasm:
 		return "the service is two processes that share a listener, which WebAssembly has not"
 	case name == skerry.RuntimeUnikernel || name == skerry.RuntimeVM:

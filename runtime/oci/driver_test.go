@@ -93,7 +93,7 @@ func newCRIU(t *testing.T) {
 func TestMachineChanges(t *testing.T) {
 	runc := monitor.LookPath("runc")
 	if runc == "" {
-		t.Skip("runc is not installed")
+		t.Skip(&runtime.Unsupported{Driver: "oci", Reason: "runc is not installed"})
 	}
 	dir := t.TempDir()
 	first, changed := filepath.Join(dir, "first"), filepath.Join(dir, "changed")
