@@ -9,7 +9,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 GOBUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
 
 .DEFAULT_GOAL := build
-.PHONY: help deps build install test lint demo bench soak sim-long fuzz generate clean
+.PHONY: help deps build install test lint demo web bench soak sim-long fuzz generate clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -17,16 +17,20 @@ help: ## list the targets
 deps: ## install the Debian packages that are missing
 	@scripts/deps
 
-build: ## bin/skerry: one static binary
+build: ## bin/skerry: one static binary, with the dashboard where npm is there
+	@scripts/web optional
 	@mkdir -p $(BIN)
 	$(GOBUILD) -o $(BIN)/skerry ./cmd/skerry
 
 install: build ## put the binary and the systemd units below PREFIX
 	install -D -m 0755 $(BIN)/skerry $(DESTDIR)$(PREFIX)/bin/skerry
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
-	install -m 0644 packaging/systemd/*.service packaging/systemd/*.timer packaging/systemd/*.slice $(DESTDIR)$(PREFIX)/lib/systemd/system
+	install -m 0644 packaging/systemd/*.service packaging/systemd/*.slice $(DESTDIR)$(PREFIX)/lib/systemd/system
 
-test: deps ## every check and every test
+web: deps ## the dashboard, into web/dist
+	@scripts/web
+
+test: deps web ## every check and every test
 	@scripts/test
 
 lint: deps ## the checks alone
@@ -52,4 +56,5 @@ generate: ## rewrite generated files and goldens
 	@scripts/generate
 
 clean: ## remove what was built
-	rm -rf bin
+	rm -rf bin web/node_modules web/test-results
+	find web/dist -mindepth 1 -not -name .gitkeep -delete

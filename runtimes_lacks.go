@@ -29,7 +29,9 @@ var lacks = []lack{
 	{"set-user-ID programs", inContainers("security.newPrivileges", func(k *Container) bool { return k.Security.NewPrivs }), map[string]string{
 		RuntimeWasm: "a module starts no programs", RuntimeUnikernel: "it starts no programs", RuntimeVM: "the system on its disk has its own"}},
 	{"read-only root", inContainers("security.readOnlyRoot", func(k *Container) bool { return k.Security.ReadOnlyRoot }), map[string]string{
-		RuntimeNative: "a process sees the host's root"}},
+		RuntimeNative: "a process sees the host's root", RuntimeVM: "a system writes to the disk that it is on; what it wrote is gone with the instance"}},
+	{"working directory", inContainers("workingDir", func(k *Container) bool { return k.WorkingDir != "" }), map[string]string{
+		RuntimeUnikernel: "it is a kernel, which has none", RuntimeVM: "what is on its disk decides where it runs"}},
 	{"sidecars", func(s *ServiceSpec) string {
 		if len(s.Sidecars) > 0 {
 			return "sidecars"

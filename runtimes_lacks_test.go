@@ -30,6 +30,8 @@ func TestRuntimesByWhatTheyCannotDo(t *testing.T) {
 		{"datagrams in a module", "wasm", "", func(s *skerry.ServiceSpec) { s.Ports = []skerry.Port{{Port: 1}, {Port: 2, Protocol: "udp"}} }, []string{"wasm"}, "ports[1].protocol: runtime wasm has no ports other than TCP"},
 		{"a user in a sidecar of a module", "wasm", "", func(s *skerry.ServiceSpec) { s.Sidecars = sidecar(); s.Sidecars[0].User = "1" }, []string{"wasm"}, "sidecars[0].user: runtime wasm has no users"},
 		{"a read-only root of the host", "native", "", func(s *skerry.ServiceSpec) { s.Security.ReadOnlyRoot = true }, []string{"native"}, "security.readOnlyRoot: runtime native has no read-only root"},
+		{"a read-only disk", "vm", "", func(s *skerry.ServiceSpec) { s.Security.ReadOnlyRoot = true }, []string{"vm"}, "security.readOnlyRoot: runtime vm has no read-only root"},
+		{"a directory in a unikernel", "unikernel", "", func(s *skerry.ServiceSpec) { s.WorkingDir = "/x" }, []string{"unikernel"}, "workingDir: runtime unikernel has no working directory"},
 		{"a disk that is told", "vm", "hardware", func(s *skerry.ServiceSpec) {
 			s.Machine = &skerry.Machine{UserData: "#!/bin/sh\n", SSHKeys: []string{"ssh-ed25519 AAAA ann"}}
 		}, []string{"vm"}, ""},

@@ -104,6 +104,28 @@ type DrainRequest struct {
 	Force    bool   `json:"force,omitempty" doc:"Move also what keeps data on the worker, which it then loses."`
 }
 
+// MigrateRequest asks for an instance to be moved to another place, where it is ready before it ends at the first one.
+type MigrateRequest struct {
+	To     string `json:"to,omitempty" maxLength:"63" doc:"The worker, at the root the cluster, that it is to move to. Default: the best other worker of its site."`
+	Reason string `json:"reason,omitempty" maxLength:"200" doc:"Why, for people."`
+	Force  bool   `json:"force,omitempty" doc:"Move it also if it keeps data on its worker, which it then loses."`
+}
+
+// RootMigrate is a MigrateRequest as the root passes it on to the cluster of the instance. It names no worker.
+type RootMigrate struct {
+	Actor  string `json:"actor,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	Force  bool   `json:"force,omitempty"`
+}
+
+// Migrating tells what was begun for a MigrateRequest.
+type Migrating struct {
+	Instance InstanceID  `json:"instance"`
+	Worker   WorkerName  `json:"worker,omitempty" doc:"On which a copy starts. The root is not told."`
+	Cluster  ClusterName `json:"cluster,omitempty" doc:"Within which, or to which, it moves, at the root."`
+	Copy     InstanceID  `json:"copy,omitempty" doc:"The instance that takes its place at another cluster, once it is ready."`
+}
+
 // UpgradeRequest has a worker's agent go over to another program.
 type UpgradeRequest struct {
 	Image  string   `json:"image" minLength:"1" maxLength:"512" doc:"Image that has the program as /skerry, for the worker's architecture."`

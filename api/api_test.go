@@ -171,6 +171,9 @@ func TestApplyGetDelete(t *testing.T) {
 	if _, err := c.Workers(ctx); skerry.AsError(err).Code != skerry.CodeWrongTier || skerry.AsError(err).Hint == "" {
 		t.Errorf("workers at the root: %v", err)
 	}
+	if _, err := c.WorkerOverlay(ctx, "w"); skerry.AsError(err).Code != skerry.CodeWrongTier {
+		t.Errorf("a worker's paths at the root: %v", err)
+	}
 }
 
 func writeFile(t *testing.T, name, text string) {

@@ -55,8 +55,12 @@ type Backend interface {
 	HoldWorker(ctx context.Context, name, reason string) error
 	// DrainWorker has everything that can leave a worker; HoldWorker without a reason ends that.
 	DrainWorker(ctx context.Context, name string, r skerry.DrainRequest) error
+	// Migrate moves one instance, make before break. It is by the actor, who may name the place that they ask for.
+	Migrate(ctx context.Context, id skerry.InstanceID, r skerry.MigrateRequest, actor string) (skerry.Migrating, error)
 	// Rebalance moves what runs to clearly better places, or tells what it would.
 	Rebalance(ctx context.Context, dryRun bool) (skerry.RebalancePlan, error)
+	// WorkerOverlay asks a worker how it fares in the overlay.
+	WorkerOverlay(ctx context.Context, name string) (skerry.OverlayView, error)
 	// UpgradeWorker has a worker's agent go over to another program.
 	UpgradeWorker(ctx context.Context, name string, r skerry.UpgradeRequest) error
 

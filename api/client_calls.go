@@ -62,6 +62,11 @@ func (c *Client) Whoami(ctx context.Context) (Who, error) {
 	return get[Who](ctx, c, "/v1/auth/whoami", nil)
 }
 
+// Roles tells what each role may do.
+func (c *Client) Roles(ctx context.Context) ([]RoleView, error) {
+	return list[RoleView](ctx, c, "/v1/roles", nil)
+}
+
 // ChangePassword changes the own password.
 func (c *Client) ChangePassword(ctx context.Context, old, password string) error {
 	return c.do(ctx, http.MethodPost, "/v1/auth/password", nil, map[string]string{"old": old, "new": password}, nil)
@@ -280,6 +285,11 @@ func (c *Client) DeleteInstance(ctx context.Context, id skerry.InstanceID) error
 	return c.do(ctx, http.MethodDelete, instancePath(id), nil, nil, nil)
 }
 
+// MigrateInstance moves an instance to another worker, or from the root to another cluster.
+func (c *Client) MigrateInstance(ctx context.Context, id skerry.InstanceID, r skerry.MigrateRequest) (skerry.Migrating, error) {
+	return send[skerry.Migrating](ctx, c, http.MethodPost, instancePath(id)+"/migrate", nil, r)
+}
+
 // RestartOnDevice restarts an instance in place, through the worker that it is on; no other server takes that.
 func (c *Client) RestartOnDevice(ctx context.Context, id skerry.InstanceID) error {
 	return c.do(ctx, http.MethodPost, instancePath(id)+"/restart", nil, nil, nil)
@@ -341,6 +351,11 @@ func (c *Client) Workers(ctx context.Context) ([]skerry.WorkerView, error) {
 // Worker shows a worker.
 func (c *Client) Worker(ctx context.Context, name string) (skerry.WorkerView, error) {
 	return get[skerry.WorkerView](ctx, c, "/v1/workers/"+esc(name), nil)
+}
+
+// WorkerOverlay asks a worker by which ways it reaches the others in the overlay.
+func (c *Client) WorkerOverlay(ctx context.Context, name string) (skerry.OverlayView, error) {
+	return get[skerry.OverlayView](ctx, c, "/v1/workers/"+esc(name)+"/overlay", nil)
 }
 
 // DeleteWorker forgets a worker that is not connected.

@@ -90,6 +90,7 @@ func NewHandler(opt Options) (*Handler, error) {
 	h.addEvents()
 	h.addSite()
 	h.addSystem()
+	h.addDashboard()
 	h.mux.HandleFunc("/", h.unknown)
 	var err error
 	if h.spec, err = json.MarshalIndent(h.api.OpenAPI(), "", "  "); err != nil {
@@ -161,6 +162,7 @@ type call struct {
 	operation string
 	object    string
 	audit     bool
+	secure    bool // it came over TLS
 	code      skerry.Code
 	w         http.ResponseWriter
 	body      *body           // nil for a request without one
@@ -207,7 +209,7 @@ func newRequestID() string {
 // ServeHTTP bounds, answers, counts and logs a request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begin := time.Now()
-	c := &call{id: newRequestID(), operation: "unknown"}
+	c := &call{id: newRequestID(), operation: "unknown", secure: r.TLS != nil}
 	r = r.WithContext(context.WithValue(context.WithValue(r.Context(), callKey{}, c), addressKey{}, address(r)))
 	r = r.WithContext(context.WithValue(r.Context(), hostKey{}, r.Host))
 	rec := &recorder{ResponseWriter: w}

@@ -190,9 +190,12 @@ func (h *Handler) wrongTier(o *operation) error {
 		WithHint("log in at the root (`skerry login --server https://ROOT`) or choose its context (`skerry context use NAME`)")
 }
 
-// authenticate reads the Authorization header.
+// authenticate reads the Authorization header, or what a browser sends in its place with a WebSocket.
 func (h *Handler) authenticate(r *http.Request) (*auth.Principal, error) {
 	kind, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if t := webSocketToken(r); t != "" && kind == "" {
+		kind, token = "Bearer", t
+	}
 	if !strings.EqualFold(kind, "Bearer") || token == "" {
 		return nil, skerry.Errorf(skerry.CodeUnauthorized, "this needs a login").WithHint("log in with `skerry login`, or send an access token as Authorization: Bearer")
 	}

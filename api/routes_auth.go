@@ -48,10 +48,34 @@ type Who struct {
 	Tier   skerry.Tier  `json:"role" doc:"root or cluster."`
 }
 
+// RoleView is a role with its scopes.
+type RoleView struct {
+	Role   auth.Role    `json:"role"`
+	Scopes []auth.Scope `json:"scopes" doc:"What the role may do where it is granted."`
+}
+
 // NewAccessToken is an access token with its text, which is shown once.
 type NewAccessToken struct {
 	auth.AccessToken
 	Text string `json:"text" doc:"Keep it: it is not shown again."`
+}
+
+// tokensAnswer is a pair of tokens, the second of which may be in a cookie.
+type tokensAnswer struct {
+	SetCookie string `header:"Set-Cookie"`
+	Body      auth.Tokens
+}
+
+type loggedOut struct {
+	SetCookie string `header:"Set-Cookie"`
+}
+
+func (h *Handler) tokensAnswer(ctx context.Context, t auth.Tokens, cookie bool) *tokensAnswer {
+	a := &tokensAnswer{Body: t}
+	if cookie && t.Refresh != "" { // empty: another tab has refreshed a moment ago, and has the newer one
+		a.SetCookie, a.Body.Refresh = h.sessionCookie(callOf(ctx), t.Refresh), ""
+	}
+	return a
 }
 
 func (h *Handler) addAuth() {
@@ -59,30 +83,36 @@ func (h *Handler) addAuth() {
 		Body struct {
 			User     string `json:"user" maxLength:"63"`
 			Password string `json:"password" maxLength:"1024"`
+			Cookie   bool   `json:"cookie,omitempty" doc:"For browsers: keep the refresh token in a cookie that scripts cannot read, in place of telling it."`
 		}
 	}
 	add(h, operation{ID: opLogin, Method: http.MethodPost, Path: "/v1/auth/login", Scope: auth.ScopePublic, Object: objNone, Tag: "login",
 		Summary: "Log in with user and password.", Audit: true},
-		func(ctx context.Context, _ *auth.Principal, in *loginIn) (*answer[auth.Tokens], error) {
+		func(ctx context.Context, _ *auth.Principal, in *loginIn) (*tokensAnswer, error) {
 			callOf(ctx).object = in.Body.User
 			t, err := h.opt.People.Login(ctx, in.Body.User, in.Body.Password, addressOf(ctx))
-			return &answer[auth.Tokens]{t}, err
+			return h.tokensAnswer(ctx, t, in.Body.Cookie), err
 		})
 	type refreshIn struct {
-		Body struct {
-			Refresh string `json:"refresh" maxLength:"256"`
+		Cookies string `header:"Cookie" maxLength:"8192" doc:"A browser's cookies; the refresh token is taken from there if the body has none."`
+		Body    struct {
+			Refresh string `json:"refresh,omitempty" maxLength:"256"`
 		}
 	}
 	add(h, operation{ID: "refresh", Method: http.MethodPost, Path: "/v1/auth/refresh", Scope: auth.ScopePublic, Object: objNone, Tag: "login",
 		Summary: "Take a refresh token for the next pair of tokens."},
-		func(ctx context.Context, _ *auth.Principal, in *refreshIn) (*answer[auth.Tokens], error) {
-			t, err := h.opt.People.Refresh(ctx, in.Body.Refresh, addressOf(ctx))
-			return &answer[auth.Tokens]{t}, err
+		func(ctx context.Context, _ *auth.Principal, in *refreshIn) (*tokensAnswer, error) {
+			refresh, cookie, err := h.refreshOf(in.Body.Refresh, in.Cookies)
+			if err != nil {
+				return nil, err
+			}
+			t, err := h.opt.People.Refresh(ctx, refresh, addressOf(ctx))
+			return h.tokensAnswer(ctx, t, cookie), err
 		})
 	add(h, operation{ID: "logout", Method: http.MethodPost, Path: "/v1/auth/logout", Scope: auth.ScopeSelf, Object: objNone, Tag: "login",
 		Summary: "End the session with all its tokens.", Status: http.StatusNoContent, Audit: true},
-		func(ctx context.Context, who *auth.Principal, _ *none) (*none, error) {
-			return nil, h.opt.People.Logout(ctx, who)
+		func(ctx context.Context, who *auth.Principal, _ *none) (*loggedOut, error) {
+			return &loggedOut{h.sessionCookie(callOf(ctx), "")}, h.opt.People.Logout(ctx, who)
 		})
 	add(h, operation{ID: "whoami", Method: http.MethodGet, Path: "/v1/auth/whoami", Scope: auth.ScopeSelf, Object: objNone, Tag: "login",
 		Summary: "Who is logged in, and what they may do."},
@@ -94,6 +124,21 @@ func (h *Handler) addAuth() {
 				}
 			}
 			return &answer[Who]{w}, nil
+		})
+	add(h, operation{ID: "list-roles", Method: http.MethodGet, Path: "/v1/roles", Scope: auth.ScopeSelf, Object: objNone, Tag: "login",
+		Summary: "What each role may do."},
+		func(context.Context, *auth.Principal, *none) (*listAnswer[RoleView], error) {
+			var out []RoleView
+			for _, r := range auth.Roles() {
+				v := RoleView{Role: r, Scopes: []auth.Scope{}}
+				for _, s := range auth.Scopes() {
+					if r.Has(s) {
+						v.Scopes = append(v.Scopes, s)
+					}
+				}
+				out = append(out, v)
+			}
+			return listOf(out), nil
 		})
 	type passwordIn struct {
 		Body struct {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"github.com/gorilla/websocket"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
@@ -32,6 +33,9 @@ func (h *Handler) pass(id, rest string) *stream {
 		http.NewResponseController(w).SetWriteDeadline(time.Time{})
 		if c.ctx != nil {
 			r = r.WithContext(c.ctx)
+		}
+		if websocket.IsWebSocketUpgrade(r) {
+			w, r = asStream(w, r)
 		}
 		h.opt.Backend.ServeInstance(w, r, skerry.InstanceID(id), rest)
 	}}
@@ -62,6 +66,26 @@ func (h *Handler) addInstances() {
 		func(ctx context.Context, who *auth.Principal, in *InstancePath) (*none, error) {
 			_, err := h.opt.Backend.Do(ctx, apps.DeleteInstance{ID: skerry.InstanceID(in.ID), Actor: who.User})
 			return nil, err
+		})
+	type migrateIn struct {
+		InstancePath
+		Body skerry.MigrateRequest
+	}
+	add(h, operation{ID: "migrate-instance", Method: http.MethodPost, Path: "/v1/instances/{id}/migrate", Scope: auth.ScopeAppsWrite, Object: objInstance, Tag: "instances",
+		Summary: "Move an instance to another worker, or from the root to another cluster: a copy starts there, and takes its place once it is ready. To name a worker needs the scope workers:read, to name a cluster clusters:read.",
+		Status:  http.StatusAccepted, Audit: true},
+		func(ctx context.Context, who *auth.Principal, in *migrateIn) (*answer[skerry.Migrating], error) {
+			if to := in.Body.To; to != "" {
+				scope, cluster := auth.ScopeWorkersRead, h.cluster()
+				if h.opt.Backend.Tier() == skerry.TierRoot {
+					scope, cluster = auth.ScopeClustersRead, to
+				}
+				if !who.May(scope, "", cluster) {
+					return nil, forbidden(who, scope)
+				}
+			}
+			m, err := h.opt.Backend.Migrate(ctx, skerry.InstanceID(in.ID), in.Body, who.User)
+			return &answer[skerry.Migrating]{m}, err
 		})
 	add(h, operation{ID: "explain-instance", Method: http.MethodGet, Path: "/v1/instances/{id}/explain", Scope: auth.ScopeAppsRead, Object: objInstance, Tag: "instances",
 		Summary: "Tell how an instance came to where it is, or why it is nowhere."},
@@ -98,7 +122,7 @@ func (h *Handler) addInstances() {
 		return h.pass(in.ID, "/exec"), nil
 	}
 	o := operation{ID: "exec", Method: http.MethodGet, Path: "/v1/instances/{id}/exec", Scope: auth.ScopeAppsExec, Object: objInstance, Tag: "instances",
-		Summary: "Run a command inside an instance, over an upgraded connection (Upgrade: skerry-exec/1).", Stream: true, Audit: true, Type: "application/octet-stream"}
+		Summary: "Run a command inside an instance, over an upgraded connection (Upgrade: skerry-exec/1), or the same bytes in binary messages of a WebSocket (protocols skerry-exec.1 and bearer.TOKEN).", Stream: true, Audit: true, Type: "application/octet-stream"}
 	add(h, o, exec)
 	type forwardIn struct {
 		InstancePath

@@ -115,6 +115,12 @@ func (h *Handler) addWorkers() {
 			}
 			return nil, err
 		})
+	add(h, operation{ID: "worker-overlay", Method: http.MethodGet, Path: "/v1/workers/{worker}/overlay", Scope: auth.ScopeWorkersRead, Object: objSite, Tag: "workers", At: skerry.TierCluster,
+		Summary: "Ask a worker by which ways it reaches the others in the overlay."},
+		func(ctx context.Context, _ *auth.Principal, in *WorkerPath) (*answer[skerry.OverlayView], error) {
+			v, err := h.opt.Backend.WorkerOverlay(ctx, in.Worker)
+			return &answer[skerry.OverlayView]{v}, err
+		})
 	add(h, operation{ID: "delete-worker", Method: http.MethodDelete, Path: "/v1/workers/{worker}", Scope: auth.ScopeWorkersWrite, Object: objSite, Tag: "workers",
 		At: skerry.TierCluster, Summary: "Forget a worker that is not connected, and revoke it.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *WorkerPath) (*none, error) {

@@ -301,6 +301,31 @@ func TestGrantsForOneCluster(t *testing.T) {
 	}
 }
 
+// To name the worker that an instance is to move to asks more than to move it.
+func TestMigrateNamesNoWorkersToDevelopers(t *testing.T) {
+	s := newCluster(t)
+	admin := s.admin()
+	_, err := admin.CreateUser(t.Context(), "ada", "a long password", []auth.Grant{{Role: auth.RoleDeveloper, Org: node.DefaultOrg, Cluster: auth.Any}})
+	must(t, err)
+	ada := s.client("ada", "a long password")
+	_, err = ada.Apply(t.Context(), []byte(shop), api.ApplyOptions{})
+	must(t, err)
+	list, err := ada.Instances(t.Context(), api.InstanceFilter{})
+	must(t, err)
+	if len(list) == 0 {
+		t.Fatal("there is no instance")
+	}
+	for _, c := range []struct {
+		by   *api.Client
+		to   string
+		want skerry.Code
+	}{{ada, "w1", skerry.CodeForbidden}, {ada, "", skerry.CodeConflict}, {admin, "w1", skerry.CodeConflict}} {
+		if _, err := c.by.MigrateInstance(t.Context(), list[0].ID, skerry.MigrateRequest{To: c.to}); skerry.AsError(err).Code != c.want {
+			t.Errorf("to %q: %v, want %s", c.to, err, c.want)
+		}
+	}
+}
+
 func TestOpenAPIDocument(t *testing.T) {
 	s := newRoot(t)
 	h := s.API.Handler()

@@ -72,6 +72,7 @@ type Instance struct {
 	Decision *skerry.Decision    `json:"decision,omitempty"`
 	Due      time.Time           `json:"due,omitzero"`       // a job must be done by then
 	Replaces skerry.InstanceID   `json:"replaces,omitempty"` // the instance whose SLA it is to keep elsewhere
+	Asked    bool                `json:"asked,omitempty"`    // it replaces that because somebody asked for it
 	Shun     []string            `json:"shun,omitempty"`     // holders that cannot keep its SLA
 	Moves    int                 `json:"moves,omitempty"`    // for its SLA, so far
 	Calm     time.Time           `json:"calm,omitzero"`      // no such move before

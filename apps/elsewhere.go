@@ -55,7 +55,7 @@ func (c *Controller) seekElsewhere(now time.Time, a *App, s *skerry.ServiceSpec,
 }
 
 // startElsewhere starts an instance that is to replace another at another holder.
-func (c *Controller) startElsewhere(now time.Time, a *App, s *skerry.ServiceSpec, i *Instance, why string, fx *skerry.Effects) {
+func (c *Controller) startElsewhere(now time.Time, a *App, s *skerry.ServiceSpec, i *Instance, why string, fx *skerry.Effects) *Instance {
 	i.Calm = now.Add(min(longestCalm, firstCalm<<min(i.Moves, 10)))
 	i.Moves++
 	c.saveInstance(i, fx)
@@ -64,6 +64,7 @@ func (c *Controller) startElsewhere(now time.Time, a *App, s *skerry.ServiceSpec
 	c.saveInstance(n, fx)
 	c.wakeAt(a.Key(), n.CreatedAt.Add(CopyTime+time.Millisecond))
 	fx.Events = append(fx.Events, c.event(now, i, skerry.EventWarning, "Elsewhere", "a copy starts elsewhere: "+why))
+	return n
 }
 
 // TryElsewhere starts an instance at another holder for one that its holder does not start; whichever is ready first stays.
@@ -79,6 +80,45 @@ func (c *Controller) TryElsewhere(now time.Time, i *Instance, why string, fx *sk
 	}
 	c.startElsewhere(now, a, s, i, why, fx)
 	return true
+}
+
+// MoveTo starts an instance at a certain other holder for one, because somebody wants that; when it is ready it takes the
+// first one's place. That the holder may have it has been found out. It gives the new one's name.
+func (c *Controller) MoveTo(now time.Time, i *Instance, to, why string, fx *skerry.Effects) (skerry.InstanceID, *skerry.Error) {
+	a := c.apps[i.Service.App]
+	var s *skerry.ServiceSpec
+	if a != nil {
+		s = a.Manifest.Spec.Service(i.Service.Service)
+	}
+	refuse := func(text string) (skerry.InstanceID, *skerry.Error) {
+		return "", skerry.Errorf(skerry.CodeConflict, "instance %s cannot move to another cluster: %s", i.ID, text)
+	}
+	switch {
+	case s == nil || i.Stopping || i.State != skerry.Running || i.Cut:
+		return refuse("it does not run, or its cluster is out of touch")
+	case s.Mode != skerry.ModeService:
+		return refuse("it is not an instance of a service of mode service")
+	case i.Replaces != "" || c.replacement(i) != nil || i.Next != nil || i.Left != nil:
+		return refuse("it is on its way already")
+	case s.Placement.Cluster != "":
+		return refuse("its manifest names cluster " + s.Placement.Cluster)
+	case s.KeepsData():
+		return refuse("it keeps data in its local volumes, which do not go along")
+	case len(s.HostPaths()) > 0:
+		return refuse("it keeps data at " + s.HostPaths()[0] + " of its worker, which does not go along")
+	case a.revisions[s.Name] != i.Revision:
+		return refuse("an update is about to end it")
+	}
+	n := c.startElsewhere(now, a, s, i, why, fx)
+	n.Asked = true
+	for _, name := range c.targets {
+		if name != to && !slices.Contains(n.Shun, name) {
+			n.Shun = append(n.Shun, name)
+		}
+	}
+	n.Shun = slices.DeleteFunc(n.Shun, func(name string) bool { return name == to })
+	c.saveInstance(n, fx)
+	return n.ID, nil
 }
 
 // replacement gives the instance that is to replace another, or nil.
@@ -103,15 +143,19 @@ func (c *Controller) settleReplacements(now time.Time, list []*Instance, fx *ske
 		old := c.inst[n.Replaces]
 		switch {
 		case old == nil || !old.Live():
-			n.Replaces, n.Shun = "", nil
+			n.Replaces, n.Shun, n.Asked = "", nil, false
 			c.saveInstance(n, fx)
 			out = append(out, n)
 		case n.IsReady():
-			c.stop(now, old, "replaced where its SLA is kept", fx)
-			n.Replaces, n.Shun = "", nil
+			why := "replaced where its SLA is kept"
+			if n.Asked {
+				why = "moved to cluster " + n.Holder + ", as somebody wanted"
+			}
+			c.stop(now, old, why, fx)
+			n.Replaces, n.Shun, n.Asked = "", nil, false
 			c.saveInstance(n, fx)
 			out = append(out, n)
-		case !n.IsReady() && old.IsReady() && !slices.ContainsFunc(old.Conditions, func(k skerry.Condition) bool { return k.Type == skerry.Satisfied && !k.Status }):
+		case !n.Asked && old.IsReady() && !slices.ContainsFunc(old.Conditions, func(k skerry.Condition) bool { return k.Type == skerry.Satisfied && !k.Status }):
 			c.stop(now, n, "the first one keeps its SLA again", fx)
 		case n.Holder == "" && n.Misses > 0 || now.Sub(n.CreatedAt) > CopyTime:
 			c.stop(now, n, "no better place was found", fx)

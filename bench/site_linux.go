@@ -312,7 +312,7 @@ func (s *site) image(ctx context.Context, program, tag string) error {
 		return err
 	}
 	defer st.Close()
-	if _, err := st.Build(ctx, artifact.BuildOptions{Source: program, Tag: "skerry.local/" + tag}); err != nil {
+	if _, err := st.Build(ctx, artifact.BuildOptions{Source: program, Tag: "skerry.local/" + tag, Platform: artifact.HostPlatform()}); err != nil {
 		return err
 	}
 	_, err = st.Push(ctx, "skerry.local/"+tag, "skerry.local/"+tag, &artifact.Source{BaseURL: "https://" + rootAPI, Transport: s.root.Transport()}, nil)

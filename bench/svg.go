@@ -24,6 +24,8 @@ type series struct {
 	points [][2]float64
 	bars   bool
 	dots   bool // points alone
+	// low and high, of bars, are the ends of the interval of each; nil: none.
+	low, high []float64
 }
 
 const (
@@ -117,6 +119,7 @@ func (c *chart) svg() string {
 		for _, p := range s.points {
 			xs, ys = append(xs, p[0]), append(ys, p[1])
 		}
+		ys = append(ys, s.high...)
 		if s.bars {
 			bars++
 		}
@@ -158,9 +161,12 @@ func (c *chart) svg() string {
 		colour := colours[i%len(colours)]
 		if s.bars {
 			width := 0.8 * (x.at(1) - x.at(0)) / float64(bars)
-			for _, p := range s.points {
+			for k, p := range s.points {
 				left := x.at(p[0]) + (float64(n)-float64(bars)/2)*width
 				fmt.Fprintf(&b, `<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="%s"><title>%s: %s</title></rect>`+"\n", left, y.at(p[1]), width*0.94, topMargin+plotHeight-y.at(p[1]), colour, html.EscapeString(s.name), number(p[1]))
+				if k < len(s.low) && k < len(s.high) {
+					line(left+width*0.47, y.at(s.low[k]), left+width*0.47, y.at(s.high[k]), colourAxis, ` stroke-width="2"`)
+				}
 			}
 			n++
 		} else {

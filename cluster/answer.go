@@ -147,7 +147,12 @@ func (a *answerer) ask(ctx context.Context, worker string, targets []string) (ms
 
 // get asks a worker over a stream, and reads its answer from JSON.
 func (a *answerer) get(ctx context.Context, worker, path string, into any) error {
-	down := a.s.Down()
+	return a.s.askWorker(ctx, worker, path, 64<<10, into)
+}
+
+// askWorker asks a worker over a stream, and reads its answer of at most so many bytes from JSON.
+func (s *Server) askWorker(ctx context.Context, worker, path string, most int64, into any) error {
+	down := s.Down()
 	if down == nil {
 		return skerry.Errorf(skerry.CodeUnavailable, "the role is starting")
 	}
@@ -160,7 +165,7 @@ func (a *answerer) get(ctx context.Context, worker, path string, into any) error
 		return err
 	}
 	defer res.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(res.Body, 64<<10))
+	body, err := io.ReadAll(io.LimitReader(res.Body, most))
 	if err != nil {
 		return err
 	}

@@ -113,6 +113,33 @@ func (s *Server) Rebalance(ctx context.Context, dryRun bool) (skerry.RebalancePl
 	return plan, err
 }
 
+// overlayTime is how long a worker may take to tell of its ways to others.
+const overlayTime = 10 * time.Second
+
+// WorkerOverlay asks a worker how it fares in the overlay.
+func (s *Server) WorkerOverlay(ctx context.Context, name string) (v skerry.OverlayView, err error) {
+	connected, err := tier.View(ctx, s.Role, func(c *Core) (bool, error) {
+		if c.workers[name] == nil {
+			return false, skerry.Errorf(skerry.CodeNotFound, "there is no worker %q", name).WithHint("`skerry get workers` lists them")
+		}
+		k := c.Kids.Get(name)
+		return k != nil && k.Connected, nil
+	})
+	if err != nil {
+		return v, err
+	}
+	if !connected {
+		return v, skerry.Errorf(skerry.CodeUnavailable, "worker %s is not connected, so it cannot be asked", name)
+	}
+	ctx, cancel := context.WithTimeout(ctx, overlayTime)
+	defer cancel()
+	if err := s.askWorker(ctx, name, "/overlay", 1<<20, &v); err != nil {
+		return skerry.OverlayView{}, skerry.Errorf(skerry.CodeUnavailable, "worker %s does not tell of its paths: %s", name, err)
+	}
+	v.Peers = v.Peers[:min(len(v.Peers), skerry.MaxPathViews)]
+	return v, nil
+}
+
 // UpgradeWorker has a worker's agent go over to another program.
 func (s *Server) UpgradeWorker(ctx context.Context, name string, r skerry.UpgradeRequest) error {
 	pinned, err := s.opt.Images.Resolve(ctx, r.Image)

@@ -425,10 +425,8 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 		c.removeWorker(now, m.Name, &fx)
 	case HoldWorker:
 		c.holdWorker(now, m, &fx)
-	case DrainWorker:
-		c.drainWorker(now, m, &fx)
-	case Rebalance:
-		c.askBalance(now, m, &fx)
+	case DrainWorker, Rebalance, MigrateInstance:
+		c.moveAsked(now, m, &fx)
 	case UpgradeWorker:
 		c.upgradeWorker(now, m, &fx)
 	case apps.DeleteInstance:

@@ -57,6 +57,8 @@ func lacking(what string) (text, hint string) {
 		return "have the port taken", "choose another port, or hostPort: -1"
 	case "tried":
 		return "were tried just now and failed", ""
+	case "placed":
+		return "has it already", ""
 	case "volumes":
 		return "do not have the data in its local volumes", "it waits for the worker that has"
 	case "reachable":

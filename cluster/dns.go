@@ -3,12 +3,8 @@ package cluster
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"fmt"
-	"io"
 	"maps"
 	"math"
-	"net/http"
 	"net/netip"
 	"net/url"
 	"reflect"
@@ -259,25 +255,5 @@ func (n *names) each(workers []string, ask func(worker string)) {
 
 // get asks a worker.
 func (n *names) get(ctx context.Context, worker, path string, out any) error {
-	down := n.s.Down()
-	if down == nil {
-		return skerry.Errorf(skerry.CodeUnavailable, "the role is starting")
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://child"+path, nil)
-	if err != nil {
-		return err
-	}
-	res, err := down.RoundTripper(worker).RoundTrip(req)
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(res.Body, 64<<10))
-	if err != nil {
-		return err
-	}
-	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("worker %s answers %s", worker, res.Status)
-	}
-	return json.Unmarshal(body, out)
+	return n.s.askWorker(ctx, worker, path, 64<<10, out)
 }

@@ -199,6 +199,10 @@ func (s *Server) fromParent(w http.ResponseWriter, r *http.Request) {
 		tier.WriteProblem(w, skerry.Errorf(skerry.CodeNotFound, "a cluster does not answer %s to the root", r.URL.Path))
 		return
 	}
+	if path == "migrate" {
+		s.serveMigrate(w, r, skerry.InstanceID(id))
+		return
+	}
 	s.ServeInstance(w, r, skerry.InstanceID(id), "/"+path)
 }
 

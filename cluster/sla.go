@@ -194,7 +194,11 @@ func (c *Core) better(now time.Time, p *placement, what string, fx *skerry.Effec
 	if w := c.workers[p.Worker]; w != nil && what != "" && what != "waiting" && what != "pressure" {
 		own = w.report.Pressure
 	}
-	var short []string
+	return c.besides(now, p, c.shortOf(own), fx)
+}
+
+// shortOf lists the workers that are short of processor time or memory, and no less so than own, if that is not nil.
+func (c *Core) shortOf(own *skerry.Pressure) (short []string) {
 	for name, w := range c.workers {
 		if r := w.report.Pressure; r != nil && (r.Memory > pressureLimit/2 || r.CPU > pressureLimit) {
 			if own != nil && r.CPU <= own.CPU+pressureSlack && r.Memory <= own.Memory+pressureSlack {
@@ -203,7 +207,7 @@ func (c *Core) better(now time.Time, p *placement, what string, fx *skerry.Effec
 			short = append(short, name)
 		}
 	}
-	return c.besides(now, p, short, fx)
+	return short
 }
 
 // besides looks for a worker for an instance, other than its own and those named.

@@ -24,6 +24,7 @@ import (
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/internal/execstream"
 	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/store"
 )
 
@@ -90,7 +91,7 @@ func TestAPIThroughAllTiers(t *testing.T) {
 	defer local.Close()
 	for name, pkg := range map[string]string{"default/catalog:1": "skerry.dev/skerry/examples/shop/catalog", "default/workload:1": workload} {
 		bin := filepath.Join(t.TempDir(), "program")
-		build(t, bin, pkg)
+		testenv.Build(t, bin, pkg)
 		if _, err := local.Build(ctx, artifact.BuildOptions{Source: bin, Tag: "skerry.local/" + name}); err != nil {
 			t.Fatal(err)
 		}
@@ -174,6 +175,11 @@ func TestAPIThroughAllTiers(t *testing.T) {
 	}
 	if list, err := cc.Workers(ctx); err != nil || len(list) != 1 || !list[0].Connected {
 		t.Errorf("workers: %+v %v", list, err)
+	} else if v, err := cc.WorkerOverlay(ctx, string(list[0].Name)); err != nil || (v.Off == "") == (v.Handling == "") {
+		t.Errorf("the worker's paths: %+v %v", v, err)
+	}
+	if _, err := cc.WorkerOverlay(ctx, "nobody"); skerry.AsError(err).Code != skerry.CodeNotFound {
+		t.Errorf("paths of nobody: %v", err)
 	}
 	if _, err := cc.Clusters(ctx); skerry.AsError(err).Code != skerry.CodeWrongTier {
 		t.Errorf("clusters at a cluster: %v", err)

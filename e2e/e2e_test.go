@@ -4,6 +4,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -68,6 +69,8 @@ type site struct {
 	Worker  *node.Worker
 	log     *slog.Logger
 
+	address   string            // where the cluster and the worker are; empty: this machine alone reaches them
+	patience  time.Duration     // how long await waits; a minute when 0
 	machines  node.Machines     // of the worker
 	foreign   node.Containerd   // that the worker is told of
 	stops     map[string]func() // end a role before the test does
@@ -119,7 +122,7 @@ func (s *site) open() *site {
 	t := s.t
 	t.Helper()
 	ctx := t.Context()
-	s.dir = t.TempDir()
+	s.dir, s.address, s.patience = t.TempDir(), cmp.Or(s.address, "127.0.0.1"), cmp.Or(s.patience, time.Minute)
 	if s.log == nil {
 		s.log = logger(t)
 	}
@@ -137,7 +140,7 @@ func (s *site) open() *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Cluster, err = node.OpenCluster(ctx, node.ClusterConfig{Common: common("cluster"), Link: "127.0.0.1:0",
+	s.Cluster, err = node.OpenCluster(ctx, node.ClusterConfig{Common: common("cluster"), Link: s.address + ":0",
 		Join:      node.Join{Name: "harbour", Token: token, Parent: []string{s.Root.LinkAddr().String()}},
 		Admission: cluster.Admission{Trusted: []string{node.DefaultOrg}}})
 	if err != nil {
@@ -169,7 +172,7 @@ func (s *site) startWorker(token string) {
 	w, err := node.OpenWorker(s.t.Context(), node.WorkerConfig{Common: s.common("worker"),
 		RunDir: filepath.Join(s.dir, "run"), CgroupParent: cgroupParent(filepath.Dir(s.dir)),
 		Join:  node.Join{Name: "w1", Token: token, Parent: []string{s.Cluster.LinkAddr().String()}},
-		Facts: worker.FactOptions{Address: "127.0.0.1"}, Attach: s.attach, Machines: s.machines, Containerd: s.foreign})
+		Facts: worker.FactOptions{Address: s.address}, Attach: s.attach, Machines: s.machines, Containerd: s.foreign})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -198,7 +201,7 @@ func (s *site) stopWorker() {
 
 func (s *site) await(what string, ok func() bool) {
 	s.t.Helper()
-	deadline := time.Now().Add(60 * time.Second)
+	deadline := time.Now().Add(cmp.Or(s.patience, time.Minute))
 	for !ok() {
 		if time.Now().After(deadline) {
 			s.dump()
@@ -232,7 +235,7 @@ func (s *site) dump() {
 func (s *site) image(tag, pkg string) {
 	s.t.Helper()
 	bin := filepath.Join(s.t.TempDir(), "program")
-	build(s.t, bin, pkg)
+	testenv.Build(s.t, bin, pkg)
 	if _, err := s.Root.Images.Store.Build(s.t.Context(), artifact.BuildOptions{Source: bin, Tag: "skerry.local/" + tag}); err != nil {
 		s.t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/runtime/oci"
 )
 
@@ -119,7 +120,7 @@ func joinToken(t *testing.T, server, dir string, tier skerry.Tier) string {
 func pushProgram(t *testing.T, c *api.Client, dir, tag, pkg string) {
 	t.Helper()
 	bin := filepath.Join(dir, "program")
-	build(t, bin, pkg)
+	testenv.Build(t, bin, pkg)
 	pushFile(t, c, dir, tag, bin)
 }
 

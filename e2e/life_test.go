@@ -162,7 +162,7 @@ func TestMissingImageNamesTheField(t *testing.T) {
 	s := newSite(t)
 	_, err := s.Root.Do(t.Context(), app("shop", service("web", "skerry.local/no/such:1")))
 	e := skerry.AsError(err)
-	if e == nil || e.Code != skerry.CodeInvalid || !strings.Contains(e.Message, "skerry.local/no/such:1") || e.Hint == "" {
+	if e == nil || e.Code != skerry.CodeInvalid || !strings.Contains(e.Message, "skerry.local/no/such:1") || e.Hint == "" || len(e.Problems) != 1 || e.Problems[0].Path != "spec.services[0].image" {
 		t.Fatalf("%+v", e)
 	}
 	if list, _ := s.Root.Apps(t.Context()); len(list) != 0 {

@@ -22,8 +22,8 @@ import (
 func TestMachine(t *testing.T) {
 	s := (&site{t: t, machines: node.Machines{Kernel: testenv.GuestKernel(t), Emulate: true}}).open()
 	files := t.TempDir()
-	build(t, filepath.Join(files, "catalog"), "skerry.dev/skerry/examples/shop/catalog")
-	build(t, filepath.Join(files, "workload"), workload)
+	testenv.Build(t, filepath.Join(files, "catalog"), "skerry.dev/skerry/examples/shop/catalog")
+	testenv.Build(t, filepath.Join(files, "workload"), workload)
 	if _, err := s.Root.Images.Store.Build(t.Context(), artifact.BuildOptions{Source: files, Tag: "skerry.local/test/catalog:1"}); err != nil {
 		t.Fatal(err)
 	}

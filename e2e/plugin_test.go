@@ -15,6 +15,7 @@ import (
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/internal/testenv"
 )
 
 // pluginSite is a cluster of its own with a worker and a directory of plugins.
@@ -84,7 +85,7 @@ func (s *site) explain(app string) (skerry.Explanation, bool) {
 func TestPlugins(t *testing.T) {
 	s, dir := pluginSite(t)
 	bin := filepath.Join(t.TempDir(), "program")
-	build(t, bin, "skerry.dev/skerry/examples/shop/catalog")
+	testenv.Build(t, bin, "skerry.dev/skerry/examples/shop/catalog")
 	if _, err := s.Cluster.Images.Store.Build(t.Context(), artifact.BuildOptions{Source: bin, Tag: "skerry.local/test/web:1"}); err != nil {
 		t.Fatal(err)
 	}

@@ -15,18 +15,9 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/runtime"
 )
-
-// build compiles a package into a static program.
-func build(t *testing.T, out, pkg string, flags ...string) {
-	t.Helper()
-	cmd := exec.Command("go", append(append([]string{"build", "-trimpath"}, flags...), "-o", out, pkg)...)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if text, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build %s: %v\n%s", pkg, err, text)
-	}
-}
 
 // role is a role's process, started again over the same directory after each kill.
 type role struct {
@@ -96,13 +87,11 @@ type processes struct {
 	all          []*role
 }
 
-// newProcesses builds the program; see processesOf.
+// newProcesses has Skerry's own program; see processesOf.
 func newProcesses(t *testing.T, workers ...string) *processes {
 	t.Helper()
 	dir := t.TempDir()
-	program := filepath.Join(dir, "skerry")
-	build(t, program, "skerry.dev/skerry/cmd/skerry")
-	return processesOf(t, dir, program, workers...)
+	return processesOf(t, dir, testenv.Program(t), workers...)
 }
 
 // processesOf ends what was started when the test ends, and removes what the workers have left, whose folders it names.

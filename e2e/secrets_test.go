@@ -30,6 +30,7 @@ import (
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/internal/execstream"
 	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/internal/testenv"
 )
 
 // logged keeps all that is logged.
@@ -159,7 +160,7 @@ func TestSecrets(t *testing.T) {
 	s := (&site{t: t, log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))}).open()
 	s.image("test/workload:1", workload)
 	program := filepath.Join(t.TempDir(), "program")
-	build(t, program, workload)
+	testenv.Build(t, program, workload)
 	const first, second, third, public = "correct-horse-battery-staple", "wrong-mule-capacitor-paperclip", "lame-pony-transistor-nail", "this-may-be-seen-by-everybody"
 	digest := func(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(text))) }
 	shop := func() apps.Apply {

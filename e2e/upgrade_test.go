@@ -26,7 +26,11 @@ func builds(t *testing.T, dir string, versions ...string) map[string]string {
 	out := map[string]string{}
 	for _, v := range versions {
 		out[v] = filepath.Join(dir, "skerry-"+v)
-		build(t, out[v], "skerry.dev/skerry/cmd/skerry", "-ldflags", "-X main.version="+v)
+		cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w -X main.version="+v, "-o", out[v], "skerry.dev/skerry/cmd/skerry")
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if text, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("build %s: %v\n%s", v, err, text)
+		}
 	}
 	return out
 }

@@ -35,7 +35,7 @@ func (s *liveSite) evict() (was, now skerry.Instance) {
 	return was, now
 }
 
-// TestMigrationLosesNothing asks a service 10,000 times while its one instance is migrated back and forth by draining, while
+// TestMigrationLosesNothing asks a service 10,000 times while its one instance is migrated back and forth by draining and by hand, while
 // an update rolls, is undone, and one that breaks is taken back. No request fails.
 func TestMigrationLosesNothing(t *testing.T) {
 	s := newSite(t, failuresLab, "")
@@ -62,8 +62,13 @@ func TestMigrationLosesNothing(t *testing.T) {
 	moves := 0
 	back := func() {
 		t.Helper()
-		s.evict()
-		moves++
+		if moves++; moves%3 != 0 {
+			s.evict()
+			return
+		}
+		was := s.only()
+		s.skerry("", "migrate", string(was.ID), "--reason", "by hand")
+		s.await("it has moved", func() bool { list := s.web(); return len(list) == 1 && list[0].Worker != was.Worker })
 	}
 	for range 6 {
 		back()

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -10,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"skerry.dev/skerry"
 )
 
 const roles = `
@@ -26,8 +29,40 @@ links: [{between: [r, site], delay: 5ms}]
 func TestRoles(t *testing.T) {
 	o := options(t)
 	binaries(t, &o)
+	profiled := profile(t, o) // meanwhile
 	t.Run("kill and restart", func(t *testing.T) { killAndRestart(t, o) })
 	t.Run("down after a crash", func(t *testing.T) { downAfterCrash(t, o) })
+	profiled()
+}
+
+// profile has a worker that has just joined find its machine idle, and gives what waits until it has measured its runtimes. How busy the machine
+// is it reads in a file that the test lays over the kernel's.
+func profile(t *testing.T, o Options) (wait func()) {
+	l := bring(t, "name: NAME\nhosts:\n- {name: r, role: root}\n- {name: site, role: cluster}\n- {name: p, role: worker, args: [--profile-after, 200ms]}\n", o)
+	load := filepath.Join(t.TempDir(), "load")
+	if err := os.WriteFile(load, []byte("0.00 0.00 0.00 1/1 1\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if status, err := l.Exec(t.Context(), "p", exec.Command("mount", "--bind", load, "/proc/loadavg")); err != nil || status != 0 {
+		t.Fatal(status, err)
+	}
+	file := filepath.Join(l.hostDir("p"), "profile.json")
+	return func() {
+		t.Helper()
+		for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
+			data, err := os.ReadFile(file)
+			var got map[string]skerry.RuntimeProfile
+			if err == nil {
+				err = json.Unmarshal(data, &got)
+			}
+			if err == nil && got[skerry.RuntimeOCI].CPU == 1 && !got[skerry.RuntimeOCI].At.IsZero() {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("no profile with containers: %s, %v\n%s", data, err, tail(l.logFile("p")))
+			}
+		}
+	}
 }
 
 // downAfterCrash kills `skerry lab up` while roles start.

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"skerry.dev/skerry/internal/testenv"
 )
 
 // liveSite is a lab with a host "site" whose role its operator, the test, is logged in at.
@@ -118,7 +120,7 @@ func (s *liveSite) await(what string, ok func() bool) {
 	}
 }
 
-// binaries builds the program for hosts of a lab, and programs of examples beside it, by their directories.
+// binaries has hosts of a lab run the program, and builds programs of examples for instances, by their directories.
 func binaries(t *testing.T, o *Options, examples ...string) (bin string) {
 	t.Helper()
 	bin, err := os.MkdirTemp("/tmp", "labbin")
@@ -129,17 +131,9 @@ func binaries(t *testing.T, o *Options, examples ...string) (bin string) {
 	if err := os.Chmod(bin, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	o.Binary = filepath.Join(bin, "skerry")
-	pkgs := []string{"cmd/skerry"}
+	o.Binary = testenv.Program(t)
 	for _, e := range examples {
-		pkgs = append(pkgs, "examples/"+e)
-	}
-	for _, pkg := range pkgs {
-		build := exec.Command("go", "build", "-o", filepath.Join(bin, filepath.Base(pkg)), "skerry.dev/skerry/"+pkg)
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if text, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("build: %v\n%s", err, text)
-		}
+		testenv.Build(t, filepath.Join(bin, filepath.Base(e)), "skerry.dev/skerry/examples/"+e)
 	}
 	return bin
 }

@@ -111,6 +111,11 @@ func (s *Server) Workers(context.Context) ([]skerry.WorkerView, error) {
 // HoldWorker is answered by clusters only.
 func (s *Server) HoldWorker(context.Context, string, string) error { return wrongTier("workers") }
 
+// WorkerOverlay is answered by clusters only.
+func (s *Server) WorkerOverlay(context.Context, string) (skerry.OverlayView, error) {
+	return skerry.OverlayView{}, wrongTier("workers")
+}
+
 // UpgradeWorker is answered by clusters only.
 func (s *Server) UpgradeWorker(context.Context, string, skerry.UpgradeRequest) error {
 	return wrongTier("workers")
@@ -141,16 +146,7 @@ func (s *Server) RemoveChild(ctx context.Context, name, actor string) error {
 
 // ServeInstance passes a request on to the cluster that holds the instance.
 func (s *Server) ServeInstance(w http.ResponseWriter, r *http.Request, id skerry.InstanceID, rest string) {
-	holder, err := tier.View(r.Context(), s.Role, func(c *Core) (string, error) {
-		i := c.Apps.Instance(id)
-		if i == nil {
-			return "", noInstance(id)
-		}
-		if i.Holder == "" {
-			return "", skerry.Errorf(skerry.CodeUnavailable, "instance %s has no place yet", id).WithHint("`skerry explain %s` tells why", id)
-		}
-		return i.Holder, nil
-	})
+	holder, err := s.holder(r.Context(), id)
 	s.Proxy(w, r, holder, "/instances/"+string(id)+rest, err)
 }
 

@@ -1,7 +1,6 @@
 package root
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -138,19 +137,11 @@ func (s *Server) askPlan(ctx context.Context, site string, want []*planned) {
 }
 
 func (s *Server) planAt(ctx context.Context, site string, items []skerry.Assignment) ([]skerry.PlanVerdict, error) {
-	down := s.Down()
-	if down == nil {
-		return nil, skerry.Errorf(skerry.CodeUnavailable, "the role is starting")
-	}
 	body, err := json.Marshal(items)
 	if err != nil {
 		return nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://child/plan", bytes.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	res, err := down.RoundTripper(site).RoundTrip(req)
+	res, err := s.askSite(ctx, site, "/plan", body)
 	if err != nil {
 		return nil, err
 	}

@@ -69,7 +69,7 @@ type Logger interface {
 	OpenLog(ctx context.Context, h Handle, opts LogOptions) (LogStream, error)
 }
 
-// LogOptions select log entries. The zero value means everything kept so far.
+// LogOptions select log entries. The zero value means everything kept so far, of which the first may be the end of a line.
 type LogOptions struct {
 	// Since leaves out entries before it.
 	Since time.Time

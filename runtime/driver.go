@@ -140,6 +140,7 @@ const (
 	AbilityMounts       Ability = "mounts"
 	AbilityDevices      Ability = "devices"
 	AbilityNetNS        Ability = "network-namespace"
+	AbilityHostNetwork  Ability = "host-network"
 	AbilityPIDNS        Ability = "pid-namespace"
 	AbilityTTY          Ability = "tty"
 	AbilitySysctls      Ability = "sysctls"
@@ -149,6 +150,7 @@ const (
 	AbilityResize       Ability = skerry.AbilityResize
 	AbilityCheckpoint   Ability = skerry.AbilityCheckpoint
 	AbilityUser         Ability = "user"
+	AbilityDir          Ability = "working-directory"
 	AbilityUlimits      Ability = "ulimits"
 	AbilitySignals      Ability = "signals"
 	AbilityHandler      Ability = "http-handler"

@@ -1,6 +1,8 @@
 package sched
 
-// withPreferences adds preferred affinities to a ranking: each that is met weighs as much as a quarter of the ranking.
+// withPreferences adds preferred affinities to a ranking: each that is met weighs as much as a quarter of the ranking. For a service of which is said how
+// many requests are expected, a runtime that stays clear of its saturation point there, by what the worker measured or else by published figures, weighs
+// as much as all of the ranking.
 func withPreferences(q *Query, r Rank) Rank {
 	p := &preferred{rank: r, s: q.Site}
 	for _, a := range q.Spec.Placement.Affinity {
@@ -13,19 +15,48 @@ func withPreferences(q *Query, r Rank) Rank {
 			p.apart = append(p.apart, q.places(a))
 		}
 	}
-	if n := len(p.beside) + len(p.apart); n > 0 {
-		p.unit = 1 / (1 + preferenceWeight*float64(n))
+	p.clear = clearKinds(q)
+	if n := len(p.beside) + len(p.apart); n > 0 || p.clear != nil {
+		p.most = preferenceWeight * float64(n)
+		if p.clear != nil {
+			p.most += headRoomWeight
+		}
+		p.unit = 1 / (1 + p.most)
 		return p
 	}
 	return r
 }
 
-const preferenceWeight = 0.25
+const preferenceWeight, headRoomWeight = 0.25, 1.0
+
+// clearKinds tells of each kind of worker whether the service would be clear of its saturation point there; nil where all are alike in that.
+func clearKinds(q *Query) []bool {
+	if q.Spec.ExpectedRate <= 0 {
+		return nil
+	}
+	out, n, all := make([]bool, len(q.Site.kinds)), 0, 0
+	for id, k := range q.Site.kinds {
+		runtime := q.Spec.RuntimeOn(k.class.Arch, k.class.Runtimes, k.costs)
+		if k.users == 0 || runtime == "" {
+			continue
+		}
+		all++
+		if out[id] = q.Spec.Crowded(runtime, k.costs) == ""; out[id] {
+			n++
+		}
+	}
+	if n == 0 || n == all {
+		return nil
+	}
+	return out
+}
 
 type preferred struct {
 	rank          Rank
 	s             *Site
 	beside, apart []places
+	clear         []bool  // by kind; nil: alike
+	most          float64 // that all preferences add
 	unit          float64 // brings the sum back to 0 to 1
 }
 
@@ -39,9 +70,12 @@ func (p *preferred) Score(n int) float64 {
 	for i := range p.apart {
 		sum += preferenceWeight / float64(1+p.apart[i].at(p.s, n))
 	}
+	if p.clear != nil && p.clear[p.s.kindOf[n]] {
+		sum += headRoomWeight
+	}
 	return sum * p.unit
 }
 
 func (p *preferred) Bound(sum *summary) float64 {
-	return (p.rank.Bound(sum) + preferenceWeight*float64(len(p.beside)+len(p.apart))) * p.unit
+	return (p.rank.Bound(sum) + p.most) * p.unit
 }

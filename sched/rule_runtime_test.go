@@ -53,3 +53,48 @@ func TestRoomForTheRuntimeByItsRate(t *testing.T) {
 		}
 	}
 }
+
+// Of two workers with the same runtime the one is taken on which a service stays clear of its saturation point, by what they measured, although the other has
+// more room; where that one is full, the other has to do.
+func TestPlaceByProfile(t *testing.T) {
+	spec := &skerry.ServiceSpec{Runtime: "auto", Isolation: skerry.IsolationSandboxed, ExpectedRate: 12, Resources: skerry.Resources{CPU: 1000, Memory: 64 * skerry.MiB}}
+	for name, policy := range Policies() {
+		if name == skerry.PolicyFirstFit {
+			continue // it goes by names
+		}
+		for _, tt := range []struct {
+			slow, fast float64
+			room       skerry.MilliCPU // of the fast one
+			want       string
+		}{
+			{4, 1.2, 2000, "fast"},
+			{4, 1.2, 500, "slow"},
+			{4, 3, 2000, ""}, // both are too slow: the ranking decides, as
+			{1, 1, 2000, ""}, // where both bear it
+		} {
+			s := NewSite()
+			add := func(name string, cpu skerry.MilliCPU, cost float64) {
+				have := skerry.Resources{CPU: cpu, Memory: 4 * skerry.GiB}
+				costs := skerry.RuntimeCosts{}
+				if cost > 0 {
+					costs["gvisor"] = cost
+				}
+				s.Set(&Worker{Name: name, Arch: "amd64", Runtimes: []string{"gvisor"}, Costs: costs, Capacity: skerry.Resources{CPU: 8000, Memory: 4 * skerry.GiB}, Available: have})
+			}
+			place := func() string {
+				add("slow", 8000, tt.slow)
+				add("fast", tt.room, tt.fast)
+				return s.Place(time.Time{}, policy, &Request{Spec: spec, Need: spec.Need()}, 1).Chosen
+			}
+			got := place()
+			want := tt.want
+			if want == "" { // as if nothing were known
+				tt.slow, tt.fast = 0, 0
+				want = place()
+			}
+			if got != want {
+				t.Errorf("%s, %+v: %q and not %q", name, tt, got, want)
+			}
+		}
+	}
+}

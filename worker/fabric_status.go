@@ -3,9 +3,11 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay"
@@ -14,7 +16,7 @@ import (
 // Overlay tells how the worker fares in the overlay.
 func (s *Server) Overlay(ctx context.Context) overlay.Status {
 	if s.fabric == nil {
-		return overlay.Status{Off: "it is switched off"}
+		return overlay.Status{Off: cmp.Or(s.opt.NoOverlay, "it is switched off")}
 	}
 	st := s.fabric.status(ctx)
 	if e := s.entrance.Load(); e != nil {
@@ -26,6 +28,23 @@ func (s *Server) Overlay(ctx context.Context) overlay.Status {
 		}
 	}
 	return st
+}
+
+// overlayView is what the site's operator is told of that.
+func overlayView(st overlay.Status) skerry.OverlayView {
+	v := skerry.OverlayView{Off: st.Off, Handling: st.Path, Why: st.Why, Cipher: st.Cipher, NoWireGuard: st.NoWireGuard, Services: st.Services, Flows: st.Flows, FlowsMax: st.FlowsMax}
+	for _, r := range st.Relays {
+		v.Relays = append(v.Relays, skerry.RelayView{Name: r.Name, Over: r.Over, Reason: r.Reason})
+	}
+	for _, p := range st.Peers {
+		if len(v.Peers) == skerry.MaxPathViews {
+			v.More = len(st.Peers) - len(v.Peers)
+			break
+		}
+		v.Peers = append(v.Peers, skerry.PathView{Peer: p.Peer, Name: p.Name, Path: string(p.Path), Reason: p.Reason, Endpoint: p.Endpoint,
+			RTTMs: float64(p.RTT) / float64(time.Millisecond), Loss: p.Loss, RxBytes: p.RxBytes, TxBytes: p.TxBytes, Handshake: p.Handshake})
+	}
+	return v
 }
 
 func (f *fabric) status(ctx context.Context) (st overlay.Status) {

@@ -4,9 +4,12 @@ package worker
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"slices"
 	"strings"
@@ -365,5 +368,11 @@ func TestFabricPlain(t *testing.T) {
 	}
 	if st := f.status(t.Context()); len(st.Peers) != 1 || st.Peers[0].Path != overlay.PathPlain {
 		t.Errorf("%+v", st.Peers)
+	}
+	rec := httptest.NewRecorder()
+	(&Server{fabric: f}).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/overlay", nil))
+	var v skerry.OverlayView
+	if err := json.Unmarshal(rec.Body.Bytes(), &v); err != nil || len(v.Peers) != 1 || v.Peers[0].Peer != 2 || v.Peers[0].Path != "plain" || !v.Peers[0].Endpoint.IsValid() {
+		t.Errorf("%s: %v", rec.Body, err)
 	}
 }

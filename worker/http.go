@@ -22,7 +22,7 @@ import (
 )
 
 // ServeHTTP answers what the cluster asks about an instance: /instances/ID/logs, exec, portforward, metrics and stats, and
-// about round trips: /measure, and of other workers: /reach.
+// about round trips: /measure, of other workers: /reach, and by which ways they are reached: /overlay.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rest, ok := strings.CutPrefix(r.URL.Path, "/instances/")
 	id, what, _ := strings.Cut(rest, "/")
@@ -32,6 +32,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		err = s.serveReach(w, r)
 	case r.URL.Path == "/measure" && r.Method == http.MethodGet:
 		err = s.serveMeasure(w, r)
+	case r.URL.Path == "/overlay" && r.Method == http.MethodGet:
+		w.Header().Set("Content-Type", "application/json")
+		err = json.NewEncoder(w).Encode(overlayView(s.Overlay(r.Context())))
 	case r.URL.Path == "/clients" && r.Method == http.MethodGet:
 		err = s.serveClients(w, r)
 	case !ok || id == "":

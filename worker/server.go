@@ -66,6 +66,7 @@ type ServerOptions struct {
 	Network   Network
 	Tenure    Tenure   // nil: the worker has no vote in who leads its site
 	Overlay   *Overlay // nil: instances reach others by ports of their hosts
+	NoOverlay string   // why it is nil
 	Images    *artifact.Store
 	Secrets   *vault.Key    // for which secrets are sealed here; nil: it takes none
 	PullLimit *rate.Limiter // bytes per second of pulls; nil means no limit

@@ -20,7 +20,7 @@ const (
 // Case is something to measure. Its program prints what it found; parse reads that.
 type Case struct {
 	ID     string `json:"id"`
-	Group  string `json:"group"` // cpu, memory, disk, os, ipc
+	Group  string `json:"group"` // cpu, memory, disk, os, ipc, net
 	Class  string `json:"class"`
 	Title  string `json:"title"`
 	Unit   string `json:"unit"`
@@ -33,6 +33,9 @@ type Case struct {
 	// what is measured is whether it does.
 	memory int64
 	killed bool
+	// wired runs it beside another machine, whose address and port stand for addressHere and portHere; plain has the cable between them carry
+	// packets as a wire does, without segmentation offload.
+	wired, plain bool
 	// mount has the directory of the files bind-mounted from the host, in place of one of the task's root file system.
 	mount bool
 }
@@ -75,14 +78,22 @@ func Catalogue() []Case {
 		add(Case{ID: "cpu.7zip." + way, Group: "cpu", Class: Application, Title: "7-Zip, " + way, Unit: "MIPS", Better: Higher, Tool: "7za",
 			args: func(s size) []string { return []string{"b", "1", "-mmt1", "-md" + s.dictionary()} }, parse: sevenZip(way)})
 	}
-	for _, c := range []struct{ id, name string }{{"sha256", "SHA-256"}, {"aes256", "AES-256-GCM"}, {"chacha", "ChaCha20-Poly1305"}} {
+	for _, c := range []struct{ id, name string }{{"sha256", "SHA-256"}, {"sha512", "SHA-512"}, {"aes128", "AES-128-GCM"}, {"aes256", "AES-256-GCM"}, {"chacha20", "ChaCha20"}, {"poly1305", "ChaCha20-Poly1305"}} {
 		add(Case{ID: "cpu.openssl." + c.id, Group: "cpu", Class: Application, Title: "OpenSSL, " + c.name + ", 16 KiB", Unit: "MB/s", Better: Higher, Tool: "openssl",
 			args: func(s size) []string {
 				return []string{"speed", "-seconds", strconv.Itoa(s.seconds), "-bytes", "16384", "-evp", c.name}
 			}, parse: opensslBytes})
 	}
-	add(Case{ID: "cpu.openssl.rsa4096", Group: "cpu", Class: Application, Title: "OpenSSL, RSA-4096, signatures", Unit: "1/s", Better: Higher, Tool: "openssl",
-		args: func(s size) []string { return []string{"speed", "-seconds", strconv.Itoa(s.seconds), "rsa4096"} }, parse: opensslSigns})
+	for i, way := range []string{"signatures", "verifications"} {
+		add(Case{ID: "cpu.openssl.rsa4096" + []string{"", "v"}[i], Group: "cpu", Class: Application, Title: "OpenSSL, RSA-4096, " + way, Unit: "1/s", Better: Higher, Tool: "openssl",
+			args: func(s size) []string { return []string{"speed", "-seconds", strconv.Itoa(s.seconds), "rsa4096"} }, parse: opensslRSA(i)})
+	}
+	for _, threads := range []string{"1", "n"} {
+		application(kernel("cpu.lavamd."+threads, "cpu", "LavaMD, particles in boxes, threads: "+threads, "10^6 pairs/s", Higher, "mpairs",
+			func(s size) []string {
+				return []string{"lavamd", map[bool]string{true: "4", false: "8"}[s.scale > 1], s.threads(threads)}
+			}))
+	}
 	for _, name := range []string{"matrix", "vecmath", "cache", "func-call"} {
 		add(stressor("cpu", Application, name))
 	}
@@ -113,6 +124,13 @@ func Catalogue() []Case {
 			c.mount = mount
 			add(c)
 		}
+		appended := kernel("disk.append"+where, "disk", "append 1 KiB to a file "+title, "us", Lower, "us", func(s size) []string { return []string{"append", s.n(20000), "1024", s.dir} })
+		appended.mount = mount
+		add(appended)
+		add(Case{ID: "disk.dd" + where, Group: "disk", Class: System, Title: "dd, 1 MiB at a time, durable, " + title, Unit: "MB/s", Better: Higher, Tool: "dd", mount: mount,
+			args: func(s size) []string {
+				return []string{"if=/dev/zero", "of=" + s.dir + "/dd", "bs=1M", "count=" + s.n(640), "conv=fdatasync"}
+			}, parse: ddSpeed})
 		for _, f := range []struct{ id, rw, bs, how string }{
 			{"read.seq", "read", "1m", "buffered"}, {"write.seq", "write", "1m", "buffered"}, {"write.durable", "write", "64k", "durable"},
 			{"read.random", "randread", "4k", "buffered"}, {"write.random", "randwrite", "4k", "buffered"},
@@ -146,7 +164,8 @@ func Catalogue() []Case {
 				func(s size) []string { return []string{"ipc", kind, bytes, s.n(50_000)} }))
 		}
 	}
-	for _, name := range []string{"fork", "pthread", "sem", "context"} {
+	out = append(out, networkCases()...)
+	for _, name := range []string{"fork", "pthread", "sem", "context", "mutex", "malloc"} {
 		add(stressor("os", System, name))
 	}
 	oom := kernel("os.oom", "os", "allocate 256 MiB where 128 are allowed: it is killed (1) or not (0)", "killed", Higher, "mib", fixed("memory", "256"))

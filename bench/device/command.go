@@ -14,7 +14,7 @@ import (
 var outputs = map[string]func(*Report, io.Writer) error{"table": (*Report).WriteTable, "json": (*Report).WriteJSON, "csv": (*Report).WriteCSV, "html": (*Report).WriteHTML}
 
 func reportCommand() *cobra.Command {
-	var output string
+	var output, plots string
 	cmd := &cobra.Command{
 		Use: "report FILE", Short: "Show a report of bench runtime again", Args: cobra.ExactArgs(1),
 		Example: "  skerry bench report device.json -o html > device.html",
@@ -27,9 +27,15 @@ func reportCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if plots != "" {
+				if err := r.WritePlots(plots); err != nil {
+					return err
+				}
+			}
 			return write(r, cmd.OutOrStdout())
 		},
 	}
+	cmd.Flags().StringVar(&plots, "plots", "", "directory for plots, as SVG")
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table, json, csv or html")
 	return cmd
 }

@@ -18,16 +18,17 @@ func Commands() []*cobra.Command {
 
 func runtimeCommand() *cobra.Command {
 	var o Options
-	var output, file, from string
+	var output, file, from, plots string
 	cmd := &cobra.Command{
 		Use: "runtime", Short: "Measure what each kind of isolation costs on this device", Args: cobra.NoArgs,
 		Long: `Measure what each kind of isolation costs on this device: the same programs on the machine itself ("bare"), in namespaces
-and a cgroup made by hand ("manual"), and in every runtime that passes its self-test. All take turns in each round, after one
+and a cgroup made by hand ("manual"), in every runtime that passes its self-test, and as jobs of a whole Skerry on this device
+("orchestrated"), so that the cost of orchestration is seen beside that of isolation. All take turns in each round, after one
 round that is not counted. The report tells mean, relative standard deviation, and the loss against the bare machine, with
 whether that may be chance; what could not run is listed with the reason.
 
 The programs are sysbench, stress-ng, OpenSSL, 7-Zip and fio where they are installed, and kernels in C, which gcc compiles on
-the device. --out keeps the report after each round: Ctrl-C loses no complete round, and --resume goes on from there. The
+the device, and clang, where it is, to a module for runtime wasm. --out keeps the report after each round: Ctrl-C loses no complete round, and --resume goes on from there. The
 results are those of an idle machine only if it was idle; the report says when it was not. It needs root.`,
 		Example: "  skerry bench runtime --quick --rounds 3\n  skerry bench runtime --only os,ipc --in oci --ablation --out os.json\n  skerry bench runtime --resume os.json --out os.json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -65,14 +66,19 @@ results are those of an idle machine only if it was idle; the report says when i
 			if r.Done == 0 {
 				return skerry.Errorf(skerry.CodeUnavailable, "no round was completed")
 			}
+			if plots != "" {
+				if err := r.WritePlots(plots); err != nil {
+					return err
+				}
+			}
 			return write(r, cmd.OutOrStdout())
 		},
 	}
 	fs := cmd.Flags()
 	fs.IntVar(&o.Rounds, "rounds", 15, "how often each case runs in each place")
 	fs.BoolVar(&o.Quick, "quick", false, "a tenth of the work of each case")
-	fs.StringSliceVar(&o.Only, "only", nil, "only these groups (cpu, memory, disk, os, ipc, start, footprint) or cases")
-	fs.StringSliceVar(&o.Places, "in", nil, "only in these places beside bare: manual, or names of runtimes")
+	fs.StringSliceVar(&o.Only, "only", nil, "only these groups (cpu, memory, disk, os, ipc, net, start, footprint) or cases")
+	fs.StringSliceVar(&o.Places, "in", nil, "only in these places beside bare: manual, orchestrated, or names of runtimes")
 	fs.BoolVar(&o.Ablation, "ablation", false, "add one ingredient of a container at a time: ns, cgroup, oci-unfiltered")
 	fs.StringVar(&o.Dir, "dir", "", "directory for tools and files, on the disk to measure (default a temporary one)")
 	fs.StringVar(&o.Machines.Kernel, "guest-kernel", "", "kernel of virtual machines, as for skerry worker")
@@ -80,8 +86,11 @@ results are those of an idle machine only if it was idle; the report says when i
 	fs.StringVar(&o.Containerd.Shim, "containerd-shim", "", "shim that it is to use, as for skerry worker")
 	fs.StringVar(&o.Containerd.Binary, "containerd-binary", "", "OCI runtime that its shim is to call, as for skerry worker")
 	fs.BoolVar(&o.Machines.Emulate, "emulate", false, "take machines that are emulated, many times slower, too")
+	fs.StringVar(&o.Meter, "meter", "", "command that prints the joules that the machine has used until now (default its own counters)")
+	fs.StringVar(&o.MeterCSV, "meter-csv", "", "file that a power meter writes: lines of seconds since 1970 and watts")
 	fs.StringVarP(&output, "output", "o", "table", "table, json, csv or html")
 	fs.StringVar(&file, "out", "", "file that keeps the report as JSON after each round")
+	fs.StringVar(&plots, "plots", "", "directory for plots, as SVG")
 	fs.StringVar(&from, "resume", "", "report to go on from")
 	return cmd
 }

@@ -132,6 +132,18 @@ func (r *Report) WriteHTML(w io.Writer) error {
 		}
 		p.raw("</table>")
 	}
+	if lines := r.usedLines(); len(lines) > 0 {
+		p.raw("<h2>Processors</h2><p>What the whole machine used while a case ran, and the work that it did for that beside the bare machine.</p><ul>")
+		for _, line := range lines {
+			p.raw("<li>")
+			p.text(line)
+			p.raw("</li>")
+		}
+		p.raw("</ul>")
+	}
+	if r.Energy != "" {
+		reasons = append(reasons, "energy: "+r.Energy)
+	}
 	if len(r.Profile) > 0 {
 		p.raw("<h2>Profile</h2><p>How many times as long work takes as on the bare machine (geometric mean).</p><table>")
 		for _, c := range r.Profile {

@@ -2,6 +2,7 @@ package device
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"regexp"
@@ -49,8 +50,22 @@ func sysbenchMemory(out []byte) (float64, error) {
 	return match(`(?m)^\s*[0-9.]+ MiB transferred \(([0-9.]+) MiB/sec\)\s*$`)(out)
 }
 
-func opensslSigns(out []byte) (float64, error) {
-	return match(`(?m)^rsa +4096 bits +[0-9.]+s +[0-9.]+s +([0-9.]+) +[0-9.]+\s*$`)(out)
+// opensslRSA reads signatures (column 0) or verifications (1) per second.
+func opensslRSA(column int) func([]byte) (float64, error) {
+	return match(`(?m)^rsa +4096 bits +[0-9.]+s +[0-9.]+s +` + []string{`([0-9.]+) +[0-9.]+`, `[0-9.]+ +([0-9.]+)`}[column] + `\s*$`)
+}
+
+// ddSpeed reads MB/s (10^6 bytes) from the bytes and the seconds, which have more digits than the speed that dd tells.
+func ddSpeed(out []byte) (float64, error) {
+	bytes, err1 := match(`(?m)^(\d+) bytes .*copied, `)(out)
+	seconds, err2 := match(`(?m)^\d+ bytes .*copied, ([0-9.e-]+) s, `)(out)
+	if err := errors.Join(err1, err2); err != nil {
+		return 0, err
+	}
+	if seconds == 0 || bytes == 0 {
+		return 0, errors.New("dd moved nothing, or took no time")
+	}
+	return bytes / seconds / 1e6, nil
 }
 
 // opensslBytes reads the last column of openssl speed, in thousands of bytes per second, as MB/s.

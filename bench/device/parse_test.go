@@ -19,7 +19,9 @@ func TestParse(t *testing.T) {
 		{"7zip.txt", sevenZip("compress"), 2200},
 		{"7zip.txt", sevenZip("decompress"), 1573},
 		{"openssl-aes.txt", opensslBytes, 4128.08866},
-		{"openssl-rsa.txt", opensslSigns, 240},
+		{"openssl-rsa.txt", opensslRSA(0), 240},
+		{"openssl-rsa.txt", opensslRSA(1), 15718.6},
+		{"dd.txt", ddSpeed, 361.5798792019354},
 		{"fio.json", fioBandwidth, 55.244851},
 	} {
 		text, err := os.ReadFile("testdata/" + c.file)
@@ -49,7 +51,7 @@ func TestParse(t *testing.T) {
 
 // Whatever a program prints, there is a figure or an error.
 func FuzzParse(f *testing.F) {
-	for _, name := range []string{"sysbench-cpu.txt", "sysbench-memory.txt", "stress-ng.txt", "7zip.txt", "openssl-aes.txt", "openssl-rsa.txt", "fio.json"} {
+	for _, name := range []string{"sysbench-cpu.txt", "sysbench-memory.txt", "stress-ng.txt", "7zip.txt", "openssl-aes.txt", "openssl-rsa.txt", "dd.txt", "fio.json"} {
 		text, err := os.ReadFile("testdata/" + name)
 		if err != nil {
 			f.Fatal(err)
@@ -57,7 +59,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		for _, parse := range []func([]byte) (float64, error){sysbenchEvents, sysbenchMemory, stressNG("matrix"), sevenZip("compress"), sevenZip("decompress"), opensslBytes, opensslSigns, fioBandwidth, field("ns")} {
+		for _, parse := range []func([]byte) (float64, error){sysbenchEvents, sysbenchMemory, stressNG("matrix"), sevenZip("compress"), sevenZip("decompress"), opensslBytes, opensslRSA(0), opensslRSA(1), ddSpeed, fioBandwidth, field("ns")} {
 			if v, err := parse(text); err == nil && !(v >= 0 && v < 1e300) {
 				t.Errorf("%v is no figure", v)
 			}

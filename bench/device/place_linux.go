@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/bench/cable"
 	"skerry.dev/skerry/runtime"
 )
 
@@ -36,6 +37,9 @@ type job struct {
 	args   []string // dirHere stands for the directory of files
 	memory int64    // limit in bytes; 0: none
 	mount  bool     // the directory of files is the host's
+	// wired and plain: see Case. station is where the cable leads.
+	wired, plain bool
+	station      *station
 }
 
 // dirHere is replaced by the directory of files in arguments.
@@ -71,6 +75,15 @@ type process struct {
 func (p *process) told() Told { return Told{Name: p.name, Text: p.text} }
 
 func (p *process) run(ctx context.Context, j job) (o outcome, err error) {
+	space := &cable.Space{}
+	if j.wired {
+		var w *wire
+		if w, err = j.station.lay(p.flags == 0, j.plain); err != nil {
+			return o, err
+		}
+		defer func() { err = errors.Join(err, w.cut()) }()
+		j.args, space = w.argsFor(j.args), w.space
+	}
 	args := append([]string{j.tool.path}, j.argsFor(p.dir)...)
 	var g *group
 	if p.groups != nil {
@@ -94,7 +107,7 @@ func (p *process) run(ctx context.Context, j job) (o outcome, err error) {
 		return o, err
 	}
 	began := time.Now()
-	if err := cmd.Start(); err != nil {
+	if err := space.Do(cmd.Start); err != nil {
 		return o, err
 	}
 	in := bufio.NewReader(stdout)
@@ -201,6 +214,7 @@ type driven struct {
 	cores   int
 	hosts   bool // its tasks see the host's files
 	seccomp runtime.Seccomp
+	modules bool // it runs WebAssembly
 	name    string
 	n       atomic.Uint64
 }
@@ -222,6 +236,9 @@ func (p *driven) spec(j job) runtime.Spec {
 	} else {
 		spec.RootFS = []runtime.Mount{{Type: "overlay", Options: []string{"lowerdir=" + p.root}}}
 		spec.Args = []string{"/bin/" + j.name}
+		if p.modules {
+			spec.Args[0] += ".wasm"
+		}
 		if j.mount {
 			spec.Mounts, dir = []runtime.Mount{{Type: "bind", Source: p.host, Target: "/data"}}, "/data"
 		}
@@ -231,7 +248,26 @@ func (p *driven) spec(j job) runtime.Spec {
 }
 
 func (p *driven) run(ctx context.Context, j job) (o outcome, err error) {
+	if p.modules {
+		switch {
+		case !modular(j.name, j.args):
+			return o, fmt.Errorf("%w: WebAssembly has no processes, threads or connections to others, and Debian's programs are no modules", errCannot)
+		case j.tool.noModule != nil:
+			return o, fmt.Errorf("%w: %w", errCannot, j.tool.noModule)
+		}
+	}
+	var w *wire
+	if j.wired {
+		if w, err = j.station.lay(false, j.plain); err != nil {
+			return o, err
+		}
+		defer func() { err = errors.Join(err, w.cut()) }()
+		j.args = w.argsFor(j.args)
+	}
 	spec := p.spec(j)
+	if w != nil {
+		spec.Network = w.attachment()
+	}
 	began := time.Now()
 	h, err := p.d.Start(ctx, spec)
 	if err != nil {

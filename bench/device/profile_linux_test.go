@@ -2,12 +2,12 @@ package device
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/oci"
 )
@@ -16,11 +16,7 @@ import (
 func TestTakeProfile(t *testing.T) {
 	dir := t.TempDir()
 	program := filepath.Join(dir, "program")
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, "./testdata/work")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	testenv.Build(t, program, "./testdata/work")
 	for d := dir; len(d) > len(os.TempDir()); d = filepath.Dir(d) { // tasks are other users
 		if err := os.Chmod(d, 0o755); err != nil {
 			t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 )
@@ -34,6 +35,8 @@ type Report struct {
 	// Footprints are what instances take that do nothing.
 	Footprints []Footprint `json:"footprints,omitempty"`
 	Profile    []Cost      `json:"profile,omitempty"`
+	// Energy says why it was not measured; empty: it was.
+	Energy string `json:"energy,omitempty"`
 	// Tools are the programs and their versions.
 	Tools map[string]string `json:"tools"`
 }
@@ -59,6 +62,10 @@ type Result struct {
 	Summary  *Summary  `json:"summary,omitempty"`
 	Overhead *Overhead `json:"overhead,omitempty"`
 	Skip     string    `json:"skip,omitempty"` // why there are no samples
+	// Used is what the machine used in each run, Mean the mean of that. Reports of before have neither.
+	Used       []Used      `json:"used,omitempty"`
+	Mean       *Used       `json:"meanUsed,omitempty"`
+	Efficiency *Efficiency `json:"efficiency,omitempty"`
 }
 
 // Start is how long a place takes to start a program, in ms from the call to the program's first line.
@@ -100,11 +107,16 @@ func (r *Report) fold() {
 				continue
 			}
 			s := Summarise(res.Samples)
-			res.Summary = &s
+			res.Summary, res.Mean = &s, averageUsed(res.Used)
 			if place == Bare {
 				deviations = append(deviations, s.RSD)
 			} else if bare != nil && !c.killed {
 				res.Overhead = Compare(c.Better, bare.Samples, res.Samples)
+			}
+		}
+		for place, res := range c.Results {
+			if place != Bare && bare != nil && !c.killed {
+				res.Efficiency = efficiency(c.timed(), bare, res)
 			}
 		}
 	}
@@ -187,23 +199,41 @@ func ReadReport(in io.Reader) (*Report, error) {
 // WriteCSV writes a line for each sample.
 func (r *Report) WriteCSV(w io.Writer) error {
 	c := csv.NewWriter(w)
-	_ = c.Write([]string{"case", "group", "class", "place", "unit", "better", "round", "value"})
+	_ = c.Write([]string{"case", "group", "class", "place", "unit", "better", "round", "value", "user", "system", "softirq", "guest", "joules"})
 	for _, m := range r.Cases {
 		for _, p := range r.Places {
 			if res := m.Results[p.Name]; res != nil {
 				for i, v := range res.Samples {
-					_ = c.Write([]string{m.ID, m.Group, m.Class, p.Name, m.Unit, m.Better, strconv.Itoa(i + 1), strconv.FormatFloat(v, 'g', -1, 64)})
+					line := []string{m.ID, m.Group, m.Class, p.Name, m.Unit, m.Better, strconv.Itoa(i + 1), strconv.FormatFloat(v, 'g', -1, 64)}
+					line = append(line, usedCells(res.Used, i)...)
+					_ = c.Write(line)
 				}
 			}
 		}
 	}
 	for _, s := range r.Starts {
 		for i, v := range s.Samples {
-			_ = c.Write([]string{"start", "start", System, s.Place, "ms", Lower, strconv.Itoa(i + 1), strconv.FormatFloat(v, 'g', -1, 64)})
+			_ = c.Write([]string{"start", "start", System, s.Place, "ms", Lower, strconv.Itoa(i + 1), strconv.FormatFloat(v, 'g', -1, 64), "", "", "", "", ""})
 		}
 	}
 	c.Flush()
 	return c.Error()
+}
+
+// usedCells are what a run used, empty where that is not known.
+func usedCells(list []Used, i int) []string {
+	out := make([]string, 5)
+	if i >= len(list) {
+		return out
+	}
+	u := list[i]
+	for k, v := range []float64{u.User, u.System, u.SoftIRQ, u.Guest} {
+		out[k] = strconv.FormatFloat(v, 'f', 2, 64)
+	}
+	if u.Joules != nil {
+		out[4] = strconv.FormatFloat(*u.Joules, 'g', -1, 64)
+	}
+	return out
 }
 
 // WriteTable writes a report for people.
@@ -218,7 +248,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 		}
 	}
 	fmt.Fprintln(t, "\tPUBLISHED")
-	var skipped []string
+	skipped, cases := []string{}, map[string][]string{} // a reason that holds for many cases is told once
 	for _, m := range r.Cases {
 		fmt.Fprintf(t, "%s\t%s\t%s", m.ID, m.Unit, m.Better)
 		for _, p := range places {
@@ -227,7 +257,11 @@ func (r *Report) WriteTable(w io.Writer) error {
 			case res == nil || res.Summary == nil:
 				fmt.Fprint(t, "\t-")
 				if res != nil && res.Skip != "" {
-					skipped = append(skipped, fmt.Sprintf("%s in %s: %s", m.ID, p, res.Skip))
+					why := p + ": " + res.Skip
+					if cases[why] == nil {
+						skipped = append(skipped, why)
+					}
+					cases[why] = append(cases[why], m.ID)
 				}
 			case res.Overhead == nil:
 				fmt.Fprintf(t, "\t%.4g ±%.1f%%", res.Summary.Mean, res.Summary.RSD)
@@ -268,9 +302,8 @@ func (r *Report) WriteTable(w io.Writer) error {
 			fmt.Fprintf(w, "not run: %s: %s\n", p.Name, p.Skip)
 		}
 	}
-	// A reason that holds in every place is told once.
-	for _, line := range slices.Compact(skipped) {
-		fmt.Fprintln(w, "not run:", line)
+	for _, why := range skipped {
+		fmt.Fprintf(w, "not run: %s in %s\n", strings.Join(cases[why], ", "), why)
 	}
 	for _, f := range r.Footprints {
 		if f.Summary == nil {
@@ -279,9 +312,15 @@ func (r *Report) WriteTable(w io.Writer) error {
 		}
 		fmt.Fprintf(w, "memory: %d idle instances in %s take %.2f MiB each (%.2f to %.2f)\n", f.Instances, f.Place, f.Summary.Mean, f.Summary.Low, f.Summary.High)
 	}
+	for _, line := range r.usedLines() {
+		fmt.Fprintln(w, "processor:", line)
+	}
+	if r.Energy != "" {
+		fmt.Fprintln(w, "not run: energy:", r.Energy)
+	}
 	for _, c := range r.Profile {
 		fmt.Fprintf(w, "profile: %s takes", c.Place)
-		for _, g := range []string{"cpu", "memory", "disk", "os", "ipc", Application, System} {
+		for _, g := range append(slices.Clone(groups), Application, System) {
 			if v := c.Times[g]; v > 0 {
 				fmt.Fprintf(w, " %s %.2fx", g, v)
 			}
@@ -299,6 +338,7 @@ func (r *Report) trim() {
 	for _, c := range r.Cases {
 		for _, res := range c.Results {
 			res.Samples = res.Samples[:min(len(res.Samples), r.Done)]
+			res.Used = res.Used[:min(len(res.Used), r.Done)]
 		}
 	}
 	for i := range r.Starts {

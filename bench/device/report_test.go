@@ -2,7 +2,10 @@ package device
 
 import (
 	"bytes"
+	"encoding/xml"
 	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -60,7 +63,7 @@ func TestReport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, has := range map[string]string{"table": "200 ±0.7% (-50.0%)", "csv": "os.fork,os,system,oci,us,lower,2,202\n", "html": "-50.0 %"} {
+	for name, has := range map[string]string{"table": "200 ±0.7% (-50.0%)", "csv": "os.fork,os,system,oci,us,lower,2,202,,,,,\n", "html": "-50.0 %"} {
 		out.Reset()
 		if err := outputs[name](back, &out); err != nil || !strings.Contains(out.String(), has) {
 			t.Errorf("%s: %v\n%s", name, err, out.String())
@@ -79,6 +82,22 @@ func TestReport(t *testing.T) {
 		if _, err := ReadReport(strings.NewReader(bad)); err == nil {
 			t.Errorf("%q is a report", bad)
 		}
+	}
+}
+
+func TestPlots(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "plots")
+	if err := sample([]float64{100, 101, 99, 100, 100}, []float64{200, 202, 198, 200, 200}).WritePlots(dir); err != nil {
+		t.Fatal(err)
+	}
+	for name, has := range map[string]string{"os-1.svg": "<title>oci: 0.5</title>", "start.svg": "<title>start: 21</title>"} {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil || !strings.Contains(string(text), has) || xml.Unmarshal(text, new(struct{ XMLName xml.Name })) != nil {
+			t.Errorf("%s: %v\n%s", name, err, text)
+		}
+	}
+	if files, err := os.ReadDir(dir); err != nil || len(files) != 2 {
+		t.Error(files, err)
 	}
 }
 

@@ -31,8 +31,13 @@ type Options struct {
 	Machines node.Machines
 	// Containerd is one to measure; the zero value: none.
 	Containerd node.Containerd
-	Dir        string  // for tools and files, on the disk that is to be measured; empty: a temporary directory
-	Resume     *Report // goes on from the rounds that it has
+	// Meter is a command that prints the joules that the machine has used until now, MeterCSV a file to which a meter writes lines of a time and
+	// watts; empty: what the machine has itself.
+	Meter, MeterCSV string
+	// Program is the skerry that runs the place Orchestrated; empty: the one that this is.
+	Program string
+	Dir     string  // for tools and files, on the disk that is to be measured; empty: a temporary directory
+	Resume  *Report // goes on from the rounds that it has
 	// Progress is told what is being done; Keep is given the report after each round.
 	Progress func(string)
 	Keep     func(*Report) error
@@ -70,6 +75,9 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	if err := os.Mkdir(files, 0o777); err != nil {
 		return nil, err
 	}
+	if err := os.Chmod(files, 0o777); err != nil { // whatever the umask is: some tasks are of other users
+		return nil, err
+	}
 	if m.tools, err = findTools(ctx, dir, cases); err != nil {
 		return nil, err
 	}
@@ -85,10 +93,28 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	for i := range m.r.Cases {
 		m.r.Cases[i].Published = beside(figures, m.r.Cases[i].ID)
 	}
+	if m.meter, err = openMeter("/sys", o.Meter, o.MeterCSV); err != nil {
+		if o.Meter != "" || o.MeterCSV != "" {
+			return nil, err
+		}
+		m.r.Energy, err = err.Error(), nil
+	} else {
+		defer m.meter.close()
+		if _, err := m.meter.read(ctx); err != nil {
+			return nil, err
+		}
+		m.r.Machine["meter"] = m.meter.name
+	}
 	close, err := m.open(ctx, root, files)
 	defer func() { err = errors.Join(err, close()) }()
 	if err != nil {
 		return nil, err
+	}
+	if k := m.tools[toolKernels]; k.missing == nil && slices.ContainsFunc(cases, func(c Case) bool { return c.wired }) {
+		if m.station, err = newStation(dir, k); err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, m.station.close()) }()
 	}
 	if err := m.resume(); err != nil {
 		return nil, err
@@ -114,7 +140,11 @@ type measuring struct {
 	sized  size
 	tools  map[string]*tool
 	places []place
-	r      *Report
+	// station is the other machine of network cases; nil where there are none.
+	station *station
+	// meter is what measures energy; nil where nothing does.
+	meter *meter
+	r     *Report
 }
 
 func (m *measuring) say(format string, args ...any) {
@@ -140,7 +170,7 @@ func choose(all []Case, only []string) (out []Case, err error) {
 			for _, c := range all {
 				ids = append(ids, c.ID)
 			}
-			return nil, skerry.Errorf(skerry.CodeInvalid, "--only: there is no case or group %q", word).WithHint("%s", skerry.Suggest(word, append(ids, "cpu", "memory", "disk", "os", "ipc", startCase, footprintCase)))
+			return nil, skerry.Errorf(skerry.CodeInvalid, "--only: there is no case or group %q", word).WithHint("%s", skerry.Suggest(word, append(ids, "cpu", "memory", "disk", "os", "ipc", "net", startCase, footprintCase)))
 		}
 	}
 	return out, nil
@@ -234,7 +264,7 @@ func (m *measuring) open(ctx context.Context, root, files string) (close func() 
 		return close, err
 	}
 	for _, d := range drivers {
-		p := &driven{d: d, name: d.Name(), text: "runtime " + d.Name(), root: root, host: files, memory: machineMemory, cores: m.sized.cores, hosts: d.Name() == skerry.RuntimeNative}
+		p := &driven{d: d, name: d.Name(), text: "runtime " + d.Name(), root: root, host: files, memory: machineMemory, cores: m.sized.cores, hosts: d.Name() == skerry.RuntimeNative, modules: d.Name() == skerry.RuntimeWasm}
 		if !wanted(p.name) {
 			continue
 		}
@@ -256,16 +286,50 @@ func (m *measuring) open(ctx context.Context, root, files string) (close func() 
 		}
 		add(p)
 	}
+	if wanted(Orchestrated) {
+		end, err := m.orchestrate(ctx, root, files)
+		if alone := close; end != nil {
+			close = func() error { return errors.Join(end(), alone()) }
+		}
+		if err != nil {
+			return close, err
+		}
+	}
 	for _, name := range m.o.Places {
 		if !slices.ContainsFunc(m.r.Places, func(t Told) bool { return t.Name == name }) {
 			var names []string
 			for _, t := range m.r.Places {
 				names = append(names, t.Name)
 			}
-			return close, skerry.Errorf(skerry.CodeInvalid, "--in: there is no place %q", name).WithHint("there are bare, manual and the runtimes; with --ablation ns, cgroup and oci-unfiltered as well: %s", strings.Join(names, ", "))
+			return close, skerry.Errorf(skerry.CodeInvalid, "--in: there is no place %q", name).WithHint("there are bare, manual, orchestrated and the runtimes; with --ablation ns, cgroup and oci-unfiltered as well: %s", strings.Join(names, ", "))
 		}
 	}
 	return close, nil
+}
+
+// orchestrate adds the place of a whole Skerry, where containers run at all.
+func (m *measuring) orchestrate(ctx context.Context, root, files string) (end func() error, err error) {
+	for _, t := range m.r.Places {
+		if t.Name == skerry.RuntimeOCI && t.Skip != "" {
+			m.r.Places = append(m.r.Places, Told{Name: Orchestrated, Text: "a whole Skerry", Skip: "it runs containers: " + t.Skip})
+			return nil, nil
+		}
+	}
+	program, err := ownProgram(m.o.Program)
+	if err != nil {
+		return nil, err
+	}
+	m.say("starting a root, a cluster and a worker")
+	p, err := orchestrate(ctx, program, root, files, m.sized.cores)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		m.r.Places = append(m.r.Places, Told{Name: Orchestrated, Text: "a whole Skerry", Skip: err.Error()})
+		return nil, nil
+	}
+	m.places, m.r.Places = append(m.places, p), append(m.r.Places, p.told())
+	return p.site.Close, nil
 }
 
 // cannot tells why a runtime takes no part, or "".
@@ -273,8 +337,6 @@ func cannot(name string, rep runtime.Report) string {
 	switch {
 	case !rep.Passed:
 		return rep.Refusal()
-	case name == skerry.RuntimeWasm:
-		return "the programs are not built for WebAssembly"
 	case name == skerry.RuntimeUnikernel || name == skerry.RuntimeVM:
 		return "its machines run a system of their own, not these programs"
 	}
@@ -367,13 +429,18 @@ func (m *measuring) sample(ctx context.Context, c *Measured, p place, warm bool)
 	if res.Skip != "" {
 		return
 	}
-	v, err := m.value(ctx, c, p)
+	var v float64
+	used, err := m.using(ctx, func() (err error) {
+		v, err = m.value(ctx, c, p)
+		return err
+	})
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
-		res.Skip, res.Samples = strings.TrimPrefix(err.Error(), errCannot.Error()+": "), nil // of what fails at times nothing is told
+		res.Skip, res.Samples = strings.TrimPrefix(err.Error(), errCannot.Error()+": "), nil
+		res.Used = nil // of what fails at times nothing is told
 	case !warm:
-		res.Samples = append(res.Samples, v)
+		res.Samples, res.Used = append(res.Samples, v), append(res.Used, used)
 	}
 }
 
@@ -384,7 +451,7 @@ func (m *measuring) value(ctx context.Context, c *Measured, p place) (float64, e
 	}
 	ctx, cancel := context.WithTimeout(ctx, runTime)
 	defer cancel()
-	out, err := p.run(ctx, job{tool: t, name: c.Tool, args: c.args(m.sized), memory: c.memory, mount: c.mount})
+	out, err := p.run(ctx, job{tool: t, name: c.Tool, args: c.args(m.sized), memory: c.memory, mount: c.mount, wired: c.wired, plain: c.plain, station: m.station})
 	if err != nil {
 		return 0, err
 	}

@@ -2,7 +2,7 @@ package device
 
 import (
 	"context"
-	_ "embed"
+	"embed"
 	"errors"
 	"fmt"
 	"io"
@@ -12,16 +12,19 @@ import (
 	"strings"
 )
 
-//go:embed kernels/kernels.c
-var kernelSource []byte
+//go:embed kernels
+var kernelSources embed.FS
 
-// toolKernels is the program that is compiled from kernels.c on the device.
+// toolKernels is the program that is compiled from the kernels on the device.
 const toolKernels = "kernels"
 
 // tool is a program that cases run.
 type tool struct {
 	path, version string
 	missing       error
+	// module is the same program for WebAssembly, of the kernels alone; empty where noModule says why there is none.
+	module   string
+	noModule error
 }
 
 // known says where a tool may be, what it prints its version by, and which Debian package has it.
@@ -34,6 +37,7 @@ var known = map[string]struct {
 	"stress-ng": {[]string{"stress-ng"}, []string{"--version"}, "stress-ng"},
 	"openssl":   {[]string{"openssl"}, []string{"version"}, "openssl"},
 	"fio":       {[]string{"fio"}, []string{"--version"}, "fio"},
+	"dd":        {[]string{"dd"}, []string{"--version"}, "coreutils"},
 	"7za":       {[]string{"/usr/lib/p7zip/7za", "7za"}, []string{"i"}, "p7zip-full"}, // the program, not the script around it
 }
 
@@ -81,15 +85,19 @@ func firstLine(text []byte) string {
 
 // compile makes the kernels, statically, so that they run where there are no libraries. Without a compiler their cases are missing.
 func compile(ctx context.Context, dir string) (*tool, error) {
-	source, path := filepath.Join(dir, "kernels.c"), filepath.Join(dir, toolKernels)
-	if err := os.WriteFile(source, kernelSource, 0o644); err != nil {
+	source, path := filepath.Join(dir, "source"), filepath.Join(dir, toolKernels)
+	if err := os.CopyFS(source, kernelSources); err != nil {
+		return nil, err
+	}
+	files, err := filepath.Glob(filepath.Join(source, "kernels", "*.c"))
+	if err != nil {
 		return nil, err
 	}
 	cc, err := exec.LookPath("gcc")
 	if err != nil {
 		return &tool{missing: errors.New("gcc, which compiles the kernels, is not installed: apt install gcc libc6-dev")}, nil
 	}
-	text, err := exec.CommandContext(ctx, cc, "-O2", "-static", "-pthread", "-o", path, source, "-lm").CombinedOutput()
+	text, err := exec.CommandContext(ctx, cc, append([]string{"-O2", "-static", "-pthread", "-o", path}, append(files, "-lm")...)...).CombinedOutput()
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
@@ -97,7 +105,39 @@ func compile(ctx context.Context, dir string) (*tool, error) {
 		return &tool{missing: fmt.Errorf("the kernels do not compile: %w: %s", err, firstLine(text))}, nil
 	}
 	version, err := exec.CommandContext(ctx, cc, "--version").Output()
-	return &tool{path: path, version: firstLine(version) + ", -O2 -static"}, err
+	if err != nil {
+		return nil, err
+	}
+	t := &tool{path: path, version: firstLine(version) + ", -O2 -static"}
+	module := path + ".wasm"
+	if cc, err = exec.LookPath("clang"); err != nil {
+		t.noModule = errors.New("clang, which compiles the kernels to a module, is not installed: apt install clang lld wasi-libc libclang-rt-14-dev-wasm32")
+		return t, nil
+	}
+	text, err = exec.CommandContext(ctx, cc, "--target=wasm32-wasi", "-O2", "-o", module, filepath.Join(source, "kernels", "kernels.c"), "-lm").CombinedOutput()
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case err != nil:
+		t.noModule = fmt.Errorf("the kernels do not compile to a module: %w: %s", err, firstLine(text))
+	default:
+		t.module = module
+	}
+	return t, nil
+}
+
+// modular says whether a program does something that a module can: what needs no other processes, threads, sockets of its own or other tools.
+func modular(tool string, args []string) bool {
+	if tool != toolKernels || len(args) == 0 {
+		return false
+	}
+	switch args[0] {
+	case "primes", "linpack", "malloc", "files", "memory", "sleep":
+		return true
+	case "stream":
+		return len(args) > 2 && args[2] == "1" // thread
+	}
+	return false
 }
 
 // makeRoot makes a root file system of the tools with their libraries, at the paths that they have on the host, so that the same files run
@@ -117,6 +157,9 @@ func makeRoot(ctx context.Context, root string, tools map[string]*tool) error {
 			continue
 		}
 		files["bin/"+name] = t.path
+		if t.module != "" {
+			files["bin/"+name+".wasm"] = t.module
+		}
 		if name == toolKernels {
 			continue // static
 		}

@@ -154,17 +154,17 @@ func (p *driven) start(ctx context.Context, l limits, service bool, args ...stri
 		spec.RootFS = []runtime.Mount{{Type: "overlay", Options: []string{"lowerdir=" + p.root}}}
 		spec.Env, spec.Dir = environment("/tmp"), "/tmp"
 		if service {
-			if t.cable, err = newCable(filepath.Join(p.dir, id+".net")); err != nil {
+			if t.line, err = newLine(filepath.Join(p.dir, id+".net")); err != nil {
 				return nil, err
 			}
-			spec.Network, t.at = t.cable.attachment, net.JoinHostPort(t.cable.inside.String(), strconv.Itoa(8080))
+			spec.Network, t.at = t.line.attachment, net.JoinHostPort(t.line.inside.String(), strconv.Itoa(8080))
 		}
 		spec.Args = fill(args, ":8080")
 		spec.Args[0] = "/bin/" + args[0]
 	}
 	if t.h, err = p.d.Start(ctx, spec); err != nil {
-		if t.cable != nil {
-			err = errors.Join(err, t.cable.close())
+		if t.line != nil {
+			err = errors.Join(err, t.line.close())
 		}
 		return nil, err
 	}
@@ -172,10 +172,10 @@ func (p *driven) start(ctx context.Context, l limits, service bool, args ...stri
 }
 
 type driventask struct {
-	d     runtime.Driver
-	h     runtime.Handle
-	at    string
-	cable *cable
+	d    runtime.Driver
+	h    runtime.Handle
+	at   string
+	line *line
 }
 
 func (t *driventask) addr() string { return t.at }
@@ -214,8 +214,8 @@ func (t *driventask) said(ctx context.Context) (line string) {
 
 func (t *driventask) stop(ctx context.Context) error {
 	err := t.d.Remove(ctx, t.h)
-	if t.cable != nil {
-		err = errors.Join(err, t.cable.close())
+	if t.line != nil {
+		err = errors.Join(err, t.line.close())
 	}
 	return err
 }

@@ -3,7 +3,6 @@ package interference
 import (
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,11 +16,7 @@ func TestMain(m *testing.M) { os.Exit(testenv.Main(m, testenv.Options{NetNS: tru
 // The service answers, as a process and in a container, alone and beside a neighbour; what does not fit is listed.
 func TestRun(t *testing.T) {
 	service := filepath.Join(t.TempDir(), "imaging")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", service, "skerry.dev/skerry/examples/imaging")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	testenv.Build(t, service, "skerry.dev/skerry/examples/imaging")
 	kept := 0
 	o := Options{Choice: Choice{CPU: []float64{0.5, 4096}, Rates: []float64{2}, Interference: []float64{0, 0.25}, Pin: []string{PinBoth}}, Places: []string{Bare, "oci"},
 		Warm: 500 * time.Millisecond, Load: 1500 * time.Millisecond, Settle: time.Millisecond, Service: service, Keep: func(*Report) error { kept++; return nil }}

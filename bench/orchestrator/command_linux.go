@@ -79,5 +79,6 @@ other users needs root.`,
 	fs.BoolVar(&o.Quick, "quick", false, "rests of 3 s and no more than 10 replicas, unless told otherwise")
 	fs.StringVarP(&output, "output", "o", "table", "table or json")
 	fs.StringVar(&file, "out", "", "file that keeps the report as JSON after each round")
+	cmd.AddCommand(labCommand())
 	return cmd
 }

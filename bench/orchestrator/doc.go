@@ -5,5 +5,12 @@
 //	adapters ──> run: round by round, each size, each adapter in turn ──> turns ──> fold ──> report: table, JSON
 //	                    deploy ─ wait ─ (rest) ─ delete                           figures of 002 beside them
 //
-// What an adapter cannot do here is listed with its reason, never estimated. Any package but bench may import it.
+// What an adapter cannot do here is listed with its reason, never estimated.
+//
+// RunLab measures Skerry alone, in labs, what section 5 of 002 measures:
+//
+//	steps (part, setting) ──> round by round: federation (a lab that stays) ── do ──> cells ──> fold ──> report: table, JSON, CSV, HTML
+//	                                          listener on a host's cable ──> wire: records of TLS, datagrams
+//
+// Any package but bench may import it.
 package orchestrator

@@ -66,9 +66,6 @@ func (l *workerLocal) status(ctx context.Context) (status, error) {
 	st.Runtimes, st.Secrets = l.w.Runtimes(), l.w.SecretsKey()
 	st.Coordinate = l.w.Coordinate()
 	o := l.w.Overlay(ctx)
-	if l.w.NoOverlay != "" {
-		o.Off = l.w.NoOverlay
-	}
 	st.Overlay = &o
 	var err, heldErr error
 	st.Held, heldErr = l.w.Held(ctx)

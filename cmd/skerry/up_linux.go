@@ -12,6 +12,7 @@ import (
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/ctl"
 	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/web"
 )
 
 // upFlags are those of all roles in one process.
@@ -125,6 +126,9 @@ func (f *upFlags) start(cmd *cobra.Command, s *service) error {
 	if _, err := startWorker(ctx, s, workerCfg, w.http, nil); err != nil {
 		return err
 	}
+	if p := w.profiler(workerCfg.Dir, workerCfg.Log); p != nil {
+		s.start(part{"profiler", p.run})
+	}
 	return f.welcome(cmd, r, k, &shared.api, &below.api)
 }
 
@@ -158,6 +162,9 @@ func (f *upFlags) welcome(cmd *cobra.Command, r *node.Root, k *node.Cluster, roo
 		login = "skerry login --context " + f.contextName
 	}
 	fmt.Fprintf(out, "Skerry runs. Log in:\n\n  %s --user admin --password-file %s\n\n", login, password)
+	if web.Built() {
+		fmt.Fprintf(out, "Or in a browser, as admin with the same password:\n\n  %s/ui/\n\n", root.served)
+	}
 	if f.contextName != "" && site.served != "" {
 		fmt.Fprintf(out, "The site's own server, which knows workers and addresses:\n\n  skerry login --context %s-site --user admin --password-file %s\n\n",
 			f.contextName, filepath.Join(f.data, "cluster", node.AdminPasswordFile))

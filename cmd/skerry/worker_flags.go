@@ -43,6 +43,8 @@ type workerFlags struct {
 		machines    bool
 	}
 	containerd struct{ socket, shim, binary string }
+	// profileAfter is from the start to when the runtimes may be measured; 0: never.
+	profileAfter time.Duration
 }
 
 func (w *workerFlags) add(fs *pflag.FlagSet) {
@@ -83,6 +85,7 @@ func (w *workerFlags) addMachine(fs *pflag.FlagSet) {
 	fs.IntVar(&w.flows, "flows", 0, "TCP flows through service addresses at once (default by the machine's memory)")
 	w.addGuest(fs)
 	w.addContainerd(fs)
+	fs.DurationVar(&w.profileAfter, "profile-after", 15*time.Minute, "how long after the start the runtimes are measured for placement, if that was not done in the last 30 days and less than half of the processors are busy; tried again after four times as long; 0: never")
 	fs.StringVar(&w.runDir, "run-dir", "", "directory for what ends with the machine's uptime (default /run/skerry/NAME)")
 	fs.StringVar(&w.cgroup, "cgroup-parent", "", "cgroup below which instances run (default skerry/NAME)")
 	fs.Var(bytesFlag(&w.pull), "pull-limit", "bytes per second for pulling images (default no limit)")

@@ -63,6 +63,9 @@ func (w *workerFlags) config() (node.WorkerConfig, error) {
 	if w.probeEvery < 0 {
 		return cfg, skerry.Errorf(skerry.CodeInvalid, "--probe-every %s is negative", w.probeEvery)
 	}
+	if w.profileAfter < 0 {
+		return cfg, skerry.Errorf(skerry.CodeInvalid, "--profile-after %s is negative", w.profileAfter).WithHint("0 is never")
+	}
 	if w.subnet != "" {
 		if cfg.Subnet, err = netip.ParsePrefix(w.subnet); err != nil || !cfg.Subnet.Addr().Is4() {
 			return cfg, skerry.Errorf(skerry.CodeInvalid, "--subnet %q is not an IPv4 subnet", w.subnet).WithHint("write it as 10.31.5.0/24")
@@ -123,6 +126,9 @@ func runWorker(ctx context.Context, f *workerFlags) error {
 	w, err := startWorker(ctx, s, cfg, f.http, &programs{dir: dir, ask: make(chan struct{}, 1)})
 	if err != nil {
 		return errors.Join(err, s.stop())
+	}
+	if p := f.profiler(cfg.Dir, cfg.Log); p != nil {
+		s.start(part{"profiler", p.run})
 	}
 	err = s.run(ctx, "worker "+w.name+" works")
 	if errors.Is(err, errUpgrade) {

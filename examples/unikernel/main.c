@@ -6,50 +6,17 @@
 // The words of the command line are ip=ADDRESS, name=WORD, status=N (end at once with that status), stubborn (do not heed the power
 // button), reset, and hang. It knows one machine: QEMU's microvm, with virtio's devices in memory and one processor in 32-bit mode.
 
-typedef unsigned char u8;
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef unsigned long long u64;
+#include "machine.h"
 
-// The entry as PVH has it: protected mode, flat segments, EBX is the address of what is told of the machine.
-__asm__(".section .note.Xen,\"a\",@note\n"
-	".long 4, 4, 18\n .asciz \"Xen\"\n .long start\n"
-	".text\n .global start\n"
-	"start: mov $stack_top, %esp\n push %ebx\n call run\n"
-	"halt: hlt\n jmp halt\n"
-	"tick: push %eax\n mov $0xfee000b0, %eax\n movl $0, (%eax)\n pop %eax\n iret\n" // acknowledged to the interrupt controller
-	"load_idt: mov 4(%esp), %eax\n lidt (%eax)\n ret\n"
-	".bss\n .align 16\n .skip 16384\n stack_top:\n .text\n");
-
-static void outb(u16 port, u8 v) { __asm__ volatile("outb %0, %1" ::"a"(v), "Nd"(port)); }
-static u8 inb(u16 port) {
-	u8 v;
-	__asm__ volatile("inb %1, %0" : "=a"(v) : "Nd"(port));
-	return v;
-}
-static volatile u32 *reg(u32 address) { return (volatile u32 *)address; }
 static volatile u8 *byte_at(u32 address) { return (volatile u8 *)address; }
 static void fence(void) { __asm__ volatile("lock; addl $0, (%%esp)" ::: "memory", "cc"); }
-
-static void print(const char *s) {
-	for (; *s; s++) {
-		while (!(inb(0x3f8 + 5) & 0x20)) // until the serial port takes more
-			;
-		outb(0x3f8, *s);
-	}
-}
 
 static void copy(volatile u8 *to, const volatile u8 *from, u32 n) {
 	for (u32 i = 0; i < n; i++)
 		to[i] = from[i];
 }
 
-// The end of the machine.
-static void end(u8 status) {
-	outb(0x501, status);
-	for (;;)
-		__asm__ volatile("hlt");
-}
+// Where microvm has its power button, and where it is switched off.
 static void power_off(void) { *byte_at(0xfea00200) = 5 << 2 | 0x20; }
 static int power_button(void) { return *reg(0xfea00000) & 2; }
 
@@ -75,35 +42,6 @@ static u32 number(const char **p) {
 	for (; **p >= '0' && **p <= '9'; (*p)++)
 		n = n * 10 + (**p - '0');
 	return n;
-}
-
-// The time: a tick every two milliseconds, so that the processor may rest between two looks.
-static struct {
-	u16 low, segment, kind, high;
-} __attribute__((packed)) idt[256];
-extern char tick[];
-extern void load_idt(void *);
-static void start_clock(void) {
-	struct {
-		u16 size;
-		u32 at;
-	} __attribute__((packed)) table = {sizeof idt, (u32)idt};
-	u16 cs;
-	__asm__("mov %%cs, %0" : "=r"(cs));
-	for (int i = 0; i < 256; i++) {
-		idt[i].low = (u32)tick;
-		idt[i].high = (u32)tick >> 16;
-		idt[i].segment = cs;
-		idt[i].kind = 0x8e00;
-	}
-	load_idt(&table);
-	outb(0x21, 0xff); // no interrupts of the old controllers
-	outb(0xa1, 0xff);
-	*reg(0xfee000f0) = 0x1ff;		// the processor's own one on
-	*reg(0xfee003e0) = 3;			// divided by 16
-	*reg(0xfee00320) = 0x40 | 0x20000;	// again and again
-	*reg(0xfee00380) = 125000;
-	__asm__ volatile("sti");
 }
 
 // The network card: virtio 1.2, two queues of 16, each buffer a frame with its header.

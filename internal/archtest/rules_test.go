@@ -66,7 +66,8 @@ var imports = map[string]string{
 	"overlay/ingress":     ". overlay",
 
 	// API, client, commands
-	"api":        ". apps artifact auth internal/execstream internal/tier journal store runtime",
+	"api":        ". apps artifact auth internal/execstream internal/tier journal store runtime web",
+	"web":        "std",
 	"api/client": ". api apps artifact auth internal/execstream journal runtime",
 	"ctl":        ". api api/client apps artifact auth internal/execstream journal runtime",
 	"ctl/...":    ". api api/client apps artifact auth ctl internal/execstream journal runtime",

@@ -158,7 +158,7 @@ func OpenWorker(ctx context.Context, c WorkerConfig) (w *Worker, err error) {
 	if err := w.openOverlay(ctx, &c, member.Name()); err != nil {
 		return w, err
 	}
-	opt.Overlay = w.overlay
+	opt.Overlay, opt.NoOverlay = w.overlay, w.NoOverlay
 	ballots, err := succession.OpenBallots(c.Dir, member, c.Log)
 	if err != nil {
 		return w, err

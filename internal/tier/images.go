@@ -2,6 +2,7 @@ package tier
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"skerry.dev/skerry"
@@ -37,7 +38,7 @@ func ResolveImages(ctx context.Context, r Resolver, app *skerry.Application) (ma
 			if !done {
 				var err error
 				if pin, err = r.Resolve(ctx, ref); err != nil {
-					return nil, err
+					return nil, atImage(err, i, s, ref)
 				}
 				pins[ref] = pin
 				if pin.Digest != "" {
@@ -50,6 +51,30 @@ func ResolveImages(ctx context.Context, r Resolver, app *skerry.Application) (ma
 		}
 	}
 	return out, nil
+}
+
+// atImage names the field of a manifest whose image cannot be used.
+func atImage(err error, n int, s *skerry.ServiceSpec, ref string) error {
+	e := skerry.AsError(err)
+	if e.Code != skerry.CodeInvalid || len(e.Problems) > 0 {
+		return err
+	}
+	path := fmt.Sprintf("spec.services[%d]", n)
+	for i := range s.Init {
+		if s.Image != ref && s.Init[i].Image == ref {
+			path += fmt.Sprintf(".init[%d]", i)
+			break
+		}
+	}
+	for i := range s.Sidecars {
+		if s.Image != ref && s.Sidecars[i].Image == ref {
+			path += fmt.Sprintf(".sidecars[%d]", i)
+			break
+		}
+	}
+	out := *e
+	out.Problems = []skerry.Problem{{Path: path + ".image", Message: "this image cannot be used"}}
+	return &out
 }
 
 // offers names platforms as a service does; none: one of them does not say what it is.

@@ -30,11 +30,14 @@ func ReadProblem(res *http.Response) error {
 		Code   skerry.Code `json:"code"`
 		Detail string      `json:"detail"`
 		Hint   string      `json:"hint"`
+		// Of a manifest, or the reasons of a refusal.
+		Problems []skerry.Problem `json:"problems"`
 	}
 	if err := json.NewDecoder(io.LimitReader(res.Body, 64<<10)).Decode(&p); err != nil || p.Detail == "" {
 		return skerry.Errorf(skerry.CodeUnavailable, "the answer was %s", res.Status)
 	}
 	e := skerry.Errorf(p.Code, "%s", p.Detail)
+	e.Problems = p.Problems
 	if p.Hint != "" {
 		e = e.WithHint("%s", p.Hint)
 	}

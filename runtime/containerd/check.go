@@ -114,7 +114,7 @@ func (d *Driver) check(ctx context.Context, r *runtime.Report) {
 		runtime.AbilityCapabilities, runtime.AbilityCPU, runtime.AbilityCPUSet, runtime.AbilityDevices, runtime.AbilityExec, runtime.AbilityImages,
 		runtime.AbilityLogs, runtime.AbilityMemory, runtime.AbilityMounts, runtime.AbilityNetNS, runtime.AbilityPause, runtime.AbilityPIDNS,
 		runtime.AbilityPids, runtime.AbilityPrivileged, runtime.AbilityReadOnlyRoot, runtime.AbilityResize, runtime.AbilitySeccomp, runtime.AbilityStats,
-		runtime.AbilitySysctls, runtime.AbilityTTY,
+		runtime.AbilitySysctls, runtime.AbilityTTY, runtime.AbilityDir, runtime.AbilityHostNetwork, runtime.AbilitySignals, runtime.AbilityUlimits, runtime.AbilityUser,
 	}, d.IOAbilities()...)
 	slices.Sort(r.Abilities)
 }

@@ -137,6 +137,9 @@ func (d *Driver) Start(ctx context.Context, spec runtime.Spec) (runtime.Handle, 
 	if spec.Checkpoint {
 		return runtime.Handle{}, &runtime.Unsupported{Ability: runtime.AbilityCheckpoint, Driver: d.Name(), Reason: "containers of containerd are not checkpointed; use runtime oci"}
 	}
+	if spec.Handler != nil {
+		return runtime.Handle{}, &runtime.Unsupported{Ability: runtime.AbilityHandler, Driver: d.Name(), Reason: "a container is not started for a request; use the wasm runtime"}
+	}
 	if err := d.choose(ctx); err != nil {
 		return runtime.Handle{}, err
 	}

@@ -103,6 +103,10 @@ func check(spec runtime.Spec) error {
 		return no(runtime.AbilityDevices, "a native task sees the host's devices; give its user access to them instead")
 	case len(spec.Sysctls) > 0:
 		return no(runtime.AbilitySysctls, "they would change the host; use the oci runtime")
+	case spec.Handler != nil:
+		return no(runtime.AbilityHandler, "a process is not started for a request; use the wasm runtime")
+	case spec.Checkpoint:
+		return no(runtime.AbilityCheckpoint, "native tasks are not checkpointed; use the oci runtime")
 	case len(spec.RootFS) > 1 || len(spec.RootFS) == 1 && spec.RootFS[0].Type != "bind":
 		return no(runtime.AbilityImages, "layers need a root of their own; use the oci runtime, or give a directory or a program as one bind mount")
 	}

@@ -113,11 +113,11 @@ func (d *Driver) check(ctx context.Context, r *runtime.Report) {
 			runtime.AbilityCapabilities, runtime.AbilityCPU, runtime.AbilityCPUSet, runtime.AbilityDevices, runtime.AbilityExec, runtime.AbilityImages,
 			runtime.AbilityLogs, runtime.AbilityMemory, runtime.AbilityMounts, runtime.AbilityNetNS, runtime.AbilityPause, runtime.AbilityPIDNS,
 			runtime.AbilityPids, runtime.AbilityPrivileged, runtime.AbilityReadOnlyRoot, runtime.AbilityResize, runtime.AbilitySeccomp, runtime.AbilityStats,
-			runtime.AbilitySysctls, runtime.AbilityTTY,
+			runtime.AbilitySysctls, runtime.AbilityTTY, runtime.AbilityDir, runtime.AbilityHostNetwork, runtime.AbilitySignals, runtime.AbilityUlimits, runtime.AbilityUser,
 		}
 		if d.Options.Sandbox != (monitor.Sandbox{}) {
 			r.Abilities = slices.DeleteFunc(r.Abilities, func(a runtime.Ability) bool {
-				return slices.Contains([]runtime.Ability{runtime.AbilityDevices, runtime.AbilityPIDNS, runtime.AbilityPids, runtime.AbilityPrivileged, runtime.AbilitySeccomp, runtime.AbilitySysctls}, a)
+				return slices.Contains([]runtime.Ability{runtime.AbilityDevices, runtime.AbilityHostNetwork, runtime.AbilityPIDNS, runtime.AbilityPids, runtime.AbilityPrivileged, runtime.AbilitySeccomp, runtime.AbilitySysctls}, a)
 			})
 		}
 		r.Abilities = append(r.Abilities, d.IOAbilities()...)

@@ -103,10 +103,21 @@ func (d *Driver) checkSpec(spec runtime.Spec) error {
 	if err := spec.Check(); err != nil {
 		return err
 	}
+	if err := noHandler(d.Name(), &spec); err != nil {
+		return err
+	}
 	if err := d.refuse(&spec); err != nil {
 		return err
 	}
 	return checkHost(spec)
+}
+
+// noHandler refuses what only modules do.
+func noHandler(driver string, spec *runtime.Spec) error {
+	if spec.Handler == nil {
+		return nil
+	}
+	return &runtime.Unsupported{Ability: runtime.AbilityHandler, Driver: driver, Reason: "a container is not started for a request; use the wasm runtime"}
 }
 
 // checkHost looks for what a valid spec names of the host.

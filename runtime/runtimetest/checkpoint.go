@@ -17,7 +17,7 @@ import (
 func (s *suite) checkpoint(t *testing.T) {
 	d, ok := s.d.(runtime.Checkpointer)
 	if !ok {
-		t.Skip(&runtime.Unsupported{Ability: runtime.AbilityCheckpoint, Driver: s.d.Name(), Reason: "no Checkpointer"})
+		s.without(t, runtime.AbilityCheckpoint, "no Checkpointer")
 	}
 	if err := d.CanCheckpoint(t.Context()); err != nil {
 		u, ok := errors.AsType[*runtime.Unsupported](err)

@@ -42,7 +42,7 @@ func (s *suite) diskLimits(t *testing.T) {
 	if got := g.ReadIO(device); device != "" && (got.ReadBps != 4<<20 || got.WriteBps != 2<<20 || got.ReadIOPS != 300 || got.WriteIOPS != 200) {
 		t.Errorf("device %s: the kernel holds it to %+v", device, got)
 	}
-	if low := g.ReadMemoryLow(); !s.o.Machine && low != 32*skerry.MiB { // the memory of a machine is the guest's
+	if low := g.ReadMemoryLow(); low != 32*skerry.MiB {
 		t.Errorf("the kernel keeps %s for it", low)
 	}
 	if !slices.Contains(s.can, runtime.AbilityIOWeight) {

@@ -31,9 +31,15 @@ func (s *suite) check(t *testing.T) {
 
 func (s *suite) life(t *testing.T) {
 	t.Run("exit status", func(t *testing.T) {
+		if s.shares() {
+			return // as "handle" has it
+		}
 		s.together(t)
 		codes := []int{0, 1, 42, 255}
-		if s.o.Machine {
+		switch {
+		case s.o.System != nil:
+			codes = []int{0, 1, 127} // a machine has seven bits to tell by
+		case s.o.Machine:
 			codes = []int{0, 255}
 		}
 		for _, code := range codes {
@@ -97,6 +103,9 @@ func (s *suite) life(t *testing.T) {
 		}
 	})
 	t.Run("a wait that is given up", func(t *testing.T) {
+		if s.shares() {
+			return // in one machine
+		}
 		s.together(t)
 		h := s.start(t, s.spec("sleep"))
 		ctx, cancel := context.WithCancel(t.Context())
@@ -112,6 +121,7 @@ func (s *suite) life(t *testing.T) {
 		}
 	})
 	t.Run("what a program leaves behind", func(t *testing.T) {
+		s.processes(t)
 		s.together(t)
 		if e, _ := s.run(t, s.spec("orphan")); e.Code != 0 {
 			t.Errorf("it ended as %+v", e)
@@ -265,6 +275,10 @@ func (s *suite) crash(t *testing.T) {
 	dir := t.TempDir()
 	times, step := 16, 3*time.Millisecond
 	switch {
+	case s.o.System != nil:
+		times, step = 10, 12*time.Millisecond
+	case s.shares():
+		times, step = 4, 450*time.Millisecond
 	case s.o.Machine:
 		times, step = 6, 300*time.Millisecond
 	case s.o.Slow:

@@ -41,7 +41,7 @@ func run(m *testing.M, driver, pkg string) int {
 	}
 	defer os.RemoveAll(dir)
 	program := filepath.Join(dir, filepath.Base(pkg))
-	cmd := exec.Command("go", "build", "-o", program, pkg)
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, pkg)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build %s: %v\n%s", pkg, err, out)

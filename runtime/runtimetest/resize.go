@@ -21,7 +21,7 @@ import (
 func (s *suite) resize(t *testing.T) {
 	d, ok := s.d.(runtime.Resizer)
 	if !ok {
-		t.Skip(&runtime.Unsupported{Ability: runtime.AbilityResize, Driver: s.d.Name(), Reason: "no Resizer"})
+		s.without(t, runtime.AbilityResize, "no Resizer")
 	}
 	// holds checks what the kernel holds a task to, which runs on as the process that it was.
 	holds := func(t *testing.T, h runtime.Handle, cpu skerry.MilliCPU, memory skerry.Bytes) {
@@ -104,7 +104,7 @@ func (s *suite) resize(t *testing.T) {
 	t.Run("processors", func(t *testing.T) {
 		p, ok := s.d.(runtime.Pinner)
 		if !ok {
-			t.Skip(&runtime.Unsupported{Ability: runtime.AbilityCPUSet, Driver: s.d.Name(), Reason: "no Pinner"})
+			s.without(t, runtime.AbilityCPUSet, "no Pinner")
 		}
 		s.needs(t, runtime.AbilityCPUSet)
 		sp := s.spec("sleep")

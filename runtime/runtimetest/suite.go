@@ -41,9 +41,12 @@ type Options struct {
 	// Machine says that tasks are virtual machines: they have a kernel of their own, and a start takes seconds. Where the suite
 	// starts many tasks, it starts a few, and what does not depend on each other at the same time.
 	Machine bool
+	// System says that tasks are systems of their own, which nothing of ours is in; nil: they are programs.
+	System *System
 	// Slow says that a start goes through a daemon and takes a tenth of a second and more.
 	Slow bool
-	// Brief leaves out what the driver does itself, since it was tested with another of its runtimes.
+	// Brief leaves out what the driver does itself, since it was tested with another of its runtimes. Of a Machine it leaves out what is the
+	// supervisor's, which others test, and looks at what a task is given in one of them instead of one for each thing.
 	Brief bool
 }
 
@@ -54,18 +57,29 @@ func Run(t *testing.T, o Options) {
 	}
 	s := &suite{o: o, bin: build(t, o.WASI)}
 	s.root = Image(t, s.bin)
+	if o.System != nil {
+		s.root = o.System.Image
+	}
 	dir := t.TempDir()
 	s.d = s.open(t, dir)
 	s.can = s.d.Check(t.Context()).Abilities
 	t.Run("check", s.check)
 	t.Run("life", s.life)
 	t.Run("refusals", s.refusals)
-	t.Run("isolation", s.isolation)
+	t.Run("lacks", s.lacks)
+	if s.shares() {
+		t.Run("one machine", s.oneMachine)
+	} else {
+		t.Run("isolation", s.isolation)
+	}
 	t.Run("limits", s.limits)
 	t.Run("exec", s.exec)
 	t.Run("pause", s.pause)
 	t.Run("reattach", s.reattach)
 	t.Run("lost", s.lost)
+	if s.shares() {
+		t.Run("crash", s.crash)
+	}
 	if !o.Brief {
 		t.Run("environment", s.environment)
 		t.Run("resize", s.resize)
@@ -165,6 +179,9 @@ func (s *suite) spec(args ...string) runtime.Spec {
 		Args:      append([]string{"workload"}, args...),
 		Labels:    map[string]string{"suite": "yes"},
 	}
+	if s.o.System != nil {
+		s.o.System.Tell(&sp, args)
+	}
 	if s.o.HostRoot {
 		sp.RootFS = []runtime.Mount{{Type: "bind", Source: s.root}}
 	} else {
@@ -185,7 +202,7 @@ func (s *suite) program() string {
 func (s *suite) start(t *testing.T, sp runtime.Spec) runtime.Handle {
 	t.Helper()
 	h, err := s.d.Start(t.Context(), sp)
-	skipUnsupported(t, err)
+	s.skipUnsupported(t, err)
 	if err != nil {
 		t.Fatalf("start: %v", err)
 	}
@@ -220,10 +237,22 @@ func (s *suite) hostKernel(t *testing.T) {
 	}
 }
 
-func skipUnsupported(t *testing.T, err error) {
+// skipUnsupported skips a test of what the driver refuses, which must not be what its self-test lists.
+func (s *suite) skipUnsupported(t *testing.T, err error) {
 	t.Helper()
 	if u, ok := errors.AsType[*runtime.Unsupported](err); ok {
+		if u.Driver != s.d.Name() || u.Ability == "" || u.Reason == "" || slices.Contains(s.can, u.Ability) {
+			t.Fatalf("it lists %v, and refuses by %+v", s.can, u)
+		}
 		t.Skip(u)
+	}
+}
+
+// processes skips a test of what a program does beside itself.
+func (s *suite) processes(t *testing.T) {
+	t.Helper()
+	if s.o.System != nil {
+		t.Skip(&runtime.Unsupported{Driver: s.d.Name(), Reason: "its tasks are systems, in which nothing of ours runs"})
 	}
 }
 
@@ -278,7 +307,7 @@ func (s *suite) entries(t *testing.T, d runtime.Driver, h runtime.Handle, o runt
 	t.Helper()
 	l, ok := d.(runtime.Logger)
 	if !ok {
-		t.Skip(&runtime.Unsupported{Ability: runtime.AbilityLogs, Driver: d.Name(), Reason: "no Logger"})
+		s.without(t, runtime.AbilityLogs, "no Logger")
 	}
 	st, err := l.OpenLog(t.Context(), h, o)
 	if err != nil {

@@ -46,6 +46,8 @@ type kind struct {
 	place string
 	// command is what the self-test names to start it; empty: place.
 	command string
+	// abilities are those that not all have.
+	abilities []runtime.Ability
 	// refuse says what machines of this kind cannot have beside what none can.
 	refuse func(spec *runtime.Spec) error
 	// find completes a setup by what is in the layers of an image.
@@ -61,7 +63,8 @@ const applianceMemory = hostMemory
 func NewUnikernels(o Options) (*Appliances, error) {
 	return newAppliances(o, kind{
 		name: skerry.RuntimeUnikernel, memory: 128 * skerry.MiB, parts: bareBoard, probe: probe.Kernel, place: "kernel",
-		refuse: func(spec *runtime.Spec) error { return nil }, find: findKernel,
+		abilities: []runtime.Ability{runtime.AbilityReadOnlyRoot}, // it has no root that could be written to
+		refuse:    refuseKernel, find: findKernel,
 	})
 }
 
@@ -148,7 +151,7 @@ func (d *Appliances) start(ctx context.Context, spec runtime.Spec, c *choice) (r
 
 func (d *Appliances) bring(ctx context.Context, t *monitor.Task, spec *runtime.Spec, s *setup) error {
 	r, g := spec.Resources, t.Group()
-	if err := g.Create(cgroup.Limits{CPU: r.CPU, CPURequest: r.CPURequest, Memory: skerry.Bytes(s.RAM) + applianceMemory, CPUSet: r.CPUSet, IO: r.IO, HugePages: r.HugePages}); err != nil {
+	if err := g.Create(cgroup.Limits{CPU: r.CPU, CPURequest: r.CPURequest, Memory: skerry.Bytes(s.RAM) + applianceMemory, MemoryLow: r.MemoryLow, CPUSet: r.CPUSet, IO: r.IO, HugePages: r.HugePages}); err != nil {
 		return &runtime.StartError{Field: "resources", Err: err}
 	}
 	s.CgroupDirs, s.Unified = g.Dirs(), d.base.Tasks.Tree().Unified()
@@ -195,8 +198,12 @@ func (d *Appliances) refuse(spec *runtime.Spec) error {
 		return no(runtime.AbilityUser, "users are the affair of the system in the machine; leave it out")
 	case spec.TTY:
 		return no(runtime.AbilityTTY, "its console is a serial line, which is the log")
-	case spec.Privileged || len(spec.CapAdd) > 0 || spec.AllowNewPrivileges:
+	case spec.Dir != "" && spec.Dir != "/":
+		return no(runtime.AbilityDir, "there is no program of ours in the machine to be started in a directory; leave it out")
+	case spec.Privileged || spec.AllowNewPrivileges:
 		return no(runtime.AbilityPrivileged, "the system in the machine has all of it, and nothing of the host")
+	case len(spec.CapAdd) > 0:
+		return no(runtime.AbilityCapabilities, "the system in the machine has all of them, and none of the host")
 	case spec.Seccomp == runtime.SeccompDefault:
 		return no(runtime.AbilitySeccomp, "system calls go to the machine's own system, and are not filtered; leave it out")
 	case spec.SharePID != nil:
@@ -204,11 +211,13 @@ func (d *Appliances) refuse(spec *runtime.Spec) error {
 	case len(spec.Devices)+len(spec.Groups)+len(spec.Hooks) > 0:
 		return no(runtime.AbilityDevices, "the host's devices are not in the machine; use the oci runtime")
 	case spec.HostNetwork:
-		return no(runtime.AbilityNetNS, "the host's network is not in the machine; use the oci runtime")
+		return no(runtime.AbilityHostNetwork, "the host's network is not in the machine; use the oci runtime")
 	case len(spec.Sysctls) > 0:
 		return no(runtime.AbilitySysctls, "the machine's system is set by what is in its image")
 	case len(spec.Ulimits) > 0:
 		return no(runtime.AbilityUlimits, "the machine's system limits its own")
+	case spec.Handler != nil:
+		return no(runtime.AbilityHandler, "a machine is not started for a request; use the wasm runtime")
 	case spec.Checkpoint:
 		return no(runtime.AbilityCheckpoint, "machines are not checkpointed")
 	}
@@ -274,7 +283,7 @@ func (d *Appliances) check(ctx context.Context, r *runtime.Report) *choice {
 		runtime.AbilityCPU, runtime.AbilityCPUSet, runtime.AbilityImages, runtime.AbilityLogs, runtime.AbilityMemory, runtime.AbilityNetNS,
 		runtime.AbilityPause, runtime.AbilityStats,
 	}
-	r.Abilities = append(r.Abilities, d.base.IOAbilities()...)
+	r.Abilities = append(append(r.Abilities, d.kind.abilities...), d.base.IOAbilities()...)
 	slices.Sort(r.Abilities)
 	return &c
 }

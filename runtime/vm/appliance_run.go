@@ -187,7 +187,7 @@ func (a *appliance) commandLine(n *nic) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("args[%d]: %w", i+1, err)
 		}
-		if strings.ContainsAny(text, " \t") {
+		if text == "" || strings.ContainsAny(text, " \t") {
 			text = `"` + text + `"`
 		}
 		words[i] = text

@@ -68,6 +68,7 @@ func (d *Driver) check(ctx context.Context, r *runtime.Report) *choice {
 		runtime.AbilityCapabilities, runtime.AbilityCPU, runtime.AbilityCPUSet, runtime.AbilityExec, runtime.AbilityImages, runtime.AbilityLogs,
 		runtime.AbilityMemory, runtime.AbilityMounts, runtime.AbilityNetNS, runtime.AbilityPause, runtime.AbilityPids, runtime.AbilityPrivileged,
 		runtime.AbilityReadOnlyRoot, runtime.AbilityStats, runtime.AbilitySysctls, runtime.AbilityTTY,
+		runtime.AbilityDir, runtime.AbilitySignals, runtime.AbilityUlimits, runtime.AbilityUser,
 	}
 	r.Abilities = append(r.Abilities, d.base.IOAbilities()...)
 	return &c

@@ -20,15 +20,21 @@ import (
 func NewComputers(o Options) (*Appliances, error) {
 	return newAppliances(o, kind{
 		name: skerry.RuntimeVM, memory: skerry.GiB, parts: computer, probe: probe.Disk, place: "disk/probe.img", command: "/disk",
-		refuse: refuseMounts, find: findDisk, bring: bringDisk,
+		refuse: refuseDisk, find: findDisk, bring: bringDisk,
 	})
 }
 
 // overlayFile is in the bundle.
 const overlayFile = "disk.qcow2"
 
-// refuseMounts leaves the files that a machine can be told of: they are copied.
-func refuseMounts(spec *runtime.Spec) error {
+// refuseDisk says what a system on a disk cannot have. Files that it can be told of it can: they are copied.
+func refuseDisk(spec *runtime.Spec) error {
+	if len(spec.Args) > 1 {
+		return &runtime.InvalidSpec{Field: "args[1]", Reason: "what runs is up to the system on the disk; tell it by machine.userData"}
+	}
+	if spec.ReadOnlyRoot {
+		return &runtime.Unsupported{Ability: runtime.AbilityReadOnlyRoot, Driver: skerry.RuntimeVM, Reason: "a system writes to the disk that it is on; what it wrote is gone with the instance"}
+	}
 	for i, m := range spec.Mounts {
 		st, err := os.Stat(m.Source)
 		switch {

@@ -243,3 +243,49 @@ func TestSeed(t *testing.T) {
 		t.Error("too much fits")
 	}
 }
+
+// TestNothingBoots has machines in which nothing ever speaks: a system that does nothing, and a kernel that ends itself or stands still at once.
+// Each is held by its limits, ends as it is told to, and leaves nothing.
+func TestNothingBoots(t *testing.T) {
+	still := make([]byte, 1<<20)
+	copy(still, "\xfa\xf4\xeb\xfd") // no interrupts, stand still, and again
+	copy(still[510:], "\x55\xaa")
+	image := t.TempDir()
+	if err := errors.Join(os.Mkdir(filepath.Join(image, "disk"), 0o755), os.WriteFile(filepath.Join(image, "disk", "empty.img"), still, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	disks, kernels := computers(t), unikernels(t)
+	disks.image = image
+	for name, c := range map[string]struct {
+		a    *appliances
+		args []string
+		self bool // it ends by itself
+	}{
+		"a disk": {disks, []string{"/disk"}, false}, "a kernel that hangs": {kernels, []string{"/greeter", "hang"}, false}, "one that resets itself": {kernels, []string{"/greeter", "reset"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := c.a.on(t)
+			sp := a.spec(c.args...)
+			sp.Resources.CPU = 200
+			h := a.start(sp)
+			machine, want := 0, runtime.Exit{Code: 1}
+			if !c.self {
+				machine = firstChild(t, h.PID)
+				want = runtime.Exit{Code: 137, Signal: 9}
+				if err := a.d.Stop(t.Context(), h, 10*time.Millisecond); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if e := a.exit(h); e.Code != want.Code || e.Signal != want.Signal || e.Lost {
+				t.Errorf("it ended as %+v", e)
+			}
+			if err := a.d.Remove(t.Context(), h); err != nil {
+				t.Error(err)
+			}
+			if stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", machine)); len(stat) > 0 && !strings.Contains(string(stat), ") Z ") {
+				t.Errorf("its machine is left: %s", stat)
+			}
+			a.nothingLeft()
+		})
+	}
+}

@@ -3,10 +3,12 @@
 package vm
 
 import (
+	"flag"
 	"log/slog"
 	"os"
 	"testing"
 
+	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/runtimetest"
@@ -22,11 +24,39 @@ func options(dir string) Options {
 	}
 }
 
-func open(dir string) (runtime.Driver, error) { return New(options(dir)) }
+// whole runs all of the suite with Linux guests, of which each takes seconds to start; else most of it shares one.
+var whole = flag.Bool("whole", false, "run the whole suite with Linux guests")
+
+// kindEnv tells the agents which of the drivers is tested.
+const kindEnv = "SKERRY_VM_TEST_KIND"
+
+func open(dir string) (runtime.Driver, error) {
+	switch os.Getenv(kindEnv) {
+	case skerry.RuntimeUnikernel:
+		return NewUnikernels(applianceOptions(dir))
+	case skerry.RuntimeVM:
+		return NewComputers(applianceOptions(dir))
+	}
+	return New(options(dir))
+}
 
 func TestMain(m *testing.M) { runtimetest.Main(m, "vm", "./testdata/run", open) }
 
 func TestConformance(t *testing.T) {
 	os.Setenv(kernelEnv, testenv.GuestKernel(t))
-	runtimetest.Run(t, runtimetest.Options{New: open, CgroupParent: runtimetest.CgroupParent(), Machine: true})
+	runtimetest.Run(t, runtimetest.Options{New: open, CgroupParent: runtimetest.CgroupParent(), Machine: true, Brief: !*whole})
+}
+
+func TestConformanceOfUnikernels(t *testing.T) {
+	conforms(t, skerry.RuntimeUnikernel, runtimetest.Kernel(t, "../.."))
+}
+
+func TestConformanceOfComputers(t *testing.T) {
+	conforms(t, skerry.RuntimeVM, runtimetest.Disk(t, "../.."))
+}
+
+// conforms runs the suite with machines whose system is their own.
+func conforms(t *testing.T, kind string, s *runtimetest.System) {
+	t.Setenv(kindEnv, kind)
+	runtimetest.Run(t, runtimetest.Options{New: open, CgroupParent: runtimetest.CgroupParent(), OwnKernel: true, System: s})
 }

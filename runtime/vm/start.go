@@ -67,7 +67,7 @@ func (d *Driver) start(ctx context.Context, spec runtime.Spec, c *choice) (runti
 
 func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, s *setup, image string) error {
 	r, g := spec.Resources, t.Group()
-	if err := g.Create(cgroup.Limits{CPURequest: r.CPURequest, Memory: skerry.Bytes(s.RAM) + hostMemory, CPUSet: r.CPUSet, IO: r.IO, HugePages: r.HugePages}); err != nil {
+	if err := g.Create(cgroup.Limits{CPURequest: r.CPURequest, Memory: skerry.Bytes(s.RAM) + hostMemory, MemoryLow: r.MemoryLow, CPUSet: r.CPUSet, IO: r.IO, HugePages: r.HugePages}); err != nil {
 		return &runtime.StartError{Field: "resources", Err: err}
 	}
 	s.CgroupDirs, s.Unified = g.Dirs(), d.base.Tasks.Tree().Unified()
@@ -134,8 +134,10 @@ func check(spec runtime.Spec) error {
 		return no(runtime.AbilityPIDNS, "processes of two machines cannot see each other")
 	case len(spec.Devices)+len(spec.Groups)+len(spec.Hooks) > 0:
 		return no(runtime.AbilityDevices, "the host's devices are not in the machine; use the oci runtime")
+	case spec.Handler != nil:
+		return no(runtime.AbilityHandler, "a machine is not started for a request; use the wasm runtime")
 	case spec.HostNetwork:
-		return no(runtime.AbilityNetNS, "the host's network is not in the machine; use the oci runtime")
+		return no(runtime.AbilityHostNetwork, "the host's network is not in the machine; use the oci runtime")
 	case spec.Checkpoint:
 		return no(runtime.AbilityCheckpoint, "machines are not checkpointed")
 	}

@@ -6,15 +6,21 @@ import (
 	"fmt"
 	"os"
 
+	"skerry.dev/skerry"
 	"skerry.dev/skerry/runtime"
 	imagelayers "skerry.dev/skerry/runtime/internal/layers"
 )
 
+// refuseKernel says what a unikernel cannot have.
+func refuseKernel(spec *runtime.Spec) error {
+	if len(spec.Mounts) > 0 {
+		return &runtime.Unsupported{Ability: runtime.AbilityMounts, Driver: skerry.RuntimeUnikernel, Reason: "a unikernel has no files of the host; put what it is told into args"}
+	}
+	return nil
+}
+
 // findKernel takes the first word of the command for a file of the image, which is the kernel, and the others for its command line.
 func findKernel(dirs []string, spec *runtime.Spec, s *setup) error {
-	if len(spec.Mounts) > 0 {
-		return &runtime.Unsupported{Ability: runtime.AbilityMounts, Driver: "unikernel", Reason: "a unikernel has no files of the host; put what it is told into args"}
-	}
 	in, err := imagelayers.Open(dirs)
 	if err != nil {
 		return err

@@ -16,26 +16,15 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/internal/wasmcode"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/runtimetest"
 )
 
-// skerryShim builds the program itself, whose size is part of what a start costs.
-func skerryShim(b *testing.B) string {
-	b.Helper()
-	bin := filepath.Join(b.TempDir(), "skerry")
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", bin, "skerry.dev/skerry/cmd/skerry")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		b.Fatalf("build skerry: %v\n%s", err, out)
-	}
-	return bin
-}
-
 func benchRig(b *testing.B) (d *Driver, root string) {
 	b.Helper()
-	shim := skerryShim(b)
+	shim := testenv.Program(b) // the program itself, whose size is part of what a start costs
 	d, err := New(Options{Dir: b.TempDir(), Shim: []string{shim, "shim"}, Run: []string{shim, "wasm-run"}, CgroupParent: runtimetest.CgroupParent()})
 	if err != nil {
 		b.Fatal(err)

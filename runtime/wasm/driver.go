@@ -238,8 +238,10 @@ func check(spec runtime.Spec) ([]string, error) {
 		return no(runtime.AbilityUser, "WASI has no users; leave it out")
 	case spec.TTY:
 		return no(runtime.AbilityTTY, "WASI has no terminals")
-	case spec.Privileged || len(spec.CapAdd) > 0 || spec.AllowNewPrivileges:
+	case spec.Privileged || spec.AllowNewPrivileges:
 		return no(runtime.AbilityPrivileged, "a module has no privileges, and nothing to use them with")
+	case len(spec.CapAdd) > 0:
+		return no(runtime.AbilityCapabilities, "a module makes no system calls, and has no use for them")
 	case spec.Seccomp == runtime.SeccompDefault:
 		return no(runtime.AbilitySeccomp, "a module makes no system calls of its own; leave it out")
 	case spec.SharePID != nil:

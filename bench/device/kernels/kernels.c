@@ -14,42 +14,41 @@
  *	kernels mutex|sem TIMES                 ns for a pair of operations between two threads
  *	kernels memory MIB                      touches so much, and says so if it lives
  *	kernels sleep                           does nothing for ever
+ *	kernels append TIMES SIZE DIR           us to append so much to a file
+ *	kernels lavamd ...                      see lavamd.c
+ *	kernels serve|net ...                   see net.c
  *
  * A line of the output is "NAME VALUE"; the status is not 0 when a result is wrong.
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
-#include <netinet/tcp.h>
-#include <pthread.h>
-#include <sched.h>
-#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#ifndef __wasi__
+#include <pthread.h>
+#endif
 
-static double now(void)
+#include "kernels.h"
+
+double now(void)
 {
 	struct timespec t;
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return t.tv_sec + t.tv_nsec * 1e-9;
 }
 
-static void fail(const char *what)
+void fail(const char *what)
 {
 	fprintf(stderr, "kernels: %s: %s\n", what, strerror(errno));
 	exit(1);
 }
 
-static void wrong(const char *what)
+void wrong(const char *what)
 {
 	fprintf(stderr, "kernels: wrong result: %s\n", what);
 	exit(2);
@@ -60,9 +59,20 @@ static void wrong(const char *what)
 static double *va, *vb, *vc;
 static long elements;
 static int threads;
-static pthread_barrier_t line;
 static double best[4] = {1e30, 1e30, 1e30, 1e30};
 static int rounds;
+
+#ifdef __wasi__
+/* A module has one thread. */
+static void together(void) {}
+#else
+static pthread_barrier_t line;
+
+static void together(void)
+{
+	pthread_barrier_wait(&line);
+}
+#endif
 
 static void *streamer(void *arg)
 {
@@ -77,7 +87,7 @@ static void *streamer(void *arg)
 		for (int k = 0; k < 4; k++) {
 			double t;
 
-			pthread_barrier_wait(&line);
+			together();
 			t = now();
 			switch (k) {
 			case 0:
@@ -96,7 +106,7 @@ static void *streamer(void *arg)
 				for (i = from; i < to; i++)
 					va[i] = vb[i] + 3 * vc[i];
 			}
-			pthread_barrier_wait(&line);
+			together();
 			t = now() - t;
 			if (me == 0 && t < best[k])
 				best[k] = t;
@@ -109,7 +119,6 @@ static void stream(long n, int count, int times)
 	static const char *name[] = {"copy", "scale", "add", "triad"};
 	static const int arrays[] = {2, 2, 3, 3}; /* that one element of work reads or writes */
 	double a = 1, b = 2, c = 0;
-	pthread_t t[64];
 
 	if (n < 1 || count < 1 || count > 64 || times < 1)
 		wrong("arguments");
@@ -121,12 +130,20 @@ static void stream(long n, int count, int times)
 	vc = malloc(n * sizeof *vc);
 	if (!va || !vb || !vc)
 		fail("malloc");
+#ifdef __wasi__
+	if (count != 1)
+		wrong("there is one thread");
+	streamer(NULL);
+#else
+	pthread_t t[64];
+
 	pthread_barrier_init(&line, NULL, count);
 	for (long i = 0; i < count; i++)
 		if (pthread_create(&t[i], NULL, streamer, (void *)i))
 			fail("thread");
 	for (int i = 0; i < count; i++)
 		pthread_join(t[i], NULL);
+#endif
 	for (int r = 0; r < times; r++) {
 		c = a;
 		b = 3 * c;
@@ -233,7 +250,7 @@ static void primes(long limit, int times)
 			if (hole[i])
 				continue;
 			count++;
-			for (long j = i * i; j <= limit; j += i)
+			for (long long j = (long long)i * i; j <= limit; j += i)
 				hole[j] = 1;
 		}
 	}
@@ -242,21 +259,12 @@ static void primes(long limit, int times)
 
 /* ---- the operating system ---- */
 
-static void each(const char *unit, double t, long n, double scale)
+void each(const char *unit, double t, long n, double scale)
 {
 	printf("%s %.4f\n", unit, t / n * scale);
 }
 
-static void calls(long n)
-{
-	double t = now();
-
-	for (long i = 0; i < n; i++)
-		syscall(SYS_getppid);
-	each("ns", now() - t, n, 1e9);
-}
-
-static void whole(int fd, char *b, size_t n, int out)
+void whole(int fd, char *b, size_t n, int out)
 {
 	while (n > 0) {
 		ssize_t k = out ? write(fd, b, n) : read(fd, b, n);
@@ -268,142 +276,10 @@ static void whole(int fd, char *b, size_t n, int out)
 	}
 }
 
-/* pairs gives two ends: [0] reads, [1] writes. */
-static void pairs(const char *kind, int here[2], int there[2])
-{
-	if (!strcmp(kind, "pipe")) {
-		int a[2], b[2];
-
-		if (pipe(a) || pipe(b))
-			fail("pipe");
-		here[0] = a[0], there[1] = a[1], there[0] = b[0], here[1] = b[1];
-	} else if (!strcmp(kind, "fifo")) {
-		char name[2][64];
-		int fd[2];
-
-		for (int i = 0; i < 2; i++) {
-			snprintf(name[i], sizeof name[i], "kernels.%d.%d", (int)getpid(), i);
-			if (mkfifo(name[i], 0600) || (fd[i] = open(name[i], O_RDWR)) < 0)
-				fail("fifo");
-			unlink(name[i]);
-		}
-		here[0] = fd[0], there[1] = fd[0], there[0] = fd[1], here[1] = fd[1];
-	} else if (!strcmp(kind, "unix")) {
-		int s[2];
-
-		if (socketpair(AF_UNIX, SOCK_STREAM, 0, s))
-			fail("socketpair");
-		here[0] = here[1] = s[0], there[0] = there[1] = s[1];
-	} else if (!strcmp(kind, "tcp")) {
-		struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-		socklen_t n = sizeof a;
-		int l = socket(AF_INET, SOCK_STREAM, 0), s = socket(AF_INET, SOCK_STREAM, 0), c, one = 1;
-
-		if (l < 0 || s < 0 || bind(l, (void *)&a, n) || listen(l, 1) || getsockname(l, (void *)&a, &n) || connect(s, (void *)&a, n) || (c = accept(l, NULL, NULL)) < 0)
-			fail("tcp");
-		setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-		setsockopt(c, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-		here[0] = here[1] = s, there[0] = there[1] = c;
-	} else
-		wrong("kind");
-}
-
-static void ipc(const char *kind, size_t size, long n)
-{
-	int here[2], there[2], status;
-	char *b = calloc(1, size);
-	double t;
-	pid_t child;
-
-	if (!b || !size)
-		fail("ipc");
-	pairs(kind, here, there);
-	child = fork();
-	if (child < 0)
-		fail("fork");
-	if (!child) {
-		for (long i = 0; i <= n; i++) {
-			whole(there[0], b, size, 0);
-			b[0]++;
-			whole(there[1], b, size, 1);
-		}
-		_exit(0);
-	}
-	whole(here[1], b, size, 1);
-	whole(here[0], b, size, 0);
-	t = now();
-	for (long i = 0; i < n; i++) {
-		whole(here[1], b, size, 1);
-		whole(here[0], b, size, 0);
-	}
-	t = now() - t;
-	if (b[0] != (char)(n + 1))
-		wrong("ipc");
-	if (waitpid(child, &status, 0) != child || status)
-		wrong("the other process");
-	each("us", t, n, 1e6);
-}
-
-static void together(void)
-{
-	cpu_set_t all, one;
-
-	if (sched_getaffinity(0, sizeof all, &all))
-		return;
-	CPU_ZERO(&one);
-	for (int i = 0; i < CPU_SETSIZE; i++)
-		if (CPU_ISSET(i, &all)) {
-			CPU_SET(i, &one);
-			break;
-		}
-	sched_setaffinity(0, sizeof one, &one);
-}
-
-static void forks(long n, char *self)
-{
-	double t = now();
-	int status;
-
-	for (long i = 0; i < n; i++) {
-		pid_t p = self ? vfork() : fork();
-
-		if (p < 0)
-			fail("fork");
-		if (!p) {
-			if (self)
-				execl(self, self, "nothing", NULL);
-			_exit(self ? 1 : 0);
-		}
-		if (waitpid(p, &status, 0) != p || status)
-			wrong("a process");
-	}
-	each("us", now() - t, n, 1e6);
-}
-
-static void *nothing(void *p)
-{
-	return p;
-}
-
-static void makes_threads(long n)
-{
-	double t = now();
-
-	for (long i = 0; i < n; i++) {
-		pthread_t p;
-		void *out;
-
-		if (pthread_create(&p, NULL, nothing, &t) || pthread_join(p, &out))
-			fail("thread");
-		if (out != &t)
-			wrong("thread");
-	}
-	each("us", now() - t, n, 1e6);
-}
-
 static void files(long n, size_t size, const char *dir)
 {
 	char name[4096], *b = malloc(size + 1);
+	unsigned long long mine = (unsigned long long)(now() * 1e9); /* a module has no number of its process */
 	double t;
 
 	if (!b)
@@ -413,7 +289,7 @@ static void files(long n, size_t size, const char *dir)
 	for (long i = 0; i < n; i++) {
 		int fd;
 
-		snprintf(name, sizeof name, "%s/kernels.%d.%ld", dir, (int)getpid(), i);
+		snprintf(name, sizeof name, "%s/kernels.%llx.%ld", dir, mine, i);
 		fd = open(name, O_CREAT | O_EXCL | O_WRONLY, 0600);
 		if (fd < 0)
 			fail(name);
@@ -424,6 +300,37 @@ static void files(long n, size_t size, const char *dir)
 			fail(name);
 	}
 	each("us", now() - t, n, 1e6);
+}
+
+static void appends(long n, size_t size, const char *dir)
+{
+	char name[4096], *b = malloc(size + 1);
+	double t;
+	int fd;
+
+	if (!b || !size)
+		fail("append");
+	memset(b, 'x', size);
+	snprintf(name, sizeof name, "%s/kernels.append.%llx", dir, (unsigned long long)(now() * 1e9));
+	if ((fd = open(name, O_CREAT | O_EXCL | O_WRONLY, 0600)) < 0)
+		fail(name);
+	close(fd);
+	t = now();
+	for (long i = 0; i < n; i++) {
+		fd = open(name, O_WRONLY | O_APPEND);
+		if (fd < 0)
+			fail(name);
+		whole(fd, b, size, 1);
+		close(fd);
+	}
+	t = now() - t;
+	fd = open(name, O_RDONLY);
+	if (fd < 0 || lseek(fd, 0, SEEK_END) != (off_t)n * (off_t)size)
+		wrong("append: the size of the file");
+	close(fd);
+	if (unlink(name))
+		fail(name);
+	each("us", t, n, 1e6);
 }
 
 static void mallocs(long n)
@@ -445,55 +352,6 @@ static void mallocs(long n)
 	each("ns", now() - t, n, 1e9);
 }
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static sem_t ping, pong;
-static long turns, total;
-
-static void *locker(void *p)
-{
-	for (long i = 0; i < turns; i++) {
-		pthread_mutex_lock(&lock);
-		total++;
-		pthread_mutex_unlock(&lock);
-	}
-	return p;
-}
-
-static void *answers(void *p)
-{
-	for (long i = 0; i < turns; i++) {
-		sem_wait(&ping);
-		total++;
-		sem_post(&pong);
-	}
-	return p;
-}
-
-static void pair(long n, int sem)
-{
-	pthread_t p;
-	double t;
-
-	turns = n;
-	sem_init(&ping, 0, 0);
-	sem_init(&pong, 0, 0);
-	if (pthread_create(&p, NULL, sem ? answers : locker, NULL))
-		fail("thread");
-	t = now();
-	if (!sem)
-		locker(NULL);
-	else
-		for (long i = 0; i < n; i++) {
-			sem_post(&ping);
-			sem_wait(&pong);
-		}
-	pthread_join(p, NULL);
-	t = now() - t;
-	if (total != (sem ? n : 2 * n))
-		wrong("count");
-	each("ns", t, n, 1e9);
-}
-
 static void touch(long mib)
 {
 	for (long i = 0; i < mib; i++) {
@@ -507,6 +365,14 @@ static void touch(long mib)
 	printf("mib %ld\n", mib);
 }
 
+#ifdef __wasi__
+int system_main(const char *what, int n, char **a, long *v)
+{
+	(void)what, (void)n, (void)a, (void)v;
+	return 0;
+}
+#endif
+
 int main(int n, char **a)
 {
 	const char *what = n > 1 ? a[1] : "";
@@ -519,37 +385,22 @@ int main(int n, char **a)
 		return 0;
 	else if (!strcmp(what, "sleep") && n == 2)
 		for (;;)
-			pause();
+			sleep(1000);
 	else if (!strcmp(what, "stream") && n == 5)
 		stream(v[0], v[1], v[2]);
 	else if (!strcmp(what, "linpack") && n == 3)
 		linpack(v[0]);
 	else if (!strcmp(what, "primes") && n == 4)
 		primes(v[0], v[1]);
-	else if (!strcmp(what, "syscall") && n == 3)
-		calls(v[0]);
-	else if (!strcmp(what, "switch") && n == 3) {
-		together();
-		ipc("pipe", 1, v[0]);
-	} else if (!strcmp(what, "ipc") && n == 5)
-		ipc(a[2], v[1], v[2]);
-	else if (!strcmp(what, "fork") && n == 3)
-		forks(v[0], NULL);
-	else if (!strcmp(what, "exec") && n == 3)
-		forks(v[0], "/proc/self/exe");
-	else if (!strcmp(what, "thread") && n == 3)
-		makes_threads(v[0]);
 	else if (!strcmp(what, "files") && n == 5)
 		files(v[0], v[1], a[4]);
+	else if (!strcmp(what, "append") && n == 5)
+		appends(v[0], v[1], a[4]);
 	else if (!strcmp(what, "malloc") && n == 3)
 		mallocs(v[0]);
-	else if (!strcmp(what, "mutex") && n == 3)
-		pair(v[0], 0);
-	else if (!strcmp(what, "sem") && n == 3)
-		pair(v[0], 1);
 	else if (!strcmp(what, "memory") && n == 3)
 		touch(v[0]);
-	else {
+	else if (!system_main(what, n, a, v)) {
 		fprintf(stderr, "kernels: see the head of kernels.c for what it does\n");
 		return 64;
 	}

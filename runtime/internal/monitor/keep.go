@@ -24,32 +24,43 @@ import (
 //
 // A rename is the only event it wakes for. While no agent runs, the log stays bounded all the same and "keep" holds
 // the first file that was full.
+//
+// It watches from the first directory on: a worker has many runtimes of which most never run anything, and a machine lets a user have only
+// 128 watches of this kind.
 type keeper struct {
 	log  *slog.Logger
-	file *os.File
-	fd   int // the same; File.Fd would make it blocking
 	done chan struct{}
 
-	mu     sync.Mutex // protects dirs, closed
+	mu     sync.Mutex // protects what follows
+	file   *os.File   // nil until the first directory
+	fd     int        // the same; File.Fd would make it blocking
 	dirs   map[int]string
 	closed bool
 }
 
-func newKeeper(log *slog.Logger) (*keeper, error) {
-	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
-	if err != nil {
-		return nil, err
-	}
-	k := &keeper{log: log, file: os.NewFile(uintptr(fd), "inotify"), fd: fd, done: make(chan struct{}), dirs: map[int]string{}}
-	go k.run()
-	return k, nil
+func newKeeper(log *slog.Logger) *keeper {
+	return &keeper{log: log, done: make(chan struct{}), dirs: map[int]string{}}
 }
 
-func (k *keeper) run() {
+// openLocked begins to watch, unless it does already.
+func (k *keeper) openLocked() error {
+	if k.file != nil {
+		return nil
+	}
+	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	k.file, k.fd = os.NewFile(uintptr(fd), "inotify"), fd
+	go k.run(k.file)
+	return nil
+}
+
+func (k *keeper) run(file *os.File) {
 	defer close(k.done)
 	buf := make([]byte, 8192)
 	for {
-		n, err := k.file.Read(buf)
+		n, err := file.Read(buf)
 		if err != nil {
 			return
 		}
@@ -74,9 +85,12 @@ func (k *keeper) add(dir string) {
 		k.mu.Unlock()
 		return
 	}
-	wd, err := unix.InotifyAddWatch(k.fd, dir, unix.IN_MOVED_TO|unix.IN_ONLYDIR)
+	err := k.openLocked()
 	if err == nil {
-		k.dirs[wd] = dir
+		var wd int
+		if wd, err = unix.InotifyAddWatch(k.fd, dir, unix.IN_MOVED_TO|unix.IN_ONLYDIR); err == nil {
+			k.dirs[wd] = dir
+		}
 	}
 	k.mu.Unlock()
 	if err != nil {
@@ -117,11 +131,14 @@ func (k *keeper) rotate(dir string) {
 
 func (k *keeper) close() error {
 	k.mu.Lock()
-	closed := k.closed
+	closed, file := k.closed, k.file
 	k.closed = true
 	k.mu.Unlock()
+	if file == nil {
+		return nil
+	}
 	if !closed {
-		k.file.Close()
+		file.Close()
 	}
 	<-k.done
 	return nil

@@ -84,10 +84,7 @@ func Open(o Options) (*Tasks, error) {
 	if err != nil {
 		return nil, fmt.Errorf("runtime %s: %w", o.Driver, err)
 	}
-	keep, err := newKeeper(o.Log)
-	if err != nil {
-		return nil, fmt.Errorf("runtime %s: watch logs: %w", o.Driver, err)
-	}
+	keep := newKeeper(o.Log)
 	s := &Tasks{opts: o, boot: strings.TrimSpace(readString("/proc/sys/kernel/random/boot_id")), tree: tree, keep: keep, tasks: map[runtime.TaskID]*Task{}}
 	entries, err := os.ReadDir(filepath.Join(o.Dir, "tasks"))
 	if err != nil {

@@ -1,0 +1,41 @@
+package api
+
+import (
+	"net/http"
+	"strings"
+
+	"skerry.dev/skerry"
+)
+
+// A browser keeps its refresh token in a cookie that scripts cannot read, and its access token in the memory of the page.
+// The cookie goes to the routes of login alone, and never comes along from another site's page.
+
+const cookiePath = "/v1/auth"
+
+// cookieName is one per server: several of one host, such as root and cluster of `skerry up`, share their cookies.
+func (h *Handler) cookieName() string {
+	return "skerry-" + string(h.opt.Backend.Tier()) + "-" + h.opt.Backend.Name()
+}
+
+// sessionCookie keeps a refresh token, or takes the cookie back if it is empty.
+func (h *Handler) sessionCookie(c *call, refresh string) string {
+	k := &http.Cookie{Name: h.cookieName(), Value: refresh, Path: cookiePath, HttpOnly: true, Secure: c.secure, SameSite: http.SameSiteStrictMode}
+	if refresh == "" {
+		k.MaxAge = -1
+	}
+	return k.String()
+}
+
+// refreshOf gives the refresh token of a request: of its body, or of its cookie.
+func (h *Handler) refreshOf(body, cookies string) (refresh string, cookie bool, err error) {
+	if body != "" {
+		return body, false, nil
+	}
+	list, _ := http.ParseCookie(cookies)
+	for _, k := range list {
+		if k.Name == h.cookieName() && strings.TrimSpace(k.Value) != "" && len(k.Value) <= 256 {
+			return k.Value, true, nil
+		}
+	}
+	return "", false, skerry.Errorf(skerry.CodeInvalid, "there is no refresh token, neither in the body nor in a cookie").WithHint("log in")
+}

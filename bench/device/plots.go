@@ -1,0 +1,68 @@
+package device
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"skerry.dev/skerry/bench"
+)
+
+// plotted is how many cases one plot shows, so that their names stand beside each other.
+const plotted = 5
+
+// WritePlots writes plots of a report as SVG into a directory, which it makes: for each group of cases what a place does beside the bare machine
+// (1: as much; less: a loss), a few cases to a plot, and how long each place takes to start a program.
+func (r *Report) WritePlots(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	write := func(name, svg string) error { return os.WriteFile(filepath.Join(dir, name+".svg"), []byte(svg), 0o644) }
+	note := fmt.Sprintf("%s UTC, %d rounds", r.Began.Format("2006-01-02 15:04"), r.Done)
+	if len(r.Noise) > 0 {
+		note += "; the machine was noisy"
+	}
+	for _, g := range groups {
+		var cases []*Measured
+		for i := range r.Cases {
+			if r.Cases[i].Group == g && !r.Cases[i].killed {
+				cases = append(cases, &r.Cases[i])
+			}
+		}
+		for n := 0; n*plotted < len(cases); n++ {
+			part := cases[n*plotted : min(len(cases), (n+1)*plotted)]
+			var names []string
+			for _, m := range part {
+				names = append(names, strings.TrimPrefix(m.ID, g+"."))
+			}
+			var list []bench.Bars
+			for _, p := range r.Places {
+				b, any := bench.Bars{Name: p.Name, Values: make([]float64, len(part))}, false
+				for i, m := range part {
+					if res := m.Results[p.Name]; res != nil && res.Overhead != nil {
+						b.Values[i], any = 1+res.Overhead.Percent/100, true
+					}
+				}
+				if any {
+					list = append(list, b)
+				}
+			}
+			if len(list) == 0 {
+				continue
+			}
+			if err := write(fmt.Sprintf("%s-%d", g, n+1), bench.BarPlot("What isolation leaves: "+g, note, "speed beside the bare machine", names, list, 1, "bare")); err != nil {
+				return err
+			}
+		}
+	}
+	if len(r.Starts) == 0 {
+		return nil
+	}
+	b := bench.Bars{Name: "start"}
+	var names []string
+	for _, s := range r.Starts {
+		names, b.Values = append(names, s.Place), append(b.Values, s.Summary.Mean)
+	}
+	return write("start", bench.BarPlot("Time to the first line", note, "ms", names, []bench.Bars{b}, 0, ""))
+}

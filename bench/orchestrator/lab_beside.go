@@ -1,0 +1,39 @@
+package orchestrator
+
+import (
+	"fmt"
+	"strings"
+
+	"skerry.dev/skerry/bench/published"
+)
+
+// LabParts are what is measured in labs, in the order of reports.
+func LabParts() []string {
+	return []string{"deploy", "delay", "loss", "stress", "messages", "failover", "clusters"}
+}
+
+// labBeside finds what 002 claims of something like a row. Its text compares alone; what is not compared there (failover, clusters) has nothing.
+func labBeside(set *published.Set, part, setting, metric string) (out []Beside) {
+	add := func(system, table, row, words string) {
+		for _, f := range set.Find(published.Query{Document: "002", Table: table, Row: row}) {
+			out = append(out, Beside{system, fmt.Sprintf(words, f.Words()), f})
+		}
+	}
+	switch {
+	case part == "deploy" && metric == "ready":
+		add("kubernetes", "figure 5a", "Kubernetes, of Oakestra", "%s times as long as oakestra")
+		add("microk8s", "figure 5a", "MicroK8s, of Oakestra", "%s times as long as oakestra")
+	case part == "delay" && metric == "ready" && setting != "0s":
+		add("oakestra", "figure 7", "less at high delay", "%s %% less time than k3s at high delay")
+	case part == "loss" && metric == "ready" && strings.HasPrefix(setting, "20 "):
+		add("oakestra", "figure 7", "less at 20 % loss", "%s %% less time than k3s")
+	case part == "loss" && metric == "ready" && strings.HasPrefix(setting, "50 "):
+		add("oakestra", "figure 7", "less at 50 % loss", "%s %% less time than k3s")
+	case part == "stress" && metric == "all.ready":
+		add("oakestra", "figure 6", "services that Oakestra deployed", "%s services on each worker")
+		add("k3s", "figure 6", "services when a worker of K3s is exhausted", "%s services on a worker, then it was exhausted")
+	case part == "messages" && (metric == "worker.messages" || metric == "cluster.messages"):
+		add("k3s", "figure 11", "K3s, of Oakestra", "%s times as many as oakestra")
+	}
+	return out
+}

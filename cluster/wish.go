@@ -1,0 +1,174 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"slices"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/sched"
+)
+
+// MigrateInstance moves one instance to another worker, because somebody wants that. The result is the worker's name; what
+// stands against it is an error with the reasons.
+type MigrateInstance struct {
+	ID     skerry.InstanceID
+	To     string // the only worker that will do, or ""
+	Reason string
+	Force  bool   // also what keeps data on its worker, which it then loses
+	Actor  string // who wants it
+	Root   bool   // somebody at the root, who learns nothing of workers
+}
+
+// moveAsked takes what moves instances because somebody wants that.
+func (c *Core) moveAsked(now time.Time, msg any, fx *skerry.Effects) {
+	switch m := msg.(type) {
+	case DrainWorker:
+		c.drainWorker(now, m, fx)
+	case Rebalance:
+		c.askBalance(now, m, fx)
+	case MigrateInstance:
+		c.migrateInstance(now, m, fx)
+	}
+}
+
+func (c *Core) migrateInstance(now time.Time, m MigrateInstance, fx *skerry.Effects) {
+	p := c.places[m.ID]
+	if p == nil {
+		fx.Err = noInstance(m.ID)
+		if _, _, ok := c.Instance(m.ID); ok {
+			fx.Err = skerry.Errorf(skerry.CodeConflict, "instance %s has no place of its own that it could leave", m.ID).WithHint("`skerry explain %s` tells more", m.ID)
+		}
+		return
+	}
+	policy, err := c.movable(now, p, &m)
+	if err == nil {
+		fx.Result, err = c.moveByHand(now, p, policy, &m, fx)
+	}
+	if err != nil && m.Root {
+		err.Message, err.Hint = c.anonymous(p, err.Message), c.anonymous(p, err.Hint)
+	}
+	if err != nil {
+		fx.Err = err
+	}
+}
+
+// moveByHand starts a successor on the worker that was asked for, or the best other one, and gives its name.
+func (c *Core) moveByHand(now time.Time, p *placement, policy sched.Policy, m *MigrateInstance, fx *skerry.Effects) (string, *skerry.Error) {
+	avoid := slices.Concat([]string{p.Worker}, c.heldWorkers(), c.incapable(p))
+	if m.To == "" {
+		avoid = append(avoid, p.Avoid...)
+	}
+	var d skerry.Decision
+	for _, short := range [][]string{c.shortOf(nil), nil} { // a worker that is short of something is better than none
+		r := c.request(p)
+		r.Only, r.Avoid = m.To, slices.Concat(avoid, short)
+		c.rounds++
+		if d = c.site.Place(now, policy, r, c.rounds); d.Chosen != "" {
+			break
+		}
+	}
+	if d.Chosen == "" {
+		return "", unmoved(m, d.Why)
+	}
+	why := "asked for by " + orNobody(m.Actor)
+	if m.Reason != "" {
+		why += ": " + m.Reason
+	}
+	c.migrate(now, p, d, why, fx)
+	return d.Chosen, nil
+}
+
+// movable gives the policy by which another worker is looked for, or why none may be.
+func (c *Core) movable(now time.Time, p *placement, m *MigrateInstance) (policy sched.Policy, err *skerry.Error) {
+	conflict := func(text string) *skerry.Error {
+		return skerry.Errorf(skerry.CodeConflict, "instance %s cannot move: %s", m.ID, text)
+	}
+	to, k := c.workers[m.To], c.Kids.Get(p.Worker)
+	switch {
+	case m.To != "" && to == nil:
+		return policy, skerry.Errorf(skerry.CodeNotFound, "there is no worker %q", m.To).WithHint("`skerry get workers` lists them")
+	case m.To != "" && m.To == p.Worker:
+		return policy, skerry.Errorf(skerry.CodeInvalid, "instance %s is on worker %s already", m.ID, m.To)
+	case p.Next != nil:
+		return policy, conflict("it is on its way to worker " + p.Next.Worker + " already, " + p.Next.Why)
+	case c.stranded[m.ID] || p.Original != nil || p.Worker != "" && (k == nil || !k.Connected):
+		return policy, conflict("its worker is out of touch").WithHint("it gets another place by itself, if it may have one; `skerry explain %s` tells", m.ID)
+	case p.Removing || p.Refused || p.Obs.State != skerry.Running:
+		return policy, conflict("it does not run").WithHint("`skerry explain %s` tells why", m.ID)
+	case p.Resize != nil:
+		return policy, conflict("its limits are just being changed").WithHint("try again in a moment")
+	case now.Before(c.endsElsewhere(p)):
+		return policy, conflict("a copy of it may still run on a worker that is out of touch, and there must not be another").WithHint("try again when that is back")
+	case to != nil && to.report.Held != "":
+		return policy, conflict("worker " + m.To + " is held on its device, and carries out nothing: " + to.report.Held)
+	}
+	if why := p.bound(m.Force); why != "" {
+		err := conflict(why)
+		if p.bound(true) == "" {
+			err = err.WithHint("--force moves it without its data")
+		}
+		return policy, err
+	}
+	if why := c.uncarried(p); why != "" && !m.Force {
+		return policy, conflict(why).WithHint("--force moves it without its memory")
+	}
+	policy, plugins, unknown := c.policy(&p.A.Spec)
+	if unknown != nil {
+		return policy, unmoved(m, []skerry.Reason{*unknown})
+	}
+	if len(plugins) > 0 {
+		return policy, skerry.Errorf(skerry.CodeUnsupported, "instance %s cannot be moved by hand: the scheduling plugin %s has a say in its place, and is asked only when a worker is drained", m.ID, plugins[0].Name).
+			WithHint("drain its worker, or delete the instance: its service gets another")
+	}
+	return policy, nil
+}
+
+// unmoved is the refusal to move an instance that no other worker can take, with what rules them out.
+func unmoved(m *MigrateInstance, why []skerry.Reason) *skerry.Error {
+	err := skerry.Errorf(skerry.CodeConflict, "no other worker of the site can take instance %s", m.ID)
+	if m.To != "" {
+		err = skerry.Errorf(skerry.CodeConflict, "worker %s cannot take instance %s", m.To, m.ID)
+	}
+	for n := range why { // its own worker is passed over as one that was tried
+		if r := &why[n]; r.What == "tried" && r.Count <= 1 {
+			*r = skerry.Reason{What: "placed", Count: 1, Text: "it is there already"}
+		}
+	}
+	if m.Root {
+		why = inCounts(why)
+	}
+	for _, r := range why {
+		err.Problems = append(err.Problems, skerry.Problem{Path: r.What, Message: r.Text, Hint: r.Hint})
+	}
+	return err
+}
+
+// Migrate moves one instance to another worker of the site.
+func (s *Server) Migrate(ctx context.Context, id skerry.InstanceID, r skerry.MigrateRequest, actor string) (skerry.Migrating, error) {
+	to, err := s.Role.Do(ctx, MigrateInstance{ID: id, To: r.To, Reason: r.Reason, Force: r.Force, Actor: actor})
+	name, _ := to.(string)
+	return skerry.Migrating{Instance: id, Worker: skerry.WorkerName(name)}, err
+}
+
+// serveMigrate moves an instance of the root's because somebody there wants it. The root names no worker, and learns of none.
+func (s *Server) serveMigrate(w http.ResponseWriter, r *http.Request, id skerry.InstanceID) {
+	var m skerry.RootMigrate
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 16<<10))
+	if err == nil {
+		err = json.Unmarshal(body, &m)
+	}
+	if err != nil || r.Method != http.MethodPost {
+		tier.WriteProblem(w, skerry.Errorf(skerry.CodeInvalid, "the root's wish to move an instance cannot be read"))
+		return
+	}
+	if _, err = s.Role.Do(r.Context(), MigrateInstance{ID: id, Reason: m.Reason, Force: m.Force, Actor: m.Actor, Root: true}); err != nil {
+		tier.WriteProblem(w, skerry.AsError(err))
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}

@@ -1,0 +1,46 @@
+package testenv
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// programVar names the program that scripts/test has built of these sources for all packages.
+const programVar = "SKERRY_TEST_BINARY"
+
+// Program gives the path of Skerry's own program, built as it is shipped. Linking it takes seconds of a processor, so that all tests
+// share one: the one that scripts/test has built, or else one of this package's run. Nobody may change it.
+func Program(t testing.TB) string {
+	t.Helper()
+	if path := os.Getenv(programVar); path != "" {
+		return path
+	}
+	dir := filepath.Join(os.TempDir(), "program") // Main makes that one of this run, and removes it
+	if os.Getenv(runVar) == "" {
+		dir = t.TempDir()
+	}
+	path := filepath.Join(dir, "skerry")
+	if _, err := os.Stat(path); err == nil {
+		return path
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	Build(t, path+".new", "skerry.dev/skerry/cmd/skerry")
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Build makes a static program of a package. With the same flags everywhere what it imports is compiled once.
+func Build(t testing.TB, path, pkg string) {
+	t.Helper()
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, pkg)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build %s: %v\n%s", pkg, err, out)
+	}
+}

@@ -1,0 +1,89 @@
+import { AxeBuilder } from "@axe-core/playwright";
+import { expect, type Browser, type Page } from "@playwright/test";
+
+const env = (name: string) => {
+  const v = process.env[name];
+  if (!v) throw new Error(name + " is not set: these tests are run by e2e.TestDashboard");
+  return v;
+};
+
+export const root = env("SKERRY_ROOT");
+export const site = env("SKERRY_SITE");
+export const rootPassword = env("SKERRY_ROOT_PASSWORD");
+export const sitePassword = env("SKERRY_SITE_PASSWORD");
+
+/** control does something to the machine that no page can: stop, start and kill-worker. */
+export async function control(what: "stop" | "start" | "kill-worker") {
+  const res = await fetch(env("SKERRY_CONTROL") + "/" + what, { method: "POST" });
+  if (!res.ok) throw new Error(`${what}: ${await res.text()}`);
+}
+
+export async function login(page: Page, server = root, password = rootPassword, user = "admin") {
+  await go(page, "/", server);
+  await page.getByRole("textbox", { name: "User" }).fill(user);
+  await page.getByLabel(/^Password/).fill(password);
+  await page.getByRole("button", { name: "Log in" }).click();
+  await expect(page.getByRole("heading", { name: "Overview", level: 1 })).toBeVisible();
+}
+
+/** go opens a page of the dashboard. */
+export async function go(page: Page, path: string, server = root) {
+  // Interfaces of instances come and go on the machine that the browser is on, which makes it drop what it loads.
+  for (let tries = 5; ; tries--) {
+    try {
+      await page.goto(server + "/ui" + path);
+      return;
+    } catch (e) {
+      if (tries === 0 || !/ERR_NETWORK_CHANGED|chrome-error:/.test(String(e))) throw e;
+      await page.waitForTimeout(500);
+    }
+  }
+}
+
+/** write puts a text into the editor in place of what is there. */
+export async function write(page: Page, label: string, text: string) {
+  await page.getByRole("textbox", { name: label }).click();
+  await page.keyboard.press("ControlOrMeta+a");
+  await page.keyboard.press("Delete");
+  await page.keyboard.insertText(text);
+}
+
+/** accessible checks a page by the rules of WCAG 2.2 AA that a program can check, once what moves has come to rest. */
+export async function accessible(page: Page) {
+  await expect(async () => {
+    const r = await new AxeBuilder({ page }).withTags(["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]).analyze();
+    expect(r.violations.map((v) => `${v.id}: ${v.help}\n  ${v.nodes.map((n) => n.target.join(" ") + " " + (n.any[0]?.message ?? n.all[0]?.message ?? "")).slice(0, 4).join("\n  ")}`)).toEqual([]);
+  }).toPass({ timeout: 8_000, intervals: [500] });
+}
+
+/** fits checks that a page needs no scrolling to the side; tables scroll in places of their own. */
+export async function fits(page: Page) {
+  const over = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+  expect(over, "pixels beyond the right edge").toBeLessThanOrEqual(0);
+}
+
+/** visitor opens a browser of its own, with no cookies. */
+export async function visitor(browser: Browser, colorScheme: "light" | "dark" = "light"): Promise<Page> {
+  return (await browser.newContext({ ignoreHTTPSErrors: true, colorScheme, reducedMotion: "reduce" })).newPage();
+}
+
+/**
+ * everybody checks that what is seen now can be used by everybody: by the rules in dark and in light colours, and without
+ * scrolling to the side on a small screen. SKERRY_SHOTS names a folder for pictures of it.
+ */
+export async function everybody(page: Page, name: string) {
+  const shot = async (how: string) => {
+    if (process.env.SKERRY_SHOTS) await page.screenshot({ path: `${process.env.SKERRY_SHOTS}/${name}-${how}.png` });
+  };
+  for (const colorScheme of ["dark", "light"] as const) {
+    await page.emulateMedia({ colorScheme });
+    await page.waitForTimeout(200);
+    await accessible(page);
+    await shot(colorScheme);
+  }
+  await page.setViewportSize({ width: 360, height: 740 });
+  await page.waitForTimeout(400);
+  await fits(page);
+  await shot("small");
+  await page.setViewportSize({ width: 1280, height: 900 });
+}

@@ -1,0 +1,16 @@
+import { defineConfig } from "@playwright/test";
+
+// What is tried is a real Skerry, which e2e.TestDashboard starts and names in the environment.
+export default defineConfig({
+  testDir: "e2e",
+  outputDir: process.env.SKERRY_RESULTS ?? "test-results",
+  workers: 1,
+  timeout: 90_000,
+  expect: { timeout: 20_000 },
+  use: {
+    ignoreHTTPSErrors: true,
+    viewport: { width: 1280, height: 900 },
+    launchOptions: { executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox", "--disable-dev-shm-usage"] },
+    screenshot: "only-on-failure",
+  },
+});

@@ -1,0 +1,27 @@
+// One file an icon: the package as a whole has thousands, which every build would read.
+export { default as IconAlertTriangle } from "@tabler/icons-react/dist/esm/icons/IconAlertTriangle.mjs";
+export { default as IconApps } from "@tabler/icons-react/dist/esm/icons/IconApps.mjs";
+export { default as IconBoxMultiple } from "@tabler/icons-react/dist/esm/icons/IconBoxMultiple.mjs";
+export { default as IconChartBar } from "@tabler/icons-react/dist/esm/icons/IconChartBar.mjs";
+export { default as IconCircleCheck } from "@tabler/icons-react/dist/esm/icons/IconCircleCheck.mjs";
+export { default as IconDeviceDesktop } from "@tabler/icons-react/dist/esm/icons/IconDeviceDesktop.mjs";
+export { default as IconDotsVertical } from "@tabler/icons-react/dist/esm/icons/IconDotsVertical.mjs";
+export { default as IconHome } from "@tabler/icons-react/dist/esm/icons/IconHome.mjs";
+export { default as IconInfoCircle } from "@tabler/icons-react/dist/esm/icons/IconInfoCircle.mjs";
+export { default as IconLogout } from "@tabler/icons-react/dist/esm/icons/IconLogout.mjs";
+export { default as IconMap2 } from "@tabler/icons-react/dist/esm/icons/IconMap2.mjs";
+export { default as IconMoonStars } from "@tabler/icons-react/dist/esm/icons/IconMoonStars.mjs";
+export { default as IconPlugConnectedX } from "@tabler/icons-react/dist/esm/icons/IconPlugConnectedX.mjs";
+export { default as IconSearch } from "@tabler/icons-react/dist/esm/icons/IconSearch.mjs";
+export { default as IconServer2 } from "@tabler/icons-react/dist/esm/icons/IconServer2.mjs";
+export { default as IconSun } from "@tabler/icons-react/dist/esm/icons/IconSun.mjs";
+export { default as IconUser } from "@tabler/icons-react/dist/esm/icons/IconUser.mjs";
+export { default as IconUsers } from "@tabler/icons-react/dist/esm/icons/IconUsers.mjs";
+export { default as IconWorld } from "@tabler/icons-react/dist/esm/icons/IconWorld.mjs";
+export { default as IconPlus } from "@tabler/icons-react/dist/esm/icons/IconPlus.mjs";
+export { default as IconTrash } from "@tabler/icons-react/dist/esm/icons/IconTrash.mjs";
+export { default as IconMinus } from "@tabler/icons-react/dist/esm/icons/IconMinus.mjs";
+export { default as IconFocus2 } from "@tabler/icons-react/dist/esm/icons/IconFocus2.mjs";
+export { default as IconCheck } from "@tabler/icons-react/dist/esm/icons/IconCheck.mjs";
+export { default as IconCopy } from "@tabler/icons-react/dist/esm/icons/IconCopy.mjs";
+export { default as IconUpload } from "@tabler/icons-react/dist/esm/icons/IconUpload.mjs";

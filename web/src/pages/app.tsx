@@ -1,0 +1,391 @@
+import { ActionIcon, Alert, Badge, Box, Button, Group, Menu, NumberInput, Popover, Progress, SimpleGrid, Stack, Table, Tabs, Text } from "@mantine/core";
+import { IconDotsVertical } from "../icons";
+import { Suspense, useEffect, useMemo, useState } from "react";
+import { Link, useNavigate, useParams, useSearchParams } from "react-router-dom";
+import { stringify } from "yaml";
+import { yamlVersion } from "../build/document";
+import type { AppView, ServiceView } from "../api/types";
+import { A, Empty, Loaded, Page, Panel, useActs } from "../parts/basics";
+import { Events } from "../parts/events";
+import { InstanceTable } from "../parts/instances";
+import { StateBadge } from "../parts/state";
+import { ago, clock } from "../format";
+import { useGet } from "../state/query";
+import { useSession } from "../state/session";
+import { trouble } from "../state/trouble";
+import { appID, useWatch } from "../state/watch";
+import { later } from "../parts/later";
+
+const Yaml = later(() => import("../parts/yaml"));
+
+/** AppPage shows one application: how it does, what it consists of, and what can be done with it. */
+export default function AppPage() {
+  const { namespace = "", app: name = "" } = useParams();
+  const { client, can } = useSession();
+  const fleet = useWatch(client, { kinds: ["app", "instance", "event"], namespace, app: name });
+  const [params, setParams] = useSearchParams();
+  const go = useNavigate();
+  const { ask } = useActs();
+  const path = `/v1/apps/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`;
+  const app = fleet.apps.get(appID({ namespace, name }));
+  const instances = useMemo(() => [...fleet.instances.values()].sort((a, b) => a.id.localeCompare(b.id)), [fleet.instances]);
+  if (!app)
+    return (
+      <Page title={name}>
+        <Panel>
+          <Empty>{fleet.synced ? "There is no such application, or it has been deleted." : "Loading …"}</Empty>
+        </Panel>
+      </Page>
+    );
+  const why = trouble(app);
+  const write = can("apps:write");
+  const actions = write && (
+    <>
+      <Button component={Link} variant="default" to={`/build/${namespace}/${name}`}>
+        Edit
+      </Button>
+      {!app.deployed && <ActButton path={path + "/deploy"} label="Deploy" done={`${name} is deployed`} />}
+      <Menu position="bottom-end">
+        <Menu.Target>
+          <ActionIcon variant="default" size={36} aria-label="More that can be done with the application">
+            <IconDotsVertical size={18} aria-hidden />
+          </ActionIcon>
+        </Menu.Target>
+        <Menu.Dropdown>
+          <Menu.Item
+            onClick={() =>
+              ask({ title: `Restart ${name}?`, text: "Its instances are replaced one after the other.", action: "Restart", run: () => client.call("POST", path + "/restart"), done: `${name} is restarted` })
+            }
+          >
+            Restart
+          </Menu.Item>
+          <Menu.Item
+            color="red"
+            onClick={() =>
+              ask({
+                title: `Delete ${name}?`,
+                text: "All its instances are ended. Data in its local volumes is removed.",
+                action: "Delete",
+                danger: true,
+                run: async () => {
+                  await client.call("DELETE", path);
+                  go("/apps");
+                },
+                done: `${name} is deleted`,
+              })
+            }
+          >
+            Delete
+          </Menu.Item>
+        </Menu.Dropdown>
+      </Menu>
+    </>
+  );
+  return (
+    <Page
+      title={name}
+      sub={
+        <Group gap="xs">
+          <StateBadge state={app.status} />
+          <span>
+            {namespace} · generation {app.generation} · changed {ago(app.updatedAt ?? app.createdAt)} ago{app.author && " by " + app.author}
+          </span>
+        </Group>
+      }
+      actions={actions}
+    >
+      {why.length > 0 && (
+        <Alert color="orange" variant="light" title="Not all is well">
+          {why.map((w, i) => (
+            <div key={i}>{w}</div>
+          ))}
+        </Alert>
+      )}
+      <Tabs value={params.get("tab") ?? "services"} onChange={(t) => setParams(t && t !== "services" ? { tab: t } : {}, { replace: true })} keepMounted={false}>
+        <Tabs.List mb="md">
+          <Tabs.Tab value="services">Services</Tabs.Tab>
+          <Tabs.Tab value="instances">Instances ({instances.length})</Tabs.Tab>
+          <Tabs.Tab value="events">Events</Tabs.Tab>
+          <Tabs.Tab value="versions">Versions</Tabs.Tab>
+          <Tabs.Tab value="manifest">Manifest</Tabs.Tab>
+        </Tabs.List>
+        <Tabs.Panel value="services">
+          <SimpleGrid cols={{ base: 1, lg: 2 }}>
+            {(app.services ?? []).map((s) => (
+              <Service key={s.name} app={app} s={s} path={path} write={write} />
+            ))}
+          </SimpleGrid>
+        </Tabs.Panel>
+        <Tabs.Panel value="instances">
+          <Panel pad={0}>
+            <InstanceTable list={instances} empty="It has no instances." />
+          </Panel>
+        </Tabs.Panel>
+        <Tabs.Panel value="events">
+          <Panel>
+            <Events events={fleet.events} max={300} />
+          </Panel>
+        </Tabs.Panel>
+        <Tabs.Panel value="versions">
+          <Versions path={path} name={name} write={write} generation={app.generation} />
+        </Tabs.Panel>
+        <Tabs.Panel value="manifest">
+          <Manifest path={path} generation={app.generation} />
+        </Tabs.Panel>
+      </Tabs>
+    </Page>
+  );
+}
+
+function ActButton({ path, label, done, body }: { path: string; label: string; done: string; body?: unknown }) {
+  const { client } = useSession();
+  const { act } = useActs();
+  const [busy, setBusy] = useState(false);
+  return (
+    <Button
+      loading={busy}
+      onClick={async () => {
+        setBusy(true);
+        await act(() => client.call("POST", path, { body }), done);
+        setBusy(false);
+      }}
+    >
+      {label}
+    </Button>
+  );
+}
+
+/** Scale asks for a number of instances. */
+function Scale({ path, s }: { path: string; s: ServiceView }) {
+  const { client } = useSession();
+  const { act } = useActs();
+  const [open, setOpen] = useState(false);
+  const [n, setN] = useState<number | string>(s.want);
+  return (
+    <Popover opened={open} onChange={setOpen} trapFocus returnFocus position="bottom-end" withArrow>
+      <Popover.Target>
+        <Button
+          size="xs"
+          variant="default"
+          onClick={() => {
+            setN(s.want);
+            setOpen((o) => !o);
+          }}
+        >
+          Scale
+        </Button>
+      </Popover.Target>
+      <Popover.Dropdown aria-label={"Scale " + s.name}>
+        <form
+          onSubmit={async (e) => {
+            e.preventDefault();
+            if (await act(() => client.call("PUT", `${path}/services/${encodeURIComponent(s.name)}/scale`, { body: { replicas: Number(n) } }), `${s.name} is asked for ${n} times`)) setOpen(false);
+          }}
+        >
+          <Group align="flex-end" gap="xs" wrap="nowrap">
+            <NumberInput label="Instances" min={0} max={10000} allowDecimal={false} value={n} onChange={setN} w={120} data-autofocus />
+            <Button type="submit" disabled={n === ""}>
+              Apply
+            </Button>
+          </Group>
+        </form>
+      </Popover.Dropdown>
+    </Popover>
+  );
+}
+
+function Service({ app, s, path, write }: { app: AppView; s: ServiceView; path: string; write: boolean }) {
+  const { client } = useSession();
+  const { ask, act } = useActs();
+  const rollout = (action: string, done: string) => act(() => client.call("POST", path + "/rollout", { body: { action, service: s.name } }), done);
+  const r = s.rollout;
+  const going = r && r.phase !== "Done";
+  return (
+    <Panel
+      title={s.name}
+      actions={
+        write && (
+          <>
+            {(s.mode === "service" || !s.mode) && <Scale path={path} s={s} />}
+            <Button
+              size="xs"
+              variant="default"
+              onClick={() =>
+                ask({
+                  title: `Restart ${s.name}?`,
+                  text: "Its instances are replaced one after the other.",
+                  action: "Restart",
+                  run: () => client.call("POST", `${path}/services/${encodeURIComponent(s.name)}/restart`),
+                  done: `${s.name} is restarted`,
+                })
+              }
+            >
+              Restart
+            </Button>
+          </>
+        )
+      }
+    >
+      <Stack gap="sm">
+        <Box>
+          <Group justify="space-between">
+            <Text size="sm">
+              {s.ready} of {s.want} ready
+              {s.instances !== s.want && `, ${s.instances} there`}
+              {s.restarts > 0 && `, restarted ${s.restarts} times`}
+            </Text>
+            <Badge variant="default" tt="none">
+              {s.mode}
+            </Badge>
+          </Group>
+          <Progress value={s.want ? (100 * s.ready) / s.want : 100} aria-label={`${s.ready} of ${s.want} instances of ${s.name} are ready`} color={s.ready < s.want ? "orange" : undefined} mt={4} />
+        </Box>
+        {going && (
+          <Alert variant="light" color={r.phase === "GoingBack" ? "orange" : "blue"} title={<Group gap="xs">Update <StateBadge state={r.phase} /></Group>}>
+            <Text size="sm">
+              {s.upToDate} of {s.want} instances have the new version{r.wave > 0 && `, wave ${r.wave}`}
+              {r.failures ? `, ${r.failures} failures` : ""}.
+            </Text>
+            <Progress value={s.want ? (100 * s.upToDate) / s.want : 0} aria-label={`${s.upToDate} of ${s.want} instances of ${s.name} have the new version`} my={6} />
+            {r.reason && <Text size="sm">{r.reason}</Text>}
+            {write && (
+              <Group gap="xs" mt="xs">
+                {r.phase === "Paused" ? (
+                  <Button size="xs" variant="default" onClick={() => rollout("resume", "The update goes on")}>
+                    Go on
+                  </Button>
+                ) : (
+                  <Button size="xs" variant="default" onClick={() => rollout("pause", "The update is paused")}>
+                    Pause
+                  </Button>
+                )}
+                <Button size="xs" variant="default" onClick={() => rollout("undo", "The version before is put back")}>
+                  Undo
+                </Button>
+              </Group>
+            )}
+          </Alert>
+        )}
+        {r?.refused && (
+          <Alert variant="light" color="red" title="The new version was taken back">
+            <Text size="sm">
+              {clock(r.refused.at)}: {r.refused.reason}
+            </Text>
+          </Alert>
+        )}
+        {s.scale && (
+          <Text size="sm">
+            Follows the load, from {s.scale.min} to {s.scale.max}: {s.scale.why}
+          </Text>
+        )}
+        <Table withRowBorders={false} verticalSpacing={2}>
+          <Table.Tbody>
+            {s.image && <Row name="Image" value={s.image} />}
+            {s.addresses && (
+              <>
+                <Row name="Round robin" value={s.addresses.roundRobin} />
+                <Row name="Closest" value={s.addresses.closest} />
+                <Row name="Least loaded" value={s.addresses.leastLoaded} />
+              </>
+            )}
+            {(s.ingress ?? []).map((i, n) => (
+              <Row key={n} name="Ingress" value={`${i.protocol} ${i.host ?? ""}:${i.listen}${i.path ?? ""}${i.problems?.length ? " – " + i.problems.join("; ") : ""}`} />
+            ))}
+            {s.runs?.length ? <Row name="Last run" value={`${s.runs.at(-1)!.result || "goes on"}, ${s.runs.at(-1)!.succeeded} succeeded, ${s.runs.at(-1)!.failed} failed`} /> : null}
+          </Table.Tbody>
+        </Table>
+        <Text size="sm">
+          <A to={`/apps/${app.key.namespace}/${app.key.name}?tab=instances`}>Instances</A>
+        </Text>
+      </Stack>
+    </Panel>
+  );
+}
+
+function Row({ name, value }: { name: string; value: string }) {
+  return (
+    <Table.Tr>
+      <Table.Th fw={400} w={120}>
+        {name}
+      </Table.Th>
+      <Table.Td className="mono" style={{ overflowWrap: "anywhere" }}>
+        {value}
+      </Table.Td>
+    </Table.Tr>
+  );
+}
+
+/** useReadApp reads what a watch leaves out, manifest and versions, and reads it again when there is a new generation. */
+function useReadApp(path: string, generation: number) {
+  const q = useGet<AppView>(path);
+  const { reload } = q;
+  useEffect(reload, [reload, generation]);
+  return q;
+}
+
+function Versions({ path, name, write, generation }: { path: string; name: string; write: boolean; generation: number }) {
+  const { client } = useSession();
+  const { ask } = useActs();
+  const q = useReadApp(path, generation);
+  return (
+    <Panel>
+      <Loaded of={q}>
+        {(a) => (
+          <Table>
+            <Table.Thead>
+              <Table.Tr>
+                <Table.Th>Generation</Table.Th>
+                <Table.Th>When</Table.Th>
+                <Table.Th>By</Table.Th>
+                <Table.Th>Services</Table.Th>
+                <Table.Th />
+              </Table.Tr>
+            </Table.Thead>
+            <Table.Tbody>
+              {[...(a.revisions ?? [])].reverse().map((r) => (
+                <Table.Tr key={r.generation}>
+                  <Table.Td>{r.generation}</Table.Td>
+                  <Table.Td>{clock(r.at)}</Table.Td>
+                  <Table.Td>{r.author ?? r.site ?? "–"}</Table.Td>
+                  <Table.Td className="mono">{(r.services ?? []).map((s) => `${s.name} ${s.revision}`).join(", ")}</Table.Td>
+                  <Table.Td ta="right">
+                    {write && r.generation !== generation && (
+                      <Button
+                        size="xs"
+                        variant="default"
+                        onClick={() =>
+                          ask({
+                            title: `Back to generation ${r.generation}?`,
+                            text: `${name} becomes again what it was then; its instances are replaced as its update policy says.`,
+                            action: "Put back",
+                            run: () => client.call("POST", path + "/rollout", { body: { action: "undo", to: r.generation } }),
+                            done: `Generation ${r.generation} is put back`,
+                          })
+                        }
+                      >
+                        Put back
+                      </Button>
+                    )}
+                  </Table.Td>
+                </Table.Tr>
+              ))}
+            </Table.Tbody>
+          </Table>
+        )}
+      </Loaded>
+    </Panel>
+  );
+}
+
+function Manifest({ path, generation }: { path: string; generation: number }) {
+  const q = useReadApp(path, generation);
+  return (
+    <Loaded of={q}>
+      {(a) => (
+        <Suspense fallback={<Text>Loading …</Text>}>
+          <Yaml label="Manifest" value={stringify(a.manifest, yamlVersion)} readOnly />
+        </Suspense>
+      )}
+    </Loaded>
+  );
+}

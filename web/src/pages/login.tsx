@@ -1,0 +1,65 @@
+import { Button, Center, Paper, PasswordInput, Stack, Text, TextInput, Title } from "@mantine/core";
+import { useEffect, useState, type FormEvent } from "react";
+import { Problem } from "../parts/basics";
+import { useSession } from "../state/session";
+
+/** LoginForm asks for user and password. */
+export function LoginForm({ user: fixed }: { user?: string }) {
+  const { login } = useSession();
+  const [user, setUser] = useState(fixed ?? "");
+  const [password, setPassword] = useState("");
+  const [error, setError] = useState<unknown>();
+  const [busy, setBusy] = useState(false);
+  const submit = async (e: FormEvent) => {
+    e.preventDefault();
+    setBusy(true);
+    setError(undefined);
+    try {
+      await login(user, password);
+    } catch (e) {
+      setError(e);
+      setBusy(false);
+    }
+  };
+  return (
+    <form onSubmit={submit}>
+      <Stack>
+        {error !== undefined && <Problem error={error} />}
+        <TextInput label="User" autoComplete="username" required value={user} onChange={(e) => setUser(e.currentTarget.value)} readOnly={fixed !== undefined} data-autofocus={!fixed || undefined} autoFocus={!fixed} />
+        <PasswordInput
+          label="Password"
+          autoComplete="current-password"
+          required
+          value={password}
+          onChange={(e) => setPassword(e.currentTarget.value)}
+          autoFocus={fixed !== undefined}
+          visibilityToggleButtonProps={{ "aria-label": "Show or hide the password", tabIndex: 0 }}
+        />
+        <Button type="submit" loading={busy}>
+          Log in
+        </Button>
+      </Stack>
+    </form>
+  );
+}
+
+export function Login() {
+  useEffect(() => {
+    document.title = "Log in · Skerry";
+  }, []);
+  return (
+    <Center component="main" mih="100vh" p="md">
+      <Paper withBorder p="xl" radius="md" w="100%" maw={400}>
+        <Stack>
+          <Title order={1} size="h2">
+            Skerry
+          </Title>
+          <LoginForm />
+          <Text size="sm" c="dimmed">
+            The first admin’s password is in the file <code>admin-password</code> of the server’s data directory.
+          </Text>
+        </Stack>
+      </Paper>
+    </Center>
+  );
+}

@@ -1,0 +1,56 @@
+import { Badge, Tooltip } from "@mantine/core";
+import type { Instance } from "../api/types";
+
+const colours: Record<string, string> = {
+  Running: "teal",
+  Ready: "teal",
+  Connected: "teal",
+  Completed: "teal",
+  Done: "teal",
+  Requested: "blue",
+  ClusterScheduled: "blue",
+  WorkerScheduled: "blue",
+  Progressing: "blue",
+  Canary: "blue",
+  Registered: "gray",
+  Terminated: "gray",
+  Stopped: "gray",
+  Paused: "yellow",
+  Held: "yellow",
+  "Held on its device": "yellow",
+  "Takes nothing new": "yellow",
+  Draining: "blue",
+  Drained: "gray",
+  Quarantined: "red",
+  Degraded: "yellow",
+  "Out of touch": "orange",
+  "Running, not ready": "yellow",
+  GoingBack: "orange",
+  Failed: "red",
+  Lost: "red",
+};
+
+/** StateBadge names a state; its colour says nothing that the word does not. */
+export function StateBadge({ state, title }: { state: string; title?: string }) {
+  const badge = (
+    <Badge color={colours[state] ?? "gray"} variant="light" tt="none" radius="sm" styles={{ label: { overflow: "visible" } }}>
+      {state}
+    </Badge>
+  );
+  return title ? (
+    <Tooltip label={title} multiline maw={360} withArrow>
+      {badge}
+    </Tooltip>
+  ) : (
+    badge
+  );
+}
+
+export const ready = (i: Instance) => i.conditions?.some((c) => c.type === "Ready" && c.status) ?? false;
+
+/** instanceState is the state with what matters more to people: that it runs and is not ready. */
+export function instanceState(i: Instance): string {
+  if (i.stopping && i.state === "Running") return "Stopping";
+  if (i.state === "Running" && !ready(i)) return "Running, not ready";
+  return i.state;
+}

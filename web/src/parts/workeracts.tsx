@@ -1,0 +1,141 @@
+import { Button, Checkbox, Group, Modal, NumberInput, Select, Stack, Text, TextInput } from "@mantine/core";
+import { useState } from "react";
+import { useNavigate } from "react-router-dom";
+import type { List, WorkerView } from "../api/types";
+import { useGet } from "../state/query";
+import { useSession } from "../state/session";
+import { useActs } from "./basics";
+
+/** offered tells what an operator can do with a worker as it stands. */
+export function offered(w: Pick<WorkerView, "connected" | "hold" | "drain" | "credit" | "claims">): { drain: boolean; hold: boolean; release: string; remove: boolean } {
+  const distrusted = Boolean(w.credit?.quarantine || w.claims);
+  let release = "";
+  if (w.drain) release = "End the drain";
+  else if (w.hold) release = "Release";
+  else if (distrusted) release = "Believe it again";
+  return { drain: !w.drain, hold: !w.hold && !w.drain, release, remove: !w.connected };
+}
+
+/** WorkerActions are what an operator can do with a worker. */
+export function WorkerActions({ w, path, reload }: { w: WorkerView; path: string; reload: () => void }) {
+  const { client } = useSession();
+  const { ask } = useActs();
+  const go = useNavigate();
+  const [form, setForm] = useState<"drain" | "hold" | null>(null);
+  const can = offered(w);
+  return (
+    <>
+      {can.release && (
+        <Button
+          onClick={() =>
+            ask({
+              title: `${can.release}: ${w.name}?`,
+              text: "It gets new work again. This ends a hold, a drain and a quarantine, and what the worker says of itself is believed.",
+              action: can.release,
+              run: async () => {
+                await client.call("PUT", path + "/hold", { body: { reason: "" } });
+                reload();
+              },
+              done: `${w.name} gets new work again`,
+            })
+          }
+        >
+          {can.release}
+        </Button>
+      )}
+      {can.hold && (
+        <Button variant="default" onClick={() => setForm("hold")}>
+          Hold
+        </Button>
+      )}
+      {can.drain && (
+        <Button variant="default" onClick={() => setForm("drain")}>
+          Drain
+        </Button>
+      )}
+      {can.remove && (
+        <Button
+          color="red"
+          variant="outline"
+          onClick={() =>
+            ask({
+              title: `Remove ${w.name}?`,
+              text: "The cluster forgets the worker and takes back its key: it cannot come back without a new token. What ran there is started elsewhere.",
+              action: "Remove",
+              danger: true,
+              run: async () => {
+                await client.call("DELETE", path);
+                go("/workers");
+              },
+              done: `${w.name} is removed`,
+            })
+          }
+        >
+          Remove
+        </Button>
+      )}
+      <Modal opened={form === "hold"} onClose={() => setForm(null)} title={`Hold ${w.name}`} centered closeButtonProps={{ "aria-label": "Close" }}>
+        <Hold w={w} path={path} done={() => (setForm(null), reload())} />
+      </Modal>
+      <Modal opened={form === "drain"} onClose={() => setForm(null)} title={`Drain ${w.name}`} centered closeButtonProps={{ "aria-label": "Close" }}>
+        <Drain w={w} path={path} done={() => (setForm(null), reload())} />
+      </Modal>
+    </>
+  );
+}
+
+function Hold({ w, path, done }: { w: WorkerView; path: string; done: () => void }) {
+  const { client } = useSession();
+  const { act } = useActs();
+  const [reason, setReason] = useState("");
+  return (
+    <form
+      onSubmit={async (e) => {
+        e.preventDefault();
+        if (await act(() => client.call("PUT", path + "/hold", { body: { reason } }), `${w.name} gets nothing new`)) done();
+      }}
+    >
+      <Stack>
+        <Text size="sm">New work is kept away; what runs there stays.</Text>
+        <TextInput label="Why" description="Others read it when they wonder." required maxLength={200} value={reason} onChange={(e) => setReason(e.currentTarget.value)} data-autofocus />
+        <Group justify="flex-end">
+          <Button type="submit" disabled={!reason.trim()}>
+            Hold
+          </Button>
+        </Group>
+      </Stack>
+    </form>
+  );
+}
+
+function Drain({ w, path, done }: { w: WorkerView; path: string; done: () => void }) {
+  const { client } = useSession();
+  const { act } = useActs();
+  const others = useGet<List<WorkerView>>("/v1/workers");
+  const [reason, setReason] = useState("");
+  const [parallel, setParallel] = useState<number | string>(1);
+  const [to, setTo] = useState<string | null>(null);
+  const [force, setForce] = useState(false);
+  return (
+    <form
+      onSubmit={async (e) => {
+        e.preventDefault();
+        const body = { reason: reason || undefined, parallel: Number(parallel) || 1, to: to ?? undefined, force: force || undefined };
+        if (await act(() => client.call("PUT", path + "/drain", { body }), `${w.name} is being drained`)) done();
+      }}
+    >
+      <Stack>
+        <Text size="sm">New work is kept away, and everything that can leave does, each instance once its copy elsewhere is ready.</Text>
+        <TextInput label="Why" maxLength={200} value={reason} onChange={(e) => setReason(e.currentTarget.value)} data-autofocus />
+        <NumberInput label="Instances at once" min={1} max={100} allowDecimal={false} value={parallel} onChange={setParallel} />
+        <Select label="Preferably to" placeholder="Wherever is best" clearable clearButtonProps={{ "aria-label": "Wherever is best" }} data={(others.data?.items ?? []).map((o) => o.name).filter((n) => n !== w.name)} value={to} onChange={setTo} />
+        <Checkbox label="Also what keeps data on the worker, which it then loses" checked={force} onChange={(e) => setForce(e.currentTarget.checked)} />
+        <Group justify="flex-end">
+          <Button type="submit" color={force ? "red" : undefined}>
+            Drain
+          </Button>
+        </Group>
+      </Stack>
+    </form>
+  );
+}

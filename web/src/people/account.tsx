@@ -1,0 +1,169 @@
+import { Button, Code, List as Items, PasswordInput, Select, Stack, MultiSelect, Text, TextInput } from "@mantine/core";
+import { useState, type FormEvent } from "react";
+import type { components } from "../api/schema";
+import type { List } from "../api/types";
+import { clock } from "../format";
+import { Loaded, Panel, Problem, useActs } from "../parts/basics";
+import { useGet } from "../state/query";
+import { useSession } from "../state/session";
+import { Copyable, Form, Once, Rows } from "./parts";
+import { grantWords, lives, scopeWords, until } from "./words";
+
+type AccessToken = components["schemas"]["AccessToken"];
+type NewAccessToken = components["schemas"]["NewAccessToken"];
+
+/** Account is about whoever is logged in. */
+export function Account() {
+  const { who } = useSession();
+  return (
+    <Stack>
+      <Panel title={`You are ${who?.user}`}>
+        <Items size="sm">
+          {(who?.grants ?? []).map((g) => (
+            <Items.Item key={grantWords(g)}>{grantWords(g)}</Items.Item>
+          ))}
+        </Items>
+        {!who?.grants?.length && <Text size="sm">Nothing has been granted to you yet; an admin can do that.</Text>}
+      </Panel>
+      <Password />
+      <AccessTokens />
+    </Stack>
+  );
+}
+
+function Password() {
+  const { client } = useSession();
+  const { say } = useActs();
+  const [old, setOld] = useState("");
+  const [next, setNext] = useState("");
+  const [again, setAgain] = useState("");
+  const [error, setError] = useState<unknown>();
+  const [busy, setBusy] = useState(false);
+  const differ = again !== "" && again !== next;
+  const toggle = { "aria-label": "Show or hide the password", tabIndex: 0 };
+  const submit = async (e: FormEvent) => {
+    e.preventDefault();
+    if (next !== again) return;
+    setBusy(true);
+    setError(undefined);
+    try {
+      await client.call("POST", "/v1/auth/password", { body: { old, new: next } });
+      setOld("");
+      setNext("");
+      setAgain("");
+      say("Your password is changed; your other sessions have ended");
+    } catch (e) {
+      setError(e);
+    } finally {
+      setBusy(false);
+    }
+  };
+  return (
+    <Panel title="Password">
+      <form onSubmit={submit}>
+        <Stack maw={400}>
+          {error !== undefined && <Problem error={error} />}
+          <PasswordInput label="Password until now" autoComplete="current-password" required value={old} onChange={(e) => setOld(e.currentTarget.value)} visibilityToggleButtonProps={toggle} />
+          <PasswordInput label="New password" autoComplete="new-password" required value={next} onChange={(e) => setNext(e.currentTarget.value)} visibilityToggleButtonProps={toggle} />
+          <PasswordInput
+            label="New password, again"
+            autoComplete="new-password"
+            required
+            value={again}
+            onChange={(e) => setAgain(e.currentTarget.value)}
+            error={differ && "It is not the same as above."}
+            visibilityToggleButtonProps={toggle}
+          />
+          <div>
+            <Button type="submit" loading={busy}>
+              Change
+            </Button>
+          </div>
+        </Stack>
+      </form>
+    </Panel>
+  );
+}
+
+function AccessTokens() {
+  const { client, who } = useSession();
+  const { ask } = useActs();
+  const q = useGet<List<AccessToken>>("/v1/access-tokens");
+  const [making, setMaking] = useState(false);
+  const [made, setMade] = useState<NewAccessToken>();
+  const [name, setName] = useState("");
+  const [ttl, setTTL] = useState("2160h");
+  const [scopes, setScopes] = useState<string[]>([]);
+  return (
+    <Panel title="Access tokens for programs" actions={!who?.token && <Button onClick={() => setMaking(true)}>New token</Button>}>
+      <Loaded of={q}>
+        {(list) => (
+          <Rows
+            label="Access tokens"
+            head={["Name", "Made", "Good", "May", ""]}
+            empty="You have none. A program that speaks to the API uses one in place of your password."
+            rows={list.items.map((t) => ({
+              key: t.id,
+              cells: [
+                t.name,
+                clock(t.created),
+                until(t.expires),
+                t.scopes?.length ? t.scopes.join(", ") : "all that you may",
+                <Button
+                  size="xs"
+                  variant="default"
+                  aria-label={`Delete ${t.name}`}
+                  onClick={() =>
+                    ask({
+                      title: `Delete ${t.name}?`,
+                      text: "Programs that use it are refused at once.",
+                      action: "Delete",
+                      danger: true,
+                      run: async () => {
+                        await client.call("DELETE", `/v1/access-tokens/${encodeURIComponent(t.id)}`);
+                        q.reload();
+                      },
+                      done: `${t.name} is deleted`,
+                    })
+                  }
+                >
+                  Delete
+                </Button>,
+              ],
+            }))}
+          />
+        )}
+      </Loaded>
+      <Form
+        title="New access token"
+        action="Make"
+        opened={making}
+        onClose={() => setMaking(false)}
+        submit={async () => {
+          setMade(await client.call<NewAccessToken>("POST", "/v1/access-tokens", { body: { name, ttl: ttl || undefined, scopes: scopes.length ? scopes : undefined } }));
+          setName("");
+          setScopes([]);
+          q.reload();
+        }}
+      >
+        <TextInput label="Name" description="What it is for, such as backup" required maxLength={63} value={name} onChange={(e) => setName(e.currentTarget.value)} data-autofocus />
+        <Select label="Life" data={lives} value={ttl} onChange={(v) => setTTL(v ?? "")} allowDeselect={false} />
+        <MultiSelect
+          label="It may only"
+          description="Nothing chosen: all that you may"
+          data={(who?.scopes ?? []).map((s) => ({ value: s, label: scopeWords(s) }))}
+          value={scopes}
+          onChange={setScopes}
+          clearable
+          clearButtonProps={{ "aria-label": "All that you may" }}
+        />
+      </Form>
+      {made && (
+        <Once title={`Access token ${made.name}`} onClose={() => setMade(undefined)}>
+          <Copyable label="The token" text={made.text} />
+          <Text size="sm">A program sends it as “Authorization: Bearer …”; the command line takes it with <Code>skerry login --token</Code>.</Text>
+        </Once>
+      )}
+    </Panel>
+  );
+}

@@ -1,0 +1,49 @@
+import { MantineProvider } from "@mantine/core";
+import { render } from "@testing-library/react";
+import type { ReactNode } from "react";
+import { MemoryRouter, Route, Routes } from "react-router-dom";
+import { ApiError, type Client } from "./api/client";
+import type { Who } from "./api/types";
+import { ActsProvider } from "./parts/basics";
+import { SessionProvider } from "./state/session";
+
+/** asUser renders a page for somebody with these scopes. The server gives answers by path; what else it was asked is in calls. */
+export function asUser(page: ReactNode, o: { role: "root" | "cluster"; scopes: string[]; at: string; route: string; answers: Record<string, unknown>; watch?: unknown[] }): { calls: string[] } {
+  const calls: string[] = [];
+  const who: Who = { user: "anna", role: o.role, site: "harbour", scopes: o.scopes, grants: [] };
+  const client = {
+    resume: async () => true,
+    call: async (method: string, path: string) => {
+      calls.push(method + " " + path);
+      if (path === "/v1/auth/whoami") return who;
+      if (path in o.answers) return o.answers[path];
+      if (path === "/v1/events") return { items: [] };
+      throw new ApiError(404, { detail: "there is no " + path });
+    },
+    open: async (_: string, path: string, c: { signal?: AbortSignal }) => {
+      calls.push("GET " + path);
+      const text = [...(o.watch ?? []), { type: "synced" }].map((m) => JSON.stringify(m) + "\n").join("");
+      const body = new ReadableStream<Uint8Array>({
+        start(control) {
+          control.enqueue(new TextEncoder().encode(text));
+          c.signal?.addEventListener("abort", () => control.error(new DOMException("", "AbortError")));
+        },
+      });
+      return new Response(body);
+    },
+  } as unknown as Client;
+  render(
+    <MantineProvider env="test">
+      <SessionProvider client={client}>
+        <ActsProvider>
+          <MemoryRouter initialEntries={[o.at]}>
+            <Routes>
+              <Route path={o.route} element={page} />
+            </Routes>
+          </MemoryRouter>
+        </ActsProvider>
+      </SessionProvider>
+    </MantineProvider>,
+  );
+  return { calls };
+}
