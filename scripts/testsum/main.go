@@ -2,7 +2,8 @@
 // as its last line: "N passed, N failed, N skipped". It exits with 1 when something failed.
 //
 // With -again, up to five failed tests of the packages that it matches are run once more, alone, by the command in the arguments. Those are tests of
-// whole systems on real clocks, of which one in some thousands fails because others had the machine. What fails twice has failed;
+// whole systems on real clocks, of which one in some thousands fails because others had the machine. A part of a test is run with the
+// whole of it, because parts build on each other. What fails twice has failed;
 // what passes is told at the end, with what it said the first time. A data race is never run again.
 package main
 
@@ -260,23 +261,26 @@ func alone(packages string, command []string) (func(testID) bool, error) {
 	if err != nil || packages == "" || len(command) == 0 {
 		return nil, err
 	}
+	results := map[testID]bool{}
 	return func(id testID) bool {
 		if !match.MatchString(id.pkg) {
 			return false
 		}
-		fmt.Println("== once more:", id.pkg, id.test)
-		parts := strings.Split(id.test, "/")
-		for i, p := range parts {
-			parts[i] = "^" + regexp.QuoteMeta(p) + "$"
+		test, _, _ := strings.Cut(id.test, "/")
+		whole := testID{id.pkg, test}
+		if passed, ran := results[whole]; ran {
+			return passed
 		}
-		cmd := exec.Command(command[0], append(slices.Clone(command[1:]), "-v", "-run", strings.Join(parts, "/"), id.pkg)...)
+		fmt.Println("== once more:", id.pkg, test)
+		cmd := exec.Command(command[0], append(slices.Clone(command[1:]), "-v", "-run", "^"+regexp.QuoteMeta(test)+"$", id.pkg)...)
 		var out strings.Builder
 		cmd.Stdout, cmd.Stderr = &out, &out
 		err := cmd.Run()
 		if err != nil {
 			fmt.Print(out.String())
 		}
-		return err == nil && strings.Contains(out.String(), "--- PASS: "+id.test)
+		results[whole] = err == nil && strings.Contains(out.String(), "--- PASS: "+test)
+		return results[whole]
 	}, nil
 }
 

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -93,15 +95,19 @@ func TestAlone(t *testing.T) {
 	if _, err := alone("(", []string{"true"}); err == nil {
 		t.Error("that is no expression")
 	}
-	// The command gets the test as a pattern of its own, and must say that it passed.
-	f, err := alone("/(e2e|lab)$", []string{"sh", "-c", `[ "$3" = '^T$/^x\.y$' ] && echo "--- PASS: T/x.y (0.00s)"`, "sh"})
+	// The command gets the whole test, whose parts build on each other, as a pattern of its own, once, and must say that it passed.
+	ran := filepath.Join(t.TempDir(), "ran")
+	f, err := alone("/(e2e|lab)$", []string{"sh", "-c", `echo "$4" >>` + ran + `; [ "$3" = '^T$' ] && echo "--- PASS: T (0.00s)"`, "sh"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !f(testID{"skerry.dev/skerry/lab", "T/x.y"}) {
+	if !f(testID{"skerry.dev/skerry/lab", "T/x.y"}) || !f(testID{"skerry.dev/skerry/lab", "T/z"}) {
 		t.Error("it passed")
 	}
-	if f(testID{"skerry.dev/skerry/lab", "T/z"}) || f(testID{"skerry.dev/skerry/sim", "T/x.y"}) {
+	if out, _ := os.ReadFile(ran); string(out) != "skerry.dev/skerry/lab\n" {
+		t.Errorf("it ran for %q", out)
+	}
+	if f(testID{"skerry.dev/skerry/lab", "U/x.y"}) || f(testID{"skerry.dev/skerry/sim", "T/x.y"}) {
 		t.Error("another test, or a package that is not to be run again")
 	}
 }
