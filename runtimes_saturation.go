@@ -2,9 +2,6 @@ package skerry
 
 import (
 	"fmt"
-	"math"
-	"slices"
-	"strings"
 	"time"
 )
 
@@ -55,61 +52,6 @@ func publishedFigure(runtime string) RuntimeFigure {
 		return RuntimeFigure{microVM / container, "published: thesis, section 5.3.1, tables 5.1, 5.5 and 5.9 (Kata Containers on Firecracker saturate at 8, 16 and 25 requests per second, where runc uses 55 to 65 % of its limit)"}
 	}
 	return RuntimeFigure{}
-}
-
-// RuntimeProfile is what a worker measured of a runtime of its own.
-type RuntimeProfile struct {
-	CPU float64   `json:"cpu" cbor:"1,keyasint"` // processor time for the same work, as a multiple of what it takes in a container there; 0.01 to 1000
-	At  time.Time `json:"at" cbor:"2,keyasint"`
-}
-
-// RuntimeCosts is what differs from the published figures on a worker: multiples as in RuntimeFigure, 0 for a runtime of which none holds.
-// Nil: nothing does.
-type RuntimeCosts map[string]float64
-
-// costStep is the ratio of neighbouring multiples: machines of one make are then alike, although no two measurements are the same.
-const costStep = 1.1
-
-// RuntimeCosts gives what a worker measured. Published figures were taken with hardware virtualization, and none holds where a runtime
-// emulates a processor.
-func (f *WorkerFacts) RuntimeCosts() (out RuntimeCosts) {
-	if f == nil {
-		return nil
-	}
-	for i := range f.Runtimes {
-		r := &f.Runtimes[i]
-		v := -1.0
-		if p := r.Profile; p != nil && p.CPU >= 0.01 && p.CPU <= 1000 {
-			v = math.Pow(costStep, math.Round(math.Log(p.CPU)/math.Log(costStep)))
-		} else if r.Emulated {
-			v = 0
-		}
-		if v >= 0 && r.Passed {
-			if out == nil {
-				out = RuntimeCosts{}
-			}
-			out[r.Name] = v
-		}
-	}
-	return out
-}
-
-// Key tells apart workers on which runtimes cost different amounts.
-func (c RuntimeCosts) Key() string {
-	list := make([]string, 0, len(c))
-	for name, v := range c {
-		list = append(list, fmt.Sprintf("%s=%.3g", name, v))
-	}
-	slices.Sort(list)
-	return strings.Join(list, "\x01")
-}
-
-// of gives the multiple of a runtime, or 0.
-func (c RuntimeCosts) of(runtime string) float64 {
-	if v, told := c[runtime]; told {
-		return v
-	}
-	return publishedFigure(runtime).CPU
 }
 
 const (
@@ -205,18 +147,6 @@ func (s *ServiceSpec) Relief(runtime string, share float64, here, there RuntimeC
 		}
 	}
 	return out
-}
-
-// figure gives the figure of a runtime on a worker, and where it is from.
-func (c RuntimeCosts) figure(runtime string) RuntimeFigure {
-	switch v, told := c[runtime]; {
-	case !told:
-		return publishedFigure(runtime)
-	case v == 0:
-		return RuntimeFigure{Source: "emulated here: no published figure holds, and none was measured"}
-	default:
-		return RuntimeFigure{v, "measured on its worker"}
-	}
 }
 
 // saturation refuses what is said of requests where nothing follows from it.

@@ -2,6 +2,7 @@ package skerry_test
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -110,6 +111,50 @@ func TestWorkersCosts(t *testing.T) {
 	for _, bad := range []float64{-1, math.NaN(), math.Inf(1), 1e9, 1e-9} {
 		if of(bad, false) != nil {
 			t.Errorf("%g counts", bad)
+		}
+	}
+}
+
+// TestWorkersSpeed: two workers whose containers cost the same beside their other runtimes are told apart by how many requests they answer by
+// the clock; what was not measured well, or not of containers, tells nothing.
+func TestWorkersSpeed(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	oci := func(rate, spread float64) *skerry.WorkerFacts {
+		return &skerry.WorkerFacts{Runtimes: []skerry.RuntimeReport{{Name: "oci", Passed: true, Profile: &skerry.RuntimeProfile{CPU: 1, At: now, Rate: rate, Share: 0.9, Spread: spread}},
+			{Name: "native", Passed: true}, {Name: "gvisor", Passed: true}, {Name: "microvm", Passed: true, Emulated: true}, {Name: "containerd", Passed: false}}}
+	}
+	quick, slow := oci(6000, 0.1), oci(1500, 0.1)
+	if r := slow.Slowness() / quick.Slowness(); math.Abs(r-4) > 1e-9 || math.Abs(quick.Slowness()-1) > 0.1 {
+		t.Errorf("%g and %g", slow.Slowness(), quick.Slowness())
+	}
+	a, b := quick.RuntimeCosts(), slow.RuntimeCosts()
+	for _, name := range []string{"oci", "native"} { // what was not measured is as much slower
+		if r := b[name] / a[name]; r < 3.5 || r > 4.5 {
+			t.Errorf("%s: %g times", name, r)
+		}
+	}
+	if _, told := b["gvisor"]; told || b["microvm"] != 0 || len(b) != 3 {
+		t.Errorf("%v", b)
+	}
+	s := rated("shared", 500, 5, 0)
+	if s.Crowded("oci", a) != "" || !strings.Contains(s.Crowded("oci", b), "of the rate at which runtime oci saturates") {
+		t.Errorf("%q, %q", s.Crowded("oci", a), s.Crowded("oci", b))
+	}
+	if got := s.Relief("oci", 1, b, a); !slices.Contains(got, "oci") {
+		t.Errorf("one that is full on the slow one would find relief on the quick one, not %v", got)
+	}
+	if f := slow.Figure("oci"); f.CPU != b["oci"] || !strings.HasPrefix(f.Source, "measured on its worker on 2023-11-14; work takes 3.") || !strings.Contains(f.Source, "rounds 10 % apart, given 90 % of a processor; 2023-11-14") {
+		t.Errorf("%+v", f)
+	}
+	if f := slow.Figure("native"); f.CPU != b["native"] || !strings.HasPrefix(f.Source, "published: WoWMoM") || !strings.Contains(f.Source, "times as long there") {
+		t.Errorf("%+v", f)
+	}
+	if f := slow.Figure("gvisor"); f != (skerry.RuntimeFigure{}) {
+		t.Errorf("%+v", f)
+	}
+	for _, bad := range []*skerry.WorkerFacts{nil, oci(0, 0), oci(1500, 0.51), oci(-1, 0), oci(math.NaN(), 0), oci(math.Inf(1), 0), oci(1500, math.NaN())} {
+		if v := bad.Slowness(); v != 0 {
+			t.Errorf("%g from %+v", v, bad)
 		}
 	}
 }

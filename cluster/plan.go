@@ -131,17 +131,12 @@ func (c *Core) runtimeChoices(id skerry.InstanceID) []skerry.RuntimeChoice {
 		if w := c.workers[p.Worker]; w != nil && w.Facts != nil {
 			facts = w.Facts
 		}
-		costs := facts.RuntimeCosts()
-		out = p.A.Spec.RuntimeChoices(cmp.Or(p.Obs.Runtime, p.A.Runtime), costs)
+		out = p.A.Spec.RuntimeChoices(cmp.Or(p.Obs.Runtime, p.A.Runtime), facts.RuntimeCosts())
 		for i := range out {
 			if out[i].Chosen {
 				out[i].Crowded = p.Strain.Crowded // by what it was seen to use, too
 			}
-			for _, r := range facts.Runtimes {
-				if r.Name == out[i].Runtime && r.Profile != nil && costs[r.Name] > 0 {
-					out[i].Processor.Source += " on " + r.Profile.At.UTC().Format(time.DateOnly)
-				}
-			}
+			out[i].Processor = facts.Figure(out[i].Runtime)
 		}
 	} else if i := c.Apps.Instance(id); i != nil && i.Spec != nil {
 		out = i.Spec.RuntimeChoices("", nil)

@@ -203,7 +203,7 @@ func printRuntimes(w io.Writer, list []skerry.RuntimeChoice, cluster bool) {
 			if r.Saturation > 0 && r.HeadRoom != nil {
 				kind, _, _ := strings.Cut(r.Processor.Source, " ")
 				at, left = fmt.Sprintf("%.3g/s, %s", r.Saturation, strings.TrimSuffix(kind, ":")), fmt.Sprintf("%.0f %%", 100**r.HeadRoom)
-				sources = append(sources, fmt.Sprintf("  %s takes %.2f times the processor time of a container; %s", r.Runtime, r.Processor.CPU, r.Processor.Source))
+				sources = append(sources, fmt.Sprintf("  %s takes %.2f times as long for the same work as a container; %s", r.Runtime, r.Processor.CPU, r.Processor.Source))
 			}
 			row = slices.Insert(row, 4, at, left)
 		}

@@ -23,8 +23,8 @@ func TestExplanationTellsOfSaturation(t *testing.T) {
 		"   SATURATES AT      HEAD-ROOM   VERDICT\n",
 		"  2         9.01/s, measured     -66 %       would do, but 15 requests per second are 166 % of the rate at which runtime gvisor saturates with 1 of a processor, more than 80 %\n",
 		"  2         16.2/s, published   8 %         chosen for its head-room, although 15 requests per second are 92 % of",
-		"  gvisor takes 3.00 times the processor time of a container; measured on its worker\n",
-		"  microvm takes 1.67 times the processor time of a container; published: thesis, section 5.3.1",
+		"  gvisor takes 3.00 times as long for the same work as a container; measured on its worker\n",
+		"  microvm takes 1.67 times as long for the same work as a container; published: thesis, section 5.3.1",
 		"  not known",
 	} {
 		if !strings.Contains(strings.Join(strings.Fields(out.String()), " "), strings.Join(strings.Fields(want), " ")) {

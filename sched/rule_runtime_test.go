@@ -98,3 +98,53 @@ func TestPlaceByProfile(t *testing.T) {
 		}
 	}
 }
+
+// TestPlaceBySpeed: of two workers that are alike but for how fast their processors were measured to be, a service with an expected rate goes to the one
+// that bears it, whatever the policy, and whichever has more room; one that expects nothing goes where it would without.
+func TestPlaceBySpeed(t *testing.T) {
+	facts := func(rate float64) *skerry.WorkerFacts {
+		f := &skerry.WorkerFacts{Runtimes: []skerry.RuntimeReport{{Name: "oci", Passed: true}}}
+		if rate > 0 {
+			f.Runtimes[0].Profile = &skerry.RuntimeProfile{CPU: 1, At: time.Unix(1_700_000_000, 0), Rate: rate, Share: 1}
+		}
+		return f
+	}
+	for name, policy := range Policies() {
+		if name == skerry.PolicyFirstFit {
+			continue // it goes by names
+		}
+		for _, tt := range []struct {
+			expected, slow, quick float64
+			room                  skerry.MilliCPU // of the slow one; the quick one has 1500
+			same                  bool            // as if nothing was measured
+		}{
+			{expected: 5, slow: 1500, quick: 6000, room: 1500},
+			{expected: 5, slow: 1500, quick: 6000, room: 4000},
+			{expected: 5, slow: 1500, quick: 0, room: 4000},                 // of which nothing is known: as the published one
+			{expected: 5, slow: 5000, quick: 6000, room: 4000, same: true},  // both bear it
+			{expected: 50, slow: 1500, quick: 6000, room: 4000, same: true}, // neither does
+			{expected: 0, slow: 1500, quick: 6000, room: 4000, same: true},
+		} {
+			place := func(slow, quick float64) string {
+				s := NewSite()
+				for _, w := range []struct {
+					name string
+					cpu  skerry.MilliCPU
+					rate float64
+				}{{"a", tt.room, slow}, {"b", 1500, quick}} {
+					have := skerry.Resources{CPU: w.cpu, Memory: 4 * skerry.GiB}
+					s.Set(&Worker{Name: w.name, Arch: "amd64", Runtimes: []string{"oci"}, Costs: facts(w.rate).RuntimeCosts(), Capacity: skerry.Resources{CPU: 4000, Memory: 4 * skerry.GiB}, Available: have})
+				}
+				spec := &skerry.ServiceSpec{Runtime: "auto", ExpectedRate: tt.expected, Resources: skerry.Resources{CPU: 500, Memory: 64 * skerry.MiB}}
+				return s.Place(time.Time{}, policy, &Request{Spec: spec, Need: spec.Need()}, 1).Chosen
+			}
+			want := "b"
+			if tt.same {
+				want = place(0, 0)
+			}
+			if got := place(tt.slow, tt.quick); got != want {
+				t.Errorf("%s, %+v: %q and not %q", name, tt, got, want)
+			}
+		}
+	}
+}

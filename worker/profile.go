@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
 
@@ -37,8 +36,8 @@ func parseProfile(data []byte) (out map[string]skerry.RuntimeProfile, err error)
 		return nil, fmt.Errorf("%s: %w", profileFile, err)
 	}
 	for name, p := range out {
-		if math.IsNaN(p.CPU) || p.CPU < 0.01 || p.CPU > 1000 || p.At.IsZero() {
-			return nil, fmt.Errorf("%s: runtime %q has the figure %g, and 0.01 to 1000 is possible", profileFile, name, p.CPU)
+		if !p.Valid() || p.At.IsZero() {
+			return nil, fmt.Errorf("%s: runtime %q has the figure %g, where 0.01 to 1000 is possible, or a rate %g, a share %g or a spread %g that cannot be, or no date", profileFile, name, p.CPU, p.Rate, p.Share, p.Spread)
 		}
 	}
 	return out, nil

@@ -26,7 +26,8 @@ func TestProfile(t *testing.T) {
 	if err := WriteProfile(dir, map[string]skerry.RuntimeProfile{"gvisor": {CPU: 0, At: at}}); err == nil {
 		t.Error("nothing takes no time at all")
 	}
-	for _, bad := range []string{"", "[]", `{"oci":{"cpu":-1}}`, `{"oci":{"cpu":1e9,"at":"2026-11-22T00:00:00Z"}}`, `{"oci":{"cpu":1}}`} {
+	for _, bad := range []string{"", "[]", `{"oci":{"cpu":-1}}`, `{"oci":{"cpu":1e9,"at":"2026-11-22T00:00:00Z"}}`, `{"oci":{"cpu":1}}`, `{"oci":{"cpu":1,"at":"2026-11-22T00:00:00Z","rate":-5}}`,
+		`{"oci":{"cpu":1,"at":"2026-11-22T00:00:00Z","rate":1e300}}`, `{"oci":{"cpu":1,"at":"2026-11-22T00:00:00Z","share":99}}`, `{"oci":{"cpu":1,"at":"2026-11-22T00:00:00Z","spread":-1}}`} {
 		if err := os.WriteFile(filepath.Join(dir, profileFile), []byte(bad), 0o644); err != nil {
 			t.Fatal(err)
 		}

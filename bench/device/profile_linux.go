@@ -36,7 +36,8 @@ type ProfileOptions struct {
 
 // TakeProfile measures how much processor time the same work takes in each runtime, as a multiple of what it takes in a container: as the
 // runtime's own counters tell it, so that what sandboxes and machines do beside the work counts, and the load of the machine
-// hardly. What starting takes is measured by itself and left out. All take turns; the median of the rounds counts.
+// hardly. What starting takes is measured by itself and left out. Beside it stands how many requests were answered in a second by the clock, in which
+// the load does count. All take turns; the median of the rounds counts.
 // Reasons tell of runtimes that could not be measured.
 func TakeProfile(ctx context.Context, o ProfileOptions) (_ map[string]skerry.RuntimeProfile, reasons map[string]string, err error) {
 	if !slices.ContainsFunc(o.Drivers, func(d runtime.Driver) bool { return d.Name() == skerry.RuntimeOCI }) {
@@ -52,7 +53,7 @@ func TakeProfile(ctx context.Context, o ProfileOptions) (_ map[string]skerry.Run
 		return nil, nil, err
 	}
 	reasons = map[string]string{}
-	times := map[string][]float64{} // by runtime, in seconds
+	times, rates, shares := map[string][]float64{}, map[string][]float64{}, map[string][]float64{} // by runtime; times in seconds
 	answer := ""
 	for round := range o.Rounds {
 		for k := range o.Drivers {
@@ -64,27 +65,27 @@ func TakeProfile(ctx context.Context, o ProfileOptions) (_ map[string]skerry.Run
 			if o.Progress != nil {
 				o.Progress(fmt.Sprintf("round %d of %d: %s", round+1, o.Rounds, name))
 			}
-			idle, _, err := workIn(ctx, d, root, 0)
-			var busy time.Duration
-			var said string
+			idle, err := workIn(ctx, d, root, 0)
+			var busy worked
 			if err == nil {
-				busy, said, err = workIn(ctx, d, root, profileRequests)
+				busy, err = workIn(ctx, d, root, profileRequests)
 			}
 			if ctx.Err() != nil {
 				return nil, nil, ctx.Err()
 			}
 			if answer == "" {
-				answer = said
+				answer = busy.said
 			}
 			switch {
 			case err != nil:
 				reasons[name] = err.Error()
-			case said != answer:
-				reasons[name] = fmt.Sprintf("it answered %q, others %q", said, answer)
-			case busy <= idle:
+			case busy.said != answer:
+				reasons[name] = fmt.Sprintf("it answered %q, others %q", busy.said, answer)
+			case busy.cpu <= idle.cpu || busy.clock <= 0:
 				reasons[name] = "its counters do not tell the work"
 			default:
-				times[name] = append(times[name], (busy - idle).Seconds())
+				cpu, clock := (busy.cpu - idle.cpu).Seconds(), busy.clock.Seconds()
+				times[name], rates[name], shares[name] = append(times[name], cpu), append(rates[name], profileRequests/clock), append(shares[name], cpu/clock)
 			}
 		}
 	}
@@ -95,18 +96,26 @@ func TakeProfile(ctx context.Context, o ProfileOptions) (_ map[string]skerry.Run
 	out, at := map[string]skerry.RuntimeProfile{}, time.Now().UTC().Truncate(time.Second)
 	for name, list := range times {
 		if reasons[name] == "" {
-			out[name] = skerry.RuntimeProfile{CPU: bench.Median(list) / container, At: at}
+			rate := bench.Median(rates[name])
+			out[name] = skerry.RuntimeProfile{CPU: bench.Median(list) / container, At: at, Rate: rate, Share: bench.Median(shares[name]),
+				Spread: (slices.Max(rates[name]) - slices.Min(rates[name])) / rate}
 		}
 	}
 	return out, reasons, nil
 }
 
-// workIn gives the processor time of the work in a runtime, with what starting it takes, and what it said at its end.
-func workIn(ctx context.Context, d runtime.Driver, root string, requests int) (_ time.Duration, said string, err error) {
+// worked is what a runtime did of the work.
+type worked struct {
+	cpu   time.Duration // processor time, with what starting takes
+	clock time.Duration // that the requests took, as the work itself saw it
+	said  string        // at its end
+}
+
+func workIn(ctx context.Context, d runtime.Driver, root string, requests int) (out worked, err error) {
 	counters, ok1 := d.(runtime.Statser)
 	logs, ok2 := d.(runtime.Logger)
 	if !ok1 || !ok2 {
-		return 0, "", errors.New("it does not count processor time, or keeps no output")
+		return out, errors.New("it does not count processor time, or keeps no output")
 	}
 	ctx, cancel := context.WithTimeout(ctx, runTime)
 	defer cancel()
@@ -121,27 +130,35 @@ func workIn(ctx context.Context, d runtime.Driver, root string, requests int) (_
 	}
 	h, err := d.Start(ctx, spec)
 	if err != nil {
-		return 0, "", err
+		return out, err
 	}
 	defer func() { err = errors.Join(err, d.Remove(context.WithoutCancel(ctx), h)) }()
 	lines, err := logs.OpenLog(ctx, h, runtime.LogOptions{Follow: true})
 	if err != nil {
-		return 0, "", err
+		return out, err
 	}
 	defer lines.Close()
-	last := ""
-	for !strings.HasPrefix(last, "done ") {
+	for !strings.HasPrefix(out.said, "done ") {
 		l, err := lines.Next()
 		if errors.Is(err, io.EOF) {
-			return 0, "", fmt.Errorf("it ended without an answer: %s", last)
+			return out, fmt.Errorf("it ended without an answer: %s", out.said)
 		}
 		if err != nil {
-			return 0, "", err
+			return out, err
 		}
-		last = l.Line
+		if text, ok := strings.CutPrefix(l.Line, "took "); ok {
+			ns, err := strconv.ParseInt(text, 10, 64)
+			if err != nil {
+				return out, fmt.Errorf("it tells %q as its time", text)
+			}
+			out.clock = time.Duration(ns)
+			continue
+		}
+		out.said = l.Line
 	}
 	st, err := counters.Stats(ctx, h) // while it still runs, as its group may go with it
-	return st.CPU, last, err
+	out.cpu = st.CPU
+	return out, err
 }
 
 // workCommandLine is the hidden command that tasks run.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"path"
 	"slices"
 	"text/tabwriter"
 
@@ -24,9 +25,11 @@ func workerProfile() *cobra.Command {
 	rounds := 3
 	cmd := &cobra.Command{Use: "profile", Short: "Measure what the runtimes of this machine cost, for placement", Args: cobra.NoArgs,
 		Long: `Measure how much processor time the same work (small requests over TCP, with files) takes in each runtime of this machine,
-as a multiple of what it takes in a container. The result is kept in the worker's data directory; the worker tells its cluster,
-which then goes by it, in place of published figures, where it chooses runtimes and places what they run. Processor time
-is counted, so what else runs on the machine matters little. Takes less than a minute; machines that are emulated take longer.
+as a multiple of what it takes in a container, and how many requests one processor answers in a second by the clock, which tells a machine
+that is slow, or that is not given its processors for all of the time, from others. The result is kept in the worker's data directory; the
+worker tells its cluster, which then goes by it, in place of published figures, where it chooses runtimes and places what they run.
+What else runs on the machine matters little to multiples, which are of processor time, and does matter to the rate. Takes less
+than a minute; machines that are emulated take longer.
 
 Give the flags that the worker is given for its machines.`,
 		Example: "  skerry worker profile --data /var/lib/skerry/worker",
@@ -83,7 +86,9 @@ func takeProfile(ctx context.Context, cfg node.WorkerConfig, rounds int, progres
 	if err := os.Chmod(dir, 0o755); err != nil { // tasks are other users
 		return nil, nil, err
 	}
-	cfg.Dir, cfg.CgroupParent = dir, "skerry-profile-"+fmt.Sprint(os.Getpid())
+	// It is given as much of the machine as an instance would be.
+	parent := node.CgroupParent(cfg.Dir)
+	cfg.Dir, cfg.CgroupParent = dir, path.Join(parent, "skerry-profile-"+fmt.Sprint(os.Getpid()))
 	all, err := node.OpenDrivers(cfg)
 	defer func() {
 		for _, d := range all {
@@ -112,11 +117,15 @@ func takeProfile(ctx context.Context, cfg node.WorkerConfig, rounds int, progres
 
 func printProfile(out io.Writer, profile map[string]skerry.RuntimeProfile, reasons map[string]string) {
 	tw := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
-	fmt.Fprintln(tw, "RUNTIME\tPROCESSOR TIME")
+	fmt.Fprintln(tw, "RUNTIME\tPROCESSOR TIME\tREQUESTS A SECOND\tROUNDS APART\tOF A PROCESSOR")
 	for _, name := range slices.Sorted(maps.Keys(profile)) {
-		fmt.Fprintf(tw, "%s\t%.2f x a container's\n", name, profile[name].CPU)
+		p := profile[name]
+		fmt.Fprintf(tw, "%s\t%.2f x a container's\t%.4g\t%.0f %%\t%.0f %%\n", name, p.CPU, p.Rate, 100*p.Spread, 100*p.Share)
 	}
 	tw.Flush()
+	if p := profile[skerry.RuntimeOCI]; p.Spread > skerry.MaxProfileSpread {
+		fmt.Fprintf(out, "The rounds of containers are more than %.0f %% apart: how fast this machine is does not count.\n", 100*skerry.MaxProfileSpread)
+	}
 	for _, name := range slices.Sorted(maps.Keys(reasons)) {
 		fmt.Fprintf(out, "not measured: %s: %s\n", name, reasons[name])
 	}

@@ -138,7 +138,7 @@ func (p *profiler) take(ctx context.Context) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	// It counts processor time, so it may wait for everybody else.
+	// Others come first. Its tasks, of which the rate counts, have groups of their own.
 	if err := unix.Setpriority(unix.PRIO_PROCESS, cmd.Process.Pid, 19); err != nil {
 		p.log.Debug("measuring is not put behind others", "err", err)
 	}

@@ -29,6 +29,16 @@ func (c *WorkerConfig) places() []place {
 	return slices.DeleteFunc(list, func(p place) bool { return !filepath.IsAbs(p.RunDir) || p.CgroupParent == "" })
 }
 
+// CgroupParent gives the group below which the instances of a worker run, by its data directory; empty: it has run none yet.
+func CgroupParent(dir string) string {
+	c := WorkerConfig{Common: Common{Dir: dir}}
+	list := c.places()
+	if len(list) == 0 {
+		return ""
+	}
+	return list[len(list)-1].CgroupParent
+}
+
 // rememberPlace notes where the worker is, before it puts anything there.
 func (c *WorkerConfig) rememberPlace() error {
 	here := place{c.RunDir, c.CgroupParent}

@@ -43,6 +43,9 @@ func TestCleanMachineRemembersPlaces(t *testing.T) {
 		}
 		runs = append(runs, run)
 	}
+	if got := CgroupParent(common.Dir); got != unique+"/b" {
+		t.Errorf("it runs below %q", got)
+	}
 	if got := testenv.Cgroups(unique + "/*"); len(got) < 2 {
 		t.Fatal(got)
 	}
@@ -66,7 +69,7 @@ func TestPlacesDamaged(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(c.Dir, placesFile), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got := c.places(); len(got) != 0 {
+		if got := c.places(); len(got) != 0 || CgroupParent(c.Dir) != "" {
 			t.Errorf("%s: %v", text, got)
 		}
 	}

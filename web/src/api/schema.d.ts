@@ -2554,6 +2554,12 @@ export interface components {
             at: string;
             /** Format: double */
             cpu: number;
+            /** Format: double */
+            rate?: number;
+            /** Format: double */
+            share?: number;
+            /** Format: double */
+            spread?: number;
         };
         RuntimeReport: {
             abilities?: string[] | null;
