@@ -25,7 +25,7 @@ func published000(id string) (table, row string) {
 		{"cpu.7zip.compress", "2", "7-Zip Comp."}, {"cpu.7zip.decompress", "2", "7-Zip Decomp."},
 		{"cpu.openssl.sha256", "2", "OpenSSL SHA256"}, {"cpu.openssl.rsa4096", "2", "OpenSSL RSA4096_s"}, {"cpu.openssl.aes256", "2", "OpenSSL AES-256"}, {"cpu.openssl.chacha20", "2", "OpenSSL ChaCha20"},
 		{"cpu.openssl.poly1305", "2", "OpenSSL Poly1305"}, {"cpu.openssl.sha512", "2", "OpenSSL SHA512"}, {"cpu.openssl.aes128", "2", "OpenSSL AES-128"}, {"cpu.openssl.rsa4096v", "2", "OpenSSL RSA4096_v"},
-		{"cpu.lavamd.n", "2", "Rodinia LavaMD"},
+		{"cpu.lavamd.n", "2", "Rodinia LavaMD"}, {"cpu.x265.1080p", "2", "x265 Bos. 1080p"}, {"cpu.x265.2160p", "2", "x265 Bos. 4K"}, {"cpu.povray", "2", "POV-Ray Trace"},
 		{"disk.files.empty.overlay", "3", "OSBench Create Files"}, {"disk.files.empty.mount", "3", "OSBench Create Files, mount"},
 		{"os.thread", "3", "OSBench C. Thread"}, {"os.fork", "3", "OSBench C. Processes"}, {"os.exec", "3", "OSBench Launch Prog."}, {"os.malloc", "3", "OSBench Malloc"},
 		{"ipc.tcp.64", "3", "IPC bench. TCP Socket"}, {"ipc.pipe.64", "3", "IPC bench. PIPE Un."}, {"ipc.fifo.64", "3", "IPC bench. PIPE FIFO"}, {"ipc.unix.64", "3", "IPC bench. Unix Socket"},

@@ -38,6 +38,10 @@ type Case struct {
 	wired, plain bool
 	// mount has the directory of the files bind-mounted from the host, in place of one of the task's root file system.
 	mount bool
+	// copies of it run at once where it is not 0, each in an isolation of its own; what is measured is their sum.
+	copies int
+	// room is the memory of its task, in bytes, where it needs more than others.
+	room int64
 }
 
 // size says how long a case takes.
@@ -72,6 +76,15 @@ func Catalogue() []Case {
 				return []string{"cpu", "--threads=" + s.threads(threads), "--cpu-max-prime=10000", "--time=" + strconv.Itoa(s.seconds), "run"}
 			}, parse: sysbenchEvents})
 	}
+	for _, f := range []struct {
+		id, unit, better string
+		parse            func([]byte) (float64, error)
+	}{{"events", "events/s", Higher, sysbenchEvents}, {"latency", "ms", Lower, sysbenchLatency}} { // as 001 has it
+		add(Case{ID: "cpu.sysbench.large." + f.id, Group: "cpu", Class: Application, Title: "sysbench, primes to 10^6, 4 threads, " + f.id, Unit: f.unit, Better: f.better, Tool: "sysbench",
+			args: func(s size) []string {
+				return []string{"cpu", "--threads=4", "--cpu-max-prime=1000000", "--time=" + strconv.Itoa(s.seconds), "run"}
+			}, parse: f.parse})
+	}
 	application(kernel("cpu.primes", "cpu", "sieve of 10^6, one thread", "sieves/s", Higher, "sieves", func(s size) []string { return []string{"primes", "1000000", s.n(400)} }))
 	application(kernel("cpu.linpack", "cpu", "LINPACK, N = 2000", "MFLOPS", Higher, "mflops", func(s size) []string { return []string{"linpack", s.order(2000)} }))
 	for _, way := range []string{"compress", "decompress"} {
@@ -94,23 +107,27 @@ func Catalogue() []Case {
 				return []string{"lavamd", map[bool]string{true: "4", false: "8"}[s.scale > 1], s.threads(threads)}
 			}))
 	}
+	for _, c := range mediaCases() {
+		application(c)
+	}
 	for _, name := range []string{"matrix", "vecmath", "cache", "func-call"} {
 		add(stressor("cpu", Application, name))
 	}
 
 	// Memory: STREAM as in Table 1 of 000, sysbench as in its Table 7.
-	for _, name := range []string{"copy", "scale", "add", "triad"} {
-		for _, threads := range []string{"1", "n"} {
+	for _, threads := range []string{"1", "n"} { // the four are figures of one run
+		for _, name := range []string{"copy", "scale", "add", "triad"} {
 			application(kernel("memory."+name+"."+threads, "memory", "STREAM, "+name+", threads: "+threads, "MB/s", Higher, name,
 				func(s size) []string { return []string{"stream", s.n(20_000_000), s.threads(threads), "4"} }))
 		}
 	}
-	for _, threads := range []string{"1", "n"} {
-		add(Case{ID: "memory.sysbench." + threads, Group: "memory", Class: Application, Title: "sysbench, writes of 1 KiB, threads: " + threads, Unit: "MiB/s", Better: Higher, Tool: "sysbench",
-			args: func(s size) []string {
-				return []string{"memory", "--threads=" + s.threads(threads), "--memory-total-size=1T", "--time=" + strconv.Itoa(s.seconds), "run"}
-			}, parse: sysbenchMemory})
+	large := kernel("memory.large", "memory", "STREAM, triad, 1.8 GB, threads: n", "MB/s", Higher, "triad", func(s size) []string { return []string{"stream", s.n(75_000_000), s.threads("n"), "2"} })
+	large.room = 2500 << 20
+	application(large)
+	for _, threads := range []string{"1", "4", "n"} {
+		add(sysbenchMemoryCase(threads, 0))
 	}
+	add(sysbenchMemoryCase("1", 4))
 
 	// Files: what the task's own root file system does, and a directory of the host's mounted into it (Table 3 of 000). Buffered and durable are two figures.
 	for _, mount := range []bool{false, true} {
@@ -127,6 +144,23 @@ func Catalogue() []Case {
 		appended := kernel("disk.append"+where, "disk", "append 1 KiB to a file "+title, "us", Lower, "us", func(s size) []string { return []string{"append", s.n(20000), "1024", s.dir} })
 		appended.mount = mount
 		add(appended)
+		mixed := kernel("disk.mixed"+where, "disk", "a server's files made, read, appended to and deleted "+title, "MB/s", Higher, "mbytes", func(s size) []string { return []string{"mixed", s.n(4000), s.dir} })
+		mixed.mount = mount
+		add(mixed)
+		for i, what := range []string{"write", "rewrite", "read", "seeks"} {
+			unit := "MB/s"
+			if what == "seeks" {
+				unit = "1/s"
+			}
+			add(Case{ID: "disk.bonnie." + what + where, Group: "disk", Class: System, Title: "bonnie++, 3 GiB, " + what + " " + title, Unit: unit, Better: Higher, Tool: "bonnie++", mount: mount,
+				args: func(s size) []string {
+					mib := 3072
+					if s.scale > 1 {
+						mib = 1024 // with less it finds that it is over too soon
+					}
+					return []string{"-d", s.dir, "-s", strconv.Itoa(mib), "-r", strconv.Itoa(mib / 2), "-n", "0", "-f", "-q", "-x", "1", "-u", "root", "-m", "device"}
+				}, parse: bonnie(i)})
+		}
 		add(Case{ID: "disk.dd" + where, Group: "disk", Class: System, Title: "dd, 1 MiB at a time, durable, " + title, Unit: "MB/s", Better: Higher, Tool: "dd", mount: mount,
 			args: func(s size) []string {
 				return []string{"if=/dev/zero", "of=" + s.dir + "/dd", "bs=1M", "count=" + s.n(640), "conv=fdatasync"}
@@ -172,6 +206,19 @@ func Catalogue() []Case {
 	oom.memory, oom.killed = 128<<20, true
 	add(oom)
 	return out
+}
+
+// sysbenchMemoryCase writes memory with so many threads, in so many copies at once.
+func sysbenchMemoryCase(threads string, copies int) Case {
+	id, title, room := threads, "sysbench, writes of 1 KiB, threads: "+threads, int64(0)
+	if copies > 0 {
+		room = 256 << 20 // a small device has no more for each
+		id, title = fmt.Sprintf("%dx%s", copies, threads), fmt.Sprintf("%s, %d at once", title, copies)
+	}
+	return Case{ID: "memory.sysbench." + id, Group: "memory", Class: Application, Title: title, Unit: "MiB/s", Better: Higher, Tool: "sysbench", copies: copies, room: room,
+		args: func(s size) []string {
+			return []string{"memory", "--threads=" + s.threads(threads), "--memory-total-size=1T", "--time=" + strconv.Itoa(s.seconds), "run"}
+		}, parse: sysbenchMemory}
 }
 
 // stressor is one of stress-ng's.

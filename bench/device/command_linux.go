@@ -25,9 +25,10 @@ func runtimeCommand() *cobra.Command {
 and a cgroup made by hand ("manual"), in every runtime that passes its self-test, and as jobs of a whole Skerry on this device
 ("orchestrated"), so that the cost of orchestration is seen beside that of isolation. All take turns in each round, after one
 round that is not counted. The report tells mean, relative standard deviation, and the loss against the bare machine, with
-whether that may be chance; what could not run is listed with the reason.
+whether that may be chance; what could not run is listed with the reason. Beside the cost it tells what isolation buys: which
+system calls of the host one program reaches from each place (with strace).
 
-The programs are sysbench, stress-ng, OpenSSL, 7-Zip and fio where they are installed, and kernels in C, which gcc compiles on
+The programs are sysbench, stress-ng, OpenSSL, 7-Zip, x265, POV-Ray, fio and bonnie++ where they are installed, and kernels in C, which gcc compiles on
 the device, and clang, where it is, to a module for runtime wasm. --out keeps the report after each round: Ctrl-C loses no complete round, and --resume goes on from there. The
 results are those of an idle machine only if it was idle; the report says when it was not. It needs root.`,
 		Example: "  skerry bench runtime --quick --rounds 3\n  skerry bench runtime --only os,ipc --in oci --ablation --out os.json\n  skerry bench runtime --resume os.json --out os.json",
@@ -77,7 +78,7 @@ results are those of an idle machine only if it was idle; the report says when i
 	fs := cmd.Flags()
 	fs.IntVar(&o.Rounds, "rounds", 15, "how often each case runs in each place")
 	fs.BoolVar(&o.Quick, "quick", false, "a tenth of the work of each case")
-	fs.StringSliceVar(&o.Only, "only", nil, "only these groups (cpu, memory, disk, os, ipc, net, start, footprint) or cases")
+	fs.StringSliceVar(&o.Only, "only", nil, "only these groups (cpu, memory, disk, os, ipc, net, start, footprint, reach) or cases")
 	fs.StringSliceVar(&o.Places, "in", nil, "only in these places beside bare: manual, orchestrated, or names of runtimes")
 	fs.BoolVar(&o.Ablation, "ablation", false, "add one ingredient of a container at a time: ns, cgroup, oci-unfiltered")
 	fs.StringVar(&o.Dir, "dir", "", "directory for tools and files, on the disk to measure (default a temporary one)")

@@ -112,7 +112,7 @@ func (m *measuring) footprint(ctx context.Context, p place, t *tool, n int) (_ f
 
 // hold starts a program that goes on until it is released.
 func (p *process) hold(ctx context.Context, j job) (func() error, error) {
-	args := append([]string{j.tool.path}, j.args...)
+	args := append([]string{j.tool.path}, j.argsFor(p.root, p.dir)...)
 	var g *group
 	if p.groups != nil {
 		var err error
@@ -140,6 +140,9 @@ func (p *process) hold(ctx context.Context, j job) (func() error, error) {
 }
 
 func (p *driven) hold(ctx context.Context, j job) (func() error, error) {
+	if err := p.can(j); err != nil {
+		return nil, err
+	}
 	spec := p.spec(j)
 	// Enough for what sleeps, and a machine has it for itself.
 	spec.Resources.Memory = 64 * skerry.MiB
@@ -150,6 +153,7 @@ func (p *driven) hold(ctx context.Context, j job) (func() error, error) {
 		}
 		return nil, err
 	}
+	p.held = &h
 	return func() error { return p.d.Remove(context.WithoutCancel(ctx), h) }, nil
 }
 

@@ -132,6 +132,22 @@ func (r *Report) WriteHTML(w io.Writer) error {
 		}
 		p.raw("</table>")
 	}
+	if len(r.Reached) > 0 {
+		p.raw("<h2>Reach</h2><p>Which system calls of the host a program that does one of everything reaches, or has its machine make.</p><table><tr><th>place</th><th>calls</th><th></th></tr>")
+		for _, f := range r.Reached {
+			if f.Skip != "" {
+				reasons = append(reasons, fmt.Sprintf("system calls from %s: %s", f.Place, f.Skip))
+				continue
+			}
+			p.raw("<tr>")
+			p.cell("td", f.Place)
+			p.cell("td", fmt.Sprint(len(f.Calls)))
+			p.raw("<td><small>")
+			p.text(strings.Join(f.Calls, " "))
+			p.raw("</small></td></tr>")
+		}
+		p.raw("</table>")
+	}
 	if lines := r.usedLines(); len(lines) > 0 {
 		p.raw("<h2>Processors</h2><p>What the whole machine used while a case ran, and the work that it did for that beside the bare machine.</p><ul>")
 		for _, line := range lines {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -44,6 +45,44 @@ func match(pattern string) func([]byte) (float64, error) {
 
 func sysbenchEvents(out []byte) (float64, error) {
 	return match(`(?m)^\s*events per second:\s+([0-9.]+)\s*$`)(out)
+}
+
+// sysbenchLatency reads the mean time of an event, in ms.
+func sysbenchLatency(out []byte) (float64, error) {
+	return match(`(?m)^\s*avg:\s+([0-9.]+)\s*$`)(out)
+}
+
+// x265Frames reads frames per second.
+func x265Frames(out []byte) (float64, error) {
+	return match(`(?m)^encoded [1-9][0-9]* frames in [0-9.]+s \(([0-9.]+) fps\)`)(out)
+}
+
+// povrayTrace reads how long the picture took, in seconds; the time to read the scene is another line.
+func povrayTrace(out []byte) (float64, error) {
+	return match(`(?m)^\s*Trace Time:.*\(([0-9.]+) seconds\)\s*$`)(out)
+}
+
+// bonnie reads a figure of bonnie++'s line of comma-separated values: writing, rewriting and reading blocks in MB/s (10^6; it tells KiB), and seeks in
+// a second.
+func bonnie(figure int) func([]byte) (float64, error) {
+	return func(out []byte) (float64, error) {
+		for line := range strings.Lines(string(out)) {
+			f := strings.Split(strings.TrimSpace(line), ",")
+			if len(f) < 40 || !strings.HasPrefix(f[0], "1.9") {
+				continue
+			}
+			text := f[11+2*figure+map[bool]int{true: 2}[figure >= 2]] // what it does a byte at a time stands between
+			if strings.HasPrefix(text, "+") {
+				return 0, errors.New("bonnie++ found that it was over too soon to be measured")
+			}
+			v, err := number(text)
+			if figure < 3 {
+				v *= 1024. / 1e6
+			}
+			return v, err
+		}
+		return 0, errors.New("there is no line of bonnie++ in the output")
+	}
 }
 
 func sysbenchMemory(out []byte) (float64, error) {
@@ -134,4 +173,22 @@ func fioBandwidth(out []byte) (float64, error) {
 		return 0, fmt.Errorf("%g MB/s is not a figure", v)
 	}
 	return v, nil
+}
+
+// straceCalls reads the names of strace -c -U name,calls, sorted.
+func straceCalls(out []byte) (calls []string, err error) {
+	for line := range strings.Lines(string(out)) {
+		f := strings.Fields(line)
+		if len(f) != 2 || f[0] == "total" {
+			continue
+		}
+		if n, err := strconv.ParseUint(f[1], 10, 63); err == nil && n > 0 {
+			calls = append(calls, f[0])
+		}
+	}
+	if len(calls) == 0 {
+		return nil, errors.New("strace saw no system call")
+	}
+	slices.Sort(calls)
+	return slices.Compact(calls), nil
 }

@@ -37,6 +37,8 @@ type job struct {
 	args   []string // dirHere stands for the directory of files
 	memory int64    // limit in bytes; 0: none
 	mount  bool     // the directory of files is the host's
+	room   int64    // memory where a task has some of its own, in bytes; 0: as others
+	copies int      // how many run at once; 0: one
 	// wired and plain: see Case. station is where the cable leads.
 	wired, plain bool
 	station      *station
@@ -45,10 +47,10 @@ type job struct {
 // dirHere is replaced by the directory of files in arguments.
 const dirHere = "@dir@"
 
-func (j *job) argsFor(dir string) []string {
-	out := make([]string, len(j.args))
+func (j *job) argsFor(root, dir string) []string {
+	out, here := make([]string, len(j.args)), strings.NewReplacer(rootHere, root, dirHere, dir)
 	for i, a := range j.args {
-		out[i] = strings.ReplaceAll(a, dirHere, dir)
+		out[i] = here.Replace(a)
 	}
 	return out
 }
@@ -67,6 +69,7 @@ var errCannot = errors.New("it cannot do that")
 // process is a place of plain processes: on the machine itself, or in namespaces and cgroups made by hand.
 type process struct {
 	name, text string
+	root       string // of the tools
 	dir        string // for files
 	flags      uintptr
 	groups     func(memory int64) (*group, error) // nil: none
@@ -84,7 +87,7 @@ func (p *process) run(ctx context.Context, j job) (o outcome, err error) {
 		defer func() { err = errors.Join(err, w.cut()) }()
 		j.args, space = w.argsFor(j.args), w.space
 	}
-	args := append([]string{j.tool.path}, j.argsFor(p.dir)...)
+	args := append([]string{j.tool.path}, j.argsFor(p.root, p.dir)...)
 	var g *group
 	if p.groups != nil {
 		if g, err = p.groups(j.memory); err != nil {
@@ -217,6 +220,7 @@ type driven struct {
 	modules bool // it runs WebAssembly
 	name    string
 	n       atomic.Uint64
+	held    *runtime.Handle // what was held last; nil: nothing yet
 }
 
 func (p *driven) told() Told { return Told{Name: p.name, Text: p.text} }
@@ -230,7 +234,12 @@ func (p *driven) spec(j job) runtime.Spec {
 		spec.Resources.Memory = skerry.Bytes(j.memory)
 	}
 	dir := "/tmp"
+	if j.room > 0 {
+		spec.Resources.Memory = skerry.Bytes(j.room)
+	}
+	root := ""
 	if p.hosts {
+		root = p.root
 		spec.RootFS = []runtime.Mount{{Type: "bind", Source: p.root}}
 		spec.Args, dir, spec.Dir = []string{filepath.Join(p.root, "bin", j.name)}, p.host, p.host
 	} else {
@@ -243,18 +252,26 @@ func (p *driven) spec(j job) runtime.Spec {
 			spec.Mounts, dir = []runtime.Mount{{Type: "bind", Source: p.host, Target: "/data"}}, "/data"
 		}
 	}
-	spec.Args = append(spec.Args, j.argsFor(dir)...)
+	spec.Args = append(spec.Args, j.argsFor(root, dir)...)
 	return spec
 }
 
+// can says why a place does not run a program.
+func (p *driven) can(j job) error {
+	switch {
+	case !p.modules:
+		return nil
+	case !modular(j.name, j.args):
+		return fmt.Errorf("%w: WebAssembly has no processes, threads or connections to others, and Debian's programs are no modules", errCannot)
+	case j.tool.noModule != nil:
+		return fmt.Errorf("%w: %w", errCannot, j.tool.noModule)
+	}
+	return nil
+}
+
 func (p *driven) run(ctx context.Context, j job) (o outcome, err error) {
-	if p.modules {
-		switch {
-		case !modular(j.name, j.args):
-			return o, fmt.Errorf("%w: WebAssembly has no processes, threads or connections to others, and Debian's programs are no modules", errCannot)
-		case j.tool.noModule != nil:
-			return o, fmt.Errorf("%w: %w", errCannot, j.tool.noModule)
-		}
+	if err := p.can(j); err != nil {
+		return o, err
 	}
 	var w *wire
 	if j.wired {

@@ -35,6 +35,8 @@ type Report struct {
 	// Footprints are what instances take that do nothing.
 	Footprints []Footprint `json:"footprints,omitempty"`
 	Profile    []Cost      `json:"profile,omitempty"`
+	// Reached are the system calls of the host that one workload reaches.
+	Reached []Reach `json:"reached,omitempty"`
 	// Energy says why it was not measured; empty: it was.
 	Energy string `json:"energy,omitempty"`
 	// Tools are the programs and their versions.
@@ -82,6 +84,14 @@ type Footprint struct {
 	Samples   []float64 `json:"samples,omitempty"`
 	Summary   *Summary  `json:"summary,omitempty"`
 	Skip      string    `json:"skip,omitempty"`
+}
+
+// Reach is which system calls reach the host from a place while a program does one of everything: the fewer, the less of the host's kernel is open to it.
+// What a runtime does to start it is not counted.
+type Reach struct {
+	Place string   `json:"place"`
+	Calls []string `json:"calls,omitempty"` // names, sorted
+	Skip  string   `json:"skip,omitempty"`
 }
 
 // Cost is what work costs in a place: how many times as long it takes as on the bare machine, by group of cases.
@@ -216,6 +226,11 @@ func (r *Report) WriteCSV(w io.Writer) error {
 			_ = c.Write([]string{"start", "start", System, s.Place, "ms", Lower, strconv.Itoa(i + 1), strconv.FormatFloat(v, 'g', -1, 64), "", "", "", "", ""})
 		}
 	}
+	for _, f := range r.Reached {
+		if f.Skip == "" {
+			_ = c.Write([]string{"reach", "reach", System, f.Place, "system calls", Lower, "1", strconv.Itoa(len(f.Calls)), "", "", "", "", ""})
+		}
+	}
 	c.Flush()
 	return c.Error()
 }
@@ -311,6 +326,13 @@ func (r *Report) WriteTable(w io.Writer) error {
 			continue
 		}
 		fmt.Fprintf(w, "memory: %d idle instances in %s take %.2f MiB each (%.2f to %.2f)\n", f.Instances, f.Place, f.Summary.Mean, f.Summary.Low, f.Summary.High)
+	}
+	for _, f := range r.Reached {
+		if f.Skip != "" {
+			fmt.Fprintf(w, "not run: system calls from %s: %s\n", f.Place, f.Skip)
+			continue
+		}
+		fmt.Fprintf(w, "reach: %d system calls of the host from %s: %s\n", len(f.Calls), f.Place, strings.Join(f.Calls, " "))
 	}
 	for _, line := range r.usedLines() {
 		fmt.Fprintln(w, "processor:", line)

@@ -9,6 +9,8 @@ import (
 	goruntime "runtime"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -165,12 +167,12 @@ func choose(all []Case, only []string) (out []Case, err error) {
 				out = append(out, c)
 			}
 		}
-		if word != startCase && word != footprintCase && n == len(out) {
+		if word != startCase && word != footprintCase && word != reachCase && n == len(out) {
 			var ids []string
 			for _, c := range all {
 				ids = append(ids, c.ID)
 			}
-			return nil, skerry.Errorf(skerry.CodeInvalid, "--only: there is no case or group %q", word).WithHint("%s", skerry.Suggest(word, append(ids, "cpu", "memory", "disk", "os", "ipc", "net", startCase, footprintCase)))
+			return nil, skerry.Errorf(skerry.CodeInvalid, "--only: there is no case or group %q", word).WithHint("%s", skerry.Suggest(word, append(ids, "cpu", "memory", "disk", "os", "ipc", "net", startCase, footprintCase, reachCase)))
 		}
 	}
 	return out, nil
@@ -239,17 +241,16 @@ func (m *measuring) open(ctx context.Context, root, files string) (close func() 
 		}
 	}
 	const apart = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC
-	n := 0
+	var n atomic.Int64 // copies are made at once
 	groups := func(memory int64) (*group, error) {
-		n++
-		return newGroup(fmt.Sprintf("skerry-bench-%d-%d", os.Getpid(), n), memory)
+		return newGroup(fmt.Sprintf("skerry-bench-%d-%d", os.Getpid(), n.Add(1)), memory)
 	}
-	add(&process{name: Bare, text: "a process of the machine", dir: files})
+	add(&process{name: Bare, text: "a process of the machine", root: root, dir: files})
 	if m.o.Ablation {
-		add(&process{name: "ns", text: "namespaces of mounts, processes, IPC and name, nothing else", dir: files, flags: apart})
-		add(&process{name: "cgroup", text: "a cgroup, nothing else", dir: files, groups: groups})
+		add(&process{name: "ns", text: "namespaces of mounts, processes, IPC and name, nothing else", root: root, dir: files, flags: apart})
+		add(&process{name: "cgroup", text: "a cgroup, nothing else", root: root, dir: files, groups: groups})
 	}
-	add(&process{name: "manual", text: "namespaces of mounts, processes, IPC and name, and a cgroup, made by hand", dir: files, flags: apart, groups: groups})
+	add(&process{name: "manual", text: "namespaces of mounts, processes, IPC and name, and a cgroup, made by hand", root: root, dir: files, flags: apart, groups: groups})
 	drivers, err := node.OpenDrivers(node.WorkerConfig{Common: node.Common{Dir: filepath.Join(m.dir, "drivers")}, Join: node.Join{Name: fmt.Sprint("bench-", os.Getpid())}, Machines: m.o.Machines, Containerd: m.o.Containerd})
 	close = func() (err error) {
 		for _, d := range drivers {
@@ -366,7 +367,7 @@ func (m *measuring) resume() error {
 			return skerry.Errorf(skerry.CodeInvalid, "the report to go on from does not have the place %s", p.told().Name)
 		}
 	}
-	m.r.Starts, m.r.Footprints, m.r.Done, m.r.Seconds, m.r.Began = old.Starts, old.Footprints, old.Done, old.Seconds, old.Began
+	m.r.Starts, m.r.Footprints, m.r.Reached, m.r.Done, m.r.Seconds, m.r.Began = old.Starts, old.Footprints, old.Reached, old.Done, old.Seconds, old.Began
 	return nil
 }
 
@@ -375,12 +376,12 @@ func (m *measuring) rounds(ctx context.Context) error {
 	began, first := time.Now(), m.r.Done
 	for round := first; round <= m.o.Rounds; round++ { // one more than counts
 		warm := round == first
-		for i := range m.r.Cases {
-			c := &m.r.Cases[i]
-			m.say("%s  %s", m.where(round, first, i, began), c.ID)
+		for i, n := 0, 0; i < len(m.r.Cases); i += n {
+			n = m.together(i)
+			m.say("%s  %s", m.where(round, first, i, began), m.r.Cases[i].ID)
 			for k := range m.places {
 				p := m.places[(k+round)%len(m.places)] // who is first changes
-				m.sample(ctx, c, p, warm)
+				m.sample(ctx, m.r.Cases[i:i+n], p, warm)
 				if ctx.Err() != nil {
 					return ctx.Err()
 				}
@@ -394,6 +395,9 @@ func (m *measuring) rounds(ctx context.Context) error {
 		}
 		if warm {
 			continue
+		}
+		if err := m.reach(ctx); err != nil {
+			return err
 		}
 		m.r.Done++
 		if m.o.Keep != nil {
@@ -419,52 +423,103 @@ func (m *measuring) where(round, first, i int, began time.Time) string {
 	return text
 }
 
-func (m *measuring) sample(ctx context.Context, c *Measured, p place, warm bool) {
-	name := p.told().Name
-	res := c.Results[name]
-	if res == nil {
-		res = &Result{}
-		c.Results[name] = res
+// together is how many cases from the ith on are figures of one run.
+func (m *measuring) together(i int) int {
+	first, n := m.r.Cases[i], 1
+	for ; i+n < len(m.r.Cases); n++ {
+		c := m.r.Cases[i+n]
+		if c.Tool != first.Tool || c.copies != first.copies || c.mount != first.mount || c.memory != first.memory || c.room != first.room || c.wired || first.wired || c.killed || first.killed ||
+			!slices.Equal(c.args(m.sized), first.args(m.sized)) {
+			break
+		}
 	}
-	if res.Skip != "" {
+	return n
+}
+
+// sample runs a program once, for all the cases that read its output.
+func (m *measuring) sample(ctx context.Context, cases []Measured, p place, warm bool) {
+	name := p.told().Name
+	skipped := 0
+	for i := range cases {
+		if cases[i].Results[name] == nil {
+			cases[i].Results[name] = &Result{}
+		}
+		if cases[i].Results[name].Skip != "" {
+			skipped++
+		}
+	}
+	if skipped == len(cases) {
 		return
 	}
-	var v float64
-	used, err := m.using(ctx, func() (err error) {
-		v, err = m.value(ctx, c, p)
+	var outs []outcome
+	used, failed := m.using(ctx, func() (err error) {
+		outs, err = m.outcomes(ctx, &cases[0], p)
 		return err
 	})
-	switch {
-	case ctx.Err() != nil:
-	case err != nil:
-		res.Skip, res.Samples = strings.TrimPrefix(err.Error(), errCannot.Error()+": "), nil
-		res.Used = nil // of what fails at times nothing is told
-	case !warm:
-		res.Samples, res.Used = append(res.Samples, v), append(res.Used, used)
+	if ctx.Err() != nil {
+		return
+	}
+	for i := range cases {
+		c, v, err := &cases[i], 0.0, failed
+		res := c.Results[name]
+		if err == nil {
+			v, err = c.value(outs)
+		}
+		switch {
+		case res.Skip != "":
+		case err != nil:
+			res.Skip, res.Samples = strings.TrimPrefix(err.Error(), errCannot.Error()+": "), nil
+			res.Used = nil // of what fails at times nothing is told
+		case !warm:
+			res.Samples, res.Used = append(res.Samples, v), append(res.Used, used)
+		}
 	}
 }
 
-func (m *measuring) value(ctx context.Context, c *Measured, p place) (float64, error) {
+// outcomes runs the program of a case, in so many copies as it has.
+func (m *measuring) outcomes(ctx context.Context, c *Measured, p place) ([]outcome, error) {
 	t := m.tools[c.Tool]
 	if t.missing != nil {
-		return 0, t.missing
+		return nil, t.missing
 	}
 	ctx, cancel := context.WithTimeout(ctx, runTime)
 	defer cancel()
-	out, err := p.run(ctx, job{tool: t, name: c.Tool, args: c.args(m.sized), memory: c.memory, mount: c.mount, wired: c.wired, plain: c.plain, station: m.station})
-	if err != nil {
-		return 0, err
+	outs := make([]outcome, max(1, c.copies))
+	errs := make([]error, len(outs))
+	var all sync.WaitGroup
+	for i := range outs {
+		all.Go(func() {
+			outs[i], errs[i] = p.run(ctx, job{tool: t, name: c.Tool, args: c.args(m.sized), memory: c.memory, room: c.room, copies: len(outs), mount: c.mount, wired: c.wired, plain: c.plain, station: m.station})
+		})
 	}
-	if c.killed {
-		if out.killed {
-			return 1, nil
+	all.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return nil, err // of copies, one reason is enough
 		}
-		return 0, nil
 	}
-	if out.code != 0 {
-		return 0, fmt.Errorf("it ended with status %d: %s", out.code, lastLine(out.out))
+	return outs, nil
+}
+
+// value reads the figure of a case, the sum where there are copies.
+func (c *Case) value(outs []outcome) (sum float64, err error) {
+	for _, out := range outs {
+		if c.killed {
+			if out.killed {
+				sum++
+			}
+			continue
+		}
+		if out.code != 0 {
+			return 0, fmt.Errorf("it ended with status %d: %s", out.code, lastLine(out.out))
+		}
+		v, err := c.parse(out.out)
+		if err != nil {
+			return 0, err
+		}
+		sum += v
 	}
-	return c.parse(out.out)
+	return sum, nil
 }
 
 func lastLine(text []byte) string {

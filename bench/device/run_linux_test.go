@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -83,7 +84,7 @@ func TestKernels(t *testing.T) {
 	if out := run("primes", "1000000", "1"); !strings.Contains(out, "count 78498\n") {
 		t.Error(out)
 	}
-	for _, args := range []string{"stream 100000 2 2", "linpack 100", "lavamd 2 2", "append 10 1024 " + t.TempDir(), "syscall 1000", "switch 100", "ipc pipe 64 100", "ipc fifo 4096 100", "ipc unix 100000 10", "ipc tcp 64 100", "fork 10", "exec 10", "thread 10",
+	for _, args := range []string{"stream 100000 2 2", "linpack 100", "lavamd 2 2", "append 10 1024 " + t.TempDir(), "mixed 300 " + t.TempDir(), "syscall 1000", "switch 100", "ipc pipe 64 100", "ipc fifo 4096 100", "ipc unix 100000 10", "ipc tcp 64 100", "fork 10", "exec 10", "thread 10",
 		"files 10 1024 " + t.TempDir(), "malloc 10000", "mutex 10000", "sem 100", "memory 4"} {
 		run(strings.Fields(args)...)
 	}
@@ -115,7 +116,7 @@ func TestKernels(t *testing.T) {
 // The same programs run on the machine, in what is made by hand, and in containers; a run that is interrupted goes on where it was.
 func TestRun(t *testing.T) {
 	kept := filepath.Join(t.TempDir(), "report.json")
-	o := Options{Rounds: 2, Quick: true, Only: []string{"os.syscall", "os.oom", "disk.files.empty.mount", "net.rr.64.plain", "start", "footprint"}, Places: []string{"manual", "oci"}}
+	o := Options{Rounds: 2, Quick: true, Only: []string{"os.syscall", "os.oom", "disk.files.empty.mount", "net.rr.64.plain", "start", "footprint", "reach"}, Places: []string{"manual", "oci"}}
 	ctx, interrupt := context.WithCancel(t.Context())
 	o.Keep = func(r *Report) error {
 		interrupt()
@@ -154,6 +155,21 @@ func TestRun(t *testing.T) {
 	}
 	for _, f := range r.Footprints {
 		if f.Skip != "" || len(f.Samples) != 2 {
+			t.Errorf("%+v", f)
+		}
+	}
+	// A container's program reaches what it asks for, but for what its seccomp profile refuses; what a runtime does at its start is not among it.
+	if len(r.Reached) != 3 {
+		t.Errorf("%+v", r.Reached)
+	}
+	for _, f := range r.Reached {
+		if _, err := exec.LookPath("strace"); err != nil {
+			if !strings.Contains(f.Skip, "apt install strace") {
+				t.Errorf("%+v", f)
+			}
+			continue
+		}
+		if f.Skip != "" || !slices.Contains(f.Calls, "accept") || !slices.Contains(f.Calls, "execve") || slices.Contains(f.Calls, "pivot_root") || slices.Contains(f.Calls, "mount") {
 			t.Errorf("%+v", f)
 		}
 	}

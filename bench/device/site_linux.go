@@ -52,13 +52,13 @@ func (p *orchestrated) manifest(name string, j job, mode skerry.Mode) ([]byte, e
 	zero, soon, pids := 0, skerry.Duration(time.Second), 4096
 	s := skerry.ServiceSpec{Name: "s", Mode: mode, Runtime: skerry.RuntimeOCI, TerminationGrace: &soon,
 		Container: skerry.Container{Image: siteImage, Command: []string{"/bin/" + j.name}, Env: map[string]string{}, WorkingDir: "/tmp"},
-		Resources: skerry.Resources{Memory: p.memory, CPU: skerry.MilliCPU(1000 * p.cores), Pids: pids}}
+		Resources: skerry.Resources{Memory: p.memory, CPU: skerry.MilliCPU(1000 * p.cores / max(1, j.copies)), Pids: pids}}
 	for _, e := range environment {
 		k, v, _ := strings.Cut(e, "=")
 		s.Env[k] = v
 	}
-	if j.memory > 0 {
-		s.Resources.Memory = skerry.Bytes(j.memory)
+	if m := max(j.memory, j.room); m > 0 {
+		s.Resources.Memory = skerry.Bytes(m)
 	}
 	if mode == skerry.ModeJob {
 		s.Job = &skerry.JobSpec{BackoffLimit: &zero}
@@ -69,7 +69,7 @@ func (p *orchestrated) manifest(name string, j job, mode skerry.Mode) ([]byte, e
 		s.Volumes = []skerry.Volume{{Name: "data", Host: &skerry.HostVolume{Path: p.host}}}
 		s.Mounts = []skerry.Mount{{Volume: "data", Path: dir}}
 	}
-	s.Args = j.argsFor(dir)
+	s.Args = j.argsFor("", dir)
 	return json.Marshal(skerry.Application{APIVersion: skerry.APIVersion, Kind: skerry.KindApplication, Metadata: skerry.Metadata{Name: name}, Spec: skerry.ApplicationSpec{Services: []skerry.ServiceSpec{s}}})
 }
 

@@ -38,6 +38,9 @@ var known = map[string]struct {
 	"openssl":   {[]string{"openssl"}, []string{"version"}, "openssl"},
 	"fio":       {[]string{"fio"}, []string{"--version"}, "fio"},
 	"dd":        {[]string{"dd"}, []string{"--version"}, "coreutils"},
+	"x265":      {[]string{"x265"}, []string{"--version"}, "x265"},
+	"povray":    {[]string{"povray"}, []string{"--version"}, "povray"},
+	"bonnie++":  {[]string{"bonnie++"}, nil, "bonnie++"},                              // tells its version with its results only
 	"7za":       {[]string{"/usr/lib/p7zip/7za", "7za"}, []string{"i"}, "p7zip-full"}, // the program, not the script around it
 }
 
@@ -66,16 +69,29 @@ func findTools(ctx context.Context, dir string, cases []Case) (map[string]*tool,
 			if path, err = filepath.EvalSymlinks(path); err != nil {
 				return nil, err
 			}
-			text, err := exec.CommandContext(ctx, path, known[c.Tool].version...).CombinedOutput()
-			if err != nil {
-				t.missing = fmt.Errorf("%s does not run: %w: %s", c.Tool, err, firstLine(text))
-				continue
+			*t = tool{path: path, version: "of an unknown version"}
+			if args := known[c.Tool].version; args != nil {
+				text, err := exec.CommandContext(ctx, path, args...).CombinedOutput()
+				if err != nil {
+					t.missing = fmt.Errorf("%s does not run: %w: %s", c.Tool, err, firstLine(text))
+					continue
+				}
+				t.version = versionLine(text)
 			}
-			*t = tool{path: path, version: firstLine(text)}
 			break
 		}
 	}
 	return out, nil
+}
+
+// versionLine is the line that tells the version: the first that has a figure and no complaint.
+func versionLine(text []byte) string {
+	for line := range strings.Lines(string(text)) {
+		if strings.ContainsAny(line, "0123456789") && !strings.Contains(line, "cannot open") {
+			return strings.TrimSpace(line)
+		}
+	}
+	return firstLine(text)
 }
 
 func firstLine(text []byte) string {
@@ -132,7 +148,7 @@ func modular(tool string, args []string) bool {
 		return false
 	}
 	switch args[0] {
-	case "primes", "linpack", "malloc", "files", "memory", "sleep":
+	case "primes", "linpack", "malloc", "files", "mixed", "memory", "sleep":
 		return true
 	case "stream":
 		return len(args) > 2 && args[2] == "1" // thread
@@ -178,6 +194,16 @@ func makeRoot(ctx context.Context, root string, tools map[string]*tool) error {
 		files["etc/ssl/openssl.cnf"] = "/etc/ssl/openssl.cnf"
 		files["usr/lib/ssl/openssl.cnf"] = "/etc/ssl/openssl.cnf"
 	}
+	for name, list := range inputs() {
+		if tools[name] == nil || tools[name].missing != nil {
+			continue
+		}
+		for file, write := range list {
+			if err := makeInput(filepath.Join(root, "input", file), write); err != nil {
+				return err
+			}
+		}
+	}
 	for to, from := range files {
 		if err := copyFile(filepath.Join(root, to), from); err != nil {
 			return err
@@ -189,6 +215,17 @@ func makeRoot(ctx context.Context, root string, tools map[string]*tool) error {
 		}
 	}
 	return nil
+}
+
+func makeInput(name string, write func(io.Writer) error) error {
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(f), f.Close())
 }
 
 func copyFile(to, from string) error {

@@ -174,15 +174,21 @@ func (g *pair) look(t *testing.T, f func()) seen {
 
 // wire looks at what other machines would see.
 func (g *pair) wire(t *testing.T) {
-	s := g.look(t, func() { g.flows(t) })
-	if s.WireGuard < 500 || s.Datapath > 50 {
+	g.goes(t, g.look(t, func() { g.flows(t) }))
+}
+
+// goes says that what was said went by WireGuard. The datapath asks its own questions; and where the guest has so little of a processor that answers to
+// four questions in a row are late, it carries some messages until WireGuard has proved itself again.
+func (g *pair) goes(t *testing.T, s seen) {
+	t.Helper()
+	if s.WireGuard < 500 || s.Datapath > max(50, s.WireGuard/5) {
 		t.Errorf("%d datagrams of WireGuard, %d of the datapath", s.WireGuard, s.Datapath)
 	}
 }
 
 // killed ends the agents, which nothing that goes by the kernel may notice.
 func (g *pair) killed(t *testing.T) {
-	s := g.look(t, func() {
+	g.goes(t, g.look(t, func() {
 		for _, w := range []string{"wa", "wb"} {
 			g.must(t, "n=$(systemctl show -P NRestarts "+w+"); systemctl kill -s KILL --kill-whom=main "+w+"; until [ $(systemctl show -P NRestarts "+w+") -gt $n ] && systemctl -q is-active "+w+"; do sleep 0.2; done")
 			g.await(t, g.in(w, "skerry worker status --data /var/lib/"+w+" | grep '^Parent: *connected'"))
@@ -194,10 +200,7 @@ func (g *pair) killed(t *testing.T) {
 		g.must(t, "sleep 5")
 		g.must(t, "systemctl kill -s CONT --kill-whom=main wa wb")
 		g.goesOn(t)
-	})
-	if s.WireGuard < 500 || s.Datapath > 50 {
-		t.Errorf("%d datagrams of WireGuard, %d of the datapath", s.WireGuard, s.Datapath)
-	}
+	}))
 }
 
 // blocked keeps WireGuard's datagrams from getting through.

@@ -15,6 +15,8 @@
  *	kernels memory MIB                      touches so much, and says so if it lives
  *	kernels sleep                           does nothing for ever
  *	kernels append TIMES SIZE DIR           us to append so much to a file
+ *	kernels mixed TIMES DIR                 MB/s (10^6) of a file server's work: files are made, read, appended to and deleted
+ *	kernels everything DIR                  for ever, in reach.c: what programs ask of a system, of all kinds
  *	kernels lavamd ...                      see lavamd.c
  *	kernels serve|net ...                   see net.c
  *
@@ -27,6 +29,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 #ifndef __wasi__
@@ -333,6 +336,66 @@ static void appends(long n, size_t size, const char *dir)
 	each("us", t, n, 1e6);
 }
 
+enum { SHELF = 64, MEAN = 128 << 10, MORE = 16 << 10 };
+
+/*
+ * What Filebench's file server does, which is not in Debian: each time a file of 64 is deleted and made anew with 64 to 192 KiB, another one is appended
+ * to, and a third one is read whole and looked at. What is read must be what was written.
+ */
+static void mixed(long times, const char *dir)
+{
+	static char b[4 * MEAN];
+	static long sizes[SHELF];
+	char name[SHELF][4096];
+	unsigned long long mine = (unsigned long long)(now() * 1e9), s = 1;
+	double t = now(), moved = 0;
+
+	for (int i = 0; i < SHELF; i++)
+		snprintf(name[i], sizeof name[i], "%s/kernels.mixed.%llx.%d", dir, mine, i);
+	for (long k = 0; k < times; k++) {
+		int made = k % SHELF, longer, read_, fd;
+		struct stat st;
+
+		noise(&s);
+		if (sizes[made] && unlink(name[made]))
+			fail(name[made]);
+		sizes[made] = MEAN / 2 + (s >> 33) % MEAN;
+		memset(b, 'a' + made % 26, sizes[made]);
+		if ((fd = open(name[made], O_CREAT | O_EXCL | O_WRONLY, 0600)) < 0)
+			fail(name[made]);
+		whole(fd, b, sizes[made], 1);
+		close(fd);
+		moved += sizes[made];
+		noise(&s);
+		longer = (s >> 33) % (k < SHELF ? k + 1 : SHELF);
+		if (sizes[longer] + MORE <= (long)sizeof b) {
+			if ((fd = open(name[longer], O_WRONLY | O_APPEND)) < 0)
+				fail(name[longer]);
+			memset(b, 'a' + longer % 26, MORE);
+			whole(fd, b, MORE, 1);
+			close(fd);
+			sizes[longer] += MORE;
+			moved += MORE;
+		}
+		noise(&s);
+		read_ = (s >> 33) % (k < SHELF ? k + 1 : SHELF);
+		if ((fd = open(name[read_], O_RDONLY)) < 0 || fstat(fd, &st))
+			fail(name[read_]);
+		if (st.st_size != sizes[read_])
+			wrong("mixed: the size of a file");
+		whole(fd, b, sizes[read_], 0);
+		close(fd);
+		if (b[0] != 'a' + read_ % 26 || b[sizes[read_] / 2] != b[0] || b[sizes[read_] - 1] != b[0])
+			wrong("mixed: what is in a file");
+		moved += sizes[read_];
+	}
+	t = now() - t;
+	for (int i = 0; i < SHELF; i++)
+		if (sizes[i] && unlink(name[i]))
+			fail(name[i]);
+	printf("mbytes %.6g\n", moved / t / 1e6);
+}
+
 static void mallocs(long n)
 {
 	static void *kept[1024];
@@ -396,6 +459,8 @@ int main(int n, char **a)
 		files(v[0], v[1], a[4]);
 	else if (!strcmp(what, "append") && n == 5)
 		appends(v[0], v[1], a[4]);
+	else if (!strcmp(what, "mixed") && n == 4)
+		mixed(v[0], a[3]);
 	else if (!strcmp(what, "malloc") && n == 3)
 		mallocs(v[0]);
 	else if (!strcmp(what, "memory") && n == 3)

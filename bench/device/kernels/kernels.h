@@ -14,5 +14,6 @@ void each(const char *unit, double t, long n, double scale);
 
 int system_main(const char *what, int n, char **a, long *v);
 void lavamd(long boxes, long threads);
+void everything(const char *dir);
 void serve(void);
 void net(const char *kind, const char *host, int port, long size, long ms);

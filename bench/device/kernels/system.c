@@ -231,6 +231,8 @@ int system_main(const char *what, int n, char **a, long *v)
 		pair(v[0], 1);
 	else if (!strcmp(what, "lavamd") && n == 4)
 		lavamd(v[0], v[1]);
+	else if (!strcmp(what, "everything") && n == 3)
+		everything(a[2]);
 	else if (!strcmp(what, "serve") && n == 2)
 		serve();
 	else if (!strcmp(what, "net") && n == 7)
