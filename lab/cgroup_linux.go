@@ -8,10 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry"
 )
 
 // hierarchy is one mounted cgroup hierarchy.
@@ -85,6 +88,56 @@ func joinCgroup(path string) (fd int, err error) {
 		return fd, errors.New("no cgroup hierarchy is mounted; mount cgroup2 on /sys/fs/cgroup")
 	}
 	return fd, nil
+}
+
+// cpuPeriod is that of a quota, in µs, as container runtimes have it.
+const cpuPeriod = 100000
+
+// limitCPU gives a group, which need not be there, so much of the processors and no more; 0: all.
+func limitCPU(group string, cpu skerry.MilliCPU) error {
+	hs, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	quota := int64(cpu) * cpuPeriod / 1000
+	var missing error = errors.New("no cgroup hierarchy with the controller cpu is mounted")
+	for _, h := range hs {
+		dir, files := filepath.Join(h.dir, group), [][2]string{{"cpu.cfs_period_us", strconv.Itoa(cpuPeriod)}, {"cpu.cfs_quota_us", strconv.FormatInt(quota, 10)}}
+		if cpu == 0 {
+			files = [][2]string{{"cpu.cfs_quota_us", "-1"}}
+		}
+		switch {
+		case h.v2:
+			if has, err := os.ReadFile(filepath.Join(h.dir, "cgroup.controllers")); err != nil || !slices.Contains(strings.Fields(string(has)), "cpu") {
+				continue // version 1 has it
+			}
+			files = [][2]string{{"cpu.max", fmt.Sprint(quota, " ", cpuPeriod)}}
+			if cpu == 0 {
+				files[0][1] = "max"
+			}
+		case !slices.Contains(h.controllers, "cpu"):
+			continue
+		}
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("cgroup: %w", err)
+		}
+		if h.v2 { // each above hands it down
+			at := h.dir
+			for part := range strings.SplitSeq(strings.Trim(group, "/"), "/") {
+				if err := os.WriteFile(filepath.Join(at, "cgroup.subtree_control"), []byte("+cpu"), 0o644); err != nil {
+					return fmt.Errorf("cgroup %s: %w", at, err)
+				}
+				at = filepath.Join(at, part)
+			}
+		}
+		for _, f := range files {
+			if err := os.WriteFile(filepath.Join(dir, f[0]), []byte(f[1]), 0o644); err != nil {
+				return fmt.Errorf("cgroup %s: %w", dir, err)
+			}
+		}
+		missing = nil
+	}
+	return missing
 }
 
 // removeCgroup removes a cgroup with all below it from every hierarchy. Its processes must have ended; the kernel may need

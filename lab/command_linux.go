@@ -266,9 +266,9 @@ func (c *command) heal() *cobra.Command {
 
 func (c *command) set() *cobra.Command {
 	var delay, jitter time.Duration
-	var loss, rate, nat string
-	cmd := &cobra.Command{Use: "set HOST [HOST]", Short: "Change a host's cable, the way between two sides, or a NAT", Args: cobra.RangeArgs(1, 2),
-		Example: "  skerry lab set w1 --rate 2mbit\n  skerry lab set root 'harbour/*' --delay 40ms --loss 1%\n  skerry lab set home --nat symmetric",
+	var loss, rate, nat, cpu string
+	cmd := &cobra.Command{Use: "set HOST [HOST]", Short: "Change a host's cable or processors, the way between two sides, or a NAT", Args: cobra.RangeArgs(1, 2),
+		Example: "  skerry lab set w1 --rate 2mbit\n  skerry lab set root 'harbour/*' --delay 40ms --loss 1%\n  skerry lab set home --nat symmetric\n  skerry lab set w1 --cpu 0.3",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var ch LinkChange
 			if cmd.Flags().Changed("delay") {
@@ -294,15 +294,27 @@ func (c *command) set() *cobra.Command {
 			if delay < 0 || jitter < 0 {
 				return skerry.Errorf(skerry.CodeInvalid, "a delay is zero or more")
 			}
-			if ch == (LinkChange{}) && nat == "" {
-				return skerry.Errorf(skerry.CodeInvalid, "nothing is to be changed").WithHint("give --delay, --jitter, --loss, --rate or --nat")
+			if ch == (LinkChange{}) && nat == "" && cpu == "" {
+				return skerry.Errorf(skerry.CodeInvalid, "nothing is to be changed").WithHint("give --delay, --jitter, --loss, --rate, --cpu or --nat")
 			}
-			if nat != "" && len(args) > 1 {
-				return skerry.Errorf(skerry.CodeInvalid, "--nat is of one host")
+			if (nat != "" || cpu != "") && len(args) > 1 {
+				return skerry.Errorf(skerry.CodeInvalid, "--nat and --cpu are of one host")
+			}
+			var processors skerry.MilliCPU
+			if cpu != "" && cpu != "all" {
+				var err error
+				if processors, err = skerry.ParseMilliCPU(cpu); err != nil {
+					return skerry.Errorf(skerry.CodeInvalid, "--cpu: %w", err)
+				}
 			}
 			l, err := c.lab()
 			if err != nil {
 				return err
+			}
+			if cpu != "" {
+				if err := l.SetCPU(args[0], processors); err != nil || nat == "" && ch == (LinkChange{}) {
+					return err
+				}
 			}
 			if nat != "" {
 				if err := l.SetNAT(cmd.Context(), args[0], NAT(nat)); err != nil || ch == (LinkChange{}) {
@@ -315,6 +327,7 @@ func (c *command) set() *cobra.Command {
 	cmd.Flags().DurationVar(&jitter, "jitter", 0, "largest difference of a delay from --delay")
 	cmd.Flags().StringVar(&loss, "loss", "", "share of packets that get lost, such as 1%")
 	cmd.Flags().StringVar(&rate, "rate", "", "rate of a host's cable, such as 10mbit; 0 for no limit")
+	cmd.Flags().StringVar(&cpu, "cpu", "", "give the host so much of the processors until it is switched off, whatever it says that it has, as 0.5 or 250m; under version 1 of cgroups an instance that may use more does not start then; all: as before")
 	cmd.Flags().StringVar(&nat, "nat", "", "exchange a NAT for one of this kind: full-cone, restricted, port-restricted, symmetric or udp-blocked")
 	return cmd
 }

@@ -254,6 +254,45 @@ func TestNetwork(t *testing.T) {
 	ln.Close()
 }
 
+// A host that is given a tenth of a processor is held back in what it computes, and no more so when it is given all again.
+func TestSetCPU(t *testing.T) {
+	l := bring(t, hosts, options(t))
+	throttled := func() (n int) {
+		cmd := exec.Command("sh", "-c", "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done")
+		if status, err := l.Exec(t.Context(), "a", cmd); err != nil || status != 0 {
+			t.Fatal(status, err)
+		}
+		for _, dir := range []string{"/sys/fs/cgroup/*", "/sys/fs/cgroup"} {
+			files, _ := filepath.Glob(filepath.Join(dir, l.cgroupOf("a"), "cpu.stat"))
+			for _, f := range files {
+				text, err := os.ReadFile(f)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, after, ok := strings.Cut(string(text), "nr_throttled "); ok {
+					fmt.Sscan(after, &n)
+				}
+			}
+		}
+		return n
+	}
+	if err := l.SetCPU("a", 100); err != nil {
+		t.Fatal(err)
+	}
+	n := throttled()
+	if err := l.SetCPU("a", 0); err != nil {
+		t.Fatal(err)
+	}
+	if after := throttled(); n == 0 || after > n+1 { // a period may have been under way
+		t.Errorf("held back %d times, then %d", n, after)
+	}
+	for host, cpu := range map[string]skerry.MilliCPU{"nobody": 500, "a": -5} {
+		if err := l.SetCPU(host, cpu); err == nil {
+			t.Errorf("%s was given %s", host, cpu)
+		}
+	}
+}
+
 func TestExec(t *testing.T) {
 	l := bring(t, hosts, options(t))
 	for _, c := range []struct {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -163,12 +164,9 @@ func (m *measuring) prepare(ctx context.Context, beside bool) error {
 				WithHint("run it in a checkout with Go installed, or give it static programs by --service and --neighbour-program")
 		}
 	}
-	out, err := exec.CommandContext(ctx, filepath.Join(m.root, "bin", imaging), "sum").Output()
-	if err != nil {
-		return fmt.Errorf("the service's own check: %w", err)
-	}
-	m.sum = strings.TrimSpace(string(out))
-	return nil
+	var err error
+	m.sum, err = Sum(ctx, filepath.Join(m.root, "bin", imaging))
+	return err
 }
 
 // open makes the places, and has every runtime test itself.
@@ -326,7 +324,7 @@ func (m *measuring) row(ctx context.Context, p place, row *Row) (err error) {
 	defer func() { err = errors.Join(err, service.stop(clean)) }()
 	c := newClient(service.addr(), m.sum)
 	defer c.close()
-	if err := c.ready(ctx, service); err != nil {
+	if err := c.ready(ctx, service.alive); err != nil {
 		return fail("the service does not answer", err)
 	}
 	var other task
@@ -458,7 +456,12 @@ type client struct {
 }
 
 func newClient(addr, sum string) *client {
-	return &client{"http://" + addr + "/", sum, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 10000}}}
+	return dialing(addr, sum, nil)
+}
+
+// dialing connects by a function; nil: as usual.
+func dialing(addr, sum string, dial func(context.Context, string, string) (net.Conn, error)) *client {
+	return &client{"http://" + addr + "/", sum, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 10000, DialContext: dial}}}
 }
 
 func (c *client) close() { c.http.CloseIdleConnections() }
@@ -495,8 +498,8 @@ func (c *client) fetch(ctx context.Context, path string) ([]byte, error) {
 	return body, err
 }
 
-// ready waits until the service answers.
-func (c *client) ready(ctx context.Context, t task) error {
+// ready waits until the service answers, or has ended.
+func (c *client) ready(ctx context.Context, alive func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTime)
 	defer cancel()
 	for {
@@ -506,7 +509,7 @@ func (c *client) ready(ctx context.Context, t task) error {
 		if err == nil {
 			return nil
 		}
-		if ended := t.alive(ctx); ended != nil {
+		if ended := alive(ctx); ended != nil {
 			return ended
 		}
 		if sleep(ctx, time.Now().Add(20*time.Millisecond)); ctx.Err() != nil {

@@ -34,6 +34,9 @@ host of a lab (network namespaces, see skerry lab), and instances are containers
   messages  control messages a minute, counted on the wire at a worker, at the cluster and at the root
   failover  until what a worker ran that ended is ready elsewhere
   clusters  deployment and control for several clusters below one root
+  crowded   requests to a service with an expected rate, where one of two workers has neighbours and does not know it, without profiles and by those
+            that skerry worker profile takes there
+  uncrowded the same without neighbours
 
 All settings take turns in each round. The report sets medians, means with their spread, and ratios to the first setting beside what 002 published. --out keeps it
 after each cell: Ctrl-C takes the labs down and loses only the cell under way, and --resume goes on from there. It compiles its HTTP server from this source
@@ -87,7 +90,7 @@ tree, so run it in a checkout, or give it by --service; it needs root, an OCI ru
 	}
 	fs := cmd.Flags()
 	fs.IntVar(&o.Rounds, "rounds", 10, "how often each setting is measured")
-	fs.BoolVar(&o.Quick, "quick", false, "fewer delays, losses and sizes, two workers under stress, windows of 20 s, unless told otherwise")
+	fs.BoolVar(&o.Quick, "quick", false, "fewer delays, losses and sizes, two workers under stress, windows and loads of 20 s, unless told otherwise")
 	fs.StringSliceVar(&o.Only, "only", nil, "only these parts: "+strings.Join(LabParts(), ", "))
 	fs.IntSliceVar(&o.Workers, "workers", []int{2, 6, 10}, "numbers of workers")
 	fs.DurationSliceVar(&o.Delays, "delays", []time.Duration{0, 10 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond}, "what round trips are longer by")
@@ -97,6 +100,8 @@ tree, so run it in a checkout, or give it by --service; it needs root, an OCI ru
 	fs.IntSliceVar(&o.Clusters, "clusters", []int{1, 2, 4}, "numbers of clusters")
 	fs.DurationVar(&o.Window, "window", time.Minute, "time in which messages and processor time are counted")
 	fs.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "how long a deployment may take")
+	fs.DurationVar(&o.Load, "load", time.Minute, "for how long requests are sent in crowded and uncrowded")
+	fs.IntVar(&o.ProfileRounds, "profile-rounds", 3, "how often a profile does its work")
 	fs.StringVar(&o.Service, "service", "", "program of the instances, static (default: compiled from bench/answer)")
 	fs.StringVarP(&output, "output", "o", "table", "table, json, csv or html")
 	fs.StringVar(&file, "out", "", "file that keeps the report as JSON after each cell")
@@ -124,6 +129,9 @@ func (o *LabOptions) shorten(given func(string) bool) {
 	}
 	if !given("window") {
 		o.Window = 20 * time.Second
+	}
+	if !given("load") {
+		o.Load = 20 * time.Second
 	}
 	if !given("timeout") {
 		o.Timeout = 90 * time.Second

@@ -26,6 +26,10 @@ func labAbout(part string) string {
 		return "From when a worker ends with all that it runs until what it ran is ready elsewhere. Killed: its connections are closed by its system; silent: it is cut off before, as when power fails."
 	case "clusters":
 		return "The same for several clusters below one root: one instance, then one on each worker (all), and what control costs."
+	case "crowded":
+		return "An image service of two instances (policy spread) with an expected rate, on two workers that say the same of themselves. One of them has neighbours of which Skerry knows nothing: they compute in its cgroup, which is given one processor. Requests go out when they are due, to both instances in turn; p50 and p99 are of those answered within 10 s, from when they were due. Without profiles, and with those that skerry worker profile takes there."
+	case "uncrowded":
+		return "The same without the neighbours: what profiles change where they have nothing to tell."
 	}
 	return ""
 }

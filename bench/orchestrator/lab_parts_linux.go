@@ -28,14 +28,14 @@ func (o *LabOptions) steps() (out []step) {
 		}
 	}
 	for _, n := range o.Workers {
-		add("deploy", fmt.Sprintf("%d workers", n), plan{1, n}, func(ctx context.Context, m *labRun, f *federation) (map[string]float64, error) {
+		add("deploy", fmt.Sprintf("%d workers", n), plan{clusters: 1, workers: n}, func(ctx context.Context, m *labRun, f *federation) (map[string]float64, error) {
 			return m.one(ctx, f, "")
 		})
-		add("deploy", fmt.Sprintf("%d workers, pinned", n), plan{1, n}, func(ctx context.Context, m *labRun, f *federation) (map[string]float64, error) {
+		add("deploy", fmt.Sprintf("%d workers, pinned", n), plan{clusters: 1, workers: n}, func(ctx context.Context, m *labRun, f *federation) (map[string]float64, error) {
 			return m.one(ctx, f, fmt.Sprintf(`"placement":{"worker":%q},`, workerHost(0, 0)))
 		})
 	}
-	far := plan{1, o.Workers[0]}
+	far := plan{clusters: 1, workers: o.Workers[0]}
 	for _, d := range o.Delays {
 		add("delay", d.String(), far, func(ctx context.Context, m *labRun, f *federation) (map[string]float64, error) {
 			return m.over(ctx, f, d, 0)
@@ -47,13 +47,13 @@ func (o *LabOptions) steps() (out []step) {
 		})
 	}
 	for _, n := range o.Stress {
-		add("stress", fmt.Sprintf("%d instances on each of %d", n, o.StressWorkers), plan{1, o.StressWorkers}, func(ctx context.Context, m *labRun, f *federation) (map[string]float64, error) {
+		add("stress", fmt.Sprintf("%d instances on each of %d", n, o.StressWorkers), plan{clusters: 1, workers: o.StressWorkers}, func(ctx context.Context, m *labRun, f *federation) (map[string]float64, error) {
 			return m.stress(ctx, f, n)
 		})
 	}
 	for _, n := range o.Workers {
 		for _, each := range []int{0, 10} {
-			add("messages", fmt.Sprintf("%d workers, %d instances on each", n, each), plan{1, n}, func(ctx context.Context, m *labRun, f *federation) (map[string]float64, error) {
+			add("messages", fmt.Sprintf("%d workers, %d instances on each", n, each), plan{clusters: 1, workers: n}, func(ctx context.Context, m *labRun, f *federation) (map[string]float64, error) {
 				return m.messages(ctx, f, each)
 			})
 		}
@@ -63,14 +63,25 @@ func (o *LabOptions) steps() (out []step) {
 		if silent {
 			setting = "silent"
 		}
-		add("failover", setting, plan{1, max(2, o.Workers[0])}, func(ctx context.Context, m *labRun, f *federation) (map[string]float64, error) {
+		add("failover", setting, plan{clusters: 1, workers: max(2, o.Workers[0])}, func(ctx context.Context, m *labRun, f *federation) (map[string]float64, error) {
 			return m.failover(ctx, f, silent)
 		})
 	}
 	for _, n := range o.Clusters {
-		add("clusters", fmt.Sprintf("%d clusters of 2", n), plan{n, 2}, func(ctx context.Context, m *labRun, f *federation) (map[string]float64, error) {
+		add("clusters", fmt.Sprintf("%d clusters of 2", n), plan{clusters: n, workers: 2}, func(ctx context.Context, m *labRun, f *federation) (map[string]float64, error) {
 			return m.clusters(ctx, f)
 		})
+	}
+	for _, part := range []string{"crowded", "uncrowded"} {
+		for _, known := range []bool{false, true} {
+			setting := "without profiles"
+			if known {
+				setting = "by profile"
+			}
+			add(part, setting, plan{clusters: 1, workers: 2, cpu: 2000}, func(ctx context.Context, m *labRun, f *federation) (map[string]float64, error) {
+				return m.profiled(ctx, f, part == "crowded", known)
+			})
+		}
 	}
 	return out
 }

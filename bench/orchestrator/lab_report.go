@@ -26,12 +26,16 @@ type LabReport struct {
 	Seconds float64           `json:"seconds"`
 	Machine map[string]string `json:"machine"`
 	// Noise says what disturbed the machine.
-	Noise   []string  `json:"noise,omitempty"`
-	Quick   bool      `json:"quick,omitempty"`
-	Rounds  int       `json:"rounds"` // asked for
-	Window  float64   `json:"windowSeconds"`
-	Timeout float64   `json:"timeoutSeconds"` // of a deployment
-	Cells   []LabCell `json:"cells"`
+	Noise   []string `json:"noise,omitempty"`
+	Quick   bool     `json:"quick,omitempty"`
+	Rounds  int      `json:"rounds"` // asked for
+	Window  float64  `json:"windowSeconds"`
+	Timeout float64  `json:"timeoutSeconds"` // of a deployment
+	Load    float64  `json:"loadSeconds"`
+	// Rate is what is expected of each instance in crowded and uncrowded, in requests per second, and sent; Profiles are those of their workers.
+	Rate     float64      `json:"rate,omitempty"`
+	Profiles []LabProfile `json:"profiles,omitempty"`
+	Cells    []LabCell    `json:"cells"`
 	// Unfinished says that cells are missing.
 	Unfinished bool `json:"unfinished,omitempty"`
 	// Rows follow from the cells.
@@ -46,6 +50,15 @@ type LabCell struct {
 	// Values are by metric; Failed says why there are none.
 	Values map[string]float64 `json:"values,omitempty"`
 	Failed string             `json:"failed,omitempty"`
+}
+
+// LabProfile is how fast containers of a worker were measured to be, as in skerry.RuntimeProfile.
+type LabProfile struct {
+	Crowded bool    `json:"crowded"`
+	Host    string  `json:"host"` // the first has neighbours, if any has
+	Rate    float64 `json:"rate"`
+	Share   float64 `json:"share"`
+	Spread  float64 `json:"spread"`
 }
 
 // LabRow is one metric of a part in one setting.
@@ -70,7 +83,7 @@ type LabRow struct {
 // labMetrics are all metrics in the order of reports, with their units. Lower is better in all.
 func labMetrics() [][2]string {
 	return [][2]string{
-		{"ready", "s"}, {"all.ready", "s"}, {"replaced", "s"},
+		{"ready", "s"}, {"all.ready", "s"}, {"replaced", "s"}, {"p50", "ms"}, {"p99", "ms"}, {"unanswered", "%"}, {"late", "% of requests"}, {"on.slow", "% of instances"},
 		{"worker.messages", "1/min"}, {"cluster.messages", "1/min"}, {"root.messages", "1/min"}, {"peer.messages", "1/min"},
 		{"worker.bytes", "B/min"}, {"cluster.bytes", "B/min"}, {"root.bytes", "B/min"},
 		{"control.cpu", "% of a core"}, {"worker.cpu", "% of a core"}, {"control.memory", "MiB"}, {"worker.memory", "MiB"}, {"instance.memory", "MiB/instance"},
@@ -231,6 +244,13 @@ func (x *Ratio) told() string {
 func (r *LabReport) remarks() (out []string) {
 	out = append(out, "All hosts share this machine, so what processors limit is slower here than on as many machines.",
 		"What is published is of other systems on other machines, by comparisons alone: document 002 prints no absolute times.")
+	for _, p := range r.Profiles {
+		why := "uncrowded"
+		if p.Crowded {
+			why = "crowded"
+		}
+		out = append(out, fmt.Sprintf("%s: the profile of %s has %.4g requests a second, given %.0f %% of a processor, rounds %.0f %% apart; %.3g requests a second are sent to each instance.", why, p.Host, p.Rate, 100*p.Share, 100*p.Spread, r.Rate))
+	}
 	if r.Quick {
 		out = append(out, "Quick: fewer settings and shorter windows than a report to be quoted has.")
 	}

@@ -33,6 +33,10 @@ type LabOptions struct {
 	Timeout       time.Duration // of a deployment
 	Program       string        // skerry
 	Service       string        // static program that serves; empty: bench/answer, compiled
+	// Load is for how long requests are sent in the parts crowded and uncrowded, after a fifth of that which is not counted, and ProfileRounds how often
+	// their profiles do the work.
+	Load          time.Duration
+	ProfileRounds int
 	// Resume is a report to go on from; nil: none.
 	Resume *LabReport
 	// Progress is told what is being done; Keep is given the report after each cell. Both may be nil.
@@ -56,6 +60,9 @@ func (o *LabOptions) check() error {
 	}
 	if len(o.Workers) == 0 || o.Window < time.Second || o.Timeout < time.Second {
 		return skerry.Errorf(skerry.CodeInvalid, "numbers of workers are needed, and a window and a limit of at least 1s")
+	}
+	if o.Load < time.Second || o.Load > time.Hour || o.ProfileRounds < 1 || o.ProfileRounds > 100 {
+		return skerry.Errorf(skerry.CodeInvalid, "a load of %v and %d rounds of a profile are not 1s to 1h and 1 to 100", o.Load, o.ProfileRounds)
 	}
 	for _, list := range [][]int{o.Workers, o.Clusters, o.Stress, {o.StressWorkers}} {
 		for _, n := range list {
@@ -83,6 +90,7 @@ type labRun struct {
 	r       *LabReport
 	dir     string
 	service string
+	images  images
 	open    map[plan]*federation
 	next    int
 }
@@ -107,13 +115,13 @@ func RunLab(ctx context.Context, o LabOptions) (_ *LabReport, err error) {
 		return nil, err
 	}
 	m := &labRun{o: o, open: map[plan]*federation{}, r: &LabReport{Schema: LabSchema, Began: time.Now().UTC().Truncate(time.Second), Machine: bench.MachineFacts(), Quick: o.Quick,
-		Rounds: o.Rounds, Window: o.Window.Seconds(), Timeout: o.Timeout.Seconds()}}
+		Rounds: o.Rounds, Window: o.Window.Seconds(), Timeout: o.Timeout.Seconds(), Load: o.Load.Seconds()}}
 	if was := o.Resume; was != nil {
-		if was.Window != m.r.Window || was.Timeout != m.r.Timeout || was.Quick != o.Quick {
-			return nil, skerry.Errorf(skerry.CodeConflict, "the report to go on from has a window of %g s, a limit of %g s and quick %v, and this run others", was.Window, was.Timeout, was.Quick)
+		if was.Window != m.r.Window || was.Timeout != m.r.Timeout || was.Quick != o.Quick || was.Load != m.r.Load {
+			return nil, skerry.Errorf(skerry.CodeConflict, "the report to go on from has a window of %g s, a limit of %g s, loads of %g s and quick %v, and this run others", was.Window, was.Timeout, was.Load, was.Quick)
 		}
 		if len(was.Cells) > 0 {
-			m.r.Began, m.r.Cells, m.r.Noise = was.Began, slices.Clone(was.Cells), was.Noise
+			m.r.Began, m.r.Cells, m.r.Noise, m.r.Rate, m.r.Profiles = was.Began, slices.Clone(was.Cells), was.Noise, was.Rate, slices.Clone(was.Profiles)
 		}
 	}
 	m.quiet()
@@ -211,12 +219,17 @@ func (m *labRun) compile(ctx context.Context) (string, error) {
 	if m.o.Service != "" {
 		return m.o.Service, nil
 	}
-	to := filepath.Join(m.dir, "answer")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", to, "skerry.dev/skerry/bench/answer")
+	return m.build(ctx, "bench/answer", "or give a static program by --service that serves HTTP at the address that is its argument")
+}
+
+// build makes a program of this source tree.
+func (m *labRun) build(ctx context.Context, source, otherwise string) (string, error) {
+	to := filepath.Join(m.dir, filepath.Base(source))
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", to, "skerry.dev/skerry/"+source)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", skerry.Errorf(skerry.CodeUnavailable, "compile the service: %v: %s", err, strings.TrimSpace(string(out))).
-			WithHint("run it in a checkout with Go installed, or give a static program by --service that serves HTTP at the address that is its argument")
+		return "", skerry.Errorf(skerry.CodeUnavailable, "compile %s: %v: %s", source, err, strings.TrimSpace(string(out))).
+			WithHint("run it in a checkout with Go installed, %s", otherwise)
 	}
 	return to, nil
 }

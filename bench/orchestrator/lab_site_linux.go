@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,8 @@ import (
 // plan is the federation that a measurement wants.
 type plan struct {
 	clusters, workers int // workers of each cluster
+	// cpu is what each worker says that it has; 0: more than there is.
+	cpu skerry.MilliCPU
 }
 
 const (
@@ -50,7 +53,7 @@ func (p plan) topology(name string) lab.Topology {
 	for c := range p.clusters {
 		t.Hosts = append(t.Hosts, lab.Host{Name: clusterHost(c), Role: lab.RoleCluster, Args: []string{"--log-level", "warn"}})
 		for i := range p.workers {
-			t.Hosts = append(t.Hosts, lab.Host{Name: workerHost(c, i), Role: lab.RoleWorker, Cluster: clusterHost(c), Resources: skerry.Resources{CPU: capacityCPU, Memory: capacityMemory},
+			t.Hosts = append(t.Hosts, lab.Host{Name: workerHost(c, i), Role: lab.RoleWorker, Cluster: clusterHost(c), Resources: skerry.Resources{CPU: cmp.Or(p.cpu, capacityCPU), Memory: capacityMemory},
 				Args: []string{"--log-level", "warn"}})
 		}
 	}
@@ -65,11 +68,15 @@ type federation struct {
 	root *api.Client
 	// sites are clients at the clusters: a root knows no workers.
 	sites []*api.Client
+	// imaging says that the image service is at the root, and profiles are those of its workers by name, where the first has
+	// neighbours (true) or not.
+	imaging  bool
+	profiles map[bool]map[string][]byte
 }
 
 // open starts a federation, with the image of the service at its root and on each worker.
 func open(ctx context.Context, p plan, o lab.Options, name, service, dir string) (_ *federation, err error) {
-	f := &federation{plan: p, o: o}
+	f := &federation{plan: p, o: o, profiles: map[bool]map[string][]byte{}}
 	if f.l, err = lab.Up(ctx, p.topology(name), o); err != nil {
 		return nil, err
 	}
@@ -88,7 +95,7 @@ func open(ctx context.Context, p plan, o lab.Options, name, service, dir string)
 		}
 		f.sites = append(f.sites, k)
 	}
-	if err := f.push(ctx, service, dir); err != nil {
+	if err := f.push(ctx, service, answerTag, dir); err != nil {
 		return nil, fmt.Errorf("image: %w", err)
 	}
 	// Whoever has run it once has the image. The root sees one instance for each cluster, which stands for those of all workers.
@@ -152,7 +159,7 @@ func (f *federation) dialer(host string) func(context.Context, string, string) (
 	}
 }
 
-func (f *federation) push(ctx context.Context, program, dir string) (err error) {
+func (f *federation) push(ctx context.Context, program, tag, dir string) (err error) {
 	dir, err = os.MkdirTemp(dir, "images-")
 	if err != nil {
 		return err
@@ -162,10 +169,10 @@ func (f *federation) push(ctx context.Context, program, dir string) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
-	if _, err := st.Build(ctx, artifact.BuildOptions{Source: program, Tag: answerTag}); err != nil {
+	if _, err := st.Build(ctx, artifact.BuildOptions{Source: program, Tag: tag}); err != nil {
 		return err
 	}
-	_, err = st.Push(ctx, answerTag, answerTag, &artifact.Source{BaseURL: f.root.Server(), Transport: f.root.Transport()}, nil)
+	_, err = st.Push(ctx, tag, tag, &artifact.Source{BaseURL: f.root.Server(), Transport: f.root.Transport()}, nil)
 	return err
 }
 
@@ -186,6 +193,11 @@ func manifest(name, extra string, replicas int) []byte {
 // deploy gives the seconds from when the root is asked until it shows so many instances as ready. Extra is more of the service, as JSON with a comma
 // behind. What is not ready in time is an error that tells what the instances do instead.
 func (f *federation) deploy(ctx context.Context, name, extra string, n int, limit time.Duration) (seconds float64, err error) {
+	return f.apply(ctx, name, manifest(name, extra, n), n, limit)
+}
+
+// apply is deploy with a manifest of one's own.
+func (f *federation) apply(ctx context.Context, name string, text []byte, n int, limit time.Duration) (seconds float64, err error) {
 	bound, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	synced, reached := make(chan struct{}), make(chan time.Time, 1)
@@ -223,7 +235,7 @@ func (f *federation) deploy(ctx context.Context, name, extra string, n int, limi
 		return 0, fmt.Errorf("watch: %w", err)
 	}
 	began := time.Now()
-	if _, err := f.root.Apply(bound, manifest(name, extra, n), api.ApplyOptions{}); err != nil {
+	if _, err := f.root.Apply(bound, text, api.ApplyOptions{}); err != nil {
 		return 0, err
 	}
 	select {
