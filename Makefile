@@ -43,7 +43,8 @@ bench: build ## measure; results on the terminal and in bin/bench.json
 	@scripts/deps bench
 	@scripts/bench
 
-soak: deps build ## hours of load and failures (SOAK=1h)
+soak: build ## hours of load and failures (SOAK=1h)
+	@scripts/deps soak
 	@scripts/soak
 
 sim-long: build ## fresh seeds of the simulator for an hour (SIM=1h)

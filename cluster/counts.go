@@ -2,13 +2,14 @@ package cluster
 
 import (
 	"fmt"
+	"strings"
 
 	"skerry.dev/skerry"
 )
 
-// inCounts takes what tells of single workers out of reasons that leave the site: how many were ruled out by what goes
+// inCounts takes what tells of single workers out of reasons for a service that leave the site: how many were ruled out by what goes
 // up, and neither a name nor what one of them has (DESIGN 5).
-func inCounts(list []skerry.Reason) []skerry.Reason {
+func inCounts(spec *skerry.ServiceSpec, list []skerry.Reason) []skerry.Reason {
 	out := make([]skerry.Reason, 0, len(list))
 	for _, r := range list {
 		c := skerry.Reason{What: r.What, Count: r.Count, Text: r.Text, Hint: r.Hint}
@@ -19,15 +20,36 @@ func inCounts(list []skerry.Reason) []skerry.Reason {
 			c.Text, c.Hint = "a scheduling plugin of the site gave no answer", "ask the site's operator"
 		default:
 			text, hint := lacking(r.What)
+			if r.What == "arch" {
+				text += " than " + strings.Join(spec.Architectures(), ", ")
+			}
 			c.Text = fmt.Sprintf("%d of the site's workers %s", r.Count, text)
 			if r.Count == 1 {
-				c.Text = "a worker of the site " + text
+				verb, rest, _ := strings.Cut(text, " ")
+				c.Text = "a worker of the site " + singular(verb) + " " + rest
 			}
 			c.Hint = hint
 		}
 		out = append(out, c)
 	}
 	return out
+}
+
+// singular is the form for one worker of the verbs that lacking begins with.
+func singular(verb string) string {
+	switch verb {
+	case "are":
+		return "is"
+	case "were":
+		return "was"
+	case "have":
+		return "has"
+	case "do":
+		return "does"
+	case "cannot":
+		return verb
+	}
+	return verb + "s"
 }
 
 // lacking says in general terms what rules workers out.
@@ -58,9 +80,9 @@ func lacking(what string) (text, hint string) {
 	case "tried":
 		return "were tried just now and failed", ""
 	case "placed":
-		return "has it already", ""
+		return "have it already", ""
 	case "volumes":
-		return "do not have the data in its local volumes", "it waits for the worker that has"
+		return "do not have the data of its local volumes", "it waits for the worker that has"
 	case "reachable":
 		return "are not in touch", ""
 	case "refusing":

@@ -170,5 +170,5 @@ func (c *Core) tellGroupAs(now time.Time, g *group, o skerry.Observation, fx *sk
 		c.Apps.Observe(now, Self, o, fx)
 		return
 	}
-	c.report(o)
+	c.report(&g.A.Spec, o)
 }

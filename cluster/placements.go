@@ -532,12 +532,12 @@ func (c *Core) tellUp(now time.Time, p *placement, fx *skerry.Effects) {
 	if o.Limits != nil {
 		o.Limits = &skerry.LimitsRefusal{Gen: o.Limits.Gen, Reason: c.anonymous(p, o.Limits.Reason), InUse: o.Limits.InUse}
 	}
-	c.report(o)
+	c.report(&p.A.Spec, o)
 }
 
-func (c *Core) report(o skerry.Observation) {
+func (c *Core) report(spec *skerry.ServiceSpec, o skerry.Observation) {
 	o.Address, o.Devices = "", nil
-	o.Why = inCounts(o.Why)
+	o.Why = inCounts(spec, o.Why)
 	o.Ports = slices.Clone(o.Ports)
 	for i := range o.Ports {
 		o.Ports[i].Address = ""

@@ -69,7 +69,7 @@ func (c *Core) Verdicts(now time.Time, items []skerry.Assignment) []skerry.PlanV
 	for n, d := range c.Plan(now, items) {
 		v := skerry.PlanVerdict{Fits: d.Chosen != "", Copies: copiesOf(&items[n], &d)}
 		if !v.Fits {
-			v.Why = inCounts(d.Why)
+			v.Why = inCounts(&items[n].Spec, d.Why)
 		}
 		out = append(out, v)
 	}

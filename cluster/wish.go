@@ -73,7 +73,7 @@ func (c *Core) moveByHand(now time.Time, p *placement, policy sched.Policy, m *M
 		}
 	}
 	if d.Chosen == "" {
-		return "", unmoved(m, d.Why)
+		return "", unmoved(m, &p.A.Spec, d.Why)
 	}
 	why := "asked for by " + orNobody(m.Actor)
 	if m.Reason != "" {
@@ -119,7 +119,7 @@ func (c *Core) movable(now time.Time, p *placement, m *MigrateInstance) (policy 
 	}
 	policy, plugins, unknown := c.policy(&p.A.Spec)
 	if unknown != nil {
-		return policy, unmoved(m, []skerry.Reason{*unknown})
+		return policy, unmoved(m, &p.A.Spec, []skerry.Reason{*unknown})
 	}
 	if len(plugins) > 0 {
 		return policy, skerry.Errorf(skerry.CodeUnsupported, "instance %s cannot be moved by hand: the scheduling plugin %s has a say in its place, and is asked only when a worker is drained", m.ID, plugins[0].Name).
@@ -129,7 +129,7 @@ func (c *Core) movable(now time.Time, p *placement, m *MigrateInstance) (policy 
 }
 
 // unmoved is the refusal to move an instance that no other worker can take, with what rules them out.
-func unmoved(m *MigrateInstance, why []skerry.Reason) *skerry.Error {
+func unmoved(m *MigrateInstance, spec *skerry.ServiceSpec, why []skerry.Reason) *skerry.Error {
 	err := skerry.Errorf(skerry.CodeConflict, "no other worker of the site can take instance %s", m.ID)
 	if m.To != "" {
 		err = skerry.Errorf(skerry.CodeConflict, "worker %s cannot take instance %s", m.To, m.ID)
@@ -140,7 +140,7 @@ func unmoved(m *MigrateInstance, why []skerry.Reason) *skerry.Error {
 		}
 	}
 	if m.Root {
-		why = inCounts(why)
+		why = inCounts(spec, why)
 	}
 	for _, r := range why {
 		err.Problems = append(err.Problems, skerry.Problem{Path: r.What, Message: r.Text, Hint: r.Hint})

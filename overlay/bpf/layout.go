@@ -39,6 +39,20 @@ func ensureFS(dir string) error {
 	return nil
 }
 
+// compiled has the kernel compile programs where its default is to interpret them, as on riscv64: interpreted, ours would be slow, and are
+// refused. What somebody set in place of that default cannot be told from it; Debian's kernels for amd64 and arm64 cannot even be told to interpret.
+func (o *Options) compiled() {
+	const name = "core/bpf_jit_enable"
+	if data, err := os.ReadFile("/proc/sys/net/" + name); err != nil || string(data) != "0\n" {
+		return // it compiles, or this is not the namespace that has a say in it
+	}
+	if err := sysctl(name, "1"); err != nil {
+		o.Log.Warn("the kernel does not compile the overlay's programs", "reason", err, "hint", "run sysctl net.core.bpf_jit_enable=1")
+		return
+	}
+	o.Log.Info("the kernel was told to compile BPF programs, as the overlay needs it", "sysctl", "net.core.bpf_jit_enable=1")
+}
+
 func (o *Options) layoutDir() string {
 	return filepath.Join(o.dir(), "v"+strconv.Itoa(cmp.Or(o.layout, layout)))
 }
@@ -49,6 +63,7 @@ func (o *Options) open() (*ebpf.Collection, error) {
 	if err := ensureFS(o.BPFFS); err != nil {
 		return nil, err
 	}
+	o.compiled()
 	if err := os.MkdirAll(o.linkDir(), 0o700); err != nil {
 		return nil, err
 	}
