@@ -148,6 +148,19 @@ func (s *setup) create(pidFile, consoleSocket string) error {
 	} else if err := s.enterCgroup("tasks", unix.Gettid()); err != nil {
 		return err
 	}
+	// A program that changes its root takes this thread along, which shares its mount namespace: opened later, these might not be found.
+	ready, err := os.OpenFile(pidFile, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return err
+	}
+	defer ready.Close()
+	var pids *os.File
+	if s.PidsFile != "" {
+		if pids, err = os.OpenFile(s.PidsFile, os.O_WRONLY, 0); err != nil {
+			return fmt.Errorf("resources.pids: %w", err)
+		}
+		defer pids.Close()
+	}
 	if err := s.isolate(); err != nil {
 		return err
 	}
@@ -159,13 +172,14 @@ func (s *setup) create(pidFile, consoleSocket string) error {
 	if err != nil {
 		return s.failed(path, err)
 	}
-	if s.PidsFile != "" {
-		if err := os.WriteFile(s.PidsFile, []byte(s.PidsMax), 0o644); err != nil {
+	if pids != nil {
+		if _, err := pids.WriteString(s.PidsMax); err != nil {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 			return fmt.Errorf("resources.pids: %w", err)
 		}
 	}
-	return os.WriteFile(pidFile, []byte(strconv.Itoa(pid)), 0o644)
+	_, err = ready.WriteString(strconv.Itoa(pid))
+	return err
 }
 
 // become turns the shim itself into the program.

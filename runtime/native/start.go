@@ -57,7 +57,7 @@ func (d *Driver) StartWith(ctx context.Context, spec runtime.Spec, prepare func(
 func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, s *setup) error {
 	r, g := spec.Resources, t.Group()
 	// The pids limit is the shim's to set, when it is out of the way.
-	if err := g.Create(cgroup.Limits{CPU: r.CPU, CPURequest: r.CPURequest, Memory: r.Memory, MemoryLow: r.MemoryLow, CPUSet: r.CPUSet, IO: r.IO, HugePages: r.HugePages}); err != nil {
+	if err := g.Create(limits(r)); err != nil {
 		return &runtime.StartError{Field: "resources", Err: err}
 	}
 	s.CgroupDirs, s.Unified = g.Dirs(), d.Tasks.Tree().Unified()
@@ -82,6 +82,11 @@ func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, 
 		return explain(spec, err)
 	}
 	return nil
+}
+
+// limits are those of a task's cgroup, without that of processes.
+func limits(r runtime.Resources) cgroup.Limits {
+	return cgroup.Limits{CPU: r.CPU, CPURequest: r.CPURequest, Memory: r.Memory, MemoryLow: r.MemoryLow, CPUSet: r.CPUSet, IO: r.IO, HugePages: r.HugePages}
 }
 
 // check refuses what a native process cannot have, before anything is touched.

@@ -92,6 +92,9 @@ func Run(t *testing.T, o Options) {
 	if err != nil || len(hs) != 0 {
 		t.Errorf("left over: %v %v", hs, err)
 	}
+	if err := s.d.Close(); err != nil { // what a driver keeps for its next start goes with it
+		t.Error(err)
+	}
 	s.nothingLeft(t, dir)
 }
 

@@ -5,6 +5,9 @@
 //	agent ── conmon ── skerry shim create ── skerry wasm-run TASK      (the shim ends)
 //	   └── skerry wasm-run compile                                     (once for each module)
 //
+// Three programs take their time to begin, so that a start has them begun before it: once a module was started, a spare waits for the
+// next one (see spares).
+//
 // Compiling takes time and memory, and reads what a stranger wrote. It is done once for each module and machine, in a process
 // without files, network or privileges, whose result only the same module is ever run with.
 //

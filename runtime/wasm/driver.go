@@ -41,6 +41,7 @@ type Driver struct {
 	tasks *native.Driver
 	cache *cache
 	run   []string
+	spare spares
 }
 
 // New opens the state directory and adopts the tasks in it.
@@ -53,12 +54,20 @@ func New(o Options) (*Driver, error) {
 		return nil, err
 	}
 	d := &Driver{Driver: tasks.Driver, tasks: tasks, run: o.Run}
+	d.spare.d = d
 	d.cache = newCache(filepath.Join(o.Dir, "modules"), o.Run, d.Tasks.Tree().Group(d.Options.CgroupParent+"/"+compileGroup))
 	return d, nil
 }
 
+// Close ends the watching of logs, and what waits for a task. Tasks run on.
+func (d *Driver) Close() error {
+	d.spare.close()
+	return d.Driver.Close()
+}
+
 // CleanUp removes every task and the compiled modules.
 func (d *Driver) CleanUp(ctx context.Context) error {
+	d.spare.close()
 	if err := d.cache.remove(); err != nil {
 		return err
 	}
@@ -116,16 +125,38 @@ func (d *Driver) Start(ctx context.Context, spec runtime.Spec) (runtime.Handle, 
 	if n := spec.Network; n != nil {
 		own.Network, p.Own = &skerry.Attachment{NetNS: n.NetNS}, n.NetNS != ""
 	}
-	return d.tasks.StartWith(ctx, own, func(dir string, g cgroup.Group) ([]runtime.Mount, error) {
-		p.Root = filepath.Join(dir, rootDir)
+	prepare := func(dir string, g cgroup.Group) ([]runtime.Mount, error) {
 		p.Memory = g.File("memory", "memory.limit_in_bytes")
 		if d.Tasks.Tree().Unified() {
 			p.Memory = g.File("memory", "memory.max")
 		}
-		mounts, err := root(dir, layers, spec.Mounts)
+		return root(dir, layers, spec.Mounts)
+	}
+	defer d.spare.renew(spec) // when this one is out of the way
+	if sp := d.spare.take(spec); sp != nil {
+		h, err := d.tasks.StartFrom(ctx, own, sp.Spare, func(dir string, g cgroup.Group) error {
+			mounts, err := prepare(dir, g)
+			if err != nil {
+				return err
+			}
+			return sp.hand(ctx, &p, own, mounts)
+		})
+		if err == nil {
+			return h, nil
+		}
+		sp.end()
+		if ctx.Err() != nil {
+			return fail(ctx.Err())
+		}
+		// What is wrong with the task is told in its field's name below, and what was wrong with the spare does not matter there.
+		d.spare.log("a module is started anew: that by a spare failed", err)
+	}
+	return d.tasks.StartWith(ctx, own, func(dir string, g cgroup.Group) ([]runtime.Mount, error) {
+		mounts, err := prepare(dir, g)
 		if err != nil {
 			return nil, err
 		}
+		p.Root = filepath.Join(dir, rootDir)
 		data, err := json.Marshal(p)
 		if err != nil {
 			return nil, err

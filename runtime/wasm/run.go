@@ -33,6 +33,7 @@ const (
 // RunMain is the hidden command
 //
 //	TASK                                   run the module of a task, in its cgroup and namespaces
+//	spare DIR                              wait in DIR to be told of which task to run the module
 //	compile OUT [--handler] CGROUP...      compile the module on standard input
 //
 // It returns the exit status.
@@ -42,6 +43,8 @@ func RunMain(args []string) int {
 	switch {
 	case len(args) == 1:
 		code, err = run(args[0])
+	case len(args) == 2 && args[0] == "spare":
+		code, err = wait(args[1])
 	case len(args) > 2 && args[0] == "compile":
 		rest := args[2:]
 		handler := rest[0] == "--handler"
@@ -72,9 +75,10 @@ func load(ctx context.Context, rt wazero.Runtime, code []byte) (m wazero.Compile
 			m, err = nil, fmt.Errorf("the compiler gave up: %v", r)
 		}
 	}()
-	host := experimental.WithFunctionListenerFactory(ctx, &sockets{conns: map[uint32]conn{}, open: map[uint64]bool{}})
-	if _, err := wasi_snapshot_preview1.Instantiate(host, rt); err != nil {
-		return nil, err
+	if rt.Module(wasi_snapshot_preview1.ModuleName) == nil { // a spare has it
+		if err := host(ctx, rt); err != nil {
+			return nil, err
+		}
 	}
 	if m, err = rt.CompileModule(ctx, code); err != nil {
 		return nil, err
@@ -88,6 +92,12 @@ func load(ctx context.Context, rt wazero.Runtime, code []byte) (m wazero.Compile
 		return nil, errors.New("it has no _start: build a command, not a library")
 	}
 	return m, nil
+}
+
+// host compiles what modules import, which takes longer than to load a small module.
+func host(ctx context.Context, rt wazero.Runtime) error {
+	_, err := wasi_snapshot_preview1.Instantiate(experimental.WithFunctionListenerFactory(ctx, &sockets{conns: map[uint32]conn{}, open: map[uint64]bool{}}), rt)
+	return err
 }
 
 // compile fills the directory out, from which nothing else can be seen.
@@ -120,6 +130,8 @@ type engine struct {
 	rt     wazero.Runtime
 	module wazero.CompiledModule
 	budget *budget
+	// lean says that nothing is left of what was needed before the module.
+	lean bool
 }
 
 func run(task string) (int, error) {
@@ -131,6 +143,17 @@ func run(task string) (int, error) {
 	if err := json.Unmarshal(data, &p); err != nil {
 		return exitBroken, err
 	}
+	cache, err := wazero.NewCompilationCacheWithDir(p.Code)
+	if err != nil {
+		return exitBroken, err
+	}
+	ctx := context.Background()
+	return begin(ctx, &engine{p: &p, rt: wazero.NewRuntimeWithConfig(ctx, config(p.Handler != nil, cache))})
+}
+
+// begin loads the module, goes into the sandbox, and runs it.
+func begin(ctx context.Context, e *engine) (int, error) {
+	p := e.p
 	code, err := os.ReadFile(p.Module)
 	if err != nil {
 		return exitBroken, err
@@ -141,12 +164,6 @@ func run(task string) (int, error) {
 			return exitBroken, err
 		}
 	}
-	cache, err := wazero.NewCompilationCacheWithDir(p.Code)
-	if err != nil {
-		return exitBroken, err
-	}
-	ctx := context.Background()
-	e := &engine{p: &p, rt: wazero.NewRuntimeWithConfig(ctx, config(p.Handler != nil, cache))}
 	if e.module, err = load(ctx, e.rt, code); err != nil {
 		return exitBroken, err
 	}
@@ -159,8 +176,10 @@ func run(task string) (int, error) {
 	if e.budget, err = openBudget(p.Memory); err != nil {
 		return exitBroken, err
 	}
-	code = nil
-	debug.FreeOSMemory()
+	if large := len(code) > 1<<20; large || !e.lean { // it takes as long as all the rest of a small module's start
+		code = nil
+		debug.FreeOSMemory()
+	}
 	e.budget.begin()
 	if err := enter(p.Root); err != nil {
 		return exitBroken, err

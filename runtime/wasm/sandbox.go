@@ -3,6 +3,7 @@
 package wasm
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"syscall"
@@ -50,8 +51,12 @@ func enter(root string) error {
 		return fail("root", err)
 	}
 	for _, step := range []func() error{
-		func() error { return syscall.Setgroups(nil) },
-		func() error { return syscall.Setresgid(nobody, nobody, nobody) },
+		func() error {
+			if os.Getgid() == nobody { // in a spare it is done
+				return nil
+			}
+			return errors.Join(syscall.Setgroups(nil), syscall.Setresgid(nobody, nobody, nobody))
+		},
 		func() error { return syscall.Setresuid(nobody, nobody, nobody) }, // with it go the capabilities
 		func() error { return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) },
 		func() error { return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) },

@@ -22,6 +22,9 @@ func (d *Driver) CheckID(name string, n int) runtime.TaskID {
 	return runtime.TaskID(fmt.Sprintf("%s%s.%d-%d", checkPrefix(), name, time.Now().UnixNano(), n))
 }
 
+// IsCheck says whether a task is one of a self-test of this process.
+func (d *Driver) IsCheck(id runtime.TaskID) bool { return strings.HasPrefix(string(id), checkPrefix()) }
+
 // IOAbilities are those about I/O that the machine has, for every driver.
 func (d *Driver) IOAbilities() (out []runtime.Ability) {
 	rates, weight := d.Tasks.Tree().IO()

@@ -52,23 +52,43 @@ func (e *CreateError) Field(is func(field string) bool) (field, reason string) {
 // Start launches conmon, which creates the task, and returns when it has. It fills in Supervisor and Init. Conmon
 // leaves this process's session and becomes an orphan at once, so that it outlives the agent.
 func (t *Task) Start(ctx context.Context, l Launch) error {
-	id := string(t.Record().Handle.ID)
-	r, w, err := os.Pipe()
+	rec := t.Record()
+	supervisor, pid, err := t.set.conmon(ctx, l, place{
+		id: string(rec.Handle.ID), dir: t.dir, cwd: t.dir, log: t.Path("log", "log"), exits: t.set.exitDir(), shelter: path.Dir(rec.Cgroup),
+	})
 	if err != nil {
 		return err
+	}
+	t.Update(func(rec *Record) {
+		rec.Supervisor, rec.Init, rec.Handle.PID = supervisor, Identify(pid), pid
+	})
+	return nil
+}
+
+// place is where conmon finds and leaves things. log and exits may be relative to cwd: they then stay right when that is renamed.
+type place struct {
+	id, dir, cwd, log, exits string
+	// shelter is the group above that of the supervisors.
+	shelter string
+}
+
+func (s *Tasks) conmon(ctx context.Context, l Launch, p place) (supervisor Process, pid int, err error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return supervisor, 0, err
 	}
 	defer r.Close()
 	startR, startW, err := os.Pipe()
 	if err != nil {
 		w.Close()
-		return err
+		return supervisor, 0, err
 	}
 	defer startW.Close()
 	args := []string{
-		"--api-version", "1", "-c", id, "-u", id, "-n", id, "-b", t.dir,
+		"--api-version", "1", "-c", p.id, "-u", p.id, "-n", p.id, "-b", p.dir,
 		"-r", l.Runtime,
-		"-l", "k8s-file:" + t.Path("log", "log"), "--log-size-max", strconv.FormatInt(int64(l.LogMax)/2, 10),
-		"--exit-dir", t.set.exitDir(), "-p", t.Path("pid"), "-P", t.Path("conmon.pid"),
+		"-l", "k8s-file:" + p.log, "--log-size-max", strconv.FormatInt(int64(l.LogMax)/2, 10),
+		"--exit-dir", p.exits, "-p", filepath.Join(p.dir, "pid"), "-P", filepath.Join(p.dir, "conmon.pid"),
 		"--full-attach", "--no-sync-log", "--log-level", "error",
 	}
 	for _, a := range l.RuntimeArgs {
@@ -80,12 +100,13 @@ func (t *Task) Start(ctx context.Context, l Launch) error {
 	if l.Restore != "" {
 		args = append(args, "--restore", l.Restore)
 	}
-	cmd := exec.Command(t.set.opts.Conmon, args...)
-	cmd.Dir = t.dir
+	cmd := exec.Command(s.opts.Conmon, args...)
+	cmd.Dir = p.cwd
 	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "_OCI_SYNCPIPE=3", "_OCI_STARTPIPE=4"}
 	cmd.ExtraFiles = []*os.File{w, startR}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	words, err := os.Create(t.Path("conmon.err")) // a pipe would be held for as long as the task runs
+	said := filepath.Join(p.dir, "conmon.err")
+	words, err := os.Create(said) // a pipe would be held for as long as the task runs
 	if err == nil {
 		cmd.Stderr = words
 		defer words.Close()
@@ -94,22 +115,21 @@ func (t *Task) Start(ctx context.Context, l Launch) error {
 	w.Close()
 	startR.Close()
 	if err != nil {
-		return fmt.Errorf("start %s: %w", t.set.opts.Conmon, err)
+		return supervisor, 0, fmt.Errorf("start %s: %w", s.opts.Conmon, err)
 	}
 	// Conmon waits for the start pipe before it forks: whatever it forks stays in the shelter.
-	shelter := t.set.tree.Group(path.Join(path.Dir(t.Record().Cgroup), "conmon"))
-	if err := shelter.Shelter(cmd.Process.Pid); err != nil {
+	if err := s.tree.Group(path.Join(p.shelter, "conmon")).Shelter(cmd.Process.Pid); err != nil {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
-		return err
+		return supervisor, 0, err
 	}
 	if _, err := startW.Write([]byte{0}); err != nil {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
-		return fmt.Errorf("start %s: %w", t.set.opts.Conmon, err)
+		return supervisor, 0, fmt.Errorf("start %s: %w", s.opts.Conmon, err)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = r.SetReadDeadline(time.Unix(1, 0)) })
-	pid, err := readSync(r)
+	pid, err = readSync(r)
 	stop()
 	if ctx.Err() != nil {
 		_ = cmd.Process.Kill() // it has not answered, and might not end either
@@ -117,19 +137,16 @@ func (t *Task) Start(ctx context.Context, l Launch) error {
 	// The first conmon process ended when it had forked; what it forked is not ours to wait for.
 	_ = cmd.Wait()
 	if ctx.Err() != nil {
-		return ctx.Err()
+		return supervisor, 0, ctx.Err()
 	}
 	if err != nil {
-		if last := lastWords(t.Path("conmon.err")); last != "" {
+		if last := lastWords(said); last != "" {
 			err = fmt.Errorf("%w; it said: %s", err, last)
 		}
-		return err
+		return supervisor, 0, err
 	}
-	conmon, _ := readInt(t.Path("conmon.pid"))
-	t.Update(func(rec *Record) {
-		rec.Supervisor, rec.Init, rec.Handle.PID = Identify(conmon), Identify(pid), pid
-	})
-	return nil
+	n, _ := readInt(filepath.Join(p.dir, "conmon.pid"))
+	return Identify(n), pid, nil
 }
 
 // lastWords is the end of what conmon wrote beside its answer.
@@ -167,8 +184,12 @@ func parseSync(line []byte) (pid int, err error) {
 
 func (s *Tasks) exitDir() string { return filepath.Join(s.opts.Dir, "exits") }
 
-// ExitFile is where the exit status of the task is written when it ends, a number, in a file as old as that.
+// ExitFile is where the exit status of the task is written when it ends, a number, in a file as old as that: among those of all tasks,
+// or in the directory that its supervisor was begun in before there was a task.
 func (t *Task) ExitFile() string {
+	if t.Record().Spare {
+		return t.Path("log", spareExit)
+	}
 	return filepath.Join(t.set.exitDir(), filepath.Base(t.dir))
 }
 

@@ -50,6 +50,8 @@ type Record struct {
 	StopSignal int            `json:"stopSignal,omitempty"`
 	Supervisor Process        `json:"supervisor"`
 	Init       Process        `json:"init"`
+	// Spare says that supervisor and program were there before the task.
+	Spare bool `json:"spare,omitempty"`
 	// Ready is set when Start has succeeded. Without it, the agent died on the way.
 	Ready bool `json:"ready"`
 	// Extra is the driver's own.
@@ -86,6 +88,7 @@ func Open(o Options) (*Tasks, error) {
 	}
 	keep := newKeeper(o.Log)
 	s := &Tasks{opts: o, boot: strings.TrimSpace(readString("/proc/sys/kernel/random/boot_id")), tree: tree, keep: keep, tasks: map[runtime.TaskID]*Task{}}
+	s.clearSpares()
 	entries, err := os.ReadDir(filepath.Join(o.Dir, "tasks"))
 	if err != nil {
 		keep.close()
