@@ -3,7 +3,6 @@ package device
 import (
 	"fmt"
 	"os"
-	"os/signal"
 
 	"github.com/spf13/cobra"
 
@@ -18,7 +17,8 @@ func Commands() []*cobra.Command {
 
 func runtimeCommand() *cobra.Command {
 	var o Options
-	var output, file, from, plots string
+	var plots string
+	saved := bench.Saved[Report]{Read: ReadReport, Ways: outputs}
 	cmd := &cobra.Command{
 		Use: "runtime", Short: "Measure what each kind of isolation costs on this device", Args: cobra.NoArgs,
 		Long: `Measure what each kind of isolation costs on this device: the same programs on the machine itself ("bare"), in namespaces
@@ -36,33 +36,25 @@ results are those of an idle machine only if it was idle; the report says when i
 			if os.Geteuid() != 0 {
 				return skerry.Errorf(skerry.CodeForbidden, "bench runtime makes namespaces and cgroups and needs root")
 			}
-			write := outputs[output]
-			if write == nil {
-				return skerry.Errorf(skerry.CodeInvalid, "--output %q is not known", output).WithHint("use table, json, csv or html")
+			err := saved.Check()
+			if err != nil {
+				return err
 			}
 			if o.Rounds < 1 || o.Rounds > 1000 {
 				return skerry.Errorf(skerry.CodeInvalid, "--rounds %d is not 1 to 1000", o.Rounds)
 			}
-			if from != "" {
-				var err error
-				if o.Resume, err = readFile(from); err != nil {
-					return err
-				}
-			}
-			if file != "" {
-				o.Keep = func(r *Report) error { return bench.ReplaceFile(file, r.WriteJSON) }
+			if o.Resume, o.Keep, err = saved.Before(); err != nil {
+				return err
 			}
 			o.Progress = func(s string) { fmt.Fprintln(cmd.ErrOrStderr(), s) }
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
+			ctx, stop := bench.Interruptible(cmd.Context())
 			defer stop()
 			r, err := Run(ctx, o)
 			if err != nil {
 				return err
 			}
-			if file != "" {
-				if err := bench.ReplaceFile(file, r.WriteJSON); err != nil {
-					return err
-				}
+			if err := saved.Keep(r); err != nil {
+				return err
 			}
 			if r.Done == 0 {
 				return skerry.Errorf(skerry.CodeUnavailable, "no round was completed")
@@ -72,7 +64,7 @@ results are those of an idle machine only if it was idle; the report says when i
 					return err
 				}
 			}
-			return write(r, cmd.OutOrStdout())
+			return saved.Write(r, cmd.OutOrStdout())
 		},
 	}
 	fs := cmd.Flags()
@@ -89,9 +81,7 @@ results are those of an idle machine only if it was idle; the report says when i
 	fs.BoolVar(&o.Machines.Emulate, "emulate", false, "take machines that are emulated, many times slower, too")
 	fs.StringVar(&o.Meter, "meter", "", "command that prints the joules that the machine has used until now (default its own counters)")
 	fs.StringVar(&o.MeterCSV, "meter-csv", "", "file that a power meter writes: lines of seconds since 1970 and watts")
-	fs.StringVarP(&output, "output", "o", "table", "table, json, csv or html")
-	fs.StringVar(&file, "out", "", "file that keeps the report as JSON after each round")
+	saved.Add(fs, "round")
 	fs.StringVar(&plots, "plots", "", "directory for plots, as SVG")
-	fs.StringVar(&from, "resume", "", "report to go on from")
 	return cmd
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 
 	"github.com/spf13/cobra"
 
@@ -15,7 +14,7 @@ import (
 // Command gives `skerry bench interference`.
 func Command() *cobra.Command {
 	var o Options
-	var output, file string
+	saved := bench.Saved[Report]{Read: ReadReport, Ways: map[string]func(*Report, io.Writer) error{"table": (*Report).WriteTable, "json": (*Report).WriteJSON, "csv": (*Report).WriteCSV, "html": (*Report).WriteHTML}}
 	cmd := &cobra.Command{
 		Use: "interference", Short: "Measure what neighbours cost a service", Args: cobra.NoArgs,
 		Long: `Measure what neighbours cost a service: an image service answers requests that come at fixed rates, in a process with limits
@@ -26,31 +25,35 @@ the machine tells of quotas, queues and pressure, beside the figures of the thes
 Without choices it runs the matrix of the thesis, with its times, seven and a half minutes a row. --cpu, --rates, --pin,
 --interference and --neighbour choose rows, and --quick shortens. The service gets processors of its own beside the one of the generator: rows that
 need more than there are are listed as not run. With --find it searches the rate at which each place is full: less than 99 %
-succeed, answers come at less than 97 % of the rate, or p99 is above --p99. It compiles service and neighbour from this source
+succeed, answers come at less than 97 % of the rate, or p99 is above --p99. --out keeps the report after each row, and --resume goes on
+from one, without the rows that ran and were valid. It compiles service and neighbour from this source
 tree, so run it in a checkout, or give it the programs; it needs root.`,
-		Example: "  skerry bench interference --quick --in oci --cpu 0.5 --rates 2,4\n  skerry bench interference --quick --cpu 1 --interference 0,1 --pin none,both --neighbour cpu,cache --rates 8 --out i.json\n  skerry bench interference --quick --cpu 0.5 --rates 4 --find",
+		Example: "  skerry bench interference --quick --in oci --cpu 0.5 --rates 2,4\n  skerry bench interference --quick --cpu 1 --interference 0,1 --pin none,both --neighbour cpu,cache --rates 8 --out i.json\n  skerry bench interference --quick --cpu 0.5 --rates 4 --find\n  skerry bench interference --resume i.json --quick --cpu 1 --interference 0,1 --pin none,both --neighbour cpu,cache --rates 8 --out i.json -o html > i.html",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if os.Geteuid() != 0 {
 				return skerry.Errorf(skerry.CodeForbidden, "bench interference makes namespaces and cgroups and needs root")
 			}
-			write := map[string]func(*Report, io.Writer) error{"table": (*Report).WriteTable, "json": (*Report).WriteJSON, "csv": (*Report).WriteCSV}[output]
-			if write == nil {
-				return skerry.Errorf(skerry.CodeInvalid, "--output %q is not known", output).WithHint("use table, json or csv")
+			err := saved.Check()
+			if err != nil {
+				return err
 			}
 			if o.P99 <= 0 {
 				return skerry.Errorf(skerry.CodeInvalid, "--p99 %v cannot be", o.P99)
 			}
-			if file != "" {
-				o.Keep = func(r *Report) error { return bench.ReplaceFile(file, r.WriteJSON) }
+			if o.Resume, o.Keep, err = saved.Before(); err != nil {
+				return err
 			}
 			o.Progress = func(s string) { fmt.Fprintln(cmd.ErrOrStderr(), s) }
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
+			ctx, stop := bench.Interruptible(cmd.Context())
 			defer stop()
 			r, err := Run(ctx, o)
 			if err != nil {
 				return err
 			}
-			return write(r, cmd.OutOrStdout())
+			if err := saved.Keep(r); err != nil {
+				return err
+			}
+			return saved.Write(r, cmd.OutOrStdout())
 		},
 	}
 	fs := cmd.Flags()
@@ -67,7 +70,6 @@ tree, so run it in a checkout, or give it the programs; it needs root.`,
 	fs.StringVar(&o.Neighbour, "neighbour-program", "", "program of the neighbours (default: compiled from bench/neighbour)")
 	fs.StringVar(&o.Machines.Kernel, "guest-kernel", "", "kernel of virtual machines, as for skerry worker")
 	fs.BoolVar(&o.Machines.Emulate, "emulate", false, "take machines that are emulated, many times slower, too")
-	fs.StringVarP(&output, "output", "o", "table", "table, json or csv")
-	fs.StringVar(&file, "out", "", "file that keeps the report as JSON after each row")
+	saved.Add(fs, "row")
 	return cmd
 }

@@ -10,6 +10,9 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/bench"
 )
 
 // Schema is the version of Report; it changes when a reader of the one before would go wrong.
@@ -91,12 +94,61 @@ type Found struct {
 	Saturation
 }
 
-// WriteJSON writes a report for programs.
-func (r *Report) WriteJSON(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", " ")
-	return e.Encode(r)
+// ReadReport reads what WriteJSON wrote.
+func ReadReport(in io.Reader) (*Report, error) {
+	data, err := io.ReadAll(io.LimitReader(in, maxReport))
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{}
+	if err := json.Unmarshal(data, r); err != nil {
+		return nil, skerry.Errorf(skerry.CodeInvalid, "this is no report: %w", err)
+	}
+	if r.Schema != Schema {
+		return nil, skerry.Errorf(skerry.CodeInvalid, "this is %.80q and not %s", r.Schema, Schema)
+	}
+	if slices.Contains(r.Rows, nil) || slices.Contains(r.Found, nil) {
+		return nil, skerry.Errorf(skerry.CodeInvalid, "a row of this report is empty")
+	}
+	for _, row := range r.Rows {
+		if o := row.Outcome; o != nil && o.Latency != nil && o.Application == nil {
+			return nil, skerry.Errorf(skerry.CodeInvalid, "a row of this report has latencies, and not what the service tells")
+		}
+	}
+	return r, nil
 }
+
+// row gives a row of a report that ran and is valid, or nil; as what has no report.
+func (r *Report) row(like *Row) *Row {
+	if r == nil {
+		return nil
+	}
+	n := slices.IndexFunc(r.Rows, func(x *Row) bool {
+		return x.Place == like.Place && x.Setting == like.Setting && x.Rate == like.Rate && x.Outcome != nil && x.Outcome.Invalid == ""
+	})
+	if n < 0 {
+		return nil
+	}
+	return r.Rows[n]
+}
+
+// found gives a saturation point of a report, or nil.
+func (r *Report) found(place string, s Setting, p99 float64) *Found {
+	if r == nil {
+		return nil
+	}
+	n := slices.IndexFunc(r.Found, func(x *Found) bool { return x.Place == place && x.Setting == s && x.Skip == "" && x.P99 == p99 })
+	if n < 0 {
+		return nil
+	}
+	return r.Found[n]
+}
+
+// maxReport is the largest report that is read, in bytes.
+const maxReport = 64 << 20
+
+// WriteJSON writes a report for programs.
+func (r *Report) WriteJSON(w io.Writer) error { return bench.WriteJSON(w, r) }
 
 // WriteCSV writes a line for each row that ran.
 func (r *Report) WriteCSV(w io.Writer) error {
@@ -164,8 +216,11 @@ func (r *Report) WriteTable(w io.Writer) error {
 		if p == nil {
 			p = &Published{}
 		}
+		if s == nil {
+			s = &System{}
+		}
 		beside := row.interference()
-		if s != nil && s.Neighbour != nil {
+		if s.Neighbour != nil {
 			beside += fmt.Sprintf(" (%.0f %%)", *s.Neighbour)
 		}
 		fmt.Fprintf(t, "%s\t%g\t%s\t%s\t%g\t", row.Place, row.CPU, row.Pin, beside, row.Rate)
@@ -214,7 +269,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 		fmt.Fprintln(w, "not run:", line)
 	}
 	if r.Unfinished {
-		fmt.Fprintln(w, "It was interrupted: the rows after these are missing.")
+		fmt.Fprintln(w, "It was interrupted: --resume goes on from what there is.")
 	}
 	return nil
 }

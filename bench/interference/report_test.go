@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -158,4 +159,88 @@ func TestReport(t *testing.T) {
 	if err := json.Unmarshal(b.Bytes(), &again); err != nil || again.Schema != Schema || len(again.Rows) != len(r.Rows) || *again.Rows[1].Published.Mean != 41.592 {
 		t.Errorf("%+v %v", again, err)
 	}
+}
+
+// A page has a plot for each limit with rows that tell of their service, says what is missing, and shows what others wrote as text.
+func TestHTML(t *testing.T) {
+	r := sample()
+	r.Machine["cpu"] = "A <b>processor</b>"
+	v := func(at, ok float64) Point { return Point{At: at, Success: ok} }
+	r.Rows = append(r.Rows, &Row{Place: "oci", Setting: r.Rows[1].Setting, Rate: 6, Outcome: &Outcome{Sent: 36, Success: 90, Throughput: 5, Latency: &Latency{148, 146, 153, 963, 964}, Application: &Application{5, 40, 45}, Overhead: 103},
+		Series: []Point{v(3, 100), v(6, 80)}})
+	var b bytes.Buffer
+	if err := r.WriteHTML(&b); err != nil {
+		t.Fatal(err)
+	}
+	text := b.String()
+	for _, want := range []string{"mean latency, 0.5 processors", "p99, 0.5 processors", "requests that succeeded, 0.5 processors", "oci, 6/s", "A &lt;b&gt;processor", "Not run: microvm: no guest kernel is given", "not run: a neighbour of 1.5", "invalid: 10.0 %", "11.5 requests per second are done, 12 are not"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not there", want)
+		}
+	}
+	if strings.Contains(text, "<b>processor") || strings.Contains(text, "<script") || strings.Count(text, "<svg") != 4 || strings.Contains(text, "NaN") {
+		t.Errorf("%d plots: %s", strings.Count(text, "<svg"), text)
+	}
+	r.Rows = r.Rows[3:4] // of which none ran
+	b.Reset()
+	if err := r.WriteHTML(&b); err != nil || strings.Contains(b.String(), "<svg") {
+		t.Error(err, b.String())
+	}
+}
+
+// What was measured is read again, and what ran and was valid is known by all that it was run with.
+func TestGoOn(t *testing.T) {
+	var b bytes.Buffer
+	if err := sample().WriteJSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	r, err := ReadReport(bytes.NewReader(b.Bytes()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, row := range r.Rows {
+		was := r.row(&Row{Place: row.Place, Setting: row.Setting, Rate: row.Rate})
+		if ran := n != 2 && n != 3; ran != (was != nil) { // the one invalid, the other not run
+			t.Errorf("row %d: %+v", n, was)
+		}
+	}
+	like := *r.Rows[0]
+	like.Pin = PinBoth
+	if r.row(&like) != nil || (*Report)(nil).row(&like) != nil {
+		t.Error("a row of another setting was taken")
+	}
+	if f := r.found("oci", r.Found[0].Setting, 500); f != r.Found[0] || r.found("oci", r.Found[0].Setting, 400) != nil || (*Report)(nil).found("oci", r.Found[0].Setting, 500) != nil {
+		t.Errorf("%+v", f)
+	}
+	for _, bad := range []string{"", "[]", `{"schema":"skerry.bench.interference/2"}`, `{"schema":"skerry.bench.interference/1","rows":[null]}`, `{"schema":"skerry.bench.interference/1","saturation":[null]}`,
+		`{"schema":"skerry.bench.interference/1","rows":[{"outcome":{"latency":{"mean":1}}}]}`} {
+		if _, err := ReadReport(strings.NewReader(bad)); skerry.AsError(err).Code != skerry.CodeInvalid {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
+// FuzzReadReport: whatever a file says, it is refused or can be shown and gone on from.
+func FuzzReadReport(f *testing.F) {
+	var b bytes.Buffer
+	if err := sample().WriteJSON(&b); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b.Bytes())
+	f.Add([]byte(`{"schema":"skerry.bench.interference/1","rows":[{"outcome":{}}],"saturation":[{}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r, err := ReadReport(bytes.NewReader(data))
+		if err != nil {
+			return
+		}
+		for _, row := range r.Rows {
+			r.row(row)
+		}
+		if err := r.WriteHTML(io.Discard); err != nil {
+			t.Error(err)
+		}
+		if err := r.WriteTable(io.Discard); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -39,6 +39,8 @@ type Options struct {
 	// Service and Neighbour are programs; empty: compiled from the source tree.
 	Service, Neighbour string
 	Machines           node.Machines
+	// Resume is a report to go on from; nil: none. What ran in it and is valid is not run again.
+	Resume *Report
 	// Progress is told what is being done; Keep is given the report after each row.
 	Progress func(string)
 	Keep     func(*Report) error
@@ -91,6 +93,14 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	}
 	m := &measuring{o: o, r: &Report{Schema: Schema, Began: time.Now().UTC().Truncate(time.Second), Machine: bench.MachineFacts(), Quick: o.Quick,
 		Warm: o.Warm.Seconds(), Load: o.Load.Seconds(), Settle: o.Settle.Seconds()}}
+	before := 0.0
+	if was := o.Resume; was != nil {
+		if was.Warm != m.r.Warm || was.Load != m.r.Load || was.Settle != m.r.Settle || was.Quick != o.Quick {
+			return nil, skerry.Errorf(skerry.CodeConflict, "the report to go on from has rows of %g, %g and %g s and quick %v, and this run others", was.Warm, was.Load, was.Settle, was.Quick)
+		}
+		m.r.Began, m.r.Noise, m.r.Missing, before = was.Began, slices.Clone(was.Noise), slices.Clone(was.Missing), was.Seconds
+	}
+	began := time.Now()
 	if load, err := strconv.ParseFloat(strings.Split(m.r.Machine["load"]+" ", " ")[0], 64); err == nil && load > 0.5 {
 		m.r.Noise = append(m.r.Noise, fmt.Sprintf("its load was %.1f before", load))
 	}
@@ -122,7 +132,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		return nil, err
 	}
 	err = m.groups(ctx, groups)
-	m.r.Seconds = time.Since(m.r.Began).Seconds()
+	m.r.Seconds = before + time.Since(began).Seconds()
 	slices.Sort(m.r.Missing)
 	m.r.Missing = slices.Compact(m.r.Missing)
 	if ctx.Err() != nil {
@@ -242,7 +252,9 @@ func (m *measuring) groups(ctx context.Context, groups []group) error {
 		for _, rate := range g.rates {
 			for _, p := range m.places {
 				row := &Row{Place: p.told().Name, Setting: g.Setting, Rate: rate, Published: beside(m.published, p.told().Name, g.Setting, rate)}
-				if err := m.row(ctx, p, row); err != nil {
+				if was := m.o.Resume.row(row); was != nil {
+					row = was
+				} else if err := m.row(ctx, p, row); err != nil {
 					return err
 				}
 				m.r.Rows = append(m.r.Rows, row)
@@ -258,6 +270,10 @@ func (m *measuring) groups(ctx context.Context, groups []group) error {
 			continue
 		}
 		for _, p := range m.places {
+			if was := m.o.Resume.found(p.told().Name, g.Setting, ms(m.o.P99)); was != nil {
+				m.r.Found = append(m.r.Found, was)
+				continue
+			}
 			if err := m.find(ctx, p, g); err != nil {
 				return err
 			}

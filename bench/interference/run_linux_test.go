@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/testenv"
 )
 
@@ -62,7 +63,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// interrupted: Ctrl-C leaves what is complete.
+// interrupted: Ctrl-C leaves what is complete, and another run goes on from there.
 func interrupted(t *testing.T, service string) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	o := Options{Choice: Choice{CPU: []float64{0.5}, Rates: []float64{2, 4}}, Places: []string{Bare}, Warm: time.Millisecond, Load: 500 * time.Millisecond, Settle: time.Millisecond, Service: service,
@@ -71,7 +72,15 @@ func interrupted(t *testing.T, service string) {
 	if err != nil || !r.Unfinished || len(r.Rows) != 1 || r.Rows[0].Rate != 2 {
 		t.Errorf("%+v %v", r, err)
 	}
-	o.Places = []string{"moon"}
+	o.Keep, o.Resume = nil, r
+	if again, err := Run(t.Context(), o); err != nil || again.Unfinished || len(again.Rows) != 2 || again.Rows[0] != r.Rows[0] || again.Rows[1].Outcome == nil || !again.Began.Equal(r.Began) || again.Seconds <= r.Seconds {
+		t.Errorf("%+v %v", again, err)
+	}
+	o.Load *= 2
+	if _, err := Run(t.Context(), o); skerry.AsError(err).Code != skerry.CodeConflict {
+		t.Errorf("a report of other times was gone on from: %v", err)
+	}
+	o.Places, o.Resume = []string{"moon"}, nil
 	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "moon") {
 		t.Error(err)
 	}

@@ -3,8 +3,6 @@ package orchestrator
 import (
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"slices"
 	"time"
 
@@ -23,7 +21,7 @@ const (
 // Command gives `skerry bench orchestrator`.
 func Command() *cobra.Command {
 	var o Options
-	var output, file string
+	saved := bench.Saved[Report]{Ways: map[string]func(*Report, io.Writer) error{"table": (*Report).WriteTable, "json": (*Report).WriteJSON}}
 	cmd := &cobra.Command{
 		Use: "orchestrator --adapter FILE", Short: "Measure orchestrators side by side", Args: cobra.NoArgs,
 		Long: `Measure orchestrators side by side: how long each takes until a deployment is ready and until it is gone, and the processor time and
@@ -36,9 +34,9 @@ measured the same. --out keeps the report after each round: Ctrl-C deletes what 
 other users needs root.`,
 		Example: "  skerry bench orchestrator --adapter examples/adapters/skerry.sh --quick --rounds 3\n  skerry bench orchestrator --adapter examples/adapters/skerry.sh --adapter examples/adapters/k3s.sh --out both.json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			write := map[string]func(*Report, io.Writer) error{"table": (*Report).WriteTable, "json": (*Report).WriteJSON}[output]
-			if write == nil {
-				return skerry.Errorf(skerry.CodeInvalid, "--output %q is not known", output).WithHint("use table or json")
+			err := saved.Check()
+			if err != nil {
+				return err
 			}
 			if o.Quick {
 				if !cmd.Flags().Changed("rest") {
@@ -48,25 +46,23 @@ other users needs root.`,
 					o.Sizes = slices.DeleteFunc(o.Sizes, func(n int) bool { return n > quickReplicas })
 				}
 			}
-			if file != "" {
-				o.Keep = func(r *Report) error { return bench.ReplaceFile(file, r.WriteJSON) }
+			if _, o.Keep, err = saved.Before(); err != nil {
+				return err
 			}
 			o.Progress = func(s string) { fmt.Fprintln(cmd.ErrOrStderr(), s) }
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
+			ctx, stop := bench.Interruptible(cmd.Context())
 			defer stop()
 			r, err := Run(ctx, o)
 			if err != nil {
 				return err
 			}
-			if file != "" {
-				if err := bench.ReplaceFile(file, r.WriteJSON); err != nil {
-					return err
-				}
+			if err := saved.Keep(r); err != nil {
+				return err
 			}
 			if r.Done == 0 && ctx.Err() != nil {
 				return skerry.Errorf(skerry.CodeUnavailable, "no round was completed")
 			}
-			return write(r, cmd.OutOrStdout())
+			return saved.Write(r, cmd.OutOrStdout())
 		},
 	}
 	fs := cmd.Flags()
@@ -77,8 +73,7 @@ other users needs root.`,
 	fs.DurationVar(&o.Watch, "rest", 30*time.Second, "how long processes are watched at rest")
 	fs.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "how long each step of an adapter may take")
 	fs.BoolVar(&o.Quick, "quick", false, "rests of 3 s and no more than 10 replicas, unless told otherwise")
-	fs.StringVarP(&output, "output", "o", "table", "table or json")
-	fs.StringVar(&file, "out", "", "file that keeps the report as JSON after each round")
+	saved.Add(fs, "round")
 	cmd.AddCommand(labCommand())
 	return cmd
 }

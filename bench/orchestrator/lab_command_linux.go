@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,7 +19,8 @@ var labOutputs = map[string]func(*LabReport, io.Writer) error{"table": (*LabRepo
 // labCommand gives `skerry bench orchestrator lab`.
 func labCommand() *cobra.Command {
 	var o LabOptions
-	var output, file, from, show string
+	var show string
+	saved := bench.Saved[LabReport]{Read: ReadLabReport, Ways: labOutputs}
 	cmd := &cobra.Command{
 		Use: "lab", Short: "Measure Skerry's own orchestration in labs on this machine", Args: cobra.NoArgs,
 		Long: `Measure Skerry's own orchestration, as section 5 of the Oakestra paper (002) does: root, clusters and workers are the real processes, each in a
@@ -43,16 +42,16 @@ after each cell: Ctrl-C takes the labs down and loses only the cell under way, a
 tree, so run it in a checkout, or give it by --service; it needs root, an OCI runtime and, for delay and loss, NFQUEUE.`,
 		Example: "  skerry bench orchestrator lab --quick --rounds 3 --out lab.json\n  skerry bench orchestrator lab --only deploy,messages --workers 2,6,10\n  skerry bench orchestrator lab --resume lab.json --quick --rounds 5 --out lab.json\n  skerry bench orchestrator lab --show lab.json -o html > lab.html",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			write := labOutputs[output]
-			if write == nil {
-				return skerry.Errorf(skerry.CodeInvalid, "--output %q is not known", output).WithHint("use table, json, csv or html")
+			err := saved.Check()
+			if err != nil {
+				return err
 			}
 			if show != "" {
-				r, err := readLabFile(show)
+				r, err := saved.Load(show)
 				if err != nil {
 					return err
 				}
-				return write(r, cmd.OutOrStdout())
+				return saved.Write(r, cmd.OutOrStdout())
 			}
 			if os.Geteuid() != 0 {
 				return skerry.Errorf(skerry.CodeForbidden, "bench orchestrator lab makes namespaces and cgroups and needs root")
@@ -60,32 +59,23 @@ tree, so run it in a checkout, or give it by --service; it needs root, an OCI ru
 			if o.Quick {
 				o.shorten(cmd.Flags().Changed)
 			}
-			var err error
-			if from != "" {
-				if o.Resume, err = readLabFile(from); err != nil {
-					return err
-				}
+			if o.Resume, o.Keep, err = saved.Before(); err != nil {
+				return err
 			}
 			if o.Program, err = os.Executable(); err != nil {
 				return err
 			}
-			if file != "" {
-				o.Keep = func(r *LabReport) error { return bench.ReplaceFile(file, r.WriteJSON) }
-			}
 			o.Progress = func(s string) { fmt.Fprintln(cmd.ErrOrStderr(), s) }
-			// A second signal is not to leave labs behind; timeout(1) sends two.
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			ctx, stop := bench.Interruptible(cmd.Context())
 			defer stop()
 			r, err := RunLab(ctx, o)
 			if err != nil {
 				return err
 			}
-			if file != "" {
-				if err := bench.ReplaceFile(file, r.WriteJSON); err != nil {
-					return err
-				}
+			if err := saved.Keep(r); err != nil {
+				return err
 			}
-			return write(r, cmd.OutOrStdout())
+			return saved.Write(r, cmd.OutOrStdout())
 		},
 	}
 	fs := cmd.Flags()
@@ -101,11 +91,10 @@ tree, so run it in a checkout, or give it by --service; it needs root, an OCI ru
 	fs.DurationVar(&o.Window, "window", time.Minute, "time in which messages and processor time are counted")
 	fs.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "how long a deployment may take")
 	fs.DurationVar(&o.Load, "load", time.Minute, "for how long requests are sent in crowded and uncrowded")
+	fs.Float64Var(&o.Expect, "expect", 0.75, "share of what an instance bears on the worker without neighbours, by its profile, that is expected and sent there")
 	fs.IntVar(&o.ProfileRounds, "profile-rounds", 3, "how often a profile does its work")
 	fs.StringVar(&o.Service, "service", "", "program of the instances, static (default: compiled from bench/answer)")
-	fs.StringVarP(&output, "output", "o", "table", "table, json, csv or html")
-	fs.StringVar(&file, "out", "", "file that keeps the report as JSON after each cell")
-	fs.StringVar(&from, "resume", "", "report to go on from")
+	saved.Add(fs, "cell")
 	fs.StringVar(&show, "show", "", "measure nothing, and show this report again")
 	return cmd
 }
@@ -136,17 +125,4 @@ func (o *LabOptions) shorten(given func(string) bool) {
 	if !given("timeout") {
 		o.Timeout = 90 * time.Second
 	}
-}
-
-func readLabFile(name string) (*LabReport, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	r, err := ReadLabReport(f)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	return r, nil
 }

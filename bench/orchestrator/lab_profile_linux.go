@@ -24,10 +24,8 @@ import (
 
 const (
 	imagingTag = "skerry.local/bench/imaging:1"
-	// imagingCPU is what an instance of the image service may use, in processors, and imagingShare the share of what it bears on the quick worker,
-	// by that one's profile, that is expected of it.
-	imagingCPU, imagingShare = 0.5, 0.5
-	imagingReplicas          = 2
+	// imagingCPU is what an instance of the image service may use, in processors.
+	imagingCPU, imagingReplicas = 0.5, 2
 	// answerTime is how long an answer may take from when its request was due.
 	answerTime = 10 * time.Second
 	// crowdedCPU is what the first worker is given, with all that it runs and its neighbours, which are then in nobody else's way. An instance is
@@ -166,7 +164,7 @@ func (m *labRun) measure(ctx context.Context, f *federation, crowded bool) error
 		}
 		m.r.Profiles = append(m.r.Profiles, LabProfile{Crowded: crowded, Host: host, Rate: oci.Rate, Share: oci.Share, Spread: oci.Spread})
 		if host != workerHost(0, 0) && m.r.Rate == 0 {
-			if m.r.Rate = math.Round(100*imagingShare*saturation(oci)) / 100; m.r.Rate == 0 {
+			if m.r.Rate = math.Round(100*m.o.Expect*saturation(oci)) / 100; m.r.Rate == 0 {
 				return fmt.Errorf("how fast %s is could not be measured: its rounds are %.0f %% apart", host, 100*oci.Spread)
 			}
 		}

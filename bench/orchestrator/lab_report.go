@@ -32,6 +32,8 @@ type LabReport struct {
 	Window  float64  `json:"windowSeconds"`
 	Timeout float64  `json:"timeoutSeconds"` // of a deployment
 	Load    float64  `json:"loadSeconds"`
+	// Expect is the share of what an instance bears that is expected of it.
+	Expect float64 `json:"expect"`
 	// Rate is what is expected of each instance in crowded and uncrowded, in requests per second, and sent; Profiles are those of their workers.
 	Rate     float64      `json:"rate,omitempty"`
 	Profiles []LabProfile `json:"profiles,omitempty"`

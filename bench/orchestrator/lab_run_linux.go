@@ -37,6 +37,8 @@ type LabOptions struct {
 	// their profiles do the work.
 	Load          time.Duration
 	ProfileRounds int
+	// Expect is the share of what an instance bears on the worker without neighbours, by that one's profile, that is expected of it, and sent.
+	Expect float64
 	// Resume is a report to go on from; nil: none.
 	Resume *LabReport
 	// Progress is told what is being done; Keep is given the report after each cell. Both may be nil.
@@ -63,6 +65,9 @@ func (o *LabOptions) check() error {
 	}
 	if o.Load < time.Second || o.Load > time.Hour || o.ProfileRounds < 1 || o.ProfileRounds > 100 {
 		return skerry.Errorf(skerry.CodeInvalid, "a load of %v and %d rounds of a profile are not 1s to 1h and 1 to 100", o.Load, o.ProfileRounds)
+	}
+	if !(o.Expect >= 0.01 && o.Expect <= 10) {
+		return skerry.Errorf(skerry.CodeInvalid, "a share of %g of what an instance bears is not 0.01 to 10", o.Expect)
 	}
 	for _, list := range [][]int{o.Workers, o.Clusters, o.Stress, {o.StressWorkers}} {
 		for _, n := range list {
@@ -115,10 +120,10 @@ func RunLab(ctx context.Context, o LabOptions) (_ *LabReport, err error) {
 		return nil, err
 	}
 	m := &labRun{o: o, open: map[plan]*federation{}, r: &LabReport{Schema: LabSchema, Began: time.Now().UTC().Truncate(time.Second), Machine: bench.MachineFacts(), Quick: o.Quick,
-		Rounds: o.Rounds, Window: o.Window.Seconds(), Timeout: o.Timeout.Seconds(), Load: o.Load.Seconds()}}
+		Rounds: o.Rounds, Window: o.Window.Seconds(), Timeout: o.Timeout.Seconds(), Load: o.Load.Seconds(), Expect: o.Expect}}
 	if was := o.Resume; was != nil {
-		if was.Window != m.r.Window || was.Timeout != m.r.Timeout || was.Quick != o.Quick || was.Load != m.r.Load {
-			return nil, skerry.Errorf(skerry.CodeConflict, "the report to go on from has a window of %g s, a limit of %g s, loads of %g s and quick %v, and this run others", was.Window, was.Timeout, was.Load, was.Quick)
+		if was.Window != m.r.Window || was.Timeout != m.r.Timeout || was.Quick != o.Quick || was.Load != m.r.Load || was.Expect != o.Expect {
+			return nil, skerry.Errorf(skerry.CodeConflict, "the report to go on from has a window of %g s, a limit of %g s, loads of %g s, %g of what is borne expected and quick %v, and this run others", was.Window, was.Timeout, was.Load, was.Expect, was.Quick)
 		}
 		if len(was.Cells) > 0 {
 			m.r.Began, m.r.Cells, m.r.Noise, m.r.Rate, m.r.Profiles = was.Began, slices.Clone(was.Cells), was.Noise, was.Rate, slices.Clone(was.Profiles)

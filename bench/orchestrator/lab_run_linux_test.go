@@ -25,7 +25,7 @@ func TestLabProfile(t *testing.T) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	o := LabOptions{Rounds: 1, Quick: true, Only: []string{"crowded"}, Workers: []int{1}, StressWorkers: 1, Window: time.Second, Timeout: time.Minute, Load: time.Second, ProfileRounds: 1,
+	o := LabOptions{Rounds: 1, Quick: true, Only: []string{"crowded"}, Workers: []int{1}, StressWorkers: 1, Window: time.Second, Timeout: time.Minute, Load: time.Second, Expect: 0.5, ProfileRounds: 1,
 		Program: testenv.Program(t), Progress: func(s string) { t.Log(s) }, Lab: lab.Options{Dir: filepath.Join(dir, "r"), Data: filepath.Join(dir, "d")}}
 	r, err := RunLab(t.Context(), o)
 	if err != nil || len(r.Cells) != 2 || len(r.Profiles) != 2 || r.Rate <= 0 {
@@ -65,7 +65,7 @@ func TestLabRun(t *testing.T) {
 	}
 	program := testenv.Program(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	o := LabOptions{Rounds: 1, Quick: true, Only: []string{"deploy", "delay"}, Workers: []int{1}, Delays: []time.Duration{20 * time.Millisecond}, StressWorkers: 1, Window: time.Second, Timeout: time.Minute, Load: time.Second, ProfileRounds: 1,
+	o := LabOptions{Rounds: 1, Quick: true, Only: []string{"deploy", "delay"}, Workers: []int{1}, Delays: []time.Duration{20 * time.Millisecond}, StressWorkers: 1, Window: time.Second, Timeout: time.Minute, Load: time.Second, Expect: 0.5, ProfileRounds: 1,
 		Program: program, Progress: func(s string) { t.Log(s) }, Lab: lab.Options{Dir: filepath.Join(dir, "r"), Data: filepath.Join(dir, "d")}}
 	o.Keep = func(*LabReport) error { cancel(); return nil } // after the first cell
 	r, err := RunLab(ctx, o)

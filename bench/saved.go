@@ -1,0 +1,97 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/pflag"
+
+	"skerry.dev/skerry"
+)
+
+// Saved is how a command writes its reports, keeps them while it measures, and goes on from one: the flags -o, --out and, with Read, --resume.
+type Saved[R any] struct {
+	Ways map[string]func(*R, io.Writer) error // by the word for -o; one is "table", and "json" is what files have
+	Read func(io.Reader) (*R, error)          // nil: it does not go on from reports
+
+	output, file, from string
+}
+
+// Add adds the flags; each is what a report is kept after.
+func (s *Saved[R]) Add(fs *pflag.FlagSet, each string) {
+	fs.StringVarP(&s.output, "output", "o", "table", s.words())
+	fs.StringVar(&s.file, "out", "", "file that keeps the report as JSON after each "+each)
+	if s.Read != nil {
+		fs.StringVar(&s.from, "resume", "", "report to go on from")
+	}
+}
+
+// words lists the ways to write, the table first and the page last.
+func (s *Saved[R]) words() string {
+	order := []string{"table", "json", "csv", "html"}
+	list := slices.SortedFunc(maps.Keys(s.Ways), func(a, b string) int { return slices.Index(order, a) - slices.Index(order, b) })
+	return strings.Join(list[:len(list)-1], ", ") + " or " + list[len(list)-1]
+}
+
+// Check refuses a word for -o that is not known, before anything is measured.
+func (s *Saved[R]) Check() error {
+	if s.Ways[s.output] == nil {
+		return skerry.Errorf(skerry.CodeInvalid, "--output %q is not known", s.output).WithHint("use %s", s.words())
+	}
+	return nil
+}
+
+// Before gives the report to go on from, or nil, and what keeps one, or nil.
+func (s *Saved[R]) Before() (resume *R, keep func(*R) error, err error) {
+	if s.from != "" {
+		if resume, err = s.Load(s.from); err != nil {
+			return nil, nil, err
+		}
+	}
+	if s.file != "" {
+		keep = s.keep
+	}
+	return resume, keep, nil
+}
+
+func (s *Saved[R]) keep(r *R) error {
+	return ReplaceFile(s.file, func(w io.Writer) error { return s.Ways["json"](r, w) })
+}
+
+// Load reads a report from a file.
+func (s *Saved[R]) Load(name string) (*R, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	r, err := s.Read(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return r, nil
+}
+
+// Keep keeps a report that is complete, or as complete as it will be, if that is asked for.
+func (s *Saved[R]) Keep(r *R) error {
+	if s.file == "" {
+		return nil
+	}
+	return s.keep(r)
+}
+
+// Write writes a report as it is asked for.
+func (s *Saved[R]) Write(r *R, w io.Writer) error { return s.Ways[s.output](r, w) }
+
+// Interruptible ends with Ctrl-C or SIGTERM, so that a benchmark cleans up after itself; further signals are without effect until stop is called:
+// timeout(1) sends two.
+func Interruptible(ctx context.Context) (_ context.Context, stop func()) {
+	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+}
