@@ -75,5 +75,6 @@ processes)
 		esac
 	done
 	;;
+pipeline | statistics) cannot "this adapter knows nothing of examples/video" ;;
 *) echo "usage: deploy NAME IMAGE REPLICAS | wait NAME REPLICAS SECONDS | delete NAME | processes | version" >&2; exit 1 ;;
 esac

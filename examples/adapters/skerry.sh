@@ -27,7 +27,7 @@ kind_of() { # PID
 }
 
 case "${1:-}" in
-version | deploy | wait | delete) command -v "$skerry" >/dev/null || cannot "$skerry is not installed" ;;
+version | deploy | wait | delete | pipeline | statistics) command -v "$skerry" >/dev/null || cannot "$skerry is not installed" ;;
 esac
 case "${1:-}" in
 version)
@@ -45,10 +45,15 @@ deploy)
 	END
 	;;
 wait) "$skerry" wait "$2" --for ready --timeout "$4s" >/dev/null ;;
+pipeline)
+	manifest=$(dirname "$0")/../video/video.yaml
+	sed -e "s|^metadata: .*|metadata: {name: $2}|" -e "s|image: .*|image: \"$3\"|" "$manifest" | "$skerry" apply -f - --timeout 2m >/dev/null
+	;;
+statistics) "$skerry" logs "$2/track" | tail -n 1 ;;
 delete) "$skerry" delete app "$2" --ignore-not-found --wait >/dev/null ;;
 processes)
 	for one in ${SKERRY_PIDS:-}; do echo "${one%%:*} ${one##*:}"; done
 	for dir in /proc/[0-9]*; do kind_of "${dir#/proc/}"; done
 	;;
-*) echo "usage: deploy NAME IMAGE REPLICAS | wait NAME REPLICAS SECONDS | delete NAME | processes | version" >&2; exit 1 ;;
+*) echo "usage: deploy NAME IMAGE REPLICAS | wait NAME REPLICAS SECONDS | delete NAME | processes | version | pipeline NAME IMAGE | statistics NAME" >&2; exit 1 ;;
 esac
