@@ -31,7 +31,8 @@ import (
 const (
 	maxModule     = 64 * skerry.MiB
 	compileMemory = 1 * skerry.GiB
-	compileTime   = 2 * time.Minute
+	// compileTime is enough for a large module on a slow and busy board: what takes a fast core a second took an emulated one two minutes.
+	compileTime = 10 * time.Minute
 	// maxCode bounds what one module's compiled code takes of the disk, cacheSize what all of them take; those that are used
 	// now and then stay.
 	maxCode   = 1 * skerry.GiB
@@ -229,14 +230,19 @@ func (c *cache) compile(ctx context.Context, out string, code []byte, handler bo
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case compileCtx.Err() != nil:
-		return fmt.Errorf("compiling it takes more than %s", compileTime)
+		return &tooMuch{compileTime.String()}
 	case c.group.OOMKills() > 0:
-		return fmt.Errorf("compiling it takes more than %s of memory", compileMemory)
+		return &tooMuch{compileMemory.String() + " of memory"}
 	case text == "":
 		return fmt.Errorf("it could not be compiled: %w", err)
 	}
 	return errors.New(text)
 }
+
+// tooMuch is why a module was not compiled that may be a good one.
+type tooMuch struct{ what string }
+
+func (e *tooMuch) Error() string { return "compiling it takes more than " + e.what }
 
 // limited keeps the beginning of what is written.
 type limited struct {

@@ -5,6 +5,7 @@ package wasm
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -114,7 +115,11 @@ func (d *Driver) Start(ctx context.Context, spec runtime.Spec) (runtime.Handle, 
 		if ctx.Err() != nil {
 			return fail(ctx.Err())
 		}
-		return fail(&runtime.StartError{Field: "args[0]", Hint: "build a command for WASI preview 1, as with GOOS=wasip1 GOARCH=wasm", Err: fmt.Errorf("%s: %w", spec.Args[0], err)})
+		hint := "build a command for WASI preview 1, as with GOOS=wasip1 GOARCH=wasm"
+		if _, ok := errors.AsType[*tooMuch](err); ok {
+			hint = "make the module smaller, or place it on a faster worker"
+		}
+		return fail(&runtime.StartError{Field: "args[0]", Hint: hint, Err: fmt.Errorf("%s: %w", spec.Args[0], err)})
 	}
 	p := process{Module: filepath.Join(module, moduleFile), Code: filepath.Join(module, codeDir), Args: spec.Args, Env: environment(spec), Ports: spec.Listen, Handler: spec.Handler}
 	own := runtime.Spec{
