@@ -86,6 +86,9 @@ func Catalogue() []Case {
 			}, parse: f.parse})
 	}
 	application(kernel("cpu.primes", "cpu", "sieve of 10^6, one thread", "sieves/s", Higher, "sieves", func(s size) []string { return []string{"primes", "1000000", s.n(400)} }))
+	for _, kind := range []string{"integer", "memory", "floating"} { // the indices of Table 1 of 001
+		application(kernel("cpu.index."+kind, "cpu", "index like nbench's, "+kind, "runs/s", Higher, "index", func(s size) []string { return []string{"index", kind, strconv.Itoa(1000 * s.seconds)} }))
+	}
 	application(kernel("cpu.linpack", "cpu", "LINPACK, N = 2000", "MFLOPS", Higher, "mflops", func(s size) []string { return []string{"linpack", s.order(2000)} }))
 	for _, way := range []string{"compress", "decompress"} {
 		add(Case{ID: "cpu.7zip." + way, Group: "cpu", Class: Application, Title: "7-Zip, " + way, Unit: "MIPS", Better: Higher, Tool: "7za",

@@ -57,7 +57,7 @@ func TestModules(t *testing.T) {
 
 // What needs more than a module has is not tried in one.
 func TestModular(t *testing.T) {
-	for args, can := range map[string]bool{"primes 100 1": true, "stream 100 1 1": true, "stream 100 2 1": false, "fork 10": false, "net rr": false, "sleep": true, "": false} {
+	for args, can := range map[string]bool{"primes 100 1": true, "stream 100 1 1": true, "stream 100 2 1": false, "fork 10": false, "net rr": false, "index memory 5": true, "sleep": true, "": false} {
 		if modular(toolKernels, strings.Fields(args)) != can {
 			t.Errorf("%q", args)
 		}
@@ -84,7 +84,7 @@ func TestKernels(t *testing.T) {
 	if out := run("primes", "1000000", "1"); !strings.Contains(out, "count 78498\n") {
 		t.Error(out)
 	}
-	for _, args := range []string{"stream 100000 2 2", "linpack 100", "lavamd 2 2", "append 10 1024 " + t.TempDir(), "mixed 300 " + t.TempDir(), "syscall 1000", "switch 100", "ipc pipe 64 100", "ipc fifo 4096 100", "ipc unix 100000 10", "ipc tcp 64 100", "fork 10", "exec 10", "thread 10",
+	for _, args := range []string{"stream 100000 2 2", "linpack 100", "index integer 20", "index memory 20", "index floating 20", "lavamd 2 2", "append 10 1024 " + t.TempDir(), "mixed 300 " + t.TempDir(), "syscall 1000", "switch 100", "ipc pipe 64 100", "ipc fifo 4096 100", "ipc unix 100000 10", "ipc tcp 64 100", "fork 10", "exec 10", "thread 10",
 		"files 10 1024 " + t.TempDir(), "malloc 10000", "mutex 10000", "sem 100", "memory 4"} {
 		run(strings.Fields(args)...)
 	}
@@ -106,7 +106,7 @@ func TestKernels(t *testing.T) {
 	if err := errors.Join(input.Close(), server.Wait()); err != nil {
 		t.Error(err)
 	}
-	for _, args := range []string{"", "primes", "ipc carrier-pigeon 64 10", "files 1 0 /none", "stream 0 1 1"} {
+	for _, args := range []string{"", "primes", "index moral 5", "ipc carrier-pigeon 64 10", "files 1 0 /none", "stream 0 1 1"} {
 		if out, err := exec.Command(k.path, strings.Fields(args)...).CombinedOutput(); err == nil {
 			t.Errorf("%q works: %s", args, out)
 		}

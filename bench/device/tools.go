@@ -130,7 +130,7 @@ func compile(ctx context.Context, dir string) (*tool, error) {
 		t.noModule = errors.New("clang, which compiles the kernels to a module, is not installed: apt install clang lld wasi-libc libclang-rt-14-dev-wasm32")
 		return t, nil
 	}
-	text, err = exec.CommandContext(ctx, cc, "--target=wasm32-wasi", "-O2", "-o", module, filepath.Join(source, "kernels", "kernels.c"), "-lm").CombinedOutput()
+	text, err = exec.CommandContext(ctx, cc, "--target=wasm32-wasi", "-O2", "-o", module, filepath.Join(source, "kernels", "kernels.c"), filepath.Join(source, "kernels", "index.c"), "-lm").CombinedOutput()
 	switch {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
@@ -148,7 +148,7 @@ func modular(tool string, args []string) bool {
 		return false
 	}
 	switch args[0] {
-	case "primes", "linpack", "malloc", "files", "mixed", "memory", "sleep":
+	case "primes", "linpack", "index", "malloc", "files", "mixed", "memory", "sleep":
 		return true
 	case "stream":
 		return len(args) > 2 && args[2] == "1" // thread

@@ -16,6 +16,7 @@
  *	kernels sleep                           does nothing for ever
  *	kernels append TIMES SIZE DIR           us to append so much to a file
  *	kernels mixed TIMES DIR                 MB/s (10^6) of a file server's work: files are made, read, appended to and deleted
+ *	kernels index KIND MS                   see index.c
  *	kernels everything DIR                  for ever, in reach.c: what programs ask of a system, of all kinds
  *	kernels lavamd ...                      see lavamd.c
  *	kernels serve|net ...                   see net.c
@@ -461,6 +462,8 @@ int main(int n, char **a)
 		appends(v[0], v[1], a[4]);
 	else if (!strcmp(what, "mixed") && n == 4)
 		mixed(v[0], a[3]);
+	else if (!strcmp(what, "index") && n == 4 && indices(a[2], v[1]))
+		;
 	else if (!strcmp(what, "malloc") && n == 3)
 		mallocs(v[0]);
 	else if (!strcmp(what, "memory") && n == 3)

@@ -15,5 +15,7 @@ void each(const char *unit, double t, long n, double scale);
 int system_main(const char *what, int n, char **a, long *v);
 void lavamd(long boxes, long threads);
 void everything(const char *dir);
+/* indices runs one of them for a time, in ms, or gives 0 where there is none of the name. */
+int indices(const char *which, long ms);
 void serve(void);
 void net(const char *kind, const char *host, int port, long size, long ms);
