@@ -33,8 +33,8 @@ const (
 	// something else happened to it, and counts as one of unknown speed.
 	MaxProfileSpread = 0.5
 	// profileRequests is how many requests of a profile's work take as long as one of the published service. Measured side by side, by
-	// processor time (examples/imaging, docs/BENCHMARKS.md): 197 to 246 on a machine that others used, median 218.
-	profileRequests = 218
+	// processor time (examples/imaging, docs/BENCHMARKS.md): 172 to 254 in twelve runs on a machine that others used, median 214.
+	profileRequests = 214
 )
 
 // Slowness is how many times as long the worker takes for the same work in a container as the machine of the published figures took; 0: it

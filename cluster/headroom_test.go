@@ -408,3 +408,43 @@ func TestOneAtATime(t *testing.T) {
 		}
 	}
 }
+
+// timed is a worker's report of containers that answer so many requests of a profile's work by the clock.
+func timed(rate float64, at time.Time) skerry.RuntimeReport {
+	return skerry.RuntimeReport{Name: "oci", Passed: true, Profile: &skerry.RuntimeProfile{CPU: 1, At: at, Rate: rate, Share: 1, Spread: 0.1}}
+}
+
+// Of two workers that are alike but for how fast they were measured to be, the one that bears what is expected is chosen, and explain tells by what.
+func TestPlacedByMeasuredSpeed(t *testing.T) {
+	m := mixedSite(t)
+	m.join("w1", "oci")
+	m.join("w2", "oci")
+	m.tell("w1", time.Second, nil, timed(1500, m.now))
+	m.tell("w2", time.Second, nil, timed(6000, m.now))
+	m.apply(func(s *skerry.ServiceSpec) { s.ExpectedRate, s.Placement.Policy = 15, skerry.PolicySpread }, 2)
+	if ran := m.runs("w2"); len(ran) != 2 || len(m.runs("w1")) != 0 {
+		t.Fatalf("%v on the quick one, %v on the slow one", ran, m.runs("w1"))
+	}
+	for id := range m.runs("w2") {
+		list := m.runtimeChoices(id)
+		if n := slices.IndexFunc(list, func(r skerry.RuntimeChoice) bool { return r.Chosen }); n < 0 || list[n].Crowded != "" || list[n].Saturation < 25 || list[n].Saturation > 30 ||
+			!strings.Contains(list[n].Processor.Source, "work takes 0.97 times as long there") {
+			t.Errorf("explained as %+v", list)
+		}
+	}
+}
+
+// What is full on a slow worker is relieved by a fast one, in the runtime that it has.
+func TestFasterWorkerRelieves(t *testing.T) {
+	m := mixedSite(t)
+	m.join("w1", "oci")
+	m.tell("w1", time.Second, nil, timed(1500, m.now))
+	m.apply(func(*skerry.ServiceSpec) {}, 1)
+	id, _ := m.only("w1")
+	m.join("w2", "oci")
+	m.tell("w2", time.Second, nil, timed(6000, m.now))
+	m.use("w1", id, 980, 3*time.Minute)
+	if _, runtime := m.only("w2"); runtime != "oci" || !strings.Contains(m.events["RuntimeChanged"], "which takes less of one elsewhere") {
+		t.Errorf("started in %q, events %v", runtime, m.events)
+	}
+}
