@@ -18,6 +18,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/wasmcode"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/runtime/internal/cgroup"
 )
 
 // withSpare waits until the next start is by a spare, withoutSpare sees to it that it is not.
@@ -199,4 +200,56 @@ func TestSpare(t *testing.T) {
 	if err := syscall.Kill(last, 0); err != syscall.ESRCH || group.Exists() {
 		t.Errorf("the spare's process: %v, its group is there: %v", err, group.Exists())
 	}
+}
+
+// TestSpareCrash: whatever an agent that died had of a spare, the next one finds and removes: one that waited, and one that was
+// becoming a task. The first agent is not dead here, so that nothing ends by itself.
+func TestSpareCrash(t *testing.T) {
+	r := newRig(t, map[string][]byte{"code": wasmcode.Module{Text: "up\n", Body: slices.Concat(wasmcode.Print, wasmcode.Hang)}.Encode()})
+	next := func() *Driver {
+		d, err := openDriver(r.Options.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { d.Close() })
+		return d.(*Driver)
+	}
+	gone := func(sp *spare) {
+		t.Helper()
+		if err := syscall.Kill(sp.PID(), 0); err != syscall.ESRCH || sp.Group().Exists() {
+			t.Errorf("process %d: %v, its group is there: %v", sp.PID(), err, sp.Group().Exists())
+		}
+	}
+	r.start(r.spec("/code"))
+	withSpare(t, r.Driver)
+	waits := r.spare.ready
+	next()
+	gone(waits)
+	if left, err := filepath.Glob(filepath.Join(r.Options.Dir, "spares", "*")); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+
+	r.start(r.spec("/code")) // without it, and there is another one
+	withSpare(t, r.Driver)
+	sp := r.spec("/code")
+	becomes := r.spare.take(sp)
+	_, err := r.tasks.StartFrom(t.Context(), sp, becomes.Spare, func(string, cgroup.Group) error {
+		d := next()
+		h := runtime.Handle{ID: sp.ID}
+		if st, err := d.Status(t.Context(), h); err != nil || st.State != runtime.StateBroken {
+			t.Errorf("the task is %+v, %v", st, err)
+		}
+		if err := d.Remove(t.Context(), h); err != nil {
+			t.Error(err)
+		}
+		gone(becomes)
+		if _, err := os.Stat(filepath.Join(r.Options.Dir, "tasks", string(sp.ID))); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("its files: %v", err)
+		}
+		return errors.New("the agent has died")
+	})
+	if err == nil {
+		t.Error("a start that was broken off succeeded")
+	}
+	becomes.end()
 }
