@@ -127,8 +127,9 @@ func (c RuntimeCosts) figure(runtime string) RuntimeFigure {
 
 // Figure gives the figure of a runtime on the worker, with when it was measured and how sure it is.
 func (f *WorkerFacts) Figure(runtime string) RuntimeFigure {
-	out := f.RuntimeCosts().figure(runtime)
-	if f == nil || out.CPU == 0 {
+	costs := f.RuntimeCosts()
+	out := costs.figure(runtime)
+	if costs[runtime] == 0 { // nothing was measured, or it is not there
 		return out
 	}
 	var own, container *RuntimeProfile

@@ -428,8 +428,11 @@ func TestPlacedByMeasuredSpeed(t *testing.T) {
 	for id := range m.runs("w2") {
 		list := m.runtimeChoices(id)
 		if n := slices.IndexFunc(list, func(r skerry.RuntimeChoice) bool { return r.Chosen }); n < 0 || list[n].Crowded != "" || list[n].Saturation < 25 || list[n].Saturation > 30 ||
-			!strings.Contains(list[n].Processor.Source, "work takes 0.97 times as long there") {
+			!strings.Contains(list[n].Processor.Source, "work takes 0.96 times as long there") {
 			t.Errorf("explained as %+v", list)
+		}
+		if n := slices.IndexFunc(list, func(r skerry.RuntimeChoice) bool { return r.Runtime == "microvm" }); strings.Contains(list[n].Processor.Source, "as long there") {
+			t.Errorf("what the worker does not have is %+v", list[n])
 		}
 	}
 }
