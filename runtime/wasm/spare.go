@@ -27,6 +27,8 @@ import (
 const (
 	// spareStay is for how long after the last start a spare is kept.
 	spareStay = 15 * time.Minute
+	// spareRest is for how long a module that begins has the processors before its successor's spare wants them.
+	spareRest = 100 * time.Millisecond
 	// spareTime bounds the start of a spare, and its answer.
 	spareTime = 30 * time.Second
 	// spareMemory is the least limit of a task that a spare is used for: what it has taken by then has to fit.
@@ -106,6 +108,7 @@ func (s *spares) renew(spec runtime.Spec) {
 		if old != nil {
 			old.end()
 		}
+		time.Sleep(spareRest)
 		sp, err := s.make(spec.LogMax())
 		if err != nil {
 			s.log("no module is kept ready to start", err)
