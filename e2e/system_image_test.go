@@ -52,14 +52,31 @@ func newSystem(t *testing.T, arch string) system {
 	if err != nil {
 		t.Fatal(err)
 	}
-	key := sha256.Sum256(append(recipe, first...))
+	dir := cached(t, arch, append(recipe, first...), func(made string) {
+		tree := filepath.Join(t.TempDir(), "tree")
+		unpack(t, arch, tree)
+		kernels, _ := filepath.Glob(filepath.Join(tree, "boot", "vmlinu*"))
+		if len(kernels) != 1 {
+			t.Fatalf("the package has the kernels %v", kernels)
+		}
+		var a cpio
+		if err := errors.Join(a.system(tree, first), copyFile(kernels[0], filepath.Join(made, "kernel")), os.WriteFile(filepath.Join(made, "root.cpio"), a.end(), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	})
+	return system{filepath.Join(dir, "kernel"), filepath.Join(dir, "root.cpio")}
+}
+
+// cached gives a directory of the user's cache, which is made once for each recipe; what an older one made goes.
+func cached(t *testing.T, name string, recipe []byte, build func(made string)) string {
+	t.Helper()
+	key := sha256.Sum256(recipe)
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		cache = t.TempDir()
 	}
 	cache = filepath.Join(cache, "skerry", "systems")
-	dir := filepath.Join(cache, arch+"-"+hex.EncodeToString(key[:8]))
-	s := system{filepath.Join(dir, "kernel"), filepath.Join(dir, "root.cpio")}
+	dir := filepath.Join(cache, name+"-"+hex.EncodeToString(key[:8]))
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -71,55 +88,63 @@ func newSystem(t *testing.T, arch string) system {
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(s.root); err == nil {
-		return s
+	if _, err := os.Stat(dir); err == nil {
+		return dir
 	}
-	old, _ := filepath.Glob(filepath.Join(cache, arch+"-*"))
+	old, _ := filepath.Glob(filepath.Join(cache, name+"-*"))
 	for _, o := range old {
 		if err := os.RemoveAll(o); err != nil {
 			t.Fatal(err)
 		}
 	}
-	tree := filepath.Join(t.TempDir(), "tree")
-	unpack(t, arch, tree)
-	made := t.TempDir()
-	kernels, _ := filepath.Glob(filepath.Join(tree, "boot", "vmlinu*"))
-	if len(kernels) != 1 {
-		t.Fatalf("the package has the kernels %v", kernels)
-	}
-	var a cpio
-	if err := errors.Join(a.system(tree, first), copyFile(kernels[0], filepath.Join(made, "kernel")), os.WriteFile(filepath.Join(made, "root.cpio"), a.end(), 0o644), exec.Command("cp", "-r", made, dir).Run()); err != nil {
+	// Beside its place, to which it comes when it is whole.
+	made := filepath.Join(cache, name+"-new")
+	if err := os.Mkdir(made, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	return s
+	build(made)
+	if err := os.Rename(made, dir); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// mirror is where this machine has Debian's packages from.
+func mirror() string {
+	if out, err := exec.Command("apt-get", "indextargets", "--no-release-info", "--format", "$(REPO_URI) $(RELEASE)", "Created-By: Packages").Output(); err == nil {
+		for line := range strings.Lines(string(out)) {
+			if f := strings.Fields(line); len(f) == 2 && f[1] == "bookworm" {
+				return strings.TrimSuffix(f[0], "/")
+			}
+		}
+	}
+	return "http://deb.debian.org/debian"
+}
+
+// outside runs a command in the network of who started these tests, which have one of their own: that one has the packages.
+func outside(t *testing.T, what string, command ...string) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "nsenter", append([]string{fmt.Sprintf("--net=/proc/%d/ns/net", os.Getppid())}, command...)...).CombinedOutput()
+	if err == nil {
+		return
+	}
+	if regexp.MustCompile(`Could not resolve|Temporary failure resolving|Unable to connect|Could not connect|Network is unreachable`).Match(out) {
+		t.Skip(&testenv.Unsupported{What: what, Why: "its packages cannot be fetched: " + string(out[max(0, len(out)-300):])})
+	}
+	t.Fatalf("%s: %v\n%s", what, err, out[max(0, len(out)-2000):])
 }
 
 // unpack has Debian's packages for an architecture unpacked, of which nothing is run, and its modules listed.
 func unpack(t *testing.T, arch, tree string) {
 	t.Helper()
-	source := "http://deb.debian.org/debian"
-	if out, err := exec.Command("apt-get", "indextargets", "--no-release-info", "--format", "$(REPO_URI) $(RELEASE)", "Created-By: Packages").Output(); err == nil {
-		for line := range strings.Lines(string(out)) { // a mirror of this machine's
-			if f := strings.Fields(line); len(f) == 2 && f[1] == "bookworm" {
-				source = strings.TrimSuffix(f[0], "/")
-			}
-		}
-	}
-	// These tests have a network of their own; that of who started them has the packages.
-	out, err := exec.CommandContext(t.Context(), "nsenter", fmt.Sprintf("--net=/proc/%d/ns/net", os.Getppid()), "mmdebstrap", "--variant=extract", "--architectures="+arch, "--include=linux-image-"+arch+","+systemPackages,
-		systemRelease, tree, fmt.Sprintf("deb %s %s main", source, systemRelease)).CombinedOutput()
-	if err != nil {
-		if regexp.MustCompile(`Could not resolve|Temporary failure resolving|Unable to connect|Could not connect|Network is unreachable`).Match(out) {
-			t.Skip(&testenv.Unsupported{What: "a guest of " + arch, Why: "its packages cannot be fetched: " + string(out[max(0, len(out)-300):])})
-		}
-		t.Fatalf("%v\n%s", err, out[max(0, len(out)-2000):])
-	}
+	outside(t, "a guest of "+arch, "mmdebstrap", "--variant=extract", "--architectures="+arch, "--include=linux-image-"+arch+","+systemPackages,
+		systemRelease, tree, fmt.Sprintf("deb %s %s main", mirror(), systemRelease))
 	// Only the modules that are taken are to be in the list.
 	versions, _ := filepath.Glob(filepath.Join(tree, "usr/lib/modules/*"))
 	if len(versions) != 1 {
 		t.Fatalf("modules of %v", versions)
 	}
-	err = filepath.WalkDir(filepath.Join(versions[0], "kernel"), func(p string, e fs.DirEntry, err error) error {
+	err := filepath.WalkDir(filepath.Join(versions[0], "kernel"), func(p string, e fs.DirEntry, err error) error {
 		name, _ := filepath.Rel(filepath.Join(versions[0], "kernel"), p)
 		if err == nil && !e.IsDir() && !slices.ContainsFunc(systemModules, func(m string) bool { return strings.HasPrefix(name, m) }) {
 			return os.Remove(p)

@@ -191,7 +191,7 @@ func TestSeed(t *testing.T) {
 	}
 	s := &seed{InstanceID: "ann.main.1", Hostname: "ann", UserData: strings.Repeat("#cloud-config\n", 300), Env: []string{"A=it's"}, Files: []seedFile{{config, "/etc/a b/c"}}}
 	mac, _ := net.ParseMAC("02:00:00:00:00:01")
-	card := &nic{MAC: mac, MTU: 1400, Addresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.7/24")}, Routes: []hop{{To: "0.0.0.0/0", Via: "192.0.2.1"}, {To: "192.0.2.0/24"}}}
+	card := &nic{MAC: mac, MTU: 1400, Addresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.7/24")}, Routes: []hop{{To: "0.0.0.0/0", Via: "192.0.2.1"}, {To: "198.51.100.0/24", Via: "203.0.113.1", OnLink: true}, {To: "192.0.2.0/24"}}}
 	f, err := s.file(card, []string{"192.0.2.1"})
 	if err != nil {
 		t.Fatal(err)
@@ -213,7 +213,7 @@ func TestSeed(t *testing.T) {
 	wants := []string{
 		`{"environment":{"A":"it's"},"instance-id":"ann.main.1","local-hostname":"ann"}` + "\n",
 		`{"ethernets":{"instance":{"accept-ra":false,"addresses":["192.0.2.7/24"],"dhcp4":false,"dhcp6":false,"match":{"macaddress":"02:00:00:00:00:01"},"mtu":1400,` +
-			`"nameservers":{"addresses":["192.0.2.1"],"search":[]},"routes":[{"to":"0.0.0.0/0","via":"192.0.2.1"}]}},"version":2}` + "\n",
+			`"nameservers":{"addresses":["192.0.2.1"],"search":[]},"routes":[{"to":"0.0.0.0/0","via":"192.0.2.1"},{"on-link":true,"to":"198.51.100.0/24","via":"203.0.113.1"}]}},"version":2}` + "\n",
 		s.UserData,
 		"#cloud-boothook\n#!/bin/sh\nset -eu\numask 077\nmkdir -p '/etc/skerry'\nbase64 -d > '/etc/skerry/environment' <<'.'\nQT0naXQnXCcncycK\n.\nchmod 600 '/etc/skerry/environment'\n" +
 			"mkdir -p '/etc/a b'\nbase64 -d > '/etc/a b/c' <<'.'\neA==\n.\nchmod 640 '/etc/a b/c'\n",

@@ -26,8 +26,11 @@ type nic struct {
 	Routes    []hop
 }
 
-// hop is a route by a gateway.
-type hop struct{ To, Via string }
+// hop is a route by a gateway. OnLink: the gateway is on the wire, though no address of the card says so.
+type hop struct {
+	To, Via string
+	OnLink  bool
+}
 
 const (
 	tapName = "vm0"
@@ -205,7 +208,7 @@ func hopOf(r netlink.Route) (h hop) {
 		h.To = "::/0"
 	}
 	if r.Gw != nil {
-		h.Via = r.Gw.String()
+		h.Via, h.OnLink = r.Gw.String(), r.Flags&unix.RTNH_F_ONLINK != 0
 	}
 	return h
 }

@@ -141,7 +141,11 @@ func networkConfig(n *nic, dns, search []string) map[string]any {
 		}
 		for _, r := range n.Routes {
 			if r.Via != "" {
-				routes = append(routes, map[string]any{"to": r.To, "via": r.Via})
+				route := map[string]any{"to": r.To, "via": r.Via}
+				if r.OnLink { // systems refuse a gateway that no address leads to
+					route["on-link"] = true
+				}
+				routes = append(routes, route)
 			}
 		}
 		cards["instance"] = map[string]any{
