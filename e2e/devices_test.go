@@ -107,7 +107,7 @@ func TestDevices(t *testing.T) {
 		t.Errorf("they have %v", have)
 	}
 	sensing(3)
-	s.await("the third is told why it waits", says("lack a device"))
+	s.await("the third is told why it waits", says("lacks a device"))
 	sensing(2)
 	s.await("three are ready again", s.ready(3))
 
