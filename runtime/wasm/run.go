@@ -96,7 +96,7 @@ func load(ctx context.Context, rt wazero.Runtime, code []byte) (m wazero.Compile
 
 // host compiles what modules import, which takes longer than to load a small module.
 func host(ctx context.Context, rt wazero.Runtime) error {
-	_, err := wasi_snapshot_preview1.Instantiate(experimental.WithFunctionListenerFactory(ctx, &sockets{conns: map[uint32]conn{}, open: map[uint64]bool{}}), rt)
+	_, err := wasi_snapshot_preview1.Instantiate(experimental.WithFunctionListenerFactory(ctx, &sockets{conns: map[uint32]conn{}, known: map[uint64]int{}}), rt)
 	return err
 }
 

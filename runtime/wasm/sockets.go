@@ -4,6 +4,7 @@ package wasm
 
 import (
 	"context"
+	"maps"
 	"runtime"
 
 	"github.com/tetratelabs/wazero/api"
@@ -17,7 +18,7 @@ import (
 type sockets struct {
 	params [3]uint64
 	conns  map[uint32]conn // by the module's number
-	open   map[uint64]bool // by inode, those in conns
+	known  map[uint64]int  // descriptors by inode, those in conns and those that were ended and not collected yet
 	closed int             // since the last collection
 }
 
@@ -70,11 +71,14 @@ func (s *sockets) accepted(n uint32) {
 			missed++
 			continue
 		}
-		if st.Mode&unix.S_IFMT != unix.S_IFSOCK || s.open[st.Ino] {
+		if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
 			continue
 		}
-		if _, err := unix.Getpeername(fd); err == nil { // neither one that listens, nor one that was closed before
-			s.conns[n], s.open[st.Ino] = conn{fd, st.Ino}, true
+		if _, ok := s.known[st.Ino]; ok {
+			continue // one that was ended has its peer until that closes it, too
+		}
+		if _, err := unix.Getpeername(fd); err == nil { // not one that listens
+			s.conns[n], s.known[st.Ino] = conn{fd, st.Ino}, fd
 			return
 		}
 	}
@@ -86,13 +90,18 @@ func (s *sockets) end(n uint32) {
 		return
 	}
 	delete(s.conns, n)
-	delete(s.open, c.ino)
-	var st unix.Stat_t
-	if unix.Fstat(c.fd, &st) == nil && st.Ino == c.ino {
+	if is(c.fd, c.ino) {
 		_ = unix.Shutdown(c.fd, unix.SHUT_RDWR)
 	}
 	if s.closed++; s.closed >= collectAfter {
 		s.closed = 0
 		runtime.GC() // it closes what nobody refers to any more
+		maps.DeleteFunc(s.known, func(ino uint64, fd int) bool { return !is(fd, ino) })
 	}
+}
+
+// is reports whether a descriptor is still what it was.
+func is(fd int, ino uint64) bool {
+	var st unix.Stat_t
+	return unix.Fstat(fd, &st) == nil && st.Ino == ino
 }
