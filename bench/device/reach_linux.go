@@ -61,13 +61,12 @@ func (m *measuring) reached(ctx context.Context, p place, t *tool) (_ []string, 
 		return nil, errors.New("strace is not installed: apt install strace")
 	}
 	who, ok := p.(interface {
-		// hostProcesses gives how to find the processes of the host that run what is held next, none before it does its work.
-		hostProcesses() func(context.Context) ([]int, error)
+		// hostProcesses finds the processes of the host that run what is held, none before it does its work.
+		hostProcesses(context.Context) ([]int, error)
 	})
 	if !ok {
 		return nil, fmt.Errorf("%w: its tasks are those of its runtime's own place", errCannot)
 	}
-	pids := who.hostProcesses()
 	release, err := p.hold(ctx, job{tool: t, name: toolKernels, args: []string{"everything", dirHere}})
 	if err != nil {
 		return nil, err
@@ -83,7 +82,7 @@ func (m *measuring) reached(ctx context.Context, p place, t *tool) (_ []string, 
 			return nil, ctx.Err()
 		case <-time.After(100 * time.Millisecond):
 		}
-		if running, err = pids(ctx); err != nil {
+		if running, err = who.hostProcesses(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -112,35 +111,31 @@ func (m *measuring) reached(ctx context.Context, p place, t *tool) (_ []string, 
 	return straceCalls(text)
 }
 
-func (p *process) hostProcesses() func(context.Context) ([]int, error) {
+func (p *process) hostProcesses(context.Context) ([]int, error) {
 	words := []byte("kernels\x00everything\x00" + p.dir + "\x00") // not those of a shell around it
-	return func(context.Context) ([]int, error) {
-		return processes("cmdline", func(text []byte) bool { return bytes.HasSuffix(text, words) }), nil
-	}
+	return processes("cmdline", func(text []byte) bool { return bytes.HasSuffix(text, words) }), nil
 }
 
 // hostProcesses: all of them are in the cgroup of the task, which bears its name.
-func (p *driven) hostProcesses() func(context.Context) ([]int, error) {
-	return func(ctx context.Context) ([]int, error) {
-		log, ok := p.d.(runtime.Logger)
-		if !ok || p.held == nil {
-			return nil, fmt.Errorf("%w: it keeps no output", errCannot)
-		}
-		lines, err := log.OpenLog(ctx, *p.held, runtime.LogOptions{})
-		if err != nil {
-			return nil, err
-		}
-		defer lines.Close()
-		if l, err := lines.Next(); err == io.EOF {
-			return nil, nil // a machine boots
-		} else if err != nil {
-			return nil, err
-		} else if string(l.Line) != "begun" {
-			return nil, fmt.Errorf("its workload says %q", l.Line)
-		}
-		name := []byte(p.held.ID)
-		return processes("cgroup", func(text []byte) bool { return bytes.Contains(text, name) }), nil
+func (p *driven) hostProcesses(ctx context.Context) ([]int, error) {
+	log, ok := p.d.(runtime.Logger)
+	if !ok || p.held == nil {
+		return nil, fmt.Errorf("%w: it keeps no output", errCannot)
 	}
+	lines, err := log.OpenLog(ctx, *p.held, runtime.LogOptions{})
+	if err != nil {
+		return nil, err
+	}
+	defer lines.Close()
+	if l, err := lines.Next(); err == io.EOF {
+		return nil, nil // a machine boots
+	} else if err != nil {
+		return nil, err
+	} else if string(l.Line) != "begun" {
+		return nil, fmt.Errorf("its workload says %q", l.Line)
+	}
+	name := []byte(p.held.ID)
+	return processes("cgroup", func(text []byte) bool { return bytes.Contains(text, name) }), nil
 }
 
 // processes are those of which a file below /proc says so.
