@@ -220,7 +220,8 @@ func TestLogsExecAndForwardThroughAllTiers(t *testing.T) {
 	}
 	srv := s.instanceAPI()
 
-	res, err := http.Get(srv.URL + "/" + string(web) + "/logs")
+	// It is ready when it has been started, which may be before it has written its first line.
+	res, err := http.Get(srv.URL + "/" + string(web) + "/logs?follow=true")
 	if err != nil {
 		t.Fatal(err)
 	}

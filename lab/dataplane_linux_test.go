@@ -9,12 +9,15 @@ import (
 	"skerry.dev/skerry/overlay"
 )
 
+// What workers run must stay where it is in these two tests while their agents are dead: at 60 ms a request and with busy
+// processors, forty take longer than a cluster waits by default.
+
 // TestOverlayMixed has workers that handle packets by nftables in one site with one that does so by eBPF.
 func TestOverlayMixed(t *testing.T) {
 	by := "--dataplane, nftables]"
 	text := strings.Replace(overlayLab, "{name: a, role: worker, args: [--probe-every, 40ms]", "{name: a, role: worker, args: [--probe-every, 40ms, "+by, 1)
 	text = strings.Replace(text, "{name: c, role: worker, args: [--probe-every, 40ms]", "{name: c, role: worker, args: [--probe-every, 40ms, "+by, 1)
-	s := newSite(t, strings.Replace(text, "admission: {", "args: [--trusted-network], admission: {", 1), overlayApp)
+	s := newSite(t, strings.Replace(text, "admission: {", "args: [--trusted-network, --lost-after, 1m], admission: {", 1), overlayApp)
 	l := s.l
 	for worker, want := range map[string]string{"a": "nftables", "b": "ebpf", "c": "nftables"} {
 		if st := s.overlay(worker); st.Path != want || want == "nftables" && st.Why == "" {
@@ -75,7 +78,7 @@ func TestOverlayMixed(t *testing.T) {
 // TestOverlayPlain has a site whose operator declared its network trusted: paths are not sealed, but tagged, and what has no
 // tag is dropped.
 func TestOverlayPlain(t *testing.T) {
-	s := newSite(t, strings.Replace(overlayLab, "admission: {", "args: [--trusted-network], admission: {", 1), overlayApp)
+	s := newSite(t, strings.Replace(overlayLab, "admission: {", "args: [--trusted-network, --lost-after, 1m], admission: {", 1), overlayApp)
 	l := s.l
 	client := string(s.instance("shop", "client", "").ID)
 	turns := func(url string) {
