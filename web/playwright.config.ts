@@ -5,8 +5,8 @@ export default defineConfig({
   testDir: "e2e",
   outputDir: process.env.SKERRY_RESULTS ?? "test-results",
   workers: 1,
-  timeout: 90_000,
-  expect: { timeout: 20_000 },
+  timeout: 300_000,
+  expect: { timeout: 40_000 },
   use: {
     ignoreHTTPSErrors: true,
     viewport: { width: 1280, height: 900 },

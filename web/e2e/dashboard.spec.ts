@@ -72,7 +72,7 @@ test("an application is drawn, refused while it is wrong, planned and deployed",
   await expect(plan.getByRole("row", { name: /gauge/ })).toContainText("local");
   await plan.getByRole("button", { name: "Apply" }).click();
   await expect(page).toHaveURL(/\/ui\/apps\/default\/tide/);
-  await expect(page.getByText("1 of 1 ready")).toHaveCount(2, { timeout: 60_000 });
+  await expect(page.getByText("1 of 1 ready")).toHaveCount(2, { timeout: 120_000 });
   await expect(page.locator("main").getByText("Ready", { exact: true }).first()).toBeVisible();
 });
 
@@ -109,7 +109,7 @@ test("it is scaled", async () => {
   await gauge.getByRole("button", { name: "Scale" }).click();
   await page.getByRole("textbox", { name: "Instances" }).fill("2");
   await page.getByRole("button", { name: "Apply" }).click();
-  await expect(gauge.getByText("2 of 2 ready")).toBeVisible({ timeout: 60_000 });
+  await expect(gauge.getByText("2 of 2 ready")).toBeVisible({ timeout: 120_000 });
 });
 
 test("a version that does not do is taken back", async () => {
@@ -140,9 +140,9 @@ spec:
   await expect(page.getByRole("status").filter({ hasText: "Valid:" })).toBeVisible();
   await page.getByRole("button", { name: "Plan and apply" }).click();
   await page.getByRole("button", { name: "Apply", exact: true }).click();
-  await expect(page.getByText("The new version was taken back", { exact: true })).toBeVisible({ timeout: 80_000 });
+  await expect(page.getByText("The new version was taken back", { exact: true })).toBeVisible({ timeout: 120_000 });
   const gauge = page.locator("section", { has: page.getByRole("heading", { name: "gauge" }) });
-  await expect(gauge.getByText("2 of 2 ready")).toBeVisible({ timeout: 60_000 });
+  await expect(gauge.getByText("2 of 2 ready")).toBeVisible({ timeout: 120_000 });
 });
 
 test("a worker dies, and what ran there is replaced", async ({ browser }) => {
@@ -155,11 +155,11 @@ test("a worker dies, and what ran there is replaced", async ({ browser }) => {
   await expect(rows.filter({ hasText: "w2" })).toHaveCount(1);
   await control("kill-worker");
   // The lost one is told as lost until its worker is back; another runs in its place.
-  await expect(rows.filter({ hasText: "Running" }).filter({ hasText: "w1" })).toHaveCount(2, { timeout: 60_000 });
+  await expect(rows.filter({ hasText: "Running" }).filter({ hasText: "w1" })).toHaveCount(2, { timeout: 120_000 });
   await expect(rows.filter({ hasText: "Running" }).filter({ hasText: "w2" })).toHaveCount(0);
   await operator.close();
   await go(page, "/apps/default/pair");
-  await expect(page.getByText("2 of 2 ready")).toBeVisible({ timeout: 60_000 });
+  await expect(page.getByText("2 of 2 ready")).toBeVisible({ timeout: 120_000 });
 });
 
 test("the connection is lost and comes back, and what was entered is still there", async () => {
@@ -169,9 +169,9 @@ test("the connection is lost and comes back, and what was entered is still there
   await page.getByRole("button", { name: "Add to labels" }).click();
   await page.getByRole("textbox", { name: "Labels: value of NAME" }).fill("kept");
   await control("stop");
-  await expect(page.getByText("The connection is lost")).toBeVisible({ timeout: 60_000 });
+  await expect(page.getByText("The connection is lost")).toBeVisible({ timeout: 120_000 });
   await control("start");
-  await expect(page.getByText("The connection is lost")).toHaveCount(0, { timeout: 60_000 });
+  await expect(page.getByText("The connection is lost")).toHaveCount(0, { timeout: 120_000 });
   await expect(page.getByRole("textbox", { name: "Labels: value of NAME" })).toHaveValue("kept");
   await page.getByRole("button", { name: "Cancel" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Leave" }).click();

@@ -53,7 +53,7 @@ export async function accessible(page: Page) {
   await expect(async () => {
     const r = await new AxeBuilder({ page }).withTags(["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]).analyze();
     expect(r.violations.map((v) => `${v.id}: ${v.help}\n  ${v.nodes.map((n) => n.target.join(" ") + " " + (n.any[0]?.message ?? n.all[0]?.message ?? "")).slice(0, 4).join("\n  ")}`)).toEqual([]);
-  }).toPass({ timeout: 8_000, intervals: [500] });
+  }).toPass({ timeout: 40_000, intervals: [500] });
 }
 
 /** fits checks that a page needs no scrolling to the side; tables scroll in places of their own. */
