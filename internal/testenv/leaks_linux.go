@@ -16,7 +16,7 @@ import (
 )
 
 // patience is how long something may take to go by itself, such as a goroutine that sees its context ended.
-const patience = 5 * time.Second
+const patience = 20 * time.Second
 
 // settle asks again until nothing is left or patience is at its end.
 func settle(look func() []string) []string {
