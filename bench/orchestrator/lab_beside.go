@@ -32,7 +32,15 @@ func labBeside(set *published.Set, part, setting, metric string) (out []Beside) 
 	case part == "stress" && metric == "all.ready":
 		add("oakestra", "figure 6", "services that Oakestra deployed", "%s services on each worker")
 		add("k3s", "figure 6", "services when a worker of K3s is exhausted", "%s services on a worker, then it was exhausted")
-	case part == "messages" && (metric == "worker.messages" || metric == "cluster.messages"):
+	case part == "stress" && metric == "worker.cpu":
+		add("oakestra", "figure 6", "CPU that Oakestra left then", "%s %% of a worker's left with 100 services")
+	case part == "stress" && metric == "cluster.cpu":
+		add("oakestra", "figure 6", "CPU of a cluster of Oakestra, growth", "%s %% more from none to 100 services on each worker")
+	case part == "stress" && metric == "worker.memory":
+		add("oakestra", "figure 6", "memory of a worker, below K3s", "%s %% less than k3s")
+	case part == "stress" && metric == "cluster.memory":
+		add("oakestra", "figure 6", "memory of the master, below K3s", "%s %% less than k3s")
+	case (part == "messages" || part == "stress") && (metric == "worker.messages" || metric == "cluster.messages"):
 		add("k3s", "figure 11", "K3s, of Oakestra", "%s times as many as oakestra")
 	}
 	return out

@@ -29,7 +29,8 @@ host of a lab (network namespaces, see skerry lab), and instances are containers
   deploy    until one instance is ready, by number of workers, with the scheduler and with the worker named
   delay     the same with a longer round trip between workers and the rest
   loss      the same with packets lost on the workers' cables, each way
-  stress    up to 100 HTTP servers on each worker: until all are ready, and what Skerry itself uses then
+  stress    up to 100 HTTP servers on each worker: until all are ready, and have answered at their service addresses; what Skerry itself uses for that
+            and then, and its messages a minute. What this machine has no room for is listed as not run
   messages  control messages a minute, counted on the wire at a worker, at the cluster and at the root
   failover  until what a worker ran that ended is ready elsewhere
   clusters  deployment and control for several clusters below one root

@@ -18,13 +18,15 @@ type step struct {
 	part, setting string
 	plan          plan
 	do            func(ctx context.Context, m *labRun, f *federation) (map[string]float64, error)
+	// holds refuses what this machine cannot hold; nil: nothing.
+	holds func() error
 }
 
 // steps are what a report has, in order.
 func (o *LabOptions) steps() (out []step) {
 	add := func(part, setting string, p plan, do func(context.Context, *labRun, *federation) (map[string]float64, error)) {
 		if o.wants(part) {
-			out = append(out, step{part, setting, p, do})
+			out = append(out, step{part: part, setting: setting, plan: p, do: do})
 		}
 	}
 	for _, n := range o.Workers {
@@ -50,6 +52,9 @@ func (o *LabOptions) steps() (out []step) {
 		add("stress", fmt.Sprintf("%d instances on each of %d", n, o.StressWorkers), plan{clusters: 1, workers: o.StressWorkers}, func(ctx context.Context, m *labRun, f *federation) (map[string]float64, error) {
 			return m.stress(ctx, f, n)
 		})
+		if k := len(out) - 1; k >= 0 && out[k].part == "stress" {
+			out[k].holds = func() error { return thisMachine().holds(n * o.StressWorkers) }
+		}
 	}
 	for _, n := range o.Workers {
 		for _, each := range []int{0, 10} {
@@ -136,60 +141,6 @@ func (f *federation) connected(ctx context.Context) error {
 	return nil
 }
 
-// stress deploys as many instances on each worker, and tells what they cost beside themselves.
-func (m *labRun) stress(ctx context.Context, f *federation, each int) (map[string]float64, error) {
-	before, err := f.use(ctx, time.Second, lab.RoleWorker)
-	if err != nil {
-		return nil, err
-	}
-	name, n := m.fresh(), each*f.plan.workers
-	seconds, err := f.deploy(ctx, name, `"placement":{"policy":"spread"},`, n, m.o.Timeout)
-	values := map[string]float64{"all.ready": seconds}
-	if err == nil {
-		err = f.answers(ctx, name)
-	}
-	if err == nil {
-		err = m.load(ctx, f, values)
-	}
-	if err == nil {
-		values["instance.memory"] = (values["worker.memory"] - before.PSS/mib) / float64(n)
-	}
-	return values, errors.Join(err, f.remove(ctx, name))
-}
-
-// load adds what Skerry itself uses.
-func (m *labRun) load(ctx context.Context, f *federation, values map[string]float64) error {
-	list, err := f.processes(lab.RoleRoot, lab.RoleCluster, lab.RoleWorker)
-	if err != nil {
-		return err
-	}
-	before, err := count(list)
-	if err != nil {
-		return err
-	}
-	began := time.Now()
-	if err := wait(ctx, m.o.Window); err != nil {
-		return err
-	}
-	if list, err = f.processes(lab.RoleRoot, lab.RoleCluster, lab.RoleWorker); err != nil {
-		return err
-	}
-	after, err := count(list)
-	if err != nil {
-		return err
-	}
-	took := time.Since(began).Seconds()
-	all, err := weigh(list)
-	if err != nil {
-		return err
-	}
-	used := spent(before, after)
-	for kind, name := range map[Kind]string{Control: "control", Worker: "worker"} {
-		values[name+".cpu"], values[name+".memory"] = 100*used[kind]/took, all[kind].PSS/mib
-	}
-	return nil
-}
-
 // messages counts what passes the cables of a worker, the cluster and the root while nothing is to be done, with some instances on each worker.
 func (m *labRun) messages(ctx context.Context, f *federation, each int) (values map[string]float64, err error) {
 	if each > 0 {
@@ -199,11 +150,7 @@ func (m *labRun) messages(ctx context.Context, f *federation, each int) (values 
 			return nil, err
 		}
 	}
-	rest := settle
-	if m.o.Quick {
-		rest = quickSettle
-	}
-	if err := wait(ctx, rest); err != nil {
+	if err := wait(ctx, m.settle()); err != nil {
 		return nil, err
 	}
 	values = map[string]float64{}

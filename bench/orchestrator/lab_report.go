@@ -38,6 +38,8 @@ type LabReport struct {
 	Rate     float64      `json:"rate,omitempty"`
 	Profiles []LabProfile `json:"profiles,omitempty"`
 	Cells    []LabCell    `json:"cells"`
+	// NotRun are settings that this machine cannot hold, each once.
+	NotRun []LabNotRun `json:"notRun,omitempty"`
 	// Unfinished says that cells are missing.
 	Unfinished bool `json:"unfinished,omitempty"`
 	// Rows follow from the cells.
@@ -52,6 +54,14 @@ type LabCell struct {
 	// Values are by metric; Failed says why there are none.
 	Values map[string]float64 `json:"values,omitempty"`
 	Failed string             `json:"failed,omitempty"`
+}
+
+// LabNotRun is a setting that was asked for and not measured, with the reason.
+type LabNotRun struct {
+	Part    string      `json:"part"`
+	Setting string      `json:"setting"`
+	Code    skerry.Code `json:"code"`
+	Reason  string      `json:"reason"`
 }
 
 // LabProfile is how fast containers of a worker were measured to be, as in skerry.RuntimeProfile.
@@ -85,10 +95,12 @@ type LabRow struct {
 // labMetrics are all metrics in the order of reports, with their units. Lower is better in all.
 func labMetrics() [][2]string {
 	return [][2]string{
-		{"ready", "s"}, {"all.ready", "s"}, {"replaced", "s"}, {"p50", "ms"}, {"p99", "ms"}, {"unanswered", "%"}, {"late", "% of requests"}, {"on.slow", "% of instances"},
+		{"ready", "s"}, {"all.ready", "s"}, {"each.ready", "ms/instance"}, {"ask", "ms"}, {"replaced", "s"}, {"p50", "ms"}, {"p99", "ms"}, {"unanswered", "%"}, {"late", "% of requests"}, {"on.slow", "% of instances"},
 		{"worker.messages", "1/min"}, {"cluster.messages", "1/min"}, {"root.messages", "1/min"}, {"peer.messages", "1/min"},
 		{"worker.bytes", "B/min"}, {"cluster.bytes", "B/min"}, {"root.bytes", "B/min"},
-		{"control.cpu", "% of a core"}, {"worker.cpu", "% of a core"}, {"control.memory", "MiB"}, {"worker.memory", "MiB"}, {"instance.memory", "MiB/instance"},
+		{"deploy.root.cpu", "ms/instance"}, {"deploy.cluster.cpu", "ms/instance"}, {"deploy.worker.cpu", "ms/instance"},
+		{"control.cpu", "% of a core"}, {"root.cpu", "% of a core"}, {"cluster.cpu", "% of a core"}, {"worker.cpu", "% of a core"},
+		{"control.memory", "MiB"}, {"root.memory", "MiB"}, {"cluster.memory", "MiB"}, {"worker.memory", "MiB"}, {"instance.memory", "MiB/instance"},
 	}
 }
 
@@ -261,6 +273,9 @@ func (r *LabReport) remarks() (out []string) {
 	}
 	if r.Unfinished {
 		out = append(out, "It was interrupted: --resume goes on from what there is.")
+	}
+	for _, n := range r.NotRun {
+		out = append(out, fmt.Sprintf("not run: %s, %s: %s", n.Part, n.Setting, n.Reason))
 	}
 	seen := map[string]bool{}
 	for _, row := range r.Rows {

@@ -31,6 +31,7 @@ type LabOptions struct {
 	StressWorkers int
 	Window        time.Duration // in which messages and processor time are counted
 	Timeout       time.Duration // of a deployment
+	Settle        time.Duration // for how long a federation is left alone before it counts as idle; 0: 75 s, or 10 s with Quick
 	Program       string        // skerry
 	Service       string        // static program that serves; empty: bench/answer, compiled
 	// Load is for how long requests are sent in the parts crowded and uncrowded, after a fifth of that which is not counted, and ProfileRounds how often
@@ -142,7 +143,10 @@ func RunLab(ctx context.Context, o LabOptions) (_ *LabReport, err error) {
 			err = errors.Join(err, f.close())
 		}
 	}()
-	steps := o.steps()
+	steps, err := m.held(o.steps())
+	if err != nil {
+		return nil, err
+	}
 	began := time.Now()
 	before := 0.0
 	if o.Resume != nil {
@@ -173,6 +177,27 @@ func RunLab(ctx context.Context, o LabOptions) (_ *LabReport, err error) {
 	}
 	m.r.fold(set)
 	return m.r, nil
+}
+
+// held leaves out the settings that this machine cannot hold, which the report tells. Where that is all, it is an error.
+func (m *labRun) held(steps []step) (out []step, first error) {
+	for _, s := range steps {
+		if s.holds != nil {
+			if err := s.holds(); err != nil {
+				if first == nil {
+					first = fmt.Errorf("%s, %s: %w", s.part, s.setting, err)
+				}
+				e := skerry.AsError(err)
+				m.r.NotRun = append(m.r.NotRun, LabNotRun{s.part, s.setting, e.Code, e.Message})
+				continue
+			}
+		}
+		out = append(out, s)
+	}
+	if len(out) > 0 {
+		first = nil
+	}
+	return out, first
 }
 
 // quiet notes when the machine is not.

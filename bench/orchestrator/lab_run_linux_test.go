@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,6 +54,50 @@ func TestLabProfile(t *testing.T) {
 	}
 }
 
+// What stress deploys is as many instances as asked for, in services of which every worker is told every instance.
+func TestLabManifests(t *testing.T) {
+	for _, c := range []struct{ n, workers, services int }{{1, 1, 1}, {32, 1, 1}, {33, 1, 2}, {60, 3, 2}, {1000, 10, 34}, {100, 50, 4}} {
+		var app skerry.Application
+		if problems := skerry.DecodeStrict(manifests("x", c.n, c.workers), &app); len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		sum := 0
+		for i, s := range app.Spec.Services {
+			sum += *s.Replicas
+			if *s.Replicas > skerry.MaxBackends || i < len(app.Spec.Services)-1 && c.workers <= skerry.MaxBackends && *s.Replicas%c.workers != 0 {
+				t.Errorf("%+v: %d of %s", c, *s.Replicas, s.Name)
+			}
+		}
+		if sum != c.n || len(app.Spec.Services) != c.services {
+			t.Errorf("%+v: %d instances in %d services", c, sum, len(app.Spec.Services))
+		}
+	}
+}
+
+// What a machine has no room for is refused before anything of it begins, with what lacks.
+func TestLabRoom(t *testing.T) {
+	r := room{memory: 100 * instanceMemory, threads: 50 * instanceThreads}
+	if err := r.holds(50); err != nil {
+		t.Error(err)
+	}
+	for n, want := range map[int]string{51: "threads", 101: "memory"} {
+		if err := r.holds(n); skerry.AsError(err) == nil || skerry.AsError(err).Code != skerry.CodeFull || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d: %v", n, err)
+		}
+	}
+	if err := thisMachine().holds(1); err != nil {
+		t.Error(err)
+	}
+	m := &labRun{r: &LabReport{}}
+	fits, full := step{part: "stress", setting: "1"}, step{part: "stress", setting: "2", holds: func() error { return r.holds(101) }}
+	if left, err := m.held([]step{fits, full}); err != nil || len(left) != 1 || left[0].setting != "1" || len(m.r.NotRun) != 1 || m.r.NotRun[0].Code != skerry.CodeFull {
+		t.Errorf("%v, %v, %+v", left, err, m.r.NotRun)
+	}
+	if _, err := m.held([]step{full}); skerry.AsError(err).Code != skerry.CodeFull {
+		t.Errorf("nothing is held: %v", err)
+	}
+}
+
 // The real program in a lab: a round is interrupted, and another run goes on from what it left.
 func TestLabRun(t *testing.T) {
 	dir, err := os.MkdirTemp("/tmp", "labbench")
@@ -65,7 +110,7 @@ func TestLabRun(t *testing.T) {
 	}
 	program := testenv.Program(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	o := LabOptions{Rounds: 1, Quick: true, Only: []string{"deploy", "delay"}, Workers: []int{1}, Delays: []time.Duration{20 * time.Millisecond}, StressWorkers: 1, Window: time.Second, Timeout: time.Minute, Load: time.Second, Expect: 0.5, ProfileRounds: 1,
+	o := LabOptions{Rounds: 1, Quick: true, Only: []string{"deploy", "delay", "stress"}, Workers: []int{2}, Delays: []time.Duration{20 * time.Millisecond}, Stress: []int{3}, StressWorkers: 2, Window: time.Second, Settle: time.Second, Timeout: time.Minute, Load: time.Second, Expect: 0.5, ProfileRounds: 1,
 		Program: program, Progress: func(s string) { t.Log(s) }, Lab: lab.Options{Dir: filepath.Join(dir, "r"), Data: filepath.Join(dir, "d")}}
 	o.Keep = func(*LabReport) error { cancel(); return nil } // after the first cell
 	r, err := RunLab(ctx, o)
@@ -77,12 +122,17 @@ func TestLabRun(t *testing.T) {
 	}
 	o.Keep, o.Resume = nil, r
 	again, err := RunLab(t.Context(), o)
-	if err != nil || again.Unfinished || len(again.Cells) != 3 || again.Cells[0].Values["ready"] != r.Cells[0].Values["ready"] {
+	if err != nil || again.Unfinished || len(again.Cells) != 4 || again.Cells[0].Values["ready"] != r.Cells[0].Values["ready"] {
 		t.Fatalf("%v, %+v", err, again)
 	}
 	for _, c := range again.Cells {
-		if c.Failed != "" || c.Values["ready"] <= 0 {
+		if ready := c.Values["ready"] > 0; c.Failed != "" || c.Part != "stress" && !ready {
 			t.Errorf("%+v", c)
+		}
+		for _, metric := range []string{"all.ready", "ask", "worker.messages", "cluster.messages", "deploy.worker.cpu", "root.memory", "cluster.memory", "worker.memory"} {
+			if c.Part == "stress" && c.Values[metric] <= 0 {
+				t.Errorf("%s is %g", metric, c.Values[metric])
+			}
 		}
 	}
 	o.Window *= 2

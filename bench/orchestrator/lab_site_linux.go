@@ -183,11 +183,19 @@ const startTime = 2 * time.Minute
 const instanceOf = `"resources":{"cpu":0.5,"memory":"16Mi"},"terminationGrace":"1s"`
 
 func manifest(name, extra string, replicas int) []byte {
+	return application(name, service("s", extra, replicas))
+}
+
+// service is one of an application; extra is more of it, as JSON with a comma behind.
+func service(name, extra string, replicas int) string {
 	if !strings.Contains(extra, "perWorker") {
 		extra += `"replicas":` + strconv.Itoa(replicas) + ","
 	}
-	return fmt.Appendf(nil, `{"apiVersion":"skerry/v1","kind":"Application","metadata":{"name":%q},"spec":{"services":[{"name":"s","image":"bench/answer:1","args":[":%d"],"ports":[{"port":%d}],%s%s}]}}`,
-		name, answerPort, answerPort, extra, instanceOf)
+	return fmt.Sprintf(`{"name":%q,"image":"bench/answer:1","args":[":%d"],"ports":[{"port":%d}],%s%s}`, name, answerPort, answerPort, extra, instanceOf)
+}
+
+func application(name string, services ...string) []byte {
+	return fmt.Appendf(nil, `{"apiVersion":"skerry/v1","kind":"Application","metadata":{"name":%q},"spec":{"services":[%s]}}`, name, strings.Join(services, ","))
 }
 
 // deploy gives the seconds from when the root is asked until it shows so many instances as ready. Extra is more of the service, as JSON with a comma
@@ -341,10 +349,7 @@ func (f *federation) processes(roles ...lab.Role) ([]Process, error) {
 		if !slices.Contains(roles, h.Role) {
 			continue
 		}
-		kind := Control
-		if h.Role == lab.RoleWorker {
-			kind = Worker
-		}
+		kind := Kind(h.Role) // root, cluster or worker
 		err := f.l.In(h.Name, func() error {
 			to, err := os.Readlink("/proc/thread-self/ns/net")
 			spaces[to] = kind
@@ -371,41 +376,6 @@ func (f *federation) processes(roles ...lab.Role) ([]Process, error) {
 		}
 	}
 	return list, nil
-}
-
-// use watches the processes of roles for some time: seconds of processor time in each second, and memory at the end.
-func (f *federation) use(ctx context.Context, d time.Duration, roles ...lab.Role) (Use, error) {
-	list, err := f.processes(roles...)
-	if err != nil {
-		return Use{}, err
-	}
-	before, err := count(list)
-	if err != nil {
-		return Use{}, err
-	}
-	began := time.Now()
-	if err := wait(ctx, d); err != nil {
-		return Use{}, err
-	}
-	if list, err = f.processes(roles...); err != nil {
-		return Use{}, err
-	}
-	after, err := count(list)
-	if err != nil {
-		return Use{}, err
-	}
-	took := time.Since(began).Seconds()
-	all, err := weigh(list)
-	if err != nil {
-		return Use{}, err
-	}
-	var u Use
-	for kind, seconds := range spent(before, after) {
-		u.CPU += seconds / took
-		u.PSS += all[kind].PSS
-		u.Processes += all[kind].Processes
-	}
-	return u, nil
 }
 
 func (f *federation) close() error {
