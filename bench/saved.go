@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"skerry.dev/skerry"
@@ -48,8 +49,41 @@ func (s *Saved[R]) Check() error {
 	return nil
 }
 
-// Before gives the report to go on from, or nil, and what keeps one, or nil.
-func (s *Saved[R]) Before() (resume *R, keep func(*R) error, err error) {
+// Measuring is what a run of a benchmark is given beside its own options.
+type Measuring[R any] struct {
+	Resume   *R             // the report to go on from; nil: none
+	Keep     func(*R) error // keeps one; nil: nobody wants it
+	Progress func(string)   // tells what is being done, on the command's standard error
+}
+
+// Run measures until Ctrl-C or SIGTERM, keeps the report if that is asked for, and writes it as it is asked for. What follows with the report before that
+// may refuse it, or do more with it; it is given the context of the measurement, which has ended if that was interrupted. Nil: nothing.
+func (s *Saved[R]) Run(cmd *cobra.Command, measure func(context.Context, Measuring[R]) (*R, error), follows func(context.Context, *R) error) error {
+	resume, keep, err := s.before()
+	if err != nil {
+		return err
+	}
+	ctx, stop := Interruptible(cmd.Context())
+	defer stop()
+	r, err := measure(ctx, Measuring[R]{resume, keep, func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), text) }})
+	if err != nil {
+		return err
+	}
+	if keep != nil {
+		if err := keep(r); err != nil {
+			return err
+		}
+	}
+	if follows != nil {
+		if err := follows(ctx, r); err != nil {
+			return err
+		}
+	}
+	return s.Write(r, cmd.OutOrStdout())
+}
+
+// before gives the report to go on from, or nil, and what keeps one, or nil.
+func (s *Saved[R]) before() (resume *R, keep func(*R) error, err error) {
 	if s.from != "" {
 		if resume, err = s.Load(s.from); err != nil {
 			return nil, nil, err
@@ -77,14 +111,6 @@ func (s *Saved[R]) Load(name string) (*R, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return r, nil
-}
-
-// Keep keeps a report that is complete, or as complete as it will be, if that is asked for.
-func (s *Saved[R]) Keep(r *R) error {
-	if s.file == "" {
-		return nil
-	}
-	return s.keep(r)
 }
 
 // Write writes a report as it is asked for.

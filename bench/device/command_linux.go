@@ -1,7 +1,7 @@
 package device
 
 import (
-	"fmt"
+	"context"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -43,28 +43,18 @@ results are those of an idle machine only if it was idle; the report says when i
 			if o.Rounds < 1 || o.Rounds > 1000 {
 				return skerry.Errorf(skerry.CodeInvalid, "--rounds %d is not 1 to 1000", o.Rounds)
 			}
-			if o.Resume, o.Keep, err = saved.Before(); err != nil {
-				return err
-			}
-			o.Progress = func(s string) { fmt.Fprintln(cmd.ErrOrStderr(), s) }
-			ctx, stop := bench.Interruptible(cmd.Context())
-			defer stop()
-			r, err := Run(ctx, o)
-			if err != nil {
-				return err
-			}
-			if err := saved.Keep(r); err != nil {
-				return err
-			}
-			if r.Done == 0 {
-				return skerry.Errorf(skerry.CodeUnavailable, "no round was completed")
-			}
-			if plots != "" {
-				if err := r.WritePlots(plots); err != nil {
-					return err
+			return saved.Run(cmd, func(ctx context.Context, m bench.Measuring[Report]) (*Report, error) {
+				o.Resume, o.Keep, o.Progress = m.Resume, m.Keep, m.Progress
+				return Run(ctx, o)
+			}, func(_ context.Context, r *Report) error {
+				if r.Done == 0 {
+					return skerry.Errorf(skerry.CodeUnavailable, "no round was completed")
 				}
-			}
-			return saved.Write(r, cmd.OutOrStdout())
+				if plots == "" {
+					return nil
+				}
+				return r.WritePlots(plots)
+			})
 		},
 	}
 	fs := cmd.Flags()

@@ -1,7 +1,7 @@
 package interference
 
 import (
-	"fmt"
+	"context"
 	"io"
 	"os"
 
@@ -40,20 +40,10 @@ tree, so run it in a checkout, or give it the programs; it needs root.`,
 			if o.P99 <= 0 {
 				return skerry.Errorf(skerry.CodeInvalid, "--p99 %v cannot be", o.P99)
 			}
-			if o.Resume, o.Keep, err = saved.Before(); err != nil {
-				return err
-			}
-			o.Progress = func(s string) { fmt.Fprintln(cmd.ErrOrStderr(), s) }
-			ctx, stop := bench.Interruptible(cmd.Context())
-			defer stop()
-			r, err := Run(ctx, o)
-			if err != nil {
-				return err
-			}
-			if err := saved.Keep(r); err != nil {
-				return err
-			}
-			return saved.Write(r, cmd.OutOrStdout())
+			return saved.Run(cmd, func(ctx context.Context, m bench.Measuring[Report]) (*Report, error) {
+				o.Resume, o.Keep, o.Progress = m.Resume, m.Keep, m.Progress
+				return Run(ctx, o)
+			}, nil)
 		},
 	}
 	fs := cmd.Flags()

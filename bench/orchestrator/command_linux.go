@@ -1,7 +1,7 @@
 package orchestrator
 
 import (
-	"fmt"
+	"context"
 	"io"
 	"slices"
 	"time"
@@ -46,23 +46,15 @@ other users needs root.`,
 					o.Sizes = slices.DeleteFunc(o.Sizes, func(n int) bool { return n > quickReplicas })
 				}
 			}
-			if _, o.Keep, err = saved.Before(); err != nil {
-				return err
-			}
-			o.Progress = func(s string) { fmt.Fprintln(cmd.ErrOrStderr(), s) }
-			ctx, stop := bench.Interruptible(cmd.Context())
-			defer stop()
-			r, err := Run(ctx, o)
-			if err != nil {
-				return err
-			}
-			if err := saved.Keep(r); err != nil {
-				return err
-			}
-			if r.Done == 0 && ctx.Err() != nil {
-				return skerry.Errorf(skerry.CodeUnavailable, "no round was completed")
-			}
-			return saved.Write(r, cmd.OutOrStdout())
+			return saved.Run(cmd, func(ctx context.Context, m bench.Measuring[Report]) (*Report, error) {
+				o.Keep, o.Progress = m.Keep, m.Progress
+				return Run(ctx, o)
+			}, func(ctx context.Context, r *Report) error {
+				if r.Done == 0 && ctx.Err() != nil {
+					return skerry.Errorf(skerry.CodeUnavailable, "no round was completed")
+				}
+				return nil
+			})
 		},
 	}
 	fs := cmd.Flags()

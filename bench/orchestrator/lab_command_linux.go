@@ -1,7 +1,7 @@
 package orchestrator
 
 import (
-	"fmt"
+	"context"
 	"io"
 	"os"
 	"strings"
@@ -60,23 +60,13 @@ tree, so run it in a checkout, or give it by --service; it needs root, an OCI ru
 			if o.Quick {
 				o.shorten(cmd.Flags().Changed)
 			}
-			if o.Resume, o.Keep, err = saved.Before(); err != nil {
-				return err
-			}
 			if o.Program, err = os.Executable(); err != nil {
 				return err
 			}
-			o.Progress = func(s string) { fmt.Fprintln(cmd.ErrOrStderr(), s) }
-			ctx, stop := bench.Interruptible(cmd.Context())
-			defer stop()
-			r, err := RunLab(ctx, o)
-			if err != nil {
-				return err
-			}
-			if err := saved.Keep(r); err != nil {
-				return err
-			}
-			return saved.Write(r, cmd.OutOrStdout())
+			return saved.Run(cmd, func(ctx context.Context, m bench.Measuring[LabReport]) (*LabReport, error) {
+				o.Resume, o.Keep, o.Progress = m.Resume, m.Keep, m.Progress
+				return RunLab(ctx, o)
+			}, nil)
 		},
 	}
 	fs := cmd.Flags()
