@@ -54,16 +54,17 @@ var imports = map[string]string{
 
 	"runtime/runtimetest/workload": "",
 
-	"overlay":             ".",
-	"overlay/hostnet":     ".",
-	"overlay/bpf":         ". overlay",
-	"overlay/nft":         ". overlay",
-	"overlay/wireguard":   ". overlay overlay/relay/frame",
-	"overlay/tunnel":      ". overlay overlay/relay/frame",
-	"overlay/relay":       ". overlay overlay/relay/frame",
-	"overlay/relay/frame": ".",
-	"overlay/resolver":    ". overlay",
-	"overlay/ingress":     ". overlay",
+	"overlay":              ".",
+	"overlay/hostnet":      ". overlay/internal/kernel",
+	"overlay/bpf":          ". overlay overlay/internal/...",
+	"overlay/nft":          ". overlay overlay/internal/...",
+	"overlay/internal/...": "",
+	"overlay/wireguard":    ". overlay overlay/relay/frame",
+	"overlay/tunnel":       ". overlay overlay/relay/frame",
+	"overlay/relay":        ". overlay overlay/relay/frame",
+	"overlay/relay/frame":  ".",
+	"overlay/resolver":     ". overlay",
+	"overlay/ingress":      ". overlay",
 
 	// API, client, commands
 	"api":        ". apps artifact auth internal/execstream internal/tier journal store runtime web",

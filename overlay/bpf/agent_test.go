@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/overlay/internal/kernel"
 )
 
 // The first packet to an address of which nothing is known is held, told of, and arrives when it is known.
@@ -44,10 +45,7 @@ func TestMissIsHeld(t *testing.T) {
 			_, err := h.dev.walk(sweepArgs{What: doForget, Backend: client.addr(six).As16()})
 			must(t, err)
 			// It was told, and is not told again so soon, but the packet is held all the same.
-			h.dev.held.mu.Lock()
-			clear(h.dev.held.by)
-			h.dev.held.frames = 0
-			h.dev.held.mu.Unlock()
+			h.dev.held.Forget()
 		}
 	}
 	// An instance address of which the worker is not known, and a peer that then has it.
@@ -79,40 +77,6 @@ func TestMissIsHeld(t *testing.T) {
 	must(t, <-done)
 }
 
-func TestHoldingIsBounded(t *testing.T) {
-	h, now := newHeld(), time.Unix(1000, 0)
-	a := target{7, netip.MustParseAddr("10.30.0.1")}
-	for i := range 3 * heldEach {
-		if tell := h.hold(a, []byte{byte(i)}, now); tell != (i == 0) {
-			t.Errorf("packet %d: tell is %v", i, tell)
-		}
-	}
-	if got := h.take(now, func(target) bool { return true }); len(got) != heldEach || got[0][0] != 0 {
-		t.Errorf("%d packets", len(got))
-	}
-	for i := range 5 * heldAll {
-		h.hold(target{7, netip.AddrFrom4([4]byte{10, 30, byte(i >> 8), byte(i)})}, []byte{1}, now)
-	}
-	if h.frames > heldAll/2 || len(h.by) > heldAll/2 {
-		t.Errorf("%d packets for %d", h.frames, len(h.by))
-	}
-	// Another application is not held up by one that asks for everything.
-	if b := (target{8, a.dst}); !h.hold(b, []byte{2}, now) || len(h.take(now, func(t target) bool { return t == b })) != 1 {
-		t.Error("nothing of another network is held")
-	}
-	if got := h.take(now.Add(holdFor+1), func(target) bool { return true }); len(got) != 0 || h.frames != 0 {
-		t.Errorf("%d packets, %d left", len(got), h.frames)
-	}
-	// What is still wanted is told again.
-	now = now.Add(time.Minute)
-	for range 3 {
-		if !h.hold(a, []byte{1}, now) {
-			t.Error("not told")
-		}
-		now = now.Add(again)
-	}
-}
-
 // What is too long is answered, so that the sender learns the path's MTU; or cut, if that is allowed.
 func TestTooBig(t *testing.T) {
 	t.Parallel()
@@ -123,7 +87,7 @@ func TestTooBig(t *testing.T) {
 	for _, six := range []bool{false, true} {
 		for _, to := range []netip.Addr{svc(1, six), w.inst("a2").addr(six)} {
 			var mtu int
-			must(t, in(client.ns, func() error {
+			must(t, kernel.In(client.ns, func() error {
 				family, level, opt, discover, do := unix.AF_INET, unix.IPPROTO_IP, unix.IP_MTU, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO
 				if six {
 					family, level, opt, discover, do = unix.AF_INET6, unix.IPPROTO_IPV6, unix.IPV6_MTU, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO
@@ -227,7 +191,7 @@ func (w *world) bridge(change ...func(frame []byte)) {
 	w.t.Helper()
 	taps := [2]*os.File{}
 	for i, h := range w.hosts {
-		f, err := openTap(h.ns, h.opts.tunnelTap(), unix.IFF_VNET_HDR, true)
+		f, err := kernel.OpenTap(h.ns, h.opts.tunnelTap(), unix.IFF_VNET_HDR, true)
 		must(w.t, err)
 		c, err := f.SyscallConn()
 		must(w.t, err)
@@ -312,7 +276,7 @@ func TestTunnelDropsTheUnexpected(t *testing.T) {
 		b = binary.BigEndian.AppendUint32(append(b, 2, 0), network)
 		return append(append(b, 8, 0), p...)
 	}
-	tap, err := openTap(two.ns, two.opts.tunnelTap(), unix.IFF_VNET_HDR, true)
+	tap, err := kernel.OpenTap(two.ns, two.opts.tunnelTap(), unix.IFF_VNET_HDR, true)
 	must(t, err)
 	defer tap.Close()
 	send := func(f []byte) {

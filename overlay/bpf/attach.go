@@ -14,6 +14,8 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry/overlay/internal/kernel"
 )
 
 // hook is a program at a device.
@@ -102,7 +104,7 @@ func (d *Device) hang(h hook) error {
 		kind = ebpf.AttachTCXEgress
 	}
 	var l link.Link
-	err := in(d.host, func() (err error) {
+	err := kernel.In(d.host, func() (err error) {
 		l, err = link.AttachTCX(link.TCXOptions{Interface: h.index, Program: d.coll.Programs[h.program], Attach: kind})
 		return err
 	})

@@ -14,6 +14,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/overlay/internal/kernel"
 )
 
 // walk runs the program that goes through the tables of flows.
@@ -136,7 +137,7 @@ const settling = 200 * time.Millisecond
 // watch follows routes, addresses, devices and queues of the host, because paths and hooks depend on them.
 func (d *Device) watch() error {
 	var file *os.File
-	err := in(d.host, func() error {
+	err := kernel.In(d.host, func() error {
 		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
 		if err != nil {
 			return err

@@ -12,11 +12,13 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry/overlay/internal/kernel"
 )
 
 // sumErrors are the packets that an instance's stack found damaged.
 func (i *inst) sumErrors() (n int) {
-	must(i.h.w.t, in(i.ns, func() error {
+	must(i.h.w.t, kernel.In(i.ns, func() error {
 		for _, f := range []string{"/proc/thread-self/net/snmp", "/proc/thread-self/net/snmp6"} {
 			b, err := os.ReadFile(f)
 			if err != nil {

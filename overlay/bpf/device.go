@@ -22,6 +22,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/overlay/internal/held"
+	"skerry.dev/skerry/overlay/internal/kernel"
 )
 
 // Device is a worker's data plane in the kernel. Its methods may be called at the same time.
@@ -43,7 +45,7 @@ type Device struct {
 	set     *overlay.Config // by this process
 	changes *os.File        // netlink; nil until Set
 
-	held       *held
+	held       *held.Packets
 	events     chan overlay.Event
 	lost       atomic.Int64
 	sweeps     atomic.Int64
@@ -69,7 +71,7 @@ func New(o Options) (*Device, error) {
 }
 
 func open(o Options) (_ *Device, err error) {
-	d := &Device{opts: o, links: map[hook]link.Link{}, filters: map[hook]bool{}, held: newHeld(), events: make(chan overlay.Event, 512), full: make(chan struct{}, 1), closing: make(chan struct{})}
+	d := &Device{opts: o, links: map[hook]link.Link{}, filters: map[hook]bool{}, held: held.New(), events: make(chan overlay.Event, 512), full: make(chan struct{}, 1), closing: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			d.release()
@@ -390,13 +392,13 @@ func (d *Device) CleanUp() error {
 	for h := range d.links {
 		errs = append(errs, d.unhang(h))
 	}
-	links, err := whole(d.nl.LinkList)
+	links, err := kernel.Whole(d.nl.LinkList)
 	errs = append(errs, err)
 	for _, l := range links {
 		errs = append(errs, d.dropFilters(l.Attrs().Index, nil))
 		name := l.Attrs().Name
 		if name == d.opts.tunnelTap() || name == d.opts.agentTap() || name == d.opts.vxlan() {
-			if err := d.nl.LinkDel(l); err != nil && !gone(err) {
+			if err := d.nl.LinkDel(l); err != nil && !kernel.Gone(err) {
 				errs = append(errs, fmt.Errorf("delete device %s: %w", name, err))
 			}
 		}

@@ -7,64 +7,34 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/overlay/internal/kernel"
 )
-
-// openTap makes a tap device that stays, or opens it. The program of the other side may have it open: then there is no
-// file, and no error when keep is false.
-func openTap(host *os.File, name string, flags uint16, keep bool) (*os.File, error) {
-	var file *os.File
-	err := in(host, func() error {
-		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-		if err != nil {
-			return fmt.Errorf("open /dev/net/tun: %w", err)
-		}
-		ifr, err := unix.NewIfreq(name)
-		if err == nil {
-			ifr.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | flags)
-			err = unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr)
-		}
-		if err == nil {
-			err = unix.IoctlSetInt(fd, unix.TUNSETPERSIST, 1)
-		}
-		if err != nil || !keep {
-			unix.Close(fd)
-			return err
-		}
-		file = os.NewFile(uintptr(fd), name)
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("tap device %s: %w", name, err)
-	}
-	return file, nil
-}
 
 // quiet keeps the kernel from speaking on a device by itself.
 func (d *Device) quiet(name string) error {
-	return in(d.host, func() error {
-		return errors.Join(sysctl("ipv6/conf/"+name+"/disable_ipv6", "1"), sysctl("ipv4/conf/"+name+"/rp_filter", "0"))
+	return kernel.In(d.host, func() error {
+		return errors.Join(kernel.SysctlIfAny("ipv6/conf/"+name+"/disable_ipv6", "1"), kernel.SysctlIfAny("ipv4/conf/"+name+"/rp_filter", "0"))
 	})
 }
 
 // ensureTaps makes both taps. The agent's is opened once in the life of a process.
 func (d *Device) ensureTaps() error {
 	if _, err := d.nl.LinkByName(d.opts.tunnelTap()); err != nil {
-		if !gone(err) {
+		if !kernel.Gone(err) {
 			return err
 		}
-		if _, err := openTap(d.host, d.opts.tunnelTap(), unix.IFF_VNET_HDR, false); err != nil && !errors.Is(err, unix.EBUSY) {
+		if _, err := kernel.OpenTap(d.host, d.opts.tunnelTap(), unix.IFF_VNET_HDR, false); err != nil && !errors.Is(err, unix.EBUSY) {
 			return err
 		}
 	}
 	if d.tap.Load() == nil {
-		f, err := openTap(d.host, d.opts.agentTap(), 0, true)
+		f, err := kernel.OpenTap(d.host, d.opts.agentTap(), 0, true)
 		if errors.Is(err, unix.EBUSY) {
 			return fmt.Errorf("%w; another agent of this worker runs", err)
 		}
@@ -97,7 +67,7 @@ func (d *Device) ensureTaps() error {
 func (d *Device) ensureVXLAN(plain netip.AddrPort) error {
 	name := d.opts.vxlan()
 	l, err := d.nl.LinkByName(name)
-	if err != nil && !gone(err) {
+	if err != nil && !kernel.Gone(err) {
 		return err
 	}
 	if l != nil {
@@ -105,7 +75,7 @@ func (d *Device) ensureVXLAN(plain netip.AddrPort) error {
 		if ok && plain.IsValid() && v.Port == int(plain.Port()) && l.Attrs().Flags&net.FlagUp != 0 {
 			return nil
 		}
-		if err := d.nl.LinkDel(l); err != nil && !gone(err) {
+		if err := d.nl.LinkDel(l); err != nil && !kernel.Gone(err) {
 			return fmt.Errorf("delete device %s: %w", name, err)
 		}
 	}
@@ -139,14 +109,14 @@ type machine struct {
 
 func (d *Device) look() (machine, error) {
 	m := machine{map[string]netlink.Link{}, map[int]netlink.Link{}, map[int]bool{}}
-	links, err := whole(d.nl.LinkList)
+	links, err := kernel.Whole(d.nl.LinkList)
 	if err != nil {
 		return m, fmt.Errorf("list devices: %w", err)
 	}
 	for _, l := range links {
 		m.byName[l.Attrs().Name], m.byIndex[l.Attrs().Index] = l, l
 	}
-	queues, err := whole(func() ([]netlink.Qdisc, error) { return d.nl.QdiscList(nil) })
+	queues, err := kernel.Whole(func() ([]netlink.Qdisc, error) { return d.nl.QdiscList(nil) })
 	if err != nil {
 		return m, fmt.Errorf("list queues: %w", err)
 	}
@@ -163,7 +133,7 @@ func detour(device string) string { return strings.Replace(device, ".", ".i", 1)
 
 // uplinks are the devices that have an address.
 func (d *Device) uplinks(a netip.Addr) ([]int, error) {
-	addrs, err := whole(func() ([]netlink.Addr, error) { return d.nl.AddrList(nil, netlink.FAMILY_ALL) })
+	addrs, err := kernel.Whole(func() ([]netlink.Addr, error) { return d.nl.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}
@@ -232,23 +202,4 @@ func (w *wanted) link(l netlink.Link, name string, hooks map[hook]bool) (err err
 		w.peers[id] = v
 	}
 	return err
-}
-
-func gone(err error) bool {
-	return errors.Is(err, unix.ENODEV) || errors.As(err, &netlink.LinkNotFoundError{})
-}
-
-// whole asks for a list until the kernel gives it in one piece.
-func whole[T any](list func() ([]T, error)) ([]T, error) {
-	for range 50 {
-		out, err := list()
-		if !errors.Is(err, netlink.ErrDumpInterrupted) {
-			return out, err
-		}
-	}
-	out, err := list()
-	if errors.Is(err, netlink.ErrDumpInterrupted) {
-		err = nil
-	}
-	return out, err
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/overlay/internal/kernel"
 )
 
 // backends counts the flows of a client by backend.
@@ -333,7 +334,7 @@ func TestOtherProtocols(t *testing.T) {
 	h.service(7, 1, w.inst("a2"))
 	raw := func(i *inst, proto int) int {
 		var fd int
-		must(t, in(i.ns, func() (err error) {
+		must(t, kernel.In(i.ns, func() (err error) {
 			fd, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, proto)
 			if err == nil {
 				err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10})
@@ -399,7 +400,7 @@ func TestErrorsGoForth(t *testing.T) {
 		_, from := hears(server, 10*time.Second)
 		c.Close()
 		var back *net.UDPConn
-		must(t, in(w.inst("a2").ns, func() error {
+		must(t, kernel.In(w.inst("a2").ns, func() error {
 			// A socket of the same address and port that is connected hears errors.
 			server.Close()
 			var err error

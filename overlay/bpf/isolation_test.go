@@ -16,6 +16,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/overlay/internal/kernel"
 )
 
 // silent fails if anything is heard.
@@ -110,7 +111,7 @@ func TestNetworksAreApart(t *testing.T) {
 	}
 	// Straight over the bridge, to the other's hardware address.
 	var eth *net.Interface
-	must(t, in(near.ns, func() (err error) { eth, err = net.InterfaceByName("eth0"); return err }))
+	must(t, kernel.In(near.ns, func() (err error) { eth, err = net.InterfaceByName("eth0"); return err }))
 	u := near.listen(82)
 	for _, to := range []netip.Addr{near.a4, near.a6} {
 		before := one.count("drop-network")
@@ -184,7 +185,7 @@ func TestPlainPortDropsTheUnexpected(t *testing.T) {
 	server := w.inst("a2").listen(80)
 	from := func(addr string) net.Conn {
 		var c net.Conn
-		must(t, in(one.ns, func() (err error) {
+		must(t, kernel.In(one.ns, func() (err error) {
 			d := net.Dialer{LocalAddr: &net.UDPAddr{IP: net.ParseIP(addr)}}
 			c, err = d.Dial("udp", fmt.Sprint("10.100.0.2:", plainPort))
 			return err
@@ -265,7 +266,7 @@ func TestPlainPortDropsTheUnexpected(t *testing.T) {
 	before := two.count("drop-forged")
 	run(t, one.ns, "ip route add 10.40.2.0/26 via 10.100.0.2")
 	var c net.PacketConn
-	must(t, in(one.ns, func() (err error) {
+	must(t, kernel.In(one.ns, func() (err error) {
 		c, err = net.ListenPacket("udp4", "10.40.1.1:0")
 		return err
 	}))

@@ -15,6 +15,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry/overlay/internal/kernel"
 )
 
 // layout is the number of what lies in the tables; it grows whenever c/maps.h changes in a way that an older program or
@@ -46,7 +48,7 @@ func (o *Options) compiled() {
 	if data, err := os.ReadFile("/proc/sys/net/" + name); err != nil || string(data) != "0\n" {
 		return // it compiles, or this is not the namespace that has a say in it
 	}
-	if err := sysctl(name, "1"); err != nil {
+	if err := kernel.SysctlIfAny(name, "1"); err != nil {
 		o.Log.Warn("the kernel does not compile the overlay's programs", "reason", err, "hint", "run sysctl net.core.bpf_jit_enable=1")
 		return
 	}

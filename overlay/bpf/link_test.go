@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/overlay/internal/kernel"
 )
 
 // linkOf is a host's prefix on the devices that stand for those of WireGuard.
@@ -28,7 +29,7 @@ func linkOf(n int) netip.Prefix {
 func (h *host) openTun(napi bool) *os.File {
 	h.w.t.Helper()
 	var f *os.File
-	must(h.w.t, in(h.ns, func() error {
+	must(h.w.t, kernel.In(h.ns, func() error {
 		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 		if err != nil {
 			return err

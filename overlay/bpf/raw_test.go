@@ -12,6 +12,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry/overlay/internal/kernel"
 )
 
 // udp builds a packet.
@@ -48,7 +50,7 @@ func broadcast() net.HardwareAddr { return net.HardwareAddr{255, 255, 255, 255, 
 func (i *inst) inject(frame []byte) {
 	t := i.h.w.t
 	t.Helper()
-	must(t, in(i.ns, func() error {
+	must(t, kernel.In(i.ns, func() error {
 		eth, err := net.InterfaceByName("eth0")
 		if err != nil {
 			return err
@@ -112,7 +114,7 @@ func (h *host) on(f func() error) error {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			_ = in(h.ns, func() error {
+			_ = kernel.In(h.ns, func() error {
 				for f := range h.thread {
 					f()
 				}
@@ -150,7 +152,7 @@ func (i *inst) listen(p int) *net.UDPConn {
 	var err error
 	// A program that another test starts has a copy of a socket that was just closed, for a moment.
 	eventually(t, "the port is free", func() bool {
-		err = in(i.ns, func() (err error) {
+		err = kernel.In(i.ns, func() (err error) {
 			u, err = net.ListenUDP("udp", &net.UDPAddr{Port: p})
 			return err
 		})

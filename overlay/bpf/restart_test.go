@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/overlay/internal/kernel"
 )
 
 // stream sends numbered blocks over a connection to an echo until told to stop, checks what comes back, and gives the
@@ -128,7 +129,7 @@ func TestInstanceGoes(t *testing.T) {
 		must(t, err)
 	}
 	hooks := h.held().hooks
-	must(t, in(h.ns, func() error {
+	must(t, kernel.In(h.ns, func() error {
 		l, err := netlink.LinkByName(client.device)
 		if err != nil {
 			return err
@@ -155,7 +156,7 @@ func TestPathsFollowRoutes(t *testing.T) {
 	w := newWorld(t, plain4)
 	one, two := w.hosts[0], w.hosts[1]
 	// A second wire, with a detour over another address of the peer.
-	must(t, in(one.ns, func() error {
+	must(t, kernel.In(one.ns, func() error {
 		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "spare", MTU: 1500, TxQLen: -1}, PeerName: "spare", PeerNamespace: netlink.NsFd(int(two.ns.Fd()))})
 	}))
 	for _, h := range w.hosts {
@@ -270,7 +271,7 @@ func TestOlderLayoutGoes(t *testing.T) {
 	dir := filepath.Join(h.dev.opts.dir(), "v0", "links")
 	must(t, os.MkdirAll(dir, 0o700))
 	must(t, h.dev.coll.Maps["tcp"].Pin(filepath.Join(h.dev.opts.dir(), "v0", "tcp")))
-	must(t, in(h.ns, func() error {
+	must(t, kernel.In(h.ns, func() error {
 		dev, err := net.InterfaceByName(client.device)
 		if err != nil {
 			return err

@@ -14,6 +14,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry/overlay/internal/kernel"
 )
 
 // ensureBase makes the bridge and its address once per process.
@@ -24,7 +26,7 @@ func (n *Network) ensureBase() error {
 	if err := os.MkdirAll(n.opts.RunDir, 0o711); err != nil {
 		return err
 	}
-	routes, err := whole(func() ([]netlink.Route, error) {
+	routes, err := kernel.Whole(func() ([]netlink.Route, error) {
 		return n.nl.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
 	})
 	if err != nil {
@@ -32,7 +34,7 @@ func (n *Network) ensureBase() error {
 	}
 	name := n.opts.bridge()
 	bridge, err := n.nl.LinkByName(name)
-	if err != nil && !gone(err) {
+	if err != nil && !kernel.Gone(err) {
 		return fmt.Errorf("bridge %s: %w", name, err)
 	}
 	own := 0
@@ -54,11 +56,11 @@ func (n *Network) ensureBase() error {
 	}
 	n.index = bridge.Attrs().Index
 	gw := netip.PrefixFrom(n.state.gateway(), n.state.Subnet.Bits())
-	if err := n.nl.AddrReplace(bridge, &netlink.Addr{IPNet: ipNet(gw)}); err != nil {
+	if err := n.nl.AddrReplace(bridge, &netlink.Addr{IPNet: kernel.IPNet(gw)}); err != nil {
 		return fmt.Errorf("address of bridge %s: %w", name, err)
 	}
 	// One that was given before the subnet was changed.
-	addrs, err := whole(func() ([]netlink.Addr, error) { return n.nl.AddrList(bridge, netlink.FAMILY_V4) })
+	addrs, err := kernel.Whole(func() ([]netlink.Addr, error) { return n.nl.AddrList(bridge, netlink.FAMILY_V4) })
 	if err != nil {
 		return fmt.Errorf("addresses of bridge %s: %w", name, err)
 	}
@@ -72,11 +74,11 @@ func (n *Network) ensureBase() error {
 	if err := n.nl.LinkSetUp(bridge); err != nil {
 		return fmt.Errorf("bridge %s: %w", name, err)
 	}
-	err = in(n.host, func() error {
+	err = kernel.In(n.host, func() error {
 		return errors.Join(
-			sysctl("ipv4/ip_forward", "1"),
+			kernel.Sysctl("ipv4/ip_forward", "1"),
 			// See the package comment for what goes with it.
-			sysctl("ipv4/conf/"+name+"/route_localnet", "1"),
+			kernel.Sysctl("ipv4/conf/"+name+"/route_localnet", "1"),
 		)
 	})
 	if err != nil {
@@ -153,10 +155,10 @@ func (n *Network) attach(id string) error {
 	}
 	// Something is there, but not all of it. Processes in the namespace keep it: only the cable is made anew.
 	if l, err := n.nl.LinkByName(name); err == nil {
-		if err := n.nl.LinkDel(l); err != nil && !gone(err) {
+		if err := n.nl.LinkDel(l); err != nil && !kernel.Gone(err) {
 			return fmt.Errorf("delete interface %s: %w", name, err)
 		}
-	} else if !gone(err) {
+	} else if !kernel.Gone(err) {
 		return err
 	}
 	if isNS(path) {
@@ -165,7 +167,7 @@ func (n *Network) attach(id string) error {
 			return err
 		}
 		defer ns.Close()
-		return in(ns, func() error { return n.wire(id, ns) })
+		return kernel.In(ns, func() error { return n.wire(id, ns) })
 	}
 	return newNS(path, func(ns *os.File) error { return n.wire(id, ns) })
 }
@@ -178,7 +180,7 @@ func (n *Network) complete(id string) bool {
 	}
 	defer ns.Close()
 	ok := false
-	_ = in(ns, func() error {
+	_ = kernel.In(ns, func() error {
 		eth, err := net.InterfaceByName("eth0")
 		if err != nil || eth.Flags&net.FlagUp == 0 {
 			return err
@@ -202,7 +204,7 @@ func (n *Network) wire(id string, ns *os.File) error {
 	}
 	defer inner.Close()
 	if old, err := inner.LinkByName("eth0"); err == nil {
-		if err := inner.LinkDel(old); err != nil && !gone(err) {
+		if err := inner.LinkDel(old); err != nil && !kernel.Gone(err) {
 			return fmt.Errorf("delete eth0: %w", err)
 		}
 	}
@@ -224,7 +226,7 @@ func (n *Network) wire(id string, ns *os.File) error {
 	}
 	for _, addr := range n.addresses(id) {
 		// Nobody else can have it: to wait for a doubt about that would only delay the start.
-		if err := inner.AddrReplace(eth, &netlink.Addr{IPNet: ipNet(addr), Flags: noDAD(addr)}); err != nil {
+		if err := inner.AddrReplace(eth, &netlink.Addr{IPNet: kernel.IPNet(addr), Flags: noDAD(addr)}); err != nil {
 			return fmt.Errorf("address %s: %w", addr, err)
 		}
 	}
@@ -239,8 +241,8 @@ func (n *Network) wire(id string, ns *os.File) error {
 	_ = inner.LinkSetGSOMaxSize(eth, maxSegment)
 	return errors.Join(
 		// Instances have no CAP_NET_RAW and may run as anybody; inside a namespace of their own both are harmless.
-		sysctl("ipv4/ping_group_range", "0\t2147483647"),
-		sysctl("ipv4/ip_unprivileged_port_start", "0"),
+		kernel.Sysctl("ipv4/ping_group_range", "0\t2147483647"),
+		kernel.Sysctl("ipv4/ip_unprivileged_port_start", "0"),
 	)
 }
 
@@ -253,7 +255,7 @@ func (n *Network) detach(id string) (cable int, err error) {
 	delete(n.shaped, id)
 	if _, ok := n.state.Addrs[id]; ok {
 		if way, err := n.nl.LinkByName(n.shaper(id)); err == nil {
-			if err := n.nl.LinkDel(way); err != nil && !gone(err) {
+			if err := n.nl.LinkDel(way); err != nil && !kernel.Gone(err) {
 				return 0, fmt.Errorf("delete device %s: %w", n.shaper(id), err)
 			}
 		}

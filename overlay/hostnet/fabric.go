@@ -10,6 +10,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry/overlay/internal/kernel"
 )
 
 // ensureFabric takes up the overlay's addresses: blocks lead to the bridge, and are translated on their way out as the
@@ -34,7 +36,7 @@ func (n *Network) ensureFabric(f *Fabric) error {
 		if slices.Contains(n.routed, b) {
 			continue
 		}
-		route := &netlink.Route{LinkIndex: n.index, Dst: ipNet(b), Scope: netlink.SCOPE_LINK, Src: n.state.gateway().AsSlice()}
+		route := &netlink.Route{LinkIndex: n.index, Dst: kernel.IPNet(b), Scope: netlink.SCOPE_LINK, Src: n.state.gateway().AsSlice()}
 		if err := n.nl.RouteReplace(route); err != nil {
 			return fmt.Errorf("route to %s: %w", b, err)
 		}
@@ -44,7 +46,7 @@ func (n *Network) ensureFabric(f *Fabric) error {
 		bridge, err := n.nl.LinkByIndex(n.index)
 		if err == nil {
 			gw := netip.PrefixFrom(f.V6.Addr().Next(), 64)
-			err = n.nl.AddrReplace(bridge, &netlink.Addr{IPNet: ipNet(gw), Flags: noDAD(gw)})
+			err = n.nl.AddrReplace(bridge, &netlink.Addr{IPNet: kernel.IPNet(gw), Flags: noDAD(gw)})
 		}
 		switch {
 		case errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EAFNOSUPPORT):
@@ -63,7 +65,7 @@ func (n *Network) ensureFabric(f *Fabric) error {
 
 // free says whether a block is none of the host's own networks.
 func (n *Network) free(b netip.Prefix) error {
-	routes, err := whole(func() ([]netlink.Route, error) {
+	routes, err := kernel.Whole(func() ([]netlink.Route, error) {
 		return n.nl.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
 	})
 	if err != nil {
@@ -84,7 +86,7 @@ func (n *Network) free(b netip.Prefix) error {
 
 // Networks lists the prefixes that the host itself uses, so that no block is chosen among them.
 func (n *Network) Networks() []netip.Prefix {
-	routes, err := whole(func() ([]netlink.Route, error) {
+	routes, err := kernel.Whole(func() ([]netlink.Route, error) {
 		return n.nl.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
 	})
 	if err != nil {
@@ -160,7 +162,7 @@ func ula() netip.Prefix { return netip.MustParsePrefix("fd00::/8") }
 // routes gives an attachment its ways out; inner is a handle inside its namespace.
 func (n *Network) routes(inner *netlink.Handle, eth int, id string) error {
 	all := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-	out := &netlink.Route{LinkIndex: eth, Dst: ipNet(all), Gw: n.state.gateway().AsSlice()}
+	out := &netlink.Route{LinkIndex: eth, Dst: kernel.IPNet(all), Gw: n.state.gateway().AsSlice()}
 	addrs := n.addresses(id)
 	if addrs[0].Bits() == 32 {
 		out.Flags = int(netlink.FLAG_ONLINK)
@@ -169,7 +171,7 @@ func (n *Network) routes(inner *netlink.Handle, eth int, id string) error {
 		return fmt.Errorf("default route: %w", err)
 	}
 	if len(addrs) > 1 {
-		six := &netlink.Route{LinkIndex: eth, Dst: ipNet(ula()), Gw: n.fabric.V6.Addr().Next().AsSlice(), Flags: int(netlink.FLAG_ONLINK)}
+		six := &netlink.Route{LinkIndex: eth, Dst: kernel.IPNet(ula()), Gw: n.fabric.V6.Addr().Next().AsSlice(), Flags: int(netlink.FLAG_ONLINK)}
 		if err := inner.RouteReplace(six); err != nil {
 			return fmt.Errorf("route to %s: %w", ula(), err)
 		}

@@ -7,34 +7,14 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"runtime"
 
 	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry/overlay/internal/kernel"
 )
 
 // nsfsMagic is the file system of namespace files.
 const nsfsMagic = 0x6e736673
-
-// onThread runs f on a thread of its own, which ends afterwards: f may change the thread's namespaces.
-func onThread(f func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		// Never unlocked, so that the thread ends with the goroutine.
-		runtime.LockOSThread()
-		done <- f()
-	}()
-	return <-done
-}
-
-// in runs f on a thread in a network namespace.
-func in(ns *os.File, f func() error) error {
-	return onThread(func() error {
-		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
-			return fmt.Errorf("join network namespace: %w", err)
-		}
-		return f()
-	})
-}
 
 // newNS makes a namespace with a name in the file system and runs f in it.
 func newNS(path string, f func(ns *os.File) error) error {
@@ -43,7 +23,7 @@ func newNS(path string, f func(ns *os.File) error) error {
 		return err
 	}
 	file.Close()
-	err = onThread(func() error {
+	err = kernel.OnThread(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("make a network namespace: %w", err)
 		}
@@ -80,15 +60,4 @@ func removeNS(path string) error {
 func isNS(path string) bool {
 	var st unix.Statfs_t
 	return unix.Statfs(path, &st) == nil && st.Type == nsfsMagic
-}
-
-func sysctl(name, value string) error {
-	path := "/proc/sys/net/" + name
-	if data, err := os.ReadFile(path); err == nil && string(data) == value+"\n" {
-		return nil
-	}
-	if err := os.WriteFile(path, []byte(value), 0o644); err != nil {
-		return fmt.Errorf("set net.%s to %s: %w", name, value, err)
-	}
-	return nil
 }

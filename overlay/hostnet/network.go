@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -20,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/overlay/internal/kernel"
 )
 
 // Network is the network of one worker. Its methods may be called at the same time.
@@ -279,7 +279,7 @@ func (n *Network) CleanUp(ctx context.Context) error {
 			errs = append(errs, removeNS(n.path(e.Name())))
 		}
 	}
-	links, err := whole(n.nl.LinkList)
+	links, err := kernel.Whole(n.nl.LinkList)
 	if err != nil {
 		errs = append(errs, fmt.Errorf("list interfaces: %w", err))
 	}
@@ -292,7 +292,7 @@ func (n *Network) CleanUp(ctx context.Context) error {
 	n.reap(cables)
 	if l, err := n.nl.LinkByName(n.opts.bridge()); err == nil {
 		err = n.nl.LinkDel(l)
-		if err != nil && !gone(err) {
+		if err != nil && !kernel.Gone(err) {
 			errs = append(errs, fmt.Errorf("delete bridge %s: %w", n.opts.bridge(), err))
 		}
 	}
@@ -315,28 +315,4 @@ func unsupported(err error) error {
 		return &Unsupported{Reason: "the kernel lacks a part: " + err.Error(), Cure: "it needs veth, bridge, nftables and NAT; use the host's network without them"}
 	}
 	return err
-}
-
-func gone(err error) bool {
-	return errors.Is(err, unix.ENODEV) || errors.As(err, &netlink.LinkNotFoundError{})
-}
-
-func ipNet(p netip.Prefix) *net.IPNet {
-	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
-}
-
-// whole asks for a list until the kernel gives it in one piece: interfaces that come and go interrupt it. After many tries
-// it takes what there is.
-func whole[T any](list func() ([]T, error)) ([]T, error) {
-	for range 50 {
-		out, err := list()
-		if !errors.Is(err, netlink.ErrDumpInterrupted) {
-			return out, err
-		}
-	}
-	out, err := list()
-	if errors.Is(err, netlink.ErrDumpInterrupted) {
-		err = nil
-	}
-	return out, err
 }

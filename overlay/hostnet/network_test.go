@@ -17,6 +17,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry/overlay/internal/kernel"
 )
 
 func TestInstancesReachEachOther(t *testing.T) {
@@ -55,7 +57,7 @@ func TestInstancesReachEachOther(t *testing.T) {
 
 // ping sends one echo request through an ICMP socket, which needs no privilege in an instance.
 func ping(ns *os.File, to netip.Addr) error {
-	return in(ns, func() error {
+	return kernel.In(ns, func() error {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_ICMP)
 		if err != nil {
 			return err
@@ -113,23 +115,23 @@ func TestHostPorts(t *testing.T) {
 	}
 	// route_localnet must not open the host's loopback to instances.
 	serve(t, s.host, "127.0.0.1:7000")
-	must(t, in(client, func() error {
+	must(t, kernel.In(client, func() error {
 		lo, err := netlink.LinkByName("lo")
 		if err != nil {
 			return err
 		}
 		return netlink.LinkSetDown(lo)
 	}))
-	must(t, in(client, func() error {
+	must(t, kernel.In(client, func() error {
 		eth, err := netlink.LinkByName("eth0")
 		if err != nil {
 			return err
 		}
-		_ = sysctl("ipv4/conf/eth0/route_localnet", "1")
+		_ = kernel.Sysctl("ipv4/conf/eth0/route_localnet", "1")
 		_, table, _ := net.ParseCIDR("127.0.0.0/8")
 		return netlink.RouteReplace(&netlink.Route{LinkIndex: eth.Attrs().Index, Dst: table, Gw: gateway.AsSlice()})
 	}))
-	err = in(client, func() error {
+	err = kernel.In(client, func() error {
 		c, err := net.DialTimeout("tcp4", "127.0.0.1:7000", 300*time.Millisecond)
 		if err == nil {
 			c.Close()
@@ -183,7 +185,7 @@ func TestPortConflicts(t *testing.T) {
 func (s *site) picture(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
-	must(t, in(s.host, func() error {
+	must(t, kernel.In(s.host, func() error {
 		links, err := netlink.LinkList()
 		for _, l := range links {
 			a := l.Attrs()
@@ -196,7 +198,7 @@ func (s *site) picture(t *testing.T) string {
 	}))
 	for _, args := range [][]string{{"ip", "-4", "-o", "addr"}, {"nft", "list", "ruleset"}} {
 		var out []byte
-		must(t, in(s.host, func() error {
+		must(t, kernel.In(s.host, func() error {
 			var err error
 			out, err = exec.Command(args[0], args[1:]...).CombinedOutput()
 			return err
@@ -304,7 +306,7 @@ func TestRepair(t *testing.T) {
 	link, path := n.link("a"), as["a"].NetNS
 	for name, damage := range map[string]func() error{
 		"no cable": func() error {
-			return in(s.host, func() error {
+			return kernel.In(s.host, func() error {
 				l, err := netlink.LinkByName(link)
 				if err != nil {
 					return err
@@ -315,7 +317,7 @@ func TestRepair(t *testing.T) {
 		"no namespace":    func() error { return removeNS(path) },
 		"name of nothing": func() error { return errors.Join(removeNS(path), os.WriteFile(path, nil, 0o444)) },
 		"no address": func() error {
-			return in(open(t, path), func() error {
+			return kernel.In(open(t, path), func() error {
 				eth, err := netlink.LinkByName("eth0")
 				if err != nil {
 					return err
@@ -480,7 +482,7 @@ func TestUnprivileged(t *testing.T) {
 		}
 	}
 	// For real: a thread without capabilities.
-	err := onThread(func() error {
+	err := kernel.OnThread(func() error {
 		hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 		var data [2]unix.CapUserData
 		if err := unix.Capset(&hdr, &data[0]); err != nil {

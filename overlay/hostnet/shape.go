@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/overlay/internal/kernel"
 )
 
 // rates are what an instance may receive and send, in bytes per second; 0 is no limit.
@@ -47,7 +48,7 @@ func (n *Network) bucket(l netlink.Link, rate skerry.Bytes) error {
 	attrs := netlink.QdiscAttrs{LinkIndex: l.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT}
 	if rate <= 0 {
 		err := n.nl.QdiscDel(&netlink.GenericQdisc{QdiscAttrs: attrs, QdiscType: "tbf"})
-		if err != nil && !gone(err) && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		if err != nil && !kernel.Gone(err) && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 			return err
 		}
 		return nil
@@ -100,7 +101,7 @@ func detourFilter(cable netlink.Link) *netlink.U32 {
 func (n *Network) dropDetour(cable netlink.Link) {
 	_ = n.nl.FilterDel(detourFilter(cable))
 	// Agents before this one had a queue for it alone.
-	queues, _ := whole(func() ([]netlink.Qdisc, error) { return n.nl.QdiscList(cable) })
+	queues, _ := kernel.Whole(func() ([]netlink.Qdisc, error) { return n.nl.QdiscList(cable) })
 	for _, q := range queues {
 		if q.Type() == "ingress" {
 			_ = n.nl.QdiscDel(q)

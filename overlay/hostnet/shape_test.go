@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/overlay/internal/kernel"
 )
 
 // flow sends as much as goes through in the time given and returns what the receiver got, in bytes per second.
 func flow(t *testing.T, from, to *os.File, addr string, span time.Duration) float64 {
 	t.Helper()
 	var l net.Listener
-	must(t, in(to, func() (err error) { l, err = net.Listen("tcp4", addr); return err }))
+	must(t, kernel.In(to, func() (err error) { l, err = net.Listen("tcp4", addr); return err }))
 	defer l.Close()
 	got := make(chan float64, 1)
 	go func() {
@@ -31,7 +32,7 @@ func flow(t *testing.T, from, to *os.File, addr string, span time.Duration) floa
 		got <- float64(n) / time.Since(begin).Seconds()
 	}()
 	var c net.Conn
-	must(t, in(from, func() (err error) { c, err = net.Dial("tcp4", addr); return err }))
+	must(t, kernel.In(from, func() (err error) { c, err = net.Dial("tcp4", addr); return err }))
 	buf := make([]byte, 64<<10)
 	for end := time.Now().Add(span); time.Now().Before(end); {
 		c.SetWriteDeadline(end)

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+
+	"skerry.dev/skerry/overlay/internal/kernel"
 )
 
 // site is a host with an address on a wire, and another machine at its other end. Both are namespaces.
@@ -44,13 +46,13 @@ func newSite(t testing.TB) *site {
 		must(t, err)
 		t.Cleanup(func() { (*f).Close() })
 	}
-	must(t, in(s.host, func() error {
+	must(t, kernel.In(s.host, func() error {
 		return netlink.LinkAdd(&netlink.Veth{
 			LinkAttrs: netlink.LinkAttrs{Name: "wan", MTU: 1400, TxQLen: -1}, PeerName: "wan", PeerMTU: 1400, PeerNamespace: netlink.NsFd(int(s.remote.Fd())),
 		})
 	}))
 	for ip, ns := range map[string]*os.File{hostIP: s.host, remoteIP: s.remote} {
-		must(t, in(ns, func() error {
+		must(t, kernel.In(ns, func() error {
 			l, err := netlink.LinkByName("wan")
 			if err != nil {
 				return err
@@ -113,7 +115,7 @@ func wants(ids ...string) Config {
 // serve answers every TCP connection and every datagram in a namespace with the client's address.
 func serve(t testing.TB, ns *os.File, addr string) {
 	t.Helper()
-	must(t, in(ns, func() error {
+	must(t, kernel.In(ns, func() error {
 		l, err := net.Listen("tcp", addr) // also by IPv6
 		if err != nil {
 			return err
@@ -154,7 +156,7 @@ func serve(t testing.TB, ns *os.File, addr string) {
 
 // dial connects from a namespace and gives the client address that the server saw.
 func dial(ns *os.File, network, addr string) (client netip.Addr, err error) {
-	err = in(ns, func() error {
+	err = kernel.In(ns, func() error {
 		c, err := net.DialTimeout(network, addr, 5*time.Second)
 		if err != nil {
 			return err

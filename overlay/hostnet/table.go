@@ -15,6 +15,8 @@ import (
 	"github.com/google/nftables/expr"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry/overlay/internal/kernel"
 )
 
 // setPorts brings the host ports into the table. The answer names the attachments whose port is not free; the empty
@@ -23,7 +25,7 @@ func (n *Network) setPorts(ms []mapping) map[string]error {
 	errs := map[string]error{}
 	fresh := slices.DeleteFunc(slices.Clone(ms), func(m mapping) bool { return slices.Contains(n.ports, m) })
 	if len(fresh) > 0 {
-		_ = in(n.host, func() error {
+		_ = kernel.In(n.host, func() error {
 			for _, m := range fresh {
 				if err := probePort(m.HostPort); err != nil {
 					errs[m.id] = err

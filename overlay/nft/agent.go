@@ -7,115 +7,21 @@ import (
 	"errors"
 	"net/netip"
 	"os"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/overlay/internal/held"
 )
 
-const (
-	holdFor   = time.Second
-	heldEach  = 16   // packets for one destination
-	heldAll   = 1024 // packets, and destinations; half of it for one network, so that no application takes all
-	again     = time.Second
-	errorsPer = 200 // resets in a second
-)
-
-// target is a destination in a network.
-type target struct {
-	net uint32
-	dst netip.Addr
-}
-
-type waiting struct {
-	frames [][]byte
-	since  time.Time
-	told   time.Time
-}
-
-// held are packets of which the destination is not known.
-type held struct {
-	mu     sync.Mutex
-	by     map[target]*waiting
-	frames int
-}
-
-func newHeld() *held { return &held{by: map[target]*waiting{}} }
-
-// hold keeps a packet for a while, if there is room, and says whether its destination is to be told.
-func (h *held) hold(t target, frame []byte, now time.Time) (tell bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.expire(now)
-	w := h.by[t]
-	targets, frames := h.of(t.net)
-	if w == nil {
-		if len(h.by) >= heldAll || targets >= heldAll/2 {
-			return false // told again with the next packet
-		}
-		w = &waiting{since: now}
-		h.by[t] = w
-	}
-	if len(w.frames) == 0 {
-		w.since = now
-	}
-	if len(w.frames) < heldEach && h.frames < heldAll && frames < heldAll/2 {
-		w.frames = append(w.frames, append([]byte(nil), frame...))
-		h.frames++
-	}
-	if now.Sub(w.told) >= again {
-		w.told = now
-		return true
-	}
-	return false
-}
-
-// of counts a network's destinations and packets.
-func (h *held) of(net uint32) (targets, frames int) {
-	for t, w := range h.by {
-		if t.net == net {
-			targets++
-			frames += len(w.frames)
-		}
-	}
-	return targets, frames
-}
-
-// expire forgets what was held for too long.
-func (h *held) expire(now time.Time) {
-	for t, w := range h.by {
-		if now.Sub(w.since) > holdFor {
-			h.frames -= len(w.frames)
-			w.frames = nil
-			if now.Sub(w.told) >= again {
-				delete(h.by, t)
-			}
-		}
-	}
-}
-
-// take gives the packets of which the destination is known by now.
-func (h *held) take(now time.Time, known func(target) bool) (out [][]byte) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.expire(now)
-	for t, w := range h.by {
-		if len(w.frames) > 0 && known(t) {
-			out = append(out, w.frames...)
-			h.frames -= len(w.frames)
-			delete(h.by, t)
-		}
-	}
-	return out
-}
+const errorsPer = 200 // resets in a second
 
 // retry sends on what was waiting.
 func (d *Device) retry() {
 	k := d.now.Load()
-	for _, f := range d.held.take(time.Now(), k.has) {
+	for _, f := range d.held.Take(time.Now(), k.has) {
 		d.again(k, f)
 	}
 }
@@ -205,14 +111,14 @@ func (d *Device) readTap(tap *os.File) {
 			}
 			continue
 		}
-		t := target{network, p.dst}
+		t := held.Target{Net: network, Dst: p.dst}
 		// It may have become known while the packet was on its way.
-		if repeats < heldAll && k.has(t) {
+		if repeats < held.All && k.has(t) {
 			repeats++
 			d.again(k, frame)
 			continue
 		}
-		if d.held.hold(t, frame, now) {
+		if d.held.Hold(t, frame, now) {
 			d.tell(overlay.Event{Kind: overlay.EventMiss, Net: skerry.NetworkID(network), Src: p.src, Dst: p.dst})
 		}
 		// Set may have come between the question and the holding.

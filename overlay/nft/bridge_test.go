@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/overlay/internal/kernel"
 )
 
 // bridge stands for the datapaths of both hosts: it carries frames between their taps, and puts the number of the sender
@@ -18,7 +19,7 @@ func (w *world) bridge(change ...func(frame []byte)) {
 	w.t.Helper()
 	taps := [2]*os.File{}
 	for i, h := range w.hosts {
-		f, err := openTap(h.ns, h.opts.tunnelTap(), unix.IFF_VNET_HDR, true)
+		f, err := kernel.OpenTap(h.ns, h.opts.tunnelTap(), unix.IFF_VNET_HDR, true)
 		must(w.t, err)
 		c, err := f.SyscallConn()
 		must(w.t, err)

@@ -21,6 +21,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/overlay/internal/held"
+	"skerry.dev/skerry/overlay/internal/kernel"
 )
 
 // Device is a worker's data plane in the kernel. Its methods may be called at the same time.
@@ -39,7 +41,7 @@ type Device struct {
 
 	tap        atomic.Pointer[os.File] // the agent's
 	now        atomic.Pointer[known]
-	held       *held
+	held       *held.Packets
 	resets     resets
 	events     chan overlay.Event
 	lost       atomic.Int64
@@ -54,7 +56,7 @@ func New(o Options) (*Device, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	d := &Device{opts: o, held: newHeld(), dead: map[netip.Addr]bool{}, events: make(chan overlay.Event, 512), closing: make(chan struct{})}
+	d := &Device{opts: o, held: held.New(), dead: map[netip.Addr]bool{}, events: make(chan overlay.Event, 512), closing: make(chan struct{})}
 	d.skeleton = newSkeleton(&d.opts)
 	d.now.Store(&known{})
 	if err := d.open(); err != nil {
@@ -90,7 +92,7 @@ func (d *Device) strict() error {
 }
 
 func (d *Device) readSysctl(name string) (out string, err error) {
-	err = in(d.host, func() error {
+	err = kernel.In(d.host, func() error {
 		b, err := os.ReadFile("/proc/sys/" + name)
 		out = strings.TrimSpace(string(b))
 		return err
@@ -242,12 +244,12 @@ func (d *Device) CleanUp() error {
 	_, err := d.load() // which tells whether forwarding was switched on
 	errs := []error{err}
 	if d.guard {
-		errs = append(errs, in(d.host, func() error { return sysctl("ipv6/conf/all/forwarding", "0") }))
+		errs = append(errs, kernel.In(d.host, func() error { return kernel.SysctlIfAny("ipv6/conf/all/forwarding", "0") }))
 	}
 	errs = append(errs, d.dropRoutes())
 	for _, name := range []string{d.opts.tunnelTap(), d.opts.agentTap()} {
 		if l, err := d.nl.LinkByName(name); err == nil {
-			if err := d.nl.LinkDel(l); err != nil && !gone(err) {
+			if err := d.nl.LinkDel(l); err != nil && !kernel.Gone(err) {
 				errs = append(errs, fmt.Errorf("delete device %s: %w", name, err))
 			}
 		}
@@ -261,26 +263,26 @@ func (d *Device) CleanUp() error {
 type known struct {
 	mtu      int
 	local    map[netip.Addr]uint32 // instances here, with their networks
-	open     map[target]bool       // networks that they accept
-	services map[target]bool
+	open     map[held.Target]bool  // networks that they accept
+	services map[held.Target]bool
 	blocks   []netip.Prefix
 	pools    []netip.Prefix // of service addresses
 	peers    []netip.Prefix
 }
 
 func newKnown(c overlay.Config) *known {
-	k := &known{mtu: c.Local.MTU, local: map[netip.Addr]uint32{}, open: map[target]bool{}, services: map[target]bool{}, blocks: c.Local.Blocks, pools: c.Local.Services}
+	k := &known{mtu: c.Local.MTU, local: map[netip.Addr]uint32{}, open: map[held.Target]bool{}, services: map[held.Target]bool{}, blocks: c.Local.Blocks, pools: c.Local.Services}
 	for _, i := range c.Instances {
 		for _, a := range i.Addrs {
 			k.local[a] = uint32(i.Net)
 			for _, n := range append([]skerry.NetworkID{i.Net}, i.Foreign...) {
-				k.open[target{uint32(n), a}] = true
+				k.open[held.Target{Net: uint32(n), Dst: a}] = true
 			}
 		}
 	}
 	for _, s := range c.Services {
 		if len(s.Slots) > 0 {
-			k.services[target{uint32(s.Net), s.Addr}] = true
+			k.services[held.Target{Net: uint32(s.Net), Dst: s.Addr}] = true
 		}
 	}
 	for _, p := range c.Peers {
@@ -290,16 +292,12 @@ func newKnown(c overlay.Config) *known {
 }
 
 // has says whether a packet for the target would go on.
-func (k *known) has(t target) bool {
-	if _, ok := k.local[t.dst]; ok {
+func (k *known) has(t held.Target) bool {
+	if _, ok := k.local[t.Dst]; ok {
 		return k.open[t]
 	}
 	if k.services[t] {
 		return true
 	}
-	return slices.ContainsFunc(k.peers, func(p netip.Prefix) bool { return p.Contains(t.dst) })
-}
-
-func gone(err error) bool {
-	return errors.Is(err, unix.ENODEV) || errors.As(err, &netlink.LinkNotFoundError{})
+	return slices.ContainsFunc(k.peers, func(p netip.Prefix) bool { return p.Contains(t.Dst) })
 }

@@ -15,6 +15,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/overlay/internal/kernel"
 )
 
 // A service address leads to instances here and on the other host, of both families, by all protocols, and the client
@@ -283,7 +284,7 @@ func TestNetworksAreApart(t *testing.T) {
 	}
 	// Straight over the bridge, to the other's hardware address.
 	var eth *net.Interface
-	must(t, in(near.ns, func() (err error) { eth, err = net.InterfaceByName("eth0"); return err }))
+	must(t, kernel.In(near.ns, func() (err error) { eth, err = net.InterfaceByName("eth0"); return err }))
 	u := near.listen(82)
 	for _, to := range []netip.Addr{near.a4, near.a6} {
 		before := one.count("drop-network")

@@ -15,6 +15,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/overlay/internal/kernel"
 )
 
 // deadFor is how long clients of a backend that is no more are answered by resets.
@@ -135,7 +136,7 @@ func (d *Device) bury(addr netip.Addr) {
 func (d *Device) raise(addr netip.Addr) {
 	delete(d.dead, addr)
 	d.resets.forget(addr)
-	_ = d.nl.RouteDel(&netlink.Route{Table: d.opts.routes(), Dst: ipNet(netip.PrefixFrom(addr, addr.BitLen())), Gw: gateway(addr.Is6())})
+	_ = d.nl.RouteDel(&netlink.Route{Table: d.opts.routes(), Dst: kernel.IPNet(netip.PrefixFrom(addr, addr.BitLen())), Gw: gateway(addr.Is6())})
 }
 
 // revive forgets that backends were no more.
@@ -167,7 +168,7 @@ func (d *Device) deadRoute(addr netip.Addr) error {
 	if err != nil {
 		return fmt.Errorf("device %s: %w", d.opts.agentTap(), err)
 	}
-	return d.nl.RouteReplace(&netlink.Route{Table: d.opts.routes(), Dst: ipNet(netip.PrefixFrom(addr, addr.BitLen())), LinkIndex: l.Attrs().Index, Gw: gateway(addr.Is6()), Flags: int(netlink.FLAG_ONLINK), Protocol: unix.RTPROT_STATIC})
+	return d.nl.RouteReplace(&netlink.Route{Table: d.opts.routes(), Dst: kernel.IPNet(netip.PrefixFrom(addr, addr.BitLen())), LinkIndex: l.Attrs().Index, Gw: gateway(addr.Is6()), Flags: int(netlink.FLAG_ONLINK), Protocol: unix.RTPROT_STATIC})
 }
 
 type flowFilter struct {
@@ -184,7 +185,7 @@ func inet(a netip.Addr) netlink.InetFamily {
 }
 
 func (d *Device) connections(family netlink.InetFamily) ([]*netlink.ConntrackFlow, error) {
-	list, err := whole(func() ([]*netlink.ConntrackFlow, error) {
+	list, err := kernel.Whole(func() ([]*netlink.ConntrackFlow, error) {
 		return d.nl.ConntrackTableList(netlink.ConntrackTable, family)
 	})
 	if err != nil {

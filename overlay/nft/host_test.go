@@ -18,6 +18,8 @@ import (
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry/overlay/internal/kernel"
 )
 
 // An instance speaks for itself and nobody else.
@@ -49,7 +51,7 @@ func TestSourceIsItsOwn(t *testing.T) {
 	ra[etherLen+40] = 134
 	neighbours := func() string {
 		var out []byte
-		must(t, in(h.ns, func() (err error) { out, err = exec.Command("ip", "neigh", "show", "dev", "lan0").Output(); return err }))
+		must(t, kernel.In(h.ns, func() (err error) { out, err = exec.Command("ip", "neigh", "show", "dev", "lan0").Output(); return err }))
 		return string(out)
 	}
 	for name, frame := range map[string][]byte{
@@ -195,7 +197,7 @@ func TestInstanceGoes(t *testing.T) {
 		_, err := client.ask(network, svc(1, false), 80)
 		must(t, err)
 	}
-	must(t, in(h.ns, func() error {
+	must(t, kernel.In(h.ns, func() error {
 		l, err := netlink.LinkByName(client.device)
 		if err != nil {
 			return err
@@ -231,7 +233,7 @@ func TestOtherProtocols(t *testing.T) {
 	h.service(7, 1, w.inst("a2"))
 	raw := func(i *inst, proto int) int {
 		var fd int
-		must(t, in(i.ns, func() (err error) {
+		must(t, kernel.In(i.ns, func() (err error) {
 			fd, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, proto)
 			if err == nil {
 				err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10})
@@ -285,13 +287,13 @@ func TestForwarding(t *testing.T) {
 	// Two machines that are no instances, on either side of the host.
 	near, far := newNS(t), newNS(t)
 	for name, ns := range map[string]*os.File{"near": near, "far": far} {
-		must(t, in(h.ns, func() error {
+		must(t, kernel.In(h.ns, func() error {
 			return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name, TxQLen: -1, Flags: net.FlagUp}, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(ns.Fd()))})
 		}))
 		run(t, h.ns, "ip addr add fd77:"+name[1:2]+"::1/64 dev "+name+" nodad")
 		run(t, ns, "ip addr add fd77:"+name[1:2]+"::2/64 dev eth0 nodad\nip link set eth0 up\nip -6 route add default via fd77:"+name[1:2]+"::1")
 	}
-	must(t, in(near, func() error { return sysctl("ipv4/ping_group_range", "0\t2147483647") }))
+	must(t, kernel.In(near, func() error { return kernel.SysctlIfAny("ipv4/ping_group_range", "0\t2147483647") }))
 	i := &inst{h: h, ns: near}
 	must(t, i.ping(netip.MustParseAddr("fd77:e::1"), 8))
 	if i.reaches(netip.MustParseAddr("fd77:a::2")) {

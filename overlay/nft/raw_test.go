@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/overlay/internal/kernel"
 )
 
 // udp builds a packet.
@@ -38,7 +39,7 @@ func broadcast() net.HardwareAddr { return net.HardwareAddr{255, 255, 255, 255, 
 func (i *inst) inject(frame []byte) {
 	t := i.h.w.t
 	t.Helper()
-	must(t, in(i.ns, func() error {
+	must(t, kernel.In(i.ns, func() error {
 		eth, err := net.InterfaceByName("eth0")
 		if err != nil {
 			return err
@@ -74,7 +75,7 @@ func (i *inst) listen(p int) *net.UDPConn {
 	t := i.h.w.t
 	t.Helper()
 	var u *net.UDPConn
-	must(t, in(i.ns, func() (err error) {
+	must(t, kernel.In(i.ns, func() (err error) {
 		u, err = net.ListenUDP("udp", &net.UDPAddr{Port: p})
 		return err
 	}))

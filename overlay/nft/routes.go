@@ -14,51 +14,23 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/overlay/internal/kernel"
 )
-
-// openTap makes a tap device that stays, or opens it. The program of the other side may have it open: then there is no file.
-func openTap(host *os.File, name string, flags uint16, keep bool) (*os.File, error) {
-	var file *os.File
-	err := in(host, func() error {
-		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-		if err != nil {
-			return fmt.Errorf("open /dev/net/tun: %w", err)
-		}
-		ifr, err := unix.NewIfreq(name)
-		if err == nil {
-			ifr.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | flags)
-			err = unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr)
-		}
-		if err == nil {
-			err = unix.IoctlSetInt(fd, unix.TUNSETPERSIST, 1)
-		}
-		if err != nil || !keep {
-			unix.Close(fd)
-			return err
-		}
-		file = os.NewFile(uintptr(fd), name)
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("tap device %s: %w", name, err)
-	}
-	return file, nil
-}
 
 // ensureTaps makes both taps, and says whether that of the tunnel was not there. The agent's is opened once in the life of a
 // process.
 func (d *Device) ensureTaps(mtu int) (made bool, err error) {
 	if _, err := d.nl.LinkByName(d.opts.tunnelTap()); err != nil {
-		if !gone(err) {
+		if !kernel.Gone(err) {
 			return false, err
 		}
 		made = true
-		if _, err := openTap(d.host, d.opts.tunnelTap(), unix.IFF_VNET_HDR, false); err != nil && !errors.Is(err, unix.EBUSY) {
+		if _, err := kernel.OpenTap(d.host, d.opts.tunnelTap(), unix.IFF_VNET_HDR, false); err != nil && !errors.Is(err, unix.EBUSY) {
 			return made, err
 		}
 	}
 	if d.tap.Load() == nil {
-		f, err := openTap(d.host, d.opts.agentTap(), 0, true)
+		f, err := kernel.OpenTap(d.host, d.opts.agentTap(), 0, true)
 		if errors.Is(err, unix.EBUSY) {
 			return made, fmt.Errorf("%w; another agent of this worker runs", err)
 		}
@@ -93,7 +65,7 @@ func (d *Device) upTaps() error {
 		if l.Attrs().Flags&net.FlagUp != 0 {
 			continue
 		}
-		if err := in(d.host, func() error { return quiet(name) }); err != nil {
+		if err := kernel.In(d.host, func() error { return quiet(name) }); err != nil {
 			return err
 		}
 		if name == d.opts.agentTap() {
@@ -115,13 +87,13 @@ func agentMAC() net.HardwareAddr { return net.HardwareAddr{6, 0, 0, 0, 0, 1} }
 // quiet keeps the kernel from speaking on a device by itself.
 func quiet(name string) error {
 	six := "ipv6/conf/" + name + "/"
-	return errors.Join(sysctl(six+"addr_gen_mode", "1"), sysctl(six+"accept_ra", "0"), sysctl(six+"router_solicitations", "0"), sysctl("ipv4/conf/"+name+"/rp_filter", "0"))
+	return errors.Join(kernel.SysctlIfAny(six+"addr_gen_mode", "1"), kernel.SysctlIfAny(six+"accept_ra", "0"), kernel.SysctlIfAny(six+"router_solicitations", "0"), kernel.SysctlIfAny("ipv4/conf/"+name+"/rp_filter", "0"))
 }
 
 // forwarding sees to it that the host forwards IPv6. One that did not goes on heeding what routers announce to it, and does
 // not become a router for others.
 func (d *Device) forwarding() error {
-	return in(d.host, func() error {
+	return kernel.In(d.host, func() error {
 		const dir = "/proc/sys/net/ipv6/conf/"
 		read := func(name string) string {
 			b, _ := os.ReadFile(dir + name)
@@ -136,7 +108,7 @@ func (d *Device) forwarding() error {
 		}
 		for _, e := range entries {
 			if ra := filepath.Join(e.Name(), "accept_ra"); e.Name() != "all" && read(ra) == "1\n" {
-				if err := sysctl("ipv6/conf/"+ra, "2"); err != nil {
+				if err := kernel.SysctlIfAny("ipv6/conf/"+ra, "2"); err != nil {
 					return err
 				}
 			}
@@ -148,7 +120,7 @@ func (d *Device) forwarding() error {
 			}
 			d.guard = true
 		}
-		return sysctl("ipv6/conf/all/forwarding", "1")
+		return kernel.SysctlIfAny("ipv6/conf/all/forwarding", "1")
 	})
 }
 
@@ -190,7 +162,7 @@ func (d *Device) setRoutes(c overlay.Config, bridges map[string]netlink.Link) er
 	want := map[string]*netlink.Route{}
 	add := func(p netip.Prefix, link, mtu int, by bool) {
 		p = p.Masked()
-		r := &netlink.Route{Table: d.opts.routes(), Dst: ipNet(p), LinkIndex: link, MTU: mtu, Protocol: unix.RTPROT_STATIC, Scope: netlink.SCOPE_LINK}
+		r := &netlink.Route{Table: d.opts.routes(), Dst: kernel.IPNet(p), LinkIndex: link, MTU: mtu, Protocol: unix.RTPROT_STATIC, Scope: netlink.SCOPE_LINK}
 		if by {
 			r.Gw, r.Flags, r.Scope = gateway(p.Addr().Is6()), int(netlink.FLAG_ONLINK), netlink.SCOPE_UNIVERSE
 		}
@@ -250,7 +222,7 @@ func (d *Device) setRoutes(c overlay.Config, bridges map[string]netlink.Link) er
 
 func (d *Device) listRoutes() (out []netlink.Route, err error) {
 	for _, f := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		list, err := whole(func() ([]netlink.Route, error) {
+		list, err := kernel.Whole(func() ([]netlink.Route, error) {
 			return d.nl.RouteListFiltered(f, &netlink.Route{Table: d.opts.routes()}, netlink.RT_FILTER_TABLE)
 		})
 		if err != nil {
@@ -269,7 +241,7 @@ func (d *Device) listRoutes() (out []netlink.Route, err error) {
 func (d *Device) setRules(devices map[string]bool) error {
 	var errs []error
 	for _, f := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		list, err := whole(func() ([]netlink.Rule, error) { return d.nl.RuleList(f) })
+		list, err := kernel.Whole(func() ([]netlink.Rule, error) { return d.nl.RuleList(f) })
 		if err != nil {
 			return fmt.Errorf("list routing rules: %w", err)
 		}
@@ -308,23 +280,4 @@ func (d *Device) dropRoutes() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func ipNet(p netip.Prefix) *net.IPNet {
-	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
-}
-
-// whole asks for a list until the kernel gives it in one piece.
-func whole[T any](list func() ([]T, error)) ([]T, error) {
-	for range 50 {
-		out, err := list()
-		if !errors.Is(err, netlink.ErrDumpInterrupted) {
-			return out, err
-		}
-	}
-	out, err := list()
-	if errors.Is(err, netlink.ErrDumpInterrupted) {
-		err = nil
-	}
-	return out, err
 }

@@ -21,6 +21,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/overlay/internal/kernel"
 )
 
 func must(t testing.TB, err error) {
@@ -53,7 +54,7 @@ func newNS(t testing.TB) *os.File {
 func run(t testing.TB, ns *os.File, lines string) {
 	t.Helper()
 	for line := range strings.SplitSeq(strings.TrimSpace(lines), "\n") {
-		must(t, in(ns, func() error {
+		must(t, kernel.In(ns, func() error {
 			f := strings.Fields(line)
 			// The file stands for the namespace in the child too.
 			cmd := exec.Command(f[0], f[1:]...)
@@ -111,7 +112,7 @@ func newWorld(t testing.TB) *world {
 		w.hosts[i] = &host{w: w, n: i + 1, ns: newNS(t)}
 	}
 	one, two := w.hosts[0], w.hosts[1]
-	must(t, in(one.ns, func() error {
+	must(t, kernel.In(one.ns, func() error {
 		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "wire", MTU: 1500, TxQLen: -1}, PeerName: "wire", PeerNamespace: netlink.NsFd(int(two.ns.Fd()))})
 	}))
 	for _, h := range w.hosts {
@@ -170,7 +171,7 @@ func newWorld(t testing.TB) *world {
 }
 
 func netlinkLinks(ns *os.File) (out []string, err error) {
-	err = in(ns, func() error {
+	err = kernel.In(ns, func() error {
 		list, err := netlink.LinkList()
 		for _, l := range list {
 			out = append(out, l.Attrs().Name)
@@ -187,7 +188,7 @@ func (h *host) add(name string, network skerry.NetworkID) *inst {
 	i := &inst{h: h, name: name, ns: newNS(h.w.t), device: fmt.Sprintf("%s.%d", h.opts.prefix(), k)}
 	i.a4 = netip.MustParseAddr(fmt.Sprintf("10.40.%d.%d", h.n, k))
 	i.a6 = netip.MustParseAddr(fmt.Sprintf("fd00:40:%d::%d", h.n, k))
-	must(h.w.t, in(h.ns, func() error {
+	must(h.w.t, kernel.In(h.ns, func() error {
 		br, err := netlink.LinkByName("lan0")
 		if err != nil {
 			return err
@@ -200,7 +201,7 @@ func (h *host) add(name string, network skerry.NetworkID) *inst {
 		ip link set eth0 up
 		ip route add default via 10.40.%[3]d.1 dev eth0 onlink
 		ip -6 route add default via fd00:40:%[3]d::1 dev eth0 onlink`, i.a4, i.a6, h.n))
-	must(h.w.t, in(i.ns, func() error { return sysctl("ipv4/ping_group_range", "0\t2147483647") }))
+	must(h.w.t, kernel.In(i.ns, func() error { return kernel.SysctlIfAny("ipv4/ping_group_range", "0\t2147483647") }))
 	h.insts = append(h.insts, i)
 	h.conf.Instances = append(h.conf.Instances, overlay.Instance{ID: name, Net: network, Device: i.device, Addrs: []netip.Addr{i.a4, i.a6}})
 	return i
@@ -276,7 +277,7 @@ func (i *inst) serve(p int) {
 	t.Helper()
 	var l net.Listener
 	var u *net.UDPConn
-	must(t, in(i.ns, func() (err error) {
+	must(t, kernel.In(i.ns, func() (err error) {
 		if l, err = net.Listen("tcp", fmt.Sprint(":", p)); err != nil {
 			return err
 		}
@@ -329,7 +330,7 @@ func (i *inst) serve(p int) {
 
 func (i *inst) dial(network string, to netip.Addr, p int) (net.Conn, error) {
 	var c net.Conn
-	err := in(i.ns, func() (err error) {
+	err := kernel.In(i.ns, func() (err error) {
 		d := net.Dialer{Timeout: 10 * time.Second}
 		c, err = d.Dial(network, netip.AddrPortFrom(to, uint16(p)).String())
 		return err
@@ -374,7 +375,7 @@ func (i *inst) ping(to netip.Addr, size int) error { return i.pingFor(to, size, 
 func (i *inst) reaches(to netip.Addr) bool { return i.pingFor(to, 8, 100*time.Millisecond) == nil }
 
 func (i *inst) pingFor(to netip.Addr, size int, wait time.Duration) error {
-	return in(i.ns, func() error {
+	return kernel.In(i.ns, func() error {
 		family, proto, kind, answer := unix.AF_INET, unix.IPPROTO_ICMP, byte(8), byte(0)
 		var sa unix.Sockaddr
 		if to.Is4() {

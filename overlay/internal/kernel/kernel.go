@@ -1,0 +1,115 @@
+//go:build linux
+
+// Package kernel has what the overlay's parts ask of the kernel in the same way: namespaces, settings, devices and lists.
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// OnThread runs f on a thread of its own, which ends afterwards: f may change the thread's namespaces.
+func OnThread(f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		// Never unlocked, so that the thread ends with the goroutine.
+		runtime.LockOSThread()
+		done <- f()
+	}()
+	return <-done
+}
+
+// In runs f on a thread of its own in a network namespace.
+func In(ns *os.File, f func() error) error {
+	return OnThread(func() error {
+		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("join network namespace: %w", err)
+		}
+		return f()
+	})
+}
+
+// Sysctl sets one of the kernel's settings below net, such as "ipv4/ip_forward", in the thread's namespace; fs.ErrNotExist if
+// the kernel does not have it.
+func Sysctl(name, value string) error {
+	path := "/proc/sys/net/" + name
+	if data, err := os.ReadFile(path); err == nil && string(data) == value+"\n" {
+		return nil
+	}
+	if err := os.WriteFile(path, []byte(value), 0o644); err != nil {
+		return fmt.Errorf("set net.%s to %s: %w", name, value, err)
+	}
+	return nil
+}
+
+// SysctlIfAny is Sysctl for a setting that matters only to kernels that have it.
+func SysctlIfAny(name, value string) error {
+	if err := Sysctl(name, value); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// OpenTap makes a tap device that stays, or opens it. The program of the other side may have it open: then there is no file,
+// and no error when keep is false.
+func OpenTap(ns *os.File, name string, flags uint16, keep bool) (*os.File, error) {
+	var file *os.File
+	err := In(ns, func() error {
+		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+		if err != nil {
+			return fmt.Errorf("open /dev/net/tun: %w", err)
+		}
+		ifr, err := unix.NewIfreq(name)
+		if err == nil {
+			ifr.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | flags)
+			err = unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr)
+		}
+		if err == nil {
+			err = unix.IoctlSetInt(fd, unix.TUNSETPERSIST, 1)
+		}
+		if err != nil || !keep {
+			unix.Close(fd)
+			return err
+		}
+		file = os.NewFile(uintptr(fd), name)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("tap device %s: %w", name, err)
+	}
+	return file, nil
+}
+
+// Gone says whether an error is that there is no such device.
+func Gone(err error) bool {
+	return errors.Is(err, unix.ENODEV) || errors.As(err, &netlink.LinkNotFoundError{})
+}
+
+// Whole asks for a list until the kernel gives it in one piece: devices that come and go interrupt it. After many tries it
+// takes what there is.
+func Whole[T any](list func() ([]T, error)) ([]T, error) {
+	for range 50 {
+		out, err := list()
+		if !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return out, err
+		}
+	}
+	out, err := list()
+	if errors.Is(err, netlink.ErrDumpInterrupted) {
+		err = nil
+	}
+	return out, err
+}
+
+// IPNet is a prefix as netlink has it.
+func IPNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
