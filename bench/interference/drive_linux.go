@@ -15,7 +15,7 @@ import (
 	"skerry.dev/skerry"
 )
 
-// Target is an instance of the image service, examples/imaging, that runs somewhere.
+// Target is an instance of a service of examples/services that runs somewhere.
 type Target struct {
 	Addr string
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error) // nil: as usual
@@ -26,16 +26,20 @@ type Drive struct {
 	Rate       float64       // requests per second, of all instances together
 	Warm, Load time.Duration // Warm is not counted
 	Timeout    time.Duration // of a request, from when it was due
-	Sum        string        // of right answers
+	Sums       []string      // of right answers, see Sums
 }
 
-// Sum gives the checksum of the answers of a program that is the image service.
-func Sum(ctx context.Context, program string) (string, error) {
-	out, err := exec.CommandContext(ctx, program, "sum").Output()
+// Sums gives the checksums of the answers of a service, by a program that is examples/services.
+func Sums(ctx context.Context, program, service string) ([]string, error) {
+	out, err := exec.CommandContext(ctx, program, "sums", service).Output()
 	if err != nil {
-		return "", skerry.Errorf(skerry.CodeUnavailable, "%s does not tell the sum of an answer: %w", program, err)
+		return nil, skerry.Errorf(skerry.CodeUnavailable, "%s does not tell the sums of the answers of %s: %w", program, service, err)
 	}
-	return strings.TrimSpace(string(out)), nil
+	sums := strings.Fields(string(out))
+	if len(sums) == 0 {
+		return nil, skerry.Errorf(skerry.CodeUnavailable, "%s says nothing of the answers of %s", program, service)
+	}
+	return sums, nil
 }
 
 // Run waits until every instance answers, and sends requests to one after the other as they are due, whether or not earlier ones came back. The process
@@ -46,7 +50,7 @@ func (d Drive) Run(ctx context.Context, to []Target) (o Outcome, err error) {
 	}
 	var clients []*client
 	for _, t := range to {
-		c := dialing(t.Addr, d.Sum, t.Dial)
+		c := dialing(t.Addr, d.Sums, t.Dial)
 		defer c.close()
 		clients = append(clients, c)
 		if err := c.ready(ctx, func(context.Context) error { return nil }); err != nil {

@@ -36,11 +36,12 @@ func (r *Report) WriteHTML(w io.Writer) error {
 		p.Element(`p class="warn"`, line)
 	}
 	p.Facts("Machine", r.Machine)
-	for _, cpu := range r.limits() {
-		rows := slices.DeleteFunc(slices.Clone(r.Rows), func(row *Row) bool { return row.CPU != cpu })
-		p.Element("h2", fmt.Sprintf("%g processors", cpu))
+	for _, of := range r.limits() {
+		rows := slices.DeleteFunc(slices.Clone(r.Rows), func(row *Row) bool { return row.Service != of.Service || row.CPU != of.CPU })
+		head := fmt.Sprintf("%s, %g processors", of.Service, of.CPU)
+		p.Element("h2", head)
 		plot := func(what, unit string, value func(*Row) float64) {
-			title := fmt.Sprintf("%s, %g processors", what, cpu)
+			title := what + ", " + head
 			lines, names, values := curves(rows, value)
 			switch {
 			case len(values) == 0:
@@ -54,7 +55,7 @@ func (r *Report) WriteHTML(w io.Writer) error {
 		plot("p99", "ms", func(row *Row) float64 { return row.Outcome.Latency.P99 })
 		plot("overhead", "ms", func(row *Row) float64 { return row.Outcome.Overhead })
 		if lines := lost(rows); len(lines) > 0 {
-			p.Lines(fmt.Sprintf("requests that succeeded, %g processors", cpu), "seconds since the load began", "%", "", lines)
+			p.Lines("requests that succeeded, "+head, "seconds since the load began", "%", "", lines)
 		}
 		p.Raw("<table>")
 		p.Row("th", "place", "pin", "beside", "rate", "ok %", "mean ms", "p50", "p90", "p99", "service ms", "overhead ms", "CPU %", "throttled ms", "waiting ms", "thesis mean", "thesis overhead")
@@ -95,18 +96,18 @@ func (r *Report) compared(p *bench.Page) {
 	if len(r.Changes) > 0 {
 		p.Element("h2", "Changes")
 		p.Raw("<table>")
-		p.Row("th", "place", "processors", "rate", "of", "against", "mean %", "p99 %", "service %", "overhead ms")
+		p.Row("th", "service", "place", "processors", "rate", "of", "against", "mean %", "p99 %", "service %", "overhead ms")
 		for _, c := range r.Changes {
-			p.Row("td", c.Place, fmt.Sprint(c.CPU), fmt.Sprint(c.Rate), c.Of, c.Against, fmt.Sprintf("%+.0f", c.Mean), fmt.Sprintf("%+.0f", c.P99), fmt.Sprintf("%+.0f", c.Application), fmt.Sprintf("%+.1f", c.Overhead))
+			p.Row("td", c.Service, c.Place, fmt.Sprint(c.CPU), fmt.Sprint(c.Rate), c.Of, c.Against, fmt.Sprintf("%+.0f", c.Mean), fmt.Sprintf("%+.0f", c.P99), fmt.Sprintf("%+.0f", c.Application), fmt.Sprintf("%+.1f", c.Overhead))
 		}
 		p.Raw("</table>")
 	}
 	if len(r.Found) > 0 {
 		p.Element("h2", "Saturation")
 		p.Raw("<table>")
-		p.Row("th", "place", "processors", "pin", "beside", "found")
+		p.Row("th", "service", "place", "processors", "pin", "beside", "found")
 		for _, f := range r.Found {
-			p.Row("td", f.Place, fmt.Sprint(f.CPU), f.Pin, f.interference(), f.told())
+			p.Row("td", f.Service, f.Place, fmt.Sprint(f.CPU), f.Pin, f.interference(), f.told())
 		}
 		p.Raw("</table>")
 	}
@@ -134,11 +135,11 @@ func (r *Report) remarks() (out []string) {
 	return out
 }
 
-// limits lists the limits of the rows, in their order.
-func (r *Report) limits() (out []float64) {
+// limits lists the services and limits of the rows, in their order.
+func (r *Report) limits() (out []Setting) {
 	for _, row := range r.Rows {
-		if !slices.Contains(out, row.CPU) {
-			out = append(out, row.CPU)
+		if of := (Setting{Service: row.Service, CPU: row.CPU}); !slices.Contains(out, of) {
+			out = append(out, of)
 		}
 	}
 	return out

@@ -23,8 +23,25 @@ const (
 // Neighbours are the resources that a neighbour can take.
 func Neighbours() []string { return []string{"cpu", "memory", "cache", "disk", "network"} }
 
+// Services are those that can be measured, programs of examples/services. Image is that of the thesis.
+const (
+	Image     = "image"
+	Database  = "database"
+	Inference = "inference"
+	Video     = "video"
+)
+
+// Services are all services, with how many requests cost about as much of a processor as one of the image service: so many times its
+// rates are those of the others, and take about the same share of a limit (docs/BENCHMARKS.md has what was measured).
+func Services() []string { return []string{Image, Database, Inference, Video} }
+
+func perImage(service string) float64 {
+	return map[string]float64{Image: 1, Database: 40, Inference: 10, Video: 2}[service]
+}
+
 // Setting is what a row is of, but for place and rate.
 type Setting struct {
+	Service      string  `json:"service"`
 	CPU          float64 `json:"cpu"`    // limit of the service, in processors
 	Memory       int64   `json:"memory"` // limit of the service, in bytes
 	Pin          string  `json:"pin"`
@@ -38,19 +55,19 @@ type group struct {
 	rates []float64
 }
 
-// thesis is the matrix of the thesis (004, section 5.1), and two rows of ours that a machine of two processors can run.
-func thesis() []group {
-	pinned := []float64{15, 20, 25, 30}
+// thesis is the matrix of the thesis (004, section 5.1), and two rows of ours that a machine of two processors can run; for services other than the
+// one of the thesis it is the same, at their rates.
+func thesis(service string) []group {
 	return []group{
-		newGroup(0.5, PinNone, 0, "", nil), newGroup(1, PinNone, 0, "", nil), newGroup(1.5, PinNone, 0, "", nil),
-		newGroup(1, PinNone, 1, "cpu", nil), newGroup(1, PinBoth, 1, "cpu", nil),
-		newGroup(2, PinBoth, 1, "cpu", pinned), newGroup(2, PinBoth, 1.5, "cpu", pinned),
-		newGroup(2, PinOne, 1, "cpu", pinned), newGroup(2, PinOne, 1.5, "cpu", pinned),
+		newGroup(service, 0.5, PinNone, 0, "", nil), newGroup(service, 1, PinNone, 0, "", nil), newGroup(service, 1.5, PinNone, 0, "", nil),
+		newGroup(service, 1, PinNone, 1, "cpu", nil), newGroup(service, 1, PinBoth, 1, "cpu", nil),
+		newGroup(service, 2, PinBoth, 1, "cpu", nil), newGroup(service, 2, PinBoth, 1.5, "cpu", nil),
+		newGroup(service, 2, PinOne, 1, "cpu", nil), newGroup(service, 2, PinOne, 1.5, "cpu", nil),
 	}
 }
 
-// newGroup makes a group; no rates stand for those of the thesis at this limit.
-func newGroup(cpu float64, pin string, interference float64, neighbour string, rates []float64) group {
+// newGroup makes a group; no rates stand for those of the thesis at this limit, times what a service does of the requests.
+func newGroup(service string, cpu float64, pin string, interference float64, neighbour string, rates []float64) group {
 	if len(rates) == 0 {
 		switch {
 		case cpu <= 0.5:
@@ -62,16 +79,20 @@ func newGroup(cpu float64, pin string, interference float64, neighbour string, r
 		default:
 			rates = []float64{15, 20, 25, 30}
 		}
+		for i := range rates {
+			rates[i] *= perImage(service)
+		}
 	}
 	if interference == 0 {
 		neighbour = ""
 	}
-	return group{Setting{CPU: cpu, Memory: int64(cpu * float64(skerry.GiB)), Pin: pin, Interference: interference, Neighbour: neighbour}, rates}
+	return group{Setting{Service: service, CPU: cpu, Memory: int64(cpu * float64(skerry.GiB)), Pin: pin, Interference: interference, Neighbour: neighbour}, rates}
 }
 
-// Choice narrows the matrix. With nothing chosen it is that of the thesis; else each choice is combined with each, and what is not
-// chosen is 0.5 processors, not pinned, without interference, at the rates of the thesis.
+// Choice narrows the matrix. With nothing chosen but services it is that of the thesis; else each choice is combined with each, and what is not
+// chosen is the image service with 0.5 processors, not pinned, without interference, at the rates of the thesis.
 type Choice struct {
+	Services                 []string
 	CPU, Interference, Rates []float64
 	Pin, Neighbours          []string
 }
@@ -84,6 +105,11 @@ func (c Choice) groups() ([]group, error) {
 			}
 		}
 	}
+	for _, s := range c.Services {
+		if !slices.Contains(Services(), s) {
+			return nil, skerry.Errorf(skerry.CodeInvalid, "--service: there is none of %q", s).WithHint("there are %s", strings.Join(Services(), ", "))
+		}
+	}
 	for _, p := range c.Pin {
 		if p != PinNone && p != PinBoth && p != PinOne {
 			return nil, skerry.Errorf(skerry.CodeInvalid, "--pin: %q is not known", p).WithHint("use none, both or one, which is machines alone")
@@ -94,8 +120,15 @@ func (c Choice) groups() ([]group, error) {
 			return nil, skerry.Errorf(skerry.CodeInvalid, "--neighbour: there is none of %q", n).WithHint("there are %s", strings.Join(Neighbours(), ", "))
 		}
 	}
+	var out []group
+	services := or(c.Services, Image)
 	if len(c.CPU)+len(c.Interference)+len(c.Rates)+len(c.Pin)+len(c.Neighbours) == 0 {
-		return thesis(), nil
+		for i, service := range services {
+			if !slices.Contains(services[:i], service) {
+				out = append(out, thesis(service)...)
+			}
+		}
+		return out, nil
 	}
 	if len(c.Interference) == 0 {
 		c.Interference = []float64{0}
@@ -103,14 +136,15 @@ func (c Choice) groups() ([]group, error) {
 			c.Interference = []float64{0, 1} // a neighbour was asked for
 		}
 	}
-	var out []group
-	for _, cpu := range or(c.CPU, 0.5) {
-		for _, pin := range or(c.Pin, PinNone) {
-			for _, load := range c.Interference {
-				for _, neighbour := range or(c.Neighbours, "cpu") {
-					g := newGroup(cpu, pin, load, neighbour, c.Rates)
-					if !slices.ContainsFunc(out, func(o group) bool { return o.Setting == g.Setting }) {
-						out = append(out, g)
+	for _, service := range services {
+		for _, cpu := range or(c.CPU, 0.5) {
+			for _, pin := range or(c.Pin, PinNone) {
+				for _, load := range c.Interference {
+					for _, neighbour := range or(c.Neighbours, "cpu") {
+						g := newGroup(service, cpu, pin, load, neighbour, c.Rates)
+						if !slices.ContainsFunc(out, func(o group) bool { return o.Setting == g.Setting }) {
+							out = append(out, g)
+						}
 					}
 				}
 			}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"syscall"
@@ -19,14 +20,16 @@ import (
 
 // Programs, below /bin of the root file system.
 const (
-	imaging   = "imaging"
-	neighbour = "neighbour"
+	servicesProgram = "services"
+	neighbour       = "neighbour"
+	module          = ".wasm" // ends the name of a program that is one
 )
 
 // place is where services and neighbours run.
 type place interface {
 	told() Told
-	machine() bool // it has a processor of its own, or one that is emulated
+	machine() bool               // it has a processor of its own, or one that is emulated
+	lacks(service string) string // why it cannot run a service, or ""
 	// start starts a program. A service gets an address; $ADDR in args stands for where it is to listen.
 	start(ctx context.Context, l limits, service bool, args ...string) (task, error)
 }
@@ -41,6 +44,9 @@ type task interface {
 }
 
 const listenHere = "$ADDR"
+
+// port is where services listen whose network is their own.
+const port = 8080
 
 func fill(args []string, addr string) []string {
 	out := append([]string(nil), args...)
@@ -69,8 +75,9 @@ type process struct {
 	n           atomic.Uint64
 }
 
-func (p *process) told() Told    { return Told{Name: Bare, Text: "a process in a cgroup"} }
-func (p *process) machine() bool { return false }
+func (p *process) told() Told          { return Told{Name: Bare, Text: "a process in a cgroup"} }
+func (p *process) machine() bool       { return false }
+func (p *process) lacks(string) string { return "" }
 
 func (p *process) start(_ context.Context, l limits, service bool, args ...string) (_ task, err error) {
 	r := &running{}
@@ -135,6 +142,13 @@ type driven struct {
 func (p *driven) told() Told    { return Told{Name: p.d.Name(), Text: p.text} }
 func (p *driven) machine() bool { return p.d.Name() == skerry.RuntimeMicroVM }
 
+func (p *driven) lacks(service string) string {
+	if p.d.Name() == skerry.RuntimeWasm && service == Database {
+		return "the library of the database is not made for WebAssembly"
+	}
+	return ""
+}
+
 func (p *driven) start(ctx context.Context, l limits, service bool, args ...string) (_ task, err error) {
 	id := fmt.Sprintf("bench-%d-%s-%d", os.Getpid(), p.d.Name(), p.n.Add(1))
 	spec := runtime.Spec{ID: runtime.TaskID(id + ".main.1"), Instance: skerry.InstanceID(id), Container: skerry.MainContainer,
@@ -157,10 +171,21 @@ func (p *driven) start(ctx context.Context, l limits, service bool, args ...stri
 			if t.line, err = newLine(filepath.Join(p.dir, id+".net")); err != nil {
 				return nil, err
 			}
-			spec.Network, t.at = t.line.attachment, net.JoinHostPort(t.line.inside.String(), strconv.Itoa(8080))
+			spec.Network, t.at = t.line.attachment, net.JoinHostPort(t.line.inside.String(), strconv.Itoa(port))
 		}
-		spec.Args = fill(args, ":8080")
+		modules := p.d.Name() == skerry.RuntimeWasm
+		// In a container's own file system a flush does nothing, and that of a module is read only.
+		if service && (modules || slices.Contains(args, Database)) {
+			spec.Mounts, spec.Env = []runtime.Mount{{Type: "bind", Source: p.files, Target: "/data"}}, environment("/data")
+		}
+		spec.Args = fill(args, ":"+strconv.Itoa(port))
 		spec.Args[0] = "/bin/" + args[0]
+		if modules {
+			spec.Args[0] += module
+			if service {
+				spec.Listen = []uint16{port}
+			}
+		}
 	}
 	if t.h, err = p.d.Start(ctx, spec); err != nil {
 		if t.line != nil {

@@ -16,7 +16,10 @@ import (
 )
 
 // Schema is the version of Report; it changes when a reader of the one before would go wrong.
-const Schema = "skerry.bench.interference/1"
+const Schema = "skerry.bench.interference/2"
+
+// schemaOne is that of reports which know the image service alone.
+const schemaOne = "skerry.bench.interference/1"
 
 // Report is what was measured.
 type Report struct {
@@ -104,11 +107,21 @@ func ReadReport(in io.Reader) (*Report, error) {
 	if err := json.Unmarshal(data, r); err != nil {
 		return nil, skerry.Errorf(skerry.CodeInvalid, "this is no report: %w", err)
 	}
-	if r.Schema != Schema {
+	if r.Schema != Schema && r.Schema != schemaOne {
 		return nil, skerry.Errorf(skerry.CodeInvalid, "this is %.80q and not %s", r.Schema, Schema)
 	}
 	if slices.Contains(r.Rows, nil) || slices.Contains(r.Found, nil) {
 		return nil, skerry.Errorf(skerry.CodeInvalid, "a row of this report is empty")
+	}
+	if r.Schema == schemaOne {
+		for _, row := range r.Rows {
+			row.Service = Image
+		}
+		for _, f := range r.Found {
+			f.Service = Image
+		}
+		r.Changes = changes(r.Rows)
+		r.Schema = Schema
 	}
 	for _, row := range r.Rows {
 		if o := row.Outcome; o != nil && o.Latency != nil && o.Application == nil {
@@ -153,7 +166,7 @@ func (r *Report) WriteJSON(w io.Writer) error { return bench.WriteJSON(w, r) }
 // WriteCSV writes a line for each row that ran.
 func (r *Report) WriteCSV(w io.Writer) error {
 	c := csv.NewWriter(w)
-	_ = c.Write([]string{"place", "cpu", "memory", "pin", "interference", "neighbour", "rate", "invalid", "success", "throughput", "mean", "p50", "p90", "p99", "max",
+	_ = c.Write([]string{"place", "service", "cpu", "memory", "pin", "interference", "neighbour", "rate", "invalid", "success", "throughput", "mean", "p50", "p90", "p99", "max",
 		"load", "processing", "total", "overhead", "late", "cpu_percent", "throttled_ms", "waiting_ms", "neighbour_percent", "published_mean", "published_overhead"})
 	num := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 	opt := func(v *float64) string {
@@ -167,7 +180,7 @@ func (r *Report) WriteCSV(w io.Writer) error {
 		if o == nil {
 			continue
 		}
-		line := []string{row.Place, num(row.CPU), strconv.FormatInt(row.Memory, 10), row.Pin, num(row.Interference), row.Neighbour, num(row.Rate), o.Invalid, num(o.Success), num(o.Throughput)}
+		line := []string{row.Place, row.Service, num(row.CPU), strconv.FormatInt(row.Memory, 10), row.Pin, num(row.Interference), row.Neighbour, num(row.Rate), o.Invalid, num(o.Success), num(o.Throughput)}
 		if l, a := o.Latency, o.Application; l != nil {
 			line = append(line, num(l.Mean), num(l.P50), num(l.P90), num(l.P99), num(l.Max), num(a.Load), num(a.Processing), num(a.Total), num(o.Overhead))
 		} else {
@@ -204,10 +217,10 @@ func (s Setting) interference() string {
 // WriteTable writes a report for people.
 func (r *Report) WriteTable(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "PLACE\tCPU\tPIN\tBESIDE\tRATE\tOK %\tMEAN ms\tP50\tP90\tP99\tAPP ms\tOVERHEAD\tCPU %\tTHROTTLED ms\tWAITING ms\tPAPER MEAN\tPAPER OVERHEAD")
+	fmt.Fprintln(t, "PLACE\tSERVICE\tCPU\tPIN\tBESIDE\tRATE\tOK %\tMEAN ms\tP50\tP90\tP99\tAPP ms\tOVERHEAD\tCPU %\tTHROTTLED ms\tWAITING ms\tPAPER MEAN\tPAPER OVERHEAD")
 	var invalid, skipped []string
 	for _, row := range r.Rows {
-		name := fmt.Sprintf("%s, %g CPU, pin %s, beside %s, %g/s", row.Place, row.CPU, row.Pin, row.interference(), row.Rate)
+		name := fmt.Sprintf("%s in %s, %g CPU, pin %s, beside %s, %g/s", row.Service, row.Place, row.CPU, row.Pin, row.interference(), row.Rate)
 		if row.Outcome == nil {
 			skipped = append(skipped, name+": "+row.Skip)
 			continue
@@ -223,7 +236,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 		if s.Neighbour != nil {
 			beside += fmt.Sprintf(" (%.0f %%)", *s.Neighbour)
 		}
-		fmt.Fprintf(t, "%s\t%g\t%s\t%s\t%g\t", row.Place, row.CPU, row.Pin, beside, row.Rate)
+		fmt.Fprintf(t, "%s\t%s\t%g\t%s\t%s\t%g\t", row.Place, row.Service, row.CPU, row.Pin, beside, row.Rate)
 		if o.Invalid != "" {
 			invalid = append(invalid, name+": "+o.Invalid)
 			fmt.Fprintln(t, "invalid"+strings.Repeat("\t-", 11))
@@ -246,10 +259,10 @@ func (r *Report) WriteTable(w io.Writer) error {
 	}
 	fmt.Fprintln(w, " Latency counts from when a request was due; overhead is the mean less what the service itself tells.")
 	for _, c := range r.Changes {
-		fmt.Fprintf(w, "change: %s, %g CPU, %g/s: %s against %s: mean %+.0f %%, p99 %+.0f %%, application %+.0f %%, overhead %+.1f ms\n", c.Place, c.CPU, c.Rate, c.Of, c.Against, c.Mean, c.P99, c.Application, c.Overhead)
+		fmt.Fprintf(w, "change: %s in %s, %g CPU, %g/s: %s against %s: mean %+.0f %%, p99 %+.0f %%, application %+.0f %%, overhead %+.1f ms\n", c.Service, c.Place, c.CPU, c.Rate, c.Of, c.Against, c.Mean, c.P99, c.Application, c.Overhead)
 	}
 	for _, f := range r.Found {
-		fmt.Fprintf(w, "saturation: %s, %g CPU, pin %s, beside %s: %s\n", f.Place, f.CPU, f.Pin, f.interference(), f.told())
+		fmt.Fprintf(w, "saturation: %s in %s, %g CPU, pin %s, beside %s: %s\n", f.Service, f.Place, f.CPU, f.Pin, f.interference(), f.told())
 	}
 	for _, n := range r.Noise {
 		fmt.Fprintln(w, "The machine was noisy:", n)

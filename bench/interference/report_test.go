@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -45,15 +46,18 @@ func TestMatrix(t *testing.T) {
 	if n != 7*4*2 {
 		t.Errorf("%d figures", n)
 	}
-	p := beside(all, skerry.RuntimeMicroVM, newGroup(0.5, PinNone, 0, "", nil).Setting, 8)
+	p := beside(all, skerry.RuntimeMicroVM, newGroup(Image, 0.5, PinNone, 0, "", nil).Setting, 8)
 	if p == nil || p.Table != "5.1" || *p.Mean != 117.794 || *p.Overhead != 38 {
 		t.Errorf("%+v", p)
+	}
+	if groups, err = (Choice{Services: []string{Video, Database, Video}}).groups(); err != nil || len(groups) != 18 || !slices.Equal(groups[9].rates, []float64{80, 160, 240, 320}) || beside(all, skerry.RuntimeOCI, groups[9].Setting, 80) != nil || beside(all, skerry.RuntimeOCI, groups[0].Setting, 4) != nil {
+		t.Errorf("%+v %v", groups, err)
 	}
 	groups, err = Choice{CPU: []float64{1, 0.5}, Neighbours: []string{"cpu", "cache"}, Rates: []float64{3}}.groups()
 	if err != nil || len(groups) != 6 { // alone, and beside each of two
 		t.Errorf("%+v %v", groups, err)
 	}
-	for _, bad := range []Choice{{CPU: []float64{0}}, {Rates: []float64{-1}}, {Pin: []string{"all"}}, {Neighbours: []string{"moon"}}, {Interference: []float64{-1}}} {
+	for _, bad := range []Choice{{CPU: []float64{0}}, {Rates: []float64{-1}}, {Services: []string{"tea"}}, {Pin: []string{"all"}}, {Neighbours: []string{"moon"}}, {Interference: []float64{-1}}} {
 		if _, err := bad.groups(); err == nil {
 			t.Errorf("%+v", bad)
 		}
@@ -91,8 +95,8 @@ func TestArrange(t *testing.T) {
 
 func sample() *Report {
 	v := func(f float64) *float64 { return &f }
-	half := newGroup(0.5, PinNone, 0, "", nil).Setting
-	crowded := newGroup(1, PinBoth, 1.5, "cache", nil).Setting
+	half := newGroup(Image, 0.5, PinNone, 0, "", nil).Setting
+	crowded := newGroup(Image, 1, PinBoth, 1.5, "cache", nil).Setting
 	return &Report{Schema: Schema, Began: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Seconds: 20, Machine: map[string]string{"cpu": "A processor", "cores": "2"}, Quick: true, Warm: 2, Load: 6, Settle: 1,
 		Noise: []string{"its load was 3.0 before"}, Missing: []string{"cycles: perf says <not supported>"},
 		Places: []Told{{Name: "bare", Text: "a process in a cgroup"}, {Name: "oci", Text: "runtime oci"}, {Name: "microvm", Text: "runtime microvm", Skip: "no guest kernel is given"}},
@@ -110,7 +114,7 @@ func sample() *Report {
 // Rows are compared that differ in one thing alone.
 func TestChanges(t *testing.T) {
 	row := func(pin string, load float64, neighbour string, mean float64) *Row {
-		return &Row{Place: "oci", Setting: newGroup(1, pin, load, neighbour, nil).Setting, Rate: 4, Outcome: &Outcome{Latency: &Latency{Mean: mean, P99: 2 * mean}, Application: &Application{Total: mean / 2}, Overhead: mean / 2}}
+		return &Row{Place: "oci", Setting: newGroup(Image, 1, pin, load, neighbour, nil).Setting, Rate: 4, Outcome: &Outcome{Latency: &Latency{Mean: mean, P99: 2 * mean}, Application: &Application{Total: mean / 2}, Overhead: mean / 2}}
 	}
 	late := row(PinNone, 1, "disk", 999)
 	late.Outcome.Invalid = "late"
@@ -173,7 +177,7 @@ func TestHTML(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := b.String()
-	for _, want := range []string{"mean latency, 0.5 processors", "p99, 0.5 processors", "requests that succeeded, 0.5 processors", "oci, 6/s", "A &lt;b&gt;processor", "Not run: microvm: no guest kernel is given", "not run: a neighbour of 1.5", "invalid: 10.0 %", "11.5 requests per second are done, 12 are not"} {
+	for _, want := range []string{"mean latency, image, 0.5 processors", "p99, image, 0.5 processors", "requests that succeeded, image, 0.5 processors", "oci, 6/s", "A &lt;b&gt;processor", "Not run: microvm: no guest kernel is given", "not run: a neighbour of 1.5", "invalid: 10.0 %", "11.5 requests per second are done, 12 are not"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not there", want)
 		}
@@ -212,7 +216,11 @@ func TestGoOn(t *testing.T) {
 	if f := r.found("oci", r.Found[0].Setting, 500); f != r.Found[0] || r.found("oci", r.Found[0].Setting, 400) != nil || (*Report)(nil).found("oci", r.Found[0].Setting, 500) != nil {
 		t.Errorf("%+v", f)
 	}
-	for _, bad := range []string{"", "[]", `{"schema":"skerry.bench.interference/2"}`, `{"schema":"skerry.bench.interference/1","rows":[null]}`, `{"schema":"skerry.bench.interference/1","saturation":[null]}`,
+	old, err := ReadReport(strings.NewReader(`{"schema":"skerry.bench.interference/1","rows":[{"place":"oci","cpu":1,"rate":4}],"saturation":[{"place":"oci"}]}`))
+	if err != nil || old.Rows[0].Service != Image || old.Found[0].Service != Image {
+		t.Errorf("a report of the image service alone: %+v %v", old, err)
+	}
+	for _, bad := range []string{"", "[]", `{"schema":"skerry.bench.interference/3"}`, `{"schema":"skerry.bench.interference/1","rows":[null]}`, `{"schema":"skerry.bench.interference/1","saturation":[null]}`,
 		`{"schema":"skerry.bench.interference/1","rows":[{"outcome":{"latency":{"mean":1}}}]}`} {
 		if _, err := ReadReport(strings.NewReader(bad)); skerry.AsError(err).Code != skerry.CodeInvalid {
 			t.Errorf("%q: %v", bad, err)

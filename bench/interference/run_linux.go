@@ -2,13 +2,9 @@ package interference
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,8 +32,8 @@ type Options struct {
 	// Find searches where places are full. P99 is what an answer in a hundred may take longer than; 0: half a second.
 	Find bool
 	P99  time.Duration
-	// Service and Neighbour are programs; empty: compiled from the source tree.
-	Service, Neighbour string
+	// Program and Neighbour are programs, the first one that of all services; empty: compiled from the source tree.
+	Program, Neighbour string
 	Machines           node.Machines
 	// Resume is a report to go on from; nil: none. What ran in it and is valid is not run again.
 	Resume *Report
@@ -61,8 +57,8 @@ type measuring struct {
 	places    []place
 	cpus      []int
 	nice      int
-	all       int    // rows of the matrix
-	sum       string // of every answer
+	all       int                 // rows of the matrix
+	sums      map[string][]string // of the answers of each service
 	published *published.Set
 	r         *Report
 }
@@ -123,7 +119,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	if err := os.Chmod(m.dir, 0o755); err != nil {
 		return nil, err
 	}
-	if err := m.prepare(ctx, slices.ContainsFunc(groups, func(g group) bool { return g.Interference > 0 })); err != nil {
+	if err := m.prepare(ctx, groups); err != nil {
 		return nil, err
 	}
 	shut, err := m.open(ctx)
@@ -141,10 +137,11 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	return m.r, err
 }
 
-// prepare makes the root file system, and asks the service for the sum of an answer.
-func (m *measuring) prepare(ctx context.Context, beside bool) error {
+// prepare makes the root file system, and asks the services for the sums of their answers.
+func (m *measuring) prepare(ctx context.Context, groups []group) error {
+	beside := slices.ContainsFunc(groups, func(g group) bool { return g.Interference > 0 })
 	m.root = filepath.Join(m.dir, "root")
-	for _, d := range []string{"root/bin", "root/etc", "root/tmp", "root/proc", "root/sys", "root/dev", "files", "net"} {
+	for _, d := range []string{"root/bin", "root/etc", "root/tmp", "root/proc", "root/sys", "root/dev", "root/data", "files", "net"} {
 		if err := os.MkdirAll(filepath.Join(m.dir, d), 0o755); err != nil {
 			return err
 		}
@@ -152,7 +149,11 @@ func (m *measuring) prepare(ctx context.Context, beside bool) error {
 	if err := errors.Join(os.Chmod(filepath.Join(m.root, "tmp"), 0o1777), os.WriteFile(filepath.Join(m.root, "etc/passwd"), []byte("root:x:0:0:root:/:/none\n"), 0o644)); err != nil {
 		return err
 	}
-	for _, p := range []struct{ name, given, source string }{{imaging, m.o.Service, "skerry.dev/skerry/examples/imaging"}, {neighbour, m.o.Neighbour, "skerry.dev/skerry/bench/neighbour"}} {
+	// Who runs as a module, under any user, keeps its files there.
+	if err := os.Chmod(filepath.Join(m.dir, "files"), 0o1777); err != nil {
+		return err
+	}
+	for _, p := range []struct{ name, given, source string }{{servicesProgram, m.o.Program, "skerry.dev/skerry/examples/services"}, {neighbour, m.o.Neighbour, "skerry.dev/skerry/bench/neighbour"}} {
 		if p.name == neighbour && !beside {
 			continue
 		}
@@ -167,24 +168,43 @@ func (m *measuring) prepare(ctx context.Context, beside bool) error {
 			}
 			continue
 		}
-		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", to, p.source)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return skerry.Errorf(skerry.CodeUnavailable, "compile %s: %v: %s", p.name, err, strings.TrimSpace(string(out))).
-				WithHint("run it in a checkout with Go installed, or give it static programs by --service and --neighbour-program")
+		built := [][2]string{{to, ""}}
+		if m.wanted(skerry.RuntimeWasm) {
+			built = append(built, [2]string{to + module, "GOOS=wasip1 GOARCH=wasm"})
+		}
+		for _, b := range built {
+			cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", b[0], p.source)
+			cmd.Env = append(append(os.Environ(), "CGO_ENABLED=0"), strings.Fields(b[1])...)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				return skerry.Errorf(skerry.CodeUnavailable, "compile %s: %v: %s", p.name, err, strings.TrimSpace(string(out))).
+					WithHint("run it in a checkout with Go installed, or give it static programs by --service-program and --neighbour-program")
+			}
 		}
 	}
-	var err error
-	m.sum, err = Sum(ctx, filepath.Join(m.root, "bin", imaging))
-	return err
+	m.sums = map[string][]string{}
+	for _, g := range groups {
+		if m.sums[g.Service] != nil {
+			continue
+		}
+		sums, err := Sums(ctx, filepath.Join(m.root, "bin", servicesProgram), g.Service)
+		if err != nil {
+			return err
+		}
+		m.sums[g.Service] = sums
+	}
+	return nil
+}
+
+// wanted reports whether a place was asked for.
+func (m *measuring) wanted(name string) bool {
+	return len(m.o.Places) == 0 || slices.Contains(m.o.Places, name)
 }
 
 // open makes the places, and has every runtime test itself.
 func (m *measuring) open(ctx context.Context) (shut func() error, err error) {
-	wanted := func(name string) bool { return len(m.o.Places) == 0 || slices.Contains(m.o.Places, name) }
 	files := filepath.Join(m.dir, "files")
 	known := []string{Bare}
-	if wanted(Bare) {
+	if m.wanted(Bare) {
 		m.places = append(m.places, &process{root: m.root, files: files})
 	}
 	name := fmt.Sprintf("skerry-bench-%d", os.Getpid())
@@ -201,7 +221,7 @@ func (m *measuring) open(ctx context.Context) (shut func() error, err error) {
 	var skipped []Told
 	for _, d := range drivers {
 		known = append(known, d.Name())
-		if !wanted(d.Name()) {
+		if !m.wanted(d.Name()) {
 			continue
 		}
 		p := &driven{d: d, text: "runtime " + d.Name(), root: m.root, files: files, dir: filepath.Join(m.dir, "net")}
@@ -210,7 +230,7 @@ func (m *measuring) open(ctx context.Context) (shut func() error, err error) {
 		if ctx.Err() != nil {
 			return shut, ctx.Err()
 		}
-		if why := cannot(d.Name(), rep); why != "" {
+		if why := m.cannot(d.Name(), rep); why != "" {
 			skipped = append(skipped, Told{Name: d.Name(), Text: p.text, Skip: why})
 			continue
 		}
@@ -232,12 +252,12 @@ func (m *measuring) open(ctx context.Context) (shut func() error, err error) {
 }
 
 // cannot tells why a runtime takes no part, or "".
-func cannot(name string, rep runtime.Report) string {
+func (m *measuring) cannot(name string, rep runtime.Report) string {
 	switch {
 	case !rep.Passed:
 		return rep.Refusal()
-	case name == skerry.RuntimeWasm:
-		return "the service is two processes that share a listener, which WebAssembly has not"
+	case name == skerry.RuntimeWasm && m.o.Program+m.o.Neighbour != "":
+		return "programs were given, which are no modules"
 	case name == skerry.RuntimeUnikernel || name == skerry.RuntimeVM:
 		return "its machines run a system of their own, not this service"
 	}
@@ -311,6 +331,9 @@ var errSkipped = errors.New("skipped")
 func (m *measuring) row(ctx context.Context, p place, row *Row) (err error) {
 	pinned := row.Pin == PinBoth || row.Pin == PinOne && p.machine()
 	l, why := arrange(m.cpus, row.Setting, pinned)
+	if why == "" {
+		why = p.lacks(row.Service)
+	}
 	if why != "" {
 		row.Skip = why
 		return nil
@@ -319,7 +342,7 @@ func (m *measuring) row(ctx context.Context, p place, row *Row) (err error) {
 	if n := len(m.r.Rows); n < m.all { // a search takes as long as it takes
 		left = fmt.Sprintf("row %d of %d, about %v left: ", n+1, m.all, (time.Duration(m.all-n) * (m.o.Warm + m.o.Load + m.o.Settle)).Round(time.Second))
 	}
-	m.say(left+"%s, %g CPU, pin %s, beside %s, %g requests per second", row.Place, row.CPU, row.Pin, row.interference(), row.Rate)
+	m.say(left+"%s in %s, %g CPU, pin %s, beside %s, %g requests per second", row.Service, row.Place, row.CPU, row.Pin, row.interference(), row.Rate)
 	clean := context.WithoutCancel(ctx)
 	defer func() {
 		if err = errors.Join(err, ctx.Err()); err == nil {
@@ -333,12 +356,12 @@ func (m *measuring) row(ctx context.Context, p place, row *Row) (err error) {
 		row.Skip = what + ": " + err.Error()
 		return nil
 	}
-	service, err := p.start(ctx, limits{row.CPU, row.Memory, list(l.service)}, true, imaging, "serve", listenHere)
+	service, err := p.start(ctx, limits{row.CPU, row.Memory, list(l.service)}, true, servicesProgram, "serve", row.Service, listenHere)
 	if err != nil {
 		return fail("the service does not start", err)
 	}
 	defer func() { err = errors.Join(err, service.stop(clean)) }()
-	c := newClient(service.addr(), m.sum)
+	c := newClient(service.addr(), m.sums[row.Service], row.Place == skerry.RuntimeWasm)
 	defer c.close()
 	if err := c.ready(ctx, service.alive); err != nil {
 		return fail("the service does not answer", err)
@@ -463,73 +486,4 @@ func series(shots []shot, step, all time.Duration, s sampler) (out []Point) {
 		out = append(out, p)
 	}
 	return out
-}
-
-// client asks a service.
-type client struct {
-	url, sum string
-	http     *http.Client
-}
-
-func newClient(addr, sum string) *client {
-	return dialing(addr, sum, nil)
-}
-
-// dialing connects by a function; nil: as usual.
-func dialing(addr, sum string, dial func(context.Context, string, string) (net.Conn, error)) *client {
-	return &client{"http://" + addr + "/", sum, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 10000, DialContext: dial}}}
-}
-
-func (c *client) close() { c.http.CloseIdleConnections() }
-
-// get has the service derive its pictures.
-func (c *client) get(ctx context.Context) (a Answer, err error) {
-	body, err := c.fetch(ctx, "")
-	if err != nil {
-		return a, err
-	}
-	if err := json.Unmarshal(body, &a); err != nil {
-		return a, err
-	}
-	if a.Sum != c.sum {
-		return a, fmt.Errorf("the pictures are others: their sum is %s, and not %s", a.Sum, c.sum)
-	}
-	return a, nil
-}
-
-func (c *client) fetch(ctx context.Context, path string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+path, nil)
-	if err != nil {
-		return nil, err
-	}
-	res, err := c.http.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(res.Body, 64<<10))
-	if err == nil && res.StatusCode != http.StatusOK {
-		err = fmt.Errorf("status %d: %s", res.StatusCode, strings.TrimSpace(string(body)))
-	}
-	return body, err
-}
-
-// ready waits until the service answers, or has ended.
-func (c *client) ready(ctx context.Context, alive func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, readyTime)
-	defer cancel()
-	for {
-		try, done := context.WithTimeout(ctx, 2*time.Second)
-		_, err := c.fetch(try, "healthz")
-		done()
-		if err == nil {
-			return nil
-		}
-		if ended := alive(ctx); ended != nil {
-			return ended
-		}
-		if sleep(ctx, time.Now().Add(20*time.Millisecond)); ctx.Err() != nil {
-			return err
-		}
-	}
 }

@@ -41,22 +41,23 @@ const (
 
 // images are the programs of the parts that send requests.
 type images struct {
-	service, neighbour, sum string
+	service, neighbour string
+	sums               []string
 }
 
 // imaging makes the programs once.
 func (m *labRun) imaging(ctx context.Context) (err error) {
-	if m.images.sum != "" {
+	if m.images.sums != nil {
 		return nil
 	}
 	var p images
-	if p.service, err = m.build(ctx, "examples/imaging", "or leave out crowded and uncrowded"); err != nil {
+	if p.service, err = m.build(ctx, "examples/services", "or leave out crowded and uncrowded"); err != nil {
 		return err
 	}
 	if p.neighbour, err = m.build(ctx, "bench/neighbour", "or leave out crowded and uncrowded"); err != nil {
 		return err
 	}
-	p.sum, err = interference.Sum(ctx, p.service)
+	p.sums, err = interference.Sums(ctx, p.service, interference.Image)
 	m.images = p
 	return err
 }
@@ -100,7 +101,7 @@ func (m *labRun) profiled(ctx context.Context, f *federation, crowded, known boo
 			values["on.slow"] += 100 / float64(len(list))
 		}
 	}
-	o, err := interference.Drive{Rate: m.r.Rate * float64(len(to)), Warm: m.o.Load / 5, Load: m.o.Load, Timeout: answerTime, Sum: m.images.sum}.Run(ctx, to)
+	o, err := interference.Drive{Rate: m.r.Rate * float64(len(to)), Warm: m.o.Load / 5, Load: m.o.Load, Timeout: answerTime, Sums: m.images.sums}.Run(ctx, to)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +116,7 @@ func (m *labRun) profiled(ctx context.Context, f *federation, crowded, known boo
 // imagingManifest has the instances spread over workers: without profiles half of them are beside the neighbours, as half of all services would be by
 // chance with policies that put them together.
 func imagingManifest(name string, rate float64) []byte {
-	return fmt.Appendf(nil, `{"apiVersion":"skerry/v1","kind":"Application","metadata":{"name":%q},"spec":{"services":[{"name":"s","image":"bench/imaging:1","args":["serve",":%d"],"ports":[{"port":%d}],"replicas":%d,
+	return fmt.Appendf(nil, `{"apiVersion":"skerry/v1","kind":"Application","metadata":{"name":%q},"spec":{"services":[{"name":"s","image":"bench/imaging:1","args":["serve","image",":%d"],"ports":[{"port":%d}],"replicas":%d,
 "placement":{"policy":"spread"},"expectedRate":%g,"resources":{"cpu":%g,"memory":"128Mi"},"terminationGrace":"1s"}]}}`, name, answerPort, answerPort, imagingReplicas, rate, imagingCPU)
 }
 

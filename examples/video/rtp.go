@@ -30,7 +30,6 @@ const (
 	headLength     = 12 + 4 + 12 + 8 // fixed header, extension header, extension, payload header
 	maxWidth       = 1400
 	maxHeight      = 2160
-	clockRate      = 90000
 	ntpEpochToUnix = 2208988800
 )
 

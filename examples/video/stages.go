@@ -12,6 +12,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"skerry.dev/skerry/examples/video/vision"
 )
 
 // pictureHeader has, in JSON, what is known of the picture in the body of a request.
@@ -48,8 +50,8 @@ func source(ctx context.Context, to string, camera uint32, width, height int, ra
 				}
 			}
 			// The time goes on where another source of the same camera was.
-			p.captured, p.frame = now, uint32(now.UnixMicro()*(clockRate/1000)/1000)
-			pixels := draw(camera, p.frame, width, height)
+			p.captured, p.frame = now, uint32(now.UnixMicro()*(vision.ClockRate/1000)/1000)
+			pixels := vision.Draw(camera, p.frame, width, height)
 			for p.line = range height {
 				p.last, p.pixels = p.line == height-1, pixels[p.line*width:(p.line+1)*width]
 				// What is refused, because nobody listens yet, is lost like what a network loses.
@@ -224,7 +226,7 @@ func (d *detection) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	d.cores <- struct{}{}
 	p.Began = time.Now()
-	p.Found = detect(pixels, p.Width, p.Height)
+	p.Found = vision.Detect(pixels, p.Width, p.Height)
 	p.Detected = time.Now()
 	<-d.cores
 	select {

@@ -1,11 +1,15 @@
 package main
 
-import "math"
+import (
+	"math"
+
+	"skerry.dev/skerry/examples/video/vision"
+)
 
 // track is something that was found again and again.
 type track struct {
 	id     int
-	at     object
+	at     vision.Object
 	vx, vy float64 // pixels a second
 	seen   float64 // seconds
 	hits   int
@@ -24,18 +28,18 @@ const (
 type tracker struct {
 	tracks []*track
 	next   int
-	owners [lanes]int // the track that followed each object last
+	owners [vision.Lanes]int // the track that followed each object last
 	// Pictures, Objects, Found and Switches count what is known because the world is ours: pictures, objects in them, those with a track on them,
 	// and how often another track followed an object than before.
 	Pictures, Objects, Found, Switches int
 }
 
 func (t *tracker) add(p *picture) {
-	now := float64(p.Frame) / clockRate
-	free := append([]object(nil), p.Found...)
+	now := float64(p.Frame) / vision.ClockRate
+	free := append([]vision.Object(nil), p.Found...)
 	for _, k := range t.tracks {
 		dt := now - k.seen
-		want := object{X: k.at.X + k.vx*dt, Y: k.at.Y + k.vy*dt}
+		want := vision.Object{X: k.at.X + k.vx*dt, Y: k.at.Y + k.vy*dt}
 		best, distance := -1, gate*float64(p.Width)
 		for i, o := range free {
 			if d := math.Hypot(o.X-want.X, o.Y-want.Y); d < distance {
@@ -49,7 +53,7 @@ func (t *tracker) add(p *picture) {
 		o := free[best]
 		free = append(free[:best], free[best+1:]...)
 		dx, dy := o.X-want.X, o.Y-want.Y
-		k.at, k.seen = object{X: want.X + gainAt*dx, Y: want.Y + gainAt*dy, Radius: o.Radius}, now
+		k.at, k.seen = vision.Object{X: want.X + gainAt*dx, Y: want.Y + gainAt*dy, Radius: o.Radius}, now
 		k.vx, k.vy = k.vx+gainSpeed*dx/dt, k.vy+gainSpeed*dy/dt
 		k.hits, k.misses = k.hits+1, 0
 	}
@@ -72,7 +76,7 @@ func (t *tracker) compare(p *picture) {
 	if t.Pictures++; t.Pictures < 2*confirmAt {
 		return // it has only begun
 	}
-	for i, o := range world(p.Camera, p.Frame, p.Width, p.Height) {
+	for i, o := range vision.World(p.Camera, p.Frame, p.Width, p.Height) {
 		t.Objects++
 		for _, k := range t.tracks {
 			if k.hits >= confirmAt && k.misses == 0 && math.Hypot(k.at.X-o.X, k.at.Y-o.Y) <= 2*o.Radius {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"skerry.dev/skerry/examples/video/vision"
 )
 
 // A packet comes out as it went in; what is none is refused.
@@ -78,42 +79,22 @@ func TestAssembler(t *testing.T) {
 	}
 }
 
-// Everything that is in pictures is found, where it is, and nothing else.
-func TestDetect(t *testing.T) {
-	for camera := range uint32(3) {
-		frame := camera * 7 * clockRate
-		truth, found := world(camera, frame, 320, 180), detect(draw(camera, frame, 320, 180), 320, 180)
-		if len(found) != len(truth) {
-			t.Errorf("camera %d: %d found of %d", camera, len(found), len(truth))
-		}
-		for _, o := range truth {
-			near := math.Inf(1)
-			for _, f := range found {
-				near = min(near, math.Hypot(f.X-o.X, f.Y-o.Y))
-			}
-			if near > 2 {
-				t.Errorf("camera %d: %+v was found %.1f pixels away", camera, o, near)
-			}
-		}
-	}
-}
-
 // Tracks follow the objects though pictures are missing, and end with them.
 func TestTrack(t *testing.T) {
 	k := &tracker{}
 	frame := uint32(0)
 	for i := range 60 {
-		frame += clockRate / 10
+		frame += vision.ClockRate / 10
 		if i%7 == 3 {
 			continue
 		}
-		k.add(&picture{Frame: frame, Width: 640, Height: 360, Found: world(0, frame, 640, 360)})
+		k.add(&picture{Frame: frame, Width: 640, Height: 360, Found: vision.World(0, frame, 640, 360)})
 	}
 	if k.Switches != 0 || k.Found != k.Objects || k.Objects < 5*40 {
 		t.Errorf("%+v", k)
 	}
 	for range dropAt {
-		frame += clockRate / 10
+		frame += vision.ClockRate / 10
 		k.add(&picture{Frame: frame, Width: 640, Height: 360})
 	}
 	if len(k.tracks) != 0 {

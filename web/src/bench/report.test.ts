@@ -42,7 +42,9 @@ describe("reports of skerry bench", () => {
     expect(net.figures[1]!.skip).toBe("not installed");
     expect(changes(net, net).every((c) => !c.significant)).toBe(true);
     const beside = parseReport("i", JSON.stringify({ schema: "skerry.bench.interference/1", rows: [{ place: "oci", cpu: 1, rate: 8, outcome: { sent: 9, success: 100, invalid: "3 % were late", latency: { mean: 5, p99: 9 } } }] }));
-    expect(beside.figures[0]).toMatchObject({ skip: "3 % were late", value: undefined });
+    expect(beside.figures[0]).toMatchObject({ id: "mean latency · 1 CPU, 8/s", skip: "3 % were late", value: undefined });
+    const other = parseReport("i", JSON.stringify({ schema: "skerry.bench.interference/2", rows: [{ place: "oci", service: "video", cpu: 1, rate: 8, outcome: { sent: 9, success: 100, latency: { mean: 5, p99: 9 } } }] }));
+    expect(other.figures[0]).toMatchObject({ id: "mean latency · video, 1 CPU, 8/s", value: 5 });
     const orch = parseReport("o", JSON.stringify({ schema: "skerry.bench.orchestrator/1", rows: [{ metric: "ready", replicas: 10, unit: "s", results: { nomad: { samples: [4], summary: { mean: 4, low: 4, high: 4, n: 1 } } } }] }));
     expect(orch.figures[0]).toMatchObject({ id: "ready · 10 replicas", place: "nomad", value: 4 });
     const sched = parseReport("s", JSON.stringify({ splits: [], sizes: [{ workers: 10, ldp: { median: 3, p99: 7, n: 9 } }], rates: [{ policy: "ldp", workers: 10, perSecond: 100, spread: 5, n: 3 }] }));

@@ -112,7 +112,8 @@ function ofInterference(d: Obj): Pick<Report, "figures" | "notes"> {
   for (const p of arr(d.places)) if (p.skip) notes.push(`${str(p.name)} was not run: ${str(p.skip)}`);
   for (const r of arr(d.rows)) {
     const beside = num(r.interference) ? `, ${str(r.neighbour)} neighbour of ${num(r.interference)} CPU` : "";
-    const what = `${num(r.cpu) ?? 0} CPU${r.pin ? ", " + str(r.pin) : ""}, ${num(r.rate) ?? 0}/s${beside}`;
+    const of = str(r.service) && str(r.service) !== "image" ? `${str(r.service)}, ` : ""; // the first version knew images alone
+    const what = `${of}${num(r.cpu) ?? 0} CPU${r.pin ? ", " + str(r.pin) : ""}, ${num(r.rate) ?? 0}/s${beside}`;
     const o = obj(r.outcome);
     const l = obj(o.latency);
     const bad = str(r.skip) || str(o.invalid) || (num(l.mean) === undefined ? str(o.error) || "no request was answered" : "");
@@ -206,6 +207,7 @@ function ofSchedule(d: Obj): Pick<Report, "figures" | "notes"> {
 const readers: Record<string, [title: string, read: (d: Obj) => Pick<Report, "figures" | "notes">]> = {
   "skerry.bench.runtime/1": ["Runtimes on a device", ofRuntime],
   "skerry.bench.interference/1": ["Interference of neighbours", ofInterference],
+  "skerry.bench.interference/2": ["Interference of neighbours", ofInterference],
   "skerry.bench.orchestrator/1": ["Orchestrators side by side", ofOrchestrators],
   "skerry.bench.orchestrator.lab/1": ["Orchestration in labs", ofLab],
   network: ["The overlay", ofNetwork],

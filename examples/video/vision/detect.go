@@ -1,4 +1,4 @@
-package main
+package vision
 
 import "math"
 
@@ -15,8 +15,8 @@ func scales(height int) []float64 {
 // threshold is how much brighter than around it a blob is at least, of 255.
 const threshold = 18
 
-// detect finds bright discs as maxima, in place and scale, of differences of Gaussians.
-func detect(pixels []byte, width, height int) (found []object) {
+// Detect finds bright discs as maxima, in place and scale, of differences of Gaussians.
+func Detect(pixels []byte, width, height int) (found []Object) {
 	in := make([]float32, len(pixels))
 	for i, v := range pixels {
 		in[i] = float32(v)
@@ -39,7 +39,7 @@ func detect(pixels []byte, width, height int) (found []object) {
 				if v < threshold || !top(layers, k, x, y, width, v) {
 					continue
 				}
-				found = append(found, object{X: float64(x), Y: float64(y), Radius: math.Sqrt2 * math.Sqrt(sigmas[k]*sigmas[k+1])})
+				found = append(found, Object{X: float64(x), Y: float64(y), Radius: math.Sqrt2 * math.Sqrt(sigmas[k]*sigmas[k+1])})
 			}
 		}
 	}
@@ -61,7 +61,7 @@ func top(layers [][]float32, k, x, y, width int, v float32) bool {
 }
 
 // apart leaves one of blobs that overlap: the larger one, as a disc has weak maxima of small scales at its edge.
-func apart(found []object) (out []object) {
+func apart(found []Object) (out []Object) {
 	for i, o := range found {
 		covered := false
 		for k, p := range found {

@@ -143,13 +143,35 @@ func shrink(m *image.RGBA, w, h int) *image.RGBA {
 
 const sourceName = "source.jpg"
 
-// prepare writes the source to a directory.
-func prepare(dir string) error {
+func prepareImage(dir string) error {
 	var b bytes.Buffer
 	if err := jpeg.Encode(&b, source(), &jpeg.Options{Quality: 90}); err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(dir, sourceName), b.Bytes(), 0o644)
+}
+
+// openImage gives what reads and decodes the source, derives ten pictures, and writes them. The sum is of their pixels.
+func openImage(dir string) (kernel, error) {
+	return func(_ int, place string, loaded func()) (sum uint32, err error) {
+		m, err := load(dir)
+		if err != nil {
+			return 0, err
+		}
+		loaded()
+		for _, d := range derivations() {
+			p := d.make(m)
+			sum = crc32.Update(sum, crc32.IEEETable, p.Pix)
+			var b bytes.Buffer
+			if err := jpeg.Encode(&b, p, nil); err != nil {
+				return 0, err
+			}
+			if err := os.WriteFile(filepath.Join(place, d.name+".jpg"), b.Bytes(), 0o644); err != nil {
+				return 0, err
+			}
+		}
+		return sum, nil
+	}, nil
 }
 
 // load reads and decodes the source.
@@ -171,21 +193,4 @@ func load(dir string) (*image.RGBA, error) {
 		}
 	}
 	return out, nil
-}
-
-// process derives the ten pictures and writes them to a directory. It gives a checksum of their pixels and how many they are.
-func process(m *image.RGBA, dir string) (sum uint32, n int, err error) {
-	for _, d := range derivations() {
-		p := d.make(m)
-		sum = crc32.Update(sum, crc32.IEEETable, p.Pix)
-		var b bytes.Buffer
-		if err := jpeg.Encode(&b, p, nil); err != nil {
-			return 0, n, err
-		}
-		if err := os.WriteFile(filepath.Join(dir, d.name+".jpg"), b.Bytes(), 0o644); err != nil {
-			return 0, n, err
-		}
-		n++
-	}
-	return sum, n, nil
 }
