@@ -16,7 +16,8 @@ import (
 // networkCommand gives `skerry bench network`.
 func networkCommand() *cobra.Command {
 	var o NetworkOptions
-	var output, svg string
+	var output string
+	var drawn Plots
 	cmd := &cobra.Command{
 		Use: "network", Short: "Measure the overlay beside other ways between two hosts", Args: cobra.NoArgs,
 		Long: `Measure the overlay beside what a user would run instead, in one run and in turns: the wire itself, bridges and routes, nftables, VXLAN of
@@ -47,12 +48,10 @@ and ethtool. --quick takes less than three minutes, the default about eight, --f
 			if os.Geteuid() != 0 {
 				return skerry.Errorf(skerry.CodeForbidden, "bench network makes namespaces and devices and needs root")
 			}
-			if svg != "" { // before minutes are spent
-				if err := os.MkdirAll(svg, 0o777); err != nil {
-					return err
-				}
+			err := drawn.Check() // before minutes are spent
+			if err != nil {
+				return err
 			}
-			var err error
 			if o.Program, err = os.Executable(); err != nil {
 				return err
 			}
@@ -61,17 +60,13 @@ and ethtool. --quick takes less than three minutes, the default about eight, --f
 			if err != nil {
 				return err
 			}
-			err = write(cmd.OutOrStdout(), n)
-			if svg != "" {
-				err = errors.Join(err, writeSVG(svg, networkPlots(n)))
-			}
-			return err
+			return errors.Join(write(cmd.OutOrStdout(), n), drawn.Write(cmd.Context(), networkPlots(n)))
 		},
 	}
 	cmd.Flags().BoolVar(&o.Quick, "quick", false, "less than three minutes")
 	cmd.Flags().BoolVar(&o.Full, "full", false, "more rounds, downloads over long ways, a million flows")
 	cmd.Flags().StringSliceVar(&o.Cases, "case", nil, "only these cases; ratios need direct")
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
-	cmd.Flags().StringVar(&svg, "svg", "", "directory in which to write plots")
+	drawn.Add(cmd.Flags(), "svg")
 	return cmd
 }

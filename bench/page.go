@@ -19,11 +19,14 @@ svg{width:100%;max-width:820px;height:auto;display:block}
 
 // Page is HTML being written: one file that needs nothing else and has no script. The templates of the standard library look methods up by
 // name, which keeps the linker from leaving any out: they cost the program a tenth of its size.
-type Page struct{ b strings.Builder }
+type Page struct {
+	b     strings.Builder
+	drawn map[string]string
+}
 
 // NewPage begins a page.
 func NewPage(title string) *Page {
-	p := &Page{}
+	p := &Page{drawn: map[string]string{}}
 	p.Raw(`<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>`)
 	p.Text(title)
 	p.Raw("</title><style>" + pageStyle + "</style></head><body>")
@@ -72,7 +75,7 @@ func (p *Page) Bars(title, unit, note string, names []string, values, low, high 
 		s.points = append(s.points, [2]float64{float64(i), v})
 	}
 	c.series = []series{s}
-	p.Raw(c.svg())
+	p.draw(&c)
 }
 
 // Line is points of a plot, joined from left to right.
@@ -87,8 +90,24 @@ func (p *Page) Lines(title, x, y, note string, lines []Line) {
 	for _, l := range lines {
 		c.series = append(c.series, series{name: l.Name, points: l.Points})
 	}
-	p.Raw(c.svg())
+	p.draw(&c)
 }
+
+// draw adds a plot, and keeps it by its title in small letters and digits.
+func (p *Page) draw(c *chart) {
+	drawing := c.svg()
+	p.Raw(drawing)
+	words := strings.FieldsFunc(strings.ToLower(c.title), func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') })
+	base := strings.Join(words, "-")
+	name := base
+	for n := 2; p.drawn[name] != ""; n++ {
+		name = fmt.Sprint(base, "-", n)
+	}
+	p.drawn[name] = drawing
+}
+
+// Drawings gives the plots so far as SVG, by names that files can have.
+func (p *Page) Drawings() map[string]string { return p.drawn }
 
 // String ends the page.
 func (p *Page) String() string { return fmt.Sprint(p.b.String(), "</body></html>\n") }

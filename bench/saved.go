@@ -21,8 +21,12 @@ import (
 type Saved[R any] struct {
 	Ways map[string]func(*R, io.Writer) error // by the word for -o; one is "table", and "json" is what files have
 	Read func(io.Reader) (*R, error)          // nil: it does not go on from reports
+	// Drawings gives the plots of a report as SVG, by name, and SVG the name of the flag for them, beside --png; nil: there are none.
+	Drawings func(*R) map[string]string
+	SVG      string
 
 	output, file, from string
+	plots              Plots
 }
 
 // Add adds the flags; each is what a report is kept after.
@@ -31,6 +35,9 @@ func (s *Saved[R]) Add(fs *pflag.FlagSet, each string) {
 	fs.StringVar(&s.file, "out", "", "file that keeps the report as JSON after each "+each)
 	if s.Read != nil {
 		fs.StringVar(&s.from, "resume", "", "report to go on from")
+	}
+	if s.Drawings != nil {
+		s.plots.Add(fs, s.SVG)
 	}
 }
 
@@ -41,12 +48,12 @@ func (s *Saved[R]) words() string {
 	return strings.Join(list[:len(list)-1], ", ") + " or " + list[len(list)-1]
 }
 
-// Check refuses a word for -o that is not known, before anything is measured.
+// Check refuses a word for -o that is not known, and plots that cannot be written, before anything is measured.
 func (s *Saved[R]) Check() error {
 	if s.Ways[s.output] == nil {
 		return skerry.Errorf(skerry.CodeInvalid, "--output %q is not known", s.output).WithHint("use %s", s.words())
 	}
-	return nil
+	return s.plots.Check()
 }
 
 // Measuring is what a run of a benchmark is given beside its own options.
@@ -79,7 +86,7 @@ func (s *Saved[R]) Run(cmd *cobra.Command, measure func(context.Context, Measuri
 			return err
 		}
 	}
-	return s.Write(r, cmd.OutOrStdout())
+	return s.Write(ctx, r, cmd.OutOrStdout())
 }
 
 // before gives the report to go on from, or nil, and what keeps one, or nil.
@@ -113,8 +120,13 @@ func (s *Saved[R]) Load(name string) (*R, error) {
 	return r, nil
 }
 
-// Write writes a report as it is asked for.
-func (s *Saved[R]) Write(r *R, w io.Writer) error { return s.Ways[s.output](r, w) }
+// Write writes a report as it is asked for, and its plots.
+func (s *Saved[R]) Write(ctx context.Context, r *R, w io.Writer) error {
+	if err := s.Ways[s.output](r, w); err != nil || s.Drawings == nil {
+		return err
+	}
+	return s.plots.Write(context.WithoutCancel(ctx), s.Drawings(r)) // of what was interrupted, too
+}
 
 // Interruptible ends with Ctrl-C or SIGTERM, so that a benchmark cleans up after itself; further signals are without effect until stop is called:
 // timeout(1) sends two.

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -19,7 +17,8 @@ import (
 // scheduleCommand gives `skerry bench schedule`.
 func scheduleCommand() *cobra.Command {
 	var full, quick bool
-	var output, svg string
+	var output string
+	var drawn Plots
 	cmd := &cobra.Command{
 		Use: "schedule", Short: "Measure placement: time, quality and memory", Args: cobra.NoArgs,
 		Long: `Measure placement with the scheduler that root and clusters use, on simulated machines: the paper's figure 2 (the same workers split
@@ -27,7 +26,7 @@ into more and more clusters) and figure 10 (ROM and LDP over more and more worke
 the quality of every policy beside the optimum found by exhaustive search, and the memory that the index takes per worker. It needs
 neither root nor network, and leaves nothing behind.
 
---quick takes less than a minute; --full repeats more, for some minutes. --svg DIR writes plots.`,
+--quick takes less than a minute; --full repeats more, for some minutes. --svg DIR and --png DIR write plots.`,
 		Example: "  skerry bench schedule\n  skerry bench schedule --full -o json --svg plots > schedule.json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if full && quick {
@@ -41,40 +40,21 @@ neither root nor network, and leaves nothing behind.
 			if !ok {
 				return skerry.Errorf(skerry.CodeInvalid, "unknown output %q: table or json", output)
 			}
-			if svg != "" { // before a minute is spent
-				if err := os.MkdirAll(svg, 0o777); err != nil {
-					return err
-				}
+			if err := drawn.Check(); err != nil { // before a minute is spent
+				return err
 			}
 			s, err := MeasureSchedule(cmd.Context(), ScheduleOptions{Full: full, Progress: func(s string) { fmt.Fprintln(cmd.ErrOrStderr(), s) }})
 			if err != nil {
 				return err
 			}
-			err = write(cmd.OutOrStdout(), s)
-			if svg != "" {
-				err = errors.Join(err, writePlots(svg, s))
-			}
-			return err
+			return errors.Join(write(cmd.OutOrStdout(), s), drawn.Write(cmd.Context(), plots(s)))
 		},
 	}
 	cmd.Flags().BoolVar(&quick, "quick", false, "less than a minute (the default)")
 	cmd.Flags().BoolVar(&full, "full", false, "more repetitions, some minutes")
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
-	cmd.Flags().StringVar(&svg, "svg", "", "directory in which to write plots")
+	drawn.Add(cmd.Flags(), "svg")
 	return cmd
-}
-
-// writePlots writes the plots into a directory.
-func writePlots(dir string, s *Schedule) error { return writeSVG(dir, plots(s)) }
-
-// writeSVG writes drawings, by the names of their files without the ending.
-func writeSVG(dir string, plots map[string]string) error {
-	for name, svg := range plots {
-		if err := os.WriteFile(filepath.Join(dir, name+".svg"), []byte(svg), 0o666); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // writeSchedule writes the results for people.

@@ -81,7 +81,7 @@ func TestScheduleHasItsShape(t *testing.T) {
 	}
 
 	dir := t.TempDir()
-	if err := writePlots(dir, s); err != nil {
+	if err := plotsOf(t, "--svg", dir).Write(t.Context(), plots(s)); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"schedule-split-45", "schedule-size", "schedule-objective", "schedule-cost", "schedule-rate"} {

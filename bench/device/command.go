@@ -8,13 +8,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/bench"
 )
 
 // outputs of a report.
 var outputs = map[string]func(*Report, io.Writer) error{"table": (*Report).WriteTable, "json": (*Report).WriteJSON, "csv": (*Report).WriteCSV, "html": (*Report).WriteHTML}
 
 func reportCommand() *cobra.Command {
-	var output, plots string
+	var output string
+	var drawn bench.Plots
 	cmd := &cobra.Command{
 		Use: "report FILE", Short: "Show a report of bench runtime again", Args: cobra.ExactArgs(1),
 		Example: "  skerry bench report device.json -o html > device.html",
@@ -23,19 +25,20 @@ func reportCommand() *cobra.Command {
 			if write == nil {
 				return skerry.Errorf(skerry.CodeInvalid, "--output %q is not known", output).WithHint("use table, json, csv or html")
 			}
+			if err := drawn.Check(); err != nil {
+				return err
+			}
 			r, err := readFile(args[0])
 			if err != nil {
 				return err
 			}
-			if plots != "" {
-				if err := r.WritePlots(plots); err != nil {
-					return err
-				}
+			if err := drawn.Write(cmd.Context(), r.Drawings()); err != nil {
+				return err
 			}
 			return write(r, cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().StringVar(&plots, "plots", "", "directory for plots, as SVG")
+	drawn.Add(cmd.Flags(), "plots")
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table, json, csv or html")
 	return cmd
 }

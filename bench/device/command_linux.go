@@ -17,8 +17,7 @@ func Commands() []*cobra.Command {
 
 func runtimeCommand() *cobra.Command {
 	var o Options
-	var plots string
-	saved := bench.Saved[Report]{Read: ReadReport, Ways: outputs}
+	saved := bench.Saved[Report]{Read: ReadReport, Ways: outputs, Drawings: (*Report).Drawings, SVG: "plots"}
 	cmd := &cobra.Command{
 		Use: "runtime", Short: "Measure what each kind of isolation costs on this device", Args: cobra.NoArgs,
 		Long: `Measure what each kind of isolation costs on this device: the same programs on the machine itself ("bare"), in namespaces
@@ -50,10 +49,7 @@ results are those of an idle machine only if it was idle; the report says when i
 				if r.Done == 0 {
 					return skerry.Errorf(skerry.CodeUnavailable, "no round was completed")
 				}
-				if plots == "" {
-					return nil
-				}
-				return r.WritePlots(plots)
+				return nil
 			})
 		},
 	}
@@ -72,6 +68,5 @@ results are those of an idle machine only if it was idle; the report says when i
 	fs.StringVar(&o.Meter, "meter", "", "command that prints the joules that the machine has used until now (default its own counters)")
 	fs.StringVar(&o.MeterCSV, "meter-csv", "", "file that a power meter writes: lines of seconds since 1970 and watts")
 	saved.Add(fs, "round")
-	fs.StringVar(&plots, "plots", "", "directory for plots, as SVG")
 	return cmd
 }

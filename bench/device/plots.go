@@ -2,8 +2,6 @@ package device
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"skerry.dev/skerry/bench"
@@ -12,13 +10,10 @@ import (
 // plotted is how many cases one plot shows, so that their names stand beside each other.
 const plotted = 5
 
-// WritePlots writes plots of a report as SVG into a directory, which it makes: for each group of cases what a place does beside the bare machine
+// Drawings gives plots of a report as SVG, by name: for each group of cases what a place does beside the bare machine
 // (1: as much; less: a loss), a few cases to a plot, and how long each place takes to start a program.
-func (r *Report) WritePlots(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	write := func(name, svg string) error { return os.WriteFile(filepath.Join(dir, name+".svg"), []byte(svg), 0o644) }
+func (r *Report) Drawings() map[string]string {
+	out := map[string]string{}
 	note := fmt.Sprintf("%s UTC, %d rounds", r.Began.Format("2006-01-02 15:04"), r.Done)
 	if len(r.Noise) > 0 {
 		note += "; the machine was noisy"
@@ -51,18 +46,17 @@ func (r *Report) WritePlots(dir string) error {
 			if len(list) == 0 {
 				continue
 			}
-			if err := write(fmt.Sprintf("%s-%d", g, n+1), bench.BarPlot("What isolation leaves: "+g, note, "speed beside the bare machine", names, list, 1, "bare")); err != nil {
-				return err
-			}
+			out[fmt.Sprintf("%s-%d", g, n+1)] = bench.BarPlot("What isolation leaves: "+g, note, "speed beside the bare machine", names, list, 1, "bare")
 		}
 	}
 	if len(r.Starts) == 0 {
-		return nil
+		return out
 	}
 	b := bench.Bars{Name: "start"}
 	var names []string
 	for _, s := range r.Starts {
 		names, b.Values = append(names, s.Place), append(b.Values, s.Summary.Mean)
 	}
-	return write("start", bench.BarPlot("Time to the first line", note, "ms", names, []bench.Bars{b}, 0, ""))
+	out["start"] = bench.BarPlot("Time to the first line", note, "ms", names, []bench.Bars{b}, 0, "")
+	return out
 }

@@ -14,7 +14,8 @@ import (
 // Command gives `skerry bench interference`.
 func Command() *cobra.Command {
 	var o Options
-	saved := bench.Saved[Report]{Read: ReadReport, Ways: map[string]func(*Report, io.Writer) error{"table": (*Report).WriteTable, "json": (*Report).WriteJSON, "csv": (*Report).WriteCSV, "html": (*Report).WriteHTML}}
+	saved := bench.Saved[Report]{Read: ReadReport, Ways: map[string]func(*Report, io.Writer) error{"table": (*Report).WriteTable, "json": (*Report).WriteJSON, "csv": (*Report).WriteCSV, "html": (*Report).WriteHTML},
+		Drawings: (*Report).Drawings, SVG: "svg"}
 	cmd := &cobra.Command{
 		Use: "interference", Short: "Measure what neighbours cost a service", Args: cobra.NoArgs,
 		Long: `Measure what neighbours cost a service: an image service, or another that --service names, answers requests that come at fixed rates, in a process with limits

@@ -29,6 +29,14 @@ func (row *Row) told() bool {
 
 // WriteHTML writes one file that needs nothing else, has no script, and prints.
 func (r *Report) WriteHTML(w io.Writer) error {
+	_, err := io.WriteString(w, r.page().String())
+	return err
+}
+
+// Drawings gives the plots of the page, as SVG, by name.
+func (r *Report) Drawings() map[string]string { return r.page().Drawings() }
+
+func (r *Report) page() *bench.Page {
 	p := bench.NewPage("What neighbours cost a service")
 	p.Element("p", fmt.Sprintf("%s UTC, %d rows in %.0f s. Each row: a fresh instance, %g s of warm-up, %g s of load, %g s to settle. Latency counts from when a request was due; overhead is the mean less what the service itself tells.",
 		r.Began.Format("2006-01-02 15:04"), len(r.Rows), r.Seconds, r.Warm, r.Load, r.Settle))
@@ -87,8 +95,7 @@ func (r *Report) WriteHTML(w io.Writer) error {
 		p.Raw("</table>")
 	}
 	r.compared(p)
-	_, err := io.WriteString(w, p.String())
-	return err
+	return p
 }
 
 // compared adds what rows that differ in one thing tell, and where places are full.

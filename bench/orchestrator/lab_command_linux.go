@@ -20,7 +20,7 @@ var labOutputs = map[string]func(*LabReport, io.Writer) error{"table": (*LabRepo
 func labCommand() *cobra.Command {
 	var o LabOptions
 	var show string
-	saved := bench.Saved[LabReport]{Read: ReadLabReport, Ways: labOutputs}
+	saved := bench.Saved[LabReport]{Read: ReadLabReport, Ways: labOutputs, Drawings: (*LabReport).Drawings, SVG: "svg"}
 	cmd := &cobra.Command{
 		Use: "lab", Short: "Measure Skerry's own orchestration in labs on this machine", Args: cobra.NoArgs,
 		Long: `Measure Skerry's own orchestration, as section 5 of the Oakestra paper (002) does: root, clusters and workers are the real processes, each in a
@@ -52,7 +52,7 @@ tree, so run it in a checkout, or give it by --service; it needs root, an OCI ru
 				if err != nil {
 					return err
 				}
-				return saved.Write(r, cmd.OutOrStdout())
+				return saved.Write(cmd.Context(), r, cmd.OutOrStdout())
 			}
 			if os.Geteuid() != 0 {
 				return skerry.Errorf(skerry.CodeForbidden, "bench orchestrator lab makes namespaces and cgroups and needs root")

@@ -36,6 +36,14 @@ func labAbout(part string) string {
 
 // WriteHTML writes one file that needs nothing else, has no script, and prints.
 func (r *LabReport) WriteHTML(w io.Writer) error {
+	_, err := io.WriteString(w, r.page().String())
+	return err
+}
+
+// Drawings gives the plots of the page, as SVG, by name.
+func (r *LabReport) Drawings() map[string]string { return r.page().Drawings() }
+
+func (r *LabReport) page() *bench.Page {
 	p := bench.NewPage("What orchestration costs")
 	p.Element("p", fmt.Sprintf("%s UTC, %d cells in %.0f s. Real processes of Skerry in network namespaces of one machine; settings take turns within each round. Bars are means with their 95 %% intervals.",
 		r.Began.Format("2006-01-02 15:04"), len(r.Cells), r.Seconds))
@@ -82,8 +90,7 @@ func (r *LabReport) WriteHTML(w io.Writer) error {
 		}
 		p.Raw("</table>")
 	}
-	_, err := io.WriteString(w, p.String())
-	return err
+	return p
 }
 
 // short is a setting that fits below a bar.

@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"bytes"
 	"encoding/csv"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -86,6 +87,9 @@ func TestLabOutputs(t *testing.T) {
 	text := b.String()
 	if strings.Contains(text, "<b>") || strings.Contains(text, "<fast>") || !strings.Contains(text, "&lt;fast&gt;") || !strings.Contains(text, "</html>") || strings.Count(text, "<svg") != 2 || strings.Contains(text, "<script") {
 		t.Error(text)
+	}
+	if drawings := r.Drawings(); len(drawings) != 2 || !strings.HasPrefix(drawings["deploy-ready"], "<svg") {
+		t.Errorf("%d plots: %v", len(drawings), slices.Sorted(maps.Keys(drawings)))
 	}
 	b.Reset()
 	if err := r.WriteTable(&b); err != nil {
