@@ -10,9 +10,27 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"skerry.dev/skerry"
 )
 
-// client asks a service.
+// asker asks a service.
+type asker interface {
+	// get sends the next request, whose answer is known.
+	get(context.Context) (Answer, error)
+	// ready waits until the service answers, or has ended.
+	ready(ctx context.Context, alive func(context.Context) error) error
+	close()
+}
+
+func (m *measuring) asker(addr string, row *Row) asker {
+	if row.Service == MQTT {
+		return newSensors(addr, m.messages, m.sums[MQTT])
+	}
+	return newClient(addr, m.sums[row.Service], row.Place == skerry.RuntimeWasm)
+}
+
+// client asks by HTTP.
 type client struct {
 	url  string
 	sums []string // of the answer to request 0, 1, ..., and so on from the beginning
@@ -34,7 +52,6 @@ func dialing(addr string, sums []string, dial func(context.Context, string, stri
 
 func (c *client) close() { c.http.CloseIdleConnections() }
 
-// get sends the next request, whose answer is known.
 func (c *client) get(ctx context.Context) (a Answer, err error) {
 	n := int((c.next.Add(1) - 1) % uint64(len(c.sums)))
 	body, err := c.fetch(ctx, fmt.Sprintf("?n=%d", n))
@@ -67,13 +84,20 @@ func (c *client) fetch(ctx context.Context, path string) ([]byte, error) {
 	return body, err
 }
 
-// ready waits until the service answers, or has ended.
 func (c *client) ready(ctx context.Context, alive func(context.Context) error) error {
+	return until(ctx, alive, func(ctx context.Context) error {
+		_, err := c.fetch(ctx, "healthz")
+		return err
+	})
+}
+
+// until tries to ask a service until it answers, or has ended.
+func until(ctx context.Context, alive, ask func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTime)
 	defer cancel()
 	for {
 		try, done := context.WithTimeout(ctx, 2*time.Second)
-		_, err := c.fetch(try, "healthz")
+		err := ask(try)
 		done()
 		if err == nil {
 			return nil

@@ -50,7 +50,7 @@ tree, so run it in a checkout, or give it the programs; it needs root.`,
 	}
 	fs := cmd.Flags()
 	fs.BoolVar(&o.Quick, "quick", false, "2 s of warm-up, 6 s of load, 1 s to settle, instead of 30, 300 and 120")
-	fs.StringSliceVar(&o.Choice.Services, "service", nil, "what answers: image, database, inference, video (default image)")
+	fs.StringSliceVar(&o.Choice.Services, "service", nil, "what answers: image, database, inference, video, mqtt (default image)")
 	fs.StringSliceVar(&o.Places, "in", nil, "only in these places: bare, or names of runtimes")
 	fs.Float64SliceVar(&o.Choice.CPU, "cpu", nil, "limits of the service, in processors, with 1 GiB of memory for each")
 	fs.Float64SliceVar(&o.Choice.Rates, "rates", nil, "requests per second")

@@ -31,15 +31,20 @@ type Drive struct {
 
 // Sums gives the checksums of the answers of a service, by a program that is examples/services.
 func Sums(ctx context.Context, program, service string) ([]string, error) {
-	out, err := exec.CommandContext(ctx, program, "sums", service).Output()
+	return lines(ctx, program, "sums", service)
+}
+
+// lines gives what a command of the program prints of a service.
+func lines(ctx context.Context, program, command, service string) ([]string, error) {
+	out, err := exec.CommandContext(ctx, program, command, service).Output()
 	if err != nil {
-		return nil, skerry.Errorf(skerry.CodeUnavailable, "%s does not tell the sums of the answers of %s: %w", program, service, err)
+		return nil, skerry.Errorf(skerry.CodeUnavailable, "%s does not tell the %s of %s: %w", program, command, service, err)
 	}
-	sums := strings.Fields(string(out))
-	if len(sums) == 0 {
-		return nil, skerry.Errorf(skerry.CodeUnavailable, "%s says nothing of the answers of %s", program, service)
+	text := strings.Fields(string(out)) // none has a space
+	if len(text) == 0 {
+		return nil, skerry.Errorf(skerry.CodeUnavailable, "%s tells no %s of %s", program, command, service)
 	}
-	return sums, nil
+	return text, nil
 }
 
 // Run waits until every instance answers, and sends requests to one after the other as they are due, whether or not earlier ones came back. The process

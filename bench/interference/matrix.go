@@ -29,14 +29,15 @@ const (
 	Database  = "database"
 	Inference = "inference"
 	Video     = "video"
+	MQTT      = "mqtt"
 )
 
 // Services are all services, with how many requests cost about as much of a processor as one of the image service: so many times its
 // rates are those of the others, and take about the same share of a limit (docs/BENCHMARKS.md has what was measured).
-func Services() []string { return []string{Image, Database, Inference, Video} }
+func Services() []string { return []string{Image, Database, Inference, Video, MQTT} }
 
 func perImage(service string) float64 {
-	return map[string]float64{Image: 1, Database: 40, Inference: 10, Video: 2}[service]
+	return map[string]float64{Image: 1, Database: 40, Inference: 10, Video: 2, MQTT: 50}[service]
 }
 
 // Setting is what a row is of, but for place and rate.

@@ -143,8 +143,12 @@ func (p *driven) told() Told    { return Told{Name: p.d.Name(), Text: p.text} }
 func (p *driven) machine() bool { return p.d.Name() == skerry.RuntimeMicroVM }
 
 func (p *driven) lacks(service string) string {
-	if p.d.Name() == skerry.RuntimeWasm && service == Database {
+	switch {
+	case p.d.Name() != skerry.RuntimeWasm:
+	case service == Database:
 		return "the library of the database is not made for WebAssembly"
+	case service == MQTT:
+		return "a WebAssembly module has no connections to others, and the subscriber needs one to the broker"
 	}
 	return ""
 }

@@ -59,6 +59,7 @@ type measuring struct {
 	nice      int
 	all       int                 // rows of the matrix
 	sums      map[string][]string // of the answers of each service
+	messages  []string            // of sensors, to the MQTT stream service
 	published *published.Set
 	r         *Report
 }
@@ -191,6 +192,15 @@ func (m *measuring) prepare(ctx context.Context, groups []group) error {
 			return err
 		}
 		m.sums[g.Service] = sums
+		if g.Service != MQTT {
+			continue
+		}
+		if m.messages, err = lines(ctx, filepath.Join(m.root, "bin", servicesProgram), "messages", MQTT); err != nil {
+			return err
+		}
+		if len(m.messages) != len(sums) {
+			return skerry.Errorf(skerry.CodeUnavailable, "there are %d messages, and %d answers are known", len(m.messages), len(sums))
+		}
 	}
 	return nil
 }
@@ -361,7 +371,7 @@ func (m *measuring) row(ctx context.Context, p place, row *Row) (err error) {
 		return fail("the service does not start", err)
 	}
 	defer func() { err = errors.Join(err, service.stop(clean)) }()
-	c := newClient(service.addr(), m.sums[row.Service], row.Place == skerry.RuntimeWasm)
+	c := m.asker(service.addr(), row)
 	defer c.close()
 	if err := c.ready(ctx, service.alive); err != nil {
 		return fail("the service does not answer", err)
@@ -420,7 +430,7 @@ func (m *measuring) busy(ctx context.Context, row *Row, other task) func() {
 }
 
 // load sends what counts, and watches the machine meanwhile.
-func (m *measuring) load(ctx context.Context, row *Row, g generator, service task, c *client) ([]shot, error) {
+func (m *measuring) load(ctx context.Context, row *Row, g generator, service task, c asker) ([]shot, error) {
 	row.System = &System{}
 	before, unknown := service.stats(ctx)
 	w := newWatch()

@@ -3,6 +3,9 @@
 // how long it took itself.
 //
 //	services serve NAME :8080     answers GET /?n=N with {"load":s,"processing":s,"total":s,"sum":"..."}, GET /healthz with 200
+//	services serve mqtt :8080     is an MQTT broker (3.1.1) and a subscriber of topic sensors, to which messages with samples are published; it publishes
+//	                              the same with the id of the message on the topic that the message names
+//	services messages mqtt        prints the samples of message 0, of message 1, ...
 //	services sums NAME            prints the sum of the answer to N = 0, to N = 1, ...; after the last it begins again
 //
 // As in the thesis that image follows, workers are processes of which each uses one processor at a time, and threads how many requests each has in
@@ -52,8 +55,12 @@ func services() []service {
 		{"database", inputs, 1, prepareDatabase, openDatabase},
 		{"inference", inputs, workers, prepareInference, openInference},
 		{"video", inputs, workers, prepareVideo, openVideo},
+		{mqttName, inputs, 1, prepareSensors, openSensors},
 	}
 }
+
+// mqttName is the service that is asked by messages and not by HTTP.
+const mqttName = "mqtt"
 
 // inputs is how many different requests most services have.
 const inputs = 16
@@ -75,7 +82,7 @@ func main() {
 }
 
 func run(args []string, out io.Writer) error {
-	usage := errors.New("usage: services serve NAME ADDRESS | services sums NAME")
+	usage := errors.New("usage: services serve NAME ADDRESS | services sums NAME | services messages mqtt")
 	if len(args) < 2 {
 		return usage
 	}
@@ -92,6 +99,13 @@ func run(args []string, out io.Writer) error {
 			return s.work(os.NewFile(3, "listener"), args[2])
 		case len(args) == 2 && args[0] == "sums":
 			return s.sums(out)
+		case len(args) == 2 && args[0] == "messages" && s.name == mqttName:
+			for n := range s.answers {
+				if err := json.NewEncoder(out).Encode(samples(n)); err != nil {
+					return err
+				}
+			}
+			return nil
 		}
 		return usage
 	}
@@ -141,6 +155,9 @@ func (s service) work(listener *os.File, dir string) error {
 	ln, err := net.FileListener(listener)
 	if err != nil {
 		return err
+	}
+	if s.name == mqttName {
+		return stream(ln)
 	}
 	h, err := s.handler(k, dir)
 	if err != nil {

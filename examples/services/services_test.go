@@ -188,7 +188,7 @@ func open(t *testing.T, name, dir string) kernel {
 
 // Each service answers over HTTP with the sums that it prints, which are known.
 func TestServices(t *testing.T) {
-	known := map[string]string{"image": "79097233", "database": "5968b546 40b87c9b", "inference": "37003b7e 7ac6caab", "video": "a7132b90 66192052"}
+	known := map[string]string{"image": "79097233", "database": "5968b546 40b87c9b", "inference": "37003b7e 7ac6caab", "video": "a7132b90 66192052", "mqtt": "ee8c9946 518818a7"}
 	for _, s := range services() {
 		var printed bytes.Buffer
 		if err := run([]string{"sums", s.name}, &printed); err != nil {

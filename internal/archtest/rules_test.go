@@ -99,7 +99,7 @@ var imports = map[string]string{
 	"internal/archtest":   "",
 
 	// programs of their own
-	"examples/...": "examples/shop/endpoints examples/video/vision",
+	"examples/...": "examples/shop/endpoints examples/video/vision link/mqtt",
 	"scripts/...":  "",
 }
 

@@ -13,5 +13,5 @@
 //	  | -- PINGREQ ------------------------------> | -- frame: Ping ---------------> |
 //	  | <----------------------------- PINGRESP -- | <---------------- frame: Pong - |
 //
-// Package internal/tier imports it.
+// Programs that speak MQTT among themselves, such as examples/services, take ReadPacket and what writes packets. Package internal/tier imports the rest.
 package mqtt
