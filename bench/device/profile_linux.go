@@ -2,6 +2,7 @@ package device
 
 import (
 	"context"
+	"debug/elf"
 	"errors"
 	"fmt"
 	"io"
@@ -28,10 +29,29 @@ const profileRequests = 8000
 // ProfileOptions say how a profile is taken.
 type ProfileOptions struct {
 	Drivers  []runtime.Driver // that have tested themselves, and pass
-	Program  string           // that has Commands, statically linked
+	Program  string           // that has Commands, and passes CheckStatic
 	Dir      string           // where an image for it is made
 	Rounds   int              // 3 takes less than a minute without machines that are emulated
 	Progress func(string)
+}
+
+// CheckStatic reports, as CodeUnsupported, a program that needs shared libraries: it works where it was built and not in the image that
+// TakeProfile makes of it, which has nothing else.
+func CheckStatic(program string) error {
+	f, err := elf.Open(program)
+	if err != nil {
+		return fmt.Errorf("program %s: %w", program, err)
+	}
+	defer f.Close()
+	if !slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
+		return nil
+	}
+	libraries, err := f.ImportedLibraries()
+	if err != nil {
+		return fmt.Errorf("program %s: %w", program, err)
+	}
+	return skerry.Errorf(skerry.CodeUnsupported, "a profile is taken of %s in containers of its own, where the shared libraries that it needs are not: %s", program, strings.Join(libraries, ", ")).
+		WithHint("use a released program, or build it statically, as `make build` does: CGO_ENABLED=0 go build ./cmd/skerry")
 }
 
 // TakeProfile measures how much processor time the same work takes in each runtime, as a multiple of what it takes in a container: as the
@@ -42,6 +62,9 @@ type ProfileOptions struct {
 func TakeProfile(ctx context.Context, o ProfileOptions) (_ map[string]skerry.RuntimeProfile, reasons map[string]string, err error) {
 	if !slices.ContainsFunc(o.Drivers, func(d runtime.Driver) bool { return d.Name() == skerry.RuntimeOCI }) {
 		return nil, nil, skerry.Errorf(skerry.CodeUnsupported, "a profile compares with containers, and runtime %s does not work here", skerry.RuntimeOCI).WithHint("skerry worker check tells why")
+	}
+	if err := CheckStatic(o.Program); err != nil {
+		return nil, nil, err
 	}
 	root := filepath.Join(o.Dir, "work")
 	for _, d := range []string{"tmp", "proc", "dev", "sys"} {

@@ -1,6 +1,7 @@
 package device
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -49,6 +50,21 @@ func TestTakeProfile(t *testing.T) {
 	}
 	o.Drivers = nil
 	if _, _, err := TakeProfile(t.Context(), o); err == nil || !strings.Contains(err.Error(), "compares with containers") {
+		t.Error(err)
+	}
+}
+
+// What needs libraries is refused with what it needs and what helps, and not only when it does not start.
+func TestCheckStatic(t *testing.T) {
+	shell, err := filepath.EvalSymlinks("/bin/sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refused *skerry.Error
+	if err := CheckStatic(shell); !errors.As(err, &refused) || refused.Code != skerry.CodeUnsupported || !strings.Contains(err.Error(), "libc.") || !strings.Contains(refused.Hint, "CGO_ENABLED=0") {
+		t.Error(err)
+	}
+	if err := CheckStatic("profile_linux_test.go"); err == nil {
 		t.Error(err)
 	}
 }

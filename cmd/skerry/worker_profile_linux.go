@@ -29,7 +29,8 @@ as a multiple of what it takes in a container, and how many requests one process
 that is slow, or that is not given its processors for all of the time, from others. The result is kept in the worker's data directory; the
 worker tells its cluster, which then goes by it, in place of published figures, where it chooses runtimes and places what they run.
 What else runs on the machine matters little to multiples, which are of processor time, and does matter to the rate. Takes less
-than a minute; machines that are emulated take longer.
+than a minute; machines that are emulated take longer. The program itself does the work in each runtime, so it has to be a static one, as those
+that are released and those of make build are.
 
 Give the flags that the worker is given for its machines.`,
 		Example: "  skerry worker profile --data /var/lib/skerry/worker",
@@ -76,6 +77,9 @@ Give the flags that the worker is given for its machines.`,
 func takeProfile(ctx context.Context, cfg node.WorkerConfig, rounds int, progress func(string)) (profile map[string]skerry.RuntimeProfile, reasons map[string]string, err error) {
 	self, err := os.Executable()
 	if err != nil {
+		return nil, nil, err
+	}
+	if err := device.CheckStatic(self); err != nil { // before self-tests, which take their time
 		return nil, nil, err
 	}
 	dir, err := os.MkdirTemp("", "skerry-profile-")

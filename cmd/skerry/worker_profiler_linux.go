@@ -143,11 +143,22 @@ func (p *profiler) take(ctx context.Context) error {
 		p.log.Debug("measuring is not put behind others", "err", err)
 	}
 	if err := cmd.Wait(); err != nil {
-		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-		return fmt.Errorf("%s (%w)", strings.TrimPrefix(lines[len(lines)-1], "error: "), err)
+		return fmt.Errorf("%s (%w)", saidLast(out.String()), err)
 	}
 	if taken, err := profileTaken(p.dir); err != nil || taken.IsZero() {
 		return errors.Join(fmt.Errorf("%s has nothing", filepath.Join(p.dir, "profile.json")), err)
 	}
 	return nil
+}
+
+// saidLast gives the error that a command ended with, and its hint, of what it wrote; without one, its last line.
+func saidLast(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	at := len(lines) - 1
+	for i, l := range lines {
+		if strings.HasPrefix(l, "error: ") {
+			at = i
+		}
+	}
+	return strings.TrimPrefix(strings.Join(lines[at:], "; "), "error: ")
 }

@@ -52,3 +52,16 @@ func TestProfileTaken(t *testing.T) {
 		t.Error("0 is never")
 	}
 }
+
+// What is logged of a measurement that failed is its error, with the hint, and not what came before.
+func TestSaidLast(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                   "",
+		"self-test of runtime oci\nkilled\n": "killed",
+		"self-test of runtime oci\nerror: needs root\nhint: use sudo\n": "needs root; hint: use sudo",
+	} {
+		if got := saidLast(text); got != want {
+			t.Errorf("%q gives %q", text, got)
+		}
+	}
+}
