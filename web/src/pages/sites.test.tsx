@@ -23,7 +23,7 @@ const worker = {
   reserved: {},
   available: {},
   used: {},
-  facts: { arch: "arm64", os: "linux", capacity: { cpu: 4, memory: "8Gi" }, runtimes: [{ name: "oci", passed: true, profile: { cpu: 1, at: "2026-01-01T00:00:00Z" } }, { name: "vm", passed: false, cause: "no KVM", cure: "load kvm" }] },
+  facts: { arch: "arm64", os: "linux", capacity: { cpu: 4, memory: "8Gi" }, runtimes: [{ name: "oci", passed: true, profile: { cpu: 1, at: "2026-01-01T00:00:00Z", rate: 8123.4, share: 0.97, spread: 0.61 } }, { name: "native", passed: true, profile: { cpu: 0.9, at: "2026-01-01T00:00:00Z" } }, { name: "vm", passed: false, cause: "no KVM", cure: "load kvm" }] },
 };
 const overlay = { handling: "ebpf", services: 2, flows: 1, flowsMax: 100, peers: [{ peer: 2, name: "w2", path: "relay", reason: "no direct way", rttMs: 12.345, loss: 0.01, rxBytes: 2048, txBytes: 1024 }] };
 
@@ -55,6 +55,11 @@ test("a worker shows its drain, its runtimes and its paths", async () => {
   expect(await screen.findByText("does not work")).toBeTruthy();
   expect(screen.getByText("load kvm")).toBeTruthy();
   expect(screen.getByText("× 1.00")).toBeTruthy();
+  expect(screen.getByText((8120).toLocaleString() + " /s")).toBeTruthy();
+  expect(screen.getByText("97 % of a processor given")).toBeTruthy();
+  expect(screen.getByText("61 % apart: too far to count")).toBeTruthy();
+  expect(screen.getByText("not measured")).toBeTruthy(); // of an older worker, which told no rate
+  expect(screen.getByText(/does not count in placement/)).toBeTruthy();
   await userEvent.click(screen.getByRole("tab", { name: "Overlay" }));
   expect(await screen.findByText("sealed, by a relay")).toBeTruthy();
   expect(screen.getByText("12.35 ms")).toBeTruthy();

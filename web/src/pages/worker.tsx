@@ -228,13 +228,14 @@ function Runtimes({ list }: { list: readonly RuntimeReport[] }) {
   const rank = (r: RuntimeReport) => (r.passed ? 0 : r.absent ? 2 : 1);
   return (
     <div className="table-wrap" tabIndex={0} role="region" aria-label="Runtimes">
-      <Table miw={760} verticalSpacing="sm">
+      <Table miw={920} verticalSpacing="sm">
         <Table.Thead>
           <Table.Tr>
             <Table.Th>Runtime</Table.Th>
             <Table.Th>Self-test</Table.Th>
             <Table.Th>Version</Table.Th>
             <Table.Th ta="right">CPU, of a container’s</Table.Th>
+            <Table.Th ta="right">Speed, by the clock</Table.Th>
             <Table.Th>What is missing, and what helps; else what it can</Table.Th>
           </Table.Tr>
         </Table.Thead>
@@ -265,6 +266,9 @@ function Runtimes({ list }: { list: readonly RuntimeReport[] }) {
                     </Text>
                   )}
                 </Table.Td>
+                <Table.Td ta="right">
+                  <Speed of={r.profile} />
+                </Table.Td>
                 <Table.Td>
                   {r.passed ? (
                     <Text size="sm" c="dimmed">
@@ -285,7 +289,39 @@ function Runtimes({ list }: { list: readonly RuntimeReport[] }) {
             ))}
         </Table.Tbody>
       </Table>
+      {list.some((r) => r.profile) && (
+        <Text size="xs" c="dimmed" p="sm">
+          Measured by the worker itself (skerry worker profile). CPU: processor time for the same work, as a multiple of what a container takes; others on the machine matter little to it. Speed: requests of that work
+          that one processor answers in a second, where quotas, neighbours and heat count. Given: how much of a processor it had meanwhile. Apart: the largest rate less the smallest, of their median. Above{" "}
+          {percent(maxSpread)} in containers, how fast the machine is does not count in placement.
+        </Text>
+      )}
     </div>
+  );
+}
+
+/** maxSpread is MaxProfileSpread of the server: up to which spread the rate of a profile counts. */
+const maxSpread = 0.5;
+
+function percent(v: number): string {
+  return Math.round(100 * v) + " %";
+}
+
+/** Speed is how fast a runtime was by the clock, and how far that can be believed. */
+function Speed({ of: p }: { of: RuntimeReport["profile"] }) {
+  if (!p) return <>–</>;
+  if (!p.rate) return <>not measured</>; // by an older worker
+  const apart = p.spread ?? 0;
+  return (
+    <>
+      {p.rate.toLocaleString(undefined, { maximumSignificantDigits: 3 })} /s
+      <Text size="xs" c="dimmed">
+        {percent(p.share ?? 0)} of a processor given
+      </Text>
+      <Text size="xs" c={apart > maxSpread ? "orange" : "dimmed"}>
+        {percent(apart)} apart{apart > maxSpread ? ": too far to count" : ""}
+      </Text>
+    </>
   );
 }
 
