@@ -70,6 +70,7 @@ type site struct {
 	log     *slog.Logger
 
 	address   string            // where the cluster and the worker are; empty: this machine alone reaches them
+	time      string            // host:port of what tells guests the time by SNTP; empty: they have that of when they were made
 	patience  time.Duration     // how long await waits; a minute when 0
 	machines  node.Machines     // of the worker
 	foreign   node.Containerd   // that the worker is told of

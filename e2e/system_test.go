@@ -23,7 +23,7 @@ import (
 	"skerry.dev/skerry/internal/testenv"
 )
 
-// systems has TestGuestsOfOtherArchitectures boot its guests, which takes minutes.
+// systems has tests boot guests of other architectures, which takes minutes.
 var systems = flag.Bool("systems", false, "boot guests of other architectures")
 
 // boards are the machines of other architectures.
@@ -40,8 +40,7 @@ func TestGuestsOfOtherArchitectures(t *testing.T) {
 		t.Skip(&testenv.Unsupported{What: "guests of other architectures", Why: "emulated, they take minutes: go test ./e2e -run TestGuestsOfOtherArchitectures -systems, after scripts/deps soak"})
 	}
 	const host = "198.51.100.1"
-	must(t, "ip link add wire type bridge && ip addr add "+host+"/24 dev wire && ip link set wire up && ip link set lo up")
-	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", "wire").Run() })
+	wire(t, host)
 	// One after the other: each of them takes a whole processor of this machine's.
 	for _, arch := range []string{"arm64", "riscv64"} {
 		if arch == goruntime.GOARCH {
@@ -193,8 +192,15 @@ func (s *site) kits(tag string, archs ...string) {
 	}
 }
 
-// guest boots a machine of an architecture at the wire, whose worker has the architecture's name.
-func (s *site) guest(arch, address string) {
+// wire makes what guests are connected to, and gives this machine an address there.
+func wire(t *testing.T, host string) {
+	t.Helper()
+	must(t, "ip link add wire type bridge && ip addr add "+host+"/24 dev wire && ip link set wire up && ip link set lo up")
+	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", "wire").Run() })
+}
+
+// guest boots a machine of an architecture at the wire, whose worker has the architecture's name. Its console is in a file.
+func (s *site) guest(arch, address string) (console string) {
 	t := s.t
 	t.Helper()
 	board := boards[arch]
@@ -221,12 +227,23 @@ func (s *site) guest(arch, address string) {
 	}
 	var own cpio
 	own.add("skerry", 0o100755, data)
-	own.add("agent", 0o100644, fmt.Appendf(nil, `busybox date -u -s @%d
-/usr/bin/ip link set lo up
+	clock := fmt.Sprintf("busybox date -u -s @%d", time.Now().Unix())
+	if s.time != "" {
+		bin := filepath.Join(dir, "clock")
+		buildFor(t, arch, bin, "skerry.dev/skerry/e2e/clock")
+		program, err := os.ReadFile(bin)
+		if err != nil {
+			t.Fatal(err)
+		}
+		own.add("clock", 0o100755, program)
+		clock = fmt.Sprintf("/clock once %[1]s\n/clock keep %[1]s &", s.time)
+	}
+	own.add("agent", 0o100644, fmt.Appendf(nil, `/usr/bin/ip link set lo up
 /usr/bin/ip link set eth0 up
 /usr/bin/ip addr add %s/24 dev eth0
+%s
 /skerry worker --cluster %s --name %s --join %s --address %s --http "" --ingress=false
-`, time.Now().Unix(), address, s.Cluster.LinkAddr(), arch, token, address))
+`, address, clock, s.Cluster.LinkAddr(), arch, token, address))
 	root := filepath.Join(dir, "root.cpio")
 	if err := os.WriteFile(root, append(base, own.end()...), 0o600); err != nil {
 		t.Fatal(err)
@@ -234,7 +251,7 @@ func (s *site) guest(arch, address string) {
 	tap := "g" + arch
 	must(t, "ip tuntap add "+tap+" mode tap && ip link set "+tap+" master wire up")
 	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", tap).Run() })
-	console := filepath.Join(dir, "console")
+	console = filepath.Join(dir, "console")
 	// One thread for all processors, for the reason that package guest tells.
 	machine := exec.Command(board.program, "-M", "virt", "-cpu", board.cpu, "-smp", "1", "-accel", "tcg,thread=single", "-m", "1536", "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
 		"-kernel", sys.kernel, "-initrd", root, "-append", "console="+board.console+" panic=-1 quiet", "-netdev", "tap,id=net,ifname="+tap+",script=no,downscript=no",
@@ -252,6 +269,7 @@ func (s *site) guest(arch, address string) {
 			t.Logf("the console of %s:\n%s\n%s", arch, text[max(0, len(text)-20000):], said.String())
 		}
 	})
+	return console
 }
 
 // mac is an address for a card that has this one of IPv4.

@@ -21,7 +21,8 @@ import (
 )
 
 const usage = `usage:
-  video source [-to HOST:PORT] [-camera N] [-size WxH] [-rate N]   film, as RTP over UDP
+  video source [-to HOST:PORT] [-camera N] [-size WxH] [-rate N] [-slow N]
+                                                                   film, as RTP over UDP; N times slower than life
   video aggregate [-listen :PORT] [-to URL]                         put pictures together
   video detect [-listen :PORT] [-to URL] [-cores N]                 find objects in them
   video track [-listen :PORT]                                       follow the objects; GET / gives statistics, as the output does
@@ -47,7 +48,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		listen = fs.String("listen", port, "")
 		to = fs.String("to", next, "")
 	}
-	size, rate, camera := fs.String("size", "640x360", ""), fs.Float64("rate", 10, ""), fs.Uint("camera", 1, "")
+	size, rate, camera, slow := fs.String("size", "640x360", ""), fs.Float64("rate", 10, ""), fs.Uint("camera", 1, ""), fs.Uint("slow", 1, "")
 	cores, long := fs.Int("cores", 1, ""), fs.Duration("for", 20*time.Second, "")
 	switch args[0] {
 	case "source":
@@ -63,7 +64,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	default:
 		return errors.New(usage)
 	}
-	if err := fs.Parse(args[1:]); err != nil || fs.NArg() > 0 || *cores < 1 || *long <= 0 {
+	if err := fs.Parse(args[1:]); err != nil || fs.NArg() > 0 || *cores < 1 || *long <= 0 || *slow < 1 || *slow > 1000 {
 		return errors.New(usage)
 	}
 	var width, height int
@@ -72,7 +73,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	switch args[0] {
 	case "source":
-		return source(ctx, *to, uint32(*camera), width, height, *rate)
+		return source(ctx, *to, uint32(*camera), width, height, *rate, int64(*slow))
 	case "aggregate":
 		conn, err := net.ListenPacket("udp", *listen)
 		if err != nil {

@@ -20,8 +20,9 @@ import (
 const pictureHeader = "Video-Picture"
 
 // source films: it sends pictures at a rate, as RTP over UDP, until ctx ends. The lines of a picture are spread over half of its time, as a socket
-// holds less than a whole picture.
-func source(ctx context.Context, to string, camera uint32, width, height int, rate float64) error {
+// holds less than a whole picture. What is filmed moves slower than life by a factor, which is in the pictures' RTP timestamps, too: so processors that
+// are slow can follow what moves, with few pictures a second.
+func source(ctx context.Context, to string, camera uint32, width, height int, rate float64, slow int64) error {
 	if width < 64 || width > maxWidth || height < 64 || height > maxHeight || rate <= 0 || rate > 120 {
 		return fmt.Errorf("%dx%d pixels, %g times a second, cannot be sent: at most %dx%d, 120 times", width, height, rate, maxWidth, maxHeight)
 	}
@@ -50,7 +51,7 @@ func source(ctx context.Context, to string, camera uint32, width, height int, ra
 				}
 			}
 			// The time goes on where another source of the same camera was.
-			p.captured, p.frame = now, uint32(now.UnixMicro()*(vision.ClockRate/1000)/1000)
+			p.captured, p.frame = now, uint32(now.UnixMicro()*(vision.ClockRate/1000)/1000/slow)
 			pixels := vision.Draw(camera, p.frame, width, height)
 			for p.line = range height {
 				p.last, p.pixels = p.line == height-1, pixels[p.line*width:(p.line+1)*width]

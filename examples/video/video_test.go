@@ -128,7 +128,7 @@ func TestPipeline(t *testing.T) {
 	})
 	for camera := range uint32(2) {
 		all.Go(func() {
-			if err := source(ctx, conn.LocalAddr().String(), camera, 160, 96, 20); err != nil {
+			if err := source(ctx, conn.LocalAddr().String(), camera, 160, 96, 20, 1); err != nil {
 				t.Error(err)
 			}
 		})
@@ -150,7 +150,7 @@ func TestPipeline(t *testing.T) {
 }
 
 func TestUsage(t *testing.T) {
-	for _, args := range []string{"", "film", "source -size big", "source -size 9000x9", "detect -cores 0", "track 1", "native -for -1s"} {
+	for _, args := range []string{"", "film", "source -size big", "source -size 9000x9", "source -slow 0", "detect -cores 0", "track 1", "native -for -1s"} {
 		if err := run(t.Context(), strings.Fields(args), nil); err == nil {
 			t.Errorf("%q works", args)
 		}
