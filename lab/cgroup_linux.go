@@ -95,27 +95,40 @@ const cpuPeriod = 100000
 
 // limitCPU gives a group, which need not be there, so much of the processors and no more; 0: all.
 func limitCPU(group string, cpu skerry.MilliCPU) error {
+	period, quota, most := strconv.Itoa(cpuPeriod), "-1", "max"
+	if cpu > 0 {
+		quota = strconv.FormatInt(int64(cpu)*cpuPeriod/1000, 10)
+		most = quota
+	}
+	return limit(group, "cpu", [][2]string{{"cpu.cfs_period_us", period}, {"cpu.cfs_quota_us", quota}}, [2]string{"cpu.max", most + " " + period})
+}
+
+// limitMemory gives a group, which need not be there, so much memory and no more; 0: all.
+func limitMemory(group string, memory skerry.Bytes) error {
+	v1, v2 := "-1", "max"
+	if memory > 0 {
+		v1 = strconv.FormatInt(int64(memory), 10)
+		v2 = v1
+	}
+	return limit(group, "memory", [][2]string{{"memory.limit_in_bytes", v1}}, [2]string{"memory.max", v2})
+}
+
+// limit writes what a controller's files of a group are to hold, in the hierarchy that has it.
+func limit(group, controller string, v1 [][2]string, v2 [2]string) error {
 	hs, err := hierarchies()
 	if err != nil {
 		return err
 	}
-	quota := int64(cpu) * cpuPeriod / 1000
-	var missing error = errors.New("no cgroup hierarchy with the controller cpu is mounted")
+	missing := fmt.Errorf("no cgroup hierarchy with the controller %s is mounted", controller)
 	for _, h := range hs {
-		dir, files := filepath.Join(h.dir, group), [][2]string{{"cpu.cfs_period_us", strconv.Itoa(cpuPeriod)}, {"cpu.cfs_quota_us", strconv.FormatInt(quota, 10)}}
-		if cpu == 0 {
-			files = [][2]string{{"cpu.cfs_quota_us", "-1"}}
-		}
+		dir, files := filepath.Join(h.dir, group), v1
 		switch {
 		case h.v2:
-			if has, err := os.ReadFile(filepath.Join(h.dir, "cgroup.controllers")); err != nil || !slices.Contains(strings.Fields(string(has)), "cpu") {
+			if has, err := os.ReadFile(filepath.Join(h.dir, "cgroup.controllers")); err != nil || !slices.Contains(strings.Fields(string(has)), controller) {
 				continue // version 1 has it
 			}
-			files = [][2]string{{"cpu.max", fmt.Sprint(quota, " ", cpuPeriod)}}
-			if cpu == 0 {
-				files[0][1] = "max"
-			}
-		case !slices.Contains(h.controllers, "cpu"):
+			files = [][2]string{v2}
+		case !slices.Contains(h.controllers, controller):
 			continue
 		}
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -124,7 +137,7 @@ func limitCPU(group string, cpu skerry.MilliCPU) error {
 		if h.v2 { // each above hands it down
 			at := h.dir
 			for part := range strings.SplitSeq(strings.Trim(group, "/"), "/") {
-				if err := os.WriteFile(filepath.Join(at, "cgroup.subtree_control"), []byte("+cpu"), 0o644); err != nil {
+				if err := os.WriteFile(filepath.Join(at, "cgroup.subtree_control"), []byte("+"+controller), 0o644); err != nil {
 					return fmt.Errorf("cgroup %s: %w", at, err)
 				}
 				at = filepath.Join(at, part)

@@ -257,33 +257,14 @@ func TestNetwork(t *testing.T) {
 // A host that is given a tenth of a processor is held back in what it computes, and no more so when it is given all again.
 func TestSetCPU(t *testing.T) {
 	l := bring(t, hosts, options(t))
-	throttled := func() (n int) {
-		cmd := exec.Command("sh", "-c", "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done")
-		if status, err := l.Exec(t.Context(), "a", cmd); err != nil || status != 0 {
-			t.Fatal(status, err)
-		}
-		for _, dir := range []string{"/sys/fs/cgroup/*", "/sys/fs/cgroup"} {
-			files, _ := filepath.Glob(filepath.Join(dir, l.cgroupOf("a"), "cpu.stat"))
-			for _, f := range files {
-				text, err := os.ReadFile(f)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if _, after, ok := strings.Cut(string(text), "nr_throttled "); ok {
-					fmt.Sscan(after, &n)
-				}
-			}
-		}
-		return n
-	}
 	if err := l.SetCPU("a", 100); err != nil {
 		t.Fatal(err)
 	}
-	n := throttled()
+	n := throttled(t, l)
 	if err := l.SetCPU("a", 0); err != nil {
 		t.Fatal(err)
 	}
-	if after := throttled(); n == 0 || after > n+1 { // a period may have been under way
+	if after := throttled(t, l); n == 0 || after > n+1 { // a period may have been under way
 		t.Errorf("held back %d times, then %d", n, after)
 	}
 	for host, cpu := range map[string]skerry.MilliCPU{"nobody": 500, "a": -5} {
@@ -291,6 +272,46 @@ func TestSetCPU(t *testing.T) {
 			t.Errorf("%s was given %s", host, cpu)
 		}
 	}
+}
+
+// A host has no more than its limits, for all that runs in it together, and what it is given for a while ends with that.
+func TestLimits(t *testing.T) {
+	l := bring(t, "name: NAME\nhosts: [{name: a, limits: {cpu: 100m, memory: 48Mi}}, {name: b}]\n", options(t))
+	if err := errors.Join(l.SetCPU("a", 200), l.SetCPU("a", 0)); err != nil {
+		t.Fatal(err)
+	}
+	if n := throttled(t, l); n == 0 {
+		t.Error("it was never held back")
+	}
+	for host, want := range map[string]int{"a": 137, "b": 0} {
+		// tail keeps all of a line that does not end; the shell is what the kernel leaves alone.
+		cmd := exec.Command("sh", "-c", "head -c 96M /dev/zero | tail >/dev/null")
+		if status, err := l.Exec(t.Context(), host, cmd); err != nil || status != want {
+			t.Errorf("%s: %d, %v", host, status, err)
+		}
+	}
+}
+
+// throttled has host a compute, and tells how often it was held back until now.
+func throttled(t *testing.T, l *Lab) (n int) {
+	t.Helper()
+	cmd := exec.Command("sh", "-c", "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done")
+	if status, err := l.Exec(t.Context(), "a", cmd); err != nil || status != 0 {
+		t.Fatal(status, err)
+	}
+	for _, dir := range []string{"/sys/fs/cgroup/*", "/sys/fs/cgroup"} {
+		files, _ := filepath.Glob(filepath.Join(dir, l.cgroupOf("a"), "cpu.stat"))
+		for _, f := range files {
+			text, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, after, ok := strings.Cut(string(text), "nr_throttled "); ok {
+				fmt.Sscan(after, &n)
+			}
+		}
+	}
+	return n
 }
 
 func TestExec(t *testing.T) {

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -94,16 +95,17 @@ func (l *Lab) SetLink(ctx context.Context, sides []string, c LinkChange) error {
 }
 
 // SetCPU gives a host with all that runs in it so much of the machine's processors and no more, as a hypervisor does that sold them twice: what the host
-// says that it has stays what it was. 0: all. It holds until the host is switched off. Version 1 of cgroups refuses a group below it that may use more, so
+// says that it has stays what it was. 0: all that its limits allow. It holds until the host is switched off. Version 1 of cgroups refuses a group below it that may use more, so
 // that such an instance does not start, and takes no limit below one that a group has there.
 func (l *Lab) SetCPU(host string, cpu skerry.MilliCPU) error {
-	if _, err := l.host(host); err != nil {
+	h, err := l.host(host)
+	if err != nil {
 		return err
 	}
 	if cpu != 0 && (cpu < 10 || cpu > 1e6) {
 		return skerry.Errorf(skerry.CodeInvalid, "%s of a processor is not 0.01 to 1000", cpu)
 	}
-	return limitCPU(l.cgroupOf(host), cpu)
+	return limitCPU(l.cgroupOf(host), cmp.Or(cpu, h.Limits.CPU))
 }
 
 // SetNAT exchanges a NAT for one of another kind, or of the same. The new one knows nothing of connections that went

@@ -107,6 +107,16 @@ func (l *Lab) makeHost(h *Host) error {
 	if err := l.makeSpaces(h.Name, forwarding); err != nil {
 		return err
 	}
+	if h.Limits.CPU > 0 {
+		if err := limitCPU(l.cgroupOf(h.Name), h.Limits.CPU); err != nil {
+			return fmt.Errorf("limits of %s: %w", h.Name, err)
+		}
+	}
+	if h.Limits.Memory > 0 {
+		if err := limitMemory(l.cgroupOf(h.Name), h.Limits.Memory); err != nil {
+			return fmt.Errorf("limits of %s: %w", h.Name, err)
+		}
+	}
 	return l.plug(h)
 }
 

@@ -49,8 +49,11 @@ type Host struct {
 	NAT    NAT    `json:"nat,omitempty"`    // its kind
 	Inside string `json:"inside,omitempty"` // IPv4 prefix of those behind it; default 192.168.N.0/24 for the N-th NAT
 
+	// Limits hold for all that runs in the host together, its role included: how large a machine it is.
+	Limits Limits `json:"limits,omitzero"`
+
 	// What a worker is told of itself.
-	Resources skerry.Resources  `json:"resources,omitempty"` // capacity; the machine's unless given
+	Resources skerry.Resources  `json:"resources,omitempty"` // capacity; its limits, or the machine's, unless given
 	Area      string            `json:"area,omitempty"`
 	Location  *skerry.Location  `json:"location,omitempty"`
 	Labels    map[string]string `json:"labels,omitempty"`
@@ -60,6 +63,18 @@ type Host struct {
 	// Args are added to the role's command line.
 	Args []string `json:"args,omitempty"`
 }
+
+// Limits of a host, by its cgroup; 0 is as much as the machine has.
+type Limits struct {
+	CPU    skerry.MilliCPU `json:"cpu,omitempty"`    // at least 10m
+	Memory skerry.Bytes    `json:"memory,omitempty"` // at least 16Mi; what needs more is ended by the kernel
+}
+
+// minLimits are the least: with less no role starts.
+const (
+	minLimitCPU    = 10 * skerry.MilliCPU(1)
+	minLimitMemory = 16 * skerry.MiB
+)
 
 // Link gives a host's cable, or the way between two sides, its qualities. The way between two hosts takes the place of
 // what their own cables have of delay, jitter and loss. A side is a host, or SITE/* for a cluster with its workers.
@@ -222,6 +237,15 @@ func (t *Topology) complete() (problems []skerry.Problem) {
 		}
 		if h.Role != RoleWorker && (h.Resources != (skerry.Resources{}) || h.Area != "" || h.Location != nil || len(h.Labels) > 0) {
 			bad(at, "only workers have resources, area, location and labels", "%s is not a worker", h.Name)
+		}
+		if l := h.Limits; l.CPU != 0 && (l.CPU < minLimitCPU || l.CPU > 1e6) || l.Memory != 0 && l.Memory < minLimitMemory {
+			bad(at+".limits", "at least {cpu: 10m, memory: 16Mi}", "%s of processors and %s of memory are no machine", l.CPU, l.Memory)
+		}
+		if h.Limits != (Limits{}) && h.Role == RoleNAT {
+			bad(at+".limits", "", "a NAT runs nothing that could be limited")
+		}
+		if h.Role == RoleWorker {
+			h.Resources.CPU, h.Resources.Memory = cmp.Or(h.Resources.CPU, h.Limits.CPU), cmp.Or(h.Resources.Memory, h.Limits.Memory)
 		}
 		if h.Role != RoleCluster && h.Admission != nil {
 			bad(at+".admission", "", "only a cluster has an admission policy")

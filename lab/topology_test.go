@@ -64,6 +64,8 @@ func TestParseRefuses(t *testing.T) {
 		{"which cluster", "name: t\nhosts: [{name: a, role: cluster}, {name: b, role: cluster}, {name: w, role: worker}]", "hosts[2].cluster", "several"},
 		{"cluster of nobody", "name: t\nhosts: [{name: a, role: cluster}, {name: w, role: worker, cluster: x}]", "hosts[1].cluster", "no cluster"},
 		{"resources", "name: t\nhosts: [{name: a, resources: {cpu: 1}}]", "hosts[0]", "not a worker"},
+		{"limits", "name: t\nhosts: [{name: a, limits: {cpu: 5m}}]", "hosts[0].limits", "no machine"},
+		{"limits of memory", "name: t\nhosts: [{name: a, limits: {memory: 1Mi}}]", "hosts[0].limits", "no machine"},
 		{"negative", "name: t\nhosts: [{name: a}]\nlinks: [{host: a, delay: -1s}]", "links[0].delay", "negative"},
 		{"loss", "name: t\nhosts: [{name: a}]\nlinks: [{host: a, loss: 120%}]", "links[0].loss", "share"},
 		{"rate", "name: t\nhosts: [{name: a}]\nlinks: [{host: a, rate: fast}]", "links[0].rate", "10mbit"},

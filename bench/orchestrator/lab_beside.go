@@ -9,7 +9,7 @@ import (
 
 // LabParts are what is measured in labs, in the order of reports.
 func LabParts() []string {
-	return []string{"deploy", "delay", "loss", "stress", "messages", "failover", "clusters", "crowded", "uncrowded"}
+	return []string{"deploy", "delay", "loss", "stress", "sizes", "messages", "failover", "clusters", "crowded", "uncrowded"}
 }
 
 // labBeside finds what 002 claims of something like a row. Its text compares alone; what is not compared there (failover, clusters) has nothing.

@@ -31,6 +31,8 @@ host of a lab (network namespaces, see skerry lab), and instances are containers
   loss      the same with packets lost on the workers' cables, each way
   stress    up to 100 HTTP servers on each worker: until all are ready, and have answered at their service addresses; what Skerry itself uses for that
             and then, and its messages a minute. What this machine has no room for is listed as not run
+  sizes     the same processes where each host has no more than 002's virtual machines: S 1 processor and 1 GiB, M 2 and 2, L 4 and 4, XL 8 and 8; at rest,
+            one instance, and several. Sizes that need more than this machine has are listed as not run
   messages  control messages a minute, counted on the wire at a worker, at the cluster and at the root
   failover  until what a worker ran that ended is ready elsewhere
   clusters  deployment and control for several clusters below one root
@@ -78,6 +80,8 @@ tree, so run it in a checkout, or give it by --service; it needs root, an OCI ru
 	fs.Float64SliceVar(&o.Losses, "losses", []float64{0, 5, 10, 20, 50}, "packets that are lost, in % of each way")
 	fs.IntSliceVar(&o.Stress, "stress", []int{10, 50, 100}, "instances on each worker under stress")
 	fs.IntVar(&o.StressWorkers, "stress-workers", 10, "workers under stress")
+	fs.StringSliceVar(&o.Sizes, "sizes", []string{"S", "M", "L", "XL"}, "sizes of hosts")
+	fs.IntVar(&o.Sized, "sized", 50, "instances in a federation whose hosts have a size")
 	fs.IntSliceVar(&o.Clusters, "clusters", []int{1, 2, 4}, "numbers of clusters")
 	fs.DurationVar(&o.Window, "window", time.Minute, "time in which messages and processor time are counted")
 	fs.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "how long a deployment may take")
@@ -103,6 +107,9 @@ func (o *LabOptions) shorten(given func(string) bool) {
 	}
 	if !given("stress-workers") {
 		o.StressWorkers = 2
+	}
+	if !given("sized") {
+		o.Sized = 10
 	}
 	if !given("clusters") {
 		o.Clusters = []int{1, 2}

@@ -20,6 +20,8 @@ func labAbout(part string) string {
 		return "The same, with so much of the packets lost on each worker's cable, each way."
 	case "stress":
 		return "Until all instances are ready, for each of them too, and the processor time that Skerry's own processes take for that; each instance is an HTTP server that answered its worker, and then at its service address an instance on another worker (ask: the second time). Then messages a minute, and what those processes use while nothing is to be done: of root, cluster, and all workers together. No service has more than 32 instances, of which every worker is told."
+	case "sizes":
+		return "A root, a cluster and a worker, each in a host whose cgroup has no more processors and memory than the virtual machines of 002, for the role and all that it runs together. What the processes use at rest, until one instance is ready, and until several are; what the worker says that it has is not limited."
 	case "messages":
 		return "Messages a minute on the wire while nothing is to be done: records of TLS and datagrams. Worker: one worker with its cluster; peer: with other workers; cluster: with all its workers; root: with all clusters."
 	case "failover":

@@ -56,6 +56,15 @@ func (o *LabOptions) steps() (out []step) {
 			out[k].holds = func() error { return thisMachine().holds(n * o.StressWorkers) }
 		}
 	}
+	for _, name := range o.Sizes {
+		limits := labSizes()[name]
+		add("sizes", sizeText(name, limits), plan{clusters: 1, workers: 1, limits: limits}, func(ctx context.Context, m *labRun, f *federation) (map[string]float64, error) {
+			return m.sized(ctx, f)
+		})
+		if k := len(out) - 1; k >= 0 && out[k].part == "sizes" {
+			out[k].holds = func() error { return thisMachine().fits(name, limits) }
+		}
+	}
 	for _, n := range o.Workers {
 		for _, each := range []int{0, 10} {
 			add("messages", fmt.Sprintf("%d workers, %d instances on each", n, each), plan{clusters: 1, workers: n}, func(ctx context.Context, m *labRun, f *federation) (map[string]float64, error) {

@@ -28,6 +28,8 @@ type LabOptions struct {
 	Losses        []float64 // in %
 	Stress        []int     // instances on each of StressWorkers workers
 	Clusters      []int
+	Sizes         []string // of hosts: S, M, L, XL
+	Sized         int      // instances in a federation whose hosts have a size
 	StressWorkers int
 	Window        time.Duration // in which messages and processor time are counted
 	Timeout       time.Duration // of a deployment
@@ -70,12 +72,20 @@ func (o *LabOptions) check() error {
 	if !(o.Expect >= 0.01 && o.Expect <= 10) {
 		return skerry.Errorf(skerry.CodeInvalid, "a share of %g of what an instance bears is not 0.01 to 10", o.Expect)
 	}
-	for _, list := range [][]int{o.Workers, o.Clusters, o.Stress, {o.StressWorkers}} {
+	for _, list := range [][]int{o.Workers, o.Clusters, o.Stress, {o.StressWorkers, max(1, o.Sized)}} {
 		for _, n := range list {
 			if n < 1 || n > 100 {
 				return skerry.Errorf(skerry.CodeInvalid, "%d is not 1 to 100", n)
 			}
 		}
+	}
+	for _, s := range o.Sizes {
+		if _, ok := labSizes()[s]; !ok {
+			return skerry.Errorf(skerry.CodeInvalid, "there is no size %q of hosts", s).WithHint("use S, M, L or XL")
+		}
+	}
+	if len(o.Sizes) > 0 && o.Sized < 1 {
+		return skerry.Errorf(skerry.CodeInvalid, "sizes are measured with at least one instance")
 	}
 	for _, d := range o.Delays {
 		if d < 0 || d > time.Minute {

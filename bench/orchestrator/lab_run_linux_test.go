@@ -76,7 +76,7 @@ func TestLabManifests(t *testing.T) {
 
 // What a machine has no room for is refused before anything of it begins, with what lacks.
 func TestLabRoom(t *testing.T) {
-	r := room{memory: 100 * instanceMemory, threads: 50 * instanceThreads}
+	r := room{memory: 100 * instanceMemory, threads: 50 * instanceThreads, neighbours: 1000}
 	if err := r.holds(50); err != nil {
 		t.Error(err)
 	}
@@ -84,6 +84,16 @@ func TestLabRoom(t *testing.T) {
 		if err := r.holds(n); skerry.AsError(err) == nil || skerry.AsError(err).Code != skerry.CodeFull || !strings.Contains(err.Error(), want) {
 			t.Errorf("%d: %v", n, err)
 		}
+	}
+	r = room{cpus: 2, totalMemory: 3 << 30, memory: 1 << 30, threads: 1000, neighbours: 100}
+	for name, limits := range labSizes() {
+		err := r.fits(name, limits)
+		if small := name == "S" || name == "M"; small != (err == nil) || !small && skerry.AsError(err).Code != skerry.CodeUnsupported {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := r.holds(1); err == nil || !strings.Contains(err.Error(), "neighbours") {
+		t.Error(err)
 	}
 	if err := thisMachine().holds(1); err != nil {
 		t.Error(err)
@@ -110,7 +120,7 @@ func TestLabRun(t *testing.T) {
 	}
 	program := testenv.Program(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	o := LabOptions{Rounds: 1, Quick: true, Only: []string{"deploy", "delay", "stress"}, Workers: []int{2}, Delays: []time.Duration{20 * time.Millisecond}, Stress: []int{3}, StressWorkers: 2, Window: time.Second, Settle: time.Second, Timeout: time.Minute, Load: time.Second, Expect: 0.5, ProfileRounds: 1,
+	o := LabOptions{Rounds: 1, Quick: true, Only: []string{"deploy", "delay", "stress", "sizes"}, Workers: []int{2}, Delays: []time.Duration{20 * time.Millisecond}, Stress: []int{3}, Sizes: []string{"S"}, Sized: 1, StressWorkers: 2, Window: time.Second, Settle: time.Second, Timeout: time.Minute, Load: time.Second, Expect: 0.5, ProfileRounds: 1,
 		Program: program, Progress: func(s string) { t.Log(s) }, Lab: lab.Options{Dir: filepath.Join(dir, "r"), Data: filepath.Join(dir, "d")}}
 	o.Keep = func(*LabReport) error { cancel(); return nil } // after the first cell
 	r, err := RunLab(ctx, o)
@@ -122,7 +132,7 @@ func TestLabRun(t *testing.T) {
 	}
 	o.Keep, o.Resume = nil, r
 	again, err := RunLab(t.Context(), o)
-	if err != nil || again.Unfinished || len(again.Cells) != 4 || again.Cells[0].Values["ready"] != r.Cells[0].Values["ready"] {
+	if err != nil || again.Unfinished || len(again.Cells) != 5 || again.Cells[0].Values["ready"] != r.Cells[0].Values["ready"] {
 		t.Fatalf("%v, %+v", err, again)
 	}
 	for _, c := range again.Cells {

@@ -28,6 +28,8 @@ type plan struct {
 	clusters, workers int // workers of each cluster
 	// cpu is what each worker says that it has; 0: more than there is.
 	cpu skerry.MilliCPU
+	// limits are those of every host.
+	limits lab.Limits
 }
 
 const (
@@ -56,6 +58,9 @@ func (p plan) topology(name string) lab.Topology {
 			t.Hosts = append(t.Hosts, lab.Host{Name: workerHost(c, i), Role: lab.RoleWorker, Cluster: clusterHost(c), Resources: skerry.Resources{CPU: cmp.Or(p.cpu, capacityCPU), Memory: capacityMemory},
 				Args: []string{"--log-level", "warn"}})
 		}
+	}
+	for i := range t.Hosts {
+		t.Hosts[i].Limits = p.limits
 	}
 	return t
 }

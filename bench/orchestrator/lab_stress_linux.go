@@ -24,17 +24,22 @@ import (
 	"skerry.dev/skerry/lab"
 )
 
-// What an instance of bench/answer takes of the machine with its conmon, in memory that is no longer available (kernel memory, page tables and network
-// included) and in threads: as measured of a thousand, and half as much again.
+// What an instance of bench/answer takes of the machine, with its conmon and what starts it: fifty at once took at most 4 MiB and 11 threads each of their
+// host's cgroup (1.7 MiB and 5 once they ran), and half as much again is left for what that does not count.
 const (
-	instanceMemory  = skerry.Bytes(9 << 20)
-	instanceThreads = 12
+	instanceMemory  = 6 * skerry.MiB
+	instanceThreads = 16
+	// Its neighbours on the link: the bridge for it, and it for its host. All namespaces of a machine share one table.
+	instanceNeighbours = 2
+	otherNeighbours    = 128
 )
 
 // room is what a machine has left.
 type room struct {
 	memory  skerry.Bytes
 	threads int
+	// neighbours may be in the kernel's table; that of IPv6 is another, of the same size unless told otherwise.
+	neighbours int
 	// of both together
 	cpus        int
 	totalMemory skerry.Bytes
@@ -54,6 +59,10 @@ func thisMachine() (r room) {
 		} else if _, err := fmt.Sscanf(line, "MemTotal: %d kB", &kb); err == nil {
 			r.totalMemory = kb << 10
 		}
+	}
+	text, err = os.ReadFile("/proc/sys/net/ipv4/neigh/default/gc_thresh3")
+	if err == nil {
+		r.neighbours, _ = strconv.Atoi(strings.TrimSpace(string(text)))
 	}
 	text, err = os.ReadFile("/proc/loadavg") // its fourth field is RUNNING/THREADS
 	if f := strings.Fields(string(text)); err == nil && len(f) > 3 {
@@ -77,6 +86,9 @@ func thisMachine() (r room) {
 func (r room) holds(n int) error {
 	if need := skerry.Bytes(n) * instanceMemory; need > r.memory {
 		return skerry.Errorf(skerry.CodeFull, "%d instances need about %s of memory and %s is available", n, need, r.memory).WithHint("ask for fewer by --stress or --stress-workers")
+	}
+	if need := n*instanceNeighbours + otherNeighbours; need > r.neighbours {
+		return skerry.Errorf(skerry.CodeFull, "%d instances need about %d entries of the kernel's table of neighbours, which takes %d", n, need, r.neighbours).WithHint("raise it: sysctl net.ipv4.neigh.default.gc_thresh3=%d", 4*need)
 	}
 	if need := n * instanceThreads; need > r.threads {
 		return skerry.Errorf(skerry.CodeFull, "%d instances need about %d threads and %d more may begin", n, need, r.threads).WithHint("raise kernel.pid_max or kernel.threads-max, or ask for fewer by --stress or --stress-workers")
