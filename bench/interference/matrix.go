@@ -37,7 +37,7 @@ const (
 func Services() []string { return []string{Image, Database, Inference, Video, MQTT} }
 
 func perImage(service string) float64 {
-	return map[string]float64{Image: 1, Database: 40, Inference: 10, Video: 2, MQTT: 50}[service]
+	return map[string]float64{Image: 1, Database: 30, Inference: 12, Video: 2, MQTT: 80}[service]
 }
 
 // Setting is what a row is of, but for place and rate.

@@ -50,7 +50,7 @@ func TestMatrix(t *testing.T) {
 	if p == nil || p.Table != "5.1" || *p.Mean != 117.794 || *p.Overhead != 38 {
 		t.Errorf("%+v", p)
 	}
-	if groups, err = (Choice{Services: []string{Video, Database, Video}}).groups(); err != nil || len(groups) != 18 || !slices.Equal(groups[9].rates, []float64{80, 160, 240, 320}) || beside(all, skerry.RuntimeOCI, groups[9].Setting, 80) != nil || beside(all, skerry.RuntimeOCI, groups[0].Setting, 4) != nil {
+	if groups, err = (Choice{Services: []string{Video, Database, Video}}).groups(); err != nil || len(groups) != 18 || !slices.Equal(groups[9].rates, []float64{60, 120, 180, 240}) || beside(all, skerry.RuntimeOCI, groups[9].Setting, 60) != nil || beside(all, skerry.RuntimeOCI, groups[0].Setting, 4) != nil {
 		t.Errorf("%+v %v", groups, err)
 	}
 	groups, err = Choice{CPU: []float64{1, 0.5}, Neighbours: []string{"cpu", "cache"}, Rates: []float64{3}}.groups()

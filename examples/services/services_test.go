@@ -1,3 +1,5 @@
+//go:build !wasip1
+
 package main
 
 import (
@@ -81,7 +83,7 @@ func slow(net *network, picture []float32) []float32 {
 func TestVideo(t *testing.T) {
 	dir := t.TempDir()
 	k := open(t, "video", dir)
-	for n := range inputs {
+	for n := range 4 {
 		a, err := k.answer(n, dir)
 		if err != nil {
 			t.Fatal(err)
@@ -203,7 +205,7 @@ func TestServices(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for n := range s.answers + 1 {
+		for _, n := range []int{0, 1, s.answers} { // after the last it begins again
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, fmt.Sprintf("/?n=%d", n), nil))
 			var a answer
