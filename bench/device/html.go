@@ -88,7 +88,15 @@ func (r *Report) WriteHTML(w io.Writer) error {
 			group = m.Group
 			p.raw("<h2>")
 			p.text(group)
-			p.raw("</h2><table><tr><th>case</th>")
+			p.raw("</h2>")
+			if group == "disk" {
+				for _, line := range r.backingLines() {
+					p.raw("<p>")
+					p.text(line)
+					p.raw("</p>")
+				}
+			}
+			p.raw("<table><tr><th>case</th>")
 			for _, t := range places {
 				p.raw("<th>")
 				p.text(t.Name)

@@ -48,6 +48,9 @@ type Told struct {
 	Name string `json:"name"`
 	Text string `json:"text"`
 	Skip string `json:"skip,omitempty"`
+	// Files are what holds its files in the cases of group disk, as it was seen while a program ran there: file systems with their options, and the cache
+	// modes of a machine's disks. Reports of before have none.
+	Files []string `json:"files,omitempty"`
 }
 
 // Measured is a case with what was found in each place.
@@ -333,6 +336,9 @@ func (r *Report) WriteTable(w io.Writer) error {
 			continue
 		}
 		fmt.Fprintf(w, "reach: %d system calls of the host from %s: %s\n", len(f.Calls), f.Place, strings.Join(f.Calls, " "))
+	}
+	for _, line := range r.backingLines() {
+		fmt.Fprintln(w, line)
 	}
 	for _, line := range r.usedLines() {
 		fmt.Fprintln(w, "processor:", line)

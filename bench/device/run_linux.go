@@ -399,6 +399,9 @@ func (m *measuring) rounds(ctx context.Context) error {
 		if err := m.reach(ctx); err != nil {
 			return err
 		}
+		if err := m.backings(ctx); err != nil {
+			return err
+		}
 		m.r.Done++
 		if m.o.Keep != nil {
 			m.r.fold()
