@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -31,6 +32,7 @@ func machineChecks(ctx context.Context, data string) []ctl.Check {
 	d.overlay()
 	d.programs()
 	d.forwarding()
+	d.neighbours()
 	d.clock()
 	d.disk()
 	d.roles()
@@ -188,6 +190,49 @@ func (d *doctor) forwarding() {
 	} else if err == nil {
 		d.add("forwarding", ctl.CheckOK, "on", "")
 	}
+}
+
+// perInstance is how many entries of the kernel's table of neighbours an instance takes: it knows its bridge, and the bridge knows it.
+const perInstance = 2
+
+// neighbours looks at the table that all network namespaces share. Where it is full, instances do not answer.
+func (d *doctor) neighbours() {
+	limit, err := os.ReadFile("/proc/sys/net/ipv4/neigh/default/gc_thresh3")
+	most, bad := strconv.Atoi(strings.TrimSpace(string(limit)))
+	stats, err2 := os.ReadFile("/proc/net/stat/arp_cache")
+	if err := errors.Join(err, bad, err2); err != nil {
+		d.add("neighbours", ctl.CheckSkipped, err.Error(), "") // another network namespace than the first
+		return
+	}
+	cure := fmt.Sprintf("sysctl net.ipv4.neigh.default.gc_thresh3=%d; the same in /etc/sysctl.d", 8*most)
+	switch used, full := neighbourTable(string(stats)); {
+	case full > 0:
+		d.add("neighbours", ctl.CheckWarning, fmt.Sprintf("the kernel's table of %d was full %d times since it booted; instances may not have answered then", most, full), cure)
+	case used > most*3/4:
+		d.add("neighbours", ctl.CheckWarning, fmt.Sprintf("the kernel's table of %d holds %d", most, used), cure)
+	default:
+		d.add("neighbours", ctl.CheckOK, fmt.Sprintf("%d of %d, which is room for %d more instances", used, most, (most-used)/perInstance), "")
+	}
+}
+
+// neighbourTable reads /proc/net/stat/arp_cache: how many entries there are, and how often there was no room for one. It has a line of names, and one
+// of hexadecimal numbers for each processor.
+func neighbourTable(stats string) (used, full int) {
+	lines := strings.Split(strings.TrimSpace(stats), "\n")
+	names := strings.Fields(lines[0])
+	for _, line := range lines[1:] {
+		for i, f := range strings.Fields(line) {
+			n, err := strconv.ParseUint(f, 16, 32)
+			switch {
+			case err != nil || i >= len(names):
+			case names[i] == "entries": // of the whole table, in each line
+				used = int(n)
+			case names[i] == "table_fulls":
+				full += int(n)
+			}
+		}
+	}
+	return used, full
 }
 
 func (d *doctor) clock() {
