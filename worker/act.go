@@ -19,12 +19,13 @@ import (
 const cleanupTimeout = time.Minute
 
 func (s *Server) act(action any) {
-	ctx := s.ctx
+	life := s.life.Load()
+	ctx := life.ctx
 	switch a := action.(type) {
 	case Prepare:
 		pctx, cancel := context.WithCancel(ctx)
 		s.activity(a.A.ID, func(x *activity) { x.prepare = cancel })
-		s.work.Go(func() {
+		life.Go(func() {
 			defer cancel()
 			s.Post(s.prepare(pctx, a))
 		})
@@ -35,11 +36,11 @@ func (s *Server) act(action any) {
 			}
 		})
 	case StartContainer:
-		s.work.Go(func() { s.startContainer(ctx, a) })
+		life.Go(func() { s.startContainer(ctx, a) })
 	case StopContainer:
-		s.work.Go(func() { s.stopContainer(ctx, a) })
+		life.Go(func() { s.stopContainer(ctx, a) })
 	case Watch:
-		s.work.Go(func() { s.watch(ctx, a.ID, a.Name, a.Attempt, a.Handle) })
+		life.Go(func() { s.watch(ctx, a.ID, a.Name, a.Attempt, a.Handle) })
 	case KeepContact:
 		select { // the last word counts
 		case <-s.contactWanted:
@@ -53,13 +54,13 @@ func (s *Server) act(action any) {
 		}
 		s.measurePace <- a.Every
 	case SetLimits:
-		s.work.Go(func() { s.setLimits(ctx, a) })
+		life.Go(func() { s.setLimits(ctx, a) })
 	case RemoveVolumes:
 		s.removeVolumes(a.Claim) // what is asked for after this must find nothing
 	case Discard:
-		s.work.Go(func() { s.discard(ctx, a.Handle) })
+		life.Go(func() { s.discard(ctx, a.Handle) })
 	case Release:
-		s.work.Go(func() {
+		life.Go(func() {
 			if err := s.net.remove(ctx, a.ID); err != nil && ctx.Err() == nil {
 				s.opt.Log.Warn("release the network", "instance", string(a.ID), "err", err)
 			}
@@ -70,7 +71,7 @@ func (s *Server) act(action any) {
 				x.probes()
 			}
 		})
-		s.work.Go(func() {
+		life.Go(func() {
 			c := Cleaned{ID: a.ID}
 			if err := s.cleanup(ctx, a); err != nil {
 				c.Err = err.Error()
@@ -91,7 +92,7 @@ func (s *Server) act(action any) {
 			x.probes = cancel
 		})
 		for _, k := range a.Kinds {
-			s.work.Go(func() { s.probe(pctx, a, k) })
+			life.Go(func() { s.probe(pctx, a, k) })
 		}
 	case ProbeOff:
 		s.activity(a.ID, func(x *activity) {
@@ -101,13 +102,16 @@ func (s *Server) act(action any) {
 			}
 		})
 	case AwaitQuiet:
-		s.work.Go(func() {
+		life.Go(func() {
 			s.awaitQuiet(ctx, a)
 			s.Post(Quiet{ID: a.ID})
 		})
 	case MeasurePeers:
-		if s.rtt != nil {
-			s.rtt.setPeers(a.Peers)
+		s.mu.Lock()
+		r := s.rtt
+		s.mu.Unlock()
+		if r != nil {
+			r.setPeers(a.Peers)
 		}
 	case Fabric:
 		if s.fabric != nil {
@@ -115,7 +119,7 @@ func (s *Server) act(action any) {
 			s.direct(a)
 		}
 	case UpgradeAgent:
-		s.work.Go(func() { s.upgradeAgent(ctx, a.Order) })
+		life.Go(func() { s.upgradeAgent(ctx, a.Order) })
 	case Endpoints:
 		for _, err := range s.endpoints.set(a, s.instanceDir) {
 			s.opt.Log.Warn("write endpoints", "err", err)

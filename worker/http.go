@@ -220,8 +220,8 @@ func readExec(ec *execstream.Conn, feed *io.PipeWriter, resize chan<- runtime.Wi
 
 // lifetime ends with this life of the server.
 func (s *Server) lifetime() context.Context {
-	if s.ctx != nil {
-		return s.ctx
+	if l := s.life.Load(); l != nil {
+		return l.ctx
 	}
 	return context.Background()
 }

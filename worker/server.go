@@ -119,9 +119,7 @@ type Server struct {
 	order  *skerry.AgentFacts // what is not for Agent to tell: an order that is not staged yet, or cannot be
 	active map[skerry.InstanceID]*activity
 	probes map[skerry.InstanceID]probeTimes
-	work   sync.WaitGroup // every goroutine that acts on the machine
-	ctx    context.Context
-	cancel context.CancelFunc
+	life   atomic.Pointer[life] // nil before the first
 }
 
 // activity is what goes on for one instance outside the core.
@@ -237,16 +235,15 @@ func (s *Server) load(ctx context.Context) (loop.Core, skerry.Effects, error) {
 		}
 		s.endpoints.know(i.A.ID, i.A.Service.App)
 	}
+	s.life.Store(newLife(ctx)) // before the loop acts, and requests are answered
 	return c, first, nil
 }
 
 // serve runs one life: it takes up what is on the machine, then keeps the link to the cluster.
 func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
-	s.ctx, s.cancel = context.WithCancel(ctx)
-	defer func() {
-		s.cancel()
-		s.work.Wait() // nothing of this life may act in the next
-	}()
+	life := s.life.Load()
+	defer context.AfterFunc(ctx, life.cancel)() // when the store refuses a commit, too
+	defer life.end()
 	door, err := s.openIngress()
 	if err != nil {
 		return err
@@ -259,11 +256,11 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 	}
 	if s.fabric != nil {
 		s.fabric.hide(s.opt.Network.Gateway())
-		if hush, err := s.fabric.answer(s.ctx, s.opt.Network.Gateway()); err != nil {
+		if hush, err := s.fabric.answer(life.ctx, s.opt.Network.Gateway()); err != nil {
 			s.opt.Log.Warn("instances get no names of services", "err", err, "hint", "free port 53 of that address, then restart the worker")
 		} else {
-			s.work.Go(func() {
-				<-s.ctx.Done()
+			life.Go(func() {
+				<-life.ctx.Done()
 				hush()
 			})
 			// What was attached before is to ask here, too, when its containers are started again.
@@ -271,25 +268,25 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 				s.opt.Log.Error("restore the network", "err", err)
 			}
 		}
-		s.work.Go(func() { s.fabric.run(s.ctx) })
+		life.Go(func() { s.fabric.run(life.ctx) })
 		if door != nil {
-			s.work.Go(func() { door.run(s.ctx) })
+			life.Go(func() { door.run(life.ctx) })
 		}
 	}
-	s.startRTT()
+	s.startRTT(life)
 	if s.contact != nil {
 		if ago, ok := s.contact.read(); ok {
 			l.Post(Contact{At: time.Now().Add(-ago)})
 		}
 	}
-	s.work.Go(func() { s.keepContact(s.ctx) })
+	life.Go(func() { s.keepContact(life.ctx) })
 	s.removeAside()
 	l.Post(Reattach{Tasks: s.tasks(ctx)})
 	s.lookForDevices()
 	l.Post(Facts{Facts: s.facts()})
-	s.work.Go(func() { s.watchDevices(s.ctx) })
-	s.work.Go(func() { s.measure(s.ctx, l) })
-	s.work.Go(func() { s.watchLinks(s.ctx, linkEvery) })
+	life.Go(func() { s.watchDevices(life.ctx) })
+	life.Go(func() { s.measure(life.ctx, l) })
+	life.Go(func() { s.watchLinks(life.ctx, linkEvery) })
 	if s.opt.Member == nil {
 		<-ctx.Done()
 		return nil
@@ -326,8 +323,8 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 	s.source.Store(src)
 	s.up.Store(up)
 	if s.opt.Tenure != nil {
-		s.work.Go(func() {
-			s.opt.Tenure.Run(s.ctx, func() bool {
+		life.Go(func() {
+			s.opt.Tenure.Run(life.ctx, func() bool {
 				ok, _ := up.Connected()
 				return ok
 			}, up.Hurry)
@@ -337,7 +334,7 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 }
 
 // startRTT begins to measure round trips to other workers. A worker that cannot works without a place in the network.
-func (s *Server) startRTT() {
+func (s *Server) startRTT(life *life) {
 	s.mu.Lock()
 	s.rtt = nil
 	s.mu.Unlock()
@@ -352,7 +349,7 @@ func (s *Server) startRTT() {
 	s.mu.Lock()
 	s.rtt = r
 	s.mu.Unlock()
-	s.work.Go(func() { r.run(s.ctx) })
+	life.Go(func() { r.run(life.ctx) })
 }
 
 // measureNow has use measured before its time.
