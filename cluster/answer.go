@@ -13,6 +13,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/loop"
+	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/sched"
 )
 
@@ -29,40 +30,35 @@ type PluginHost interface {
 // answerer finds out, beside the loop of one life, what the core asks of the world outside.
 type answerer struct {
 	s    *Server
-	ctx  context.Context // of the life
+	work *tier.Work
 	loop *loop.Loop
 	busy chan struct{} // bounds the questions under way
-	wg   sync.WaitGroup
 }
 
 // questionsAtOnce bounds the questions under way; the others wait, and may find their deadline past.
 const questionsAtOnce = 32
 
 func newAnswerer(ctx context.Context, s *Server, l *loop.Loop) *answerer {
-	a := &answerer{s: s, ctx: ctx, loop: l, busy: make(chan struct{}, questionsAtOnce)}
+	a := &answerer{s: s, work: tier.NewWork(ctx), loop: l, busy: make(chan struct{}, questionsAtOnce)}
 	if h := s.opt.Plugins; h != nil {
-		a.wg.Add(1)
-		go func() {
-			defer a.wg.Done()
-			h.Watch(ctx, func() { l.Post(SetPlugins{List: h.List()}) })
-		}()
+		a.work.Go(func() {
+			h.Watch(a.work.Ctx, func() { l.Post(SetPlugins{List: h.List()}) })
+		})
 	}
 	return a
 }
 
 // begin answers one question in a goroutine of its own.
 func (a *answerer) begin(answer func(ctx context.Context) any) {
-	a.wg.Add(1)
-	go func() {
-		defer a.wg.Done()
+	a.work.Go(func() {
 		select {
 		case a.busy <- struct{}{}:
-		case <-a.ctx.Done():
+		case <-a.work.Ctx.Done():
 			return
 		}
 		defer func() { <-a.busy }()
-		a.loop.Post(answer(a.ctx))
-	}()
+		a.loop.Post(answer(a.work.Ctx))
+	})
 }
 
 func (a *answerer) act(action any) {

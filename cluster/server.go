@@ -140,7 +140,7 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 	}
 	answers := newAnswerer(ctx, s, l)
 	s.answers.Store(answers)
-	defer answers.wg.Wait()
+	defer answers.work.End()
 	done := make(chan error, len(parts))
 	for _, run := range parts {
 		go func() { done <- run() }()

@@ -19,13 +19,13 @@ import (
 const cleanupTimeout = time.Minute
 
 func (s *Server) act(action any) {
-	life := s.life.Load()
-	ctx := life.ctx
+	work := s.work.Load()
+	ctx := work.Ctx
 	switch a := action.(type) {
 	case Prepare:
 		pctx, cancel := context.WithCancel(ctx)
 		s.activity(a.A.ID, func(x *activity) { x.prepare = cancel })
-		life.Go(func() {
+		work.Go(func() {
 			defer cancel()
 			s.Post(s.prepare(pctx, a))
 		})
@@ -36,11 +36,11 @@ func (s *Server) act(action any) {
 			}
 		})
 	case StartContainer:
-		life.Go(func() { s.startContainer(ctx, a) })
+		work.Go(func() { s.startContainer(ctx, a) })
 	case StopContainer:
-		life.Go(func() { s.stopContainer(ctx, a) })
+		work.Go(func() { s.stopContainer(ctx, a) })
 	case Watch:
-		life.Go(func() { s.watch(ctx, a.ID, a.Name, a.Attempt, a.Handle) })
+		work.Go(func() { s.watch(ctx, a.ID, a.Name, a.Attempt, a.Handle) })
 	case KeepContact:
 		select { // the last word counts
 		case <-s.contactWanted:
@@ -54,13 +54,13 @@ func (s *Server) act(action any) {
 		}
 		s.measurePace <- a.Every
 	case SetLimits:
-		life.Go(func() { s.setLimits(ctx, a) })
+		work.Go(func() { s.setLimits(ctx, a) })
 	case RemoveVolumes:
 		s.removeVolumes(a.Claim) // what is asked for after this must find nothing
 	case Discard:
-		life.Go(func() { s.discard(ctx, a.Handle) })
+		work.Go(func() { s.discard(ctx, a.Handle) })
 	case Release:
-		life.Go(func() {
+		work.Go(func() {
 			if err := s.net.remove(ctx, a.ID); err != nil && ctx.Err() == nil {
 				s.opt.Log.Warn("release the network", "instance", string(a.ID), "err", err)
 			}
@@ -71,7 +71,7 @@ func (s *Server) act(action any) {
 				x.probes()
 			}
 		})
-		life.Go(func() {
+		work.Go(func() {
 			c := Cleaned{ID: a.ID}
 			if err := s.cleanup(ctx, a); err != nil {
 				c.Err = err.Error()
@@ -92,7 +92,7 @@ func (s *Server) act(action any) {
 			x.probes = cancel
 		})
 		for _, k := range a.Kinds {
-			life.Go(func() { s.probe(pctx, a, k) })
+			work.Go(func() { s.probe(pctx, a, k) })
 		}
 	case ProbeOff:
 		s.activity(a.ID, func(x *activity) {
@@ -102,7 +102,7 @@ func (s *Server) act(action any) {
 			}
 		})
 	case AwaitQuiet:
-		life.Go(func() {
+		work.Go(func() {
 			s.awaitQuiet(ctx, a)
 			s.Post(Quiet{ID: a.ID})
 		})
@@ -119,7 +119,7 @@ func (s *Server) act(action any) {
 			s.direct(a)
 		}
 	case UpgradeAgent:
-		life.Go(func() { s.upgradeAgent(ctx, a.Order) })
+		work.Go(func() { s.upgradeAgent(ctx, a.Order) })
 	case Endpoints:
 		for _, err := range s.endpoints.set(a, s.instanceDir) {
 			s.opt.Log.Warn("write endpoints", "err", err)

@@ -220,8 +220,8 @@ func readExec(ec *execstream.Conn, feed *io.PipeWriter, resize chan<- runtime.Wi
 
 // lifetime ends with this life of the server.
 func (s *Server) lifetime() context.Context {
-	if l := s.life.Load(); l != nil {
-		return l.ctx
+	if l := s.work.Load(); l != nil {
+		return l.Ctx
 	}
 	return context.Background()
 }

@@ -119,7 +119,7 @@ type Server struct {
 	order  *skerry.AgentFacts // what is not for Agent to tell: an order that is not staged yet, or cannot be
 	active map[skerry.InstanceID]*activity
 	probes map[skerry.InstanceID]probeTimes
-	life   atomic.Pointer[life] // nil before the first
+	work   atomic.Pointer[tier.Work] // nil before the first
 }
 
 // activity is what goes on for one instance outside the core.
@@ -235,15 +235,15 @@ func (s *Server) load(ctx context.Context) (loop.Core, skerry.Effects, error) {
 		}
 		s.endpoints.know(i.A.ID, i.A.Service.App)
 	}
-	s.life.Store(newLife(ctx)) // before the loop acts, and requests are answered
+	s.work.Store(tier.NewWork(ctx)) // before the loop acts, and requests are answered
 	return c, first, nil
 }
 
 // serve runs one life: it takes up what is on the machine, then keeps the link to the cluster.
 func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
-	life := s.life.Load()
-	defer context.AfterFunc(ctx, life.cancel)() // when the store refuses a commit, too
-	defer life.end()
+	work := s.work.Load()
+	defer context.AfterFunc(ctx, work.Cancel)() // when the store refuses a commit, too
+	defer work.End()
 	door, err := s.openIngress()
 	if err != nil {
 		return err
@@ -256,11 +256,11 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 	}
 	if s.fabric != nil {
 		s.fabric.hide(s.opt.Network.Gateway())
-		if hush, err := s.fabric.answer(life.ctx, s.opt.Network.Gateway()); err != nil {
+		if hush, err := s.fabric.answer(work.Ctx, s.opt.Network.Gateway()); err != nil {
 			s.opt.Log.Warn("instances get no names of services", "err", err, "hint", "free port 53 of that address, then restart the worker")
 		} else {
-			life.Go(func() {
-				<-life.ctx.Done()
+			work.Go(func() {
+				<-work.Ctx.Done()
 				hush()
 			})
 			// What was attached before is to ask here, too, when its containers are started again.
@@ -268,25 +268,25 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 				s.opt.Log.Error("restore the network", "err", err)
 			}
 		}
-		life.Go(func() { s.fabric.run(life.ctx) })
+		work.Go(func() { s.fabric.run(work.Ctx) })
 		if door != nil {
-			life.Go(func() { door.run(life.ctx) })
+			work.Go(func() { door.run(work.Ctx) })
 		}
 	}
-	s.startRTT(life)
+	s.startRTT(work)
 	if s.contact != nil {
 		if ago, ok := s.contact.read(); ok {
 			l.Post(Contact{At: time.Now().Add(-ago)})
 		}
 	}
-	life.Go(func() { s.keepContact(life.ctx) })
+	work.Go(func() { s.keepContact(work.Ctx) })
 	s.removeAside()
 	l.Post(Reattach{Tasks: s.tasks(ctx)})
 	s.lookForDevices()
 	l.Post(Facts{Facts: s.facts()})
-	life.Go(func() { s.watchDevices(life.ctx) })
-	life.Go(func() { s.measure(life.ctx, l) })
-	life.Go(func() { s.watchLinks(life.ctx, linkEvery) })
+	work.Go(func() { s.watchDevices(work.Ctx) })
+	work.Go(func() { s.measure(work.Ctx, l) })
+	work.Go(func() { s.watchLinks(work.Ctx, linkEvery) })
 	if s.opt.Member == nil {
 		<-ctx.Done()
 		return nil
@@ -323,8 +323,8 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 	s.source.Store(src)
 	s.up.Store(up)
 	if s.opt.Tenure != nil {
-		life.Go(func() {
-			s.opt.Tenure.Run(life.ctx, func() bool {
+		work.Go(func() {
+			s.opt.Tenure.Run(work.Ctx, func() bool {
 				ok, _ := up.Connected()
 				return ok
 			}, up.Hurry)
@@ -334,7 +334,7 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 }
 
 // startRTT begins to measure round trips to other workers. A worker that cannot works without a place in the network.
-func (s *Server) startRTT(life *life) {
+func (s *Server) startRTT(work *tier.Work) {
 	s.mu.Lock()
 	s.rtt = nil
 	s.mu.Unlock()
@@ -349,7 +349,7 @@ func (s *Server) startRTT(life *life) {
 	s.mu.Lock()
 	s.rtt = r
 	s.mu.Unlock()
-	life.Go(func() { r.run(life.ctx) })
+	work.Go(func() { r.run(work.Ctx) })
 }
 
 // measureNow has use measured before its time.

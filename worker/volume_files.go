@@ -136,7 +136,7 @@ func (s *Server) removeVolumes(v skerry.VolumeClaim) {
 		s.Post(m)
 		return
 	}
-	s.life.Load().Go(func() {
+	s.work.Load().Go(func() {
 		if aside != "" {
 			if err := os.RemoveAll(aside); err != nil {
 				s.opt.Log.Warn("remove local volumes", "err", err)
