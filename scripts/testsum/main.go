@@ -57,8 +57,8 @@ func newSummary() *summary {
 // reportMark is in the output of a test that passed and has something to say all the same.
 const reportMark = "REPORT: "
 
-// maxOutput is how many lines of one test are kept; the end of the output tells most.
-const maxOutput = 400
+// maxOutput is how many lines of one test are kept: the end tells most, but the race detector of a program that ran in a test may have spoken early.
+const maxOutput = 2000
 
 func (s *summary) add(e event, w io.Writer) {
 	id := testID{e.Package, e.Test}
