@@ -29,7 +29,7 @@ func plotsOf(t *testing.T, args ...string) *Plots {
 // A PNG has the drawing's size and colours where the drawing has them.
 func TestPNG(t *testing.T) {
 	if _, err := exec.LookPath("rsvg-convert"); err != nil {
-		t.Skip(&testenv.Unsupported{What: "plots as PNG", Why: "rsvg-convert is not installed; scripts/deps bench installs it"})
+		t.Skip(&testenv.Unsupported{What: "plots as PNG", Why: "rsvg-convert is not installed; scripts/deps installs it"})
 	}
 	dir := filepath.Join(t.TempDir(), "plots")
 	p := plotsOf(t, "--png", dir, "--svg", dir)

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 )
 
 // backings looks once in each place what holds its files, while a program runs there: at the processes of the host that run it. What cannot be seen
@@ -37,31 +36,11 @@ func (m *measuring) backings(ctx context.Context) error {
 }
 
 func (m *measuring) backing(ctx context.Context, p place, t *tool) (out []string, err error) {
-	who, ok := p.(interface {
-		hostProcesses(context.Context) ([]int, error)
-	})
-	if !ok {
-		return nil, fmt.Errorf("%w: its tasks are those of its runtime's own place", errCannot)
-	}
-	release, err := p.hold(ctx, job{tool: t, name: toolKernels, args: []string{"everything", dirHere}, mount: true})
+	running, release, err := heldOn(ctx, p, job{tool: t, name: toolKernels, args: []string{"everything", dirHere}, mount: true})
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, release()) }()
-	var running []int
-	for began := time.Now(); len(running) == 0; {
-		if time.Since(began) > reachBegin {
-			return nil, errors.New("its workload did not begin")
-		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(100 * time.Millisecond):
-		}
-		if running, err = who.hostProcesses(ctx); err != nil {
-			return nil, err
-		}
-	}
 	var disks, mounts []string
 	for _, pid := range running {
 		proc := fmt.Sprintf("/proc/%d/", pid)

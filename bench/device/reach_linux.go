@@ -54,38 +54,47 @@ func (m *measuring) reach(ctx context.Context) error {
 	return nil
 }
 
+// heldOn runs a job in a place until it is released, and gives the processes of the host that run it: its own, or those that stand for a machine.
+func heldOn(ctx context.Context, p place, j job) (running []int, release func() error, err error) {
+	who, ok := p.(interface {
+		// hostProcesses finds the processes of the host that run what is held, none before it does its work.
+		hostProcesses(context.Context) ([]int, error)
+	})
+	if !ok {
+		return nil, nil, fmt.Errorf("%w: its tasks are those of its runtime's own place", errCannot)
+	}
+	if release, err = p.hold(ctx, j); err != nil {
+		return nil, nil, err
+	}
+	for began := time.Now(); len(running) == 0 && err == nil; {
+		if time.Since(began) > reachBegin {
+			err = errors.New("its workload did not begin")
+			break
+		}
+		select {
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+			running, err = who.hostProcesses(ctx)
+		}
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, release())
+	}
+	return running, release, nil
+}
+
 // reached attaches strace to whatever of the host runs for the workload in a place: its own processes, or those that stand for a machine.
 func (m *measuring) reached(ctx context.Context, p place, t *tool) (_ []string, err error) {
 	strace, err := exec.LookPath("strace")
 	if err != nil {
 		return nil, errors.New("strace is not installed: apt install strace")
 	}
-	who, ok := p.(interface {
-		// hostProcesses finds the processes of the host that run what is held, none before it does its work.
-		hostProcesses(context.Context) ([]int, error)
-	})
-	if !ok {
-		return nil, fmt.Errorf("%w: its tasks are those of its runtime's own place", errCannot)
-	}
-	release, err := p.hold(ctx, job{tool: t, name: toolKernels, args: []string{"everything", dirHere}})
+	running, release, err := heldOn(ctx, p, job{tool: t, name: toolKernels, args: []string{"everything", dirHere}})
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, release()) }()
-	var running []int
-	for began := time.Now(); len(running) == 0; {
-		if time.Since(began) > reachBegin {
-			return nil, errors.New("its workload did not begin")
-		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(100 * time.Millisecond):
-		}
-		if running, err = who.hostProcesses(ctx); err != nil {
-			return nil, err
-		}
-	}
 	file := filepath.Join(m.dir, "strace")
 	args := []string{"-f", "-c", "-U", "name,calls", "-o", file}
 	for _, pid := range running {

@@ -24,10 +24,13 @@ type step struct {
 
 // steps are what a report has, in order.
 func (o *LabOptions) steps() (out []step) {
-	add := func(part, setting string, p plan, do func(context.Context, *labRun, *federation) (map[string]float64, error)) {
-		if o.wants(part) {
-			out = append(out, step{part: part, setting: setting, plan: p, do: do})
+	add := func(part, setting string, p plan, do func(context.Context, *labRun, *federation) (map[string]float64, error)) *step {
+		s := step{part: part, setting: setting, plan: p, do: do}
+		if !o.wants(part) {
+			return &s
 		}
+		out = append(out, s)
+		return &out[len(out)-1]
 	}
 	for _, n := range o.Workers {
 		add("deploy", fmt.Sprintf("%d workers", n), plan{clusters: 1, workers: n}, func(ctx context.Context, m *labRun, f *federation) (map[string]float64, error) {
@@ -49,21 +52,17 @@ func (o *LabOptions) steps() (out []step) {
 		})
 	}
 	for _, n := range o.Stress {
-		add("stress", fmt.Sprintf("%d instances on each of %d", n, o.StressWorkers), plan{clusters: 1, workers: o.StressWorkers}, func(ctx context.Context, m *labRun, f *federation) (map[string]float64, error) {
+		stress := add("stress", fmt.Sprintf("%d instances on each of %d", n, o.StressWorkers), plan{clusters: 1, workers: o.StressWorkers}, func(ctx context.Context, m *labRun, f *federation) (map[string]float64, error) {
 			return m.stress(ctx, f, n)
 		})
-		if k := len(out) - 1; k >= 0 && out[k].part == "stress" {
-			out[k].holds = func() error { return thisMachine().holds(n * o.StressWorkers) }
-		}
+		stress.holds = func() error { return thisMachine().holds(n * o.StressWorkers) }
 	}
 	for _, name := range o.Sizes {
 		limits := labSizes()[name]
-		add("sizes", sizeText(name, limits), plan{clusters: 1, workers: 1, limits: limits}, func(ctx context.Context, m *labRun, f *federation) (map[string]float64, error) {
+		sizes := add("sizes", sizeText(name, limits), plan{clusters: 1, workers: 1, limits: limits}, func(ctx context.Context, m *labRun, f *federation) (map[string]float64, error) {
 			return m.sized(ctx, f)
 		})
-		if k := len(out) - 1; k >= 0 && out[k].part == "sizes" {
-			out[k].holds = func() error { return thisMachine().fits(name, limits) }
-		}
+		sizes.holds = func() error { return thisMachine().fits(name, limits) }
 	}
 	for _, n := range o.Workers {
 		for _, each := range []int{0, 10} {
