@@ -8,7 +8,16 @@ const server = process.env.SKERRY_SERVER ?? "https://127.0.0.1:7480";
 export default defineConfig({
   base: "/ui/",
   plugins: [react(), compress()],
-  build: { outDir: "dist", emptyOutDir: false, sourcemap: false, target: "es2022", assetsInlineLimit: 0, chunkSizeWarningLimit: 1200 },
-  server: { proxy: { "/v1": { target: server, secure: false, ws: true }, "/schema": { target: server, secure: false } } },
+  build: {
+    outDir: "dist",
+    emptyOutDir: false,
+    sourcemap: false,
+    target: "es2022",
+    assetsInlineLimit: 0,
+    chunkSizeWarningLimit: 1200,
+  },
+  server: {
+    proxy: { "/v1": { target: server, secure: false, ws: true }, "/schema": { target: server, secure: false } },
+  },
   test: { environment: "jsdom", include: ["src/**/*.test.{ts,tsx}"], setupFiles: ["src/test-setup.ts"], css: false },
 });

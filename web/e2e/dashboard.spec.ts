@@ -1,4 +1,4 @@
-import { expect, test, type Page } from "@playwright/test";
+import { expect, type Page, test } from "@playwright/test";
 import { accessible, control, go, login, root, rootPassword, site, sitePassword, visitor, write } from "./site";
 
 // One application is drawn, deployed and cared for, from its first day on: each test goes on where the one before ended.
@@ -10,7 +10,10 @@ const said: string[] = [];
 test.beforeAll(async ({ browser }) => {
   page = await visitor(browser);
   page.on("pageerror", (e) => said.push(e.message));
-  page.on("console", (m) => m.type() === "error" && /Content.Security.Policy|Refused to/.test(m.text()) && said.push(m.text()));
+  page.on(
+    "console",
+    (m) => m.type() === "error" && /Content.Security.Policy|Refused to/.test(m.text()) && said.push(m.text()),
+  );
 });
 
 test.afterAll(async () => {
@@ -184,7 +187,15 @@ test("a session that has ended asks for the password, and nothing is lost", asyn
   await page.context().clearCookies();
   // The next requests are refused as those of an expired token are, and there is no cookie to renew it by.
   let refused = true;
-  await page.route("**/v1/plan", (r) => (refused ? r.fulfill({ status: 401, contentType: "application/problem+json", body: '{"code":"Unauthorized","detail":"the access token has expired"}' }) : r.continue()));
+  await page.route("**/v1/plan", (r) =>
+    refused
+      ? r.fulfill({
+          status: 401,
+          contentType: "application/problem+json",
+          body: '{"code":"Unauthorized","detail":"the access token has expired"}',
+        })
+      : r.continue(),
+  );
   await page.getByRole("textbox", { name: /^Name/ }).fill("unsaved-2");
   const again = page.getByRole("dialog", { name: "Your session has ended" });
   await expect(again).toBeVisible();
@@ -200,10 +211,17 @@ test("a session that has ended asks for the password, and nothing is lost", asyn
 
 test("who may only look finds nothing to press", async ({ browser }) => {
   const token = await page.evaluate(async (password) => {
-    const res = await fetch("/v1/auth/login", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ user: "admin", password }) });
+    const res = await fetch("/v1/auth/login", {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify({ user: "admin", password }),
+    });
     return ((await res.json()) as { access: string }).access;
   }, rootPassword);
-  const made = await page.request.post(root + "/v1/users", { headers: { Authorization: "Bearer " + token }, data: { name: "watcher", password: "only-looks-12", grants: [{ role: "viewer", org: "*", cluster: "*" }] } });
+  const made = await page.request.post(root + "/v1/users", {
+    headers: { Authorization: "Bearer " + token },
+    data: { name: "watcher", password: "only-looks-12", grants: [{ role: "viewer", org: "*", cluster: "*" }] },
+  });
   expect(made.status(), await made.text()).toBe(201);
   const viewer = await visitor(browser);
   await login(viewer, root, "only-looks-12", "watcher");

@@ -7,11 +7,43 @@ for (const [name, server, password, paths] of [
     "root",
     root,
     rootPassword,
-    ["/", "/apps", "/apps/default/pair", "/apps/default/pair?tab=instances", "/apps/default/pair?tab=events", "/apps/default/pair?tab=versions", "/apps/default/pair?tab=manifest", "/instances", "/instances/ID", "/instances/ID?tab=logs", "/instances/ID?tab=placement", "/build", "/map?app=default/pair", "/clusters", "/clusters/local", "/people", "/people?tab=users", "/people?tab=roles", "/people?tab=orgs", "/people?tab=secrets", "/people?tab=certificates", "/people?tab=tokens", "/people?tab=members", "/people?tab=audit"],
+    [
+      "/",
+      "/apps",
+      "/apps/default/pair",
+      "/apps/default/pair?tab=instances",
+      "/apps/default/pair?tab=events",
+      "/apps/default/pair?tab=versions",
+      "/apps/default/pair?tab=manifest",
+      "/instances",
+      "/instances/ID",
+      "/instances/ID?tab=logs",
+      "/instances/ID?tab=placement",
+      "/build",
+      "/map?app=default/pair",
+      "/clusters",
+      "/clusters/local",
+      "/people",
+      "/people?tab=users",
+      "/people?tab=roles",
+      "/people?tab=orgs",
+      "/people?tab=secrets",
+      "/people?tab=certificates",
+      "/people?tab=tokens",
+      "/people?tab=members",
+      "/people?tab=audit",
+    ],
   ],
-  ["site", site, sitePassword, ["/", "/workers", "/workers/w1", "/workers/w1?tab=runtimes", "/workers/w1?tab=overlay", "/map", "/people"]],
+  [
+    "site",
+    site,
+    sitePassword,
+    ["/", "/workers", "/workers/w1", "/workers/w1?tab=runtimes", "/workers/w1?tab=overlay", "/map", "/people"],
+  ],
 ] as const)
-  test(`every page of the ${name} can be used by everybody, in light, in dark and on a small screen`, async ({ browser }) => {
+  test(`every page of the ${name} can be used by everybody, in light, in dark and on a small screen`, async ({
+    browser,
+  }) => {
     test.setTimeout(240_000);
     const p = await visitor(browser);
     await go(p, "/", server);
@@ -19,7 +51,10 @@ for (const [name, server, password, paths] of [
     await accessible(p);
     await login(p, server, password);
     await go(p, "/apps/default/pair?tab=instances", server);
-    const id = await p.getByRole("link", { name: /^buoy-/ }).first().textContent();
+    const id = await p
+      .getByRole("link", { name: /^buoy-/ })
+      .first()
+      .textContent();
     for (const path of paths) {
       await test.step(path, async () => {
         await go(p, path.replace("ID", id!), server);
@@ -42,11 +77,25 @@ test("a list of ten thousand is as quick as one of ten", async ({ browser }) => 
       JSON.stringify({
         type: "set",
         kind: "instance",
-        instance: { id: `gauge-${String(i).padStart(5, "0")}`, service: { app: { namespace: "default", name: "tide" }, service: "gauge" }, state: i % 100 ? "Running" : "Failed", restarts: 0, generation: 1, revision: "r", ordinal: i, fence: {}, createdAt: "2026-01-01T00:00:00Z", conditions: [{ type: "Ready", status: true, since: "2026-01-01T00:00:00Z" }], cluster: "site-" + (i % 50) },
+        instance: {
+          id: `gauge-${String(i).padStart(5, "0")}`,
+          service: { app: { namespace: "default", name: "tide" }, service: "gauge" },
+          state: i % 100 ? "Running" : "Failed",
+          restarts: 0,
+          generation: 1,
+          revision: "r",
+          ordinal: i,
+          fence: {},
+          createdAt: "2026-01-01T00:00:00Z",
+          conditions: [{ type: "Ready", status: true, since: "2026-01-01T00:00:00Z" }],
+          cluster: "site-" + (i % 50),
+        },
       }),
     );
   lines.push('{"type":"synced"}', "");
-  await p.route("**/v1/watch?kinds=instance*", (r) => r.fulfill({ contentType: "application/x-ndjson", body: lines.join("\n") }));
+  await p.route("**/v1/watch?kinds=instance*", (r) =>
+    r.fulfill({ contentType: "application/x-ndjson", body: lines.join("\n") }),
+  );
   await go(p, "/instances");
   await expect(p.getByText("10,000 instances")).toBeVisible();
   expect(await p.getByRole("row").count()).toBeLessThan(80);

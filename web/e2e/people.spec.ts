@@ -1,4 +1,4 @@
-import { expect, test, type Page } from "@playwright/test";
+import { expect, type Page, test } from "@playwright/test";
 import { accessible, everybody, go, login, visitor } from "./site";
 
 // What an admin does for others, through every form, and what a report of a benchmark looks like.
@@ -41,7 +41,9 @@ test("an organisation gets a quota, a namespace and a secret that nobody reads b
   await expect(page.getByText("of 8.0 GiB")).toBeVisible();
   await page.getByRole("button", { name: "New namespace" }).click();
   await dialog().getByRole("textbox", { name: /^Name/ }).fill("quay");
-  await dialog().getByRole("textbox", { name: /^Organisation/ }).click();
+  await dialog()
+    .getByRole("textbox", { name: /^Organisation/ })
+    .click();
   await page.getByRole("option", { name: "acme" }).click();
   await make("Make");
   await expect(page.getByRole("button", { name: "Delete quay" })).toBeVisible();
@@ -51,7 +53,9 @@ test("an organisation gets a quota, a namespace and a secret that nobody reads b
   await page.getByRole("option", { name: "quay" }).click();
   await page.getByRole("button", { name: "Put secret" }).click();
   await dialog().getByRole("textbox", { name: /^Name/ }).fill("db");
-  await dialog().getByRole("textbox", { name: /^File name/ }).fill("password");
+  await dialog()
+    .getByRole("textbox", { name: /^File name/ })
+    .fill("password");
   await dialog().getByRole("textbox", { name: "Text" }).fill("not-to-be-seen-again");
   await make("Put");
   await expect(page.getByRole("button", { name: "Replace db" })).toBeVisible();
@@ -65,7 +69,9 @@ test("a user is made, locked out, let in again and given another password", asyn
   await go(page, "/people?tab=users");
   await page.getByRole("button", { name: "New user" }).click();
   await dialog().getByRole("textbox", { name: /^Name/ }).fill("vera");
-  await dialog().getByLabel(/^First password/).fill("first-of-vera-1");
+  await dialog()
+    .getByLabel(/^First password/)
+    .fill("first-of-vera-1");
   await accessible(page);
   await make("Make");
   await page.getByRole("button", { name: "Disable vera" }).click();
@@ -73,14 +79,17 @@ test("a user is made, locked out, let in again and given another password", asyn
   await page.getByRole("button", { name: "Enable vera" }).click();
   await expect(page.getByRole("button", { name: "Disable vera" })).toBeVisible();
   await page.getByRole("button", { name: "New password of vera" }).click();
-  await dialog().getByLabel(/^New password/).fill("second-of-vera-2");
+  await dialog()
+    .getByLabel(/^New password/)
+    .fill("second-of-vera-2");
   await make("Save");
   await expect(dialog()).toHaveCount(0);
   const vera = await visitor(browser);
   await login(vera, undefined, "second-of-vera-2", "vera");
   await go(vera, "/people");
   await expect(vera.getByRole("tab", { name: "Roles" })).toBeVisible();
-  for (const tab of ["Users", "Join tokens", "Members", "Audit log"]) await expect(vera.getByRole("tab", { name: tab })).toHaveCount(0);
+  for (const tab of ["Users", "Join tokens", "Members", "Audit log"])
+    await expect(vera.getByRole("tab", { name: tab })).toHaveCount(0);
   await vera.close();
   await page.getByRole("button", { name: "Delete vera" }).click();
   await make("Delete");
@@ -94,7 +103,10 @@ test("a cluster is invited, with the command that joins it", async () => {
   await expect(page.getByLabel("The command", { exact: true })).toContainText("skerry cluster");
   await accessible(page);
   await page.getByRole("button", { name: "I have it" }).click();
-  await page.getByRole("button", { name: /^Delete token/ }).first().click();
+  await page
+    .getByRole("button", { name: /^Delete token/ })
+    .first()
+    .click();
   await make("Delete");
   await go(page, "/people?tab=audit");
   await expect(page.getByText("create-token").first()).toBeVisible();

@@ -1,5 +1,5 @@
 import { AxeBuilder } from "@axe-core/playwright";
-import { expect, type Browser, type Page } from "@playwright/test";
+import { type Browser, expect, type Page } from "@playwright/test";
 
 const env = (name: string) => {
   const v = process.env[name];
@@ -51,8 +51,18 @@ export async function write(page: Page, label: string, text: string) {
 /** accessible checks a page by the rules of WCAG 2.2 AA that a program can check, once what moves has come to rest. */
 export async function accessible(page: Page) {
   await expect(async () => {
-    const r = await new AxeBuilder({ page }).withTags(["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]).analyze();
-    expect(r.violations.map((v) => `${v.id}: ${v.help}\n  ${v.nodes.map((n) => n.target.join(" ") + " " + (n.any[0]?.message ?? n.all[0]?.message ?? "")).slice(0, 4).join("\n  ")}`)).toEqual([]);
+    const r = await new AxeBuilder({ page })
+      .withTags(["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"])
+      .analyze();
+    expect(
+      r.violations.map(
+        (v) =>
+          `${v.id}: ${v.help}\n  ${v.nodes
+            .map((n) => n.target.join(" ") + " " + (n.any[0]?.message ?? n.all[0]?.message ?? ""))
+            .slice(0, 4)
+            .join("\n  ")}`,
+      ),
+    ).toEqual([]);
   }).toPass({ timeout: 40_000, intervals: [500] });
 }
 

@@ -1,12 +1,12 @@
 import { Center, Loader, Stack, Text } from "@mantine/core";
 import { Suspense } from "react";
 import { Route, Routes, useLocation } from "react-router-dom";
-import { Empty, Page } from "./parts/basics";
 import { Login } from "./pages/login";
 import { Overview } from "./pages/overview";
+import { Empty, Page } from "./parts/basics";
+import { Caught, later } from "./parts/later";
 import { Shell } from "./shell";
 import { useSession } from "./state/session";
-import { Caught, later } from "./parts/later";
 
 // A page's code comes when it is first opened: links of sites are slow.
 const Apps = later(() => import("./pages/apps"));

@@ -35,7 +35,18 @@ export function bytes(n: number): string {
   return (i === 0 || Math.abs(n) >= 100 ? Math.round(n) : n.toFixed(1)) + " " + binary[i];
 }
 
-const suffixes: Record<string, number> = { k: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15, Ki: 1024, Mi: 1024 ** 2, Gi: 1024 ** 3, Ti: 1024 ** 4, Pi: 1024 ** 5 };
+const suffixes: Record<string, number> = {
+  k: 1e3,
+  M: 1e6,
+  G: 1e9,
+  T: 1e12,
+  P: 1e15,
+  Ki: 1024,
+  Mi: 1024 ** 2,
+  Gi: 1024 ** 3,
+  Ti: 1024 ** 4,
+  Pi: 1024 ** 5,
+};
 
 /** parseBytes reads an amount as manifests have it, such as 64Mi. */
 export function parseBytes(v: string | number | undefined): number {

@@ -10,7 +10,10 @@ import { SessionProvider } from "./state/session";
 import { theme, variables } from "./theme";
 
 // One route: the application's own routes are below it. Only such a router can ask before a page is left.
-const router = createBrowserRouter([{ path: "*", element: <App /> }], { basename: "/ui", future: { v7_relativeSplatPath: true } });
+const router = createBrowserRouter([{ path: "*", element: <App /> }], {
+  basename: "/ui",
+  future: { v7_relativeSplatPath: true },
+});
 
 createRoot(document.getElementById("root")!).render(
   <StrictMode>

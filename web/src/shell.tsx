@@ -1,5 +1,21 @@
-import { ActionIcon, Alert, AppShell, Box, Burger, Group, Menu, Modal, NavLink, ScrollArea, Text, Title, useMantineColorScheme } from "@mantine/core";
+import {
+  ActionIcon,
+  Alert,
+  AppShell,
+  Box,
+  Burger,
+  Group,
+  Menu,
+  Modal,
+  NavLink,
+  ScrollArea,
+  Text,
+  Title,
+  useMantineColorScheme,
+} from "@mantine/core";
 import { useDisclosure } from "@mantine/hooks";
+import { type ComponentType, type ReactNode, useEffect, useRef } from "react";
+import { Link, useLocation } from "react-router-dom";
 import {
   IconApps,
   IconBoxMultiple,
@@ -16,8 +32,6 @@ import {
   IconUsers,
   IconWorld,
 } from "./icons";
-import { useEffect, useRef, type ComponentType, type ReactNode } from "react";
-import { Link, useLocation } from "react-router-dom";
 import { LoginForm } from "./pages/login";
 import { useSession } from "./state/session";
 import { useWatch } from "./state/watch";
@@ -64,14 +78,25 @@ export function Shell({ children }: { children: ReactNode }) {
 
   const shown = items.filter((i) => (!i.scope || can(i.scope)) && (!i.tier || i.tier === who?.role));
   return (
-    <AppShell header={{ height: 56 }} navbar={{ width: 220, breakpoint: "sm", collapsed: { mobile: !opened } }} padding="md">
+    <AppShell
+      header={{ height: 56 }}
+      navbar={{ width: 220, breakpoint: "sm", collapsed: { mobile: !opened } }}
+      padding="md"
+    >
       <a className="skip" href="#main">
         Skip to the content
       </a>
       <AppShell.Header>
         <Group h="100%" px="md" justify="space-between" wrap="nowrap">
           <Group gap="sm" wrap="nowrap">
-            <Burger opened={opened} onClick={toggle} hiddenFrom="sm" size="sm" aria-label={opened ? "Close the menu" : "Open the menu"} aria-expanded={opened} />
+            <Burger
+              opened={opened}
+              onClick={toggle}
+              hiddenFrom="sm"
+              size="sm"
+              aria-label={opened ? "Close the menu" : "Open the menu"}
+              aria-expanded={opened}
+            />
             <img src="/ui/icon.svg" width={28} height={28} alt="" />
             <Text fw={700}>Skerry</Text>
             <Text c="dimmed" size="sm" visibleFrom="xs">
@@ -98,7 +123,10 @@ export function Shell({ children }: { children: ReactNode }) {
                 <Menu.Item component={Link} to="/people" leftSection={<IconUsers size={16} aria-hidden />}>
                   Account and tokens
                 </Menu.Item>
-                <Menu.Item leftSection={<IconDeviceDesktop size={16} aria-hidden />} onClick={() => setColorScheme("auto")}>
+                <Menu.Item
+                  leftSection={<IconDeviceDesktop size={16} aria-hidden />}
+                  onClick={() => setColorScheme("auto")}
+                >
                   Colours of the system
                 </Menu.Item>
                 <Menu.Item leftSection={<IconLogout size={16} aria-hidden />} onClick={() => void logout()}>
@@ -113,21 +141,49 @@ export function Shell({ children }: { children: ReactNode }) {
         <ScrollArea>
           {shown.map((i) => {
             const active = i.to === "/" ? pathname === "/" : pathname === i.to || pathname.startsWith(i.to + "/");
-            return <NavLink key={i.to} component={Link} to={i.to} label={i.label} leftSection={<i.icon size={18} aria-hidden />} active={active} aria-current={active ? "page" : undefined} />;
+            return (
+              <NavLink
+                key={i.to}
+                component={Link}
+                to={i.to}
+                label={i.label}
+                leftSection={<i.icon size={18} aria-hidden />}
+                active={active}
+                aria-current={active ? "page" : undefined}
+              />
+            );
           })}
         </ScrollArea>
       </AppShell.Navbar>
       <AppShell.Main id="main" ref={main} tabIndex={-1}>
         <Box maw={1800} mx="auto">
           {!fleet.live && fleet.synced && (
-            <Alert color="yellow" mb="md" icon={<IconPlugConnectedX aria-hidden />} title="The connection is lost" role="status">
+            <Alert
+              color="yellow"
+              mb="md"
+              icon={<IconPlugConnectedX aria-hidden />}
+              title="The connection is lost"
+              role="status"
+            >
               What you see is of before. It goes on by itself as soon as the server can be reached: {fleet.error}.
             </Alert>
           )}
           {children}
         </Box>
       </AppShell.Main>
-      <Modal opened={phase === "again"} onClose={() => {}} withCloseButton={false} closeOnEscape={false} closeOnClickOutside={false} centered title={<Title order={2} size="h4">Your session has ended</Title>}>
+      <Modal
+        opened={phase === "again"}
+        onClose={() => {}}
+        withCloseButton={false}
+        closeOnEscape={false}
+        closeOnClickOutside={false}
+        centered
+        title={
+          <Title order={2} size="h4">
+            Your session has ended
+          </Title>
+        }
+      >
         <Text size="sm" mb="md">
           Log in again to go on; nothing that you have entered is lost.
         </Text>

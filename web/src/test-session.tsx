@@ -8,7 +8,17 @@ import { ActsProvider } from "./parts/basics";
 import { SessionProvider } from "./state/session";
 
 /** asUser renders a page for somebody with these scopes. The server gives answers by path; what else it was asked is in calls. */
-export function asUser(page: ReactNode, o: { role: "root" | "cluster"; scopes: string[]; at: string; route: string; answers: Record<string, unknown>; watch?: unknown[] }): { calls: string[] } {
+export function asUser(
+  page: ReactNode,
+  o: {
+    role: "root" | "cluster";
+    scopes: string[];
+    at: string;
+    route: string;
+    answers: Record<string, unknown>;
+    watch?: unknown[];
+  },
+): { calls: string[] } {
   const calls: string[] = [];
   const who: Who = { user: "anna", role: o.role, site: "harbour", scopes: o.scopes, grants: [] };
   const client = {

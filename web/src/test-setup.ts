@@ -1,5 +1,5 @@
-import { afterEach } from "vitest";
 import { cleanup, configure } from "@testing-library/react";
+import { afterEach } from "vitest";
 
 // What a test waits for comes at once, but on a machine that has much else to do.
 configure({ asyncUtilTimeout: 10_000 });
@@ -7,7 +7,16 @@ configure({ asyncUtilTimeout: 10_000 });
 afterEach(cleanup);
 
 // What the component kit asks of a browser, and jsdom has not.
-window.matchMedia ??= ((query: string) => ({ matches: false, media: query, onchange: null, addListener() {}, removeListener() {}, addEventListener() {}, removeEventListener() {}, dispatchEvent: () => false })) as typeof window.matchMedia;
+window.matchMedia ??= ((query: string) => ({
+  matches: false,
+  media: query,
+  onchange: null,
+  addListener() {},
+  removeListener() {},
+  addEventListener() {},
+  removeEventListener() {},
+  dispatchEvent: () => false,
+})) as typeof window.matchMedia;
 class Observer {
   observe() {}
   unobserve() {}

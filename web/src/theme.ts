@@ -1,7 +1,18 @@
-import { createTheme, type CSSVariablesResolver, type MantineColorsTuple } from "@mantine/core";
+import { type CSSVariablesResolver, createTheme, type MantineColorsTuple } from "@mantine/core";
 
 // The sea around a skerry: from foam to deep water. Text on 7 and above reaches 4.5 : 1 on white.
-const sea: MantineColorsTuple = ["#e6f7f9", "#cfecef", "#a0d8de", "#6ec4cc", "#47b2bd", "#2ea8b4", "#0f8592", "#0b6b77", "#0b5964", "#084852"];
+const sea: MantineColorsTuple = [
+  "#e6f7f9",
+  "#cfecef",
+  "#a0d8de",
+  "#6ec4cc",
+  "#47b2bd",
+  "#2ea8b4",
+  "#0f8592",
+  "#0b6b77",
+  "#0b5964",
+  "#084852",
+];
 
 export const theme = createTheme({
   primaryColor: "sea",

@@ -95,7 +95,7 @@ export class Client {
   /** call asks for JSON; undefined where the answer has no body. */
   async call<T = void>(method: string, path: string, c: Call = {}): Promise<T> {
     const res = await this.open(method, path, c);
-    if (res.status === 204 || res.status === 202 && res.headers.get("Content-Length") === "0") return undefined as T;
+    if (res.status === 204 || (res.status === 202 && res.headers.get("Content-Length") === "0")) return undefined as T;
     const text = await res.text();
     return (text ? JSON.parse(text) : undefined) as T;
   }
@@ -157,10 +157,21 @@ export class Client {
     }
     let res: Response;
     try {
-      res = await fetch(this.base + path + (query.size ? "?" + query : ""), { method, headers, body, signal: c.signal, credentials: "same-origin", cache: "no-store" });
+      res = await fetch(this.base + path + (query.size ? "?" + query : ""), {
+        method,
+        headers,
+        body,
+        signal: c.signal,
+        credentials: "same-origin",
+        cache: "no-store",
+      });
     } catch (e) {
       if (c.signal?.aborted) throw e;
-      throw new ApiError(0, { code: "Unreachable", detail: "the server cannot be reached", hint: "what you have entered is kept; it is tried again" });
+      throw new ApiError(0, {
+        code: "Unreachable",
+        detail: "the server cannot be reached",
+        hint: "what you have entered is kept; it is tried again",
+      });
     }
     if (res.ok) return res;
     let p: Partial<Problem> = {};

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { Frame, frame, Frames, maxFrame } from "./exec";
+import { Frame, Frames, frame, maxFrame } from "./exec";
 
 const text = (s: string) => new TextEncoder().encode(s);
 
@@ -10,7 +10,8 @@ test("frames are put together from parts of any size", () => {
   for (const size of [1, 2, 7, bytes.length]) {
     const frames = new Frames();
     const out: [number, string][] = [];
-    for (let at = 0; at < bytes.length; at += size) for (const [t, p] of frames.take(bytes.subarray(at, at + size))) out.push([t, new TextDecoder().decode(p)]);
+    for (let at = 0; at < bytes.length; at += size)
+      for (const [t, p] of frames.take(bytes.subarray(at, at + size))) out.push([t, new TextDecoder().decode(p)]);
     expect(out).toEqual([
       [Frame.Stdout, "ebb"],
       [Frame.Stderr, ""],

@@ -92,7 +92,8 @@ export class Exec {
 
   private send(type: number, data: Uint8Array) {
     const put = () => {
-      for (let at = 0; at < data.length || at === 0; at += maxFrame) this.ws.send(frame(type, data.subarray(at, at + maxFrame)));
+      for (let at = 0; at < data.length || at === 0; at += maxFrame)
+        this.ws.send(frame(type, data.subarray(at, at + maxFrame)));
     };
     if (this.ws.readyState === WebSocket.OPEN) put();
     else if (this.ws.readyState === WebSocket.CONNECTING) this.ws.addEventListener("open", put, { once: true });

@@ -1,6 +1,6 @@
 import { SimpleGrid, Text, Title } from "@mantine/core";
 import { Empty } from "../parts/basics";
-import { figureText, type Figure } from "./report";
+import { type Figure, figureText } from "./report";
 
 /** most is how many plots are drawn; a filter leads to the others. */
 const most = 24;

@@ -45,8 +45,10 @@ const obj = (v: Json | undefined): Obj => (v !== null && typeof v === "object" &
 const arr = (v: Json | undefined): Obj[] => (Array.isArray(v) ? v.map(obj) : []);
 const num = (v: Json | undefined): number | undefined => (typeof v === "number" && Number.isFinite(v) ? v : undefined);
 const str = (v: Json | undefined): string => (typeof v === "string" ? v : "");
-const list = (v: Json | undefined): string[] => (Array.isArray(v) ? v.filter((s): s is string => typeof s === "string") : []);
-const nums = (v: Json | undefined): number[] => (Array.isArray(v) ? v.filter((n): n is number => typeof n === "number") : []);
+const list = (v: Json | undefined): string[] =>
+  Array.isArray(v) ? v.filter((s): s is string => typeof s === "string") : [];
+const nums = (v: Json | undefined): number[] =>
+  Array.isArray(v) ? v.filter((n): n is number => typeof n === "number") : [];
 
 /** percent tells a difference with its sign. */
 export function percent(v: number): string {
@@ -62,9 +64,19 @@ export function median(values: number[]): number | undefined {
 }
 
 /** summed gives what a summary of bench/device says. */
-function summed(v: Json | undefined, samples: Json | undefined): Pick<Figure, "value" | "median" | "low" | "high" | "sure" | "n"> {
+function summed(
+  v: Json | undefined,
+  samples: Json | undefined,
+): Pick<Figure, "value" | "median" | "low" | "high" | "sure" | "n"> {
   const s = obj(v);
-  return { value: num(s.mean), median: median(nums(samples)), low: num(s.low), high: num(s.high), sure: true, n: num(s.n) ?? 0 };
+  return {
+    value: num(s.mean),
+    median: median(nums(samples)),
+    low: num(s.low),
+    high: num(s.high),
+    sure: true,
+    n: num(s.n) ?? 0,
+  };
 }
 
 function times(v: Json | undefined): Figure["against"] {
@@ -98,9 +110,27 @@ function ofRuntime(d: Obj): Pick<Report, "figures" | "notes"> {
       });
     }
   }
-  for (const s of arr(d.starts)) figures.push({ id: "start", group: "start", place: str(s.place), unit: "ms", better: "lower", ...summed(s.summary, s.samples), alone: true });
+  for (const s of arr(d.starts))
+    figures.push({
+      id: "start",
+      group: "start",
+      place: str(s.place),
+      unit: "ms",
+      better: "lower",
+      ...summed(s.summary, s.samples),
+      alone: true,
+    });
   for (const f of arr(d.footprints))
-    figures.push({ id: `memory of each of ${num(f.instances) ?? 0} idle instances`, group: "memory at rest", place: str(f.place), unit: "MiB", better: "lower", ...summed(f.summary, f.samples), skip: str(f.skip) || undefined, alone: true });
+    figures.push({
+      id: `memory of each of ${num(f.instances) ?? 0} idle instances`,
+      group: "memory at rest",
+      place: str(f.place),
+      unit: "MiB",
+      better: "lower",
+      ...summed(f.summary, f.samples),
+      skip: str(f.skip) || undefined,
+      alone: true,
+    });
   if (d.energy) notes.push("Energy was not measured: " + str(d.energy));
   if (num(d.done) !== num(d.rounds)) notes.push(`${num(d.done) ?? 0} of ${num(d.rounds) ?? 0} rounds are complete`);
   return { figures, notes };
@@ -116,24 +146,44 @@ function ofInterference(d: Obj): Pick<Report, "figures" | "notes"> {
     const what = `${of}${num(r.cpu) ?? 0} CPU${r.pin ? ", " + str(r.pin) : ""}, ${num(r.rate) ?? 0}/s${beside}`;
     const o = obj(r.outcome);
     const l = obj(o.latency);
-    const bad = str(r.skip) || str(o.invalid) || (num(l.mean) === undefined ? str(o.error) || "no request was answered" : "");
+    const bad =
+      str(r.skip) || str(o.invalid) || (num(l.mean) === undefined ? str(o.error) || "no request was answered" : "");
     for (const [id, v, unit, better] of [
       ["mean latency", l.mean, "ms", "lower"],
       ["p99 latency", l.p99, "ms", "lower"],
       ["success", o.success, "%", "higher"],
     ] as const)
-      figures.push({ id: `${id} · ${what}`, group: id, place: str(r.place), unit, better, value: bad ? undefined : num(v), n: num(o.sent) ?? 0, skip: bad || undefined });
+      figures.push({
+        id: `${id} · ${what}`,
+        group: id,
+        place: str(r.place),
+        unit,
+        better,
+        value: bad ? undefined : num(v),
+        n: num(o.sent) ?? 0,
+        skip: bad || undefined,
+      });
   }
   if (d.unfinished) notes.push("It was interrupted: rows are missing");
   return { figures, notes };
 }
 
 function ofOrchestrators(d: Obj): Pick<Report, "figures" | "notes"> {
-  const notes = arr(d.adapters).flatMap((a) => [a.skip, a.unwatched].filter(Boolean).map((why) => `${str(a.name)}: ${str(why as Json)}`));
+  const notes = arr(d.adapters).flatMap((a) =>
+    [a.skip, a.unwatched].filter(Boolean).map((why) => `${str(a.name)}: ${str(why as Json)}`),
+  );
   const figures = arr(d.rows).flatMap((r) =>
     Object.entries(obj(r.results)).map(([place, v]): Figure => {
       const x = obj(v);
-      return { id: `${str(r.metric)} · ${num(r.replicas) ?? 0} replicas`, group: str(r.metric), place, unit: str(r.unit), better: "lower", ...summed(x.summary, x.samples), against: times(x.ratio) };
+      return {
+        id: `${str(r.metric)} · ${num(r.replicas) ?? 0} replicas`,
+        group: str(r.metric),
+        place,
+        unit: str(r.unit),
+        better: "lower",
+        ...summed(x.summary, x.samples),
+        against: times(x.ratio),
+      };
     }),
   );
   return { figures, notes };
@@ -144,7 +194,17 @@ function ofLab(d: Obj): Pick<Report, "figures" | "notes"> {
   if (d.unfinished) notes.push("It was interrupted: cells are missing");
   const figures = arr(d.rows).map((r): Figure => {
     const s = summed(r.summary, r.samples);
-    return { id: `${str(r.part)} · ${str(r.metric)}`, group: str(r.part), place: str(r.setting), unit: str(r.unit), better: "lower", ...s, value: s.n ? s.value : undefined, against: times(r.ratio), skip: str(r.why) || undefined };
+    return {
+      id: `${str(r.part)} · ${str(r.metric)}`,
+      group: str(r.part),
+      place: str(r.setting),
+      unit: str(r.unit),
+      better: "lower",
+      ...s,
+      value: s.n ? s.value : undefined,
+      against: times(r.ratio),
+      skip: str(r.why) || undefined,
+    };
   });
   return { figures, notes };
 }
@@ -167,7 +227,18 @@ function ofNetwork(d: Obj): Pick<Report, "figures" | "notes"> {
   const figures = arr(d.wires).flatMap((w) =>
     arr(w.cases).flatMap((c) => {
       const all = Object.entries(obj(c.figures));
-      if (all.length === 0) return [{ id: str(w.wire), group: str(w.wire), place: str(c.name), unit: "", better: "lower" as const, n: 0, skip: str(c.skip) || "nothing was measured" }];
+      if (all.length === 0)
+        return [
+          {
+            id: str(w.wire),
+            group: str(w.wire),
+            place: str(c.name),
+            unit: "",
+            better: "lower" as const,
+            n: 0,
+            skip: str(c.skip) || "nothing was measured",
+          },
+        ];
       return all.map(([metric, v]): Figure => {
         const f = obj(v);
         const ratio = num(f.ratio);
@@ -192,13 +263,37 @@ function ofSchedule(d: Obj): Pick<Report, "figures" | "notes"> {
   const time = (id: string, group: string, place: string, v: Json | undefined) => {
     const t = obj(v);
     const n = num(t.n) ?? 0;
-    for (const [what, value] of [["median", num(t.median)], ["p99", num(t.p99)]] as const) figures.push({ id: `${id} · ${what}`, group, place, unit: "µs", better: "lower", value, median: what === "median" ? value : undefined, n });
+    for (const [what, value] of [
+      ["median", num(t.median)],
+      ["p99", num(t.p99)],
+    ] as const)
+      figures.push({
+        id: `${id} · ${what}`,
+        group,
+        place,
+        unit: "µs",
+        better: "lower",
+        value,
+        median: what === "median" ? value : undefined,
+        n,
+      });
   };
-  for (const s of arr(d.splits)) for (const tier of ["root", "cluster", "both"]) time(`split · ${tier}`, "split", `${num(s.workers) ?? 0} workers in ${num(s.clusters) ?? 0} clusters`, s[tier]);
-  for (const s of arr(d.sizes)) for (const policy of ["rom", "ldp", "sample"]) time(`size · ${policy}`, "size", `${num(s.workers) ?? 0} workers`, s[policy]);
+  for (const s of arr(d.splits))
+    for (const tier of ["root", "cluster", "both"])
+      time(`split · ${tier}`, "split", `${num(s.workers) ?? 0} workers in ${num(s.clusters) ?? 0} clusters`, s[tier]);
+  for (const s of arr(d.sizes))
+    for (const policy of ["rom", "ldp", "sample"])
+      time(`size · ${policy}`, "size", `${num(s.workers) ?? 0} workers`, s[policy]);
   for (const r of arr(d.rates)) {
     const m = num(r.perSecond);
-    figures.push({ id: `rate · ${str(r.policy)}`, group: "rate", place: `${num(r.workers) ?? 0} workers`, unit: "1/s", better: "higher", ...spread({ median: m ?? null, spread: r.spread ?? null, n: r.n ?? null }) });
+    figures.push({
+      id: `rate · ${str(r.policy)}`,
+      group: "rate",
+      place: `${num(r.workers) ?? 0} workers`,
+      unit: "1/s",
+      better: "higher",
+      ...spread({ median: m ?? null, spread: r.spread ?? null, n: r.n ?? null }),
+    });
   }
   time(`rank of ${num(d.rankOf) ?? 0} clusters`, "rank", "root", d.rank);
   return { figures, notes: list(d.notInIt).map((n) => "Not in the times: " + n) };
@@ -228,11 +323,27 @@ export function parseReport(name: string, text: string): Report {
   if (!kind && Array.isArray(d.wires) && "loadAfter" in d) kind = "network";
   if (!kind && Array.isArray(d.splits) && Array.isArray(d.sizes)) kind = "schedule";
   const reader = Object.hasOwn(readers, kind) ? readers[kind] : undefined;
-  if (!reader) throw new Error(kind ? `${name} is of schema ${kind.slice(0, 80)}, which this page cannot read` : `${name} is not a report of “skerry bench”`);
-  const machine = Object.fromEntries(Object.entries(obj(d.machine)).filter((e): e is [string, string] => typeof e[1] === "string"));
+  if (!reader)
+    throw new Error(
+      kind
+        ? `${name} is of schema ${kind.slice(0, 80)}, which this page cannot read`
+        : `${name} is not a report of “skerry bench”`,
+    );
+  const machine = Object.fromEntries(
+    Object.entries(obj(d.machine)).filter((e): e is [string, string] => typeof e[1] === "string"),
+  );
   const { figures, notes } = reader[1](d);
   if (d.quick) notes.unshift("It was quick: the work of each case was shortened");
-  return { name, kind, title: reader[0], began: str(d.began) || undefined, seconds: num(d.seconds) ?? num(d.duration), machine, notes, figures };
+  return {
+    name,
+    kind,
+    title: reader[0],
+    began: str(d.began) || undefined,
+    seconds: num(d.seconds) ?? num(d.duration),
+    machine,
+    notes,
+    figures,
+  };
 }
 
 /** Change is a figure in two reports; percent is how much better the second is, less than 0 worse. */
@@ -268,7 +379,9 @@ export function changes(was: Report, is: Report): Change[] {
 
 /** otherMachine tells what of the machine differs between two reports and matters to figures. */
 export function otherMachine(was: Report, is: Report): string[] {
-  return ["cpu", "cores", "kernel", "memory", "governor", "mitigations"].filter((k) => was.machine[k] !== is.machine[k]).map((k) => `${k} was ${was.machine[k] ?? "not told"}, is ${is.machine[k] ?? "not told"}`);
+  return ["cpu", "cores", "kernel", "memory", "governor", "mitigations"]
+    .filter((k) => was.machine[k] !== is.machine[k])
+    .map((k) => `${k} was ${was.machine[k] ?? "not told"}, is ${is.machine[k] ?? "not told"}`);
 }
 
 /** figureText tells a number with four digits that count. */
@@ -276,5 +389,9 @@ export function figureText(v: number | undefined): string {
   if (v === undefined) return "–";
   if (v === 0) return "0";
   const a = Math.abs(v);
-  return a >= 1e6 || a < 1e-3 ? v.toPrecision(4) : a >= 1000 ? Math.round(v).toLocaleString("en") : String(Number(v.toPrecision(4)));
+  return a >= 1e6 || a < 1e-3
+    ? v.toPrecision(4)
+    : a >= 1000
+      ? Math.round(v).toLocaleString("en")
+      : String(Number(v.toPrecision(4)));
 }

@@ -23,14 +23,21 @@ spec:
 test("a changed field leaves comments and everything else as they are", () => {
   const m = new Manifest(shop).set(["spec", "services", 0, "image"], "shop/front:2");
   expect(m.text).toContain("# of the harbour");
-  expect(m.text.split("\n").filter((l) => !l.includes("name: front"))).toEqual(shop.replace("front:1", "front:2").split("\n").filter((l) => !l.includes("name: front")));
+  expect(m.text.split("\n").filter((l) => !l.includes("name: front"))).toEqual(
+    shop
+      .replace("front:1", "front:2")
+      .split("\n")
+      .filter((l) => !l.includes("name: front")),
+  );
   expect(m.text).toContain("name: front # the first that people see");
   expect(m.services[0]!.image).toBe("shop/front:2");
   expect(m.services[1]!.image).toBe("shop/catalog:1");
 });
 
 test("a field below one that is empty or not there is made with what leads to it", () => {
-  const m = new Manifest(shop).set(["spec", "services", 1, "resources", "memory"], "64Mi").set(["spec", "services", 2, "ports", 0, "port"], 80);
+  const m = new Manifest(shop)
+    .set(["spec", "services", 1, "resources", "memory"], "64Mi")
+    .set(["spec", "services", 2, "ports", 0, "port"], 80);
   expect(m.services[1]!.resources).toEqual({ memory: "64Mi" });
   expect(m.services[2]!.ports).toEqual([{ port: 80 }]);
   expect(new Manifest("").set(["metadata", "name"], "x").text).toBe("metadata:\n  name: x\n");
@@ -84,8 +91,11 @@ test("paths are read as they are written", () => {
 });
 
 test("what means something else in YAML 1.1 is quoted, and what is shared is copied before it is changed", () => {
-  const shared = "spec:\n  services:\n  - name: a\n    probes: &p\n      liveness: {interval: 1s}\n  - name: b\n    probes: *p\n";
-  const m = new Manifest(shared).set(["spec", "services", 1, "probes", "liveness", "interval"], "2s").set(["spec", "services", 0, "update", "rollback"], "off");
+  const shared =
+    "spec:\n  services:\n  - name: a\n    probes: &p\n      liveness: {interval: 1s}\n  - name: b\n    probes: *p\n";
+  const m = new Manifest(shared)
+    .set(["spec", "services", 1, "probes", "liveness", "interval"], "2s")
+    .set(["spec", "services", 0, "update", "rollback"], "off");
   expect(m.services[0]!.probes).toEqual({ liveness: { interval: "1s" } });
   expect(m.services[1]!.probes).toEqual({ liveness: { interval: "2s" } });
   expect(m.text).toContain('rollback: "off"');

@@ -1,4 +1,4 @@
-import { isCollection, isMap, isScalar, isSeq, parseDocument, type Document, type Node } from "yaml";
+import { type Document, isCollection, isMap, isScalar, isSeq, type Node, parseDocument } from "yaml";
 import type { FieldProblem } from "../api/types";
 
 /** Path leads to a value of a manifest. */
@@ -63,14 +63,25 @@ export class Manifest {
     this.doc = parseDocument(text, yamlVersion);
     const e = this.doc.errors[0];
     if (e) {
-      this.broken = { from: e.pos[0], to: Math.max(e.pos[1], e.pos[0] + 1), severity: "error", message: e.message.split("\n")[0]! };
+      this.broken = {
+        from: e.pos[0],
+        to: Math.max(e.pos[1], e.pos[0] + 1),
+        severity: "error",
+        message: e.message.split("\n")[0]!,
+      };
       this.model = {};
     } else {
       const m: unknown = this.doc.toJS();
       if (m !== null && typeof m === "object" && !Array.isArray(m)) this.model = m as Model;
       else {
         this.model = {};
-        if (text.trim()) this.broken = { from: 0, to: text.length, severity: "error", message: "a manifest has fields, such as apiVersion" };
+        if (text.trim())
+          this.broken = {
+            from: 0,
+            to: text.length,
+            severity: "error",
+            message: "a manifest has fields, such as apiVersion",
+          };
       }
     }
   }
@@ -90,8 +101,13 @@ export class Manifest {
       let now: unknown = this.model;
       for (let n = 1; n < path.length; n++) {
         const at = path.slice(0, n);
-        now = now !== null && typeof now === "object" ? (now as Record<string | number, unknown>)[path[n - 1]!] : undefined;
-        if (!isCollection(doc.getIn(at, true))) doc.setIn(at, doc.createNode(now !== null && typeof now === "object" ? now : typeof path[n] === "number" ? [] : {}));
+        now =
+          now !== null && typeof now === "object" ? (now as Record<string | number, unknown>)[path[n - 1]!] : undefined;
+        if (!isCollection(doc.getIn(at, true)))
+          doc.setIn(
+            at,
+            doc.createNode(now !== null && typeof now === "object" ? now : typeof path[n] === "number" ? [] : {}),
+          );
       }
       const old = doc.getIn(path, true);
       if (isScalar(old) && (value === null || typeof value !== "object")) {
@@ -100,7 +116,13 @@ export class Manifest {
       } else doc.setIn(path, doc.createNode(value));
     }
     // Lists stay as they were written: below their field's name or further in.
-    return new Manifest(doc.toString({ lineWidth: 0, flowCollectionPadding: !/[:,-] *[{[][^\s{}[\]]/.test(this.text), indentSeq: !/^( *)[^\s#-].*:[ \t]*(?:#.*)?\n\1- /m.test(this.text) }));
+    return new Manifest(
+      doc.toString({
+        lineWidth: 0,
+        flowCollectionPadding: !/[:,-] *[{[][^\s{}[\]]/.test(this.text),
+        indentSeq: !/^( *)[^\s#-].*:[ \t]*(?:#.*)?\n\1- /m.test(this.text),
+      }),
+    );
   }
 
   /** addService adds a service with a name of its own. */
@@ -127,7 +149,11 @@ export class Manifest {
     const old = this.services[index]?.name;
     let m: Manifest = this.set(["spec", "services", index, "name"], name);
     if (!old) return m;
-    m.services.forEach((s, i) => (s.links ?? []).forEach((l, n) => l?.service === old && (m = m.set(["spec", "services", i, "links", n, "service"], name))));
+    for (const [i, s] of m.services.entries()) {
+      for (const [n, l] of (s.links ?? []).entries()) {
+        if (l?.service === old) m = m.set(["spec", "services", i, "links", n, "service"], name);
+      }
+    }
     return m;
   }
 
@@ -141,7 +167,9 @@ export class Manifest {
   /** unlink takes a link out, and the list with the last of them. */
   unlink(from: number, n: number): Manifest {
     const links = this.services[from]?.links ?? [];
-    return links.length <= 1 ? this.set(["spec", "services", from, "links"], undefined) : this.set(["spec", "services", from, "links", n], undefined);
+    return links.length <= 1
+      ? this.set(["spec", "services", from, "links"], undefined)
+      : this.set(["spec", "services", from, "links", n], undefined);
   }
 
   /** marks says where in the text problems are; what the text does not have is marked at what would hold it. */
@@ -162,9 +190,21 @@ export class Manifest {
         if (!next) break;
         node = next as Node;
         if (isScalar(node) && node.range) range = node.range;
-        else if (typeof k === "number" && isMap(node) && node.items[0] && isScalar(node.items[0].key) && node.items[0].key.range) range = node.items[0].key.range;
+        else if (
+          typeof k === "number" &&
+          isMap(node) &&
+          node.items[0] &&
+          isScalar(node.items[0].key) &&
+          node.items[0].key.range
+        )
+          range = node.items[0].key.range;
       }
-      return { from: range[0], to: Math.max(range[1], range[0] + 1), severity: "error" as const, message: p.message + (p.hint ? ` (${p.hint})` : "") };
+      return {
+        from: range[0],
+        to: Math.max(range[1], range[0] + 1),
+        severity: "error" as const,
+        message: p.message + (p.hint ? ` (${p.hint})` : ""),
+      };
     });
   }
 }

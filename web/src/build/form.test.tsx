@@ -15,7 +15,12 @@ function Harness({ text, errors = new Map<string, string>() }: { text: string; e
   const [m, setM] = useState(() => new Manifest(text));
   return (
     <MantineProvider env="test">
-      <ServiceForm c={{ root: schema, errors, suggestions: {}, set: (p, v) => setM((o) => o.set(p, v)) }} service={service} path={["spec", "services", 0]} value={m.services[0] ?? {}} />
+      <ServiceForm
+        c={{ root: schema, errors, suggestions: {}, set: (p, v) => setM((o) => o.set(p, v)) }}
+        service={service}
+        path={["spec", "services", 0]}
+        value={m.services[0] ?? {}}
+      />
       <pre data-testid="text">{m.text}</pre>
     </MantineProvider>
   );
@@ -44,10 +49,16 @@ test("every field of the schema can be entered, at any depth", () => {
   const value = { ports: [{}], resources: {}, placement: {}, probes: {}, env: { A: "b" }, command: ["x"] };
   render(
     <MantineProvider env="test">
-      <Fields c={{ root: schema, errors: new Map(), suggestions: {}, set: () => {} }} schema={service} path={[]} value={value} />
+      <Fields
+        c={{ root: schema, errors: new Map(), suggestions: {}, set: () => {} }}
+        schema={service}
+        path={[]}
+        value={value}
+      />
     </MantineProvider>,
   );
-  for (const name of Object.keys(service.properties!)) expect(document.querySelector(`[data-path="${name}"]`), name).not.toBeNull();
+  for (const name of Object.keys(service.properties!))
+    expect(document.querySelector(`[data-path="${name}"]`), name).not.toBeNull();
 });
 
 test("what is entered is in the text, and what is taken out is not", async () => {
@@ -68,7 +79,17 @@ test("what is entered is in the text, and what is taken out is not", async () =>
 
 test("a refusal stands at its field and at its group", () => {
   const path = ["spec", "services", 0, "image"];
-  render(<Harness text={"spec:\n  services:\n  - name: web\n"} errors={new Map([[pathText(path), "is missing"], ["spec.services[0].resources.memory", "no"]])} />);
+  render(
+    <Harness
+      text={"spec:\n  services:\n  - name: web\n"}
+      errors={
+        new Map([
+          [pathText(path), "is missing"],
+          ["spec.services[0].resources.memory", "no"],
+        ])
+      }
+    />,
+  );
   expect(screen.getByText("is missing")).toBeDefined();
   expect(screen.getAllByText("1 wrong").length).toBe(2);
 });

@@ -1,7 +1,22 @@
-import { Accordion, ActionIcon, Badge, Box, Button, Fieldset, Group, NumberInput, Select, SimpleGrid, Stack, Text, Textarea, TextInput } from "@mantine/core";
-import { memo, useEffect, useState, type ReactNode } from "react";
+import {
+  Accordion,
+  ActionIcon,
+  Badge,
+  Box,
+  Button,
+  Fieldset,
+  Group,
+  NumberInput,
+  Select,
+  SimpleGrid,
+  Stack,
+  Text,
+  Textarea,
+  TextInput,
+} from "@mantine/core";
+import { memo, type ReactNode, useEffect, useState } from "react";
 import { IconPlus, IconTrash } from "../icons";
-import { pathText, type Path } from "./document";
+import { type Path, pathText } from "./document";
 import { blank, groups, kindOf, labelOf, resolve, type Schema } from "./schema";
 
 export interface FormContext {
@@ -28,11 +43,27 @@ interface FieldProps {
 export function Field(p: FieldProps) {
   const s = resolve(p.c.root, p.schema);
   const text = pathText(p.path);
-  const common = { label: labelOf(p.name), description: s.description, required: p.required, error: p.c.errors.get(text), "data-path": text };
+  const common = {
+    label: labelOf(p.name),
+    description: s.description,
+    required: p.required,
+    error: p.c.errors.get(text),
+    "data-path": text,
+  };
   const set = (v: unknown) => p.c.set(p.path, v);
   switch (kindOf(s)) {
     case "choice":
-      return <Select {...common} data={s.enum!} value={typeof p.value === "string" ? p.value : null} placeholder="Default" clearable={!p.required} clearButtonProps={{ "aria-label": "Default" }} onChange={(v) => set(v ?? undefined)} />;
+      return (
+        <Select
+          {...common}
+          data={s.enum!}
+          value={typeof p.value === "string" ? p.value : null}
+          placeholder="Default"
+          clearable={!p.required}
+          clearButtonProps={{ "aria-label": "Default" }}
+          onChange={(v) => set(v ?? undefined)}
+        />
+      );
     case "boolean":
       return (
         <Select
@@ -63,12 +94,32 @@ export function Field(p: FieldProps) {
         />
       );
     case "amount":
-      return <TextField {...common} value={p.value} onChange={(v) => set(v === "" ? undefined : /^\d+(\.\d+)?$/.test(v) ? Number(v) : v)} />;
+      return (
+        <TextField
+          {...common}
+          value={p.value}
+          onChange={(v) => set(v === "" ? undefined : /^\d+(\.\d+)?$/.test(v) ? Number(v) : v)}
+        />
+      );
     case "mixed":
-      return <TextField {...common} value={p.value !== null && typeof p.value === "object" ? JSON.stringify(p.value) : p.value} onChange={(v) => set(v === "" ? undefined : mixed(v))} />;
+      return (
+        <TextField
+          {...common}
+          value={p.value !== null && typeof p.value === "object" ? JSON.stringify(p.value) : p.value}
+          onChange={(v) => set(v === "" ? undefined : mixed(v))}
+        />
+      );
     case "text": {
       const list = p.c.suggestions[String(p.path.at(-1))];
-      return <TextField {...common} long={p.name === "content"} list={list} value={p.value} onChange={(v) => set(v === "" && !p.required ? undefined : v)} />;
+      return (
+        <TextField
+          {...common}
+          long={p.name === "content"}
+          list={list}
+          value={p.value}
+          onChange={(v) => set(v === "" && !p.required ? undefined : v)}
+        />
+      );
     }
     case "texts":
       return <Texts {...p} schema={s} />;
@@ -94,7 +145,22 @@ function mixed(v: string): unknown {
 }
 
 /** TextField keeps what is typed to itself until it is known elsewhere, so that the cursor stays where it is. */
-function TextField({ value, onChange, long, list, ...rest }: { label: string; description?: string; required?: boolean; error?: string; value: unknown; long?: boolean; list?: string[]; onChange(v: string): void }) {
+function TextField({
+  value,
+  onChange,
+  long,
+  list,
+  ...rest
+}: {
+  label: string;
+  description?: string;
+  required?: boolean;
+  error?: string;
+  value: unknown;
+  long?: boolean;
+  list?: string[];
+  onChange(v: string): void;
+}) {
   const outside = value === undefined || value === null ? "" : String(value);
   const [text, setText] = useState(outside);
   useEffect(() => setText(outside), [outside]);
@@ -102,7 +168,18 @@ function TextField({ value, onChange, long, list, ...rest }: { label: string; de
     setText(v);
     onChange(v);
   };
-  if (long || outside.includes("\n")) return <Textarea {...rest} autosize minRows={long ? 3 : 1} maxRows={16} value={text} className="mono" onChange={(e) => change(e.currentTarget.value)} />;
+  if (long || outside.includes("\n"))
+    return (
+      <Textarea
+        {...rest}
+        autosize
+        minRows={long ? 3 : 1}
+        maxRows={16}
+        value={text}
+        className="mono"
+        onChange={(e) => change(e.currentTarget.value)}
+      />
+    );
   const id = list && "list-" + rest.label;
   return (
     <>
@@ -118,11 +195,32 @@ function TextField({ value, onChange, long, list, ...rest }: { label: string; de
   );
 }
 
-function Frame({ p, children, empty, onAdd, addLabel }: { p: FieldProps; children?: ReactNode; empty: boolean; onAdd(): void; addLabel: string }) {
+function Frame({
+  p,
+  children,
+  empty,
+  onAdd,
+  addLabel,
+}: {
+  p: FieldProps;
+  children?: ReactNode;
+  empty: boolean;
+  onAdd(): void;
+  addLabel: string;
+}) {
   const label = labelOf(p.name);
   const error = p.c.errors.get(pathText(p.path));
   return (
-    <Fieldset legend={<Text fw={500} size="sm">{label}{p.required && " *"}</Text>} data-path={pathText(p.path)} styles={{ root: { minWidth: 0 } }}>
+    <Fieldset
+      legend={
+        <Text fw={500} size="sm">
+          {label}
+          {p.required && " *"}
+        </Text>
+      }
+      data-path={pathText(p.path)}
+      styles={{ root: { minWidth: 0 } }}
+    >
       <Stack gap="xs">
         {resolve(p.c.root, p.schema).description && (
           <Text size="xs" c="dimmed">
@@ -154,7 +252,12 @@ function Texts(p: FieldProps) {
   const list = Array.isArray(p.value) ? (p.value as unknown[]) : [];
   const label = labelOf(p.name);
   return (
-    <Frame p={p} empty={list.length === 0} addLabel={"Add to " + label.toLowerCase()} onAdd={() => p.c.set([...p.path, list.length], "")}>
+    <Frame
+      p={p}
+      empty={list.length === 0}
+      addLabel={"Add to " + label.toLowerCase()}
+      onAdd={() => p.c.set([...p.path, list.length], "")}
+    >
       {list.map((v, i) => (
         <Group key={i} gap="xs" wrap="nowrap" align="flex-start">
           <Textarea
@@ -168,7 +271,10 @@ function Texts(p: FieldProps) {
             error={p.c.errors.get(pathText([...p.path, i]))}
             onChange={(e) => p.c.set([...p.path, i], e.currentTarget.value)}
           />
-          <Remove label={`Remove ${label.toLowerCase()} ${i + 1}`} onClick={() => p.c.set(list.length === 1 ? p.path : [...p.path, i], undefined)} />
+          <Remove
+            label={`Remove ${label.toLowerCase()} ${i + 1}`}
+            onClick={() => p.c.set(list.length === 1 ? p.path : [...p.path, i], undefined)}
+          />
         </Group>
       ))}
     </Frame>
@@ -179,7 +285,8 @@ function Map_(p: FieldProps) {
   const map = p.value !== null && typeof p.value === "object" ? (p.value as Record<string, unknown>) : {};
   const keys = Object.keys(map);
   const label = labelOf(p.name);
-  const rename = (from: string, to: string) => p.c.set(p.path, Object.fromEntries(Object.entries(map).map(([k, v]) => [k === from ? to : k, v])));
+  const rename = (from: string, to: string) =>
+    p.c.set(p.path, Object.fromEntries(Object.entries(map).map(([k, v]) => [k === from ? to : k, v])));
   return (
     <Frame
       p={p}
@@ -194,8 +301,21 @@ function Map_(p: FieldProps) {
       {keys.map((k, i) => (
         <Group key={i} gap="xs" wrap="nowrap" align="flex-start">
           <KeyInput label={`${label}: name ${i + 1}`} value={k} taken={keys} onChange={(to) => rename(k, to)} />
-          <Textarea autosize minRows={1} maxRows={8} style={{ flex: 1 }} className="mono" aria-label={`${label}: value of ${k}`} value={map[k] === null ? "" : String(map[k])} error={p.c.errors.get(pathText([...p.path, k]))} onChange={(e) => p.c.set([...p.path, k], e.currentTarget.value)} />
-          <Remove label={`Remove ${k}`} onClick={() => p.c.set(keys.length === 1 ? p.path : [...p.path, k], undefined)} />
+          <Textarea
+            autosize
+            minRows={1}
+            maxRows={8}
+            style={{ flex: 1 }}
+            className="mono"
+            aria-label={`${label}: value of ${k}`}
+            value={map[k] === null ? "" : String(map[k])}
+            error={p.c.errors.get(pathText([...p.path, k]))}
+            onChange={(e) => p.c.set([...p.path, k], e.currentTarget.value)}
+          />
+          <Remove
+            label={`Remove ${k}`}
+            onClick={() => p.c.set(keys.length === 1 ? p.path : [...p.path, k], undefined)}
+          />
         </Group>
       ))}
     </Frame>
@@ -203,11 +323,31 @@ function Map_(p: FieldProps) {
 }
 
 /** KeyInput takes a name over when it is left: until then two may be alike. */
-function KeyInput({ label, value, taken, onChange }: { label: string; value: string; taken: string[]; onChange(v: string): void }) {
+function KeyInput({
+  label,
+  value,
+  taken,
+  onChange,
+}: {
+  label: string;
+  value: string;
+  taken: string[];
+  onChange(v: string): void;
+}) {
   const [text, setText] = useState(value);
   useEffect(() => setText(value), [value]);
   const bad = text !== value && (text === "" || taken.includes(text));
-  return <TextInput w={180} className="mono" aria-label={label} value={text} error={bad ? "in use" : undefined} onChange={(e) => setText(e.currentTarget.value)} onBlur={() => (bad ? setText(value) : text !== value && onChange(text))} />;
+  return (
+    <TextInput
+      w={180}
+      className="mono"
+      aria-label={label}
+      value={text}
+      error={bad ? "in use" : undefined}
+      onChange={(e) => setText(e.currentTarget.value)}
+      onBlur={() => (bad ? setText(value) : text !== value && onChange(text))}
+    />
+  );
 }
 
 function List(p: FieldProps) {
@@ -215,9 +355,22 @@ function List(p: FieldProps) {
   const item = p.schema.items ?? {};
   const label = labelOf(p.name);
   return (
-    <Frame p={p} empty={list.length === 0} addLabel={"Add to " + label.toLowerCase()} onAdd={() => p.c.set([...p.path, list.length], blank(p.c.root, item))}>
+    <Frame
+      p={p}
+      empty={list.length === 0}
+      addLabel={"Add to " + label.toLowerCase()}
+      onAdd={() => p.c.set([...p.path, list.length], blank(p.c.root, item))}
+    >
       {list.map((v, i) => (
-        <Object_ key={i} c={p.c} name={`${p.name} ${i + 1}`} schema={resolve(p.c.root, item)} path={[...p.path, i]} value={v} remove={() => p.c.set(list.length === 1 ? p.path : [...p.path, i], undefined)} />
+        <Object_
+          key={i}
+          c={p.c}
+          name={`${p.name} ${i + 1}`}
+          schema={resolve(p.c.root, item)}
+          path={[...p.path, i]}
+          value={v}
+          remove={() => p.c.set(list.length === 1 ? p.path : [...p.path, i], undefined)}
+        />
       ))}
     </Frame>
   );
@@ -232,7 +385,13 @@ function Object_(p: FieldProps) {
   if (!has && !p.required)
     return (
       <Box data-path={pathText(p.path)}>
-        <Button size="compact-sm" variant="default" leftSection={<IconPlus size={14} aria-hidden />} onClick={() => p.c.set(p.path, blank(p.c.root, s))} aria-label={"Add " + label.toLowerCase()}>
+        <Button
+          size="compact-sm"
+          variant="default"
+          leftSection={<IconPlus size={14} aria-hidden />}
+          onClick={() => p.c.set(p.path, blank(p.c.root, s))}
+          aria-label={"Add " + label.toLowerCase()}
+        >
           {label}
         </Button>
         {s.description && (
@@ -243,7 +402,15 @@ function Object_(p: FieldProps) {
       </Box>
     );
   return (
-    <Fieldset legend={<Text fw={500} size="sm">{label}</Text>} data-path={pathText(p.path)} styles={{ root: { minWidth: 0 } }}>
+    <Fieldset
+      legend={
+        <Text fw={500} size="sm">
+          {label}
+        </Text>
+      }
+      data-path={pathText(p.path)}
+      styles={{ root: { minWidth: 0 } }}
+    >
       <Stack gap="xs">
         {s.description && !p.remove && (
           <Text size="xs" c="dimmed">
@@ -257,7 +424,13 @@ function Object_(p: FieldProps) {
         )}
         <Fields c={p.c} schema={s} path={p.path} value={o} />
         <Group>
-          <Button size="compact-sm" variant="subtle" color="red" leftSection={<IconTrash size={14} aria-hidden />} onClick={p.remove ?? (() => p.c.set(p.path, undefined))}>
+          <Button
+            size="compact-sm"
+            variant="subtle"
+            color="red"
+            leftSection={<IconTrash size={14} aria-hidden />}
+            onClick={p.remove ?? (() => p.c.set(p.path, undefined))}
+          >
             Remove {label.toLowerCase()}
           </Button>
         </Group>
@@ -275,12 +448,40 @@ function Remove({ label, onClick }: { label: string; onClick(): void }) {
 }
 
 /** Fields are those of an object: plain values side by side, what has parts below each other. */
-export function Fields({ c, schema, path, value, only }: { c: FormContext; schema: Schema; path: Path; value: Record<string, unknown>; only?: string[] }) {
+export function Fields({
+  c,
+  schema,
+  path,
+  value,
+  only,
+}: {
+  c: FormContext;
+  schema: Schema;
+  path: Path;
+  value: Record<string, unknown>;
+  only?: string[];
+}) {
   const s = resolve(c.root, schema);
-  const names = only ?? Object.keys(s.properties ?? {}).sort((a, b) => Number(s.required?.includes(b) ?? false) - Number(s.required?.includes(a) ?? false));
-  const plain = names.filter((n) => !["object", "list", "map", "texts"].includes(kindOf(resolve(c.root, s.properties![n]!))));
+  const names =
+    only ??
+    Object.keys(s.properties ?? {}).sort(
+      (a, b) => Number(s.required?.includes(b) ?? false) - Number(s.required?.includes(a) ?? false),
+    );
+  const plain = names.filter(
+    (n) => !["object", "list", "map", "texts"].includes(kindOf(resolve(c.root, s.properties![n]!))),
+  );
   const deep = names.filter((n) => !plain.includes(n));
-  const field = (n: string) => <Field key={n} c={c} name={n} schema={s.properties![n]!} path={[...path, n]} value={value[n]} required={s.required?.includes(n)} />;
+  const field = (n: string) => (
+    <Field
+      key={n}
+      c={c}
+      name={n}
+      schema={s.properties![n]!}
+      path={[...path, n]}
+      value={value[n]}
+      required={s.required?.includes(n)}
+    />
+  );
   return (
     <Stack gap="sm">
       {plain.length > 0 && <SimpleGrid cols={{ base: 1, sm: 2 }}>{plain.map(field)}</SimpleGrid>}
@@ -290,14 +491,28 @@ export function Fields({ c, schema, path, value, only }: { c: FormContext; schem
 }
 
 /** ServiceForm has a field for everything that a service may say. */
-export const ServiceForm = memo(function ServiceForm({ c, service, path, value }: { c: FormContext; service: Schema; path: Path; value: Record<string, unknown> }) {
+export const ServiceForm = memo(function ServiceForm({
+  c,
+  service,
+  path,
+  value,
+}: {
+  c: FormContext;
+  service: Schema;
+  path: Path;
+  value: Record<string, unknown>;
+}) {
   const [open, setOpen] = useState<string[]>(["group-0"]);
   const prefix = pathText(path);
   return (
     <Accordion multiple value={open} onChange={setOpen} variant="separated" order={3}>
       {groups(service).map((g, n) => {
         const id = "group-" + n; // it becomes a part of an element's id
-        const wrong = [...c.errors.keys()].filter((e) => g.fields.some((f) => e === `${prefix}.${f}` || e.startsWith(`${prefix}.${f}.`) || e.startsWith(`${prefix}.${f}[`))).length;
+        const wrong = [...c.errors.keys()].filter((e) =>
+          g.fields.some(
+            (f) => e === `${prefix}.${f}` || e.startsWith(`${prefix}.${f}.`) || e.startsWith(`${prefix}.${f}[`),
+          ),
+        ).length;
         const set = g.fields.filter((f) => value[f] !== undefined).length;
         return (
           <Accordion.Item key={id} value={id}>
@@ -316,7 +531,9 @@ export const ServiceForm = memo(function ServiceForm({ c, service, path, value }
                 )}
               </Group>
             </Accordion.Control>
-            <Accordion.Panel>{open.includes(id) && <Fields c={c} schema={service} path={path} value={value} only={g.fields} />}</Accordion.Panel>
+            <Accordion.Panel>
+              {open.includes(id) && <Fields c={c} schema={service} path={path} value={value} only={g.fields} />}
+            </Accordion.Panel>
           </Accordion.Item>
         );
       })}

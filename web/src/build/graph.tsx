@@ -1,6 +1,17 @@
 import "@xyflow/react/dist/style.css";
-import { Background, Controls, Handle, MarkerType, Position, ReactFlow, type Connection, type Edge, type Node, type NodeProps } from "@xyflow/react";
 import { Box, Text, useComputedColorScheme } from "@mantine/core";
+import {
+  Background,
+  type Connection,
+  Controls,
+  type Edge,
+  Handle,
+  MarkerType,
+  type Node,
+  type NodeProps,
+  Position,
+  ReactFlow,
+} from "@xyflow/react";
 import { useMemo, useState } from "react";
 import type { Manifest, ServiceModel } from "./document";
 import { layout, type Point } from "./layout";
@@ -17,7 +28,10 @@ function ServiceNode({ data, selected }: NodeProps<Node<Shown>>) {
       p="xs"
       w={190}
       bg="var(--mantine-color-body)"
-      style={{ border: `2px solid ${data.wrong ? "var(--mantine-color-error)" : selected ? "var(--mantine-primary-color-filled)" : "var(--mantine-color-default-border)"}`, borderRadius: 8 }}
+      style={{
+        border: `2px solid ${data.wrong ? "var(--mantine-color-error)" : selected ? "var(--mantine-primary-color-filled)" : "var(--mantine-color-default-border)"}`,
+        borderRadius: 8,
+      }}
     >
       <Handle type="target" position={Position.Left} />
       <Text fw={600} size="sm" truncate>
@@ -27,7 +41,8 @@ function ServiceNode({ data, selected }: NodeProps<Node<Shown>>) {
         {s.image || (Array.isArray(s.command) ? (s.command as string[]).join(" ") : "") || "no image yet"}
       </Text>
       <Text size="xs" c="dimmed">
-        {s.mode && s.mode !== "service" ? s.mode : `${s.replicas ?? 1} ×`} {s.runtime && s.runtime !== "auto" ? s.runtime : ""}
+        {s.mode && s.mode !== "service" ? s.mode : `${s.replicas ?? 1} ×`}{" "}
+        {s.runtime && s.runtime !== "auto" ? s.runtime : ""}
         {data.wrong && " · not valid yet"}
       </Text>
       <Handle type="source" position={Position.Right} />
@@ -43,7 +58,19 @@ export interface Selected {
 }
 
 /** Graph shows the services as nodes and what they talk to as edges; drawn edges become links of the manifest. */
-export default function Graph({ m, wrong, selected, onSelect, onChange }: { m: Manifest; wrong: Set<number>; selected: Selected; onSelect(s: Selected): void; onChange(m: Manifest): void }) {
+export default function Graph({
+  m,
+  wrong,
+  selected,
+  onSelect,
+  onChange,
+}: {
+  m: Manifest;
+  wrong: Set<number>;
+  selected: Selected;
+  onSelect(s: Selected): void;
+  onChange(m: Manifest): void;
+}) {
   const scheme = useComputedColorScheme();
   const [moved, setMoved] = useState<Record<string, Point>>({});
   const places = useMemo(() => layout(m.services), [m.services]);
@@ -59,7 +86,9 @@ export default function Graph({ m, wrong, selected, onSelect, onChange }: { m: M
     (s.links ?? []).flatMap((l, n) => {
       const to = m.services.findIndex((x) => x.name === l?.service);
       if (to < 0) return [];
-      const limits = [l.maxLatency && "≤ " + l.maxLatency, l.maxDistance !== undefined && `≤ ${l.maxDistance} km`].filter(Boolean).join(", ");
+      const limits = [l.maxLatency && "≤ " + l.maxLatency, l.maxDistance !== undefined && `≤ ${l.maxDistance} km`]
+        .filter(Boolean)
+        .join(", ");
       return [
         {
           id: `${from}-${n}`,
@@ -76,7 +105,12 @@ export default function Graph({ m, wrong, selected, onSelect, onChange }: { m: M
     }),
   );
   return (
-    <Box h={{ base: 320, md: 400 }} style={{ border: "1px solid var(--mantine-color-default-border)", borderRadius: 8 }} role="region" aria-label="Services and what they talk to">
+    <Box
+      h={{ base: 320, md: 400 }}
+      style={{ border: "1px solid var(--mantine-color-default-border)", borderRadius: 8 }}
+      role="region"
+      aria-label="Services and what they talk to"
+    >
       <ReactFlow
         nodes={nodes}
         edges={edges}
@@ -99,7 +133,11 @@ export default function Graph({ m, wrong, selected, onSelect, onChange }: { m: M
               onSelect({ link: { from: from!, n: n! } });
             }
         }}
-        onNodesDelete={(gone) => onChange([...gone].sort((a, b) => Number(b.id) - Number(a.id)).reduce((x, n) => x.removeService(Number(n.id)), m))}
+        onNodesDelete={(gone) =>
+          onChange(
+            [...gone].sort((a, b) => Number(b.id) - Number(a.id)).reduce((x, n) => x.removeService(Number(n.id)), m),
+          )
+        }
         onEdgesDelete={(gone) =>
           onChange(
             gone

@@ -23,12 +23,24 @@ export function resolve(root: Schema, s: Schema): Schema {
   return { ...resolve(root, to), ...s, $ref: undefined };
 }
 
-export type Kind = "text" | "amount" | "integer" | "number" | "boolean" | "choice" | "object" | "map" | "list" | "texts" | "mixed";
+export type Kind =
+  | "text"
+  | "amount"
+  | "integer"
+  | "number"
+  | "boolean"
+  | "choice"
+  | "object"
+  | "map"
+  | "list"
+  | "texts"
+  | "mixed";
 
 /** kindOf tells how a value is entered. */
 export function kindOf(s: Schema): Kind {
   const types = Array.isArray(s.type) ? s.type : [s.type ?? "string"];
-  if (types.length > 1) return types.includes("object") || types.includes("array") || types.includes("boolean") ? "mixed" : "amount";
+  if (types.length > 1)
+    return types.includes("object") || types.includes("array") || types.includes("boolean") ? "mixed" : "amount";
   switch (types[0]) {
     case "integer":
     case "number":
@@ -79,8 +91,32 @@ export interface Group {
 }
 
 const order: Group[] = [
-  { title: "What runs", fields: ["name", "mode", "image", "command", "args", "env", "runtime", "isolation", "workingDir", "user", "tty", "stopSignal", "terminationGrace", "platforms", "wasm", "machine", "labels"] },
-  { title: "How many, and for what load", fields: ["replicas", "scale", "expectedRate", "latencyObjective", "job", "cron"] },
+  {
+    title: "What runs",
+    fields: [
+      "name",
+      "mode",
+      "image",
+      "command",
+      "args",
+      "env",
+      "runtime",
+      "isolation",
+      "workingDir",
+      "user",
+      "tty",
+      "stopSignal",
+      "terminationGrace",
+      "platforms",
+      "wasm",
+      "machine",
+      "labels",
+    ],
+  },
+  {
+    title: "How many, and for what load",
+    fields: ["replicas", "scale", "expectedRate", "latencyObjective", "job", "cron"],
+  },
   { title: "What it needs", fields: ["resources", "devices"] },
   { title: "Where it runs", fields: ["placement", "migration", "onDisconnect", "onReconnect"] },
   { title: "Network", fields: ["ports", "links", "ingress", "export", "addresses", "metrics"] },

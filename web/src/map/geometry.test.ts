@@ -1,11 +1,26 @@
 import { geoDistance } from "d3-geo";
 import { expect, test } from "vitest";
-import { around, at, extent, fit, gather, milliseconds, panned, reach, settle, worldHeight, worldWidth, zoomed, type View } from "./geometry";
+import {
+  around,
+  at,
+  extent,
+  fit,
+  gather,
+  milliseconds,
+  panned,
+  reach,
+  settle,
+  type View,
+  worldHeight,
+  worldWidth,
+  zoomed,
+} from "./geometry";
 
 const size = { w: 800, h: 400 };
 const kiel = { lat: 54.32, lon: 10.14 };
 const lisbon = { lat: 38.72, lon: -9.14 };
-const seen = (v: View, l: { lat: number; lon: number }) => at(l).map((c, i) => v.k * c + (i ? v.y : v.x)) as [number, number];
+const seen = (v: View, l: { lat: number; lon: number }) =>
+  at(l).map((c, i) => v.k * c + (i ? v.y : v.x)) as [number, number];
 
 test("places lie where they do on the earth", () => {
   const [x, y] = at({ lat: 0, lon: 0 });

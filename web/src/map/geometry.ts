@@ -1,4 +1,4 @@
-import { geoCircle, geoNaturalEarth1, geoPath, type GeoPermissibleObjects } from "d3-geo";
+import { type GeoPermissibleObjects, geoCircle, geoNaturalEarth1, geoPath } from "d3-geo";
 import type { Location } from "../api/types";
 
 /** The world is drawn once, this many units wide and high; a view then says what of it is seen. */
@@ -25,7 +25,9 @@ const everywhere = 20_015;
 /** around gives the circle of a radius in kilometres, undefined if it holds nothing or the whole earth. */
 export function around(l: Location, km: number): GeoPermissibleObjects | undefined {
   if (!(km > 0) || km >= everywhere) return undefined;
-  return geoCircle().center([l.lon, l.lat]).radius(km / kmPerDegree)();
+  return geoCircle()
+    .center([l.lon, l.lat])
+    .radius(km / kmPerDegree)();
 }
 
 /** extent gives the box of what is within a radius of a place, in the world's units. */
@@ -103,18 +105,30 @@ export function zoomed(v: View, s: Size, factor: number, px = s.w / 2, py = s.h 
 }
 
 /** panned moves what is seen by so many pixels. */
-export const panned = (v: View, s: Size, dx: number, dy: number): View => settle({ k: v.k, x: v.x + dx, y: v.y + dy }, s);
+export const panned = (v: View, s: Size, dx: number, dy: number): View =>
+  settle({ k: v.k, x: v.x + dx, y: v.y + dy }, s);
 
 /** fit shows all boxes with some room around them, or the whole world if there are none. */
 export function fit(boxes: readonly Box[], s: Size, least = leastShown): View {
-  const b = boxes.length ? { x0: Math.min(...boxes.map((o) => o.x0)), y0: Math.min(...boxes.map((o) => o.y0)), x1: Math.max(...boxes.map((o) => o.x1)), y1: Math.max(...boxes.map((o) => o.y1)) } : whole;
+  const b = boxes.length
+    ? {
+        x0: Math.min(...boxes.map((o) => o.x0)),
+        y0: Math.min(...boxes.map((o) => o.y0)),
+        x1: Math.max(...boxes.map((o) => o.x1)),
+        y1: Math.max(...boxes.map((o) => o.y1)),
+      }
+    : whole;
   const room = boxes.length ? Math.min(48, s.w / 4, s.h / 4) : 0;
   const k = Math.min((s.w - 2 * room) / Math.max(least, b.x1 - b.x0), (s.h - 2 * room) / Math.max(least, b.y1 - b.y0));
   return settle({ k, x: s.w / 2 - (k * (b.x0 + b.x1)) / 2, y: s.h / 2 - (k * (b.y0 + b.y1)) / 2 }, s);
 }
 
 /** gather puts together what would lie on top of each other: what is nearer than so many pixels to the first of a group. */
-export function gather<T extends { location: Location }>(list: readonly T[], v: View, near: number): { x: number; y: number; items: T[] }[] {
+export function gather<T extends { location: Location }>(
+  list: readonly T[],
+  v: View,
+  near: number,
+): { x: number; y: number; items: T[] }[] {
   const out: { x: number; y: number; items: T[] }[] = [];
   const cells = new Map<string, number[]>();
   for (const item of list) {
@@ -125,7 +139,8 @@ export function gather<T extends { location: Location }>(list: readonly T[], v: 
     const cy = Math.floor(y / near);
     let home: number | undefined;
     for (let i = cx - 1; i <= cx + 1 && home === undefined; i++)
-      for (let j = cy - 1; j <= cy + 1 && home === undefined; j++) home = cells.get(`${i},${j}`)?.find((n) => Math.hypot(out[n]!.x - x, out[n]!.y - y) < near);
+      for (let j = cy - 1; j <= cy + 1 && home === undefined; j++)
+        home = cells.get(`${i},${j}`)?.find((n) => Math.hypot(out[n]!.x - x, out[n]!.y - y) < near);
     if (home !== undefined) {
       out[home]!.items.push(item);
       continue;

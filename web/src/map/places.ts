@@ -52,7 +52,10 @@ export function holders(list: Iterable<Instance>, by: "cluster" | "worker"): Map
     if (i.state === "Terminated" || i.state === "Completed") continue;
     const where = i[by] ?? "";
     let h = out.get(where);
-    if (!h) out.set(where, (h = { there: 0, ready: 0, services: new Map() }));
+    if (!h) {
+      h = { there: 0, ready: 0, services: new Map() };
+      out.set(where, h);
+    }
     h.there++;
     if (ready(i)) h.ready++;
     h.services.set(i.service.service, (h.services.get(i.service.service) ?? 0) + 1);
@@ -81,7 +84,12 @@ interface User {
 
 /** Limits is what of a manifest matters here. */
 export interface Limits {
-  spec?: { services?: { name?: string; placement?: { location?: Location; maxDistance?: number; maxLatency?: string; users?: User[] } }[] };
+  spec?: {
+    services?: {
+      name?: string;
+      placement?: { location?: Location; maxDistance?: number; maxLatency?: string; users?: User[] };
+    }[];
+  };
 }
 
 /** limits lists what the services of an application ask for of their distance to users and places. */
@@ -90,19 +98,43 @@ export function limits(manifest: Limits | undefined): Near[] {
   for (const s of manifest?.spec?.services ?? []) {
     const p = s.placement;
     const service = s.name ?? "";
-    if (p?.location && p.maxDistance) out.push({ service, kind: "distance", limit: `${p.maxDistance} km`, km: p.maxDistance, location: p.location, whom: "its place" });
+    if (p?.location && p.maxDistance)
+      out.push({
+        service,
+        kind: "distance",
+        limit: `${p.maxDistance} km`,
+        km: p.maxDistance,
+        location: p.location,
+        whom: "its place",
+      });
     (p?.users ?? []).forEach((u, n) => {
       const whom = u.address ?? `user ${n + 1}`;
-      if (u.location && u.maxDistance) out.push({ service, kind: "distance", limit: `${u.maxDistance} km`, km: u.maxDistance, location: u.location, whom });
+      if (u.location && u.maxDistance)
+        out.push({
+          service,
+          kind: "distance",
+          limit: `${u.maxDistance} km`,
+          km: u.maxDistance,
+          location: u.location,
+          whom,
+        });
       const latency = u.maxLatency ?? (u.address ? p?.maxLatency : undefined);
       const ms = milliseconds(latency);
-      if (ms !== undefined) out.push({ service, kind: "latency", limit: latency!, km: reach(ms), location: u.location, whom });
+      if (ms !== undefined)
+        out.push({ service, kind: "latency", limit: latency!, km: reach(ms), location: u.location, whom });
     });
   }
   return out;
 }
 
 /** visible tells what of the map a user gets: places need the right to see clusters or workers, services that to see applications. */
-export function visible(role: string | undefined, can: (scope: string) => boolean): { clusters: boolean; workers: boolean; apps: boolean } {
-  return { clusters: role === "root" && can("clusters:read"), workers: role === "cluster" && can("workers:read"), apps: can("apps:read") };
+export function visible(
+  role: string | undefined,
+  can: (scope: string) => boolean,
+): { clusters: boolean; workers: boolean; apps: boolean } {
+  return {
+    clusters: role === "root" && can("clusters:read"),
+    workers: role === "cluster" && can("workers:read"),
+    apps: can("apps:read"),
+  };
 }

@@ -1,14 +1,14 @@
 import { ActionIcon, Group, Text } from "@mantine/core";
 import { useElementSize } from "@mantine/hooks";
-import { memo, useEffect, useMemo, useRef, useState, type KeyboardEvent, type PointerEvent } from "react";
+import { type KeyboardEvent, memo, type PointerEvent, useEffect, useMemo, useRef, useState } from "react";
 import { useNavigate } from "react-router-dom";
 import { feature, mesh } from "topojson-client";
 import type { GeometryCollection, Topology } from "topojson-specification";
 import atlas from "world-atlas/countries-110m.json";
-import { IconFocus2, IconMinus, IconPlus, IconWorld } from "../icons";
 import type { Location } from "../api/types";
 import { count } from "../format";
-import { around, at, extent, fit, gather, outline, panned, settle, zoomed, type Box, type View } from "./geometry";
+import { IconFocus2, IconMinus, IconPlus, IconWorld } from "../icons";
+import { around, at, type Box, extent, fit, gather, outline, panned, settle, type View, zoomed } from "./geometry";
 import type { Held, Mark, Near } from "./places";
 
 const topology = atlas as unknown as Topology<{ countries: GeometryCollection; land: GeometryCollection }>;
@@ -34,13 +34,26 @@ const step = 80;
 type Placed = Mark & { location: NonNullable<Mark["location"]> };
 
 /** World draws marks and circles on a map of the world that can be zoomed and moved. What it shows is told in tables beside it. */
-export function World({ marks, circles, held, noun }: { marks: readonly Mark[]; circles: readonly Near[]; held: Map<string, Held> | null; noun: string }) {
+export function World({
+  marks,
+  circles,
+  held,
+  noun,
+}: {
+  marks: readonly Mark[];
+  circles: readonly Near[];
+  held: Map<string, Held> | null;
+  noun: string;
+}) {
   const { ref, width, height } = useElementSize();
   const size = useMemo(() => ({ w: width || 1, h: height || 1 }), [width, height]);
   const go = useNavigate();
   const [moved, setMoved] = useState<View | null>(null);
   const placed = useMemo(() => marks.filter((m): m is Placed => m.location !== undefined), [marks]);
-  const drawn = useMemo(() => circles.flatMap((c) => (c.location ? [{ ...c, d: outlineOf(c.location, c.km) }] : [])), [circles]);
+  const drawn = useMemo(
+    () => circles.flatMap((c) => (c.location ? [{ ...c, d: outlineOf(c.location, c.km) }] : [])),
+    [circles],
+  );
   const users = useMemo(() => {
     const by = new Map<string, [Location, string[]]>();
     for (const c of circles) {
@@ -49,9 +62,15 @@ export function World({ marks, circles, held, noun }: { marks: readonly Mark[]; 
       const old = by.get(key)?.[1] ?? [];
       by.set(key, [c.location, [...old, `${c.service} ≤ ${c.limit}`]]);
     }
-    return [...by].map(([key, [location, texts]]) => [key, location, texts.length > 2 ? count(texts.length, "limit") : texts.join(", ")] as const);
+    return [...by].map(
+      ([key, [location, texts]]) =>
+        [key, location, texts.length > 2 ? count(texts.length, "limit") : texts.join(", ")] as const,
+    );
   }, [circles]);
-  const boxes = useMemo<Box[]>(() => [...placed.map((m) => extent(m.location, m.radiusKm)), ...drawn.map((c) => extent(c.location!, c.km))], [placed, drawn]);
+  const boxes = useMemo<Box[]>(
+    () => [...placed.map((m) => extent(m.location, m.radiusKm)), ...drawn.map((c) => extent(c.location!, c.km))],
+    [placed, drawn],
+  );
   const view = useMemo(() => (moved ? settle(moved, size) : fit(boxes, size)), [moved, size, boxes]);
   const now = useRef(view);
   now.current = view;
@@ -69,7 +88,9 @@ export function World({ marks, circles, held, noun }: { marks: readonly Mark[]; 
       if (!e.ctrlKey && !e.metaKey && document.activeElement !== el) return; // the page is scrolled
       e.preventDefault();
       const box = el.getBoundingClientRect();
-      change((v) => zoomed(v, size, Math.exp(-e.deltaY * (e.ctrlKey ? 0.01 : 0.002)), e.clientX - box.left, e.clientY - box.top));
+      change((v) =>
+        zoomed(v, size, Math.exp(-e.deltaY * (e.ctrlKey ? 0.01 : 0.002)), e.clientX - box.left, e.clientY - box.top),
+      );
     };
     el.addEventListener("wheel", wheel, { passive: false });
     return () => el.removeEventListener("wheel", wheel);
@@ -91,11 +112,14 @@ export function World({ marks, circles, held, noun }: { marks: readonly Mark[]; 
     const dy = e.clientY - was.y;
     pointers.current.set(e.pointerId, { x: e.clientX, y: e.clientY });
     dragged.current += Math.hypot(dx, dy);
-    if (dragged.current > 4 && !frame.current!.hasPointerCapture(e.pointerId)) frame.current!.setPointerCapture(e.pointerId);
+    if (dragged.current > 4 && !frame.current!.hasPointerCapture(e.pointerId))
+      frame.current!.setPointerCapture(e.pointerId);
     if (other) {
       const before = Math.hypot(was.x - other.x, was.y - other.y) || 1;
       const after = Math.hypot(e.clientX - other.x, e.clientY - other.y) || 1;
-      change((v) => zoomed(v, size, after / before, (e.clientX + other.x) / 2 - box.left, (e.clientY + other.y) / 2 - box.top));
+      change((v) =>
+        zoomed(v, size, after / before, (e.clientX + other.x) / 2 - box.left, (e.clientY + other.y) / 2 - box.top),
+      );
     } else change((v) => panned(v, size, dx, dy));
   };
   const up = (e: PointerEvent) => pointers.current.delete(e.pointerId);
@@ -134,7 +158,12 @@ export function World({ marks, circles, held, noun }: { marks: readonly Mark[]; 
         <ActionIcon variant="default" size="lg" aria-label="Show all that is there" onClick={() => setMoved(null)}>
           <IconFocus2 size={18} aria-hidden />
         </ActionIcon>
-        <ActionIcon variant="default" size="lg" aria-label="Show the whole world" onClick={() => setMoved(fit([], size))}>
+        <ActionIcon
+          variant="default"
+          size="lg"
+          aria-label="Show the whole world"
+          onClick={() => setMoved(fit([], size))}
+        >
           <IconWorld size={18} aria-hidden />
         </ActionIcon>
       </Group>
@@ -168,7 +197,11 @@ export function World({ marks, circles, held, noun }: { marks: readonly Mark[]; 
               {users.map(([key, location, text]) => {
                 const [x, y] = at(location);
                 return (
-                  <g key={key} transform={`translate(${view.k * x + view.x} ${view.k * y + view.y})`} className="map-user">
+                  <g
+                    key={key}
+                    transform={`translate(${view.k * x + view.x} ${view.k * y + view.y})`}
+                    className="map-user"
+                  >
                     <path d="M-5 0H5M0 -5V5" />
                     <text x={-9} y={4} textAnchor="end" className="map-label map-sub">
                       {text}
@@ -184,7 +217,17 @@ export function World({ marks, circles, held, noun }: { marks: readonly Mark[]; 
                   items={g.items}
                   held={held}
                   noun={noun}
-                  open={unlessDragged(() => (g.items.length === 1 ? go(g.items[0]!.to) : setMoved(fit(g.items.map((m) => extent(m.location, 0)), size, 0.1))))}
+                  open={unlessDragged(() =>
+                    g.items.length === 1
+                      ? go(g.items[0]!.to)
+                      : setMoved(
+                          fit(
+                            g.items.map((m) => extent(m.location, 0)),
+                            size,
+                            0.1,
+                          ),
+                        ),
+                  )}
                 />
               ))}
             </svg>
@@ -192,7 +235,8 @@ export function World({ marks, circles, held, noun }: { marks: readonly Mark[]; 
         </div>
       </div>
       <Text size="xs" c="dimmed" id="map-help" mt={4}>
-        Drag to move, pinch or Ctrl and wheel to zoom. With the keyboard: arrows, + and −, 0 for all. The tables below tell the same.
+        Drag to move, pinch or Ctrl and wheel to zoom. With the keyboard: arrows, + and −, 0 for all. The tables below
+        tell the same.
       </Text>
     </div>
   );
@@ -204,18 +248,46 @@ const outlineOf = (l: NonNullable<Mark["location"]>, km: number) => {
 };
 
 /** Marker is one cluster or worker, or several that are too close for two marks. Its shape tells whether it is in touch. */
-function Marker({ x, y, items, held, noun, open }: { x: number; y: number; items: readonly Placed[]; held: Map<string, Held> | null; noun: string; open: () => void }) {
+function Marker({
+  x,
+  y,
+  items,
+  held,
+  noun,
+  open,
+}: {
+  x: number;
+  y: number;
+  items: readonly Placed[];
+  held: Map<string, Held> | null;
+  noun: string;
+  open: () => void;
+}) {
   const one = items.length === 1 ? items[0]! : null;
   const bad = items.filter((m) => m.state !== "Connected").length;
-  const there = held ? items.reduce((n, m) => n + (held.get(m.name)?.there ?? 0), 0) : items.reduce((n, m) => n + m.instances, 0);
+  const there = held
+    ? items.reduce((n, m) => n + (held.get(m.name)?.there ?? 0), 0)
+    : items.reduce((n, m) => n + m.instances, 0);
   const empty = held !== null && there === 0;
   const title = one ? one.name : count(items.length, noun);
   const sub = (bad > 0 ? (one ? one.state : `${bad} not in order`) + ", " : "") + count(there, "instance");
   return (
-    <g transform={`translate(${x} ${y})`} className={"map-mark" + (bad ? " map-bad" : "") + (empty ? " map-empty" : "")} onClick={open}>
-      <title>{`${items.map((m) => m.name).slice(0, 20).join(", ")}: ${sub}`}</title>
+    // biome-ignore lint/a11y/noStaticElementInteractions: the list beside the map does the same by the keyboard
+    <g
+      transform={`translate(${x} ${y})`}
+      className={"map-mark" + (bad ? " map-bad" : "") + (empty ? " map-empty" : "")}
+      onClick={open}
+    >
+      <title>{`${items
+        .map((m) => m.name)
+        .slice(0, 20)
+        .join(", ")}: ${sub}`}</title>
       <circle r={12} className="map-hit" />
-      {bad ? <path d="M0 -10L10 0L0 10L-10 0Z" className="map-dot" /> : <circle r={items.length > 1 ? 10 : 7} className="map-dot" />}
+      {bad ? (
+        <path d="M0 -10L10 0L0 10L-10 0Z" className="map-dot" />
+      ) : (
+        <circle r={items.length > 1 ? 10 : 7} className="map-dot" />
+      )}
       {items.length > 1 && (
         <text textAnchor="middle" y={4} className="map-number">
           {items.length}

@@ -1,20 +1,36 @@
-import { ActionIcon, Alert, Badge, Box, Button, Group, Menu, NumberInput, Popover, Progress, SimpleGrid, Stack, Table, Tabs, Text } from "@mantine/core";
-import { IconDotsVertical } from "../icons";
+import {
+  ActionIcon,
+  Alert,
+  Badge,
+  Box,
+  Button,
+  Group,
+  Menu,
+  NumberInput,
+  Popover,
+  Progress,
+  SimpleGrid,
+  Stack,
+  Table,
+  Tabs,
+  Text,
+} from "@mantine/core";
 import { Suspense, useEffect, useMemo, useState } from "react";
 import { Link, useNavigate, useParams, useSearchParams } from "react-router-dom";
 import { stringify } from "yaml";
-import { yamlVersion } from "../build/document";
 import type { AppView, ServiceView } from "../api/types";
+import { yamlVersion } from "../build/document";
+import { ago, clock } from "../format";
+import { IconDotsVertical } from "../icons";
 import { A, Empty, Loaded, Page, Panel, useActs } from "../parts/basics";
 import { Events } from "../parts/events";
 import { InstanceTable } from "../parts/instances";
+import { later } from "../parts/later";
 import { StateBadge } from "../parts/state";
-import { ago, clock } from "../format";
 import { useGet } from "../state/query";
 import { useSession } from "../state/session";
 import { trouble } from "../state/trouble";
 import { appID, useWatch } from "../state/watch";
-import { later } from "../parts/later";
 
 const Yaml = later(() => import("../parts/yaml"));
 
@@ -28,7 +44,10 @@ export default function AppPage() {
   const { ask } = useActs();
   const path = `/v1/apps/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`;
   const app = fleet.apps.get(appID({ namespace, name }));
-  const instances = useMemo(() => [...fleet.instances.values()].sort((a, b) => a.id.localeCompare(b.id)), [fleet.instances]);
+  const instances = useMemo(
+    () => [...fleet.instances.values()].sort((a, b) => a.id.localeCompare(b.id)),
+    [fleet.instances],
+  );
   if (!app)
     return (
       <Page title={name}>
@@ -54,7 +73,13 @@ export default function AppPage() {
         <Menu.Dropdown>
           <Menu.Item
             onClick={() =>
-              ask({ title: `Restart ${name}?`, text: "Its instances are replaced one after the other.", action: "Restart", run: () => client.call("POST", path + "/restart"), done: `${name} is restarted` })
+              ask({
+                title: `Restart ${name}?`,
+                text: "Its instances are replaced one after the other.",
+                action: "Restart",
+                run: () => client.call("POST", path + "/restart"),
+                done: `${name} is restarted`,
+              })
             }
           >
             Restart
@@ -88,7 +113,8 @@ export default function AppPage() {
         <Group gap="xs">
           <StateBadge state={app.status} />
           <span>
-            {namespace} · generation {app.generation} · changed {ago(app.updatedAt ?? app.createdAt)} ago{app.author && " by " + app.author}
+            {namespace} · generation {app.generation} · changed {ago(app.updatedAt ?? app.createdAt)} ago
+            {app.author && " by " + app.author}
           </span>
         </Group>
       }
@@ -101,7 +127,11 @@ export default function AppPage() {
           ))}
         </Alert>
       )}
-      <Tabs value={params.get("tab") ?? "services"} onChange={(t) => setParams(t && t !== "services" ? { tab: t } : {}, { replace: true })} keepMounted={false}>
+      <Tabs
+        value={params.get("tab") ?? "services"}
+        onChange={(t) => setParams(t && t !== "services" ? { tab: t } : {}, { replace: true })}
+        keepMounted={false}
+      >
         <Tabs.List mb="md">
           <Tabs.Tab value="services">Services</Tabs.Tab>
           <Tabs.Tab value="instances">Instances ({instances.length})</Tabs.Tab>
@@ -179,11 +209,29 @@ function Scale({ path, s }: { path: string; s: ServiceView }) {
         <form
           onSubmit={async (e) => {
             e.preventDefault();
-            if (await act(() => client.call("PUT", `${path}/services/${encodeURIComponent(s.name)}/scale`, { body: { replicas: Number(n) } }), `${s.name} is asked for ${n} times`)) setOpen(false);
+            if (
+              await act(
+                () =>
+                  client.call("PUT", `${path}/services/${encodeURIComponent(s.name)}/scale`, {
+                    body: { replicas: Number(n) },
+                  }),
+                `${s.name} is asked for ${n} times`,
+              )
+            )
+              setOpen(false);
           }}
         >
           <Group align="flex-end" gap="xs" wrap="nowrap">
-            <NumberInput label="Instances" min={0} max={10000} allowDecimal={false} value={n} onChange={setN} w={120} data-autofocus />
+            <NumberInput
+              label="Instances"
+              min={0}
+              max={10000}
+              allowDecimal={false}
+              value={n}
+              onChange={setN}
+              w={120}
+              data-autofocus
+            />
             <Button type="submit" disabled={n === ""}>
               Apply
             </Button>
@@ -197,7 +245,8 @@ function Scale({ path, s }: { path: string; s: ServiceView }) {
 function Service({ app, s, path, write }: { app: AppView; s: ServiceView; path: string; write: boolean }) {
   const { client } = useSession();
   const { ask, act } = useActs();
-  const rollout = (action: string, done: string) => act(() => client.call("POST", path + "/rollout", { body: { action, service: s.name } }), done);
+  const rollout = (action: string, done: string) =>
+    act(() => client.call("POST", path + "/rollout", { body: { action, service: s.name } }), done);
   const r = s.rollout;
   const going = r && r.phase !== "Done";
   return (
@@ -238,15 +287,32 @@ function Service({ app, s, path, write }: { app: AppView; s: ServiceView; path: 
               {s.mode}
             </Badge>
           </Group>
-          <Progress value={s.want ? (100 * s.ready) / s.want : 100} aria-label={`${s.ready} of ${s.want} instances of ${s.name} are ready`} color={s.ready < s.want ? "orange" : undefined} mt={4} />
+          <Progress
+            value={s.want ? (100 * s.ready) / s.want : 100}
+            aria-label={`${s.ready} of ${s.want} instances of ${s.name} are ready`}
+            color={s.ready < s.want ? "orange" : undefined}
+            mt={4}
+          />
         </Box>
         {going && (
-          <Alert variant="light" color={r.phase === "GoingBack" ? "orange" : "blue"} title={<Group gap="xs">Update <StateBadge state={r.phase} /></Group>}>
+          <Alert
+            variant="light"
+            color={r.phase === "GoingBack" ? "orange" : "blue"}
+            title={
+              <Group gap="xs">
+                Update <StateBadge state={r.phase} />
+              </Group>
+            }
+          >
             <Text size="sm">
               {s.upToDate} of {s.want} instances have the new version{r.wave > 0 && `, wave ${r.wave}`}
               {r.failures ? `, ${r.failures} failures` : ""}.
             </Text>
-            <Progress value={s.want ? (100 * s.upToDate) / s.want : 0} aria-label={`${s.upToDate} of ${s.want} instances of ${s.name} have the new version`} my={6} />
+            <Progress
+              value={s.want ? (100 * s.upToDate) / s.want : 0}
+              aria-label={`${s.upToDate} of ${s.want} instances of ${s.name} have the new version`}
+              my={6}
+            />
             {r.reason && <Text size="sm">{r.reason}</Text>}
             {write && (
               <Group gap="xs" mt="xs">
@@ -289,9 +355,18 @@ function Service({ app, s, path, write }: { app: AppView; s: ServiceView; path: 
               </>
             )}
             {(s.ingress ?? []).map((i, n) => (
-              <Row key={n} name="Ingress" value={`${i.protocol} ${i.host ?? ""}:${i.listen}${i.path ?? ""}${i.problems?.length ? " – " + i.problems.join("; ") : ""}`} />
+              <Row
+                key={n}
+                name="Ingress"
+                value={`${i.protocol} ${i.host ?? ""}:${i.listen}${i.path ?? ""}${i.problems?.length ? " – " + i.problems.join("; ") : ""}`}
+              />
             ))}
-            {s.runs?.length ? <Row name="Last run" value={`${s.runs.at(-1)!.result || "goes on"}, ${s.runs.at(-1)!.succeeded} succeeded, ${s.runs.at(-1)!.failed} failed`} /> : null}
+            {s.runs?.length ? (
+              <Row
+                name="Last run"
+                value={`${s.runs.at(-1)!.result || "goes on"}, ${s.runs.at(-1)!.succeeded} succeeded, ${s.runs.at(-1)!.failed} failed`}
+              />
+            ) : null}
           </Table.Tbody>
         </Table>
         <Text size="sm">
@@ -323,7 +398,17 @@ function useReadApp(path: string, generation: number) {
   return q;
 }
 
-function Versions({ path, name, write, generation }: { path: string; name: string; write: boolean; generation: number }) {
+function Versions({
+  path,
+  name,
+  write,
+  generation,
+}: {
+  path: string;
+  name: string;
+  write: boolean;
+  generation: number;
+}) {
   const { client } = useSession();
   const { ask } = useActs();
   const q = useReadApp(path, generation);
@@ -347,7 +432,9 @@ function Versions({ path, name, write, generation }: { path: string; name: strin
                   <Table.Td>{r.generation}</Table.Td>
                   <Table.Td>{clock(r.at)}</Table.Td>
                   <Table.Td>{r.author ?? r.site ?? "–"}</Table.Td>
-                  <Table.Td className="mono">{(r.services ?? []).map((s) => `${s.name} ${s.revision}`).join(", ")}</Table.Td>
+                  <Table.Td className="mono">
+                    {(r.services ?? []).map((s) => `${s.name} ${s.revision}`).join(", ")}
+                  </Table.Td>
                   <Table.Td ta="right">
                     {write && r.generation !== generation && (
                       <Button
@@ -358,7 +445,8 @@ function Versions({ path, name, write, generation }: { path: string; name: strin
                             title: `Back to generation ${r.generation}?`,
                             text: `${name} becomes again what it was then; its instances are replaced as its update policy says.`,
                             action: "Put back",
-                            run: () => client.call("POST", path + "/rollout", { body: { action: "undo", to: r.generation } }),
+                            run: () =>
+                              client.call("POST", path + "/rollout", { body: { action: "undo", to: r.generation } }),
                             done: `Generation ${r.generation} is put back`,
                           })
                         }

@@ -1,10 +1,10 @@
 import { Button, Group, Select, Table, Text, TextInput } from "@mantine/core";
-import { IconSearch } from "../icons";
 import { useMemo, useState } from "react";
 import { Link, useSearchParams } from "react-router-dom";
+import { ago } from "../format";
+import { IconSearch } from "../icons";
 import { A, Empty, Page, Panel } from "../parts/basics";
 import { StateBadge } from "../parts/state";
-import { ago } from "../format";
 import { useSession } from "../state/session";
 import { trouble } from "../state/trouble";
 import { appID, useWatch } from "../state/watch";
@@ -16,7 +16,10 @@ export default function Apps() {
   const [params, setParams] = useSearchParams();
   const [text, setText] = useState(params.get("q") ?? "");
   const namespace = params.get("namespace");
-  const all = useMemo(() => [...fleet.apps.values()].sort((a, b) => appID(a.key).localeCompare(appID(b.key))), [fleet.apps]);
+  const all = useMemo(
+    () => [...fleet.apps.values()].sort((a, b) => appID(a.key).localeCompare(appID(b.key))),
+    [fleet.apps],
+  );
   const namespaces = [...new Set(all.map((a) => a.key.namespace))];
   const shown = all.filter((a) => (!namespace || a.key.namespace === namespace) && appID(a.key).includes(text.trim()));
   const create = can("apps:write") && (
@@ -27,7 +30,13 @@ export default function Apps() {
   return (
     <Page title="Applications" actions={create}>
       <Group>
-        <TextInput label="Search" value={text} onChange={(e) => setText(e.currentTarget.value)} leftSection={<IconSearch size={16} aria-hidden />} w={{ base: "100%", xs: 260 }} />
+        <TextInput
+          label="Search"
+          value={text}
+          onChange={(e) => setText(e.currentTarget.value)}
+          leftSection={<IconSearch size={16} aria-hidden />}
+          w={{ base: "100%", xs: 260 }}
+        />
         {namespaces.length > 1 && (
           <Select
             label="Namespace"
@@ -42,7 +51,13 @@ export default function Apps() {
       </Group>
       <Panel pad={0}>
         {shown.length === 0 ? (
-          <Empty>{!fleet.synced ? "Loading …" : all.length === 0 ? "There are no applications yet." : "No application matches."}</Empty>
+          <Empty>
+            {!fleet.synced
+              ? "Loading …"
+              : all.length === 0
+                ? "There are no applications yet."
+                : "No application matches."}
+          </Empty>
         ) : (
           <div className="table-wrap" tabIndex={0} role="region" aria-label="Applications">
             <Table verticalSpacing="sm" highlightOnHover>

@@ -1,8 +1,33 @@
-import { Alert, Badge, Box, Button, FileButton, Group, MultiSelect, Paper, Select, SimpleGrid, Stack, Table, Tabs, Text, TextInput } from "@mantine/core";
-import { useDeferredValue, useMemo, useState, type DragEvent } from "react";
-import { changes, figureText, largest, otherMachine, parseReport, percent, type Figure, type Report } from "../bench/report";
+import {
+  Alert,
+  Badge,
+  Box,
+  Button,
+  FileButton,
+  Group,
+  MultiSelect,
+  Paper,
+  Select,
+  SimpleGrid,
+  Stack,
+  Table,
+  Tabs,
+  Text,
+  TextInput,
+} from "@mantine/core";
+import { type DragEvent, useDeferredValue, useMemo, useState } from "react";
 import { Plot } from "../bench/plot";
-import { count, bytes, span } from "../format";
+import {
+  changes,
+  type Figure,
+  figureText,
+  largest,
+  otherMachine,
+  parseReport,
+  percent,
+  type Report,
+} from "../bench/report";
+import { bytes, count, span } from "../format";
 import { IconAlertTriangle, IconSearch, IconUpload } from "../icons";
 import { Empty, Page, Panel } from "../parts/basics";
 
@@ -67,14 +92,22 @@ export default function Bench() {
       onDragLeave={() => setOver(false)}
       onDrop={drop}
     >
-      <Page title="Bench reports" sub="From your own disk: nothing is sent anywhere" actions={reports.length > 0 && button}>
+      <Page
+        title="Bench reports"
+        sub="From your own disk: nothing is sent anywhere"
+        actions={reports.length > 0 && button}
+      >
         {errors.map((e) => (
           <Alert key={e} color="red" variant="light" role="alert" icon={<IconAlertTriangle aria-hidden />} title={e} />
         ))}
         {reports.length === 0 || over ? (
           <Paper withBorder p="xl" radius="md" style={{ borderStyle: "dashed", borderWidth: 2 }}>
             <Stack align="center">
-              <Text ta="center">{over ? "Let go to open" : "Drop JSON files of skerry bench runtime, interference, orchestrator, network or schedule here, or"}</Text>
+              <Text ta="center">
+                {over
+                  ? "Let go to open"
+                  : "Drop JSON files of skerry bench runtime, interference, orchestrator, network or schedule here, or"}
+              </Text>
               {!over && button}
             </Stack>
           </Paper>
@@ -112,12 +145,39 @@ function useFilter(figures: Figure[]) {
   const want = useDeferredValue(text.trim().toLowerCase());
   const groups = useMemo(() => [...new Set(figures.map((f) => f.group))].filter(Boolean), [figures]);
   const all = useMemo(() => [...new Set(figures.map((f) => f.place))].filter(Boolean), [figures]);
-  const match = (f: Figure) => (!group || f.group === group) && (places.length === 0 || places.includes(f.place)) && (!want || `${f.id} ${f.place} ${f.unit}`.toLowerCase().includes(want));
+  const match = (f: Figure) =>
+    (!group || f.group === group) &&
+    (places.length === 0 || places.includes(f.place)) &&
+    (!want || `${f.id} ${f.place} ${f.unit}`.toLowerCase().includes(want));
   const controls = (
     <Group align="flex-end">
-      <TextInput label="Search" description="Case, place or unit" value={text} onChange={(e) => setText(e.currentTarget.value)} leftSection={<IconSearch size={16} aria-hidden />} w={{ base: "100%", xs: 240 }} />
-      <Select label="Group" data={groups} value={group} onChange={setGroup} placeholder="All" clearable clearButtonProps={{ "aria-label": "All groups" }} />
-      <MultiSelect label="Places" data={all} value={places} onChange={setPlaces} placeholder={places.length ? undefined : "All"} clearable clearButtonProps={{ "aria-label": "All places" }} maw={480} />
+      <TextInput
+        label="Search"
+        description="Case, place or unit"
+        value={text}
+        onChange={(e) => setText(e.currentTarget.value)}
+        leftSection={<IconSearch size={16} aria-hidden />}
+        w={{ base: "100%", xs: 240 }}
+      />
+      <Select
+        label="Group"
+        data={groups}
+        value={group}
+        onChange={setGroup}
+        placeholder="All"
+        clearable
+        clearButtonProps={{ "aria-label": "All groups" }}
+      />
+      <MultiSelect
+        label="Places"
+        data={all}
+        value={places}
+        onChange={setPlaces}
+        placeholder={places.length ? undefined : "All"}
+        clearable
+        clearButtonProps={{ "aria-label": "All places" }}
+        maw={480}
+      />
     </Group>
   );
   return { match, controls };
@@ -126,7 +186,11 @@ function useFilter(figures: Figure[]) {
 function Shown({ report, onClose }: { report: Report; onClose: () => void }) {
   const { match, controls } = useFilter(report.figures);
   const shown = report.figures.filter(match);
-  const facts: [string, string][] = [...(report.began ? [["Begun", new Date(report.began).toLocaleString()] as [string, string]] : []), ...(report.seconds !== undefined ? [["Took", span(report.seconds * 1000)] as [string, string]] : []), ...Object.entries(report.machine)];
+  const facts: [string, string][] = [
+    ...(report.began ? [["Begun", new Date(report.began).toLocaleString()] as [string, string]] : []),
+    ...(report.seconds !== undefined ? [["Took", span(report.seconds * 1000)] as [string, string]] : []),
+    ...Object.entries(report.machine),
+  ];
   return (
     <Stack>
       <SimpleGrid cols={{ base: 1, lg: 2 }}>
@@ -234,7 +298,8 @@ function Figures({ list }: { list: Figure[] }) {
       </div>
       {list.length > most && <Text size="sm">The first {most.toLocaleString()} are shown; search for the others.</Text>}
       <Text size="sm" c="dimmed" mt="sm">
-        Value is the mean with its 95 % interval, or, where quartiles are named, the median. Of runtimes the last column is the gain against the bare machine: less than 0 is a loss.
+        Value is the mean with its 95 % interval, or, where quartiles are named, the median. Of runtimes the last column
+        is the gain against the bare machine: less than 0 is a loss.
       </Text>
     </>
   );
@@ -269,7 +334,12 @@ function Compared({ reports }: { reports: Report[] }) {
         />
       </Group>
       {other.length > 0 && (
-        <Alert color="yellow" variant="light" icon={<IconAlertTriangle aria-hidden />} title="The machine is another one">
+        <Alert
+          color="yellow"
+          variant="light"
+          icon={<IconAlertTriangle aria-hidden />}
+          title="The machine is another one"
+        >
           {other.map((o) => (
             <div key={o}>{o}</div>
           ))}
@@ -278,7 +348,11 @@ function Compared({ reports }: { reports: Report[] }) {
       {controls}
       <Panel title="Changes">
         <Text size="sm" mb="sm" role="status">
-          {list.length === 0 ? (was.kind === is.kind ? "The reports have nothing in common." : "The reports are of two kinds and cannot be compared.") : `${list.filter((c) => c.significant).length} of ${count(list.length, "figure")} changed.`}
+          {list.length === 0
+            ? was.kind === is.kind
+              ? "The reports have nothing in common."
+              : "The reports are of two kinds and cannot be compared."
+            : `${list.filter((c) => c.significant).length} of ${count(list.length, "figure")} changed.`}
         </Text>
         {shown.length > 0 && (
           <div className="table-wrap" tabIndex={0} role="region" aria-label="Changes">
@@ -308,7 +382,11 @@ function Compared({ reports }: { reports: Report[] }) {
                     <Table.Td>{interval(c.is)}</Table.Td>
                     <Table.Td ta="right">{percent(c.percent)}</Table.Td>
                     <Table.Td>
-                      <Badge variant="light" tt="none" color={!c.significant ? "gray" : c.percent > 0 ? "teal" : "orange"}>
+                      <Badge
+                        variant="light"
+                        tt="none"
+                        color={!c.significant ? "gray" : c.percent > 0 ? "teal" : "orange"}
+                      >
                         {!c.significant ? "may be chance" : c.percent > 0 ? "better" : "worse"}
                       </Badge>
                     </Table.Td>

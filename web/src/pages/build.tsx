@@ -5,15 +5,15 @@ import { useBlocker, useNavigate, useParams } from "react-router-dom";
 import { stringify } from "yaml";
 import { ApiError } from "../api/client";
 import type { AppView, FieldProblem, List, Plan } from "../api/types";
-import { fresh, Manifest, parsePath, yamlVersion, type Path } from "../build/document";
-import { Fields, ServiceForm, type FormContext } from "../build/form";
+import { fresh, Manifest, type Path, parsePath, yamlVersion } from "../build/document";
+import { Fields, type FormContext, ServiceForm } from "../build/form";
 import type { Selected } from "../build/graph";
 import { resolve, type Schema } from "../build/schema";
-import { Loaded, Page, Panel, Problem, useActs } from "../parts/basics";
 import { count } from "../format";
+import { Loaded, Page, Panel, Problem, useActs } from "../parts/basics";
+import { later } from "../parts/later";
 import { useGet } from "../state/query";
 import { useSession } from "../state/session";
-import { later } from "../parts/later";
 
 const Graph = later(() => import("../build/graph"));
 const Yaml = later(() => import("../parts/yaml"));
@@ -22,12 +22,24 @@ const Yaml = later(() => import("../parts/yaml"));
 export default function Build() {
   const { namespace, app } = useParams();
   const schema = useGet<Schema>("/schema/application.json");
-  const existing = useGet<AppView>(app ? `/v1/apps/${encodeURIComponent(namespace ?? "")}/${encodeURIComponent(app)}` : null);
+  const existing = useGet<AppView>(
+    app ? `/v1/apps/${encodeURIComponent(namespace ?? "")}/${encodeURIComponent(app)}` : null,
+  );
   return (
     <Loaded of={schema}>
       {(s) =>
         app ? (
-          <Loaded of={existing}>{(v) => <Editor key={app} schema={s} text={stringify(v.manifest, yamlVersion)} generation={v.generation} name={app} />}</Loaded>
+          <Loaded of={existing}>
+            {(v) => (
+              <Editor
+                key={app}
+                schema={s}
+                text={stringify(v.manifest, yamlVersion)}
+                generation={v.generation}
+                name={app}
+              />
+            )}
+          </Loaded>
         ) : (
           <Editor schema={s} text={fresh} />
         )
@@ -42,7 +54,17 @@ interface Checked {
   error?: unknown;
 }
 
-function Editor({ schema, text, generation, name }: { schema: Schema; text: string; generation?: number; name?: string }) {
+function Editor({
+  schema,
+  text,
+  generation,
+  name,
+}: {
+  schema: Schema;
+  text: string;
+  generation?: number;
+  name?: string;
+}) {
   const { client } = useSession();
   const { act } = useActs();
   const go = useNavigate();
@@ -69,8 +91,14 @@ function Editor({ schema, text, generation, name }: { schema: Schema; text: stri
   }, [client, asked]);
 
   const current = checked?.text === m.text ? checked : undefined;
-  const problems: FieldProblem[] = useMemo(() => (checked?.error instanceof ApiError ? checked.error.problems : []), [checked]);
-  const errors = useMemo(() => new Map(problems.map((p) => [p.path, p.message + (p.hint ? ` (${p.hint})` : "")])), [problems]);
+  const problems: FieldProblem[] = useMemo(
+    () => (checked?.error instanceof ApiError ? checked.error.problems : []),
+    [checked],
+  );
+  const errors = useMemo(
+    () => new Map(problems.map((p) => [p.path, p.message + (p.hint ? ` (${p.hint})` : "")])),
+    [problems],
+  );
   const wrong = useMemo(() => {
     const out = new Set<number>();
     for (const p of problems) {
@@ -90,7 +118,10 @@ function Editor({ schema, text, generation, name }: { schema: Schema; text: stri
     });
   }, []);
   const names = shown.services.map((s) => s.name ?? "").join(" ");
-  const c: FormContext = useMemo(() => ({ root: schema, errors, set, suggestions: { service: names.split(" ") } }), [schema, errors, set, names]);
+  const c: FormContext = useMemo(
+    () => ({ root: schema, errors, set, suggestions: { service: names.split(" ") } }),
+    [schema, errors, set, names],
+  );
   const serviceSchema = resolve(schema, { $ref: "#/$defs/ServiceSpec" });
   const index = Math.min(selected.service ?? -1, shown.services.length - 1);
   const service = shown.services[index];
@@ -105,7 +136,12 @@ function Editor({ schema, text, generation, name }: { schema: Schema; text: stri
     setBusy(true);
     const meta = m.model.metadata;
     const ok = await act(
-      () => client.call("POST", "/v1/apps", { body: m.text, type: "application/yaml", query: { register: register || undefined, expectGeneration: generation } }),
+      () =>
+        client.call("POST", "/v1/apps", {
+          body: m.text,
+          type: "application/yaml",
+          query: { register: register || undefined, expectGeneration: generation },
+        }),
       register ? "It is stored; deploy it when you like" : "It is applied",
     );
     setBusy(false);
@@ -118,7 +154,19 @@ function Editor({ schema, text, generation, name }: { schema: Schema; text: stri
   return (
     <Page
       title={title}
-      sub={<span role="status">{m.broken ? "The text is not YAML yet" : !current ? "Checking …" : current.error ? (problems.length ? count(problems.length, "thing is", "things are") + " not valid yet" : "It cannot be applied as it is") : "Valid: " + summary(current.plan!)}</span>}
+      sub={
+        <span role="status">
+          {m.broken
+            ? "The text is not YAML yet"
+            : !current
+              ? "Checking …"
+              : current.error
+                ? problems.length
+                  ? count(problems.length, "thing is", "things are") + " not valid yet"
+                  : "It cannot be applied as it is"
+                : "Valid: " + summary(current.plan!)}
+        </span>
+      }
       actions={
         <>
           <Button variant="default" onClick={() => go(back)}>
@@ -151,10 +199,17 @@ function Editor({ schema, text, generation, name }: { schema: Schema; text: stri
               }
             >
               <Suspense fallback={<Text>Loading …</Text>}>
-                <Graph m={shown} wrong={wrong} selected={selected} onSelect={setSelected} onChange={(n) => !m.broken && setM(n)} />
+                <Graph
+                  m={shown}
+                  wrong={wrong}
+                  selected={selected}
+                  onSelect={setSelected}
+                  onChange={(n) => !m.broken && setM(n)}
+                />
               </Suspense>
               <Text size="xs" c="dimmed" mt="xs">
-                Draw from the right side of a service to the left side of another that it talks to. An arrow’s limits are entered below once it is chosen; links can also be entered under Network.
+                Draw from the right side of a service to the left side of another that it talks to. An arrow’s limits
+                are entered below once it is chosen; links can also be entered under Network.
               </Text>
             </Panel>
             {m.broken && (
@@ -179,7 +234,12 @@ function Editor({ schema, text, generation, name }: { schema: Schema; text: stri
                   </Button>
                 }
               >
-                <Fields c={c} schema={{ $ref: "#/$defs/Link" }} path={["spec", "services", selected.link.from, "links", selected.link.n]} value={link as unknown as Record<string, unknown>} />
+                <Fields
+                  c={c}
+                  schema={{ $ref: "#/$defs/Link" }}
+                  path={["spec", "services", selected.link.from, "links", selected.link.n]}
+                  value={link as unknown as Record<string, unknown>}
+                />
               </Panel>
             )}
             <Tabs defaultValue="service" keepMounted={false}>
@@ -212,7 +272,11 @@ function Editor({ schema, text, generation, name }: { schema: Schema; text: stri
                     )}
                   </Group>
                 )}
-                {service ? <ServiceForm c={c} service={serviceSchema} path={["spec", "services", index]} value={service} /> : <Text c="dimmed">Choose a service in the drawing, or add one.</Text>}
+                {service ? (
+                  <ServiceForm c={c} service={serviceSchema} path={["spec", "services", index]} value={service} />
+                ) : (
+                  <Text c="dimmed">Choose a service in the drawing, or add one.</Text>
+                )}
               </Tabs.Panel>
               <Tabs.Panel value="application">
                 <Fields
@@ -233,7 +297,13 @@ function Editor({ schema, text, generation, name }: { schema: Schema; text: stri
           </Panel>
         </Grid.Col>
       </Grid>
-      <Modal opened={asking} onClose={() => setAsking(false)} size="xl" title="Where it would go" closeButtonProps={{ "aria-label": "Close" }}>
+      <Modal
+        opened={asking}
+        onClose={() => setAsking(false)}
+        size="xl"
+        title="Where it would go"
+        closeButtonProps={{ "aria-label": "Close" }}
+      >
         {current?.plan && <PlanView plan={current.plan} />}
         <Group justify="flex-end" mt="md">
           <Button variant="default" onClick={() => setAsking(false)}>
@@ -257,7 +327,9 @@ function Editor({ schema, text, generation, name }: { schema: Schema; text: stri
 function summary(p: Plan): string {
   const list = p.instances ?? [];
   const placed = list.filter((i) => i.cluster || i.worker || i.copies).length;
-  return placed === list.length ? count(placed, "instance") + " would find a place" : `${placed} of ${count(list.length, "instance")} would find a place`;
+  return placed === list.length
+    ? count(placed, "instance") + " would find a place"
+    : `${placed} of ${count(list.length, "instance")} would find a place`;
 }
 
 function PlanView({ plan }: { plan: Plan }) {
@@ -284,7 +356,8 @@ function PlanView({ plan }: { plan: Plan }) {
               const at = i.worker || i.cluster;
               const d = i.decision;
               const why = (d?.why ?? []).map((r) => r.text + (r.hint ? ` – ${r.hint}` : ""));
-              for (const t of d?.top ?? []) if (t.out) why.push(`${t.name}: ${t.out.text}${t.out.hint ? ` – ${t.out.hint}` : ""}`);
+              for (const t of d?.top ?? [])
+                if (t.out) why.push(`${t.name}: ${t.out.text}${t.out.hint ? ` – ${t.out.hint}` : ""}`);
               return (
                 <Table.Tr key={n}>
                   <Table.Td>{i.service}</Table.Td>
@@ -316,9 +389,18 @@ function useLeave(dirty: boolean, saved: { current: boolean }) {
     window.addEventListener("beforeunload", ask);
     return () => window.removeEventListener("beforeunload", ask);
   }, [dirty]);
-  const b = useBlocker(({ currentLocation, nextLocation }) => dirty && !saved.current && currentLocation.pathname !== nextLocation.pathname);
+  const b = useBlocker(
+    ({ currentLocation, nextLocation }) =>
+      dirty && !saved.current && currentLocation.pathname !== nextLocation.pathname,
+  );
   return (
-    <Modal opened={b.state === "blocked"} onClose={() => b.reset?.()} title="Leave without applying?" centered closeButtonProps={{ "aria-label": "Close" }}>
+    <Modal
+      opened={b.state === "blocked"}
+      onClose={() => b.reset?.()}
+      title="Leave without applying?"
+      centered
+      closeButtonProps={{ "aria-label": "Close" }}
+    >
       <Text>What you have entered is lost.</Text>
       <Group justify="flex-end" mt="md">
         <Button variant="default" onClick={() => b.reset?.()} data-autofocus>

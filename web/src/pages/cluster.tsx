@@ -1,11 +1,11 @@
 import { Alert, Button, Group, SimpleGrid, Stack, Table, Tabs, Text } from "@mantine/core";
 import { Link, useNavigate, useParams, useSearchParams } from "react-router-dom";
 import type { ClusterView } from "../api/types";
+import { ago, bytes, clock, cores, count } from "../format";
 import { Empty, Loaded, Page, Panel, useActs } from "../parts/basics";
 import { Credit, Facts, inNetwork, place, Words } from "../parts/facts";
 import { MemberInstances } from "../parts/members";
 import { StateBadge } from "../parts/state";
-import { ago, bytes, clock, cores, count } from "../format";
 import { classRoom, free } from "../state/capacity";
 import { memberState } from "../state/member";
 import { useGet } from "../state/query";
@@ -16,7 +16,11 @@ export default function ClusterPage() {
   const { name = "" } = useParams();
   const path = "/v1/clusters/" + encodeURIComponent(name);
   const q = useGet<ClusterView>(path, 5);
-  return <Loaded of={q} title={name}>{(c) => <Shown c={c} path={path} reload={q.reload} error={q.error} />}</Loaded>;
+  return (
+    <Loaded of={q} title={name}>
+      {(c) => <Shown c={c} path={path} reload={q.reload} error={q.error} />}
+    </Loaded>
+  );
 }
 
 function Shown({ c, path, reload, error }: { c: ClusterView; path: string; reload: () => void; error?: unknown }) {
@@ -76,9 +80,17 @@ function Shown({ c, path, reload, error }: { c: ClusterView; path: string; reloa
         </Alert>
       )}
       {c.lost && (
-        <Alert color="red" variant="light" title="It has been out of touch for so long that its instances are started elsewhere." />
+        <Alert
+          color="red"
+          variant="light"
+          title="It has been out of touch for so long that its instances are started elsewhere."
+        />
       )}
-      <Tabs value={params.get("tab") ?? "state"} onChange={(t) => setParams(t && t !== "state" ? { tab: t } : {}, { replace: true })} keepMounted={false}>
+      <Tabs
+        value={params.get("tab") ?? "state"}
+        onChange={(t) => setParams(t && t !== "state" ? { tab: t } : {}, { replace: true })}
+        keepMounted={false}
+      >
         <Tabs.List mb="md">
           <Tabs.Tab value="state">State</Tabs.Tab>
           {can("apps:read") && <Tabs.Tab value="instances">Instances</Tabs.Tab>}
@@ -99,7 +111,10 @@ function Shown({ c, path, reload, error }: { c: ClusterView; path: string; reloa
                     ["Its workers are", r.network && `within ${(r.networkMs ?? 0).toFixed(1)} ms of there`],
                     ["Name servers", r.ingress?.servers?.length ? <Words list={r.ingress.servers} /> : undefined],
                     ["Zone", r.ingress?.zone],
-                    ["Lowest priority", r.lowest === undefined ? undefined : `${r.lowest}: what is above it may be given room there`],
+                    [
+                      "Lowest priority",
+                      r.lowest === undefined ? undefined : `${r.lowest}: what is above it may be given room there`,
+                    ],
                     ["Reported", c.reportAt && `${clock(c.reportAt)}, ${ago(c.reportAt)} ago`],
                   ]}
                 />

@@ -1,8 +1,8 @@
 import { Table, Text } from "@mantine/core";
 import type { ClusterView, List } from "../api/types";
+import { ago, bytes, cores, count } from "../format";
 import { A, Empty, Loaded, Page, Panel } from "../parts/basics";
 import { StateBadge } from "../parts/state";
-import { ago, bytes, cores, count } from "../format";
 import { free } from "../state/capacity";
 import { memberState, trust } from "../state/member";
 import { useGet } from "../state/query";
@@ -17,7 +17,8 @@ export default function Clusters() {
           {({ items }) =>
             items.length === 0 ? (
               <Empty>
-                No cluster has joined. <code>skerry token create --role cluster --name NAME</code> makes a token with which one can.
+                No cluster has joined. <code>skerry token create --role cluster --name NAME</code> makes a token with
+                which one can.
               </Empty>
             ) : (
               <div className="table-wrap" tabIndex={0} role="region" aria-label="Clusters">

@@ -2,16 +2,16 @@ import { Badge, Button, Group, SimpleGrid, Stack, Table, Tabs, Text, Timeline } 
 import { Suspense } from "react";
 import { useNavigate, useParams, useSearchParams } from "react-router-dom";
 import type { Explanation, Instance } from "../api/types";
-import { A, Empty, Loaded, Page, Panel, useActs } from "../parts/basics";
-import { instanceState, StateBadge } from "../parts/state";
 import { ago, clock, span } from "../format";
+import { A, Empty, Loaded, Page, Panel, useActs } from "../parts/basics";
+import { later } from "../parts/later";
+import { Logs } from "../parts/logs";
+import { MigrateButton } from "../parts/migrate";
+import { instanceState, StateBadge } from "../parts/state";
 import { useGet } from "../state/query";
 import { useSession } from "../state/session";
 import { whyNot } from "../state/trouble";
 import { useWatch } from "../state/watch";
-import { MigrateButton } from "../parts/migrate";
-import { Logs } from "../parts/logs";
-import { later } from "../parts/later";
 
 const Terminal = later(() => import("../parts/terminal"));
 const Metrics = later(() => import("../parts/metrics"));
@@ -38,7 +38,8 @@ export default function InstancePage() {
                     <A to={`/apps/${i.service.app.namespace}/${i.service.app.name}`}>
                       {i.service.app.name}/{i.service.service}
                     </A>{" "}
-                    {i.cluster && "· cluster " + i.cluster} {i.worker && "· worker " + i.worker} · {ago(i.createdAt)} old
+                    {i.cluster && "· cluster " + i.cluster} {i.worker && "· worker " + i.worker} · {ago(i.createdAt)}{" "}
+                    old
                   </span>
                 </Group>
               }
@@ -68,7 +69,11 @@ export default function InstancePage() {
                 )
               }
             >
-              <Tabs value={params.get("tab") ?? "state"} onChange={(t) => setParams(t && t !== "state" ? { tab: t } : {}, { replace: true })} keepMounted={false}>
+              <Tabs
+                value={params.get("tab") ?? "state"}
+                onChange={(t) => setParams(t && t !== "state" ? { tab: t } : {}, { replace: true })}
+                keepMounted={false}
+              >
                 <Tabs.List mb="md">
                   <Tabs.Tab value="state">State</Tabs.Tab>
                   {can("apps:logs") && <Tabs.Tab value="logs">Logs</Tabs.Tab>}
@@ -123,14 +128,25 @@ function State({ i }: { i: Instance }) {
     ["Worker", i.worker || "–"],
     ["Runtime", i.runtime || "–"],
     ["Address", i.address || "–"],
-    ["Ports", (i.ports ?? []).map((p) => `${p.name} ${p.port}/${p.protocol}${p.hostPort ? " at " + (p.address ?? "") + ":" + p.hostPort : ""}`).join(", ") || "–"],
+    [
+      "Ports",
+      (i.ports ?? [])
+        .map(
+          (p) => `${p.name} ${p.port}/${p.protocol}${p.hostPort ? " at " + (p.address ?? "") + ":" + p.hostPort : ""}`,
+        )
+        .join(", ") || "–",
+    ],
     ["Asked for", `CPU ${i.resources?.cpu ?? "–"}, memory ${i.resources?.memory ?? "–"}`],
     ["Beside it, by its runtime", i.overhead ? `CPU ${i.overhead.cpu ?? 0}, memory ${i.overhead.memory ?? 0}` : "–"],
     ["Image", i.digest || "–"],
     ["Version", `generation ${i.generation}, revision ${i.revision}`],
     ["Restarts", i.restarts],
   ];
-  if (i.exit) rows.push(["Last end", `${clock(i.exit.at)}: ${i.exit.oomKilled ? "out of memory" : i.exit.signal ? "signal " + i.exit.signal : "exit status " + i.exit.code}${i.exit.message ? ", " + i.exit.message : ""}`]);
+  if (i.exit)
+    rows.push([
+      "Last end",
+      `${clock(i.exit.at)}: ${i.exit.oomKilled ? "out of memory" : i.exit.signal ? "signal " + i.exit.signal : "exit status " + i.exit.code}${i.exit.message ? ", " + i.exit.message : ""}`,
+    ]);
   return (
     <SimpleGrid cols={{ base: 1, lg: 2 }}>
       <Panel title="Life so far">
@@ -139,9 +155,19 @@ function State({ i }: { i: Instance }) {
             {why}
           </Text>
         )}
-        <Timeline active={steps.length - 1} bulletSize={16} lineWidth={2} component="ol" style={{ listStyle: "none", margin: 0 }}>
+        <Timeline
+          active={steps.length - 1}
+          bulletSize={16}
+          lineWidth={2}
+          component="ol"
+          style={{ listStyle: "none", margin: 0 }}
+        >
           {steps.map((s, n) => (
-            <Timeline.Item key={n} component="li" title={s.phase && s.phase !== s.state ? `${s.state}, ${s.phase}` : s.state}>
+            <Timeline.Item
+              key={n}
+              component="li"
+              title={s.phase && s.phase !== s.state ? `${s.state}, ${s.phase}` : s.state}
+            >
               <Text size="xs" c="dimmed">
                 {clock(s.at)}
                 {n > 0 && ` · ${span(Date.parse(s.at) - Date.parse(steps[n - 1]!.at))} after`}
@@ -185,7 +211,8 @@ function Placement({ e }: { e: Explanation }) {
         {d ? (
           <Stack gap="xs">
             <Text size="sm">
-              {clock(d.at)}: the {d.tier} considered {d.considered} {d.tier === "root" ? "clusters" : "workers"} by the policy {d.policy}
+              {clock(d.at)}: the {d.tier} considered {d.considered} {d.tier === "root" ? "clusters" : "workers"} by the
+              policy {d.policy}
               {d.chosen ? ` and chose ${d.chosen}` : " and found none"}
               {d.because && `, because ${d.because}`}.
             </Text>

@@ -1,11 +1,11 @@
 import { Group, Select, Text, TextInput } from "@mantine/core";
-import { IconSearch } from "../icons";
 import { useDeferredValue, useMemo } from "react";
 import { useSearchParams } from "react-router-dom";
+import { count } from "../format";
+import { IconSearch } from "../icons";
 import { Page, Panel } from "../parts/basics";
 import { InstanceTable } from "../parts/instances";
 import { instanceState } from "../parts/state";
-import { count } from "../format";
 import { useSession } from "../state/session";
 import { useWatch } from "../state/watch";
 
@@ -29,17 +29,53 @@ export default function Instances() {
   const all = useMemo(() => [...fleet.instances.values()].sort((a, b) => a.id.localeCompare(b.id)), [fleet.instances]);
   const states = useMemo(() => [...new Set(all.map(instanceState))].sort(), [all]);
   const shown = useMemo(
-    () => all.filter((i) => (!state || instanceState(i) === state) && (!text || `${i.id} ${i.service.app.name}/${i.service.service} ${i.cluster} ${i.worker ?? ""}`.toLowerCase().includes(text))),
+    () =>
+      all.filter(
+        (i) =>
+          (!state || instanceState(i) === state) &&
+          (!text ||
+            `${i.id} ${i.service.app.name}/${i.service.service} ${i.cluster} ${i.worker ?? ""}`
+              .toLowerCase()
+              .includes(text)),
+      ),
     [all, state, text],
   );
   return (
-    <Page title="Instances" sub={<span role="status">{shown.length === all.length ? count(all.length, "instance") : `${shown.length.toLocaleString()} of ${count(all.length, "instance")}`}</span>}>
+    <Page
+      title="Instances"
+      sub={
+        <span role="status">
+          {shown.length === all.length
+            ? count(all.length, "instance")
+            : `${shown.length.toLocaleString()} of ${count(all.length, "instance")}`}
+        </span>
+      }
+    >
       <Group align="flex-end">
-        <TextInput label="Search" description="Instance, service, cluster or worker" value={get("q")} onChange={(e) => set("q", e.currentTarget.value)} leftSection={<IconSearch size={16} aria-hidden />} w={{ base: "100%", xs: 300 }} />
-        <Select label="State" data={states} value={state || null} placeholder="All" clearable clearButtonProps={{ "aria-label": "All states" }} onChange={(v) => set("state", v)} />
+        <TextInput
+          label="Search"
+          description="Instance, service, cluster or worker"
+          value={get("q")}
+          onChange={(e) => set("q", e.currentTarget.value)}
+          leftSection={<IconSearch size={16} aria-hidden />}
+          w={{ base: "100%", xs: 300 }}
+        />
+        <Select
+          label="State"
+          data={states}
+          value={state || null}
+          placeholder="All"
+          clearable
+          clearButtonProps={{ "aria-label": "All states" }}
+          onChange={(v) => set("state", v)}
+        />
       </Group>
       <Panel pad={0}>
-        {fleet.synced ? <InstanceTable list={shown} empty={all.length ? "No instance matches." : "There are no instances yet."} /> : <Text p="md">Loading …</Text>}
+        {fleet.synced ? (
+          <InstanceTable list={shown} empty={all.length ? "No instance matches." : "There are no instances yet."} />
+        ) : (
+          <Text p="md">Loading …</Text>
+        )}
       </Panel>
     </Page>
   );

@@ -1,5 +1,5 @@
 import { Button, Center, Paper, PasswordInput, Stack, Text, TextInput, Title } from "@mantine/core";
-import { useEffect, useState, type FormEvent } from "react";
+import { type FormEvent, useEffect, useState } from "react";
 import { Problem } from "../parts/basics";
 import { useSession } from "../state/session";
 
@@ -25,7 +25,16 @@ export function LoginForm({ user: fixed }: { user?: string }) {
     <form onSubmit={submit}>
       <Stack>
         {error !== undefined && <Problem error={error} />}
-        <TextInput label="User" autoComplete="username" required value={user} onChange={(e) => setUser(e.currentTarget.value)} readOnly={fixed !== undefined} data-autofocus={!fixed || undefined} autoFocus={!fixed} />
+        <TextInput
+          label="User"
+          autoComplete="username"
+          required
+          value={user}
+          onChange={(e) => setUser(e.currentTarget.value)}
+          readOnly={fixed !== undefined}
+          data-autofocus={!fixed || undefined}
+          autoFocus={!fixed}
+        />
         <PasswordInput
           label="Password"
           autoComplete="current-password"

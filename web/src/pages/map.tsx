@@ -2,13 +2,23 @@ import { Group, Select, Stack, Table, Text } from "@mantine/core";
 import { useMemo } from "react";
 import { useSearchParams } from "react-router-dom";
 import type { AppView, ClusterView, List, WorkerView } from "../api/types";
-import { World } from "../map/world";
-import { clusterMarks, holders, limits, visible, workerMarks, type Held, type Limits, type Mark, type Near } from "../map/places";
+import { count } from "../format";
 import { kmPerMs } from "../map/geometry";
+import {
+  clusterMarks,
+  type Held,
+  holders,
+  type Limits,
+  limits,
+  type Mark,
+  type Near,
+  visible,
+  workerMarks,
+} from "../map/places";
+import { World } from "../map/world";
 import { A, Empty, Page, Panel, Problem } from "../parts/basics";
 import { place } from "../parts/facts";
 import { StateBadge } from "../parts/state";
-import { count } from "../format";
 import { useGet } from "../state/query";
 import { useSession } from "../state/session";
 import { appID, useWatch } from "../state/watch";
@@ -22,7 +32,10 @@ export default function WorldPage() {
   const workers = useGet<List<WorkerView>>(sees.workers ? "/v1/workers" : null, 5);
   const q = sees.clusters ? clusters : workers;
   const noun = who?.role === "cluster" ? "worker" : "cluster";
-  const marks = useMemo(() => (sees.clusters ? clusterMarks(clusters.data?.items ?? []) : workerMarks(workers.data?.items ?? [])), [sees.clusters, clusters.data, workers.data]);
+  const marks = useMemo(
+    () => (sees.clusters ? clusterMarks(clusters.data?.items ?? []) : workerMarks(workers.data?.items ?? [])),
+    [sees.clusters, clusters.data, workers.data],
+  );
 
   const apps = useWatch(client, { kinds: ["app", "event"] }).apps;
   const chosen = params.get("app") ?? "";
@@ -40,7 +53,10 @@ export default function WorldPage() {
             clearable
             clearButtonProps={{ "aria-label": "No application" }}
             nothingFoundMessage="There is none of that name."
-            data={[...apps.values()].map((a) => ({ value: appID(a.key), label: a.key.namespace === "default" ? a.key.name : appID(a.key) }))}
+            data={[...apps.values()].map((a) => ({
+              value: appID(a.key),
+              label: a.key.namespace === "default" ? a.key.name : appID(a.key),
+            }))}
             value={app ? chosen : null}
             onChange={(v) => setParams(v ? { app: v } : {}, { replace: true })}
             w={{ base: "100%", xs: 260 }}
@@ -51,10 +67,15 @@ export default function WorldPage() {
       {q.error !== undefined && !q.data && <Problem error={q.error} onRetry={q.reload} />}
       {!sees.clusters && !sees.workers && (
         <Text size="sm" c="dimmed">
-          Where the {noun}s are is shown to operators. Choose an application to see what it asks for of its users’ places.
+          Where the {noun}s are is shown to operators. Choose an application to see what it asks for of its users’
+          places.
         </Text>
       )}
-      {app ? <WithApp key={chosen} app={app} marks={marks} noun={noun} /> : <Shown marks={marks} near={[]} held={null} noun={noun} />}
+      {app ? (
+        <WithApp key={chosen} app={app} marks={marks} noun={noun} />
+      ) : (
+        <Shown marks={marks} near={[]} held={null} noun={noun} />
+      )}
     </Page>
   );
 }
@@ -79,7 +100,17 @@ function WithApp({ app, marks, noun }: { app: AppView; marks: Mark[]; noun: "clu
   );
 }
 
-function Shown({ marks, near, held, noun }: { marks: Mark[]; near: Near[]; held: Map<string, Held> | null; noun: "cluster" | "worker" }) {
+function Shown({
+  marks,
+  near,
+  held,
+  noun,
+}: {
+  marks: Mark[];
+  near: Near[];
+  held: Map<string, Held> | null;
+  noun: "cluster" | "worker";
+}) {
   const nowhere = marks.filter((m) => !m.location);
   return (
     <Stack>
@@ -93,16 +124,20 @@ function Shown({ marks, near, held, noun }: { marks: Mark[]; near: Near[]; held:
         )}
         {near.some((n) => n.kind === "latency") && (
           <Text size="sm" mt="xs">
-            The circle of a round trip is how far light in fibre comes in half of it: about {kmPerMs} km for each millisecond. Cables go longer ways and machines take time, so what is outside of it is too far away, and what is inside may still be.
+            The circle of a round trip is how far light in fibre comes in half of it: about {kmPerMs} km for each
+            millisecond. Cables go longer ways and machines take time, so what is outside of it is too far away, and
+            what is inside may still be.
           </Text>
         )}
         {nowhere.length > 0 && (
           <Text size="sm" mt="xs">
-            Not on the map, because {nowhere.length === 1 ? "it does" : "they do"} not say where {nowhere.length === 1 ? "it is" : "they are"}:{" "}
+            Not on the map, because {nowhere.length === 1 ? "it does" : "they do"} not say where{" "}
+            {nowhere.length === 1 ? "it is" : "they are"}:{" "}
             {nowhere.slice(0, 20).map((m, n) => (
               <span key={m.name}>
                 {n > 0 && ", "}
-                <A to={m.to}>{m.name}</A> ({m.state}, {count(held ? (held.get(m.name)?.there ?? 0) : m.instances, "instance")})
+                <A to={m.to}>{m.name}</A> ({m.state},{" "}
+                {count(held ? (held.get(m.name)?.there ?? 0) : m.instances, "instance")})
               </span>
             ))}
             {nowhere.length > 20 && ` and ${nowhere.length - 20} more`}.
@@ -136,7 +171,8 @@ function Key({ kind, children }: { kind: Near["kind"]; children: string }) {
 function Places({ marks, held, noun }: { marks: Mark[]; held: Map<string, Held> | null; noun: string }) {
   const known = new Set(marks.map((m) => m.name));
   const others = held ? [...held].filter(([name]) => !known.has(name)).sort(([a], [b]) => a.localeCompare(b)) : [];
-  if (marks.length === 0 && others.length === 0) return <Empty>{held ? "It has no instances." : `There is no ${noun} to show.`}</Empty>;
+  if (marks.length === 0 && others.length === 0)
+    return <Empty>{held ? "It has no instances." : `There is no ${noun} to show.`}</Empty>;
   const counted = (h: Held | undefined) =>
     h ? (
       <>
@@ -172,7 +208,9 @@ function Places({ marks, held, noun }: { marks: Mark[]; held: Map<string, Held> 
                 <StateBadge state={m.state} />
               </Table.Td>
               <Table.Td>{place(m.location) || "not known"}</Table.Td>
-              {noun === "cluster" && <Table.Td ta="right">{m.location ? `${Math.round(m.radiusKm).toLocaleString()} km` : "–"}</Table.Td>}
+              {noun === "cluster" && (
+                <Table.Td ta="right">{m.location ? `${Math.round(m.radiusKm).toLocaleString()} km` : "–"}</Table.Td>
+              )}
               <Table.Td>{m.areas.join(", ") || "–"}</Table.Td>
               <Table.Td ta="right">{m.instances.toLocaleString()}</Table.Td>
               {held && <Table.Td>{counted(held.get(m.name))}</Table.Td>}

@@ -1,16 +1,16 @@
 import { Box, Button, Group, Progress, SimpleGrid, Stack, Table, Text } from "@mantine/core";
+import { Link } from "react-router-dom";
 import type { ClusterView, List, WorkerView } from "../api/types";
+import { bytes, cores, count, parseBytes, parseCPU } from "../format";
 import { A, Empty, Loaded, Page, Panel } from "../parts/basics";
 import { Events } from "../parts/events";
 import { StateBadge } from "../parts/state";
-import { bytes, cores, count, parseBytes, parseCPU } from "../format";
-import { Link } from "react-router-dom";
-import { useGet } from "../state/query";
-import { useSession } from "../state/session";
-import { appID, useWatch } from "../state/watch";
-import { trouble } from "../state/trouble";
 import { free } from "../state/capacity";
 import { memberState } from "../state/member";
+import { useGet } from "../state/query";
+import { useSession } from "../state/session";
+import { trouble } from "../state/trouble";
+import { appID, useWatch } from "../state/watch";
 
 function Number_({ value, label, to }: { value: string | number; label: string; to?: string }) {
   const inner = (
@@ -60,12 +60,22 @@ export function Overview() {
       <SimpleGrid cols={{ base: 2, md: 4 }}>
         <Number_ value={apps.length} label={apps.length === 1 ? "application" : "applications"} to="/apps" />
         <Number_ value={services.length} label={services.length === 1 ? "service" : "services"} />
-        <Number_ value={`${isReady.toLocaleString()} / ${wanted.toLocaleString()}`} label="instances ready / wanted" to="/instances" />
+        <Number_
+          value={`${isReady.toLocaleString()} / ${wanted.toLocaleString()}`}
+          label="instances ready / wanted"
+          to="/instances"
+        />
         <Number_ value={bad.length} label={bad.length === 1 ? "needs attention" : "need attention"} />
       </SimpleGrid>
       <Panel title="What needs attention">
         {bad.length === 0 ? (
-          <Text c="dimmed">{!fleet.synced ? "Loading …" : apps.length === 0 ? "Nothing is deployed yet." : "Everything runs as it should."}</Text>
+          <Text c="dimmed">
+            {!fleet.synced
+              ? "Loading …"
+              : apps.length === 0
+                ? "Nothing is deployed yet."
+                : "Everything runs as it should."}
+          </Text>
         ) : (
           <Stack gap="sm">
             {bad.map(({ app, why }) => (
@@ -107,7 +117,8 @@ function ClusterCapacity() {
         {({ items }) =>
           items.length === 0 ? (
             <Empty>
-              No cluster has joined. <code>skerry token create --role cluster --name NAME</code> makes a token with which one can.
+              No cluster has joined. <code>skerry token create --role cluster --name NAME</code> makes a token with
+              which one can.
             </Empty>
           ) : (
             <div className="table-wrap" tabIndex={0} role="region" aria-label="Clusters">
@@ -156,7 +167,8 @@ function WorkerCapacity() {
         {({ items }) =>
           items.length === 0 ? (
             <Empty>
-              No worker has joined. <code>skerry token create --role worker --name NAME</code> makes a token with which one can.
+              No worker has joined. <code>skerry token create --role worker --name NAME</code> makes a token with which
+              one can.
             </Empty>
           ) : (
             <Stack gap="sm">
@@ -177,7 +189,10 @@ function WorkerCapacity() {
                       </Group>
                     </Group>
                     <Use label={`CPU: ${cores(usedCPU)} of ${cores(cpu)} asked for`} part={cpu ? usedCPU / cpu : 0} />
-                    <Use label={`Memory: ${bytes(usedMemory)} of ${bytes(memory)} asked for`} part={memory ? usedMemory / memory : 0} />
+                    <Use
+                      label={`Memory: ${bytes(usedMemory)} of ${bytes(memory)} asked for`}
+                      part={memory ? usedMemory / memory : 0}
+                    />
                   </Box>
                 );
               })}
@@ -196,7 +211,12 @@ export function Use({ label, part }: { label: string; part: number }) {
       <Text size="xs" c="dimmed">
         {label}
       </Text>
-      <Progress value={Math.min(100, part * 100)} aria-label={label} size="sm" color={part > 0.9 ? "orange" : undefined} />
+      <Progress
+        value={Math.min(100, part * 100)}
+        aria-label={label}
+        size="sm"
+        color={part > 0.9 ? "orange" : undefined}
+      />
     </Box>
   );
 }

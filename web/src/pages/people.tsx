@@ -1,13 +1,13 @@
 import { Tabs } from "@mantine/core";
-import { useSearchParams } from "react-router-dom";
 import type { ReactNode } from "react";
+import { useSearchParams } from "react-router-dom";
+import { Page } from "../parts/basics";
 import { Account } from "../people/account";
 import { Audit } from "../people/audit";
 import { JoinTokens, Members } from "../people/joins";
 import { Certificates, Orgs } from "../people/orgs";
 import { Secrets } from "../people/secrets";
 import { Roles, Users } from "../people/users";
-import { Page } from "../parts/basics";
 import { useSession } from "../state/session";
 
 interface Part {
@@ -37,7 +37,11 @@ export default function People() {
   const at = shown.find((p) => p.id === params.get("tab"))?.id ?? "account";
   return (
     <Page title="People and access" sub={`Of ${who?.role === "root" ? "the root" : "cluster " + (who?.site ?? "")}`}>
-      <Tabs value={at} onChange={(t) => setParams(t && t !== "account" ? { tab: t } : {}, { replace: true })} keepMounted={false}>
+      <Tabs
+        value={at}
+        onChange={(t) => setParams(t && t !== "account" ? { tab: t } : {}, { replace: true })}
+        keepMounted={false}
+      >
         <Tabs.List mb="md">
           {shown.map((p) => (
             <Tabs.Tab key={p.id} value={p.id}>

@@ -1,12 +1,12 @@
 import { Alert, Badge, Group, Progress, SimpleGrid, Stack, Table, Tabs, Text } from "@mantine/core";
 import { useParams, useSearchParams } from "react-router-dom";
 import type { DrainView, OverlayView, RuntimeReport, WorkerView } from "../api/types";
+import { ago, bytes, clock, cores, count, parseBytes, parseCPU, span } from "../format";
 import { A, Empty, Loaded, Page, Panel } from "../parts/basics";
 import { Credit, Facts, inNetwork, place, Words } from "../parts/facts";
 import { MemberInstances } from "../parts/members";
 import { StateBadge } from "../parts/state";
 import { WorkerActions } from "../parts/workeracts";
-import { ago, bytes, clock, cores, count, parseBytes, parseCPU, span } from "../format";
 import { memberState } from "../state/member";
 import { useGet } from "../state/query";
 import { useSession } from "../state/session";
@@ -36,7 +36,11 @@ export default function WorkerPage() {
         >
           <Warnings w={w} />
           {w.drain && <Drain d={w.drain} />}
-          <Tabs value={params.get("tab") ?? "state"} onChange={(t) => setParams(t && t !== "state" ? { tab: t } : {}, { replace: true })} keepMounted={false}>
+          <Tabs
+            value={params.get("tab") ?? "state"}
+            onChange={(t) => setParams(t && t !== "state" ? { tab: t } : {}, { replace: true })}
+            keepMounted={false}
+          >
             <Tabs.List mb="md">
               <Tabs.Tab value="state">State</Tabs.Tab>
               <Tabs.Tab value="runtimes">Runtimes</Tabs.Tab>
@@ -71,13 +75,26 @@ export default function WorkerPage() {
 /** Warnings says what keeps a worker from working as it could. */
 function Warnings({ w }: { w: WorkerView }) {
   const list: string[] = [];
-  if (w.lost) list.push("It is lost" + (w.verdict ? ": " + w.verdict : "") + (w.cutOff ? ". Another worker reaches it: it is cut off from its cluster alone." : "."));
+  if (w.lost)
+    list.push(
+      "It is lost" +
+        (w.verdict ? ": " + w.verdict : "") +
+        (w.cutOff ? ". Another worker reaches it: it is cut off from its cluster alone." : "."),
+    );
   if (w.held) list.push("It is held on its device, and carries out nothing: " + w.held + ".");
   if (w.hold && !w.drain) list.push("New work is kept away: " + w.hold + ".");
   if (w.refusing && !w.hold && !w.credit?.quarantine) list.push("It takes nothing new: " + w.refusing + ".");
-  if (w.claims) list.push(`It says that it has ${cores(parseCPU(w.claims.cpu))} CPU and ${bytes(parseBytes(w.claims.memory))} memory, which is not believed; what it joined with counts.`);
+  if (w.claims)
+    list.push(
+      `It says that it has ${cores(parseCPU(w.claims.cpu))} CPU and ${bytes(parseBytes(w.claims.memory))} memory, which is not believed; what it joined with counts.`,
+    );
   const a = w.facts?.agent;
-  if (a && a.stage !== "Passed") list.push(a.stage === "Failed" ? `Its agent stays with the program that it had: ${a.why || "the new one did not do"}.` : `Its agent goes over to another program${a.to ? ", version " + a.to : ""}: ${a.stage === "Fetching" ? "it is fetched" : "it works under the eyes of the old one"}.`);
+  if (a && a.stage !== "Passed")
+    list.push(
+      a.stage === "Failed"
+        ? `Its agent stays with the program that it had: ${a.why || "the new one did not do"}.`
+        : `Its agent goes over to another program${a.to ? ", version " + a.to : ""}: ${a.stage === "Fetching" ? "it is fetched" : "it works under the eyes of the old one"}.`,
+    );
   if (!list.length) return null;
   return (
     <Alert color="orange" variant="light" title="It does not work as usual">
@@ -90,7 +107,9 @@ function Warnings({ w }: { w: WorkerView }) {
 
 /** Drain tells how far a drain is, and what stays and why. */
 function Drain({ d }: { d: DrainView }) {
-  const text = d.done ? "All that can leave has left." : `${count(d.left, "instance")} still to leave, ${d.moving} of them being started elsewhere; ${count(d.ending, "old copy", "old copies")} being ended.`;
+  const text = d.done
+    ? "All that can leave has left."
+    : `${count(d.left, "instance")} still to leave, ${d.moving} of them being started elsewhere; ${count(d.ending, "old copy", "old copies")} being ended.`;
   return (
     <Panel title={d.done ? "Drained" : "Being drained"}>
       <Stack gap="xs">
@@ -143,7 +162,12 @@ function State({ w }: { w: WorkerView }) {
                 ["Address", f.address],
                 ["Area", f.area],
                 ["Location", place(f.location)],
-                ["Labels", f.labels && Object.keys(f.labels).length > 0 && <Words list={Object.entries(f.labels).map(([k, v]) => (v ? `${k}=${v}` : k))} />],
+                [
+                  "Labels",
+                  f.labels && Object.keys(f.labels).length > 0 && (
+                    <Words list={Object.entries(f.labels).map(([k, v]) => (v ? `${k}=${v}` : k))} />
+                  ),
+                ],
                 ["Taints", f.taints?.length ? <Words list={f.taints} /> : undefined],
                 ["Devices", f.devices?.length ? <Words list={f.devices} /> : undefined],
                 ["Attachable", f.attachable?.length ? <Words list={f.attachable} /> : undefined],
@@ -160,9 +184,18 @@ function State({ w }: { w: WorkerView }) {
           <Facts
             rows={[
               ["By", w.carrier === "mqtt" ? "MQTT, an agent of others" : "the link"],
-              ["Beats", w.carrier ? undefined : w.beats ? "they come" : "none come: it is judged by its connection alone"],
+              [
+                "Beats",
+                w.carrier ? undefined : w.beats ? "they come" : "none come: it is judged by its connection alone",
+              ],
               ["Reported", w.reportAt && `${clock(w.reportAt)}, ${ago(w.reportAt)} ago`],
-              ["Reports each", u && (u.everyMs ? `${span(u.everyMs)} (${u.why}${u.near ? ", near the limit of " + u.near : ""})` : "it has just begun")],
+              [
+                "Reports each",
+                u &&
+                  (u.everyMs
+                    ? `${span(u.everyMs)} (${u.why}${u.near ? ", near the limit of " + u.near : ""})`
+                    : "it has just begun"),
+              ],
               ["In the network", inNetwork(w.coordinate)],
             ]}
           />
@@ -189,7 +222,9 @@ const kinds: [Kind, string, (v: unknown) => string][] = [
 ];
 
 function Room({ w }: { w: WorkerView }) {
-  const shown = kinds.filter(([k]) => k === "cpu" || k === "memory" || [w.facts?.capacity, w.reserved, w.used].some((r) => r?.[k]));
+  const shown = kinds.filter(
+    ([k]) => k === "cpu" || k === "memory" || [w.facts?.capacity, w.reserved, w.used].some((r) => r?.[k]),
+  );
   return (
     <div className="table-wrap" tabIndex={0} role="region" aria-label="Room">
       <Table miw={520}>
@@ -246,7 +281,13 @@ function Runtimes({ list }: { list: readonly RuntimeReport[] }) {
               <Table.Tr key={r.name}>
                 <Table.Td fw={600}>{r.name}</Table.Td>
                 <Table.Td>
-                  <Badge tt="none" radius="sm" variant="light" color={r.passed ? "teal" : r.absent ? "gray" : "red"} styles={{ label: { overflow: "visible" } }}>
+                  <Badge
+                    tt="none"
+                    radius="sm"
+                    variant="light"
+                    color={r.passed ? "teal" : r.absent ? "gray" : "red"}
+                    styles={{ label: { overflow: "visible" } }}
+                  >
                     {verdict(r)}
                   </Badge>
                   {r.emulated && (
@@ -291,9 +332,11 @@ function Runtimes({ list }: { list: readonly RuntimeReport[] }) {
       </Table>
       {list.some((r) => r.profile) && (
         <Text size="xs" c="dimmed" p="sm">
-          Measured by the worker itself (skerry worker profile). CPU: processor time for the same work, as a multiple of what a container takes; others on the machine matter little to it. Speed: requests of that work
-          that one processor answers in a second, where quotas, neighbours and heat count. Given: how much of a processor it had meanwhile. Apart: the largest rate less the smallest, of their median. Above{" "}
-          {percent(maxSpread)} in containers, how fast the machine is does not count in placement.
+          Measured by the worker itself (skerry worker profile). CPU: processor time for the same work, as a multiple of
+          what a container takes; others on the machine matter little to it. Speed: requests of that work that one
+          processor answers in a second, where quotas, neighbours and heat count. Given: how much of a processor it had
+          meanwhile. Apart: the largest rate less the smallest, of their median. Above {percent(maxSpread)} in
+          containers, how fast the machine is does not count in placement.
         </Text>
       )}
     </div>
@@ -326,14 +369,24 @@ function Speed({ of: p }: { of: RuntimeReport["profile"] }) {
 }
 
 /** ways are the kinds of paths, in words; a path's own reason says why it is not a better one. */
-const ways: Record<string, string> = { plain: "plain, over a trusted network", wireguard: "sealed, by the kernel’s WireGuard", direct: "sealed, direct", relay: "sealed, by a relay", none: "none works now" };
+const ways: Record<string, string> = {
+  plain: "plain, over a trusted network",
+  wireguard: "sealed, by the kernel’s WireGuard",
+  direct: "sealed, direct",
+  relay: "sealed, by a relay",
+  none: "none works now",
+};
 
 function Overlay({ path, w }: { path: string; w: WorkerView }) {
   const q = useGet<OverlayView>(w.connected && !w.carrier ? path + "/overlay" : null, 5);
   if (!w.connected || w.carrier)
     return (
       <Panel>
-        <Empty>{w.carrier ? "An agent of others takes no part in the overlay." : "The worker is not connected, so it cannot be asked."}</Empty>
+        <Empty>
+          {w.carrier
+            ? "An agent of others takes no part in the overlay."
+            : "The worker is not connected, so it cannot be asked."}
+        </Empty>
       </Panel>
     );
   return (
@@ -354,13 +407,24 @@ function Overlay({ path, w }: { path: string; w: WorkerView }) {
                   ["WireGuard", o.noWireguard ? "not used: " + o.noWireguard : "the kernel’s"],
                   ["Service addresses", o.services.toLocaleString()],
                   ["TCP flows", `${o.flows.toLocaleString()} of at most ${o.flowsMax.toLocaleString()}`],
-                  ["Relays", (o.relays ?? []).map((r) => `${r.name}: ${r.over ? "by " + r.over : "not registered"}${r.reason ? ", " + r.reason : ""}`).join("; ")],
+                  [
+                    "Relays",
+                    (o.relays ?? [])
+                      .map(
+                        (r) =>
+                          `${r.name}: ${r.over ? "by " + r.over : "not registered"}${r.reason ? ", " + r.reason : ""}`,
+                      )
+                      .join("; "),
+                  ],
                 ]}
               />
             </Panel>
             <Panel title="Paths to peers">
               {(o.peers ?? []).length === 0 ? (
-                <Empty>It exchanges packets with nobody now: paths are made when services here and elsewhere have to do with each other.</Empty>
+                <Empty>
+                  It exchanges packets with nobody now: paths are made when services here and elsewhere have to do with
+                  each other.
+                </Empty>
               ) : (
                 <div className="table-wrap" tabIndex={0} role="region" aria-label="Paths to peers">
                   <Table miw={820}>
@@ -379,7 +443,13 @@ function Overlay({ path, w }: { path: string; w: WorkerView }) {
                     <Table.Tbody>
                       {o.peers!.map((p) => (
                         <Table.Tr key={p.peer}>
-                          <Table.Td>{p.name ? <A to={"/workers/" + encodeURIComponent(p.name)}>{p.name}</A> : "#" + p.peer + " (another site)"}</Table.Td>
+                          <Table.Td>
+                            {p.name ? (
+                              <A to={"/workers/" + encodeURIComponent(p.name)}>{p.name}</A>
+                            ) : (
+                              "#" + p.peer + " (another site)"
+                            )}
+                          </Table.Td>
                           <Table.Td>{ways[p.path] ?? p.path}</Table.Td>
                           <Table.Td className="mono">{p.endpoint || "–"}</Table.Td>
                           <Table.Td ta="right">{p.rttMs ? p.rttMs.toFixed(2) + " ms" : "–"}</Table.Td>

@@ -1,10 +1,10 @@
 import { Button, Group, Modal, Stack, Table, Text } from "@mantine/core";
 import { useState } from "react";
 import type { List, RebalancePlan, WorkerView } from "../api/types";
+import { ago, bytes, cores, count, parseBytes, parseCPU } from "../format";
 import { A, Empty, Loaded, Page, Panel, useActs } from "../parts/basics";
 import { place } from "../parts/facts";
 import { StateBadge } from "../parts/state";
-import { ago, bytes, cores, count, parseBytes, parseCPU } from "../format";
 import { memberState, trust } from "../state/member";
 import { useGet } from "../state/query";
 import { useSession } from "../state/session";
@@ -22,13 +22,18 @@ export default function Workers() {
       </Page>
     );
   return (
-    <Page title="Workers" sub={q.data && <span role="status">{count(q.data.items.length, "worker")}</span>} actions={can("workers:write") && <Rebalance />}>
+    <Page
+      title="Workers"
+      sub={q.data && <span role="status">{count(q.data.items.length, "worker")}</span>}
+      actions={can("workers:write") && <Rebalance />}
+    >
       <Panel pad={0}>
         <Loaded of={q}>
           {({ items }) =>
             items.length === 0 ? (
               <Empty>
-                No worker has joined. <code>skerry token create --role worker --name NAME</code> makes a token with which one can.
+                No worker has joined. <code>skerry token create --role worker --name NAME</code> makes a token with
+                which one can.
               </Empty>
             ) : (
               <div className="table-wrap" tabIndex={0} role="region" aria-label="Workers">
@@ -69,7 +74,10 @@ export default function Workers() {
                             {bytes(parseBytes(w.reserved.memory))} of {bytes(parseBytes(w.facts?.capacity.memory))}
                           </Table.Td>
                           <Table.Td>
-                            {runtimes.filter((r) => r.passed).map((r) => r.name).join(", ") || "none"}
+                            {runtimes
+                              .filter((r) => r.passed)
+                              .map((r) => r.name)
+                              .join(", ") || "none"}
                             {failed.length > 0 && (
                               <Text size="xs" c="dimmed">
                                 {count(failed.length, "more does", "more do")} not work
@@ -124,7 +132,14 @@ function Rebalance() {
       <Button variant="default" loading={busy && !plan} onClick={() => void run(true)}>
         Rebalance
       </Button>
-      <Modal opened={plan !== null} onClose={() => setPlan(null)} title="Move to better places" size="lg" centered closeButtonProps={{ "aria-label": "Close" }}>
+      <Modal
+        opened={plan !== null}
+        onClose={() => setPlan(null)}
+        title="Move to better places"
+        size="lg"
+        centered
+        closeButtonProps={{ "aria-label": "Close" }}
+      >
         <Stack>
           {moves.length === 0 ? (
             <Text>Nothing would be clearly better off elsewhere.</Text>

@@ -1,8 +1,22 @@
-import { Alert, Anchor, Box, Button, Card, Center, Group, Loader, Modal, Stack, Text, Title, type AnchorProps } from "@mantine/core";
-import { IconAlertTriangle, IconCircleCheck, IconInfoCircle } from "../icons";
-import { createContext, useCallback, useContext, useEffect, useState, type ReactNode } from "react";
+import {
+  Alert,
+  Anchor,
+  type AnchorProps,
+  Box,
+  Button,
+  Card,
+  Center,
+  Group,
+  Loader,
+  Modal,
+  Stack,
+  Text,
+  Title,
+} from "@mantine/core";
+import { createContext, type ReactNode, useCallback, useContext, useEffect, useState } from "react";
 import { Link, type LinkProps } from "react-router-dom";
 import { aboutError } from "../api/client";
+import { IconAlertTriangle, IconCircleCheck, IconInfoCircle } from "../icons";
 import type { Query } from "../state/query";
 
 /** A is a link to a page of the dashboard. */
@@ -11,7 +25,17 @@ export function A(props: AnchorProps & LinkProps) {
 }
 
 /** Page is a page's title, what can be done there, and its content. */
-export function Page({ title, sub, actions, children }: { title: string; sub?: ReactNode; actions?: ReactNode; children: ReactNode }) {
+export function Page({
+  title,
+  sub,
+  actions,
+  children,
+}: {
+  title: string;
+  sub?: ReactNode;
+  actions?: ReactNode;
+  children: ReactNode;
+}) {
   useEffect(() => {
     document.title = title + " · Skerry";
   }, [title]);
@@ -36,7 +60,17 @@ export function Page({ title, sub, actions, children }: { title: string; sub?: R
 }
 
 /** Panel is a part of a page with a title of its own. */
-export function Panel({ title, actions, children, pad = "md" }: { title?: ReactNode; actions?: ReactNode; children: ReactNode; pad?: string | number }) {
+export function Panel({
+  title,
+  actions,
+  children,
+  pad = "md",
+}: {
+  title?: ReactNode;
+  actions?: ReactNode;
+  children: ReactNode;
+  pad?: string | number;
+}) {
   return (
     <Card withBorder padding={pad} radius="md" component="section">
       {(title || actions) && (
@@ -162,7 +196,13 @@ export function ActsProvider({ children }: { children: ReactNode }) {
   return (
     <ActsContext.Provider value={acts}>
       {children}
-      <Modal opened={asked !== null} onClose={() => setAsked(null)} title={asked?.title} centered closeButtonProps={{ "aria-label": "Close" }}>
+      <Modal
+        opened={asked !== null}
+        onClose={() => setAsked(null)}
+        title={asked?.title}
+        centered
+        closeButtonProps={{ "aria-label": "Close" }}
+      >
         <Stack>
           <Text component="div">{asked?.text}</Text>
           <Group justify="flex-end">
@@ -185,7 +225,15 @@ export function ActsProvider({ children }: { children: ReactNode }) {
           </Group>
         </Stack>
       </Modal>
-      <Box pos="fixed" bottom={16} right={16} maw="min(420px, calc(100vw - 32px))" style={{ zIndex: 400 }} role="status" aria-live="polite">
+      <Box
+        pos="fixed"
+        bottom={16}
+        right={16}
+        maw="min(420px, calc(100vw - 32px))"
+        style={{ zIndex: 400 }}
+        role="status"
+        aria-live="polite"
+      >
         <Stack gap="xs">
           {notes.map((n) => {
             const e = n.error ? aboutError(n.error) : null;
@@ -194,7 +242,15 @@ export function ActsProvider({ children }: { children: ReactNode }) {
                 key={n.id}
                 color={e ? "red" : "teal"}
                 variant="filled"
-                icon={e ? <IconAlertTriangle aria-hidden /> : n.text ? <IconCircleCheck aria-hidden /> : <IconInfoCircle aria-hidden />}
+                icon={
+                  e ? (
+                    <IconAlertTriangle aria-hidden />
+                  ) : n.text ? (
+                    <IconCircleCheck aria-hidden />
+                  ) : (
+                    <IconInfoCircle aria-hidden />
+                  )
+                }
                 withCloseButton
                 closeButtonLabel="Close"
                 onClose={() => setNotes((list) => list.filter((x) => x.id !== n.id))}

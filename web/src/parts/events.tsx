@@ -5,7 +5,15 @@ import { clock } from "../format";
 import { A, Empty } from "./basics";
 
 /** Events lists what happened, the newest first. */
-export const Events = memo(function Events({ events, max = 100, empty = "Nothing has happened yet." }: { events: readonly Event[]; max?: number; empty?: string }) {
+export const Events = memo(function Events({
+  events,
+  max = 100,
+  empty = "Nothing has happened yet.",
+}: {
+  events: readonly Event[];
+  max?: number;
+  empty?: string;
+}) {
   if (events.length === 0) return <Empty>{empty}</Empty>;
   return (
     <Stack gap={6} component="ol" m={0} p={0} style={{ listStyle: "none" }} aria-label="Events, the newest first">

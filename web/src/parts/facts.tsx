@@ -37,7 +37,9 @@ export function Credit({ credit, actions }: { credit: CreditView | undefined; ac
         </Alert>
       )}
       <Text size="sm" mb={marks.length ? "sm" : 0}>
-        {!credit ? "Nothing speaks against what it says." : `When something is placed, its score counts for ${Math.round(credit.rank * 100)} %.`}
+        {!credit
+          ? "Nothing speaks against what it says."
+          : `When something is placed, its score counts for ${Math.round(credit.rank * 100)} %.`}
       </Text>
       {marks.length > 0 && (
         <div className="table-wrap" tabIndex={0} role="region" aria-label="What speaks against it">

@@ -1,5 +1,5 @@
 import { Button, Center, Stack, Text } from "@mantine/core";
-import { Component, lazy, type ComponentType, type ReactNode } from "react";
+import { Component, type ComponentType, lazy, type ReactNode } from "react";
 
 /** patience is how long to wait before code is asked for again, in milliseconds. */
 const patience = [300, 1000, 3000];
@@ -17,7 +17,7 @@ export async function again<T>(load: () => Promise<T>, waits: readonly number[] 
 }
 
 /** later is a part whose code comes when it is first shown, over a link that may fail. */
-// eslint-disable-next-line @typescript-eslint/no-explicit-any
+// biome-ignore lint/suspicious/noExplicitAny: a part may have any properties
 export function later<P extends ComponentType<any>>(load: () => Promise<{ default: P }>) {
   return lazy(() => again(load));
 }

@@ -64,7 +64,12 @@ export function Logs({ id, running }: { id: string; running: boolean }) {
         part = new AbortController();
         try {
           const res = await client.open("GET", `/v1/instances/${encodeURIComponent(id)}/logs`, {
-            query: { follow: running && !previous ? true : undefined, previous: previous || undefined, tail: since ? undefined : 2000, since },
+            query: {
+              follow: running && !previous ? true : undefined,
+              previous: previous || undefined,
+              tail: since ? undefined : 2000,
+              since,
+            },
             accept: "application/x-ndjson",
             signal: part.signal,
           });
@@ -96,10 +101,19 @@ export function Logs({ id, running }: { id: string; running: boolean }) {
     const t = text.toLowerCase();
     return t && only ? all.filter((l) => l.line.toLowerCase().includes(t)) : all;
   }, [all, text, only]);
-  const hits = useMemo(() => (text ? all.reduce((n, l) => n + (l.line.toLowerCase().includes(text.toLowerCase()) ? 1 : 0), 0) : 0), [all, text]);
+  const hits = useMemo(
+    () => (text ? all.reduce((n, l) => n + (l.line.toLowerCase().includes(text.toLowerCase()) ? 1 : 0), 0) : 0),
+    [all, text],
+  );
 
   const scroll = useRef<HTMLDivElement>(null);
-  const v = useVirtualizer({ count: found.length, getScrollElement: () => scroll.current, estimateSize: () => 20, overscan: 30, initialRect: { width: 1000, height: 500 } });
+  const v = useVirtualizer({
+    count: found.length,
+    getScrollElement: () => scroll.current,
+    estimateSize: () => 20,
+    overscan: 30,
+    initialRect: { width: 1000, height: 500 },
+  });
   useEffect(() => {
     if (end && found.length > 0) v.scrollToIndex(found.length - 1, { align: "end" });
   }, [found.length, end, v]);
@@ -107,10 +121,25 @@ export function Logs({ id, running }: { id: string; running: boolean }) {
   return (
     <Box>
       <Group mb="sm" align="flex-end">
-        <TextInput label="Search" value={text} onChange={(e) => setText(e.currentTarget.value)} w={{ base: "100%", xs: 260 }} />
-        <Checkbox label="Only lines that match" checked={only} onChange={(e) => setOnly(e.currentTarget.checked)} pb={8} />
+        <TextInput
+          label="Search"
+          value={text}
+          onChange={(e) => setText(e.currentTarget.value)}
+          w={{ base: "100%", xs: 260 }}
+        />
+        <Checkbox
+          label="Only lines that match"
+          checked={only}
+          onChange={(e) => setOnly(e.currentTarget.checked)}
+          pb={8}
+        />
         <Checkbox label="Stay at the end" checked={end} onChange={(e) => setEnd(e.currentTarget.checked)} pb={8} />
-        <Checkbox label="Of the run before" checked={previous} onChange={(e) => setPrevious(e.currentTarget.checked)} pb={8} />
+        <Checkbox
+          label="Of the run before"
+          checked={previous}
+          onChange={(e) => setPrevious(e.currentTarget.checked)}
+          pb={8}
+        />
         <Button variant="default" onClick={() => save(id, found)}>
           Save
         </Button>
@@ -126,13 +155,36 @@ export function Logs({ id, running }: { id: string; running: boolean }) {
         aria-live="off"
         tabIndex={0}
         onWheel={(e) => e.deltaY < 0 && setEnd(false)}
-        style={{ height: "60vh", overflow: "auto", background: "#0d1b22", color: "#dbe7ea", borderRadius: 8, padding: 8, fontFamily: "var(--mantine-font-family-monospace)", fontSize: 13 }}
+        style={{
+          height: "60vh",
+          overflow: "auto",
+          background: "#0d1b22",
+          color: "#dbe7ea",
+          borderRadius: 8,
+          padding: 8,
+          fontFamily: "var(--mantine-font-family-monospace)",
+          fontSize: 13,
+        }}
       >
         <div style={{ height: v.getTotalSize(), position: "relative" }}>
           {v.getVirtualItems().map((it) => {
             const l = found[it.index]!;
             return (
-              <div key={it.key} data-index={it.index} ref={v.measureElement} style={{ position: "absolute", top: 0, left: 0, right: 0, transform: `translateY(${it.start}px)`, whiteSpace: "pre-wrap", overflowWrap: "anywhere", color: l.stream === "stderr" ? "#ffc9a3" : undefined }}>
+              <div
+                key={it.key}
+                data-index={it.index}
+                ref={v.measureElement}
+                style={{
+                  position: "absolute",
+                  top: 0,
+                  left: 0,
+                  right: 0,
+                  transform: `translateY(${it.start}px)`,
+                  whiteSpace: "pre-wrap",
+                  overflowWrap: "anywhere",
+                  color: l.stream === "stderr" ? "#ffc9a3" : undefined,
+                }}
+              >
                 <span style={{ color: "#9db4bb" }}>{l.time.slice(11, 23)} </span>
                 {mark(l.line, text)}
               </div>
@@ -160,7 +212,9 @@ function mark(line: string, text: string) {
 
 function save(id: string, list: Line[]) {
   const a = document.createElement("a");
-  a.href = URL.createObjectURL(new Blob([list.map((l) => `${l.time} ${l.stream} ${l.line}\n`).join("")], { type: "text/plain" }));
+  a.href = URL.createObjectURL(
+    new Blob([list.map((l) => `${l.time} ${l.stream} ${l.line}\n`).join("")], { type: "text/plain" }),
+  );
   a.download = id + ".log";
   a.click();
   URL.revokeObjectURL(a.href);

@@ -11,7 +11,18 @@ interface Stats {
   cpuLimit?: number;
   rxBytes?: number;
   txBytes?: number;
-  stats: { at: string; cpu: number; throttled?: number; memory: string | number; memoryWorkingSet?: string | number; memoryLimit?: string | number; oomKills?: number; pids?: number; diskRead?: string | number; diskWrite?: string | number };
+  stats: {
+    at: string;
+    cpu: number;
+    throttled?: number;
+    memory: string | number;
+    memoryWorkingSet?: string | number;
+    memoryLimit?: string | number;
+    oomKills?: number;
+    pids?: number;
+    diskRead?: string | number;
+    diskWrite?: string | number;
+  };
 }
 
 interface Point {
@@ -40,7 +51,8 @@ export default function Metrics({ id }: { id: string }) {
     setLast((old) => {
       const seconds = old ? (Date.parse(s.stats.at) - Date.parse(old.stats.at)) / 1000 : 0;
       if (old && seconds > 0) {
-        const rate = (now?: string | number, then?: string | number) => Math.max(0, (parseBytes(now) - parseBytes(then)) / seconds);
+        const rate = (now?: string | number, then?: string | number) =>
+          Math.max(0, (parseBytes(now) - parseBytes(then)) / seconds);
         const p: Point = {
           time: new Date(s.stats.at).toLocaleTimeString(),
           at: Date.parse(s.stats.at),
@@ -66,10 +78,38 @@ export default function Metrics({ id }: { id: string }) {
           </Panel>
         ) : (
           <SimpleGrid cols={{ base: 1, lg: 2 }}>
-            <Chart title="Processors" points={points} format={cores} series={[["cpu", "In use"]]} limit={last?.cpuLimit} />
-            <Chart title="Memory" points={points} format={bytes} series={[["memory", "Working set"]]} limit={parseBytes(last?.stats.memoryLimit) || undefined} />
-            <Chart title="Network" points={points} format={perSecond} series={[["received", "Received"], ["sent", "Sent"]]} />
-            <Chart title="Disk" points={points} format={perSecond} series={[["read", "Read"], ["write", "Written"]]} />
+            <Chart
+              title="Processors"
+              points={points}
+              format={cores}
+              series={[["cpu", "In use"]]}
+              limit={last?.cpuLimit}
+            />
+            <Chart
+              title="Memory"
+              points={points}
+              format={bytes}
+              series={[["memory", "Working set"]]}
+              limit={parseBytes(last?.stats.memoryLimit) || undefined}
+            />
+            <Chart
+              title="Network"
+              points={points}
+              format={perSecond}
+              series={[
+                ["received", "Received"],
+                ["sent", "Sent"],
+              ]}
+            />
+            <Chart
+              title="Disk"
+              points={points}
+              format={perSecond}
+              series={[
+                ["read", "Read"],
+                ["write", "Written"],
+              ]}
+            />
           </SimpleGrid>
         )
       }
@@ -79,7 +119,19 @@ export default function Metrics({ id }: { id: string }) {
 
 const shades = ["sea.7", "orange.7"];
 
-function Chart({ title, points, series, format, limit }: { title: string; points: Point[]; series: [keyof Point & string, string][]; format: (n: number) => string; limit?: number }) {
+function Chart({
+  title,
+  points,
+  series,
+  format,
+  limit,
+}: {
+  title: string;
+  points: Point[];
+  series: [keyof Point & string, string][];
+  format: (n: number) => string;
+  limit?: number;
+}) {
   const now = points.at(-1)!;
   return (
     <Panel title={title}>
@@ -97,7 +149,11 @@ function Chart({ title, points, series, format, limit }: { title: string; points
           withDots={false}
           valueFormatter={format}
           yAxisProps={{ width: 80 }}
-          referenceLines={limit && now && (now[series[0]![0]] as number) > limit / 4 ? [{ y: limit, label: "limit", color: "red.7" }] : undefined}
+          referenceLines={
+            limit && now && (now[series[0]![0]] as number) > limit / 4
+              ? [{ y: limit, label: "limit", color: "red.7" }]
+              : undefined
+          }
           areaChartProps={{ throttleDelay: 50 }}
           areaProps={{ isAnimationActive: false }}
         />

@@ -13,7 +13,13 @@ export function MigrateButton({ i }: { i: Instance }) {
       <Button variant="default" onClick={() => setOpen(true)}>
         Migrate
       </Button>
-      <Modal opened={open} onClose={() => setOpen(false)} title={`Migrate ${i.id}`} centered closeButtonProps={{ "aria-label": "Close" }}>
+      <Modal
+        opened={open}
+        onClose={() => setOpen(false)}
+        title={`Migrate ${i.id}`}
+        centered
+        closeButtonProps={{ "aria-label": "Close" }}
+      >
         <Migrate i={i} onDone={() => setOpen(false)} />
       </Modal>
     </>
@@ -43,7 +49,11 @@ function Migrate({ i, onDone }: { i: Instance; onDone: () => void }) {
           const m = await client.call<Migrating>("POST", `/v1/instances/${encodeURIComponent(i.id)}/migrate`, {
             body: { ...(to && { to }), ...(reason && { reason }), ...(force && { force }) },
           });
-          const where = m.copy ? `cluster ${m.cluster}, as ${m.copy}` : m.cluster ? `another worker of cluster ${m.cluster}` : `worker ${m.worker}`;
+          const where = m.copy
+            ? `cluster ${m.cluster}, as ${m.copy}`
+            : m.cluster
+              ? `another worker of cluster ${m.cluster}`
+              : `worker ${m.worker}`;
           say(`${i.id} moves to ${where}, once its copy there is ready`);
           onDone();
         } catch (x) {
@@ -53,7 +63,9 @@ function Migrate({ i, onDone }: { i: Instance; onDone: () => void }) {
       }}
     >
       <Stack>
-        <Text size="sm">A copy starts at the new place and takes over when it is ready. Until then the instance stays as it is.</Text>
+        <Text size="sm">
+          A copy starts at the new place and takes over when it is ready. Until then the instance stays as it is.
+        </Text>
         {sees && (
           <Select
             label={root ? "Cluster" : "Worker"}
@@ -68,8 +80,20 @@ function Migrate({ i, onDone }: { i: Instance; onDone: () => void }) {
             error={places.error ? "They cannot be listed now." : undefined}
           />
         )}
-        <TextInput label="Reason" description="For people; it stands in the events." maxLength={200} value={reason} onChange={(e) => setReason(e.currentTarget.value)} />
-        {!(root && to) && <Checkbox label="Move it also if it keeps data on its worker, which it then loses" checked={force} onChange={(e) => setForce(e.currentTarget.checked)} />}
+        <TextInput
+          label="Reason"
+          description="For people; it stands in the events."
+          maxLength={200}
+          value={reason}
+          onChange={(e) => setReason(e.currentTarget.value)}
+        />
+        {!(root && to) && (
+          <Checkbox
+            label="Move it also if it keeps data on its worker, which it then loses"
+            checked={force}
+            onChange={(e) => setForce(e.currentTarget.checked)}
+          />
+        )}
         {error !== undefined && <Problem error={error} />}
         <Group justify="flex-end">
           <Button variant="default" onClick={onDone}>

@@ -33,7 +33,13 @@ const colours: Record<string, string> = {
 /** StateBadge names a state; its colour says nothing that the word does not. */
 export function StateBadge({ state, title }: { state: string; title?: string }) {
   const badge = (
-    <Badge color={colours[state] ?? "gray"} variant="light" tt="none" radius="sm" styles={{ label: { overflow: "visible" } }}>
+    <Badge
+      color={colours[state] ?? "gray"}
+      variant="light"
+      tt="none"
+      radius="sm"
+      styles={{ label: { overflow: "visible" } }}
+    >
       {state}
     </Badge>
   );

@@ -18,7 +18,13 @@ export default function Terminal({ id }: { id: string }) {
 
   useEffect(() => {
     if (!run) return;
-    const term = new Xterm({ cursorBlink: false, fontSize: 13, screenReaderMode: true, convertEol: false, theme: { background: "#0d1b22", foreground: "#dbe7ea" } });
+    const term = new Xterm({
+      cursorBlink: false,
+      fontSize: 13,
+      screenReaderMode: true,
+      convertEol: false,
+      theme: { background: "#0d1b22", foreground: "#dbe7ea" },
+    });
     const fit = new FitAddon();
     term.loadAddon(fit);
     term.open(at.current!);
@@ -42,7 +48,13 @@ export default function Terminal({ id }: { id: string }) {
         exec = new Exec(id, run.command, token, {
           onOutput: (d) => term.write(d),
           onEnd: (r) => {
-            setEnded(r ? (r.error ? r.error + (r.hint ? ` – ${r.hint}` : "") : `The command ended with status ${r.code}.`) : "The connection was lost, or the command could not be run.");
+            setEnded(
+              r
+                ? r.error
+                  ? r.error + (r.hint ? ` – ${r.hint}` : "")
+                  : `The command ended with status ${r.code}.`
+                : "The connection was lost, or the command could not be run.",
+            );
             setRun(null);
           },
         });
@@ -74,7 +86,15 @@ export default function Terminal({ id }: { id: string }) {
         }}
       >
         <Group align="flex-end" mb="sm">
-          <TextInput label="Command" value={command} onChange={(e) => setCommand(e.currentTarget.value)} disabled={run !== null} required w={{ base: "100%", xs: 320 }} className="mono" />
+          <TextInput
+            label="Command"
+            value={command}
+            onChange={(e) => setCommand(e.currentTarget.value)}
+            disabled={run !== null}
+            required
+            w={{ base: "100%", xs: 320 }}
+            className="mono"
+          />
           {run ? (
             <Button id="terminal-end" variant="default" onClick={() => setRun(null)}>
               End
@@ -88,7 +108,12 @@ export default function Terminal({ id }: { id: string }) {
         </Group>
       </form>
       {error !== undefined && <Problem error={error} />}
-      <Box ref={at} h={run ? "60vh" : 0} style={{ overflow: "hidden", borderRadius: 8, background: "#0d1b22" }} data-testid="terminal" />
+      <Box
+        ref={at}
+        h={run ? "60vh" : 0}
+        style={{ overflow: "hidden", borderRadius: 8, background: "#0d1b22" }}
+        data-testid="terminal"
+      />
     </Panel>
   );
 }
@@ -96,6 +121,7 @@ export default function Terminal({ id }: { id: string }) {
 /** words splits a command as a shell does, with quotes and no more. */
 export function words(command: string): string[] {
   const out: string[] = [];
-  for (const m of command.matchAll(/((?:"[^"]*"|'[^']*'|[^\s"'])+)/g)) out.push(m[1]!.replace(/"([^"]*)"|'([^']*)'/g, (_, a?: string, b?: string) => a ?? b ?? ""));
+  for (const m of command.matchAll(/((?:"[^"]*"|'[^']*'|[^\s"'])+)/g))
+    out.push(m[1]!.replace(/"([^"]*)"|'([^']*)'/g, (_, a?: string, b?: string) => a ?? b ?? ""));
   return out;
 }

@@ -7,7 +7,12 @@ import { useSession } from "../state/session";
 import { useActs } from "./basics";
 
 /** offered tells what an operator can do with a worker as it stands. */
-export function offered(w: Pick<WorkerView, "connected" | "hold" | "drain" | "credit" | "claims">): { drain: boolean; hold: boolean; release: string; remove: boolean } {
+export function offered(w: Pick<WorkerView, "connected" | "hold" | "drain" | "credit" | "claims">): {
+  drain: boolean;
+  hold: boolean;
+  release: string;
+  remove: boolean;
+} {
   const distrusted = Boolean(w.credit?.quarantine || w.claims);
   let release = "";
   if (w.drain) release = "End the drain";
@@ -74,10 +79,22 @@ export function WorkerActions({ w, path, reload }: { w: WorkerView; path: string
           Remove
         </Button>
       )}
-      <Modal opened={form === "hold"} onClose={() => setForm(null)} title={`Hold ${w.name}`} centered closeButtonProps={{ "aria-label": "Close" }}>
+      <Modal
+        opened={form === "hold"}
+        onClose={() => setForm(null)}
+        title={`Hold ${w.name}`}
+        centered
+        closeButtonProps={{ "aria-label": "Close" }}
+      >
         <Hold w={w} path={path} done={() => (setForm(null), reload())} />
       </Modal>
-      <Modal opened={form === "drain"} onClose={() => setForm(null)} title={`Drain ${w.name}`} centered closeButtonProps={{ "aria-label": "Close" }}>
+      <Modal
+        opened={form === "drain"}
+        onClose={() => setForm(null)}
+        title={`Drain ${w.name}`}
+        centered
+        closeButtonProps={{ "aria-label": "Close" }}
+      >
         <Drain w={w} path={path} done={() => (setForm(null), reload())} />
       </Modal>
     </>
@@ -92,12 +109,21 @@ function Hold({ w, path, done }: { w: WorkerView; path: string; done: () => void
     <form
       onSubmit={async (e) => {
         e.preventDefault();
-        if (await act(() => client.call("PUT", path + "/hold", { body: { reason } }), `${w.name} gets nothing new`)) done();
+        if (await act(() => client.call("PUT", path + "/hold", { body: { reason } }), `${w.name} gets nothing new`))
+          done();
       }}
     >
       <Stack>
         <Text size="sm">New work is kept away; what runs there stays.</Text>
-        <TextInput label="Why" description="Others read it when they wonder." required maxLength={200} value={reason} onChange={(e) => setReason(e.currentTarget.value)} data-autofocus />
+        <TextInput
+          label="Why"
+          description="Others read it when they wonder."
+          required
+          maxLength={200}
+          value={reason}
+          onChange={(e) => setReason(e.currentTarget.value)}
+          data-autofocus
+        />
         <Group justify="flex-end">
           <Button type="submit" disabled={!reason.trim()}>
             Hold
@@ -120,16 +146,48 @@ function Drain({ w, path, done }: { w: WorkerView; path: string; done: () => voi
     <form
       onSubmit={async (e) => {
         e.preventDefault();
-        const body = { reason: reason || undefined, parallel: Number(parallel) || 1, to: to ?? undefined, force: force || undefined };
+        const body = {
+          reason: reason || undefined,
+          parallel: Number(parallel) || 1,
+          to: to ?? undefined,
+          force: force || undefined,
+        };
         if (await act(() => client.call("PUT", path + "/drain", { body }), `${w.name} is being drained`)) done();
       }}
     >
       <Stack>
-        <Text size="sm">New work is kept away, and everything that can leave does, each instance once its copy elsewhere is ready.</Text>
-        <TextInput label="Why" maxLength={200} value={reason} onChange={(e) => setReason(e.currentTarget.value)} data-autofocus />
-        <NumberInput label="Instances at once" min={1} max={100} allowDecimal={false} value={parallel} onChange={setParallel} />
-        <Select label="Preferably to" placeholder="Wherever is best" clearable clearButtonProps={{ "aria-label": "Wherever is best" }} data={(others.data?.items ?? []).map((o) => o.name).filter((n) => n !== w.name)} value={to} onChange={setTo} />
-        <Checkbox label="Also what keeps data on the worker, which it then loses" checked={force} onChange={(e) => setForce(e.currentTarget.checked)} />
+        <Text size="sm">
+          New work is kept away, and everything that can leave does, each instance once its copy elsewhere is ready.
+        </Text>
+        <TextInput
+          label="Why"
+          maxLength={200}
+          value={reason}
+          onChange={(e) => setReason(e.currentTarget.value)}
+          data-autofocus
+        />
+        <NumberInput
+          label="Instances at once"
+          min={1}
+          max={100}
+          allowDecimal={false}
+          value={parallel}
+          onChange={setParallel}
+        />
+        <Select
+          label="Preferably to"
+          placeholder="Wherever is best"
+          clearable
+          clearButtonProps={{ "aria-label": "Wherever is best" }}
+          data={(others.data?.items ?? []).map((o) => o.name).filter((n) => n !== w.name)}
+          value={to}
+          onChange={setTo}
+        />
+        <Checkbox
+          label="Also what keeps data on the worker, which it then loses"
+          checked={force}
+          onChange={(e) => setForce(e.currentTarget.checked)}
+        />
         <Group justify="flex-end">
           <Button type="submit" color={force ? "red" : undefined}>
             Drain

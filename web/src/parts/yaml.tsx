@@ -1,6 +1,6 @@
 import { yaml } from "@codemirror/lang-yaml";
-import { lintGutter, setDiagnostics, type Diagnostic } from "@codemirror/lint";
 import { HighlightStyle, syntaxHighlighting } from "@codemirror/language";
+import { type Diagnostic, lintGutter, setDiagnostics } from "@codemirror/lint";
 import { EditorState } from "@codemirror/state";
 import { tags } from "@lezer/highlight";
 import { basicSetup, EditorView } from "codemirror";
@@ -16,7 +16,19 @@ const colours = HighlightStyle.define([
 ]);
 
 /** Yaml shows YAML, or lets it be written. Marks are the places at which something is wrong. */
-export default function Yaml({ label, value, onChange, readOnly, marks }: { label: string; value: string; onChange?: (text: string) => void; readOnly?: boolean; marks?: Diagnostic[] }) {
+export default function Yaml({
+  label,
+  value,
+  onChange,
+  readOnly,
+  marks,
+}: {
+  label: string;
+  value: string;
+  onChange?: (text: string) => void;
+  readOnly?: boolean;
+  marks?: Diagnostic[];
+}) {
   const at = useRef<HTMLDivElement>(null);
   const view = useRef<EditorView>(null);
   const changed = useRef(onChange);
@@ -34,11 +46,33 @@ export default function Yaml({ label, value, onChange, readOnly, marks }: { labe
           EditorView.lineWrapping,
           EditorState.readOnly.of(!!readOnly),
           EditorView.contentAttributes.of({ "aria-label": label, tabindex: "0" }),
-          EditorView.updateListener.of((u) => u.docChanged && u.transactions.some((t) => t.isUserEvent("input") || t.isUserEvent("delete") || t.isUserEvent("undo") || t.isUserEvent("redo") || t.isUserEvent("move")) && changed.current?.(u.state.doc.toString())),
+          EditorView.updateListener.of(
+            (u) =>
+              u.docChanged &&
+              u.transactions.some(
+                (t) =>
+                  t.isUserEvent("input") ||
+                  t.isUserEvent("delete") ||
+                  t.isUserEvent("undo") ||
+                  t.isUserEvent("redo") ||
+                  t.isUserEvent("move"),
+              ) &&
+              changed.current?.(u.state.doc.toString()),
+          ),
           EditorView.theme({
-            "&": { fontSize: "13px", border: "1px solid var(--mantine-color-default-border)", borderRadius: "8px", backgroundColor: "var(--mantine-color-body)", maxHeight: "75vh" },
+            "&": {
+              fontSize: "13px",
+              border: "1px solid var(--mantine-color-default-border)",
+              borderRadius: "8px",
+              backgroundColor: "var(--mantine-color-body)",
+              maxHeight: "75vh",
+            },
             ".cm-scroller": { overflow: "auto", fontFamily: "var(--mantine-font-family-monospace)" },
-            ".cm-gutters": { backgroundColor: "var(--mantine-color-default-hover)", color: "var(--mantine-color-dimmed)", borderRight: "1px solid var(--mantine-color-default-border)" },
+            ".cm-gutters": {
+              backgroundColor: "var(--mantine-color-default-hover)",
+              color: "var(--mantine-color-dimmed)",
+              borderRight: "1px solid var(--mantine-color-default-border)",
+            },
             ".cm-activeLine, .cm-activeLineGutter": { backgroundColor: "transparent" },
             ".cm-cursor": { borderLeftColor: "var(--mantine-color-text)" },
           }),
@@ -52,11 +86,18 @@ export default function Yaml({ label, value, onChange, readOnly, marks }: { labe
   }, [label, readOnly]);
   useEffect(() => {
     const v = view.current;
-    if (v && v.state.doc.toString() !== value) v.dispatch({ changes: { from: 0, to: v.state.doc.length, insert: value } });
+    if (v && v.state.doc.toString() !== value)
+      v.dispatch({ changes: { from: 0, to: v.state.doc.length, insert: value } });
   }, [value]);
   useEffect(() => {
     const v = view.current;
-    if (v) v.dispatch(setDiagnostics(v.state, (marks ?? []).filter((m) => m.to <= v.state.doc.length)));
+    if (v)
+      v.dispatch(
+        setDiagnostics(
+          v.state,
+          (marks ?? []).filter((m) => m.to <= v.state.doc.length),
+        ),
+      );
   }, [marks, value]);
   return <div ref={at} />;
 }

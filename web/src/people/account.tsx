@@ -1,5 +1,5 @@
-import { Button, Code, List as Items, PasswordInput, Select, Stack, MultiSelect, Text, TextInput } from "@mantine/core";
-import { useState, type FormEvent } from "react";
+import { Button, Code, List as Items, MultiSelect, PasswordInput, Select, Stack, Text, TextInput } from "@mantine/core";
+import { type FormEvent, useState } from "react";
 import type { components } from "../api/schema";
 import type { List } from "../api/types";
 import { clock } from "../format";
@@ -63,8 +63,22 @@ function Password() {
       <form onSubmit={submit}>
         <Stack maw={400}>
           {error !== undefined && <Problem error={error} />}
-          <PasswordInput label="Password until now" autoComplete="current-password" required value={old} onChange={(e) => setOld(e.currentTarget.value)} visibilityToggleButtonProps={toggle} />
-          <PasswordInput label="New password" autoComplete="new-password" required value={next} onChange={(e) => setNext(e.currentTarget.value)} visibilityToggleButtonProps={toggle} />
+          <PasswordInput
+            label="Password until now"
+            autoComplete="current-password"
+            required
+            value={old}
+            onChange={(e) => setOld(e.currentTarget.value)}
+            visibilityToggleButtonProps={toggle}
+          />
+          <PasswordInput
+            label="New password"
+            autoComplete="new-password"
+            required
+            value={next}
+            onChange={(e) => setNext(e.currentTarget.value)}
+            visibilityToggleButtonProps={toggle}
+          />
           <PasswordInput
             label="New password, again"
             autoComplete="new-password"
@@ -95,7 +109,10 @@ function AccessTokens() {
   const [ttl, setTTL] = useState("2160h");
   const [scopes, setScopes] = useState<string[]>([]);
   return (
-    <Panel title="Access tokens for programs" actions={!who?.token && <Button onClick={() => setMaking(true)}>New token</Button>}>
+    <Panel
+      title="Access tokens for programs"
+      actions={!who?.token && <Button onClick={() => setMaking(true)}>New token</Button>}
+    >
       <Loaded of={q}>
         {(list) => (
           <Rows
@@ -140,13 +157,25 @@ function AccessTokens() {
         opened={making}
         onClose={() => setMaking(false)}
         submit={async () => {
-          setMade(await client.call<NewAccessToken>("POST", "/v1/access-tokens", { body: { name, ttl: ttl || undefined, scopes: scopes.length ? scopes : undefined } }));
+          setMade(
+            await client.call<NewAccessToken>("POST", "/v1/access-tokens", {
+              body: { name, ttl: ttl || undefined, scopes: scopes.length ? scopes : undefined },
+            }),
+          );
           setName("");
           setScopes([]);
           q.reload();
         }}
       >
-        <TextInput label="Name" description="What it is for, such as backup" required maxLength={63} value={name} onChange={(e) => setName(e.currentTarget.value)} data-autofocus />
+        <TextInput
+          label="Name"
+          description="What it is for, such as backup"
+          required
+          maxLength={63}
+          value={name}
+          onChange={(e) => setName(e.currentTarget.value)}
+          data-autofocus
+        />
         <Select label="Life" data={lives} value={ttl} onChange={(v) => setTTL(v ?? "")} allowDeselect={false} />
         <MultiSelect
           label="It may only"
@@ -161,7 +190,10 @@ function AccessTokens() {
       {made && (
         <Once title={`Access token ${made.name}`} onClose={() => setMade(undefined)}>
           <Copyable label="The token" text={made.text} />
-          <Text size="sm">A program sends it as “Authorization: Bearer …”; the command line takes it with <Code>skerry login --token</Code>.</Text>
+          <Text size="sm">
+            A program sends it as “Authorization: Bearer …”; the command line takes it with{" "}
+            <Code>skerry login --token</Code>.
+          </Text>
         </Once>
       )}
     </Panel>

@@ -13,7 +13,13 @@ type AuditRecord = components["schemas"]["AuditRecord"];
 /** newestFirst gives those records that hold a text, the newest first. */
 export function newestFirst(list: AuditRecord[], text: string): AuditRecord[] {
   const want = text.trim().toLowerCase();
-  return list.filter((r) => !want || [r.user, r.token, r.operation, r.object, r.result, r.address].some((s) => s?.toLowerCase().includes(want))).sort((a, b) => b.seq - a.seq);
+  return list
+    .filter(
+      (r) =>
+        !want ||
+        [r.user, r.token, r.operation, r.object, r.result, r.address].some((s) => s?.toLowerCase().includes(want)),
+    )
+    .sort((a, b) => b.seq - a.seq);
 }
 
 /** Audit shows who did what. */
@@ -26,8 +32,22 @@ export function Audit() {
   return (
     <Panel title="Audit log">
       <Group align="flex-end" mb="md">
-        <TextInput label="Search" description="User, operation, object, result or address" value={text} onChange={(e) => setText(e.currentTarget.value)} leftSection={<IconSearch size={16} aria-hidden />} w={{ base: "100%", xs: 320 }} />
-        <Select label="Of the last" data={["200", "1000", "5000"]} value={limit} onChange={(v) => v && setLimit(v)} allowDeselect={false} w={120} />
+        <TextInput
+          label="Search"
+          description="User, operation, object, result or address"
+          value={text}
+          onChange={(e) => setText(e.currentTarget.value)}
+          leftSection={<IconSearch size={16} aria-hidden />}
+          w={{ base: "100%", xs: 320 }}
+        />
+        <Select
+          label="Of the last"
+          data={["200", "1000", "5000"]}
+          value={limit}
+          onChange={(v) => v && setLimit(v)}
+          allowDeselect={false}
+          w={120}
+        />
         <Text size="sm" role="status">
           {count(shown.length, "record")}
         </Text>

@@ -83,23 +83,42 @@ export function JoinTokens() {
         opened={making}
         onClose={() => setMaking(false)}
         submit={async () => {
-          setMade(await client.call<NewJoinToken>("POST", "/v1/tokens", { body: { role, ttl, name: name || undefined, replace: replace || undefined } }));
+          setMade(
+            await client.call<NewJoinToken>("POST", "/v1/tokens", {
+              body: { role, ttl, name: name || undefined, replace: replace || undefined },
+            }),
+          );
           setName("");
           setReplace(false);
           q.reload();
         }}
       >
         <Select label="For a" data={roles} value={role} onChange={(v) => v && setRole(v)} allowDeselect={false} />
-        <TextInput label="Name" description={role === "successor" ? "Of the machine that is to succeed" : "Only this name may join with it; nothing: any"} required={role === "successor"} maxLength={63} value={name} onChange={(e) => setName(e.currentTarget.value)} />
+        <TextInput
+          label="Name"
+          description={
+            role === "successor" ? "Of the machine that is to succeed" : "Only this name may join with it; nothing: any"
+          }
+          required={role === "successor"}
+          maxLength={63}
+          value={name}
+          onChange={(e) => setName(e.currentTarget.value)}
+        />
         <Select label="Life" data={lives} value={ttl} onChange={(v) => v && setTTL(v)} allowDeselect={false} />
-        <Checkbox label="It takes the name from a device that has it" description="For a machine that was installed anew" checked={replace} onChange={(e) => setReplace(e.currentTarget.checked)} />
+        <Checkbox
+          label="It takes the name from a device that has it"
+          description="For a machine that was installed anew"
+          checked={replace}
+          onChange={(e) => setReplace(e.currentTarget.checked)}
+        />
       </Form>
       {made && (
         <Once title={`Token for a ${made.role}`} onClose={() => setMade(undefined)}>
           <Text size="sm">On the machine that is to join, run:</Text>
           <Copyable label="The command" text={joinCommand(made.role, window.location.hostname, made.text, made.name)} />
           <Text size="sm">
-            <Code>{window.location.hostname}</Code> is how you reach this server; where the machine reaches it by another name or port, put that there
+            <Code>{window.location.hostname}</Code> is how you reach this server; where the machine reaches it by
+            another name or port, put that there
             {made.role === "successor" && ", and the root’s address for ROOT"}.
           </Text>
           <Copyable label="The token alone" text={made.text} />
@@ -128,8 +147,10 @@ export function Members() {
                 .map((m) => (
                   <Alert key={m.name} color="red" mb="sm" title={`${m.name} is held apart`}>
                     <Text size="sm">
-                      {clock(m.quarantine!.at)}: {m.quarantine!.how}. Machine {m.quarantine!.first} keeps working; {m.quarantine!.later}
-                      {m.quarantine!.addr && ` at ${m.quarantine!.addr}`} is refused. Revoke the member if its key has been taken; release it if you know both.
+                      {clock(m.quarantine!.at)}: {m.quarantine!.how}. Machine {m.quarantine!.first} keeps working;{" "}
+                      {m.quarantine!.later}
+                      {m.quarantine!.addr && ` at ${m.quarantine!.addr}`} is refused. Revoke the member if its key has
+                      been taken; release it if you know both.
                     </Text>
                   </Alert>
                 ))}
@@ -168,7 +189,12 @@ export function Members() {
                           Release
                         </Button>
                       )}
-                      <Button size="xs" variant="default" aria-label={`Revoke ${m.name}`} onClick={() => (setReason(""), setRevoking(m))}>
+                      <Button
+                        size="xs"
+                        variant="default"
+                        aria-label={`Revoke ${m.name}`}
+                        onClick={() => (setReason(""), setRevoking(m))}
+                      >
                         Revoke
                       </Button>
                     </>,
@@ -189,8 +215,17 @@ export function Members() {
           await act(async () => q.reload(), `${revoking!.name} is revoked`);
         }}
       >
-        <Text size="sm">Its link is cut, and its key may never come back. To join again the machine needs a new token.</Text>
-        <TextInput label="Reason" description="Kept with the revoked key" maxLength={200} value={reason} onChange={(e) => setReason(e.currentTarget.value)} data-autofocus />
+        <Text size="sm">
+          Its link is cut, and its key may never come back. To join again the machine needs a new token.
+        </Text>
+        <TextInput
+          label="Reason"
+          description="Kept with the revoked key"
+          maxLength={200}
+          value={reason}
+          onChange={(e) => setReason(e.currentTarget.value)}
+          data-autofocus
+        />
       </Form>
     </Stack>
   );

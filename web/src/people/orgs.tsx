@@ -1,8 +1,21 @@
-import { Badge, Button, FileInput, Group, NumberInput, Progress, Select, SimpleGrid, Stack, Text, Textarea, TextInput } from "@mantine/core";
+import {
+  Badge,
+  Button,
+  FileInput,
+  Group,
+  NumberInput,
+  Progress,
+  Select,
+  SimpleGrid,
+  Stack,
+  Text,
+  Textarea,
+  TextInput,
+} from "@mantine/core";
 import { useState } from "react";
 import type { components } from "../api/schema";
 import type { List } from "../api/types";
-import { clock, cores, bytes, parseBytes, parseCPU } from "../format";
+import { bytes, clock, cores, parseBytes, parseCPU } from "../format";
 import { Empty, Loaded, Panel, useActs } from "../parts/basics";
 import { useGet } from "../state/query";
 import { useSession } from "../state/session";
@@ -27,7 +40,10 @@ export function Orgs() {
   const admin = can("orgs:admin");
   return (
     <Stack>
-      <Panel title="Organisations" actions={admin && <Button onClick={() => (setName(""), setMaking("org"))}>New organisation</Button>}>
+      <Panel
+        title="Organisations"
+        actions={admin && <Button onClick={() => (setName(""), setMaking("org"))}>New organisation</Button>}
+      >
         <Loaded of={orgs}>
           {(list) =>
             list.items.length === 0 ? (
@@ -41,7 +57,12 @@ export function Orgs() {
                     actions={
                       admin && (
                         <>
-                          <Button size="xs" variant="default" aria-label={`Quota of ${o.name}`} onClick={() => setQuota(o)}>
+                          <Button
+                            size="xs"
+                            variant="default"
+                            aria-label={`Quota of ${o.name}`}
+                            onClick={() => setQuota(o)}
+                          >
                             Quota
                           </Button>
                           <Button
@@ -54,7 +75,8 @@ export function Orgs() {
                                 text: "An organisation can be deleted once it has no namespaces.",
                                 action: "Delete",
                                 danger: true,
-                                run: () => client.call("DELETE", `/v1/orgs/${encodeURIComponent(o.name)}`).then(orgs.reload),
+                                run: () =>
+                                  client.call("DELETE", `/v1/orgs/${encodeURIComponent(o.name)}`).then(orgs.reload),
                                 done: `${o.name} is deleted`,
                               })
                             }
@@ -71,7 +93,10 @@ export function Orgs() {
           }
         </Loaded>
       </Panel>
-      <Panel title="Namespaces" actions={admin && <Button onClick={() => (setName(""), setMaking("namespace"))}>New namespace</Button>}>
+      <Panel
+        title="Namespaces"
+        actions={admin && <Button onClick={() => (setName(""), setMaking("namespace"))}>New namespace</Button>}
+      >
         <Loaded of={spaces}>
           {(list) => (
             <Rows
@@ -94,7 +119,8 @@ export function Orgs() {
                           text: "A namespace can be deleted once it has no applications.",
                           action: "Delete",
                           danger: true,
-                          run: () => client.call("DELETE", `/v1/namespaces/${encodeURIComponent(n.name)}`).then(spaces.reload),
+                          run: () =>
+                            client.call("DELETE", `/v1/namespaces/${encodeURIComponent(n.name)}`).then(spaces.reload),
                           done: `${n.name} is deleted`,
                         })
                       }
@@ -118,8 +144,23 @@ export function Orgs() {
           else await client.call("POST", "/v1/namespaces", { body: { name, org } }).then(spaces.reload);
         }}
       >
-        <TextInput label="Name" required maxLength={63} value={name} onChange={(e) => setName(e.currentTarget.value)} data-autofocus />
-        {making === "namespace" && <Select label="Organisation" required data={(orgs.data?.items ?? []).map((o) => o.name)} value={org || null} onChange={(v) => setOrg(v ?? "")} />}
+        <TextInput
+          label="Name"
+          required
+          maxLength={63}
+          value={name}
+          onChange={(e) => setName(e.currentTarget.value)}
+          data-autofocus
+        />
+        {making === "namespace" && (
+          <Select
+            label="Organisation"
+            required
+            data={(orgs.data?.items ?? []).map((o) => o.name)}
+            value={org || null}
+            onChange={(v) => setOrg(v ?? "")}
+          />
+        )}
       </Form>
       {quota && <Quota org={quota} onClose={() => setQuota(undefined)} onDone={orgs.reload} />}
     </Stack>
@@ -131,7 +172,11 @@ function Use({ org, actions }: { org: Org; actions: React.ReactNode }) {
   const q = useGet<Usage>(`/v1/orgs/${encodeURIComponent(org.name)}/usage`, 15);
   const quota = org.quota;
   return (
-    <Stack gap="xs" p="sm" style={{ border: "1px solid var(--mantine-color-default-border)", borderRadius: "var(--mantine-radius-md)" }}>
+    <Stack
+      gap="xs"
+      p="sm"
+      style={{ border: "1px solid var(--mantine-color-default-border)", borderRadius: "var(--mantine-radius-md)" }}
+    >
       <Group justify="space-between">
         <Text fw={700}>{org.name}</Text>
         <Group gap="xs">{actions}</Group>
@@ -154,7 +199,13 @@ function Use({ org, actions }: { org: Org; actions: React.ReactNode }) {
                     <Text size="sm">{what}</Text>
                     <Text size="sm">{most ? `${tell(used)} of ${tell(most)}` : `${tell(used)}, no limit`}</Text>
                   </Group>
-                  {most > 0 && <Progress value={Math.min(100, (100 * used) / most)} color={used > 0.9 * most ? "orange" : undefined} aria-label={`${what} of ${org.name}`} />}
+                  {most > 0 && (
+                    <Progress
+                      value={Math.min(100, (100 * used) / most)}
+                      color={used > 0.9 * most ? "orange" : undefined}
+                      aria-label={`${what} of ${org.name}`}
+                    />
+                  )}
                 </div>
               ))}
             </>
@@ -174,7 +225,14 @@ function Quota({ org, onClose, onDone }: { org: Org; onClose: () => void; onDone
     instances: org.quota.instances || ("" as number | string),
     serviceAddresses: org.quota.serviceAddresses || ("" as number | string),
   }));
-  const text = (k: "cpu" | "memory" | "storage", label: string, example: string) => <TextInput label={label} placeholder={example} value={q[k]} onChange={(e) => setQ({ ...q, [k]: e.currentTarget.value.trim() })} />;
+  const text = (k: "cpu" | "memory" | "storage", label: string, example: string) => (
+    <TextInput
+      label={label}
+      placeholder={example}
+      value={q[k]}
+      onChange={(e) => setQ({ ...q, [k]: e.currentTarget.value.trim() })}
+    />
+  );
   return (
     <Form
       title={`Quota of ${org.name}`}
@@ -191,8 +249,20 @@ function Quota({ org, onClose, onDone }: { org: Org; onClose: () => void; onDone
       {text("cpu", "CPU, in cores", "4 or 500m")}
       {text("memory", "Memory", "8Gi")}
       {text("storage", "Storage", "100Gi")}
-      <NumberInput label="Instances" min={0} allowDecimal={false} value={q.instances} onChange={(v) => setQ({ ...q, instances: v })} />
-      <NumberInput label="Service addresses" min={0} allowDecimal={false} value={q.serviceAddresses} onChange={(v) => setQ({ ...q, serviceAddresses: v })} />
+      <NumberInput
+        label="Instances"
+        min={0}
+        allowDecimal={false}
+        value={q.instances}
+        onChange={(v) => setQ({ ...q, instances: v })}
+      />
+      <NumberInput
+        label="Service addresses"
+        min={0}
+        allowDecimal={false}
+        value={q.serviceAddresses}
+        onChange={(v) => setQ({ ...q, serviceAddresses: v })}
+      />
     </Form>
   );
 }
@@ -213,8 +283,24 @@ export function Certificates() {
   const write = can("apps:write");
   const read = (set: (s: string) => void) => async (f: File | null) => set(f ? await f.text() : "");
   return (
-    <Panel title="Certificates" actions={write && org && <Button onClick={() => (setName(""), setChain(""), setKey(""), setPutting(true))}>Put certificate</Button>}>
-      <Select label="Organisation" mb="md" maw={320} data={(orgs.data?.items ?? []).map((o) => o.name)} value={org} onChange={setChosen} allowDeselect={false} />
+    <Panel
+      title="Certificates"
+      actions={
+        write &&
+        org && (
+          <Button onClick={() => (setName(""), setChain(""), setKey(""), setPutting(true))}>Put certificate</Button>
+        )
+      }
+    >
+      <Select
+        label="Organisation"
+        mb="md"
+        maw={320}
+        data={(orgs.data?.items ?? []).map((o) => o.name)}
+        value={org}
+        onChange={setChosen}
+        allowDeselect={false}
+      />
       {path === null ? (
         <Empty>There are no organisations that you may see.</Empty>
       ) : (
@@ -273,11 +359,49 @@ export function Certificates() {
           q.reload();
         }}
       >
-        <TextInput label="Name" description="One that is there already is replaced" required maxLength={63} value={name} onChange={(e) => setName(e.currentTarget.value)} data-autofocus />
-        <FileInput label="File with the chain" accept=".pem,.crt,.cer" onChange={read(setChain)} clearable clearButtonProps={{ "aria-label": "No file" }} />
-        <Textarea label="or the chain’s text, in PEM" rows={4} value={chain} onChange={(e) => setChain(e.currentTarget.value)} spellCheck={false} styles={{ input: { fontFamily: "monospace" } }} required />
-        <FileInput label="File with the private key" description="Nobody can read it again" accept=".pem,.key" onChange={read(setKey)} clearable clearButtonProps={{ "aria-label": "No file" }} />
-        <Textarea label="or the key’s text, in PEM" rows={4} value={key} onChange={(e) => setKey(e.currentTarget.value)} spellCheck={false} autoComplete="off" styles={{ input: { fontFamily: "monospace" } }} required />
+        <TextInput
+          label="Name"
+          description="One that is there already is replaced"
+          required
+          maxLength={63}
+          value={name}
+          onChange={(e) => setName(e.currentTarget.value)}
+          data-autofocus
+        />
+        <FileInput
+          label="File with the chain"
+          accept=".pem,.crt,.cer"
+          onChange={read(setChain)}
+          clearable
+          clearButtonProps={{ "aria-label": "No file" }}
+        />
+        <Textarea
+          label="or the chain’s text, in PEM"
+          rows={4}
+          value={chain}
+          onChange={(e) => setChain(e.currentTarget.value)}
+          spellCheck={false}
+          styles={{ input: { fontFamily: "monospace" } }}
+          required
+        />
+        <FileInput
+          label="File with the private key"
+          description="Nobody can read it again"
+          accept=".pem,.key"
+          onChange={read(setKey)}
+          clearable
+          clearButtonProps={{ "aria-label": "No file" }}
+        />
+        <Textarea
+          label="or the key’s text, in PEM"
+          rows={4}
+          value={key}
+          onChange={(e) => setKey(e.currentTarget.value)}
+          spellCheck={false}
+          autoComplete="off"
+          styles={{ input: { fontFamily: "monospace" } }}
+          required
+        />
       </Form>
     </Panel>
   );

@@ -1,18 +1,26 @@
 import { ActionIcon, Button, Code, CopyButton, Group, Modal, Stack, Table, Text } from "@mantine/core";
-import { useEffect, useState, type FormEvent, type ReactNode } from "react";
+import { type FormEvent, type ReactNode, useEffect, useState } from "react";
 import { IconCheck, IconCopy } from "../icons";
 import { Empty, Problem } from "../parts/basics";
 
 /** Rows is a table that scrolls by itself where it is wider than the screen. */
-export function Rows({ label, head, rows, empty }: { label: string; head: string[]; rows: { key: string; cells: ReactNode[] }[]; empty: ReactNode }) {
+export function Rows({
+  label,
+  head,
+  rows,
+  empty,
+}: {
+  label: string;
+  head: string[];
+  rows: { key: string; cells: ReactNode[] }[];
+  empty: ReactNode;
+}) {
   if (rows.length === 0) return <Empty>{empty}</Empty>;
   return (
     <div className="table-wrap" tabIndex={0} role="region" aria-label={label}>
       <Table verticalSpacing="xs">
         <Table.Thead>
-          <Table.Tr>
-            {head.map((h, n) => (h ? <Table.Th key={n}>{h}</Table.Th> : <Table.Td key={n} />))}
-          </Table.Tr>
+          <Table.Tr>{head.map((h, n) => (h ? <Table.Th key={n}>{h}</Table.Th> : <Table.Td key={n} />))}</Table.Tr>
         </Table.Thead>
         <Table.Tbody>
           {rows.map((r) => (
@@ -29,7 +37,21 @@ export function Rows({ label, head, rows, empty }: { label: string; head: string
 }
 
 /** Form is a dialog with fields. It stays open with what was entered, and says why, until submit has worked. */
-export function Form({ title, action, opened, onClose, submit, children }: { title: string; action: string; opened: boolean; onClose: () => void; submit: () => Promise<unknown>; children: ReactNode }) {
+export function Form({
+  title,
+  action,
+  opened,
+  onClose,
+  submit,
+  children,
+}: {
+  title: string;
+  action: string;
+  opened: boolean;
+  onClose: () => void;
+  submit: () => Promise<unknown>;
+  children: ReactNode;
+}) {
   const [error, setError] = useState<unknown>();
   const [busy, setBusy] = useState(false);
   useEffect(() => setError(undefined), [opened]);
@@ -75,7 +97,12 @@ export function Copyable({ text, label }: { text: string; label: string }) {
       </Code>
       <CopyButton value={text}>
         {({ copied, copy }) => (
-          <ActionIcon variant="default" size={36} onClick={copy} aria-label={copied ? `${label}: copied` : `Copy: ${label}`}>
+          <ActionIcon
+            variant="default"
+            size={36}
+            onClick={copy}
+            aria-label={copied ? `${label}: copied` : `Copy: ${label}`}
+          >
             {copied ? <IconCheck size={18} aria-hidden /> : <IconCopy size={18} aria-hidden />}
           </ActionIcon>
         )}
@@ -87,7 +114,14 @@ export function Copyable({ text, label }: { text: string; label: string }) {
 /** Once shows what is told once and never again. */
 export function Once({ title, onClose, children }: { title: string; onClose: () => void; children: ReactNode }) {
   return (
-    <Modal opened onClose={onClose} title={title} size="lg" closeOnClickOutside={false} closeButtonProps={{ "aria-label": "Close" }}>
+    <Modal
+      opened
+      onClose={onClose}
+      title={title}
+      size="lg"
+      closeOnClickOutside={false}
+      closeButtonProps={{ "aria-label": "Close" }}
+    >
       <Stack>
         <Text size="sm">Keep it now: it is not shown again.</Text>
         {children}

@@ -38,7 +38,8 @@ export function Secrets() {
     setPutting(false);
     setEntries(fresh()); // what is secret does not stay in the page's memory
   };
-  const set = (n: number, e: Partial<Entry>) => setEntries((list) => list.map((old, i) => (i === n ? { ...old, ...e } : old)));
+  const set = (n: number, e: Partial<Entry>) =>
+    setEntries((list) => list.map((old, i) => (i === n ? { ...old, ...e } : old)));
   const take = async (n: number, f: File | null) => {
     if (!f) return set(n, { data: undefined });
     const url = await new Promise<string>((done, fail) => {
@@ -57,7 +58,15 @@ export function Secrets() {
   };
   return (
     <Panel title="Secrets" actions={write && path && <Button onClick={() => put("")}>Put secret</Button>}>
-      <Select label="Namespace" mb="md" maw={320} data={(spaces.data?.items ?? []).map((n) => n.name)} value={namespace} onChange={setChosen} allowDeselect={false} />
+      <Select
+        label="Namespace"
+        mb="md"
+        maw={320}
+        data={(spaces.data?.items ?? []).map((n) => n.name)}
+        value={namespace}
+        onChange={setChosen}
+        allowDeselect={false}
+      />
       {path === null ? (
         <Empty>There are no namespaces that you may see.</Empty>
       ) : (
@@ -87,7 +96,14 @@ export function Secrets() {
                         variant="default"
                         aria-label={`Delete ${s.name}`}
                         onClick={() =>
-                          ask({ title: `Delete the secret ${s.name}?`, text: "Nothing can give it back.", action: "Delete", danger: true, run: () => client.call("DELETE", `${path}/${encodeURIComponent(s.name)}`).then(q.reload), done: `${s.name} is deleted` })
+                          ask({
+                            title: `Delete the secret ${s.name}?`,
+                            text: "Nothing can give it back.",
+                            action: "Delete",
+                            danger: true,
+                            run: () => client.call("DELETE", `${path}/${encodeURIComponent(s.name)}`).then(q.reload),
+                            done: `${s.name} is deleted`,
+                          })
                         }
                       >
                         Delete
@@ -107,20 +123,52 @@ export function Secrets() {
         onClose={close}
         submit={async () => {
           const data = Object.fromEntries(entries.map((e) => [e.name, e.data ?? encode(e.text)]));
-          await client.call("PUT", `${path}/${encodeURIComponent(name)}`, { body: { data }, query: { rotate: rotate || undefined } });
+          await client.call("PUT", `${path}/${encodeURIComponent(name)}`, {
+            body: { data },
+            query: { rotate: rotate || undefined },
+          });
           q.reload();
         }}
       >
         <Text size="sm">All its files are replaced. They are never shown again, to nobody.</Text>
-        <TextInput label="Name" required maxLength={63} value={name} onChange={(e) => setName(e.currentTarget.value)} data-autofocus />
+        <TextInput
+          label="Name"
+          required
+          maxLength={63}
+          value={name}
+          onChange={(e) => setName(e.currentTarget.value)}
+          data-autofocus
+        />
         {entries.map((e, n) => (
           <Fieldset key={n} legend={`File ${n + 1}`} p="xs">
             <Stack gap="xs">
-              <TextInput label="File name" required value={e.name} onChange={(x) => set(n, { name: x.currentTarget.value })} />
-              <Textarea label="Text" rows={2} disabled={e.data !== undefined} value={e.text} onChange={(x) => set(n, { text: x.currentTarget.value })} autoComplete="off" spellCheck={false} />
-              <FileInput label="or a file" onChange={(f) => void take(n, f)} clearable clearButtonProps={{ "aria-label": "No file" }} />
+              <TextInput
+                label="File name"
+                required
+                value={e.name}
+                onChange={(x) => set(n, { name: x.currentTarget.value })}
+              />
+              <Textarea
+                label="Text"
+                rows={2}
+                disabled={e.data !== undefined}
+                value={e.text}
+                onChange={(x) => set(n, { text: x.currentTarget.value })}
+                autoComplete="off"
+                spellCheck={false}
+              />
+              <FileInput
+                label="or a file"
+                onChange={(f) => void take(n, f)}
+                clearable
+                clearButtonProps={{ "aria-label": "No file" }}
+              />
               {entries.length > 1 && (
-                <Button size="xs" variant="default" onClick={() => setEntries((list) => list.filter((_, i) => i !== n))}>
+                <Button
+                  size="xs"
+                  variant="default"
+                  onClick={() => setEntries((list) => list.filter((_, i) => i !== n))}
+                >
                   Take file {n + 1} away
                 </Button>
               )}
@@ -132,7 +180,12 @@ export function Secrets() {
             One more file
           </Button>
         </div>
-        <Checkbox label="Rotate" description="Give it to the instances that use it, too" checked={rotate} onChange={(e) => setRotate(e.currentTarget.checked)} />
+        <Checkbox
+          label="Rotate"
+          description="Give it to the instances that use it, too"
+          checked={rotate}
+          onChange={(e) => setRotate(e.currentTarget.checked)}
+        />
       </Form>
     </Panel>
   );

@@ -1,4 +1,19 @@
-import { ActionIcon, Autocomplete, Badge, Button, Checkbox, Fieldset, Group, PasswordInput, Select, SimpleGrid, Stack, Table, Text, TextInput } from "@mantine/core";
+import {
+  ActionIcon,
+  Autocomplete,
+  Badge,
+  Button,
+  Checkbox,
+  Fieldset,
+  Group,
+  PasswordInput,
+  Select,
+  SimpleGrid,
+  Stack,
+  Table,
+  Text,
+  TextInput,
+} from "@mantine/core";
 import { useState } from "react";
 import type { components } from "../api/schema";
 import type { ClusterView, Grant, List } from "../api/types";
@@ -71,10 +86,20 @@ export function Users() {
                 clock(u.created),
                 u.by || "–",
                 <Group gap="xs" justify="flex-end" wrap="nowrap">
-                  <Button size="xs" variant="default" aria-label={`Grants of ${u.name}`} onClick={() => (setGrants(u.grants ?? []), setChange({ user: u, what: "grants" }))}>
+                  <Button
+                    size="xs"
+                    variant="default"
+                    aria-label={`Grants of ${u.name}`}
+                    onClick={() => (setGrants(u.grants ?? []), setChange({ user: u, what: "grants" }))}
+                  >
                     Grants
                   </Button>
-                  <Button size="xs" variant="default" aria-label={`New password of ${u.name}`} onClick={() => (setPassword(""), setChange({ user: u, what: "password" }))}>
+                  <Button
+                    size="xs"
+                    variant="default"
+                    aria-label={`New password of ${u.name}`}
+                    onClick={() => (setPassword(""), setChange({ user: u, what: "password" }))}
+                  >
                     New password
                   </Button>
                   {u.name !== who?.user && (
@@ -86,7 +111,14 @@ export function Users() {
                         onClick={() =>
                           u.disabled
                             ? void act(() => patch(u, { disabled: false }), `${u.name} may log in again`)
-                            : ask({ title: `Disable ${u.name}?`, text: "Sessions and access tokens are refused from now on. What the user owns stays.", action: "Disable", danger: true, run: () => patch(u, { disabled: true }), done: `${u.name} is disabled` })
+                            : ask({
+                                title: `Disable ${u.name}?`,
+                                text: "Sessions and access tokens are refused from now on. What the user owns stays.",
+                                action: "Disable",
+                                danger: true,
+                                run: () => patch(u, { disabled: true }),
+                                done: `${u.name} is disabled`,
+                              })
                         }
                       >
                         {u.disabled ? "Enable" : "Disable"}
@@ -129,12 +161,30 @@ export function Users() {
           q.reload();
         }}
       >
-        <TextInput label="Name" required maxLength={63} autoComplete="off" value={name} onChange={(e) => setName(e.currentTarget.value)} data-autofocus />
-        <PasswordInput label="First password" description="The user can change it" required autoComplete="new-password" value={password} onChange={(e) => setPassword(e.currentTarget.value)} visibilityToggleButtonProps={toggle} />
+        <TextInput
+          label="Name"
+          required
+          maxLength={63}
+          autoComplete="off"
+          value={name}
+          onChange={(e) => setName(e.currentTarget.value)}
+          data-autofocus
+        />
+        <PasswordInput
+          label="First password"
+          description="The user can change it"
+          required
+          autoComplete="new-password"
+          value={password}
+          onChange={(e) => setPassword(e.currentTarget.value)}
+          visibilityToggleButtonProps={toggle}
+        />
         <Grants value={grants} onChange={setGrants} />
       </Form>
       <Form
-        title={change?.what === "grants" ? `What ${change.user.name} may do` : `New password of ${change?.user.name ?? ""}`}
+        title={
+          change?.what === "grants" ? `What ${change.user.name} may do` : `New password of ${change?.user.name ?? ""}`
+        }
         action="Save"
         opened={change !== undefined}
         onClose={() => setChange(undefined)}
@@ -143,7 +193,14 @@ export function Users() {
         {change?.what === "grants" ? (
           <Grants value={grants} onChange={setGrants} />
         ) : (
-          <PasswordInput label="New password" required autoComplete="new-password" value={password} onChange={(e) => setPassword(e.currentTarget.value)} visibilityToggleButtonProps={toggle} />
+          <PasswordInput
+            label="New password"
+            required
+            autoComplete="new-password"
+            value={password}
+            onChange={(e) => setPassword(e.currentTarget.value)}
+            visibilityToggleButtonProps={toggle}
+          />
         )}
       </Form>
     </Panel>
@@ -163,19 +220,49 @@ function Grants({ value, onChange }: { value: Grant[]; onChange: (g: Grant[]) =>
       {value.map((g, n) => (
         <Fieldset key={n} legend={`Grant ${n + 1}`} p="xs">
           <SimpleGrid cols={{ base: 1, xs: 3 }} spacing="xs">
-            <Select label="Role" data={roles} value={g.role} allowDeselect={false} onChange={(v) => v && set(n, { role: v as Grant["role"] })} />
-            <Autocomplete label="Organisation" description="* is all" data={["*", ...(orgs.data?.items ?? []).map((o) => o.name)]} value={g.org} onChange={(v) => set(n, { org: v })} required />
-            <Autocomplete label="Cluster" description="* is all" data={["*", ...names]} value={g.cluster} onChange={(v) => set(n, { cluster: v })} required />
+            <Select
+              label="Role"
+              data={roles}
+              value={g.role}
+              allowDeselect={false}
+              onChange={(v) => v && set(n, { role: v as Grant["role"] })}
+            />
+            <Autocomplete
+              label="Organisation"
+              description="* is all"
+              data={["*", ...(orgs.data?.items ?? []).map((o) => o.name)]}
+              value={g.org}
+              onChange={(v) => set(n, { org: v })}
+              required
+            />
+            <Autocomplete
+              label="Cluster"
+              description="* is all"
+              data={["*", ...names]}
+              value={g.cluster}
+              onChange={(v) => set(n, { cluster: v })}
+              required
+            />
           </SimpleGrid>
           <Group justify="flex-end" mt="xs">
-            <ActionIcon variant="default" size={32} aria-label={`Take grant ${n + 1} away`} onClick={() => onChange(value.filter((_, i) => i !== n))}>
+            <ActionIcon
+              variant="default"
+              size={32}
+              aria-label={`Take grant ${n + 1} away`}
+              onClick={() => onChange(value.filter((_, i) => i !== n))}
+            >
               <IconTrash size={16} aria-hidden />
             </ActionIcon>
           </Group>
         </Fieldset>
       ))}
       <div>
-        <Button size="xs" variant="default" leftSection={<IconPlus size={14} aria-hidden />} onClick={() => onChange([...value, viewer])}>
+        <Button
+          size="xs"
+          variant="default"
+          leftSection={<IconPlus size={14} aria-hidden />}
+          onClick={() => onChange([...value, viewer])}
+        >
           One more grant
         </Button>
       </div>
@@ -189,10 +276,15 @@ export function Roles() {
   const q = useGet<List<RoleView>>("/v1/roles");
   const [own, setOwn] = useState(false);
   return (
-    <Panel title="What each role may do, where it is granted" actions={<Checkbox label="Only what I may" checked={own} onChange={(e) => setOwn(e.currentTarget.checked)} />}>
+    <Panel
+      title="What each role may do, where it is granted"
+      actions={<Checkbox label="Only what I may" checked={own} onChange={(e) => setOwn(e.currentTarget.checked)} />}
+    >
       <Loaded of={q}>
         {(list) => {
-          const all = [...new Set(list.items.flatMap((r) => r.scopes ?? []))].filter((s) => !own || who?.scopes?.includes(s));
+          const all = [...new Set(list.items.flatMap((r) => r.scopes ?? []))].filter(
+            (s) => !own || who?.scopes?.includes(s),
+          );
           return (
             <div className="table-wrap" tabIndex={0} role="region" aria-label="Roles">
               <Table>

@@ -4,7 +4,9 @@ import { certificateState, encode, grantWords, joinCommand, joinRoles, scopeWord
 describe("the words of people and access", () => {
   it("tells grants", () => {
     expect(grantWords({ role: "admin", org: "*", cluster: "*" })).toBe("admin of every organisation, everywhere");
-    expect(grantWords({ role: "developer", org: "acme", cluster: "harbour" })).toBe("developer of organisation acme, at cluster harbour");
+    expect(grantWords({ role: "developer", org: "acme", cluster: "harbour" })).toBe(
+      "developer of organisation acme, at cluster harbour",
+    );
   });
   it("keeps a scope that it does not know", () => {
     expect(scopeWords("apps:logs")).toBe("Read logs");
@@ -13,9 +15,13 @@ describe("the words of people and access", () => {
   it("gives the command for each role", () => {
     expect(joinRoles("root")).toEqual(["cluster"]);
     expect(joinRoles("cluster")).toEqual(["worker", "successor"]);
-    expect(joinCommand("cluster", "r.example", "T", "harbour")).toBe("skerry cluster --name harbour --root r.example --join T");
+    expect(joinCommand("cluster", "r.example", "T", "harbour")).toBe(
+      "skerry cluster --name harbour --root r.example --join T",
+    );
     expect(joinCommand("worker", "c.example", "T")).toBe("skerry worker --cluster c.example --join T");
-    expect(joinCommand("successor", "c.example", "T", "second")).toBe("skerry cluster --succeed c.example --join T --root ROOT");
+    expect(joinCommand("successor", "c.example", "T", "second")).toBe(
+      "skerry cluster --succeed c.example --join T --root ROOT",
+    );
   });
   it("tells what is left of a life", () => {
     const now = Date.parse("2026-01-01T00:00:00Z");

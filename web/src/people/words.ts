@@ -76,7 +76,11 @@ export function until(at: string | undefined, now = Date.now()): string {
 }
 
 /** certificateState says whether a certificate needs somebody's care; it is renewed by whoever put it. */
-export function certificateState(notBefore: string, notAfter: string, now = Date.now()): { text: string; colour: string } {
+export function certificateState(
+  notBefore: string,
+  notAfter: string,
+  now = Date.now(),
+): { text: string; colour: string } {
   if (now < Date.parse(notBefore)) return { text: "not valid yet", colour: "yellow" };
   const days = (Date.parse(notAfter) - now) / 86_400_000;
   if (days <= 0) return { text: "expired", colour: "red" };

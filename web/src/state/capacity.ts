@@ -6,7 +6,11 @@ const memoryAt = 1;
 
 /** classRoom is what the workers of a class have left together, processors and bytes of memory, and the mean memory of each. */
 export function classRoom(k: ClassAggregate): { cpu: number; memory: number; each: number } {
-  return { cpu: (k.available?.[cpuAt]?.sum ?? 0) / 1000, memory: k.available?.[memoryAt]?.sum ?? 0, each: k.available?.[memoryAt]?.mean ?? 0 };
+  return {
+    cpu: (k.available?.[cpuAt]?.sum ?? 0) / 1000,
+    memory: k.available?.[memoryAt]?.sum ?? 0,
+    each: k.available?.[memoryAt]?.mean ?? 0,
+  };
 }
 
 /** free is what the workers of a cluster have left together: processors, and bytes of memory. */

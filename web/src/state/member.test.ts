@@ -10,7 +10,9 @@ test("the state that matters most is named", () => {
   expect(memberState({ connected: true, hold: "drained", drain })).toBe("Draining");
   expect(memberState({ connected: true, hold: "drained", drain: { ...drain, left: 0, done: true } })).toBe("Drained");
   expect(memberState({ connected: true, hold: "disk" })).toBe("Held");
-  expect(memberState({ connected: true, refusing: "disk", credit: { rank: 0.2, quarantine: "lies" } })).toBe("Quarantined");
+  expect(memberState({ connected: true, refusing: "disk", credit: { rank: 0.2, quarantine: "lies" } })).toBe(
+    "Quarantined",
+  );
 });
 
 test("trust says by how much a member counts", () => {

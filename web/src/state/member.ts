@@ -1,7 +1,10 @@
 import type { ClusterView, CreditView, WorkerView } from "../api/types";
 
 /** memberState tells how a cluster or worker stands, in the word that matters most: whether it is there, and then what keeps new work away. */
-export function memberState(m: Pick<ClusterView, "connected" | "lost" | "credit"> & Partial<Pick<WorkerView, "held" | "drain" | "hold" | "refusing">>): string {
+export function memberState(
+  m: Pick<ClusterView, "connected" | "lost" | "credit"> &
+    Partial<Pick<WorkerView, "held" | "drain" | "hold" | "refusing">>,
+): string {
   if (m.lost) return "Lost";
   if (!m.connected) return "Out of touch";
   if (m.credit?.quarantine) return "Quarantined";

@@ -1,6 +1,6 @@
 import { useCallback, useEffect, useRef, useState } from "react";
-import { useSession } from "./session";
 import type { Call } from "../api/client";
+import { useSession } from "./session";
 
 export interface Query<T> {
   data?: T;
@@ -15,7 +15,10 @@ export interface Query<T> {
  */
 export function useGet<T>(path: string | null, every = 0, query?: Call["query"]): Query<T> {
   const { client, phase } = useSession();
-  const [state, setState] = useState<{ path: string | null; data?: T; error?: unknown; loading: boolean }>({ path, loading: path !== null });
+  const [state, setState] = useState<{ path: string | null; data?: T; error?: unknown; loading: boolean }>({
+    path,
+    loading: path !== null,
+  });
   const [round, setRound] = useState(0);
   const asked = JSON.stringify(query);
   const key = useRef("");
@@ -30,7 +33,10 @@ export function useGet<T>(path: string | null, every = 0, query?: Call["query"])
     const read = async () => {
       if (!document.hidden) {
         try {
-          const data = await client.call<T>("GET", path, { query: asked ? (JSON.parse(asked) as Call["query"]) : undefined, signal: stop.signal });
+          const data = await client.call<T>("GET", path, {
+            query: asked ? (JSON.parse(asked) as Call["query"]) : undefined,
+            signal: stop.signal,
+          });
           setState({ path, data, loading: false });
         } catch (error) {
           if (stop.signal.aborted) return;
@@ -45,5 +51,10 @@ export function useGet<T>(path: string | null, every = 0, query?: Call["query"])
       clearTimeout(timer);
     };
   }, [client, phase, path, asked, every, round]);
-  return { data: state.path === path ? state.data : undefined, error: state.error, loading: state.loading, reload: useCallback(() => setRound((n) => n + 1), []) };
+  return {
+    data: state.path === path ? state.data : undefined,
+    error: state.error,
+    loading: state.loading,
+    reload: useCallback(() => setRound((n) => n + 1), []),
+  };
 }

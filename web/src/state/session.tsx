@@ -1,4 +1,4 @@
-import { createContext, useCallback, useContext, useEffect, useMemo, useState, type ReactNode } from "react";
+import { createContext, type ReactNode, useCallback, useContext, useEffect, useMemo, useState } from "react";
 import { aboutError, Client } from "../api/client";
 import type { Who } from "../api/types";
 import { forgetWatches } from "./watch";
@@ -79,6 +79,9 @@ export function SessionProvider({ children, client: given }: { children: ReactNo
   }, [client]);
   const can = useCallback((scope: string) => who?.scopes?.includes(scope) ?? false, [who]);
 
-  const value = useMemo(() => ({ client, who, phase, login, logout, can, error }), [client, who, phase, login, logout, can, error]);
+  const value = useMemo(
+    () => ({ client, who, phase, login, logout, can, error }),
+    [client, who, phase, login, logout, can, error],
+  );
   return <Context.Provider value={value}>{children}</Context.Provider>;
 }

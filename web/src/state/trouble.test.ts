@@ -2,19 +2,46 @@ import { expect, test } from "vitest";
 import type { AppView, Instance, ServiceView } from "../api/types";
 import { trouble, whyNot } from "./trouble";
 
-const app = (s: Partial<ServiceView>, a: Partial<AppView> = {}) => ({ key: { namespace: "default", name: "tide" }, deployed: true, services: [{ name: "gauge", mode: "service", want: 2, ready: 2, upToDate: 2, instances: 2, restarts: 0, ...s }], ...a }) as AppView;
+const app = (s: Partial<ServiceView>, a: Partial<AppView> = {}) =>
+  ({
+    key: { namespace: "default", name: "tide" },
+    deployed: true,
+    services: [{ name: "gauge", mode: "service", want: 2, ready: 2, upToDate: 2, instances: 2, restarts: 0, ...s }],
+    ...a,
+  }) as AppView;
 
 test("what does not run as it should is told, and nothing else", () => {
   expect(trouble(app({}))).toEqual([]);
   expect(trouble(app({ ready: 1 }))).toEqual(["gauge: 1 of 2 ready"]);
   expect(trouble(app({ ready: 0 }, { deployed: false }))).toEqual([]);
   expect(trouble(app({ ready: 0 }, { deleting: true }))).toEqual([]);
-  const rollout = { phase: "Done", revision: "a", generation: 2, startedAt: "", wave: 1, refused: { at: "", reason: "failed 2 times", revision: "b" } } as ServiceView["rollout"];
+  const rollout = {
+    phase: "Done",
+    revision: "a",
+    generation: 2,
+    startedAt: "",
+    wave: 1,
+    refused: { at: "", reason: "failed 2 times", revision: "b" },
+  } as ServiceView["rollout"];
   expect(trouble(app({ rollout }))).toEqual(["gauge: the new version was taken back: failed 2 times"]);
-  expect(trouble(app({ mode: "job", ready: 0, runs: [{ id: "1", startedAt: "", succeeded: 0, failed: 1, result: "Failed", reason: "status 3" }] }))).toEqual(["gauge: the last run failed: status 3"]);
+  expect(
+    trouble(
+      app({
+        mode: "job",
+        ready: 0,
+        runs: [{ id: "1", startedAt: "", succeeded: 0, failed: 1, result: "Failed", reason: "status 3" }],
+      }),
+    ),
+  ).toEqual(["gauge: the last run failed: status 3"]);
 });
 
 test("an instance that has no place says why, with what would help", () => {
-  expect(whyNot({ state: "Requested", reason: "no place", why: [{ what: "cpu", text: "2 of 2 sites have too little cpu", hint: "ask for less" }] } as Instance)).toBe("no place: 2 of 2 sites have too little cpu (ask for less)");
+  expect(
+    whyNot({
+      state: "Requested",
+      reason: "no place",
+      why: [{ what: "cpu", text: "2 of 2 sites have too little cpu", hint: "ask for less" }],
+    } as Instance),
+  ).toBe("no place: 2 of 2 sites have too little cpu (ask for less)");
   expect(whyNot({ state: "Running" } as Instance)).toBe("");
 });

@@ -7,7 +7,8 @@ export function trouble(a: AppView): string[] {
   for (const s of a.services ?? []) {
     const r = s.rollout;
     if (r?.refused) out.push(`${s.name}: the new version was taken back: ${r.refused.reason || "it did not do"}`);
-    else if (r && (r.phase === "GoingBack" || r.phase === "Paused") && r.reason) out.push(`${s.name}: ${r.phase === "Paused" ? "the update is paused" : "the update goes back"}: ${r.reason}`);
+    else if (r && (r.phase === "GoingBack" || r.phase === "Paused") && r.reason)
+      out.push(`${s.name}: ${r.phase === "Paused" ? "the update is paused" : "the update goes back"}: ${r.reason}`);
     if (s.mode === "service" || s.mode === "perWorker") {
       if (s.ready < s.want) out.push(`${s.name}: ${s.ready} of ${s.want} ready`);
     } else {

@@ -3,7 +3,8 @@ import type { Client } from "../api/client";
 import type { Instance, WatchMessage } from "../api/types";
 import { Watch } from "./watch";
 
-const instance = (id: string, state = "Running") => ({ id, state, service: { app: { namespace: "default", name: "tide" }, service: "gauge" } }) as Instance;
+const instance = (id: string, state = "Running") =>
+  ({ id, state, service: { app: { namespace: "default", name: "tide" }, service: "gauge" } }) as Instance;
 
 /** server gives one answer after the other, each with these messages, and then breaks the connection. */
 function server(...answers: WatchMessage[][]): Client {
@@ -24,7 +25,11 @@ test("what a new listing does not tell any more is gone", async () => {
   vi.useFakeTimers();
   const w = new Watch(
     server(
-      [{ type: "set", kind: "instance", instance: instance("a") }, { type: "set", kind: "instance", instance: instance("b") }, { type: "synced" }],
+      [
+        { type: "set", kind: "instance", instance: instance("a") },
+        { type: "set", kind: "instance", instance: instance("b") },
+        { type: "synced" },
+      ],
       [{ type: "set", kind: "instance", instance: instance("b", "Failed") }, { type: "synced" }],
     ),
     { kinds: ["instance"] },

@@ -1,6 +1,6 @@
 import { useSyncExternalStore } from "react";
-import { lines } from "../api/lines";
 import { ApiError, type Client } from "../api/client";
+import { lines } from "../api/lines";
 import type { AppKey, AppView, Event, Instance, WatchMessage } from "../api/types";
 
 export const appID = (k: AppKey) => `${k.namespace}/${k.name}`;
@@ -90,7 +90,9 @@ export class Watch {
   private async earlier() {
     try {
       const { namespace, app } = this.query;
-      const list = await this.client.call<{ items: Event[] }>("GET", "/v1/events", { query: { namespace, app, limit: 200 } });
+      const list = await this.client.call<{ items: Event[] }>("GET", "/v1/events", {
+        query: { namespace, app, limit: 200 },
+      });
       for (const e of list.items) this.event(e);
       this.tell({});
     } catch {
@@ -120,7 +122,11 @@ export class Watch {
     let guard = setTimeout(abort, silence);
     try {
       const { kinds, namespace, app } = this.query;
-      const res = await this.client.open("GET", "/v1/watch", { query: { kinds: kinds.join(","), namespace, app }, accept: "application/x-ndjson", signal: inner.signal });
+      const res = await this.client.open("GET", "/v1/watch", {
+        query: { kinds: kinds.join(","), namespace, app },
+        accept: "application/x-ndjson",
+        signal: inner.signal,
+      });
       this.listing();
       for await (const m of lines<WatchMessage>(res)) {
         clearTimeout(guard);
@@ -202,7 +208,8 @@ export function useWatch(client: Client, q: WatchQuery): Fleet {
   let w = watches.get(key);
   if (!w) {
     for (const [k, old] of watches) if (old.idle) watches.delete(k);
-    watches.set(key, (w = new Watch(client, q)));
+    w = new Watch(client, q);
+    watches.set(key, w);
   }
   return useSyncExternalStore(w.subscribe, w.snapshot);
 }
