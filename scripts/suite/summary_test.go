@@ -5,109 +5,149 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestSummary(t *testing.T) {
 	for _, c := range []struct {
-		name, in, last, has string
-		also                int
-		failed              bool
+		name, in string
+		status   int
+		last     string
+		has      string
+		failed   bool
 	}{
-		{"passes, subtests counted and not their parents", `{"Action":"run","Package":"a","Test":"T"}
+		{"passes; subtests count and not their parents", `{"Action":"run","Package":"a","Test":"T"}
 {"Action":"run","Package":"a","Test":"T/x"}
 {"Action":"run","Package":"a","Test":"T/y"}
 {"Action":"pass","Package":"a","Test":"T/x"}
 {"Action":"output","Package":"a","Test":"T/y","Output":"    no kvm here\n"}
 {"Action":"skip","Package":"a","Test":"T/y"}
 {"Action":"pass","Package":"a","Test":"T"}
-{"Action":"pass","Package":"a"}`, "1 passed, 0 failed, 1 skipped", "a T/y: no kvm here", 0, false},
+{"Action":"pass","Package":"a"}`, 0, "1 passed, 0 failed, 1 skipped", "a T/y: no kvm here", false},
 		{"a failed subtest counts once", `{"Action":"run","Package":"a","Test":"T"}
 {"Action":"run","Package":"a","Test":"T/x"}
 {"Action":"output","Package":"a","Test":"T/x","Output":"    wrong\n"}
 {"Action":"fail","Package":"a","Test":"T/x"}
 {"Action":"fail","Package":"a","Test":"T"}
-{"Action":"fail","Package":"a"}`, "0 passed, 1 failed, 0 skipped", "wrong", 0, true},
-		{"what a failed test said is told at the end", `{"Action":"run","Package":"a","Test":"T"}
+{"Action":"fail","Package":"a"}`, 1, "0 passed, 1 failed, 0 skipped", "wrong", true},
+		{"the messages of a failed test are repeated at the end", `{"Action":"run","Package":"a","Test":"T"}
 {"Action":"output","Package":"a","Test":"T","Output":"time=now level=INFO\n"}
 {"Action":"output","Package":"a","Test":"T","Output":"    x_test.go:7: wrong:\n"}
 {"Action":"output","Package":"a","Test":"T","Output":"        very\n"}
 {"Action":"output","Package":"a","Test":"T","Output":"--- FAIL: T (0.00s)\n"}
 {"Action":"fail","Package":"a","Test":"T"}
-{"Action":"fail","Package":"a"}`, "0 passed, 1 failed, 0 skipped", "== failed\na T\n  x_test.go:7: wrong: | very\n0 passed", 0, true},
-		{"a package that does not compile", `{"Action":"build-output","ImportPath":"a","Output":"a.go:1: syntax error\n"}
-{"Action":"fail","Package":"a"}`, "0 passed, 1 failed, 0 skipped", "syntax error", 0, true},
+{"Action":"fail","Package":"a"}`, 1, "0 passed, 1 failed, 0 skipped", "== failed\na T\n  x_test.go:7: wrong: | very\n0 passed", true},
 		{"a test that was cut off", `{"Action":"run","Package":"a","Test":"T"}
-{"Action":"output","Package":"a","Test":"T","Output":"panic: timed out\n"}
-{"Action":"fail","Package":"a"}`, "0 passed, 1 failed, 0 skipped", "timed out", 0, true},
+{"Action":"output","Package":"a","Test":"T","Output":"panic: timed out\n"}`, 2, "0 passed, 1 failed, 0 skipped", "timed out", true},
+		{"tests that pass in a process that fails", `{"Action":"run","Package":"a","Test":"T"}
+{"Action":"pass","Package":"a","Test":"T"}
+{"Action":"pass","Package":"a"}
+{"Action":"output","Package":"a","Output":"the tests left behind: a process\n"}`, 1, "1 passed, 1 failed, 0 skipped", "== failed\na \n  the tests left behind: a process", true},
 		{"a test that passes and reports", `{"Action":"output","Package":"a","Test":"T","Output":"x_test.go:1: REPORT: seed 7\n"}
 {"Action":"pass","Package":"a","Test":"T"}
-{"Action":"pass","Package":"a"}`, "1 passed, 0 failed, 0 skipped", "REPORT: seed 7", 0, false},
-		{"other checks", `{"Action":"pass","Package":"a","Test":"T"}
-{"Action":"pass","Package":"a"}`, "1 passed, 2 failed, 0 skipped", "", 2, true},
-		{"nothing at all", ``, "0 passed, 1 failed, 0 skipped", "", 0, true},
+{"Action":"pass","Package":"a"}`, 0, "1 passed, 0 failed, 0 skipped", "REPORT: seed 7", false},
+		{"nothing at all", ``, 0, "0 passed, 1 failed, 0 skipped", "", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			e := end{job: job{binary: binary{pkg: "a"}, test: "-"}, sum: newSummary()}
+			if err := e.sum.read(strings.NewReader(c.in), &e.out); err != nil {
+				t.Fatal(err)
+			}
+			e.sum.end("a", c.status, &e.out)
+			all := newTotals()
 			var out strings.Builder
-			failed, err := run(strings.NewReader(c.in), &out, c.also, nil)
-			if err != nil || failed != c.failed {
-				t.Errorf("failed %v, %v", failed, err)
+			all.add(&e, &out)
+			if failed := all.report(&out, options{}, time.Second); failed != c.failed {
+				t.Errorf("failed: %v, not %v", failed, c.failed)
 			}
 			if lines := strings.Split(strings.TrimSpace(out.String()), "\n"); lines[len(lines)-1] != c.last || !strings.Contains(out.String(), c.has) {
-				t.Errorf("%s", out.String())
+				t.Errorf("the last line is not %q, or %q is missing:\n%s", c.last, c.has, out.String())
 			}
 		})
 	}
 }
 
-// A failure counts when the test fails alone, too, when there are many, and when it is a data race.
-func TestAgain(t *testing.T) {
-	fails := func(said string, tests ...string) (in string) {
-		for _, name := range tests {
-			in += `{"Action":"output","Package":"lab","Test":"` + name + `","Output":"    x_test.go:7: ` + said + `\n"}
-{"Action":"fail","Package":"lab","Test":"` + name + `"}
-`
-		}
-		return in + `{"Action":"fail","Package":"lab"}`
-	}
-	for _, c := range []struct {
-		name, in, has, last string
-		passes              bool
-	}{
-		{"it passes", fails("late", "A"), "== failed once, and passed alone\nlab A\n  x_test.go:7: late\n1 passed", "1 passed, 0 failed, 0 skipped", true},
-		{"it fails", fails("late", "A"), "== failed\nlab A\n", "0 passed, 1 failed, 0 skipped", false},
-		{"many", fails("late", "A", "B", "C", "D", "E", "F"), "== failed\nlab A\n", "0 passed, 6 failed, 0 skipped", true},
-		{"a data race", fails("race detected during execution of test", "A"), "== failed\nlab A\n", "0 passed, 1 failed, 0 skipped", true},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			var out strings.Builder
-			failed, err := run(strings.NewReader(c.in), &out, 0, func(testID) bool { return c.passes })
-			if err != nil || failed == strings.Contains(c.last, " 0 failed") || !strings.HasSuffix(strings.TrimSpace(out.String()), c.last) || !strings.Contains(out.String(), c.has) {
-				t.Errorf("failed %v, %v\n%s", failed, err, out.String())
-			}
-		})
-	}
-}
-
-func TestAlone(t *testing.T) {
-	if f, err := alone("", []string{"true"}); f != nil || err != nil {
-		t.Error("nothing was to be run again")
-	}
-	if _, err := alone("(", []string{"true"}); err == nil {
-		t.Error("that is no expression")
-	}
-	// The command gets the whole test, whose parts build on each other, as a pattern of its own, once, and must say that it passed.
-	ran := filepath.Join(t.TempDir(), "ran")
-	f, err := alone("/(e2e|lab)$", []string{"sh", "-c", `echo "$4" >>` + ran + `; [ "$3" = '^T$' ] && echo "--- PASS: T (0.00s)"`, "sh"})
-	if err != nil {
+// What ran replaces what was known of its package; what did not run stays.
+func TestTimings(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "timings.txt")
+	known := map[testID]timing{{"a", "TestOld"}: {9, 1}, {"b", "-"}: {8, 0.5}}
+	if err := writeTimings(file, known, map[testID]timing{{"a", "TestNew"}: {7, 0.25}, {"a", "TestQuick"}: {1, 1}}); err != nil {
 		t.Fatal(err)
 	}
-	if !f(testID{"skerry.dev/skerry/lab", "T/x.y"}) || !f(testID{"skerry.dev/skerry/lab", "T/z"}) {
-		t.Error("it passed")
+	text, _ := os.ReadFile(file)
+	if want := "a TestNew 7 0.25\nb - 8 0.50\n"; !strings.HasSuffix(string(text), want) {
+		t.Errorf("%q does not end with %q", text, want)
 	}
-	if out, _ := os.ReadFile(ran); string(out) != "skerry.dev/skerry/lab\n" {
-		t.Errorf("it ran for %q", out)
+	again, err := readTimings(file)
+	if err != nil || len(again) != 2 || again[testID{"a", "TestNew"}] != (timing{7, 0.25}) {
+		t.Errorf("read again: %v, %v", again, err)
 	}
-	if f(testID{"skerry.dev/skerry/lab", "U/x.y"}) || f(testID{"skerry.dev/skerry/sim", "T/x.y"}) {
-		t.Error("another test, or a package that is not to be run again")
+	if none, err := readTimings(filepath.Join(t.TempDir(), "missing")); err != nil || len(none) != 0 {
+		t.Errorf("without a file: %v, %v", none, err)
 	}
+	if err := os.WriteFile(file, []byte("a b c\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readTimings(file); err == nil {
+		t.Error("a broken file was accepted")
+	}
+}
+
+// A whole run over a module of its own: what passes, what fails, what does not compile, and what is repeated.
+func TestRun(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"go.mod":             "module " + module + "\n\ngo 1.26\n",
+		"cmd/skerry/main.go": "package main\n\nfunc main() {}\n",
+		"good/a_test.go":     "package good\n\nimport \"testing\"\n\nfunc TestA(t *testing.T) {}\nfunc TestB(t *testing.T) { t.Skip(\"not here\") }\n",
+		"worker/a_test.go":   "package worker\n\nimport \"testing\"\n\nfunc TestOne(t *testing.T) {}\nfunc TestTwo(t *testing.T) { t.Error(\"two is wrong\") }\n",
+		"broken/a_test.go":   "package broken\n\nfunc Test(\n",
+		"timings.txt":        "worker TestOne 10 0.5\n",
+		"leaks/main_test.go": "package leaks\n\nimport (\"flag\"; \"os\"; \"testing\")\n\nfunc TestMain(m *testing.M) {\n\tflag.Parse()\n\tcode := m.Run()\n\tif flag.Lookup(\"test.list\").Value.String() == \"\" {\n\t\tcode = 1\n\t}\n\tos.Exit(code)\n}\nfunc TestFine(t *testing.T) {}\n",
+	} {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Chdir(dir)
+	t.Setenv("SKERRY_TEST_BINARY", os.Getenv("SKERRY_TEST_BINARY")) // put back at the end
+	o := options{packages: []string{"./..."}, timings: "timings.txt", jobs: 4, check: "sh -c 'exit 2'"}
+	var out strings.Builder
+	failed, err := run(t.Context(), o, &out)
+	if err != nil || !failed {
+		t.Errorf("failed: %v, %v", failed, err)
+	}
+	for _, want := range []string{"worker TestOne ", "two is wrong", "expected ')'", "broken \n  it could not be built", "good TestB: a_test.go:6: not here", "\n3 passed, 5 failed, 1 skipped\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is missing", want)
+		}
+	}
+	if t.Failed() {
+		t.Log(out.String())
+	}
+	out.Reset()
+	o = options{packages: []string{"./good", "./worker"}, timings: "timings.txt", jobs: 4, repeat: 3, run: "^Test(A|Two)$"}
+	if failed, err := run(t.Context(), o, &out); err != nil || !failed {
+		t.Errorf("failed: %v, %v", failed, err)
+	}
+	for _, want := range []string{"| good TestA | 3 of 3 |", "| worker TestTwo | 0 of 3 |"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is missing:\n%s", want, out.String())
+		}
+	}
+}
+
+// The tests run as the binary that take is called on, too.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 3 && os.Args[1] == "take" {
+		if err := take(os.Args[2], os.Args[3]); err != nil {
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
 }

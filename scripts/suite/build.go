@@ -1,0 +1,106 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+const module = "skerry.dev/skerry"
+
+// binary is a linked package of tests.
+type binary struct {
+	pkg  string // relative to the module; "." for its root
+	dir  string // where its tests run
+	file string
+}
+
+// take is run by go test in place of a test binary, and keeps it for later: go test builds the packages better than we could.
+func take(to, file string) error {
+	dir, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	name := strings.ReplaceAll(strings.TrimPrefix(dir, "/"), "/", "~")
+	return os.Link(file, filepath.Join(to, name))
+}
+
+// build compiles and links the tests of packages, and hands each package over as soon as it is done. It returns those that could
+// not be built; the compiler's messages go to w.
+func build(ctx context.Context, o options, to string, w io.Writer, each func(binary)) (failed []string, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	args := []string{"test", "-json", "-vet=off", "-count=1", "-exec", self + " take " + to}
+	if o.race {
+		args = append(args, "-race")
+	}
+	cmd := exec.CommandContext(ctx, "go", append(args, o.packages...)...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=1") // for the race detector; what is shipped does without
+	cmd.Stderr = w
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	top, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	in := bufio.NewScanner(out)
+	in.Buffer(nil, 16<<20)
+	for in.Scan() {
+		var e event
+		if json.Unmarshal(in.Bytes(), &e) != nil {
+			fmt.Fprintln(w, in.Text())
+			continue
+		}
+		switch {
+		case e.Action == "build-output":
+			fmt.Fprint(w, e.Output)
+		case e.Action == "fail":
+			failed = append(failed, e.Package)
+		case e.Action == "pass" && e.Test == "":
+			b := binary{pkg: strings.TrimPrefix(strings.TrimPrefix(e.Package, module), "/")}
+			b.dir = filepath.Join(top, b.pkg)
+			if b.pkg == "" {
+				b.pkg = "."
+			}
+			b.file = filepath.Join(to, strings.ReplaceAll(strings.TrimPrefix(b.dir, "/"), "/", "~"))
+			each(b)
+		}
+	}
+	if err := cmd.Wait(); err != nil && len(failed) == 0 && ctx.Err() == nil {
+		failed = o.packages // such as a pattern that matches nothing
+	}
+	return failed, in.Err()
+}
+
+// tests lists the top-level tests, examples and fuzz targets of a binary that a pattern matches.
+func (b binary) tests(ctx context.Context, pattern string) ([]string, error) {
+	if pattern == "" {
+		pattern = "."
+	}
+	cmd := exec.CommandContext(ctx, b.file, "-test.list", pattern)
+	cmd.Dir = b.dir
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("list the tests of %s: %w", b.pkg, err)
+	}
+	var list []string
+	for line := range strings.Lines(string(out)) {
+		if line = strings.TrimSpace(line); strings.HasPrefix(line, "Test") || strings.HasPrefix(line, "Fuzz") || strings.HasPrefix(line, "Example") {
+			list = append(list, line)
+		}
+	}
+	return list, nil
+}

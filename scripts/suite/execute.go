@@ -1,0 +1,257 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// apart are the packages whose tests are whole systems, processes, machines or devices: each test has a process of its own.
+var apart = regexp.MustCompile(`^(bench|cmd|e2e|lab|overlay|plugin|runtime|web|worker)(/|$)`)
+
+// job is a process of tests, or the checks.
+type job struct {
+	binary
+	test  string // the only one that runs; "-": all
+	tests string // a pattern of those that run; empty: all
+	timing
+	checks bool
+}
+
+// executor runs jobs side by side.
+type executor struct {
+	o      options
+	dir    string
+	known  map[testID]timing
+	w      io.Writer
+	began  time.Time
+	total  *totals
+	toJSON string // cmd/test2json
+}
+
+// prepare builds what every process of tests needs.
+func (x *executor) prepare(ctx context.Context) error {
+	x.toJSON = filepath.Join(x.dir, "test2json")
+	skerry := filepath.Join(x.dir, "bin", "skerry")
+	if err := os.Mkdir(filepath.Dir(skerry), 0o755); err != nil {
+		return err
+	}
+	if err := os.Chmod(x.dir, 0o755); err != nil { // processes of other users run the program
+		return err
+	}
+	for _, args := range [][]string{{"-o", x.toJSON, "cmd/test2json"}, {"-trimpath", "-ldflags=-s -w", "-o", skerry, "./cmd/skerry"}} {
+		cmd := exec.CommandContext(ctx, "go", append([]string{"build"}, args...)...)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%v: %w\n%s", cmd.Args, err, out)
+		}
+	}
+	return os.Setenv("SKERRY_TEST_BINARY", skerry) // linked once for all tests that start it
+}
+
+// end is what came of a job.
+type end struct {
+	job
+	sum *summary
+	out bytes.Buffer
+	timing
+}
+
+// all builds and runs everything.
+func (x *executor) all(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	built, ended := make(chan []job), make(chan end)
+	var failed []string
+	var buildErr error
+	go func() {
+		defer close(built)
+		to := filepath.Join(x.dir, "tests")
+		if buildErr = os.Mkdir(to, 0o755); buildErr != nil {
+			return
+		}
+		var list sync.WaitGroup
+		failed, buildErr = build(ctx, x.o, to, x.w, func(b binary) {
+			list.Go(func() { built <- x.jobs(ctx, b) })
+		})
+		list.Wait()
+	}()
+	var queue []job
+	if x.o.check != "" {
+		queue = append(queue, job{binary: binary{pkg: "checks"}, test: "-", checks: true, timing: x.timing("checks", "-")})
+	}
+	running, busy, building := 0, 0.0, true
+	for building || running > 0 || len(queue) > 0 {
+		if ctx.Err() == nil {
+			room := float64(runtime.NumCPU())
+			if building {
+				room /= 2
+			}
+			for i := 0; i < len(queue) && running < x.o.jobs; {
+				j := queue[i]
+				if x.o.repeat > 0 && (running > 0 || building) || running > 0 && busy+j.cores > room+0.05 || building && j.checks {
+					i++
+					continue
+				}
+				queue = slices.Delete(queue, i, i+1)
+				running, busy = running+1, busy+j.cores
+				go func() { ended <- x.execute(ctx, j) }()
+			}
+		} else {
+			queue = nil
+		}
+		select {
+		case list, ok := <-built:
+			if building = ok; !ok {
+				built = nil
+			}
+			queue = append(queue, list...)
+			slices.SortStableFunc(queue, func(a, b job) int { return cmp.Compare(b.seconds, a.seconds) })
+		case e := <-ended:
+			running, busy = running-1, busy-e.job.cores
+			x.total.add(&e, x.w)
+		}
+	}
+	for _, pkg := range failed {
+		x.total.fail(testID{strings.TrimPrefix(pkg, module+"/"), ""}, "it could not be built; see above")
+	}
+	return errors.Join(buildErr, ctx.Err())
+}
+
+func (x *executor) timing(pkg, test string) timing {
+	if t, ok := x.known[testID{pkg, test}]; ok {
+		return t
+	}
+	t := unknown
+	if apart.MatchString(pkg) {
+		t.cores = 0.5 // they mostly wait
+	}
+	return t
+}
+
+// jobs makes the processes of a package.
+func (x *executor) jobs(ctx context.Context, b binary) []job {
+	tests, err := b.tests(ctx, x.o.run)
+	if err != nil {
+		x.total.fail(testID{b.pkg, ""}, err.Error())
+		return nil
+	}
+	var list []job
+	switch {
+	case len(tests) == 0:
+	case x.o.repeat > 0:
+		for range x.o.repeat {
+			for _, t := range tests {
+				list = append(list, job{binary: b, test: t, tests: t, timing: x.timing(b.pkg, t)})
+			}
+		}
+	case apart.MatchString(b.pkg):
+		// Those that take no time share a process.
+		rest := []string{}
+		for _, t := range tests {
+			if took, ok := x.known[testID{b.pkg, t}]; ok && took.seconds >= leastSeconds {
+				list = append(list, job{binary: b, test: t, tests: t, timing: took})
+			} else {
+				rest = append(rest, t)
+			}
+		}
+		if len(rest) > 0 {
+			list = append(list, job{binary: b, test: "-", tests: strings.Join(rest, "|"), timing: x.timing(b.pkg, "-")})
+		}
+	default:
+		list = append(list, job{binary: b, test: "-", tests: strings.Join(tests, "|"), timing: x.timing(b.pkg, "-")})
+	}
+	return list
+}
+
+// limit is how long a process may take.
+func (x *executor) limit() time.Duration {
+	if x.o.short {
+		return 15 * time.Minute
+	}
+	return 3 * time.Hour
+}
+
+// execute runs a job.
+func (x *executor) execute(ctx context.Context, j job) (e end) {
+	e.job, e.sum = j, newSummary()
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, x.limit()+time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, j.file, "-test.paniconexit0", "-test.v=test2json", "-test.timeout="+x.limit().String(),
+		"-test.run=^("+j.tests+")$", fmt.Sprintf("-test.short=%t", x.o.short))
+	if j.checks {
+		cmd = exec.CommandContext(ctx, "sh", "-c", "exec nice "+x.o.check)
+	}
+	cmd.Dir = j.dir
+	cmd.Env = append(os.Environ(), "PWD="+j.dir)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
+	if j.checks {
+		cmd.Dir = ""
+		cmd.Env = append(os.Environ(), "GOMAXPROCS=1")
+		cmd.Stdout, cmd.Stderr = &e.out, &e.out
+		err := cmd.Run()
+		e.sum.failed = status(err)
+		if e.sum.failed > 0 {
+			e.sum.failures = append(e.sum.failures, failure{testID: testID{"checks", ""}})
+		}
+		e.timing = took(cmd, began)
+		return e
+	}
+	conv := exec.Command(x.toJSON, "-t", "-p", j.pkg)
+	var events bytes.Buffer
+	conv.Stdout, conv.Stderr = &events, &events
+	in, err := conv.StdinPipe()
+	if err == nil {
+		err = conv.Start()
+	}
+	if err == nil {
+		cmd.Stdout, cmd.Stderr = in, in
+		err = cmd.Run()
+		_ = in.Close()
+		err = errors.Join(err, conv.Wait())
+	}
+	if readErr := e.sum.read(&events, &e.out); readErr != nil {
+		err = errors.Join(err, readErr)
+	}
+	if err != nil && cmd.ProcessState == nil {
+		fmt.Fprintln(&e.out, err)
+	}
+	e.sum.end(j.pkg, status(err), &e.out)
+	e.timing = took(cmd, began)
+	return e
+}
+
+// status gives the exit status of a command; 1 for any other error.
+func status(err error) int {
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit) && exit.ExitCode() > 0:
+		return exit.ExitCode()
+	}
+	return 1
+}
+
+func took(cmd *exec.Cmd, began time.Time) timing {
+	t := timing{seconds: max(time.Since(began).Seconds(), 0.001)}
+	if s := cmd.ProcessState; s != nil {
+		t.cores = (s.UserTime() + s.SystemTime()).Seconds() / t.seconds
+	}
+	return t
+}
