@@ -9,10 +9,10 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 GOBUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
 
 .DEFAULT_GOAL := build
-.PHONY: help deps build install test lint demo web bench soak sim-long fuzz generate clean
+.PHONY: help deps build install test test-systems pre-push flaky timings lint demo web bench soak sim-long fuzz generate clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
 deps: ## install the Debian packages that are missing
 	@scripts/deps
@@ -30,10 +30,24 @@ install: build ## put the binary and the systemd units below PREFIX
 web: deps ## the dashboard, into web/dist
 	@scripts/web
 
-test: deps web ## every check and every test
-	@scripts/test
+test: deps web ## every check and every test; PKG=./sched RUN=TestName for a part
+	@scripts/test $(if $(RUN),-run '$(RUN)') $(PKG)
 
-lint: deps ## the checks alone
+test-systems: deps web ## also what needs long real clocks, in the packages that have such tests
+	@scripts/deps systems
+	@SKERRY_SYSTEMS=1 scripts/test $(if $(RUN),-run '$(RUN)') $(or $(PKG),$$(git grep -lE 'testenv\.(Long|Times|Systems)\(' -- '*_test.go' | xargs -n 1 dirname | sort -u | sed 's,^,./,'))
+
+pre-push: deps ## format, vet and the pure packages' tests, in two minutes
+	@scripts/pre-push
+
+flaky: deps web ## repeat tests N times beside a load on every processor: PKG=./lab RUN=TestName N=50
+	@scripts/deps flaky
+	@SKERRY_CHECKS=0 scripts/test -load -n $(or $(N),10) $(if $(RUN),-run '$(RUN)') $(or $(PKG),$(error name packages: make flaky PKG=./lab))
+
+timings: deps web ## measure on an idle machine what tests take, by which scripts/suite plans
+	@scripts/test -update $(PKG)
+
+lint: deps web ## the checks alone
 	@scripts/check
 
 demo: deps build ## three tiers on this machine, an application, a failure
@@ -44,7 +58,7 @@ bench: build ## measure; results on the terminal and in bin/bench.json
 	@scripts/bench
 
 soak: build ## hours of load and failures (SOAK=1h)
-	@scripts/deps soak
+	@scripts/deps systems
 	@scripts/soak
 
 sim-long: build ## fresh seeds of the simulator for an hour (SIM=1h)

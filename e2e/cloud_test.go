@@ -25,9 +25,7 @@ import (
 // the machine is told: its name, the network, the user's data, keys, environment and config files. Then it serves at the service's address, where
 // a container reads of it what cloud-init made.
 func TestCloudInit(t *testing.T) {
-	if !*systems {
-		t.Skip(&testenv.Unsupported{What: "Debian's cloud-init", Why: "emulated, it takes minutes: go test ./e2e -run TestCloudInit -systems, after scripts/deps soak"})
-	}
+	testenv.Long(t, "TestAppliances")
 	s := (&site{t: t, machines: node.Machines{Enabled: true, Emulate: true}, patience: 10 * time.Minute}).open()
 	s.image("test/kit:1", "skerry.dev/skerry/examples/kit")
 	if _, err := s.Root.Images.Store.Build(t.Context(), artifact.BuildOptions{Source: cloudDisk(t), Platform: artifact.HostPlatform(), Tag: "skerry.local/test/debian:12"}); err != nil {

@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -20,8 +19,6 @@ import (
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/runtime/oci"
 )
-
-var kills = flag.Int("kills", 200, "how often TestKillAnyRole kills a role")
 
 // TestKillAnyRole kills root, cluster and worker at random moments while users write. After each restart the state must
 // be the last one acknowledged, and no workload may be restarted.
@@ -39,8 +36,9 @@ func TestKillAnyRole(t *testing.T) {
 		res, err := root.Apply(ctx, []byte(text), api.ApplyOptions{Register: true})
 		return res.Gen, err
 	})
-	rng := rand.New(rand.NewPCG(1, uint64(*kills)))
-	for range *kills {
+	kills := testenv.Times(40, 200)
+	rng := rand.New(rand.NewPCG(1, uint64(kills)))
+	for range kills {
 		r := roles[rng.IntN(len(roles))]
 		time.Sleep(time.Duration(rng.IntN(300)) * time.Millisecond)
 		r.kill()
@@ -69,7 +67,7 @@ func TestKillAnyRole(t *testing.T) {
 		t.Fatal(err)
 	}
 	writers.check(t, list)
-	t.Logf("%d kills, %d applications", *kills, len(writers.acked))
+	t.Logf("%d kills, %d applications", kills, len(writers.acked))
 }
 
 func await(t *testing.T, what string, ok func() bool) {

@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"flag"
 	"fmt"
 	"net/netip"
 	"os"
@@ -23,9 +22,6 @@ import (
 	"skerry.dev/skerry/internal/testenv"
 )
 
-// systems has tests boot guests of other architectures, which takes minutes.
-var systems = flag.Bool("systems", false, "boot guests of other architectures")
-
 // boards are the machines of other architectures.
 var boards = map[string]struct{ program, pkg, cpu, console string }{
 	"arm64":   {"qemu-system-aarch64", "qemu-system-arm", "cortex-a57", "ttyAMA0"},
@@ -36,9 +32,7 @@ var boards = map[string]struct{ program, pkg, cpu, console string }{
 // wire between them. It runs native processes, containers and modules, each in what is built for it, and its instances and those here reach each
 // other through the overlay. What is built for this architecture alone is refused for it before anything is sent.
 func TestGuestsOfOtherArchitectures(t *testing.T) {
-	if !*systems {
-		t.Skip(&testenv.Unsupported{What: "guests of other architectures", Why: "emulated, they take minutes: go test ./e2e -run TestGuestsOfOtherArchitectures -systems, after scripts/deps soak"})
-	}
+	testenv.Long(t, "TestWorkersOfOtherArchitectures")
 	const host = "198.51.100.1"
 	wire(t, host)
 	// One after the other: each of them takes a whole processor of this machine's.

@@ -52,9 +52,7 @@ type videoStats struct {
 // pictures that are small enough for emulated processors. The stages then change places, so that each of them runs on each architecture; the same
 // on amd64 alone is what these are beside. Each time the objects have to be followed.
 func TestVideoOnThreeArchitectures(t *testing.T) {
-	if !*systems {
-		t.Skip(&testenv.Unsupported{What: "guests of other architectures", Why: "emulated, they take minutes: go test ./e2e -run TestVideoOnThreeArchitectures -systems -v, after scripts/deps soak"})
-	}
+	testenv.Long(t, "TestWorkersOfOtherArchitectures and those of examples/video")
 	address := map[string]string{"amd64": "198.51.100.1", "arm64": "198.51.100.2", "riscv64": "198.51.100.3"}
 	wire(t, address["amd64"])
 	s := (&site{t: t, address: address["amd64"], patience: 10 * time.Minute}).open()

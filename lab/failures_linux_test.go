@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/testenv"
 )
 
 const failuresLab = `
@@ -195,7 +196,7 @@ func TestCutOff(t *testing.T) {
 	})
 }
 
-var quietTime = flag.Duration("alarm", 30*time.Second, "how long TestNoFalseAlarm waits for one")
+var quietTime = flag.Duration("alarm", time.Duration(testenv.Times(10, 600))*time.Second, "how long TestNoFalseAlarm waits for one")
 
 // TestNoFalseAlarm has links to two workers lose a fifth of what they carry and take a quarter of a second each way: nobody is
 // taken for dead, and nothing is started anew.

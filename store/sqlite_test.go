@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/store"
 )
 
@@ -57,7 +58,7 @@ func TestSQLiteCrash(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "crash.db")
 	acked := map[string]int{} // writer -> highest number
 	lastRev, start := int64(0), 0
-	for k := range *kills {
+	for k := range testenv.Times(10, 100) {
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), "STORE_CRASH_CHILD="+path, fmt.Sprint("STORE_CRASH_START=", start))
 		var stderr bytes.Buffer

@@ -4,7 +4,6 @@ package store_test
 
 import (
 	"context"
-	"flag"
 	"os"
 	"path/filepath"
 	"testing"
@@ -13,8 +12,6 @@ import (
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/store/storetest"
 )
-
-var kills = flag.Int("store.kills", 25, "how often the crash test kills its child")
 
 func TestMain(m *testing.M) {
 	if path := os.Getenv("STORE_CRASH_CHILD"); path != "" {

@@ -2,7 +2,6 @@ package interference
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -30,12 +29,10 @@ func TestMain(m *testing.M) {
 	os.Exit(testenv.Main(m, testenv.Options{NetNS: true}))
 }
 
-var modules = flag.Bool("modules", false, "run the services as modules, too: a test with the race detector takes minutes to compile one")
-
 // Every service answers in a process, a container and a module, or tells why it cannot.
 func TestServices(t *testing.T) {
 	places := []string{Bare, skerry.RuntimeOCI}
-	if *modules {
+	if testenv.Systems() { // with the race detector it takes minutes to compile one
 		places = append(places, skerry.RuntimeWasm)
 	}
 	o := Options{Choice: Choice{Services: Services(), Rates: []float64{4}}, Places: places, Warm: time.Millisecond, Load: 500 * time.Millisecond, Settle: time.Millisecond}

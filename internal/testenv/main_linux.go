@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -16,6 +17,8 @@ const (
 	insideVar = "SKERRY_TEST_NETNS"
 	// runVar marks every process that a test binary started, directly or not, as long as it passes its environment on.
 	runVar = "SKERRY_TEST_RUN"
+	// notesVar names a directory in which scripts/suite finds the temporary directories of tests that were cut off.
+	notesVar = "SKERRY_TEST_NOTES"
 )
 
 // Options say what a package's tests need and what they may leave.
@@ -51,6 +54,12 @@ func Main(m Tests, o Options) int {
 	if err := os.Chmod(tmp, 0o755); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
+	}
+	if notes := os.Getenv(notesVar); notes != "" {
+		if err := os.WriteFile(filepath.Join(notes, filepath.Base(tmp)), []byte(tmp), 0o600); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
 	}
 	os.Setenv("TMPDIR", tmp)
 	os.Setenv(runVar, tmp)

@@ -3,7 +3,6 @@
 package vm
 
 import (
-	"flag"
 	"log/slog"
 	"os"
 	"testing"
@@ -24,9 +23,6 @@ func options(dir string) Options {
 	}
 }
 
-// whole runs all of the suite with Linux guests, of which each takes seconds to start; else most of it shares one.
-var whole = flag.Bool("whole", false, "run the whole suite with Linux guests")
-
 // kindEnv tells the agents which of the drivers is tested.
 const kindEnv = "SKERRY_VM_TEST_KIND"
 
@@ -42,9 +38,10 @@ func open(dir string) (runtime.Driver, error) {
 
 func TestMain(m *testing.M) { runtimetest.Main(m, "vm", "./testdata/run", open) }
 
+// TestConformance runs the suite with Linux guests, of which each takes seconds to start. Most of it shares one guest unless long tests are wanted.
 func TestConformance(t *testing.T) {
 	os.Setenv(kernelEnv, testenv.GuestKernel(t))
-	runtimetest.Run(t, runtimetest.Options{New: open, CgroupParent: runtimetest.CgroupParent(), Machine: true, Brief: !*whole})
+	runtimetest.Run(t, runtimetest.Options{New: open, CgroupParent: runtimetest.CgroupParent(), Machine: true, Brief: !testenv.Systems()})
 }
 
 func TestConformanceOfUnikernels(t *testing.T) {

@@ -179,10 +179,10 @@ func (x *executor) jobs(ctx context.Context, b binary) []job {
 
 // limit is how long a process may take.
 func (x *executor) limit() time.Duration {
-	if x.o.short {
-		return 15 * time.Minute
+	if os.Getenv("SKERRY_SYSTEMS") != "" {
+		return 3 * time.Hour
 	}
-	return 3 * time.Hour
+	return 15 * time.Minute
 }
 
 // execute runs a job.
@@ -192,12 +192,19 @@ func (x *executor) execute(ctx context.Context, j job) (e end) {
 	ctx, cancel := context.WithTimeout(ctx, x.limit()+time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, j.file, "-test.paniconexit0", "-test.v=test2json", "-test.timeout="+x.limit().String(),
-		"-test.run=^("+j.tests+")$", fmt.Sprintf("-test.short=%t", x.o.short))
+		"-test.run=^("+j.tests+")$")
 	if j.checks {
 		cmd = exec.CommandContext(ctx, "sh", "-c", "exec nice "+x.o.check)
 	}
 	cmd.Dir = j.dir
-	cmd.Env = append(os.Environ(), "PWD="+j.dir)
+	notes, err := os.MkdirTemp(x.dir, "notes-")
+	if err != nil {
+		e.sum.failed++
+		fmt.Fprintln(&e.out, err)
+		return e
+	}
+	defer sweep(notes)
+	cmd.Env = append(os.Environ(), "PWD="+j.dir, notesVar+"="+notes)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
 	if j.checks {

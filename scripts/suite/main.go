@@ -25,7 +25,6 @@ import (
 type options struct {
 	packages []string
 	race     bool
-	short    bool
 	run      string
 	check    string // a command that runs beside the tests, whose failures count
 	timings  string // the file of what tests took
@@ -45,7 +44,6 @@ func main() {
 	}
 	var o options
 	flag.BoolVar(&o.race, "race", true, "build with the race detector")
-	flag.BoolVar(&o.short, "short", true, "leave out what needs long real clocks")
 	flag.StringVar(&o.run, "run", "", "run the top-level tests that this regular expression matches")
 	flag.StringVar(&o.check, "check", "", "a command to run beside the tests; its exit status is the number of failed checks")
 	flag.StringVar(&o.timings, "timings", "scripts/suite/timings.txt", "the file of what tests took, which decides what runs beside what")

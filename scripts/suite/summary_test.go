@@ -2,8 +2,10 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -150,4 +152,45 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
+}
+
+// What a test that was cut off leaves ends: processes that carry its mark, also such as change their environment, and its files.
+func TestSweep(t *testing.T) {
+	dir, notes := t.TempDir(), t.TempDir()
+	left := filepath.Join(dir, "skerry-test-1")
+	if err := os.MkdirAll(filepath.Join(left, "files"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(notes, "1"), []byte(left), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	marked := exec.Command("sleep", "600")
+	marked.Env = append(os.Environ(), "SKERRY_TEST_RUN="+left)
+	named := exec.Command("sh", "-c", "sleep 600; true", left+"/files")
+	named.Env = []string{}
+	other := exec.Command("sleep", "600")
+	for _, c := range []*exec.Cmd{marked, named, other} {
+		c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }()
+	}
+	ended := make(chan error, 2)
+	go func() { ended <- marked.Wait() }()
+	go func() { ended <- named.Wait() }()
+	sweep(notes)
+	for range 2 {
+		if err := <-ended; err == nil {
+			t.Error("a process ended by itself")
+		}
+	}
+	if _, err := os.Stat(left); err == nil {
+		t.Error("the files are still there")
+	}
+	if err := other.Process.Signal(syscall.Signal(0)); err != nil {
+		t.Errorf("a process that was not theirs: %v", err)
+	}
+	_ = other.Process.Kill()
+	_ = other.Wait()
 }
