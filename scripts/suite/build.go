@@ -38,7 +38,8 @@ func build(ctx context.Context, o options, to string, w io.Writer, each func(bin
 	if err != nil {
 		return nil, err
 	}
-	args := []string{"test", "-json", "-vet=off", "-count=1", "-exec", self + " take " + to}
+	// Without paths in them, what is compiled serves any checkout of the same sources.
+	args := []string{"test", "-json", "-trimpath", "-vet=off", "-count=1", "-exec", self + " take " + to}
 	if o.race {
 		args = append(args, "-race")
 	}
