@@ -40,9 +40,9 @@ test-systems: deps web ## also what needs long real clocks, in the packages that
 pre-push: deps ## format, vet and the pure packages' tests, in two minutes
 	@scripts/pre-push
 
-flaky: deps web ## repeat tests N times beside a load on every processor: PKG=./lab RUN=TestName N=50
+flaky: deps web ## repeat tests N times beside a load on every processor: PKG=./lab RUN=TestName N=50 RECORD=docs/TESTING.md
 	@scripts/deps flaky
-	@SKERRY_CHECKS=0 scripts/test -load -n $(or $(N),10) $(if $(RUN),-run '$(RUN)') $(or $(PKG),$(error name packages: make flaky PKG=./lab))
+	@SKERRY_CHECKS=0 scripts/test -load -record "$(RECORD)" -n $(or $(N),10) $(if $(RUN),-run '$(RUN)') $(or $(PKG),$(error name packages: make flaky PKG=./lab))
 
 timings: deps web ## measure on an idle machine what tests take, by which scripts/suite plans
 	@scripts/test -update $(PKG)

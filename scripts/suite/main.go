@@ -31,6 +31,7 @@ type options struct {
 	update   bool   // rewrite it
 	repeat   int
 	load     bool
+	record   string // a document that gets the results of repeated tests
 	jobs     int
 }
 
@@ -50,6 +51,7 @@ func main() {
 	flag.BoolVar(&o.update, "update", false, "rewrite that file")
 	flag.IntVar(&o.repeat, "n", 0, "repeat each test so often, alone, and print how often it failed")
 	flag.BoolVar(&o.load, "load", false, "with -n: keep every processor busy by stress-ng meanwhile")
+	flag.StringVar(&o.record, "record", "", "with -n: a document that gets the results as rows of a table")
 	flag.IntVar(&o.jobs, "j", 4*runtime.NumCPU(), "how many processes run at the same time at most")
 	flag.Parse()
 	if o.packages = flag.Args(); len(o.packages) == 0 {

@@ -104,6 +104,7 @@ func TestRun(t *testing.T) {
 		"good/a_test.go":     "package good\n\nimport \"testing\"\n\nfunc TestA(t *testing.T) {}\nfunc TestB(t *testing.T) { t.Skip(\"not here\") }\n",
 		"worker/a_test.go":   "package worker\n\nimport \"testing\"\n\nfunc TestOne(t *testing.T) {}\nfunc TestTwo(t *testing.T) { t.Error(\"two is wrong\") }\n",
 		"broken/a_test.go":   "package broken\n\nfunc Test(\n",
+		"notes.md":           "before\n" + rowsMark + "\nafter\n",
 		"timings.txt":        "worker TestOne 10 0.5\n",
 		"leaks/main_test.go": "package leaks\n\nimport (\"flag\"; \"os\"; \"testing\")\n\nfunc TestMain(m *testing.M) {\n\tflag.Parse()\n\tcode := m.Run()\n\tif flag.Lookup(\"test.list\").Value.String() == \"\" {\n\t\tcode = 1\n\t}\n\tos.Exit(code)\n}\nfunc TestFine(t *testing.T) {}\n",
 	} {
@@ -132,14 +133,18 @@ func TestRun(t *testing.T) {
 		t.Log(out.String())
 	}
 	out.Reset()
-	o = options{packages: []string{"./good", "./worker"}, timings: "timings.txt", jobs: 4, repeat: 3, run: "^Test(A|Two)$"}
+	o = options{packages: []string{"./good", "./worker"}, timings: "timings.txt", jobs: 4, repeat: 3, run: "^Test(A|Two)$", record: "notes.md"}
 	if failed, err := run(t.Context(), o, &out); err != nil || !failed {
 		t.Errorf("failed: %v, %v", failed, err)
 	}
-	for _, want := range []string{"| good TestA | 3 of 3 |", "| worker TestTwo | 0 of 3 |"} {
+	for _, want := range []string{"good TestA | 3 of 3 |", "worker TestTwo | 0 of 3 |"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing:\n%s", want, out.String())
 		}
+	}
+	notes, _ := os.ReadFile("notes.md")
+	if text := string(notes); !strings.HasPrefix(text, "before\n| unknown | good TestA | 3 of 3 |") || !strings.HasSuffix(text, "\n"+rowsMark+"\nafter\n") {
+		t.Errorf("the document has become %q", text)
 	}
 }
 

@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
+	"os/exec"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -92,7 +95,7 @@ const slowest = 10
 // report prints the results, and returns whether something failed.
 func (t *totals) report(w io.Writer, o options, wall time.Duration) (failed bool) {
 	if o.repeat > 0 {
-		return t.reportRepeats(w)
+		return t.reportRepeats(w, o.record)
 	}
 	if len(t.reasons) > 0 {
 		fmt.Fprintln(w, "== skipped")
@@ -141,8 +144,8 @@ func top[K comparable](m map[K]float64) []K {
 	return keys[:min(slowest, len(keys))]
 }
 
-// reportRepeats prints how often each test passed.
-func (t *totals) reportRepeats(w io.Writer) (failed bool) {
+// reportRepeats prints how often each test passed, and adds that to a document if one is named.
+func (t *totals) reportRepeats(w io.Writer, record string) (failed bool) {
 	ids := slices.SortedFunc(maps.Keys(t.repeats), func(a, b testID) int { return cmp.Or(cmp.Compare(a.pkg, b.pkg), cmp.Compare(a.test, b.test)) })
 	for _, f := range t.failures {
 		fmt.Fprintln(w, "FAIL", f.pkg, f.test)
@@ -150,12 +153,45 @@ func (t *totals) reportRepeats(w io.Writer) (failed bool) {
 			fmt.Fprintln(w, l)
 		}
 	}
-	fmt.Fprintln(w, "| test | passed | median s | longest s |\n|---|---|---|---|")
+	fmt.Fprintln(w, "| commit | test | passed | median s | longest s |\n|---|---|---|---|---|")
+	rows := ""
 	for _, id := range ids {
 		r := t.repeats[id]
 		slices.Sort(r.seconds)
-		fmt.Fprintf(w, "| %s %s | %d of %d | %.1f | %.1f |\n", id.pkg, id.test, r.runs-r.failed, r.runs, r.seconds[len(r.seconds)/2], r.seconds[len(r.seconds)-1])
+		rows += fmt.Sprintf("| %s | %s %s | %d of %d | %.1f | %.1f |\n", commit(), id.pkg, id.test, r.runs-r.failed, r.runs, r.seconds[len(r.seconds)/2], r.seconds[len(r.seconds)-1])
 		failed = failed || r.failed > 0
 	}
+	fmt.Fprint(w, rows)
+	if record != "" {
+		if err := insert(record, rows); err != nil {
+			fmt.Fprintln(w, err)
+			failed = true
+		}
+	}
 	return failed || t.failed > 0 || len(ids) == 0
+}
+
+// rowsMark stands behind the rows of a document that repeated tests add to.
+const rowsMark = "<!-- make flaky adds rows above -->"
+
+// insert adds rows to a document.
+func insert(file, rows string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	before, after, ok := strings.Cut(string(text), rowsMark)
+	if !ok {
+		return fmt.Errorf("%s has no line %s", file, rowsMark)
+	}
+	return os.WriteFile(file, []byte(before+rows+rowsMark+after), 0o644)
+}
+
+// commit names what is tested.
+func commit() string {
+	out, err := exec.Command("git", "describe", "--always", "--dirty", "--abbrev=7", "--exclude=*").Output()
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(out))
 }
