@@ -66,7 +66,7 @@ func Main(m Tests, o Options) int {
 	before := Descriptors()
 	code := m.Run()
 	if code != 0 {
-		remove(tmp)
+		Remove(tmp)
 		return code // what a failed test leaves is not the news
 	}
 	left := settle(func() []string {
@@ -81,7 +81,7 @@ func Main(m Tests, o Options) int {
 		}
 		return left
 	})
-	if err := remove(tmp); err != nil {
+	if err := Remove(tmp); err != nil {
 		left = append(left, err.Error())
 	}
 	if len(left) == 0 {
@@ -91,8 +91,8 @@ func Main(m Tests, o Options) int {
 	return 1
 }
 
-// remove deletes a directory, but nothing that lies in it only because it is mounted there.
-func remove(dir string) error {
+// Remove deletes a directory, but nothing that lies in it only because it is mounted there.
+func Remove(dir string) error {
 	points := mountPoints(dir)
 	for _, p := range slices.Backward(points) {
 		if err := unix.Unmount(p, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
