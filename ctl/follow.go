@@ -62,6 +62,11 @@ func (p *progress) done(k skerry.AppKey) bool {
 	if v == nil {
 		return false
 	}
+	for _, s := range v.Services {
+		if s.Mode == skerry.ModeService && p.ready(k, s.Name) < s.Ready {
+			return false // that they are ready is on its way, and to be shown
+		}
+	}
 	if v.Status == "Ready" || v.Status == "Completed" {
 		return true
 	}
@@ -82,6 +87,16 @@ func (p *progress) done(k skerry.AppKey) bool {
 		}
 	}
 	return true
+}
+
+// ready counts the instances of a service that are known to be ready.
+func (p *progress) ready(k skerry.AppKey, service string) (n int) {
+	for _, i := range p.insts {
+		if skerry.HasCondition(i.Conditions, skerry.Ready) && i.Service.App == k && i.Service.Service == service {
+			n++
+		}
+	}
+	return n
 }
 
 func (p *progress) begun(k skerry.AppKey, service string) bool {

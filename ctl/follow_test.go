@@ -14,8 +14,14 @@ import (
 func TestProgress(t *testing.T) {
 	key := skerry.AppKey{Namespace: "default", Name: "shop"}
 	svc := skerry.ServiceKey{App: key, Service: "front"}
-	inst := func(id string, s skerry.State) *skerry.Instance {
-		return &skerry.Instance{ID: skerry.InstanceID(id), Service: svc, State: s}
+	inst := func(id string, s skerry.State) []*skerry.Instance {
+		return []*skerry.Instance{{ID: skerry.InstanceID(id), Service: svc, State: s}}
+	}
+	ready := func(ids ...skerry.InstanceID) (list []*skerry.Instance) {
+		for _, id := range ids {
+			list = append(list, &skerry.Instance{ID: id, Service: svc, State: skerry.Running, Conditions: []skerry.Condition{{Type: skerry.Ready, Status: true}}})
+		}
+		return list
 	}
 	set := func(s ...skerry.ServiceView) *skerry.AppView {
 		return &skerry.AppView{Key: key, Status: "Progressing", Services: s}
@@ -29,14 +35,15 @@ func TestProgress(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		app  *skerry.AppView
-		inst *skerry.Instance
+		inst []*skerry.Instance
 		want bool
 	}{
 		{"unknown", nil, nil, false},
 		{"nothing yet", set(service(0, 0, 0)), nil, false},
 		{"one of two", set(service(1, 2, 2)), nil, false},
 		{"the old one still there", set(service(2, 2, 3)), nil, false},
-		{"all ready", set(service(2, 2, 2)), nil, true},
+		{"all ready, and not yet shown", set(service(2, 2, 2)), ready("a"), false},
+		{"all ready", set(service(2, 2, 2)), ready("a", "b"), true},
 		{"scaled to zero", set(skerry.ServiceView{Name: "front", Mode: skerry.ModeService}), nil, true},
 		{"cron waits for its time", set(skerry.ServiceView{Name: "front", Mode: skerry.ModeCron, Want: 1}), nil, true},
 		{"job not begun", set(job()), nil, false},
@@ -48,8 +55,8 @@ func TestProgress(t *testing.T) {
 		if c.app != nil {
 			p.take(api.WatchMessage{Type: api.WatchSet, Kind: api.WatchApp, App: c.app})
 		}
-		if c.inst != nil {
-			p.take(api.WatchMessage{Type: api.WatchSet, Kind: api.WatchInstance, Instance: c.inst})
+		for _, i := range c.inst {
+			p.take(api.WatchMessage{Type: api.WatchSet, Kind: api.WatchInstance, Instance: i})
 		}
 		if got := p.allDone(); got != c.want {
 			t.Errorf("%s: done %v", c.name, got)

@@ -43,6 +43,9 @@ func TestMain(m *testing.M) {
 func options(t *testing.T) Options {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "lab")
+	if err == nil {
+		err = testenv.Note(dir)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

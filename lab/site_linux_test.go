@@ -124,6 +124,9 @@ func (s *liveSite) await(what string, ok func() bool) {
 func binaries(t *testing.T, o *Options, examples ...string) (bin string) {
 	t.Helper()
 	bin, err := os.MkdirTemp("/tmp", "labbin")
+	if err == nil {
+		err = testenv.Note(bin)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

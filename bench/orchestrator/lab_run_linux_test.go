@@ -19,6 +19,9 @@ func TestMain(m *testing.M) { os.Exit(testenv.Main(m, testenv.Options{})) }
 // all instances are on it.
 func TestLabProfile(t *testing.T) {
 	dir, err := os.MkdirTemp("/tmp", "labbench")
+	if err == nil {
+		err = testenv.Note(dir)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,6 +114,9 @@ func TestLabRoom(t *testing.T) {
 // The real program in a lab: a round is interrupted, and another run goes on from what it left.
 func TestLabRun(t *testing.T) {
 	dir, err := os.MkdirTemp("/tmp", "labbench")
+	if err == nil {
+		err = testenv.Note(dir)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

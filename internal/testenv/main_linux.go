@@ -55,11 +55,9 @@ func Main(m Tests, o Options) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	if notes := os.Getenv(notesVar); notes != "" {
-		if err := os.WriteFile(filepath.Join(notes, filepath.Base(tmp)), []byte(tmp), 0o600); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
+	if err := Note(tmp); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
 	os.Setenv("TMPDIR", tmp)
 	os.Setenv(runVar, tmp)
@@ -89,6 +87,15 @@ func Main(m Tests, o Options) int {
 	}
 	fmt.Fprintf(os.Stderr, "the tests left behind:\n\t%s\n", strings.Join(left, "\n\t"))
 	return 1
+}
+
+// Note has scripts/suite clean a directory, and end the processes that name it, should this process be cut off.
+func Note(dir string) error {
+	notes := os.Getenv(notesVar)
+	if notes == "" {
+		return nil
+	}
+	return os.WriteFile(filepath.Join(notes, filepath.Base(dir)), []byte(dir), 0o600)
 }
 
 // Remove deletes a directory, but nothing that lies in it only because it is mounted there.

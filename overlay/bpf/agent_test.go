@@ -165,7 +165,7 @@ func TestFragments(t *testing.T) {
 					c.SetReadDeadline(time.Now().Add(10 * time.Second))
 					buf := make([]byte, 20000)
 					if n, err := c.Read(buf); err != nil || n != len(msg) {
-						t.Errorf("%s, IPv6 %v: %d bytes came back, %v", to, six, n, err)
+						t.Errorf("%s, IPv6 %v: %d bytes came back, %v; the hosts dropped %v and %v", to, six, n, err, h.dropped(), w.hosts[1].dropped())
 					}
 					c.Close()
 					server.Close()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -307,6 +308,15 @@ func (h *host) count(name string) int64 {
 		h.w.t.Fatal("no counter ", name)
 	}
 	return n
+}
+
+// dropped gives what the programs have dropped so far, by reason.
+func (h *host) dropped() map[string]int64 {
+	h.w.t.Helper()
+	s, err := h.dev.Stats()
+	must(h.w.t, err)
+	maps.DeleteFunc(s.Counters, func(name string, n int64) bool { return n == 0 || !strings.HasPrefix(name, "drop-") })
+	return s.Counters
 }
 
 // serve answers on TCP and UDP, on all addresses, with the instance's name and the address that it sees, until the test
