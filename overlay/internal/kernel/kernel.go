@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -80,12 +81,30 @@ func OpenTap(ns *os.File, name string, flags uint16, keep bool) (*os.File, error
 			return err
 		}
 		file = os.NewFile(uintptr(fd), name)
+		if err := awaitQueue(name); err != nil {
+			file.Close()
+			return err
+		}
 		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("tap device %s: %w", name, err)
 	}
 	return file, nil
+}
+
+// awaitQueue waits until the kernel queues packets for a device that was just opened. It drops them until one of its threads has
+// seen that the device has a reader, which on a busy machine takes a while.
+func awaitQueue(name string) error {
+	for end := time.Now().Add(time.Second); ; time.Sleep(time.Millisecond) {
+		l, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		if a := l.Attrs(); a.Flags&net.FlagUp == 0 || a.OperState == netlink.OperUp || a.OperState == netlink.OperUnknown || time.Now().After(end) {
+			return nil
+		}
+	}
 }
 
 // Gone says whether an error is that there is no such device.
