@@ -3,7 +3,11 @@
 // image and no file of the host. Runtime drivers import it.
 package probe
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"skerry.dev/skerry/runtime/internal/elf"
+)
 
 // Line is what the program prints, Code its exit status.
 const (
@@ -64,7 +68,7 @@ func Program(goarch string) ([]byte, bool) {
 	default:
 		return nil, false
 	}
-	return elf(machine, append(code, msg...)), true
+	return elf.Executable(machine, append(code, msg...)), true
 }
 
 // Waiter gives a static ELF executable that listens at a port and does nothing else until it is killed; false when there is none.
@@ -77,7 +81,7 @@ func Waiter(goarch string) ([]byte, bool) {
 	}
 	switch goarch {
 	case "amd64":
-		return elf(62, []byte{
+		return elf.Executable(62, []byte{
 			0xb8, 41, 0, 0, 0, 0xbf, 2, 0, 0, 0, 0xbe, 1, 0, 0, 0, 0x31, 0xd2, 0x0f, 0x05, // socket(AF_INET, SOCK_STREAM, 0)
 			0x89, 0xc7, 0xbe, 1, 0, 0, 0, 0xb8, 50, 0, 0, 0, 0x0f, 0x05, // listen(it, 1)
 			0x31, 0xff, 0x31, 0xf6, 0x31, 0xd2, 0x4d, 0x31, 0xd2, // xor edi, edi; esi; edx; r10
@@ -86,7 +90,7 @@ func Waiter(goarch string) ([]byte, bool) {
 			0xeb, 0xee, // jmp to xor
 		}), true
 	case "arm64":
-		return elf(183, words(
+		return elf.Executable(183, words(
 			0xd2800000|2<<5, 0xd2800001|1<<5, 0xd2800002, 0xd2800008|198<<5, 0xd4000001, // socket(AF_INET, SOCK_STREAM, 0)
 			0xd2800001|1<<5, 0xd2800008|201<<5, 0xd4000001, // listen(it, 1)
 			0xd2800000, 0xd2800001, 0xd2800002, 0xd2800003, // movz x0, #0; x1; x2; x3
@@ -95,7 +99,7 @@ func Waiter(goarch string) ([]byte, bool) {
 			0x17fffffa,       // b -24
 		)), true
 	case "riscv64":
-		return elf(243, words(
+		return elf.Executable(243, words(
 			0x00000513|2<<20, 0x00000593|1<<20, 0x00000613, 0x00000893|198<<20, 0x00000073, // socket(AF_INET, SOCK_STREAM, 0)
 			0x00000593|1<<20, 0x00000893|201<<20, 0x00000073, // listen(it, 1)
 			0x00000513, 0x00000593, 0x00000613, 0x00000693, // addi a0, zero, 0; a1; a2; a3
@@ -105,28 +109,4 @@ func Waiter(goarch string) ([]byte, bool) {
 		)), true
 	}
 	return nil, false
-}
-
-// elf makes an executable of code.
-func elf(machine uint16, code []byte) []byte {
-	const base, header = 0x10000, 64 + 56
-	le := binary.LittleEndian
-	b := []byte{0x7f, 'E', 'L', 'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0}
-	b = le.AppendUint16(b, 2) // executable
-	b = le.AppendUint16(b, machine)
-	b = le.AppendUint32(b, 1)
-	b = le.AppendUint64(b, base+header) // entry
-	b = le.AppendUint64(b, 64)          // program headers
-	b = le.AppendUint64(b, 0)           // no sections
-	b = le.AppendUint32(b, 0)           // flags
-	for _, v := range []uint16{64, 56, 1, 0, 0, 0} {
-		b = le.AppendUint16(b, v)
-	}
-	size := uint64(header + len(code))
-	b = le.AppendUint32(b, 1) // PT_LOAD
-	b = le.AppendUint32(b, 5) // read, execute
-	for _, v := range []uint64{0, base, base, size, size, 0x10000} {
-		b = le.AppendUint64(b, v)
-	}
-	return append(b, code...)
 }

@@ -1,0 +1,75 @@
+//go:build linux
+
+// Package hybrid makes crun work on hosts where cgroup2 holds controllers beside version 1, which crun refuses. It writes a program that
+// stands in for crun, and changes nothing else on the machine. Runtime drivers that call an OCI runtime import it.
+//
+//	conmon ── stand-in: own mount namespace, /dev/null over unified/cgroup.controllers ── execve crun
+//
+// Only crun and the container it creates are in that namespace. Conmon stays in the agent's: it lives as long as its container, and a
+// namespace of its own would keep a copy of every mount of the host, so that file systems stay busy after the host has unmounted them
+// and each further mount has to be propagated to every container's conmon.
+package hybrid
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// These paths are built into crun.
+const (
+	unified     = "/sys/fs/cgroup/unified"
+	controllers = unified + "/cgroup.controllers"
+)
+
+// Note is added to the version of a runtime that passed its self-test behind a stand-in.
+const Note = " (hybrid host: cgroup2's controllers are hidden from it)"
+
+// Cure is the advice where the stand-in does not help either.
+const Cure = "use runc; if the state directory is mounted noexec, remount it without; " +
+	"or boot with cgroup version 2 alone (systemd.unified_cgroup_hierarchy=1)"
+
+// Refused reports whether this is the message of an OCI runtime that does not support hybrid hosts.
+func Refused(message string) bool { return strings.Contains(message, "hybrid mode not supported") }
+
+// Write writes the stand-in for an OCI runtime (see Program) into a directory of its own, under the runtime's name, and returns its path.
+func Write(dir, goarch, runtime string) (string, error) {
+	data, ok := Program(goarch, runtime)
+	if !ok {
+		return "", fmt.Errorf("there is no stand-in for %s on %s", runtime, goarch)
+	}
+	st, err := os.Stat(runtime)
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(dir, filepath.Base(runtime))
+	if have, err := os.ReadFile(file); err != nil || !bytes.Equal(have, data) {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return "", err
+		}
+		if err := replace(file, data); err != nil {
+			return "", err
+		}
+	}
+	if err := unix.Access(file, unix.X_OK); err != nil {
+		return "", fmt.Errorf("%s cannot be executed: %w", file, err) // mounted noexec
+	}
+	// The runtime's own time: compiled seccomp filters are cached by it.
+	return file, os.Chtimes(file, st.ModTime(), st.ModTime())
+}
+
+// replace replaces a program that may be running.
+func replace(file string, data []byte) error {
+	tmp := file + ".new"
+	// A child forked meanwhile would inherit the open file, and executing it would fail with ETXTBSY.
+	syscall.ForkLock.RLock()
+	err := os.WriteFile(tmp, data, 0o755)
+	syscall.ForkLock.RUnlock()
+	return errors.Join(err, os.Chmod(tmp, 0o755), os.Rename(tmp, file))
+}

@@ -1,0 +1,160 @@
+//go:build linux
+
+package hybrid
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry/internal/testenv"
+	"skerry.dev/skerry/runtime/internal/thread"
+)
+
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m, testenv.Options{})) }
+
+// world runs f in a mount namespace where cgroup2 holds a controller beside version 1, and mounts have the given propagation.
+func world(t *testing.T, propagation uintptr, f func()) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip(&testenv.Unsupported{What: "mounts", Why: "they need root"})
+	}
+	list := filepath.Join(t.TempDir(), "controllers")
+	if err := os.WriteFile(list, []byte("hugetlb\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(unified, &fs); err != nil || fs.Type != unix.CGROUP2_SUPER_MAGIC {
+		t.Skip(&testenv.Unsupported{What: "a hybrid host", Why: "cgroup2 is not mounted at " + unified})
+	}
+	thread.Run(func() {
+		if err := errors.Join(unix.Unshare(unix.CLONE_FS|unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+			unix.Mount(list, controllers, "", unix.MS_BIND, ""), unix.Mount("", "/", "", unix.MS_REC|propagation, "")); err != nil {
+			t.Error(err)
+			return
+		}
+		f()
+	})
+}
+
+// emulator returns the command that runs a program of another architecture.
+func emulator(t *testing.T, arch string) []string {
+	t.Helper()
+	if arch == runtime.GOARCH {
+		return nil
+	}
+	name := map[string]string{"amd64": "qemu-x86_64", "arm64": "qemu-aarch64", "riscv64": "qemu-riscv64"}[arch]
+	for _, n := range []string{name, name + "-static"} {
+		if path, err := exec.LookPath(n); err == nil {
+			return []string{path}
+		}
+	}
+	t.Skip(&testenv.Unsupported{What: "programs for " + arch, Why: name + " is not installed; apt-get install qemu-user-static"})
+	return nil
+}
+
+// The stand-in hides the controllers from the runtime and passes arguments and environment on. It changes nothing that others see, nor the
+// propagation of other mounts.
+func TestProgram(t *testing.T) {
+	shell, err := exec.LookPath("sh")
+	if err != nil {
+		t.Skip(&testenv.Unsupported{What: "a program to run", Why: err.Error()})
+	}
+	const script = `echo "$# $1 $2 [$(cat ` + controllers + `)] $A $(readlink /proc/self/ns/mnt)"; grep -c ' / / .* shared:' /proc/self/mountinfo; true`
+	for _, arch := range []string{"amd64", "arm64", "riscv64"} {
+		for name, propagation := range map[string]uintptr{"private": unix.MS_PRIVATE, "shared": unix.MS_SHARED} {
+			t.Run(arch+" "+name, func(t *testing.T) {
+				before := emulator(t, arch)
+				file, err := Write(filepath.Join(t.TempDir(), "hybrid"), arch, shell)
+				if err != nil {
+					t.Fatal(err)
+				}
+				world(t, propagation, func() {
+					own, _ := os.Readlink("/proc/thread-self/ns/mnt")
+					words := append(before, file, "-c", script, "0", "one", "2 two")
+					cmd := exec.Command(words[0], words[1:]...)
+					cmd.Env = append(os.Environ(), "A=b")
+					out, err := cmd.CombinedOutput()
+					lines := strings.Split(string(out), "\n")
+					if err != nil || len(lines) != 3 || !strings.HasPrefix(lines[0], "2 one 2 two [] b mnt:") ||
+						strings.Contains(lines[0], own) {
+						t.Errorf("it said %q, ended with %v", out, err)
+					} else if shared := lines[1] == "1"; shared != (propagation == unix.MS_SHARED) {
+						t.Errorf("the root is mounted otherwise: %q", out)
+					}
+					if data, err := os.ReadFile(controllers); err != nil || string(data) != "hugetlb\n" {
+						t.Errorf("outside, the controllers are %q, %v", data, err)
+					}
+				})
+			})
+		}
+	}
+	if _, ok := Program("mips", shell); ok {
+		t.Error("a program for an architecture nobody wrote")
+	}
+}
+
+// Where there is nothing to hide the runtime runs all the same.
+func TestNothingToHide(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip(&testenv.Unsupported{What: "mounts", Why: "they need root"})
+	}
+	file, err := Write(t.TempDir(), runtime.GOARCH, "/bin/sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	thread.Run(func() {
+		if err := errors.Join(unix.Unshare(unix.CLONE_FS|unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+			unix.Mount("none", "/sys/fs/cgroup", "tmpfs", 0, "")); err != nil {
+			t.Error(err)
+			return
+		}
+		if out, err := exec.Command(file, "-c", "echo here").CombinedOutput(); err != nil || string(out) != "here\n" {
+			t.Errorf("%q, %v", out, err)
+		}
+	})
+}
+
+func TestWrite(t *testing.T) {
+	dir := t.TempDir()
+	crun := filepath.Join(dir, "crun")
+	if _, err := Write(filepath.Join(dir, "hybrid"), runtime.GOARCH, crun); err == nil {
+		t.Error("a program in place of nothing")
+	}
+	if err := os.WriteFile(crun, []byte("#!/bin/sh\nexit 3\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	file, err := Write(filepath.Join(dir, "hybrid"), runtime.GOARCH, crun)
+	if err != nil || file != filepath.Join(dir, "hybrid", "crun") {
+		t.Fatal(file, err)
+	}
+	var exit *exec.ExitError
+	if err := exec.Command(file).Run(); !errors.As(err, &exit) || exit.ExitCode() != 3 {
+		t.Errorf("it ended with %v", err)
+	}
+	was, err := os.Stat(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st, err := os.Stat(crun); err != nil || !st.ModTime().Equal(was.ModTime()) {
+		t.Errorf("of %v, the runtime of %v", was.ModTime(), st.ModTime())
+	}
+	if _, err := Write(filepath.Join(dir, "hybrid"), runtime.GOARCH, crun); err != nil {
+		t.Error(err)
+	}
+	if st, err := os.Stat(file); err != nil || !os.SameFile(st, was) {
+		t.Error("it was written again, and is the same")
+	}
+	if err := os.Remove(crun); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(file).CombinedOutput(); !errors.As(err, &exit) || exit.ExitCode() != 127 || string(out) != "cannot run "+crun+"\n" {
+		t.Errorf("without the runtime it said %q, and ended with %v", out, err)
+	}
+}
