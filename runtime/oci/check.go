@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/runtime/internal/hybrid"
 	"skerry.dev/skerry/runtime/internal/monitor"
 	"skerry.dev/skerry/runtime/internal/probe"
 )
@@ -92,14 +93,7 @@ func (d *Driver) check(ctx context.Context, r *runtime.Report) {
 			continue
 		}
 		absent = false
-		err := d.try(ctx, path, layer)
-		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-			// See release.
-			d.mu.Lock()
-			d.byCommand = true
-			d.mu.Unlock()
-			err = d.try(ctx, path, layer)
-		}
+		path, note, err := d.settle(ctx, path, layer)
 		if err != nil {
 			cause, cure := diagnose(name, err)
 			causes, cures = append(causes, cause), append(cures, cure)
@@ -108,7 +102,7 @@ func (d *Driver) check(ctx context.Context, r *runtime.Report) {
 		d.mu.Lock()
 		d.chosen = path
 		d.mu.Unlock()
-		r.Passed, r.Version = true, version(ctx, path)
+		r.Passed, r.Version = true, version(ctx, path)+note
 		r.Abilities = []runtime.Ability{
 			runtime.AbilityCapabilities, runtime.AbilityCPU, runtime.AbilityCPUSet, runtime.AbilityDevices, runtime.AbilityExec, runtime.AbilityImages,
 			runtime.AbilityLogs, runtime.AbilityMemory, runtime.AbilityMounts, runtime.AbilityNetNS, runtime.AbilityPause, runtime.AbilityPIDNS,
@@ -137,6 +131,42 @@ func (d *Driver) check(ctx context.Context, r *runtime.Report) {
 	r.Absent, r.Cause, r.Cure = absent, strings.Join(causes, "; "), strings.Join(cures, "; ")
 }
 
+// settle finds out whether a runtime works, itself or, if it refuses a hybrid host, behind a stand-in, and returns which of them does. It tries
+// because versions of crun differ in what they refuse, and hosts in which controllers they leave to cgroup2.
+func (d *Driver) settle(ctx context.Context, path, layer string) (program, note string, err error) {
+	if err = d.tryTwice(ctx, path, layer); err == nil || !hybrid.Refused(err.Error()) {
+		return path, "", err
+	}
+	program, e := hybrid.Write(filepath.Join(d.Options.Dir, "hybrid"), goruntime.GOARCH, path)
+	if e == nil {
+		e = d.tryTwice(ctx, program, layer)
+	}
+	if e != nil {
+		return "", "", &runtime.StartError{Err: fmt.Errorf("%w; with cgroup2's controllers hidden from it: %w", cause(err), cause(e)), Hint: hybrid.Cure}
+	}
+	return program, hybrid.Note, nil
+}
+
+// tryTwice is try and, if that never ended, try again with crun's command in place of its pipe; see release.
+func (d *Driver) tryTwice(ctx context.Context, program, layer string) error {
+	err := d.try(ctx, program, layer)
+	if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+		return err
+	}
+	d.mu.Lock()
+	d.byCommand = true
+	d.mu.Unlock()
+	return d.try(ctx, program, layer)
+}
+
+// cause is an error without its hint.
+func cause(err error) error {
+	if se, ok := errors.AsType[*runtime.StartError](err); ok {
+		return se.Err
+	}
+	return err
+}
+
 // try runs the self-test in a container of the runtime.
 func (d *Driver) try(ctx context.Context, program, layer string) error {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
@@ -147,25 +177,13 @@ func (d *Driver) try(ctx context.Context, program, layer string) error {
 	})
 }
 
-// hybridRefused is what crun says where version 2 of cgroups has controllers beside version 1.
-const hybridRefused = "hybrid mode not supported"
-
 // diagnose adds what is known about a runtime's refusal.
-func diagnose(name string, err error) (cause, cure string) {
-	se, ok := errors.AsType[*runtime.StartError](err)
-	msg := err.Error()
-	if ok {
-		msg = se.Err.Error()
+func diagnose(name string, err error) (why, cure string) {
+	why = name + ": " + cause(err).Error()
+	if se, ok := errors.AsType[*runtime.StartError](err); ok && se.Hint != "" {
+		return why, se.Hint
 	}
-	cause = name + ": " + msg
-	if strings.Contains(msg, hybridRefused) {
-		return cause, "for " + name + ", bind the controllers that cgroup2 still holds to version 1: mkdir -p /sys/fs/cgroup/hugetlb && " +
-			"mount -t cgroup -o hugetlb cgroup /sys/fs/cgroup/hugetlb"
-	}
-	if ok && se.Hint != "" {
-		return cause, se.Hint
-	}
-	return cause, fmt.Sprintf("run a container by hand with %s to see more", name)
+	return why, fmt.Sprintf("run a container by hand with %s to see more", name)
 }
 
 func version(ctx context.Context, path string) string {

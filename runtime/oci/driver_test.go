@@ -71,6 +71,16 @@ func removeParent() error {
 	return tree.Group(cgroupParent()).Remove()
 }
 
+// need gives the path of an OCI runtime that a test is about.
+func need(t *testing.T, program string) string {
+	t.Helper()
+	path := monitor.LookPath(program)
+	if path == "" {
+		t.Skip(&runtime.Unsupported{Driver: "oci", Reason: program + " is not installed"})
+	}
+	return path
+}
+
 // beside gives the path of a program that scripts/beside can fetch, or "".
 func beside(t *testing.T, name string) string {
 	t.Helper()
@@ -91,10 +101,7 @@ func newCRIU(t *testing.T) {
 
 // A runtime that is refused by a machine that has changed since its self-test gives way to the next one.
 func TestMachineChanges(t *testing.T) {
-	runc := monitor.LookPath("runc")
-	if runc == "" {
-		t.Skip(&runtime.Unsupported{Driver: "oci", Reason: "runc is not installed"})
-	}
+	runc := need(t, "runc")
 	dir := t.TempDir()
 	first, changed := filepath.Join(dir, "first"), filepath.Join(dir, "changed")
 	script := "#!/bin/sh\nif [ -e " + changed + " ]; then case \"$*\" in *create*) echo cgroups in hybrid mode not supported >&2; exit 1;; esac; fi\nexec " + runc + " \"$@\"\n"
@@ -162,10 +169,12 @@ func TestCheckpointIsRefused(t *testing.T) {
 
 func TestConformance(t *testing.T) {
 	newCRIU(t)
-	for _, program := range []string{"crun", "runc"} {
-		t.Run(program, func(t *testing.T) {
-			if monitor.LookPath(program) == "" {
-				t.Skip(&runtime.Unsupported{Driver: "oci", Reason: program + " is not installed"})
+	for _, name := range []string{"crun", "crun on a hybrid host", "runc"} {
+		t.Run(name, func(t *testing.T) {
+			program, _, hybrid := strings.Cut(name, " ")
+			need(t, program)
+			if program == "crun" {
+				runtimetest.Hybrid(t, hybrid)
 			}
 			t.Setenv(runtimeEnv, program)
 			runtimetest.Run(t, runtimetest.Options{New: open, CgroupParent: cgroupParent()})

@@ -14,6 +14,7 @@ import (
 
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/cgroup"
+	"skerry.dev/skerry/runtime/internal/hybrid"
 	"skerry.dev/skerry/runtime/internal/monitor"
 )
 
@@ -30,10 +31,10 @@ func (d *Driver) Start(ctx context.Context, spec runtime.Spec) (runtime.Handle, 
 		return runtime.Handle{}, err
 	}
 	h, err := d.start(ctx, spec, program)
-	if err == nil || spec.Checkpoint || !strings.Contains(err.Error(), hybridRefused) {
+	if err == nil || spec.Checkpoint || !hybrid.Refused(err.Error()) {
 		return h, err
 	}
-	// The self-test passed, and the machine has changed since: somebody took a hierarchy of cgroups away that crun needs.
+	// The machine has changed since the self-test: cgroup2 holds controllers now. The self-test finds another way, or another runtime.
 	d.mu.Lock()
 	if d.chosen == program {
 		d.chosen = ""

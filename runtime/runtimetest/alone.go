@@ -3,25 +3,27 @@
 package runtimetest
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"syscall"
+	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry/internal/testenv"
 )
 
 const aloneEnv = "SKERRY_RUNTIME_TEST_ALONE"
 
-// Alone goes on in a mount namespace of the test program's own, so that crun's missing hierarchy can be mounted for the tests alone, and nothing they
-// mount can outlive them. TestMain calls it after ChildMain.
+// Alone re-executes the test program in a mount namespace of its own, so that nobody else sees what the tests mount, and nothing of it
+// outlives them. TestMain calls it after ChildMain.
 func Alone() {
 	if os.Getenv(aloneEnv) == "" {
 		os.Exit(again())
 	}
-	if err := addHugetlb(); err != nil {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -42,43 +44,45 @@ func again() int {
 	return cmd.ProcessState.ExitCode()
 }
 
-// addHugetlb binds the one controller that crun 1.8 misses on a hybrid machine, as Check advises an operator to do. It does
-// so in a copy of the directory of hierarchies, so that the machine's own stays as it is.
-func addHugetlb() error {
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return err
-	}
-	const root = "/sys/fs/cgroup"
+// Hybrid makes the host look hybrid to the test program, or not, until the test ends: cgroup2 beside version 1 holds a controller, or none.
+// It needs Alone. Where cgroup2 is not mounted beside version 1 the host cannot be hybrid, and the test is skipped.
+func Hybrid(t testing.TB, hybrid bool) {
+	t.Helper()
+	const unified = "/sys/fs/cgroup/unified"
 	var fs unix.Statfs_t
-	if err := unix.Statfs(root+"/unified", &fs); err != nil || fs.Type != unix.CGROUP2_SUPER_MAGIC {
-		return nil // not hybrid
-	}
-	if unix.Statfs(root+"/hugetlb", &fs) == nil && fs.Type == unix.CGROUP_SUPER_MAGIC {
-		return nil
-	}
-	copied, err := os.MkdirTemp("", "cgroup")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(copied)
-	if err := unix.Mount("tmpfs", copied, "tmpfs", 0, "mode=755"); err != nil {
-		return err
-	}
-	entries, err := os.ReadDir(root)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		from, to := filepath.Join(root, e.Name()), filepath.Join(copied, e.Name())
-		if !e.IsDir() || e.Name() == "hugetlb" {
-			continue
+	if err := unix.Statfs(unified, &fs); err != nil || fs.Type != unix.CGROUP2_SUPER_MAGIC {
+		if hybrid {
+			t.Skip(&testenv.Unsupported{What: "a hybrid host", Why: "cgroup2 is not mounted at " + unified})
 		}
-		if err := errors.Join(os.Mkdir(to, 0o755), unix.Mount(from, to, "", unix.MS_BIND, "")); err != nil {
-			return err
+		return
+	}
+	list, text := filepath.Join(t.TempDir(), "controllers"), ""
+	if hybrid {
+		text = "hugetlb\n"
+	}
+	if err := os.WriteFile(list, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	file := unified + "/cgroup.controllers"
+	if err := unix.Mount(list, file, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(file, unix.MNT_DETACH); err != nil {
+			t.Error(err)
 		}
+	})
+}
+
+// Hide hides a program from the test program until the test ends. It needs Alone.
+func Hide(t testing.TB, path string) {
+	t.Helper()
+	if err := unix.Mount("/dev/null", path, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
 	}
-	if err := errors.Join(os.Mkdir(copied+"/hugetlb", 0o755), unix.Mount("cgroup", copied+"/hugetlb", "cgroup", 0, "hugetlb")); err != nil {
-		return err
-	}
-	return unix.Mount(copied, root, "", unix.MS_MOVE, "")
+	t.Cleanup(func() {
+		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
 }
