@@ -18,6 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/runtime/internal/hybrid"
+	"skerry.dev/skerry/runtime/internal/monitor"
 	"skerry.dev/skerry/runtime/internal/probe"
 )
 
@@ -40,34 +42,35 @@ func (d *Driver) Check(ctx context.Context) (r runtime.Report) {
 	return r
 }
 
-// choose makes sure that the self-test has passed.
-func (d *Driver) choose(ctx context.Context) error {
-	passed := func() bool {
+// choose gives the OCI runtime that passed the self-test, running it first when none has.
+func (d *Driver) choose(ctx context.Context) (binary string, err error) {
+	get := func() (string, bool) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		return d.passed
+		return d.binary, d.passed
 	}
-	if passed() {
-		return nil
+	if binary, ok := get(); ok {
+		return binary, nil
 	}
 	select {
 	case d.choosing <- struct{}{}:
 		defer func() { <-d.choosing }()
 	case <-ctx.Done():
-		return ctx.Err()
+		return "", ctx.Err()
 	}
-	if passed() {
-		return nil
+	if binary, ok := get(); ok {
+		return binary, nil
 	}
 	var r runtime.Report
 	d.check(ctx, &r)
 	if err := ctx.Err(); err != nil {
-		return err
+		return "", err
 	}
 	if !r.Passed {
-		return &runtime.StartError{Err: fmt.Errorf("runtime %s does not work on this worker: %s", d.Name(), r.Cause), Hint: r.Cure}
+		return "", &runtime.StartError{Err: fmt.Errorf("runtime %s does not work on this worker: %s", d.Name(), r.Cause), Hint: r.Cure}
 	}
-	return nil
+	binary, _ = get()
+	return binary, nil
 }
 
 func (d *Driver) check(ctx context.Context, r *runtime.Report) {
@@ -98,18 +101,16 @@ func (d *Driver) check(ctx context.Context, r *runtime.Report) {
 		return
 	}
 	d.sweep(ctx)
-	tryCtx, cancel := context.WithTimeout(ctx, 30*time.Second) // the first shim of a daemon takes its time
-	defer cancel()
-	root := runtime.Mount{Type: "overlay", Options: []string{"lowerdir=" + layer}}
-	if err := d.Try(tryCtx, "shim", root, []string{"/probe"}, d.start); err != nil {
+	binary, note, err := d.settle(ctx, layer)
+	if err != nil {
 		r.Cause, r.Cure = d.diagnose(err)
 		return
 	}
 	d.mu.Lock()
-	d.passed = true
+	d.passed, d.binary = true, binary
 	d.mu.Unlock()
 	r.Passed = true
-	r.Version = fmt.Sprintf("containerd %s, shim %s%s; no snapshotter: root file systems are Skerry's own", version, d.opts.Shim, d.binary())
+	r.Version = fmt.Sprintf("containerd %s, shim %s%s; no snapshotter: root file systems are Skerry's own", version, d.opts.Shim, d.with()+note)
 	r.Abilities = append([]runtime.Ability{
 		runtime.AbilityCapabilities, runtime.AbilityCPU, runtime.AbilityCPUSet, runtime.AbilityDevices, runtime.AbilityExec, runtime.AbilityImages,
 		runtime.AbilityLogs, runtime.AbilityMemory, runtime.AbilityMounts, runtime.AbilityNetNS, runtime.AbilityPause, runtime.AbilityPIDNS,
@@ -119,8 +120,30 @@ func (d *Driver) check(ctx context.Context, r *runtime.Report) {
 	slices.Sort(r.Abilities)
 }
 
-// binary tells which OCI runtime the shim is to call.
-func (d *Driver) binary() string {
+// settle finds out whether the shim's OCI runtime works, itself or, if it is a crun that refuses a hybrid host, behind a stand-in, which the
+// daemon has to find at the same path as the agent.
+func (d *Driver) settle(ctx context.Context, layer string) (binary, note string, err error) {
+	try := func(binary string) error {
+		ctx, cancel := context.WithTimeout(ctx, 30*time.Second) // the first shim of a daemon takes its time
+		defer cancel()
+		root := runtime.Mount{Type: "overlay", Options: []string{"lowerdir=" + layer}}
+		return d.Try(ctx, "shim", root, []string{"/probe"}, func(ctx context.Context, spec runtime.Spec) (runtime.Handle, error) {
+			return d.start(ctx, spec, binary)
+		})
+	}
+	if err = try(d.opts.Binary); err == nil || !hybrid.Refused(err.Error()) {
+		return d.opts.Binary, "", err
+	}
+	path := monitor.LookPath(cmp.Or(d.opts.Binary, "crun")) // it is crun that refuses, also where it is the shim's choice
+	if path == "" {
+		return "", "", err
+	}
+	binary, err = hybrid.Try(filepath.Join(d.Options.Dir, "hybrid"), path, err, try)
+	return binary, hybrid.Note, err
+}
+
+// with tells which OCI runtime the shim is to call.
+func (d *Driver) with() string {
 	if d.opts.Binary == "" {
 		return ""
 	}
@@ -155,10 +178,10 @@ func (d *Driver) diagnose(err error) (cause, cure string) {
 	if se, ok := errors.AsType[*runtime.StartError](err); ok {
 		msg = se.Err.Error()
 	}
-	cause, cure = "containerd with shim "+d.opts.Shim+d.binary()+": "+msg, "run a container by hand to see more: ctr --address "+d.opts.Socket+" run --runtime "+d.opts.Shim
+	cause, cure = "containerd with shim "+d.opts.Shim+d.with()+": "+msg, "run a container by hand to see more: ctr --address "+d.opts.Socket+" run --runtime "+d.opts.Shim
 	switch {
-	case strings.Contains(msg, "hybrid mode not supported"):
-		cure = "for crun, bind the controllers that cgroup2 still holds to version 1: mkdir -p /sys/fs/cgroup/hugetlb && mount -t cgroup -o hugetlb cgroup /sys/fs/cgroup/hugetlb"
+	case hybrid.Refused(msg):
+		cure = hybrid.Cure
 	case strings.Contains(msg, "failed to start shim") || strings.Contains(msg, "invalid runtime name"):
 		cure = "install the shim where containerd finds it, " + shimProgram(d.opts.Shim) + " on its PATH, or name another with --containerd-shim"
 	case d.opts.Binary != "" && strings.Contains(msg, d.opts.Binary) && strings.Contains(msg, "not found"):

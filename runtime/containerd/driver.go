@@ -21,6 +21,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/cgroup"
+	"skerry.dev/skerry/runtime/internal/hybrid"
 	"skerry.dev/skerry/runtime/internal/monitor"
 	"skerry.dev/skerry/runtime/oci"
 )
@@ -54,6 +55,7 @@ type Driver struct {
 	choosing chan struct{}
 	mu       sync.Mutex // protects what follows
 	passed   bool
+	binary   string             // the OCI runtime that passed; empty: the shim's own choice
 	clients  map[string]*Client // by socket
 }
 
@@ -140,19 +142,33 @@ func (d *Driver) Start(ctx context.Context, spec runtime.Spec) (runtime.Handle, 
 	if spec.Handler != nil {
 		return runtime.Handle{}, &runtime.Unsupported{Ability: runtime.AbilityHandler, Driver: d.Name(), Reason: "a container is not started for a request; use the wasm runtime"}
 	}
-	if err := d.choose(ctx); err != nil {
+	binary, err := d.choose(ctx)
+	if err != nil {
 		return runtime.Handle{}, err
 	}
-	return d.start(ctx, spec)
+	h, err := d.start(ctx, spec, binary)
+	if err == nil || !hybrid.Refused(err.Error()) {
+		return h, err
+	}
+	// The machine has changed since the self-test: cgroup2 holds controllers now.
+	d.mu.Lock()
+	if d.binary == binary {
+		d.passed = false
+	}
+	d.mu.Unlock()
+	if again, e := d.choose(ctx); e == nil && again != binary {
+		return d.start(ctx, spec, again)
+	}
+	return h, err
 }
 
-// start starts a checked spec.
-func (d *Driver) start(ctx context.Context, spec runtime.Spec) (runtime.Handle, error) {
-	return d.Launch(ctx, spec, "", func(t *monitor.Task) error { return d.bring(ctx, t, spec) })
+// start starts a checked spec by an OCI runtime.
+func (d *Driver) start(ctx context.Context, spec runtime.Spec, binary string) (runtime.Handle, error) {
+	return d.Launch(ctx, spec, "", func(t *monitor.Task) error { return d.bring(ctx, t, spec, binary) })
 }
 
 // bring goes through the steps of a start.
-func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec) error {
+func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, binary string) error {
 	id := containerID(d.Options.Dir, spec.ID)
 	place, err := json.Marshal(at{d.opts.Socket, id})
 	if err != nil {
@@ -177,7 +193,7 @@ func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec) 
 	defer k.close()
 	c := d.client(d.opts.Socket)
 	labels := map[string]string{labelDir: d.Options.Dir, labelTask: string(spec.ID), labelInstance: string(spec.Instance)}
-	if err := c.CreateContainer(ctx, NewContainer{ID: id, Shim: d.opts.Shim, Binary: d.opts.Binary, Labels: labels, Spec: config}); err != nil {
+	if err := c.CreateContainer(ctx, NewContainer{ID: id, Shim: d.opts.Shim, Binary: binary, Labels: labels, Spec: config}); err != nil {
 		return err
 	}
 	pid, err := c.CreateTask(ctx, id, d.Root(t), s)

@@ -38,10 +38,14 @@ func TestMain(m *testing.M) {
 
 func TestConformance(t *testing.T) {
 	t.Setenv(socketEnv, testenv.NewContainerd(t).Socket)
-	for _, binary := range []string{"runc", "crun"} {
-		t.Run(binary, func(t *testing.T) {
+	for _, name := range []string{"runc", "crun", "crun on a hybrid host"} {
+		t.Run(name, func(t *testing.T) {
+			binary, _, hybrid := strings.Cut(name, " ")
 			if monitor.LookPath(binary) == "" {
 				t.Skip(&runtime.Unsupported{Driver: "containerd", Reason: binary + " is not installed"})
+			}
+			if binary == "crun" {
+				runtimetest.Hybrid(t, hybrid)
 			}
 			t.Setenv(binaryEnv, binary)
 			runtimetest.Run(t, runtimetest.Options{New: open, CgroupParent: runtimetest.CgroupParent(), Slow: true, Brief: binary == "crun"})

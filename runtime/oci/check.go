@@ -137,14 +137,8 @@ func (d *Driver) settle(ctx context.Context, path, layer string) (program, note 
 	if err = d.tryTwice(ctx, path, layer); err == nil || !hybrid.Refused(err.Error()) {
 		return path, "", err
 	}
-	program, e := hybrid.Write(filepath.Join(d.Options.Dir, "hybrid"), goruntime.GOARCH, path)
-	if e == nil {
-		e = d.tryTwice(ctx, program, layer)
-	}
-	if e != nil {
-		return "", "", &runtime.StartError{Err: fmt.Errorf("%w; with cgroup2's controllers hidden from it: %w", cause(err), cause(e)), Hint: hybrid.Cure}
-	}
-	return program, hybrid.Note, nil
+	program, err = hybrid.Try(filepath.Join(d.Options.Dir, "hybrid"), path, err, func(standIn string) error { return d.tryTwice(ctx, standIn, layer) })
+	return program, hybrid.Note, err
 }
 
 // tryTwice is try and, if that never ended, try again with crun's command in place of its pipe; see release.
@@ -159,14 +153,6 @@ func (d *Driver) tryTwice(ctx context.Context, program, layer string) error {
 	return d.try(ctx, program, layer)
 }
 
-// cause is an error without its hint.
-func cause(err error) error {
-	if se, ok := errors.AsType[*runtime.StartError](err); ok {
-		return se.Err
-	}
-	return err
-}
-
 // try runs the self-test in a container of the runtime.
 func (d *Driver) try(ctx context.Context, program, layer string) error {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
@@ -178,12 +164,17 @@ func (d *Driver) try(ctx context.Context, program, layer string) error {
 }
 
 // diagnose adds what is known about a runtime's refusal.
-func diagnose(name string, err error) (why, cure string) {
-	why = name + ": " + cause(err).Error()
-	if se, ok := errors.AsType[*runtime.StartError](err); ok && se.Hint != "" {
-		return why, se.Hint
+func diagnose(name string, err error) (cause, cure string) {
+	se, ok := errors.AsType[*runtime.StartError](err)
+	msg := err.Error()
+	if ok {
+		msg = se.Err.Error()
 	}
-	return why, fmt.Sprintf("run a container by hand with %s to see more", name)
+	cause = name + ": " + msg
+	if ok && se.Hint != "" {
+		return cause, se.Hint
+	}
+	return cause, fmt.Sprintf("run a container by hand with %s to see more", name)
 }
 
 func version(ctx context.Context, path string) string {

@@ -16,10 +16,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry/runtime"
 )
 
 // These paths are built into crun.
@@ -38,17 +41,38 @@ const Cure = "use runc; if the state directory is mounted noexec, remount it wit
 // Refused reports whether this is the message of an OCI runtime that does not support hybrid hosts.
 func Refused(message string) bool { return strings.Contains(message, "hybrid mode not supported") }
 
-// Write writes the stand-in for an OCI runtime (see Program) into a directory of its own, under the runtime's name, and returns its path.
-func Write(dir, goarch, runtime string) (string, error) {
-	data, ok := Program(goarch, runtime)
-	if !ok {
-		return "", fmt.Errorf("there is no stand-in for %s on %s", runtime, goarch)
+// Try writes the stand-in for an OCI runtime that refused this host, and tries that. It returns the stand-in's path if it works; else, an error
+// with both reasons.
+func Try(dir, program string, refused error, try func(standIn string) error) (string, error) {
+	file, err := write(dir, goruntime.GOARCH, program)
+	if err == nil {
+		err = try(file)
 	}
-	st, err := os.Stat(runtime)
+	if err != nil {
+		return "", &runtime.StartError{Hint: Cure, Err: fmt.Errorf("%w; with cgroup2's controllers hidden from it: %w", cause(refused), cause(err))}
+	}
+	return file, nil
+}
+
+// cause is an error without its hint.
+func cause(err error) error {
+	if se, ok := errors.AsType[*runtime.StartError](err); ok {
+		return se.Err
+	}
+	return err
+}
+
+// write writes the stand-in for an OCI runtime (see Program) into a directory of its own, under the runtime's name, and returns its path.
+func write(dir, goarch, program string) (string, error) {
+	data, ok := Program(goarch, program)
+	if !ok {
+		return "", fmt.Errorf("there is no stand-in for %s on %s", program, goarch)
+	}
+	st, err := os.Stat(program)
 	if err != nil {
 		return "", err
 	}
-	file := filepath.Join(dir, filepath.Base(runtime))
+	file := filepath.Join(dir, filepath.Base(program))
 	if have, err := os.ReadFile(file); err != nil || !bytes.Equal(have, data) {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return "", err

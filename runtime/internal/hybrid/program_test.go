@@ -71,7 +71,7 @@ func TestProgram(t *testing.T) {
 		for name, propagation := range map[string]uintptr{"private": unix.MS_PRIVATE, "shared": unix.MS_SHARED} {
 			t.Run(arch+" "+name, func(t *testing.T) {
 				before := emulator(t, arch)
-				file, err := Write(filepath.Join(t.TempDir(), "hybrid"), arch, shell)
+				file, err := write(filepath.Join(t.TempDir(), "hybrid"), arch, shell)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -105,7 +105,7 @@ func TestNothingToHide(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip(&testenv.Unsupported{What: "mounts", Why: "they need root"})
 	}
-	file, err := Write(t.TempDir(), runtime.GOARCH, "/bin/sh")
+	file, err := write(t.TempDir(), runtime.GOARCH, "/bin/sh")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,13 +124,13 @@ func TestNothingToHide(t *testing.T) {
 func TestWrite(t *testing.T) {
 	dir := t.TempDir()
 	crun := filepath.Join(dir, "crun")
-	if _, err := Write(filepath.Join(dir, "hybrid"), runtime.GOARCH, crun); err == nil {
+	if _, err := write(filepath.Join(dir, "hybrid"), runtime.GOARCH, crun); err == nil {
 		t.Error("a program in place of nothing")
 	}
 	if err := os.WriteFile(crun, []byte("#!/bin/sh\nexit 3\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	file, err := Write(filepath.Join(dir, "hybrid"), runtime.GOARCH, crun)
+	file, err := write(filepath.Join(dir, "hybrid"), runtime.GOARCH, crun)
 	if err != nil || file != filepath.Join(dir, "hybrid", "crun") {
 		t.Fatal(file, err)
 	}
@@ -145,7 +145,7 @@ func TestWrite(t *testing.T) {
 	if st, err := os.Stat(crun); err != nil || !st.ModTime().Equal(was.ModTime()) {
 		t.Errorf("of %v, the runtime of %v", was.ModTime(), st.ModTime())
 	}
-	if _, err := Write(filepath.Join(dir, "hybrid"), runtime.GOARCH, crun); err != nil {
+	if _, err := write(filepath.Join(dir, "hybrid"), runtime.GOARCH, crun); err != nil {
 		t.Error(err)
 	}
 	if st, err := os.Stat(file); err != nil || !os.SameFile(st, was) {
