@@ -2,7 +2,6 @@ package lab
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/runtime"
 )
 
 // hierarchy is one mounted cgroup hierarchy.
@@ -85,7 +85,7 @@ func joinCgroup(path string) (fd int, err error) {
 		}
 	}
 	if !joined {
-		return fd, errors.New("no cgroup hierarchy is mounted; mount cgroup2 on /sys/fs/cgroup")
+		return fd, runtime.NoCgroups()
 	}
 	return fd, nil
 }

@@ -18,6 +18,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/ctl"
 	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/runtime"
 )
 
 // machineChecks tells whether this machine can be a worker, and how what runs here fares.
@@ -82,6 +83,11 @@ func (d *doctor) cgroups() {
 	var st unix.Statfs_t
 	if err := unix.Statfs("/sys/fs/cgroup", &st); err != nil {
 		d.add("cgroups", ctl.CheckProblem, "/sys/fs/cgroup is not there: "+err.Error(), "mount cgroup2 at /sys/fs/cgroup, or boot with systemd")
+		return
+	}
+	if st.Type == unix.SYSFS_MAGIC { // its empty directory: nothing is mounted there
+		e := skerry.AsError(runtime.NoCgroups())
+		d.add("cgroups", ctl.CheckProblem, e.Message, e.Hint)
 		return
 	}
 	need := []string{"cpu", "memory", "pids"}
@@ -162,7 +168,11 @@ func (d *doctor) programs() {
 		defer cancel()
 		st.Runtimes, err = node.CheckMachine(ctx, node.WorkerConfig{Common: node.Common{Dir: dir}, CgroupParent: fmt.Sprintf("skerry-doctor-%d", os.Getpid())})
 		if err != nil {
-			d.add("runtimes", ctl.CheckProblem, err.Error(), "")
+			cure := ""
+			if e, ok := errors.AsType[*skerry.Error](err); ok {
+				cure = e.Hint
+			}
+			d.add("runtimes", ctl.CheckProblem, err.Error(), cure)
 			return
 		}
 	}

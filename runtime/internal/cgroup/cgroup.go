@@ -41,7 +41,7 @@ func Open() (*Tree, error) {
 	}
 	t := parseMounts(string(data))
 	if len(t.mounts) == 0 {
-		return nil, errors.New("no cgroup hierarchy is mounted; mount cgroup2 on /sys/fs/cgroup")
+		return nil, runtime.NoCgroups()
 	}
 	return t, nil
 }
