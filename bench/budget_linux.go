@@ -198,11 +198,11 @@ func (b *budgeter) deploys(ctx context.Context) error {
 	if b.o.Full {
 		n = 100
 	}
-	runtime, err := b.runtimeName(ctx)
+	runtime, command, err := b.ociRuntime(ctx)
 	if err != nil {
 		return err
 	}
-	bare, err := newBare(runtime, b.firstline)
+	bare, err := newBare(command, b.firstline)
 	if err != nil {
 		return err
 	}
@@ -293,20 +293,29 @@ func (b *budgeter) firstLine(ctx context.Context, id skerry.InstanceID) (time.Du
 	return began, nil
 }
 
-// runtimeName is the OCI runtime that the workers use.
-func (b *budgeter) runtimeName(ctx context.Context) (string, error) {
+// ociRuntime is the OCI runtime that the workers use, and the command by which they run it: on a hybrid host, crun's stand-in.
+func (b *budgeter) ociRuntime(ctx context.Context) (name, command string, err error) {
 	list, err := b.s.cluster.Workers(ctx)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	for _, w := range list {
 		for _, r := range w.Facts.Runtimes {
-			if r.Name == "oci" && r.Passed {
-				return strings.Fields(r.Version)[0], nil
+			if r.Name == skerry.RuntimeOCI && r.Passed {
+				name = strings.Fields(r.Version)[0]
 			}
 		}
 	}
-	return "", errors.New("no worker has a working runtime oci")
+	if name == "" {
+		return "", "", errors.New("no worker has a working runtime oci")
+	}
+	for _, w := range b.s.workers {
+		standIn := filepath.Join(w.dir, "oci", "hybrid", name)
+		if _, err := os.Stat(standIn); err == nil {
+			return name, standIn, nil
+		}
+	}
+	return name, name, nil
 }
 
 // watchReady tells when the API shows an instance of an application as ready.
