@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/fleet"
 )
 
 // group is a perWorker assignment with one placement on each worker that fits.
@@ -20,6 +21,10 @@ type group struct {
 func (c *Core) acceptGroup(now time.Time, a skerry.Assignment, origin string, fx *skerry.Effects) {
 	g := c.groups[a.ID]
 	if g != nil && g.Removing {
+		return
+	}
+	if g != nil && a.Fence.RootEpoch < g.A.Fence.RootEpoch {
+		c.Up.Ignored.Count(fleet.IgnoredToken)
 		return
 	}
 	if g != nil && g.A.Gen == a.Gen && g.A.Restart == a.Restart && g.A.Fence.RootEpoch == a.Fence.RootEpoch {

@@ -161,12 +161,12 @@ func (c *Core) assign(now time.Time, a skerry.Assignment, fx *skerry.Effects) {
 			c.restartNow(now, i, "restart was asked for", fx)
 			c.save(i, fx)
 		}
+	case a.Fence.Compare(i.A.Fence) < 0, i.Next != nil && a.Fence.Compare(i.Next.Fence) < 0:
+		c.Up.Ignored.Count(fleet.IgnoredToken) // an old word that was overtaken
 	case i.Ending || a.Fence.Compare(i.A.Fence) > 0:
 		i.Next = &a
 		c.end(now, i, fx)
 		c.save(i, fx)
-	case a.Fence.Compare(i.A.Fence) < 0:
-		c.Up.Ignored.Count(fleet.IgnoredToken) // an old word that was overtaken
 	default:
 		i.A.Leave = a.Leave
 		c.relimit(now, i, a, fx)
