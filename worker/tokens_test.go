@@ -126,14 +126,17 @@ func TestOlderTokens(t *testing.T) {
 		}
 
 		// While the instance ends for a newer token, an older one does not get ahead of that.
-		newer := skerry.Fence{RootEpoch: 5, ClusterTerm: 5, Sequence: 6}
+		newer := skerry.Fence{RootEpoch: 5, ClusterTerm: 5, Sequence: 9}
 		if acts := d.wants(assignment(newer)); !has[StopContainer](acts) {
 			t.Fatalf("a newer token has no effect: %+v", acts)
 		}
-		if d.wants(a); i.Next == nil {
-			t.Fatalf("%s: nothing comes after the end", f)
-		} else if i.Next.Fence != newer {
-			t.Errorf("%s takes the place of %s, for which the instance ends", i.Next.Fence, newer)
+		for _, late := range []skerry.Fence{f, held, {RootEpoch: 5, ClusterTerm: 5, Sequence: 7}} {
+			a.Fence = late
+			if d.wants(a); i.Next == nil {
+				t.Fatalf("%s: nothing comes after the end", late)
+			} else if i.Next.Fence != newer {
+				t.Errorf("%s takes the place of %s, for which the instance ends", i.Next.Fence, newer)
+			}
 		}
 		d.step(Exited{ID: a.ID, Name: skerry.MainContainer, Attempt: 1})
 		d.step(Cleaned{ID: a.ID})
