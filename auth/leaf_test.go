@@ -13,7 +13,8 @@ import (
 	"skerry.dev/skerry"
 )
 
-// TestLeaf: a certificate counts at the end of a link that it was issued for, when the CA of the site has signed it and it says who holds it.
+// TestLeaf: a certificate counts at the end of a link that it was issued for, when the CA of the site has signed it and it says
+// who holds it.
 func TestLeaf(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -37,8 +38,8 @@ func TestLeaf(t *testing.T) {
 		return der
 	}
 	custom := func(edit func(c *x509.Certificate)) []byte {
-		c := &x509.Certificate{SerialNumber: serial(7), URIs: []*url.URL{identityURI("harbour", skerry.TierWorker, "w")}, NotBefore: now, NotAfter: now.Add(time.Hour),
-			BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{client}}
+		c := &x509.Certificate{SerialNumber: serial(7), URIs: []*url.URL{identityURI("harbour", skerry.TierWorker, "w")},
+			NotBefore: now, NotAfter: now.Add(time.Hour), BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{client}}
 		edit(c)
 		der, err := x509.CreateCertificate(rand.Reader, c, ca.cert, &key.PublicKey, ca.key)
 		if err != nil {

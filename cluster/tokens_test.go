@@ -41,8 +41,10 @@ func TestOlderTokens(t *testing.T) {
 		if n := c.Up.Ignored.All()[fleet.IgnoredToken]; n != 1 {
 			t.Errorf("%s: %d are counted", mode, n)
 		}
-		if p := c.places[p.A.ID]; p == nil || p.A.Fence != before.Fence || p.A.Gen != before.Gen || p.A.Restart != before.Restart || p.A.Revision != before.Revision {
-			t.Errorf("%s: it is taken over: %+v", mode, p)
+		if p := c.places[p.A.ID]; p == nil {
+			t.Fatalf("%s: it is gone", mode)
+		} else if a := p.A; a.Fence != before.Fence || a.Gen != before.Gen || a.Restart != before.Restart || a.Revision != before.Revision {
+			t.Errorf("%s: it is taken over: %+v", mode, a)
 		}
 		if g := c.groups[a.ID]; g != nil && (g.A.Fence != a.Fence || g.A.Gen != a.Gen) {
 			t.Errorf("%s: it is taken over: %+v", mode, g.A)
@@ -83,5 +85,33 @@ func TestTokenCounterIsKept(t *testing.T) {
 	keep(c.Start(now))
 	if next := c.mint(gone, &fx); next.Compare(last) <= 0 {
 		t.Errorf("after the restart it gives %s, and gave %s before", next, last)
+	}
+}
+
+// TestForgedTokens: a worker that speaks under a token far above all that its site ever gave, or about an instance that another one was
+// given, is noted for it; one that a restored site has forgotten is not.
+func TestForgedTokens(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	for what, x := range map[string]struct {
+		edit  func(c *Core, p *placement, o *skerry.Observation)
+		noted bool
+	}{
+		"its own":        {func(*Core, *placement, *skerry.Observation) {}, false},
+		"a little ahead": {func(c *Core, _ *placement, o *skerry.Observation) { o.Fence.Sequence = c.seq + forged }, false},
+		"never given":    {func(c *Core, _ *placement, o *skerry.Observation) { o.Fence.Sequence = c.seq + forged + 1 }, true},
+		"of another term": {func(c *Core, _ *placement, o *skerry.Observation) {
+			o.Fence.ClusterTerm, o.Fence.Sequence = 9, c.seq+forged+1
+		}, false},
+		"what another was given": {func(_ *Core, p *placement, _ *skerry.Observation) { p.Worker = "x" }, true},
+	} {
+		c := textSite(t, now, "")
+		a, _ := c.onlyAssignment(t)
+		p, w := c.places[a.ID], c.workers["w"]
+		o := skerry.Observation{ID: a.ID, Fence: p.A.Fence}
+		x.edit(c, p, &o)
+		var fx skerry.Effects
+		if c.foreignToken(now, w, p, &o, &fx); w.Credit.Clean() == x.noted {
+			t.Errorf("%s: noted is %v, want %v", what, !x.noted, x.noted)
+		}
 	}
 }

@@ -25,7 +25,8 @@ func TestRefusedWhole(t *testing.T) {
 		return &skerry.SetDelta{Set: "s", Incarnation: inc, Base: base, Gen: gen, Digest: d, Items: items}
 	}
 	r := NewReplica("s", "p/", Options{})
-	for _, m := range []skerry.Message{chunk("a", 3, digest("k", "1"), item("k", "1", 3)), chunk("b", 4, digest("k", "2"), item("k", "2", 4))} {
+	first, second := chunk("a", 3, digest("k", "1"), item("k", "1", 3)), chunk("b", 4, digest("k", "2"), item("k", "2", 4))
+	for _, m := range []skerry.Message{first, second} {
 		if out := r.Apply(m); !out.Complete {
 			t.Fatalf("%+v: %+v", m, out)
 		}
