@@ -9,7 +9,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 GOBUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
 
 .DEFAULT_GOAL := build
-.PHONY: help deps build install test test-systems pre-push flaky timings lint demo web bench soak sim-long fuzz generate clean
+.PHONY: help deps build install test test-systems pre-push flaky mutate timings lint demo web bench soak sim-long fuzz generate clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -49,6 +49,9 @@ timings: deps web ## measure on an idle machine what tests take, by which script
 
 lint: deps web ## the checks alone
 	@scripts/check
+
+mutate: ## check the tests by small wrong changes (RUN=pattern); scripts/mutate/README.md
+	@go run ./scripts/mutate -run '$(RUN)'
 
 demo: deps build ## three tiers on this machine, an application, a failure
 	@scripts/demo

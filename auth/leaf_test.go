@@ -39,7 +39,8 @@ func TestLeaf(t *testing.T) {
 	}
 	custom := func(edit func(c *x509.Certificate)) []byte {
 		c := &x509.Certificate{SerialNumber: serial(7), URIs: []*url.URL{identityURI("harbour", skerry.TierWorker, "w")},
-			NotBefore: now, NotAfter: now.Add(time.Hour), BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{client}}
+			NotBefore: now, NotAfter: now.Add(time.Hour), BasicConstraintsValid: true,
+			KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{client}}
 		edit(c)
 		der, err := x509.CreateCertificate(rand.Reader, c, ca.cert, &key.PublicKey, ca.key)
 		if err != nil {
