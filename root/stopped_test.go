@@ -7,9 +7,9 @@ import (
 	"skerry.dev/skerry"
 )
 
-// TestSurelyStopped: an instance that must not run twice counts as stopped at a site out of touch when the site has counted its time, after the
-// grace of one that was just started, and a worker that it lost at that moment has counted it again, by slow clocks. What the site may not
-// have been told does not count as stopped at all.
+// TestSurelyStopped: an instance that must not run twice counts as stopped at a site that is out of touch when the site has counted
+// its time, after the grace of one that was just started, and a worker that it lost at that moment has counted it again, by slow
+// clocks. What the site may not have been told does not count as stopped at all.
 func TestSurelyStopped(t *testing.T) {
 	const stop, grace = 20 * time.Second, 10 * time.Second
 	r := newHostileRoot(t, "a")
@@ -24,7 +24,8 @@ func TestSurelyStopped(t *testing.T) {
 	}
 	i.Bound = true
 	at, ok := r.c.surelyStopped(i)
-	if site := time.Duration(1.02 * float64(stop)); !ok || at.Before(lost.Add(skerry.AloneGrace+site+time.Duration(1.02*float64(stop+grace)))) {
+	site, worker := time.Duration(1.02*float64(stop)), time.Duration(1.02*float64(stop+grace))
+	if !ok || at.Before(lost.Add(skerry.AloneGrace+site+worker)) {
 		t.Errorf("it counts as stopped %s after the site was lost (%v)", at.Sub(lost), ok)
 	}
 	i.Spec.OnDisconnect = ""

@@ -23,7 +23,8 @@ type device struct {
 }
 
 func newDevice(t *testing.T) *device {
-	d := &device{t: t, now: time.Unix(1_700_000_000, 0), kv: map[string][]byte{}, src: reconcile.NewSource(fleet.Desired, "", "a1", reconcile.Options{})}
+	d := &device{t: t, now: time.Unix(1_700_000_000, 0), kv: map[string][]byte{}}
+	d.src = reconcile.NewSource(fleet.Desired, "", "a1", reconcile.Options{})
 	d.start()
 	d.step(Reattach{})
 	return d
@@ -103,13 +104,18 @@ func assignment(f skerry.Fence) skerry.Assignment {
 	three := 3
 	s := skerry.ServiceSpec{Name: "web", Restart: skerry.RestartSpec{Policy: "always", MaxAttempts: &three}}
 	s.Image = "web:1"
-	return skerry.Assignment{ID: "web-1", Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "shop"}, Service: "web"}, Gen: 1, Revision: "r1", Spec: s, Fence: f}
+	k := skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "shop"}, Service: "web"}
+	return skerry.Assignment{ID: "web-1", Service: k, Gen: 1, Revision: "r1", Spec: s, Fence: f}
 }
 
 // TestOlderTokens: what the cluster says under an older token changes nothing, whichever part of the token is older.
 func TestOlderTokens(t *testing.T) {
 	held := skerry.Fence{RootEpoch: 5, ClusterTerm: 5, Sequence: 5}
-	older := []skerry.Fence{{RootEpoch: 4, ClusterTerm: 9, Sequence: 9}, {RootEpoch: 5, ClusterTerm: 4, Sequence: 9}, {RootEpoch: 5, ClusterTerm: 5, Sequence: 4}}
+	older := []skerry.Fence{
+		{RootEpoch: 4, ClusterTerm: 9, Sequence: 9},
+		{RootEpoch: 5, ClusterTerm: 4, Sequence: 9},
+		{RootEpoch: 5, ClusterTerm: 5, Sequence: 4},
+	}
 	for _, f := range older {
 		d := newDevice(t)
 		i := d.runs(assignment(held))
@@ -118,7 +124,8 @@ func TestOlderTokens(t *testing.T) {
 		if acts := d.wants(a); len(acts) > 0 {
 			t.Errorf("%s: it does %+v", f, acts)
 		}
-		if i.A.Fence != held || i.A.Gen != 1 || i.A.Restart != 0 || i.A.Leave != nil || i.Resize != nil || i.Next != nil || i.Phase != skerry.PhaseRunning {
+		changed := i.A.Fence != held || i.A.Gen != 1 || i.A.Restart != 0 || i.A.Leave != nil
+		if changed || i.Resize != nil || i.Next != nil || i.Phase != skerry.PhaseRunning {
 			t.Errorf("%s: it is taken over: %+v", f, i)
 		}
 		if n := d.c.Up.Ignored.All()[fleet.IgnoredToken]; n != 1 {
