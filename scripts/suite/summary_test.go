@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -181,6 +182,11 @@ func TestSweep(t *testing.T) {
 		}
 		defer func() { _ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }()
 	}
+	var child int // carries no mark of its own
+	for child == 0 {
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", named.Process.Pid))
+		_, _ = fmt.Sscan(string(text), &child)
+	}
 	ended := make(chan error, 2)
 	go func() { ended <- marked.Wait() }()
 	go func() { ended <- named.Wait() }()
@@ -192,6 +198,12 @@ func TestSweep(t *testing.T) {
 	}
 	if _, err := os.Stat(left); err == nil {
 		t.Error("the files are still there")
+	}
+	if left := processes(left); len(left) > 0 {
+		t.Errorf("processes %v are left", left)
+	}
+	if args, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", child)); len(args) > 0 { // one that nobody has waited for yet has none
+		t.Errorf("process %d of the one that was named is left", child)
 	}
 	if err := other.Process.Signal(syscall.Signal(0)); err != nil {
 		t.Errorf("a process that was not theirs: %v", err)

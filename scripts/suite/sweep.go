@@ -67,16 +67,35 @@ func mounts(dir string) (points []string) {
 	return points
 }
 
-// processes finds those that belong to the tests of a temporary directory.
+// processes finds those that belong to the tests of a temporary directory, with their descendants: what runs in a container carries no mark, but
+// its supervisor does.
 func processes(dir string) (pids []int) {
 	list, _ := filepath.Glob("/proc/[0-9]*")
+	children := map[int][]int{}
+	var marked []int
 	for _, p := range list {
+		pid, _ := strconv.Atoi(filepath.Base(p))
+		stat, _ := os.ReadFile(filepath.Join(p, "stat"))
+		if i := bytes.LastIndexByte(stat, ')'); i > 0 { // the name before it may hold anything
+			if f := strings.Fields(string(stat[i+1:])); len(f) > 1 {
+				parent, _ := strconv.Atoi(f[1])
+				children[parent] = append(children[parent], pid)
+			}
+		}
 		env, _ := os.ReadFile(filepath.Join(p, "environ"))
 		args, _ := os.ReadFile(filepath.Join(p, "cmdline"))
 		if bytes.Contains(env, []byte("="+dir+"\x00")) || bytes.Contains(args, []byte(dir+"/")) {
-			if pid, err := strconv.Atoi(filepath.Base(p)); err == nil && pid != os.Getpid() {
-				pids = append(pids, pid)
-			}
+			marked = append(marked, pid)
+		}
+	}
+	seen := map[int]bool{os.Getpid(): true}
+	for len(marked) > 0 {
+		pid := marked[0]
+		marked = marked[1:]
+		if !seen[pid] {
+			seen[pid] = true
+			pids = append(pids, pid)
+			marked = append(marked, children[pid]...)
 		}
 	}
 	return pids
