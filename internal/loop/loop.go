@@ -34,7 +34,7 @@ type Host interface {
 // Limits of a loop.
 const (
 	queueLength = 1024 // inputs that wait; a full queue holds their senders up
-	batchLength = 256  // inputs that share one commit
+	batchLength = 256  // inputs that share one batch
 	batchWrites = 1024 // writes from which on a batch takes no more inputs
 	batchBytes  = 2 << 20
 )
@@ -133,25 +133,27 @@ func (l *Loop) Run(ctx context.Context, first skerry.Effects) error {
 	if l.readOnly != nil {
 		return l.runReadOnly(ctx)
 	}
-	if err := l.carryOut(ctx, first, nil); err != nil {
-		return err
+	e := NewEngine(l.core, l.host)
+	commit := func(ops []store.Op, done func(error)) {
+		l.commits.Add(1)
+		_, err := l.store.Commit(context.WithoutCancel(ctx), ops) // a stopping role still finishes what it has begun
+		done(err)
 	}
+	e.Add(first)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
+		if e.Flush(l.clock(), commit); e.Err() != nil {
+			return e.Err()
+		}
 		l.arm(timer)
-		var fx skerry.Effects
-		var waiting []pending
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-timer.C:
-			fx = l.core.Tick(l.clock())
+			e.Tick(l.clock())
 		case in := <-l.in:
-			fx, waiting = l.batch(in)
-		}
-		if err := l.carryOut(ctx, fx, waiting); err != nil {
-			return err
+			l.batch(e, in)
 		}
 	}
 }
@@ -165,115 +167,30 @@ func (l *Loop) arm(timer *time.Timer) {
 	timer.Reset(max(at.Sub(l.clock()), 0))
 }
 
-// pending is an answer that waits for the commit.
-type pending struct {
-	to    chan reply
-	reply reply
-}
-
 // batch steps through what has queued up, so that it shares one commit.
-func (l *Loop) batch(in input) (skerry.Effects, []pending) {
-	var all skerry.Effects
-	var waiting []pending
-	size := 0
-	for n := 0; ; n++ {
+func (l *Loop) batch(e *Engine, in input) {
+	for {
 		if in.view != nil {
 			in.view()
 			in.reply <- reply{}
+			e.Count()
 		} else {
 			l.messages.Add(1)
-			fx := l.core.Step(l.clock(), in.msg)
-			all.Merge(fx)
-			for _, w := range fx.Writes {
-				size += len(w.Key) + len(w.Value)
+			var to func(any, error)
+			if r := in.reply; r != nil {
+				to = func(result any, err error) { r <- reply{result, err} }
 			}
-			if in.reply != nil {
-				waiting = append(waiting, pending{in.reply, reply{fx.Result, fx.Err}})
-			}
+			e.Step(l.clock(), in.msg, to)
 		}
-		if n+1 >= batchLength || len(all.Writes) >= batchWrites || size >= batchBytes {
-			return all, waiting
+		if e.Full() {
+			return
 		}
 		select {
 		case in = <-l.in:
 		default:
-			return all, waiting
+			return
 		}
 	}
-}
-
-func (l *Loop) carryOut(ctx context.Context, fx skerry.Effects, waiting []pending) error {
-	now := l.clock()
-	writes := append(fx.Writes, l.host.Record(now, fx.Events)...)
-	if len(writes) > 0 {
-		if err := l.commit(ctx, writes); err != nil {
-			for _, p := range waiting {
-				p.to <- reply{nil, StoreError(err)}
-			}
-			return err
-		}
-	}
-	for _, s := range fx.Sends {
-		if m, ok := s.Msg.(skerry.Message); ok {
-			l.host.Send(s.To, m)
-		}
-	}
-	l.host.Announce(fx.Events, fx.Changed)
-	for _, a := range fx.Actions {
-		l.host.Act(a)
-	}
-	for _, p := range waiting {
-		p.to <- p.reply
-	}
-	return nil
-}
-
-// commit writes the last value of each key. What is more than the store takes at once, such as ten thousand instances of one
-// service, goes in several commits, in order: nothing was sent or answered yet, and a core that finds the first part alone
-// after a crash goes on from there, as it does from any state that its children do not match.
-func (l *Loop) commit(ctx context.Context, writes []skerry.Write) error {
-	last := make(map[string]int, len(writes))
-	for i, w := range writes {
-		last[w.Key] = i
-	}
-	ops := make([]store.Op, 0, len(last))
-	for i, w := range writes {
-		if last[w.Key] == i {
-			ops = append(ops, store.Op{Key: w.Key, Value: w.Value, Delete: w.Value == nil})
-		}
-	}
-	ctx = context.WithoutCancel(ctx) // a stopping role still finishes what it has begun
-	for len(ops) > 0 {
-		n, size := 0, 0
-		for n < len(ops) && n < store.MaxOps {
-			if size += len(ops[n].Key) + len(ops[n].Value); size > store.MaxCommit && n > 0 {
-				break
-			}
-			n++
-		}
-		l.commits.Add(1)
-		if _, err := l.store.Commit(ctx, ops[:n]); err != nil {
-			return err
-		}
-		ops = ops[n:]
-	}
-	return nil
-}
-
-// StoreError gives the error that a user sees when the store refused a commit.
-func StoreError(err error) error {
-	if errors.Is(err, store.ErrFull) {
-		e := skerry.Errorf(skerry.CodeFull, "the disk is full; nothing was changed")
-		e.Cause = err
-		return e.WithHint("free some space; the role goes on by itself, and what runs is not touched")
-	}
-	var told *skerry.Error
-	if errors.Is(err, store.ErrDeposed) && errors.As(err, &told) {
-		return told // it says itself what that means
-	}
-	e := skerry.Errorf(skerry.CodeUnavailable, "the store does not take writes; nothing was changed: %v", err)
-	e.Cause = err
-	return e
 }
 
 func (l *Loop) runReadOnly(ctx context.Context) error {
@@ -293,8 +210,13 @@ func (l *Loop) runReadOnly(ctx context.Context) error {
 	}
 }
 
+// Lister is the part of a store that Load reads.
+type Lister interface {
+	List(ctx context.Context, prefix string) ([]store.Record, int64, error)
+}
+
 // Load hands every record of a store to load, in key order.
-func Load(ctx context.Context, st store.Store, load func(key string, value []byte) error) error {
+func Load(ctx context.Context, st Lister, load func(key string, value []byte) error) error {
 	records, _, err := st.List(ctx, "")
 	if err != nil {
 		return fmt.Errorf("read the store: %w", err)
