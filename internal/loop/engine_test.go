@@ -1,0 +1,169 @@
+package loop
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/store"
+)
+
+// scripted is a core whose messages are the effects that it gives.
+type scripted struct{}
+
+func (scripted) Step(_ time.Time, msg any) skerry.Effects { return msg.(skerry.Effects) }
+func (scripted) Tick(time.Time) skerry.Effects            { return skerry.Effects{} }
+func (scripted) NextWake() time.Time                      { return time.Time{} }
+
+// diary is a host, a store and somebody who asks; it notes what happens.
+type diary struct {
+	notes []string
+	then  func(error) // of the commit that goes on
+}
+
+func (d *diary) note(format string, args ...any) {
+	d.notes = append(d.notes, fmt.Sprintf(format, args...))
+}
+
+func (d *diary) Record(_ time.Time, events []skerry.Event) (out []skerry.Write) {
+	for _, e := range events {
+		out = append(out, skerry.Write{Key: "event/" + e.Reason, Value: []byte("1")})
+	}
+	return out
+}
+func (d *diary) Send(to string, _ skerry.Message) { d.note("send %s", to) }
+func (d *diary) Announce(events []skerry.Event, _ []skerry.Change) {
+	d.note("announce %d", len(events))
+}
+func (d *diary) Act(action any) { d.note("act %v", action) }
+
+func (d *diary) commit(ops []store.Op, done func(error)) {
+	var b strings.Builder
+	for _, op := range ops {
+		if fmt.Fprintf(&b, " %s=%s", op.Key, op.Value); op.Delete {
+			b.WriteString("-")
+		}
+	}
+	d.note("commit%s", &b)
+	d.then = done
+}
+
+// done ends the commit that goes on.
+func (d *diary) done(err error) {
+	then := d.then
+	d.then = nil
+	then(err)
+}
+
+func (d *diary) answer(result any, err error) { d.note("answer %v %v", result, err) }
+
+func (d *diary) is(t *testing.T, want ...string) {
+	t.Helper()
+	if !slices.Equal(d.notes, want) {
+		t.Errorf("what happened is\n  %s\nand should be\n  %s", strings.Join(d.notes, "\n  "), strings.Join(want, "\n  "))
+	}
+}
+
+func put(kv ...string) (out []skerry.Write) {
+	for _, x := range kv {
+		k, v, _ := strings.Cut(x, "=")
+		w := skerry.Write{Key: k}
+		if v != "" {
+			w.Value = []byte(v)
+		}
+		out = append(out, w)
+	}
+	return out
+}
+
+// full is a batch of two messages with all kinds of effects.
+func full(e *Engine, d *diary) {
+	now := time.Unix(0, 0)
+	e.Step(now, skerry.Effects{Writes: put("a=1", "b=1"), Sends: []skerry.Outgoing{{To: "x", Msg: &skerry.Report{}}}, Actions: []any{"run"}, Result: 1}, d.answer)
+	e.Step(now, skerry.Effects{Writes: put("a=2", "c="), Events: []skerry.Event{{Reason: "e"}}, Err: errors.New("no")}, d.answer)
+}
+
+// Nothing is sent, announced, done or answered before the last commit is over, and then in this order.
+func TestOrder(t *testing.T) {
+	d := &diary{}
+	e := NewEngine(scripted{}, d)
+	e.MaxOps = 3
+	full(e, d)
+	e.Flush(time.Unix(0, 0), d.commit)
+	want := []string{"commit b=1 a=2 c=-"}
+	d.is(t, want...)
+	d.done(nil)
+	want = append(want, "commit event/e=1")
+	d.is(t, want...)
+	d.done(nil)
+	want = append(want, "send x", "announce 1", "act run", "answer 1 <nil>", "answer <nil> no")
+	d.is(t, want...)
+	if e.Err() != nil || d.then != nil {
+		t.Error("it is not done")
+	}
+	// What writes nothing needs no commit, and takes nothing of an earlier batch along.
+	d.notes = nil
+	e.Step(time.Unix(1, 0), skerry.Effects{Result: 2}, d.answer)
+	e.Flush(time.Unix(1, 0), d.commit)
+	d.is(t, "announce 0", "answer 2 <nil>")
+}
+
+// A refused batch leaves no trace but the answers, which say how much of it may be kept.
+func TestRefused(t *testing.T) {
+	for _, partly := range []bool{false, true} {
+		d := &diary{}
+		e := NewEngine(scripted{}, d)
+		e.MaxOps = 2
+		full(e, d)
+		var told error
+		e.Step(time.Unix(0, 0), skerry.Effects{}, func(_ any, err error) { told = err })
+		e.Flush(time.Unix(0, 0), d.commit)
+		if partly {
+			d.done(nil)
+		}
+		d.notes = nil
+		d.done(fmt.Errorf("commit: %w", store.ErrFull))
+		var said *skerry.Error
+		if !errors.As(told, &said) || said.Code != skerry.CodeFull || said.Hint == "" || errors.Is(told, ErrPartly) != partly || strings.Contains(told.Error(), "nothing was changed") == partly {
+			t.Errorf("partly %v: %v", partly, told)
+		}
+		d.is(t, fmt.Sprintf("answer <nil> %v", told), fmt.Sprintf("answer <nil> %v", told))
+		if !errors.Is(e.Err(), store.ErrFull) {
+			t.Errorf("it goes on: %v", e.Err())
+		}
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("a core that is ahead of its store was stepped")
+				}
+			}()
+			e.Tick(time.Unix(2, 0))
+		}()
+	}
+}
+
+func TestFull(t *testing.T) {
+	for what, fx := range map[string]skerry.Effects{
+		"many writes": {Writes: make([]skerry.Write, batchWrites)},
+		"many bytes":  {Writes: []skerry.Write{{Key: "a", Value: make([]byte, batchBytes)}}},
+	} {
+		e := NewEngine(scripted{}, &diary{})
+		if e.Full() {
+			t.Error("an empty batch is full")
+		}
+		if e.Step(time.Unix(0, 0), fx, nil); !e.Full() {
+			t.Errorf("%s do not fill a batch", what)
+		}
+	}
+	e := NewEngine(scripted{}, &diary{})
+	for n := 0; !e.Full(); n++ {
+		if n == batchLength {
+			t.Fatal("many messages do not fill a batch")
+		}
+		e.Count()
+	}
+}
