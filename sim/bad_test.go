@@ -121,7 +121,7 @@ func TestBadInput(t *testing.T) {
 				want := kinds[kind](r, p)
 				// What was said goes out with the next message of whoever says it.
 				for _, n := range r.w.nodes() {
-					r.w.commit(n, n.outer.Tick(r.w.clock(n)), nil)
+					r.w.tick(n)
 				}
 				r.w.Run(time.Minute)
 				counted := grew(before, r.w.ignored())

@@ -65,6 +65,8 @@ type checker struct {
 	// quarantined are the members that their parents have put in quarantine.
 	quarantined map[*Node]bool
 	wishes      map[string]*wish
+	// rolled: a root or site lost what it had acknowledged.
+	rolled bool
 }
 
 // held names something that a node holds.
@@ -299,6 +301,36 @@ func (k *checker) blank(n *Node) {
 	delete(k.here, n)
 	delete(k.quarantined, n)
 	maps.DeleteFunc(k.gens, func(h held, _ skerry.Generation) bool { return h.node == n.Name })
+}
+
+// setAside is called when a node's store was damaged and it began with an empty one; what runs goes on.
+func (k *checker) setAside(n *Node) { k.forget(n) }
+
+// rolledBack is called when a power cut took back what a node's disk had acknowledged. Its users find what they asked for last, or what
+// they had asked for before.
+//
+// A worker is told again what it should have. A root or site that went back leaves alone what it does not know any more, as after a
+// restore, and may place it once more: what holds at rest is not promised then, what holds at every step is.
+func (k *checker) rolledBack(n *Node) {
+	k.forget(n)
+	if n.facts != nil {
+		k.blank(n)
+		return
+	}
+	k.rolled = true
+	for _, u := range k.wishes {
+		if u.owner == n {
+			u.may = slices.Concat(u.may, u.asked, u.past, []state{{}})
+			u.asked = nil
+		}
+	}
+}
+
+// forget takes that a node's store knows less than it did.
+func (k *checker) forget(n *Node) {
+	mine := func(h held) bool { return h.node == n.Name }
+	maps.DeleteFunc(k.gens, func(h held, _ skerry.Generation) bool { return mine(h) })
+	maps.DeleteFunc(k.fences, func(h held, _ skerry.Fence) bool { return mine(h) })
 }
 
 // acted is called for every action of a core; blocks of addresses that two workers of a site have at the same time are seen here.

@@ -1,18 +1,38 @@
 package sim
 
 import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/loop"
+	"skerry.dev/skerry/store"
 )
 
-// disk is what a node's store is kept on. What was committed stays; what was not when the node died is kept, lost or torn.
+// disk plays a node's store, at the level of what package store gives to who uses it: a commit is kept whole or refused, and a record
+// that rots is found when the store is read.
 type disk struct {
-	// slow is how long a commit takes; 0: no time at all. While one goes on, the core takes no messages, as in internal/loop.
-	slow  time.Duration
-	busy  bool
-	going []skerry.Write // what is being committed
-	inbox []inbound      // what waits for the commit to end
+	// slow is how long the commits of a batch take together; 0: no time at all. While they go on, the core takes no messages.
+	slow time.Duration
+	// full: every commit is refused, as SQLite does that has no room for its log.
+	full bool
+	// short is how many commits go well before one is cut short and refused; less than 0: none will be.
+	short int
+	// lying: commits are acknowledged that a power cut takes back. before is what each of them replaced.
+	lying  bool
+	before []map[string][]byte
+	// rotten: a record is not what was written, which whoever reads the store next finds out.
+	rotten bool
+
+	busy   bool        // a batch is being carried out
+	waited bool        // its time has passed
+	ops    []store.Op  // the commit that goes on
+	then   func(error) // what goes on after it; nil: there is none
+	wrote  []store.Op  // by this batch, so far
+	inbox  []inbound   // what waits for the batch to end
 }
 
 // inbound is a message to a core, and who wants to know what came of it; done may be nil.
@@ -21,17 +41,150 @@ type inbound struct {
 	done func(result any)
 }
 
-// batch is how many messages share a commit, as in internal/loop.
-const batch = 256
+// faults of a disk, as scenarios name them.
+var faults = []string{"none", "full", "short", "lying", "rotten"}
 
-// write puts records into the store.
-func (n *Node) write(list []skerry.Write) {
-	for _, x := range list {
-		if x.Value == nil {
-			delete(n.Store, x.Key)
+// fail lets a fault begin. nth is how many commits go well before a short write.
+func (d *disk) fail(fault string, nth int) {
+	switch fault {
+	case "none":
+		d.mend()
+	case "full":
+		d.full = true
+	case "short":
+		d.short = nth
+	case "lying":
+		d.lying = true
+	case "rotten":
+		d.rotten = true
+	}
+}
+
+// mend ends all faults but what rotted. What a lying disk had not written yet, it has written by now.
+func (d *disk) mend() {
+	d.slow, d.full, d.short, d.lying, d.before = 0, false, -1, false, nil
+}
+
+// tornAt is how many writes a commit may have while the disk is slow. One, so that the engine splits every batch, and a crash may
+// fall between any two writes.
+const tornAt = 1
+
+// commit is the store's Commit.
+func (n *Node) commit(ops []store.Op) error {
+	d := &n.disk
+	switch {
+	case d.full:
+		return fmt.Errorf("commit: %w", store.ErrFull)
+	case d.short == 0:
+		d.short = -1
+		return fmt.Errorf("commit: a short write: %w", store.ErrFull)
+	case d.short > 0:
+		d.short--
+	}
+	was := map[string][]byte{}
+	for _, op := range ops {
+		was[op.Key] = n.Store[op.Key]
+		if op.Delete {
+			delete(n.Store, op.Key)
 		} else {
-			n.Store[x.Key] = x.Value
+			n.Store[op.Key] = op.Value
 		}
+	}
+	if d.lying {
+		d.before = append(d.before, was)
+	}
+	return nil
+}
+
+// List is the store's List, of everything.
+func (n *Node) List(context.Context, string) ([]store.Record, int64, error) {
+	out := make([]store.Record, 0, len(n.Store))
+	for _, k := range slices.Sorted(maps.Keys(n.Store)) {
+		out = append(out, store.Record{Key: k, Value: n.Store[k], Revision: 1})
+	}
+	if n.disk.rotten && len(out) > 0 {
+		return nil, 0, fmt.Errorf("record %q: %w: its checksum is wrong", out[0].Key, store.ErrDamaged)
+	}
+	return out, 1, nil
+}
+
+// powerCut takes back a tail of what a lying disk acknowledged. As a write-ahead log does, the disk keeps the commits before some
+// point, and none after it.
+func (w *World) powerCut(n *Node) {
+	d := &n.disk
+	if len(d.before) == 0 {
+		return
+	}
+	lost := w.rng.IntN(len(d.before) + 1)
+	for _, was := range slices.Backward(d.before[len(d.before)-lost:]) {
+		for k, v := range was {
+			if v == nil {
+				delete(n.Store, k)
+			} else {
+				n.Store[k] = v
+			}
+		}
+	}
+	d.before = nil
+	if lost > 0 && w.guard != nil {
+		w.guard.rolledBack(n)
+	}
+}
+
+// outer lets the engine step what stands around a node's core at the moment.
+type outer struct{ n *Node }
+
+func (o outer) Step(now time.Time, msg any) skerry.Effects { return o.n.outer.Step(now, msg) }
+func (o outer) Tick(now time.Time) skerry.Effects          { return o.n.outer.Tick(now) }
+func (o outer) NextWake() time.Time                        { return o.n.outer.NextWake() }
+
+// engine is what drives a core: *loop.Engine, or what a test puts around it.
+type engine interface {
+	Step(now time.Time, msg any, to func(result any, err error))
+	Tick(now time.Time)
+	Add(fx skerry.Effects)
+	Full() bool
+	Flush(now time.Time, commit loop.Commit)
+	Err() error
+}
+
+// host carries out what one life of a node wants, and remembers it for who watches.
+type host struct {
+	w    *World
+	n    *Node
+	life uint64
+	fx   skerry.Effects
+}
+
+func (h *host) dead() bool { return h.n.life != h.life }
+
+// Record implements loop.Host. Journals are not simulated.
+func (h *host) Record(time.Time, []skerry.Event) []skerry.Write { return nil }
+
+// Send implements loop.Host.
+func (h *host) Send(to string, msg skerry.Message) {
+	if !h.dead() {
+		s := skerry.Outgoing{To: to, Msg: msg}
+		h.fx.Sends = append(h.fx.Sends, s)
+		h.w.deliver(h.n, s)
+	}
+}
+
+// Announce implements loop.Host.
+func (h *host) Announce(events []skerry.Event, changed []skerry.Change) {
+	if h.dead() {
+		return
+	}
+	h.fx.Events, h.fx.Changed = append(h.fx.Events, events...), append(h.fx.Changed, changed...)
+	if !h.w.quiet {
+		h.w.Events = append(h.w.Events, events...)
+	}
+}
+
+// Act implements loop.Host.
+func (h *host) Act(action any) {
+	if !h.dead() {
+		h.w.act(h.n, action)
 	}
 }
 
@@ -41,96 +194,152 @@ func (w *World) tell(n *Node, msg any) { w.ask(n, msg, nil) }
 // ask gives a node a message, and done its result once all that follows from it is on the disk. A node that dies before
 // gives none.
 func (w *World) ask(n *Node, msg any, done func(result any)) {
-	if n.disk.busy {
+	switch {
+	case !n.Up:
+		return
+	case n.disk.busy:
 		n.disk.inbox = append(n.disk.inbox, inbound{msg, done})
 		return
 	}
-	fx := n.outer.Step(w.clock(n), msg)
-	res := result(&fx)
-	w.commit(n, fx, func() {
-		if done != nil {
-			done(res)
-		}
-	})
+	w.step1(n, inbound{msg, done})
+	w.flush(n)
 }
 
-// commit persists effects, which takes the time that the disk needs, and then carries them out.
-func (w *World) commit(n *Node, fx skerry.Effects, done func()) {
-	if n.disk.slow == 0 || len(fx.Writes) == 0 {
-		w.apply(n, fx)
-		if done != nil {
-			done()
+// step1 gives the engine a message.
+func (w *World) step1(n *Node, in inbound) {
+	var to func(any, error)
+	if life := n.life; in.done != nil {
+		to = func(result any, err error) {
+			if n.life != life {
+				return
+			}
+			if err != nil {
+				result = err
+			}
+			in.done(result)
 		}
-		return
 	}
-	n.disk.busy, n.disk.going = true, fx.Writes
-	life := n.life
-	w.at(w.Now.Add(n.disk.slow), func() {
-		if n.life != life {
+	n.engine.Step(w.clock(n), in.msg, to)
+}
+
+// tick lets a node's core do what is due, unless a batch goes on: what comes after that asks again.
+func (w *World) tick(n *Node) {
+	if n.Up && !n.disk.busy {
+		n.engine.Tick(w.clock(n))
+		w.flush(n)
+	}
+}
+
+// flush has the engine carry out its batch.
+func (w *World) flush(n *Node) {
+	d := &n.disk
+	d.busy = true
+	n.loop.MaxOps = store.MaxOps
+	if d.slow > 0 {
+		n.loop.MaxOps = tornAt
+	}
+	n.engine.Flush(w.clock(n), func(ops []store.Op, then func(error)) { d.ops, d.then = ops, then })
+	w.persist(n)
+}
+
+// persist does the commits that the engine asks for, one after the other, when the disk has had its time.
+func (w *World) persist(n *Node) {
+	d, life := &n.disk, n.life
+	for d.then != nil {
+		if d.slow > 0 && !d.waited {
+			d.waited = true
+			w.at(w.Now.Add(d.slow), func() {
+				if n.life == life {
+					w.persist(n)
+				}
+			})
 			return
 		}
-		n.disk.busy, n.disk.going = false, nil
-		w.apply(n, fx)
-		if done != nil {
-			done()
+		ops, then := d.ops, d.then
+		d.ops, d.then = nil, nil
+		err := n.commit(ops)
+		if err == nil {
+			d.wrote = append(d.wrote, ops...)
 		}
-		w.drain(n)
-	})
+		if then(err); n.life != life {
+			return
+		}
+	}
+	w.flushed(n)
 }
 
-// drain works through what waited for a commit, so that it shares the next one.
-func (w *World) drain(n *Node) {
-	if n.disk.busy || !n.Up || len(n.disk.inbox) == 0 {
+// flushed looks at what a batch came to, and goes on with what waited for it.
+func (w *World) flushed(n *Node) {
+	d, h := &n.disk, n.host
+	fx, wrote := h.fx, d.wrote
+	h.fx, d.wrote, d.busy, d.waited = skerry.Effects{}, nil, false, false
+	if n.engine.Err() != nil {
+		w.refused(n)
 		return
 	}
-	list := n.disk.inbox
-	n.disk.inbox = nil
-	if len(list) > batch {
-		list, n.disk.inbox = list[:batch], list[batch:]
+	for _, op := range wrote {
+		fx.Writes = append(fx.Writes, skerry.Write{Key: op.Key, Value: op.Value})
 	}
-	var all skerry.Effects
-	var then []func()
-	for _, in := range list {
-		fx := n.outer.Step(w.clock(n), in.msg)
-		all.Merge(fx)
-		if in.done != nil {
-			res := result(&fx)
-			then = append(then, func() { in.done(res) })
-		}
+	w.watch(n, &fx)
+	if len(d.inbox) == 0 {
+		return
 	}
-	life := n.life
-	w.commit(n, all, func() {
-		for _, fn := range then {
-			fn()
-		}
-		if n.life == life {
-			w.drain(n)
-		}
-	})
+	for len(d.inbox) > 0 && !n.engine.Full() {
+		in := d.inbox[0]
+		d.inbox = d.inbox[1:]
+		w.step1(n, in)
+	}
+	w.flush(n)
 }
 
-// tear decides what a crash leaves of a commit that was going on: nothing, all of it, or the records before some point. The
-// last happens to what is more than the store takes at once.
+// Times of internal/tier after a store refused a commit.
+const (
+	firstProbe = 100 * time.Millisecond
+	probeEvery = time.Second
+)
+
+// refused ends a life whose store took no writes, as internal/tier does: its connections end, and the core is built anew from what is
+// stored. Until the store takes a write it refuses all changes, which is here as if it were down.
+func (w *World) refused(n *Node) {
+	w.crash(n, false)
+	life := n.life
+	var probe func()
+	probe = func() {
+		switch {
+		case n.Up || n.life != life:
+		case n.disk.full:
+			w.at(w.Now.Add(probeEvery), probe)
+		default:
+			w.boot(n)
+		}
+	}
+	w.at(w.Now.Add(firstProbe), probe)
+}
+
+// tear decides what a crash leaves of a batch that was being persisted: nothing, all of it, or the commits before some point.
 func (w *World) tear(n *Node) {
-	list := n.disk.going
-	n.disk.busy, n.disk.going, n.disk.inbox = false, nil, nil
+	d := &n.disk
+	var list [][]store.Op
+	for d.then != nil {
+		ops, then := d.ops, d.then
+		d.ops, d.then = nil, nil
+		list = append(list, ops)
+		then(nil) // nothing of what follows gets out of a dead process
+	}
+	*d = disk{slow: d.slow, full: d.full, short: d.short, lying: d.lying, before: d.before, rotten: d.rotten}
 	if len(list) == 0 {
 		return
 	}
-	last := map[string]int{}
-	for i, x := range list {
-		last[x.Key] = i
-	}
-	kept := make([]skerry.Write, 0, len(last))
-	for i, x := range list {
-		if last[x.Key] == i {
-			kept = append(kept, x)
-		}
-	}
 	switch w.rng.IntN(3) {
 	case 0:
-		n.write(kept)
 	case 1:
-		n.write(kept[:w.rng.IntN(len(kept)+1)])
+		list = list[:w.rng.IntN(len(list)+1)]
+	default:
+		list = nil
+	}
+	for _, ops := range list {
+		if n.commit(ops) != nil {
+			return
+		}
 	}
 }

@@ -106,6 +106,9 @@ func (g *generator) kinds() {
 		liar := g.s.Sites[rng.IntN(len(g.s.Sites))]
 		add(3, func() { g.do("lie", liar, "about", siteLies[rng.IntN(len(siteLies))]) })
 	}
+	if rng := rand.New(rand.NewPCG(g.s.Seed, 6)); rng.IntN(3) == 0 { // disks that fail
+		add(1, func() { g.fault(rng) })
+	}
 	maybe(2, func() {
 		g.do("inject", g.child(), "kind", injections[g.rng.IntN(len(injections))], "dir", []string{"up", "down"}[g.rng.IntN(2)])
 	})
@@ -306,6 +309,21 @@ func (g *generator) slow() {
 
 func (g *generator) disk() {
 	g.do("disk", g.anyone(), "slow", fmt.Sprintf("%dms", []int{0, 5, 100, 2000}[g.rng.IntN(4)]))
+}
+
+// fault has a disk fail. What was acknowledged and lost is for scenarios of their own: nothing promises to survive it.
+func (g *generator) fault(rng *rand.Rand) {
+	n := g.anyone()
+	switch rng.IntN(3) {
+	case 0:
+		g.do("disk", n, "fault", "full")
+		g.now += time.Duration(rng.IntN(20_000)) * time.Millisecond
+		g.do("disk", n, "fault", "none")
+	case 1:
+		g.do("disk", n, "fault", "short", "nth", fmt.Sprint(rng.IntN(6)))
+	case 2:
+		g.do("disk", n, "slow", fmt.Sprintf("%dms", 1+rng.IntN(50)), "fault", "short", "nth", fmt.Sprint(rng.IntN(30)))
+	}
 }
 
 func (g *generator) suffer() { g.do("suffer", g.worker(), "share", fmt.Sprint(g.rng.IntN(2))) }

@@ -71,7 +71,7 @@ func (r *run) lie(n *Node, about string) {
 			}
 			_, _ = up.Put(skerry.AssignmentKey(id), codec.Marshal(&o))
 		}
-		w.commit(n, n.outer.Tick(w.clock(n)), nil)
+		w.tick(n)
 	case "replay":
 		r.replay(n, &skerry.Report{Kind: skerry.ReportWorker, Payload: wire.New().Marshal(&skerry.WorkerReport{Seq: 1})})
 	}
@@ -113,7 +113,7 @@ func (r *run) siteLie(n *Node, about string) {
 			}
 			_, _ = c.Up.Observed.Put(key, codec.Marshal(&skerry.Observation{ID: a.ID, Gen: a.Gen, Fence: a.Fence, State: skerry.Running, Ready: true}))
 		}
-		w.commit(n, n.outer.Tick(w.clock(n)), nil)
+		w.tick(n)
 	}
 }
 

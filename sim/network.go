@@ -537,7 +537,9 @@ func (w *World) boot(n *Node) {
 	if n.Up {
 		return
 	}
-	w.Boot(n)
+	if w.Boot(n); !n.Up {
+		return
+	}
 	if n.facts != nil {
 		w.tell(n, worker.Facts{Facts: w.machineOf(n)})
 	}

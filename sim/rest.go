@@ -12,6 +12,9 @@ import (
 // atRest tells which invariant of a fleet without faults does not hold yet, and why; an empty text: the fleet is what its users
 // want.
 func (k *checker) atRest() (invariant, text string) {
+	if k.rolled {
+		return "", ""
+	}
 	wanted := map[skerry.ServiceKey]bool{}
 	for _, name := range sortedNames(k.wishes) {
 		u := k.wishes[name]

@@ -181,6 +181,7 @@ func (r *run) act(a Action) {
 		r.w.crash(n, false)
 	case "off":
 		r.w.crash(n, true)
+		r.w.powerCut(n)
 	case "succeed":
 		r.succeed(n, a.Args["after"])
 	case "start":
@@ -205,7 +206,12 @@ func (r *run) act(a Action) {
 		l.loss, _ = strconv.ParseFloat(a.Args["loss"], 64)
 		l.loss = min(l.loss, 0.9)
 	case "disk":
-		n.disk.slow, _ = time.ParseDuration(a.Args["slow"])
+		if d, err := time.ParseDuration(a.Args["slow"]); err == nil || a.Args["fault"] == "" {
+			n.disk.slow = d
+		}
+		if f := a.Args["fault"]; f != "" {
+			n.disk.fail(f, a.number("nth", 0))
+		}
 	case "suffer":
 		share, _ := strconv.ParseFloat(a.Args["share"], 64)
 		r.suffer(n, share)
@@ -228,6 +234,8 @@ func (r *run) act(a Action) {
 // sent before every heir has it. What was being committed it has, or not, or a part of it, as after any crash.
 func (r *run) succeed(n *Node, after string) {
 	r.w.crash(n, true)
+	n.disk.mend() // it has another one
+	n.disk.rotten = false
 	n.reigns++
 	d, _ := time.ParseDuration(after)
 	r.w.at(r.w.Now.Add(d), func() { r.w.boot(n) })
@@ -288,7 +296,12 @@ func (r *run) forget(n *Node) {
 	if n.Up || !site.Up || site.disk.busy {
 		return
 	}
-	if _, bad := r.w.Do(site, cluster.RemoveWorker{Name: short(n)}).(error); !bad {
+	// An operator waits for the answer before the machine joins again: here it takes no time.
+	slow := site.disk.slow
+	site.disk.slow = 0
+	_, bad := r.w.Do(site, cluster.RemoveWorker{Name: short(n)}).(error)
+	site.disk.slow = slow
+	if !bad {
 		clear(n.Store)
 		clear(n.tasks)
 		clear(n.addresses)
@@ -320,7 +333,7 @@ func (r *run) settle() time.Duration {
 	r.trace("all faults end")
 	nodes := w.nodes()
 	for _, n := range nodes {
-		n.disk.slow = 0
+		n.disk.mend()
 		if n.line != nil {
 			n.line.delay, n.line.jitter, n.line.loss = 0, 0, 0
 			w.block(n, upward, false)
@@ -381,7 +394,7 @@ func (r *run) settle() time.Duration {
 		}
 		return took
 	}
-	if after := r.check.snapshot(); !slices.Equal(before, after) {
+	if after := r.check.snapshot(); !r.check.rolled && !slices.Equal(before, after) {
 		r.check.fail(BrokenRest, "nobody asked for it, and what runs changed: %s", difference(before, after))
 	}
 	return took

@@ -82,7 +82,7 @@ var verbs = map[string]verb{
 	"open":    {'c', "dir"},               // the end of that
 	"reset":   {'c', ""},                  // the connection breaks
 	"slow":    {'c', "delay jitter loss"}, // of segments on the way to the parent and back
-	"disk":    {'n', "slow"},              // how long each commit takes
+	"disk":    {'n', "slow fault nth"},    // how long a batch takes to persist, and what goes wrong with the disk
 	"suffer":  {'w', "share"},             // how much of the time what runs there waits for a processor
 	"hold":    {'w', "on"},                // an operator keeps new work away, or no longer
 	"drain":   {'w', "parallel force"},    // an operator has all that can leave it
@@ -292,6 +292,8 @@ func (a *Action) check() error {
 			err = oneOf(v, injections)
 		case "shape":
 			err = oneOf(v, shapes)
+		case "fault":
+			err = oneOf(v, faults)
 		case "dir":
 			err = oneOf(v, []string{"up", "down", "both", "alone"})
 		case "parallel":
@@ -338,6 +340,9 @@ func (a *Action) aims(known map[string]bool) error {
 		kind = 'w'
 	case a.Target != "root":
 		kind = 's'
+	}
+	if a.Args["fault"] == "rotten" && kind != 'w' {
+		return fmt.Errorf("only a worker's store may rot: a root or site whose store does needs a backup or --rebuild")
 	}
 	want := rune(verbs[a.Verb].target)
 	if want == 'n' || want == kind || want == 'c' && kind != 'n' {

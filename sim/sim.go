@@ -4,6 +4,8 @@ package sim
 
 import (
 	"container/heap"
+	"context"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -12,9 +14,11 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/link/frame"
 	"skerry.dev/skerry/root"
 	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/worker"
 )
 
@@ -52,6 +56,8 @@ type World struct {
 	guard *checker
 	// wrap, if not nil, puts something around the cores, so that a test can plant a mistake.
 	wrap func(n *Node, c core) core
+	// drive, if not nil, puts something around the engine that drives a core, for the same reason.
+	drive func(n *Node, e engine) engine
 	// boast, if not nil, changes what workers tell of their machines.
 	boast func(f *skerry.WorkerFacts)
 	// lostAfter is when the root gives up a site, from its next start on; 0: after its default.
@@ -127,7 +133,11 @@ type Node struct {
 
 	skew time.Duration // its clock is ahead of the world's by this
 	disk disk
-	line *wireline // to its parent, in worlds with a network
+	// loop is the production path from a step to what follows, in this life; engine is it, or what a test put around it.
+	loop   *loop.Engine
+	engine engine
+	host   *host
+	line   *wireline // to its parent, in worlds with a network
 	// alone: what is blocked to its parent is blocked to everybody.
 	alone bool
 	kids  []*Node
@@ -192,7 +202,7 @@ func (w *World) secret() [32]byte {
 }
 
 func (w *World) node(name string, mk func() core, start func(core, time.Time) skerry.Effects, load func(core, string, []byte) error, sets func(core) []skerry.SetAck) *Node {
-	return &Node{Name: name, Store: map[string][]byte{}, make: mk, start: start, load: load, sets: sets, tasks: map[string]*task{}, probing: map[skerry.InstanceID]int{}, fabric: map[string]any{}, addresses: map[skerry.InstanceID]string{}}
+	return &Node{Name: name, disk: disk{short: -1}, Store: map[string][]byte{}, make: mk, start: start, load: load, sets: sets, tasks: map[string]*task{}, probing: map[skerry.InstanceID]int{}, fabric: map[string]any{}, addresses: map[skerry.InstanceID]string{}}
 }
 
 // AddCluster adds a site and connects it.
@@ -260,18 +270,20 @@ func (w *World) Boot(n *Node) {
 		n.outer = lyingSite{n.outer, n}
 	}
 	n.Up = true
-	n.disk.busy, n.disk.inbox, n.wake = false, nil, time.Time{}
-	keys := make([]string, 0, len(n.Store))
-	for k := range n.Store {
-		keys = append(keys, k)
+	n.wake = time.Time{}
+	n.disk.busy, n.disk.then, n.disk.inbox = false, nil, nil
+	n.host = &host{w: w, n: n, life: n.life}
+	n.loop = loop.NewEngine(outer{n}, n.host)
+	n.engine = n.loop
+	if w.drive != nil {
+		n.engine = w.drive(n, n.loop)
 	}
-	slices.Sort(keys)
-	for _, k := range keys {
-		if err := n.load(n.Core, k, n.Store[k]); err != nil {
-			w.fault("%s: load %s: %v", n.Name, k, err)
-		}
+	w.read(n)
+	n.engine.Add(n.start(n.Core, w.clock(n)))
+	w.flush(n)
+	if !n.Up {
+		return // its store takes no writes
 	}
-	w.apply(n, n.start(n.Core, w.clock(n)))
 	if w.guard != nil {
 		w.guard.booted(n)
 	}
@@ -285,6 +297,25 @@ func (w *World) Boot(n *Node) {
 		}
 		slices.SortFunc(list, func(a, b worker.Task) int { return strings.Compare(string(a.Handle), string(b.Handle)) })
 		w.Do(n, worker.Reattach{Tasks: list})
+	}
+}
+
+// read hands a node's store to its core. One that is damaged is set aside, as internal/node does, and the role begins with an empty one.
+func (w *World) read(n *Node) {
+	load := func(k string, v []byte) error {
+		if err := n.load(n.Core, k, v); err != nil {
+			w.fault("%s: load %s: %v", n.Name, k, err)
+		}
+		return nil
+	}
+	err := loop.Load(context.Background(), n, load)
+	if errors.Is(err, store.ErrDamaged) {
+		n.Store, n.disk.rotten, n.disk.before = map[string][]byte{}, false, nil
+		if w.guard != nil {
+			w.guard.setAside(n)
+		}
+	} else if err != nil {
+		w.fault("%s: %v", n.Name, err)
 	}
 }
 
@@ -416,37 +447,20 @@ func (w *World) disconnect(n *Node) {
 	}
 }
 
-// Do gives a node a message now and returns its result; an error becomes the result.
+// Do gives a node a message and returns its result, nil if that is not there at once; an error becomes the result.
 func (w *World) Do(n *Node, msg any) any {
 	if w.guard != nil {
 		defer w.recovered()
 	}
-	fx := n.outer.Step(w.clock(n), msg)
-	w.apply(n, fx)
-	return result(&fx)
+	var out any
+	w.ask(n, msg, func(result any) { out = result })
+	return out
 }
 
-func result(fx *skerry.Effects) any {
-	if fx.Err != nil {
-		return fx.Err
-	}
-	return fx.Result
-}
-
-// apply carries out effects in their order: persist, send, announce, act.
-func (w *World) apply(n *Node, fx skerry.Effects) {
-	n.write(fx.Writes)
+// watch looks at a node after what followed from a batch was carried out, and has it woken when it wants to be.
+func (w *World) watch(n *Node, fx *skerry.Effects) {
 	if w.guard != nil {
-		w.leaveTrail(n, &fx)
-	}
-	for _, s := range fx.Sends {
-		w.deliver(n, s)
-	}
-	if !w.quiet {
-		w.Events = append(w.Events, fx.Events...)
-	}
-	for _, a := range fx.Actions {
-		w.act(n, a)
+		w.leaveTrail(n, fx)
 	}
 	if c, ok := n.Core.(*cluster.Core); ok && w.Audit && len(w.Faults) < 10 {
 		for _, text := range c.Audit() {
@@ -454,7 +468,7 @@ func (w *World) apply(n *Node, fx skerry.Effects) {
 		}
 	}
 	if w.guard != nil {
-		w.guard.stepped(n, &fx)
+		w.guard.stepped(n, fx)
 	}
 	w.schedule(n)
 }
@@ -483,12 +497,12 @@ func (w *World) schedule(n *Node) {
 				n.tick = w.Now.Add(time.Second)
 				w.at(n.tick, func() {
 					if n.Up && n.life == life {
-						w.commit(n, n.outer.Tick(w.clock(n)), nil)
+						w.tick(n)
 					}
 				})
 				return
 			}
-			w.commit(n, n.outer.Tick(w.clock(n)), nil)
+			w.tick(n)
 		}
 	})
 }

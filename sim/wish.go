@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/root"
 )
 
@@ -182,7 +184,10 @@ func (r *run) request(u *wish, msg any, next func(now state) []state) {
 			return
 		}
 		u.asked = nil
-		if _, refused := result.(error); refused {
+		if err, refused := result.(error); refused {
+			if errors.Is(err, loop.ErrPartly) {
+				u.may = append(u.may, asked...) // whoever asked was told to look again
+			}
 			return
 		}
 		r.acknowledged++
