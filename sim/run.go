@@ -180,8 +180,10 @@ func (r *run) act(a Action) {
 	case "kill":
 		r.w.crash(n, false)
 	case "off":
-		r.w.crash(n, true)
-		r.w.powerCut(n)
+		if n.Up {
+			r.w.crash(n, true)
+			r.w.powerCut(n)
+		}
 	case "succeed":
 		r.succeed(n, a.Args["after"])
 	case "start":
