@@ -81,19 +81,25 @@ func (n *Node) commit(ops []store.Op) error {
 	case d.short > 0:
 		d.short--
 	}
-	was := map[string][]byte{}
-	for _, op := range ops {
-		was[op.Key] = n.Store[op.Key]
-		if op.Delete {
-			delete(n.Store, op.Key)
-		} else {
-			n.Store[op.Key] = op.Value
-		}
-	}
 	if d.lying {
+		was := map[string][]byte{}
+		for _, op := range ops {
+			was[op.Key] = n.Store[op.Key]
+		}
 		d.before = append(d.before, was)
 	}
+	put(n.Store, ops)
 	return nil
+}
+
+func put(records map[string][]byte, ops []store.Op) {
+	for _, op := range ops {
+		if op.Delete {
+			delete(records, op.Key)
+		} else {
+			records[op.Key] = op.Value
+		}
+	}
 }
 
 // List is the store's List, of everything.
@@ -256,11 +262,30 @@ func (w *World) persist(n *Node) {
 			return
 		}
 		ops, then := d.ops, d.then
-		d.ops, d.then = nil, nil
-		err := n.commit(ops)
+		var err error
+		if n.seats != nil {
+			err = n.seats.writes()
+		}
+		if err == nil {
+			err = n.commit(ops)
+		}
 		if err == nil {
 			d.wrote = append(d.wrote, ops...)
 		}
+		if err == nil && n.seats != nil {
+			d.ops = nil // what is left is done
+			n.seats.committed(ops, func(err error) {
+				if n.life != life {
+					return
+				}
+				d.then = nil
+				if then(err); n.life == life {
+					w.persist(n)
+				}
+			})
+			return
+		}
+		d.ops, d.then = nil, nil
 		if then(err); n.life != life {
 			return
 		}

@@ -505,6 +505,9 @@ func (w *World) crash(n *Node, power bool) {
 	n.Up = false
 	n.life++
 	w.tear(n)
+	if n.seats != nil {
+		n.seats.crashed()
+	}
 	if l := n.line; l != nil {
 		if c := l.cur; c != nil {
 			l.cur = nil
@@ -537,8 +540,20 @@ func (w *World) boot(n *Node) {
 	if n.Up {
 		return
 	}
+	if n.leaving > 0 && w.beingRemoved(n) || n.seats != nil && !n.seats.elect() {
+		life := n.life
+		w.at(w.Now.Add(seatBeat), func() {
+			if n.life == life {
+				w.boot(n)
+			}
+		})
+		return
+	}
 	if w.Boot(n); !n.Up {
 		return
+	}
+	if n.seats != nil {
+		n.seats.beat()
 	}
 	if n.facts != nil {
 		w.tell(n, worker.Facts{Facts: w.machineOf(n)})

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/worker"
 )
 
@@ -85,6 +87,11 @@ func Run(s *Scenario, opt RunOptions) Result {
 	}
 	for i, m := range s.Workers {
 		r.addWorker(i, m)
+	}
+	for _, name := range s.Sites {
+		if slices.ContainsFunc(s.Actions, func(a Action) bool { return a.Verb == "succeed" && a.Target == name }) {
+			w.useSeats(w.Clusters[name])
+		}
 	}
 	if s.Places {
 		r.beginMeasuring()
@@ -232,12 +239,16 @@ func (r *run) act(a Action) {
 	}
 }
 
-// succeed has a site's machine die for good and a successor take its place, which has what was committed: nothing is acknowledged or
-// sent before every heir has it. What was being committed it has, or not, or a part of it, as after any crash.
+// succeed has a site's machine die for good and a successor take its place, which its workers choose. Without an heir nobody
+// could, and it lives on.
 func (r *run) succeed(n *Node, after string) {
+	if !n.seats.heirs() {
+		return
+	}
 	r.w.crash(n, true)
 	n.disk.mend() // it has another one
 	n.disk.rotten = false
+	n.seats.die()
 	n.reigns++
 	d, _ := time.ParseDuration(after)
 	r.w.at(r.w.Now.Add(d), func() { r.w.boot(n) })
@@ -298,18 +309,40 @@ func (r *run) forget(n *Node) {
 	if n.Up || !site.Up || site.disk.busy {
 		return
 	}
-	// An operator waits for the answer before the machine joins again: here it takes no time.
+	r.w.remove(n)
+}
+
+// remove has a site remove a worker, which does not start again before that is answered.
+func (w *World) remove(n *Node) {
+	site, again := w.parentOf(n), n.leaving > 0
+	n.leaving = site.life
 	slow := site.disk.slow
-	site.disk.slow = 0
-	_, bad := r.w.Do(site, cluster.RemoveWorker{Name: short(n)}).(error)
-	site.disk.slow = slow
-	if !bad {
+	site.disk.slow = 0 // the operator has the time
+	w.ask(site, cluster.RemoveWorker{Name: short(n)}, func(result any) {
+		err, _ := result.(error)
+		if errors.Is(err, store.ErrDeposed) || errors.Is(err, store.ErrFull) {
+			return // whether it was done is not known, so it is asked again
+		}
+		n.leaving = 0
+		var told *skerry.Error
+		if err != nil && !(again && errors.As(err, &told) && told.Code == skerry.CodeNotFound) {
+			return
+		}
 		clear(n.Store)
 		clear(n.tasks)
 		clear(n.addresses)
 		clear(n.fabric)
-		r.check.blank(n)
+		w.guard.blank(n)
+	})
+	site.disk.slow = slow
+}
+
+// beingRemoved reports whether a worker is still being removed. Whoever removes it asks again a site that began a new life meanwhile.
+func (w *World) beingRemoved(n *Node) bool {
+	if site := w.parentOf(n); n.leaving > 0 && site.Up && site.life != n.leaving {
+		w.remove(n)
 	}
+	return n.leaving > 0
 }
 
 // liarsSettle is how much longer a fleet has to come to rest in which somebody lies.
@@ -336,6 +369,9 @@ func (r *run) settle() time.Duration {
 	nodes := w.nodes()
 	for _, n := range nodes {
 		n.disk.mend()
+		if n.seats != nil {
+			n.seats.calm = true
+		}
 		if n.line != nil {
 			n.line.delay, n.line.jitter, n.line.loss = 0, 0, 0
 			w.block(n, upward, false)
@@ -347,7 +383,7 @@ func (r *run) settle() time.Duration {
 	}
 	for _, n := range nodes {
 		if r.held[n] {
-			r.hold(n, false)
+			w.whenUp(w.parentOf(n), func() { r.hold(n, false) })
 		}
 		if r.suffering[n] > 0 {
 			r.suffer(n, 0)
@@ -355,7 +391,7 @@ func (r *run) settle() time.Duration {
 	}
 	for _, name := range sortedNames(r.check.wishes) {
 		if u := r.check.wishes[name]; u.paused {
-			w.tell(u.owner, apps.Resume{Service: webOf(name), Actor: "t"})
+			w.whenUp(u.owner, func() { w.tell(u.owner, apps.Resume{Service: webOf(name), Actor: "t"}) })
 		}
 	}
 	within := r.s.Settle
@@ -400,6 +436,15 @@ func (r *run) settle() time.Duration {
 		r.check.fail(BrokenRest, "nobody asked for it, and what runs changed: %s", difference(before, after))
 	}
 	return took
+}
+
+// whenUp does something as soon as a node is up, which a site with successors need not be at once.
+func (w *World) whenUp(n *Node, fn func()) {
+	if n.Up {
+		fn()
+		return
+	}
+	w.at(w.Now.Add(seatBeat), func() { w.whenUp(n, fn) })
 }
 
 func difference(a, b []string) string {

@@ -4,8 +4,6 @@ package sim
 
 import (
 	"container/heap"
-	"context"
-	"errors"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -18,7 +16,6 @@ import (
 	"skerry.dev/skerry/link/frame"
 	"skerry.dev/skerry/root"
 	"skerry.dev/skerry/sched"
-	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/worker"
 )
 
@@ -130,6 +127,9 @@ type Node struct {
 	addresses map[skerry.InstanceID]string
 
 	reigns uint64 // successors that took a site's place
+	seats  *seats // of a site with successors; else nil
+	// leaving is the life of its site that was asked to remove it and has not answered; 0: none was.
+	leaving uint64
 
 	skew time.Duration // its clock is ahead of the world's by this
 	disk disk
@@ -209,7 +209,7 @@ func (w *World) node(name string, mk func() core, start func(core, time.Time) sk
 func (w *World) AddCluster(name string) *Node {
 	var n *Node
 	n = w.node(name, func() core {
-		return cluster.New(cluster.Options{Name: name, Incarnation: skerry.Incarnation(name + "1"), Term: 1 + n.reigns, Seed: w.bytes(), Secret: w.secret(),
+		return cluster.New(cluster.Options{Name: name, Incarnation: skerry.Incarnation(name + "1"), Term: n.term(), Seed: w.bytes(), Secret: w.secret(),
 			Admission: cluster.Admission{Trusted: []string{"default"}}, Policies: sched.Policies(), Rebalance: w.Rebalance})
 	}, func(c core, now time.Time) skerry.Effects { return c.(*cluster.Core).Start(now) },
 		func(c core, k string, v []byte) error { return c.(*cluster.Core).Load(k, v) },
@@ -222,6 +222,14 @@ func (w *World) AddCluster(name string) *Node {
 		w.Connect(n)
 	}
 	return n
+}
+
+// term is the one in which a site leads.
+func (n *Node) term() uint64 {
+	if n.seats != nil {
+		return n.seats.core.Term()
+	}
+	return 1 + n.reigns
 }
 
 // AddWorker adds a worker to a site and connects it.
@@ -256,67 +264,6 @@ func (w *World) addWorker(site, name, carrier string, facts skerry.WorkerFacts) 
 		w.Connect(n)
 	}
 	return n
-}
-
-// Boot starts a node's process from its store.
-func (w *World) Boot(n *Node) {
-	n.life++
-	n.Core = n.make()
-	n.outer = n.Core
-	if w.wrap != nil {
-		n.outer = w.wrap(n, n.Core)
-	}
-	if n.lies != nil {
-		n.outer = lyingSite{n.outer, n}
-	}
-	n.Up = true
-	n.wake = time.Time{}
-	n.disk.busy, n.disk.then, n.disk.inbox = false, nil, nil
-	n.host = &host{w: w, n: n, life: n.life}
-	n.loop = loop.NewEngine(outer{n}, n.host)
-	n.engine = n.loop
-	if w.drive != nil {
-		n.engine = w.drive(n, n.loop)
-	}
-	w.read(n)
-	n.engine.Add(n.start(n.Core, w.clock(n)))
-	w.flush(n)
-	if !n.Up {
-		return // its store takes no writes
-	}
-	if w.guard != nil {
-		w.guard.booted(n)
-	}
-	if _, ok := n.Core.(*worker.Core); ok {
-		if !n.contact.IsZero() {
-			w.Do(n, worker.Contact{At: n.contact.Add(n.skew)})
-		}
-		var list []worker.Task
-		for _, t := range n.tasks {
-			list = append(list, worker.Task{ID: t.id, Name: t.name, Attempt: t.attempt, Handle: []byte(`"` + key(t.id, t.name, t.attempt) + `"`), Running: t.running, Exit: t.exit})
-		}
-		slices.SortFunc(list, func(a, b worker.Task) int { return strings.Compare(string(a.Handle), string(b.Handle)) })
-		w.Do(n, worker.Reattach{Tasks: list})
-	}
-}
-
-// read hands a node's store to its core. One that is damaged is set aside, as internal/node does, and the role begins with an empty one.
-func (w *World) read(n *Node) {
-	load := func(k string, v []byte) error {
-		if err := n.load(n.Core, k, v); err != nil {
-			w.fault("%s: load %s: %v", n.Name, k, err)
-		}
-		return nil
-	}
-	err := loop.Load(context.Background(), n, load)
-	if errors.Is(err, store.ErrDamaged) {
-		n.Store, n.disk.rotten, n.disk.before = map[string][]byte{}, false, nil
-		if w.guard != nil {
-			w.guard.setAside(n)
-		}
-	} else if err != nil {
-		w.fault("%s: %v", n.Name, err)
-	}
 }
 
 // Kill ends a node's process; what it had not persisted is lost, what it runs goes on.

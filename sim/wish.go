@@ -12,6 +12,7 @@ import (
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/root"
+	"skerry.dev/skerry/store"
 )
 
 // wish is what the users of an application know of it: what was acknowledged last, and, where an answer never came, what else
@@ -185,7 +186,7 @@ func (r *run) request(u *wish, msg any, next func(now state) []state) {
 		}
 		u.asked = nil
 		if err, refused := result.(error); refused {
-			if errors.Is(err, loop.ErrPartly) {
+			if errors.Is(err, loop.ErrPartly) || errors.Is(err, store.ErrDeposed) {
 				u.may = append(u.may, asked...) // whoever asked was told to look again
 			}
 			return

@@ -1,0 +1,74 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry/internal/loop"
+	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/worker"
+)
+
+// Boot starts a node's process from its store.
+func (w *World) Boot(n *Node) {
+	n.life++
+	n.Core = n.make()
+	n.outer = n.Core
+	if w.wrap != nil {
+		n.outer = w.wrap(n, n.Core)
+	}
+	if n.lies != nil {
+		n.outer = lyingSite{n.outer, n}
+	}
+	n.Up = true
+	n.wake = time.Time{}
+	n.disk.busy, n.disk.then, n.disk.inbox = false, nil, nil
+	n.host = &host{w: w, n: n, life: n.life}
+	n.loop = loop.NewEngine(outer{n}, n.host)
+	n.engine = n.loop
+	if w.drive != nil {
+		n.engine = w.drive(n, n.loop)
+	}
+	w.read(n)
+	n.engine.Add(n.start(n.Core, w.clock(n)))
+	w.flush(n)
+	if !n.Up {
+		return // its store takes no writes
+	}
+	if w.guard != nil {
+		w.guard.booted(n)
+	}
+	if _, ok := n.Core.(*worker.Core); ok {
+		if !n.contact.IsZero() {
+			w.Do(n, worker.Contact{At: n.contact.Add(n.skew)})
+		}
+		var list []worker.Task
+		for _, t := range n.tasks {
+			list = append(list, worker.Task{ID: t.id, Name: t.name, Attempt: t.attempt, Handle: []byte(`"` + key(t.id, t.name, t.attempt) + `"`), Running: t.running, Exit: t.exit})
+		}
+		slices.SortFunc(list, func(a, b worker.Task) int { return strings.Compare(string(a.Handle), string(b.Handle)) })
+		w.Do(n, worker.Reattach{Tasks: list})
+	}
+}
+
+// read hands a node's store to its core. One that is damaged is set aside, as internal/node does, and the role begins with an empty one.
+func (w *World) read(n *Node) {
+	load := func(k string, v []byte) error {
+		if err := n.load(n.Core, k, v); err != nil {
+			w.fault("%s: load %s: %v", n.Name, k, err)
+		}
+		return nil
+	}
+	err := loop.Load(context.Background(), n, load)
+	if errors.Is(err, store.ErrDamaged) {
+		n.Store, n.disk.rotten, n.disk.before = map[string][]byte{}, false, nil
+		if w.guard != nil {
+			w.guard.setAside(n)
+		}
+	} else if err != nil {
+		w.fault("%s: %v", n.Name, err)
+	}
+}
