@@ -12,19 +12,19 @@ import (
 	"skerry.dev/skerry/store"
 )
 
-// diary notes what happens, in the order in which it does.
-type diary struct {
+// ledger notes what happens, in the order in which it does.
+type ledger struct {
 	mu   sync.Mutex
 	list []string
 }
 
-func (d *diary) note(what string) {
+func (d *ledger) note(what string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.list = append(d.list, what)
 }
 
-func (d *diary) read() []string {
+func (d *ledger) read() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.list)
@@ -46,7 +46,7 @@ func (b *busy) Tick(time.Time) skerry.Effects {
 func (b *busy) NextWake() time.Time { return b.due }
 
 // scribe is a host that notes what it is told.
-type scribe struct{ *diary }
+type scribe struct{ *ledger }
 
 func (s scribe) Record(_ time.Time, events []skerry.Event) (out []skerry.Write) {
 	for range events {
@@ -65,7 +65,7 @@ func (s scribe) Act(any) { s.note("act") }
 // slowStore holds every commit until the test lets it go.
 type slowStore struct {
 	store.Store
-	*diary
+	*ledger
 	begun chan []store.Op
 	let   chan error
 }
@@ -83,9 +83,9 @@ func (s *slowStore) Commit(ctx context.Context, ops []store.Op) (int64, error) {
 // held is how long nothing may happen that waits for a commit. What is wrong shows at once, or a little later.
 const held = 20 * time.Millisecond
 
-// TestOrder: what a step leads to comes in the order persist, send, announce, act, answer, with the events in the same commit, and nothing
+// TestLoopOrder: what a step leads to comes in the order persist, send, announce, act, answer, with the events in the same commit, and nothing
 // of it before the commit has ended, however long that takes. A loop's first effects and those of a tick keep to it, too.
-func TestOrder(t *testing.T) {
+func TestLoopOrder(t *testing.T) {
 	for _, what := range []string{"the start", "a tick", "a message"} {
 		t.Run(what, func(t *testing.T) {
 			core, first, want := &busy{}, skerry.Effects{}, []string{"commit", "send", "announce", "act"}
@@ -135,8 +135,8 @@ func begin(t *testing.T, core Core, first skerry.Effects) (l *Loop, slow *slowSt
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { st.Close() })
-	d := &diary{}
-	slow = &slowStore{Store: st, diary: d, begun: make(chan []store.Op, 1), let: make(chan error)}
+	d := &ledger{}
+	slow = &slowStore{Store: st, ledger: d, begun: make(chan []store.Op, 1), let: make(chan error)}
 	l = New(core, slow, scribe{d}, nil)
 	ctx, stop := context.WithCancel(t.Context())
 	done = make(chan error, 1)
