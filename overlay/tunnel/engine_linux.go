@@ -370,16 +370,27 @@ func (e *Engine) addSession(s *session) {
 	p := s.peer
 	p.sessions = append([]*session{s}, p.sessions...)
 	if len(p.sessions) > maxSessions {
-		// The one that sends stays, whatever its age.
-		for i := len(p.sessions) - 1; i > 0; i-- {
-			if p.sessions[i] != p.send.Load() {
-				delete(next, p.sessions[i].local)
-				p.sessions = append(p.sessions[:i], p.sessions[i+1:]...)
-				break
-			}
-		}
+		i := p.oldest()
+		delete(next, p.sessions[i].local)
+		p.sessions = append(p.sessions[:i:i], p.sessions[i+1:]...)
 	}
 	e.sessions.Store(&next)
+}
+
+// oldest gives the session to forget for a new one, which is the first. The one that sends stays, whatever its age. One that nobody has used is
+// of an attempt that was repeated since; the others may still carry what is on its way.
+func (p *peer) oldest() int {
+	last := 0
+	for i := len(p.sessions) - 1; i > 0; i-- {
+		switch s := p.sessions[i]; {
+		case s == p.send.Load():
+		case !s.confirmed.Load():
+			return i
+		case last == 0:
+			last = i
+		}
+	}
+	return max(last, 1)
 }
 
 // maxSessions of a peer receive at the same time.

@@ -138,7 +138,7 @@ func (f *flow) more(n int64) {
 // TestRekey renews keys many times under a stream that no datagram may be missing from: TCP would not notice one, so the
 // counters are looked at.
 func TestRekey(t *testing.T) {
-	a, b := pair(t, false, timingVar+`={"RekeyAfter":300000000}`)
+	a, b := pair(t, false, timingVar+`={"RekeyAfter":600000000}`)
 	peers(a, b, at("10.1.0.1:4500"), at("10.1.0.2:4500"))
 	must(t, transfer(a, b, false, 1000))
 	f := stream2(t, a, b, time.Millisecond)
