@@ -9,9 +9,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"slices"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -76,39 +73,6 @@ func stream2(t testing.TB, from, to *station, pace time.Duration) *flow {
 		}
 	}()
 	return f
-}
-
-// overflowed counts the datagrams that the kernel dropped because the process that was to read them did not come to it.
-func (s *station) overflowed() (n int64) {
-	s.t.Helper()
-	for _, file := range []string{"snmp", "snmp6"} {
-		var text []byte
-		must(s.t, s.in(func() (err error) { text, err = os.ReadFile("/proc/thread-self/net/" + file); return err }))
-		n += int64(field(string(text), "Udp", "RcvbufErrors") + field(string(text), "Udp6", "RcvbufErrors"))
-	}
-	return n
-}
-
-// field finds a counter in the text of /proc/net/snmp, which has a line of names above one of numbers, or snmp6, which has one a line.
-func field(text, protocol, name string) int {
-	var names []string
-	for line := range strings.Lines(text) {
-		f := strings.Fields(line)
-		switch {
-		case len(f) == 2 && f[0] == protocol+name:
-			n, _ := strconv.Atoi(f[1])
-			return n
-		case len(f) < 2 || f[0] != protocol+":":
-		case names == nil:
-			names = f
-		default:
-			if i := slices.Index(names, name); i >= 0 && i < len(f) {
-				n, _ := strconv.Atoi(f[i])
-				return n
-			}
-		}
-	}
-	return 0
 }
 
 func (f *flow) stop() { f.c.Close(); f.s.Close() }

@@ -2,7 +2,13 @@
 
 package tunnel
 
-import "testing"
+import (
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
 
 // Attempts that were repeated do not push out sessions that are in use.
 func TestOldestSession(t *testing.T) {
@@ -29,4 +35,37 @@ func TestOldestSession(t *testing.T) {
 			t.Errorf("%s: session %d is forgotten, not %d", c.name, got, c.want)
 		}
 	}
+}
+
+// overflowed counts the datagrams that the kernel dropped because the process that was to read them did not come to it.
+func (s *station) overflowed() (n int64) {
+	s.t.Helper()
+	for _, file := range []string{"snmp", "snmp6"} {
+		var text []byte
+		must(s.t, s.in(func() (err error) { text, err = os.ReadFile("/proc/thread-self/net/" + file); return err }))
+		n += int64(field(string(text), "Udp", "RcvbufErrors") + field(string(text), "Udp6", "RcvbufErrors"))
+	}
+	return n
+}
+
+// field finds a counter in the text of /proc/net/snmp, which has a line of names above one of numbers, or snmp6, which has one a line.
+func field(text, protocol, name string) int {
+	var names []string
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		switch {
+		case len(f) == 2 && f[0] == protocol+name:
+			n, _ := strconv.Atoi(f[1])
+			return n
+		case len(f) < 2 || f[0] != protocol+":":
+		case names == nil:
+			names = f
+		default:
+			if i := slices.Index(names, name); i >= 0 && i < len(f) {
+				n, _ := strconv.Atoi(f[i])
+				return n
+			}
+		}
+	}
+	return 0
 }
