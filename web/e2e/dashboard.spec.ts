@@ -55,13 +55,16 @@ test("an application is drawn, refused while it is wrong, planned and deployed",
   // The arrow from gauge to store.
   const from = page.locator(".react-flow__node", { hasText: "gauge" }).locator(".react-flow__handle.source");
   const to = page.locator(".react-flow__node", { hasText: "store" }).locator(".react-flow__handle.target");
-  await page.locator(".react-flow__node", { hasText: "gauge" }).scrollIntoViewIfNeeded();
-  await from.hover();
-  await page.mouse.down();
-  await to.hover();
-  await to.hover();
-  await page.mouse.up();
-  await expect(page.getByRole("heading", { name: "gauge → store" })).toBeVisible();
+  // The drawing moves while it makes room for the new service, and a gesture that it moved away from ends nowhere.
+  await expect(async () => {
+    await page.locator(".react-flow__node", { hasText: "gauge" }).scrollIntoViewIfNeeded();
+    await from.hover();
+    await page.mouse.down();
+    await to.hover();
+    await to.hover();
+    await page.mouse.up();
+    await expect(page.getByRole("heading", { name: "gauge → store" })).toBeVisible({ timeout: 3000 });
+  }).toPass();
   await page.getByRole("textbox", { name: /^Max latency/ }).fill("250ms");
   const yaml = page.getByRole("textbox", { name: "Manifest as YAML" });
   await expect(yaml).toContainText("service: store");
