@@ -6,26 +6,25 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"skerry.dev/skerry/internal/testenv"
 )
 
-// TestFreshSeeds runs seeds that nobody has tried: 200, or SKERRY_SIM_SEEDS, from one made of the time, or SKERRY_SIM_SEED. What
-// fails is printed with the smallest scenario that does, which belongs into testdata with the repair. One in 200 is reported: it is no
+// TestFreshSeeds runs seeds that nobody has tried: 60, more among long tests, or SKERRY_SIM_SEEDS, from one made of the time, or SKERRY_SIM_SEED. What
+// fails is printed with the smallest scenario that does, which belongs into testdata with the repair. One, or one in 200, is reported: it is no
 // fault of the change that met it, which another run would not. More fail the test. `skerry sim` and `make sim-long` fail for any.
 func TestFreshSeeds(t *testing.T) {
-	first, count := fresh(time.Now()), 200
+	first, count := fresh(time.Now()), testenv.Times(60, 1000)
 	if s, err := strconv.ParseUint(os.Getenv("SKERRY_SIM_SEED"), 10, 64); err == nil {
 		first = s
 	}
 	if n, err := strconv.Atoi(os.Getenv("SKERRY_SIM_SEEDS")); err == nil {
 		count = n
 	}
-	if testing.Short() {
-		count = min(count, 20)
-	}
 	r := Sweep(t.Context(), SweepOptions{First: first, Seeds: count, Parallel: runtime.GOMAXPROCS(0), Minimise: 300})
 	for _, f := range r.Failures {
 		say := t.Errorf
-		if len(r.Failures) <= count/200 {
+		if len(r.Failures) <= max(1, count/200) {
 			say = t.Logf
 		}
 		say("REPORT: seed %d: %v\nskerry sim --seed %d --until %d shows it; the smallest scenario found:\n\n%s", f.Seed, f.Broken, f.Seed, f.Broken.Step, f.Scenario)
