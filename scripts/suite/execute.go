@@ -110,8 +110,8 @@ func (x *executor) all(ctx context.Context) error {
 				running, busy = running+1, busy+j.cores
 				go func() { ended <- x.execute(ctx, j) }()
 			}
-		} else {
-			queue = nil
+		} else if queue = nil; !building && running == 0 {
+			break
 		}
 		select {
 		case list, ok := <-built:
@@ -131,13 +131,30 @@ func (x *executor) all(ctx context.Context) error {
 	return errors.Join(buildErr, ctx.Err())
 }
 
+// atLeast is how many processors a process of tests keeps busy at least. What is measured leaves out whatever the tests' own daemons did: virtual
+// machines, containers, and agents that outlive who started them.
+var atLeast = []struct {
+	packages *regexp.Regexp
+	cores    float64
+}{
+	{regexp.MustCompile(`^(e2e/guest|runtime/vm)$`), 1},
+	{regexp.MustCompile(`^(bench|cmd|e2e|lab|runtime)(/|$)`), 0.5},
+	{apart, 0.3},
+}
+
 func (x *executor) timing(pkg, test string) timing {
-	if t, ok := x.known[testID{pkg, test}]; ok {
-		return t
+	t, ok := x.known[testID{pkg, test}]
+	if !ok {
+		t = unknown
+		if apart.MatchString(pkg) {
+			t.cores = 0
+		}
 	}
-	t := unknown
-	if apart.MatchString(pkg) {
-		t.cores = 0.5 // they mostly wait
+	for _, l := range atLeast {
+		if l.packages.MatchString(pkg) {
+			t.cores = max(t.cores, l.cores)
+			break
+		}
 	}
 	return t
 }
@@ -163,7 +180,7 @@ func (x *executor) jobs(ctx context.Context, b binary) []job {
 		rest := []string{}
 		for _, t := range tests {
 			if took, ok := x.known[testID{b.pkg, t}]; ok && took.seconds >= leastSeconds {
-				list = append(list, job{binary: b, test: t, tests: t, timing: took})
+				list = append(list, job{binary: b, test: t, tests: t, timing: x.timing(b.pkg, t)})
 			} else {
 				rest = append(rest, t)
 			}

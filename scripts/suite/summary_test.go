@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -146,6 +148,40 @@ func TestRun(t *testing.T) {
 	notes, _ := os.ReadFile("notes.md")
 	if text := string(notes); !strings.HasPrefix(text, "before\n| unknown | good TestA | 3 of 3 |") || !strings.HasSuffix(text, "\n"+rowsMark+"\nafter\n") {
 		t.Errorf("the document has become %q", text)
+	}
+}
+
+// A run that is interrupted ends at once, whatever still waits to be run.
+func TestInterrupt(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"go.mod":             "module " + module + "\n\ngo 1.26\n",
+		"cmd/skerry/main.go": "package main\n\nfunc main() {}\n",
+		"good/a_test.go":     "package good\n\nimport (\"os\"; \"testing\"; \"time\")\n\nfunc TestA(t *testing.T) { os.WriteFile(\"../began\", nil, 0o600); time.Sleep(time.Minute) }\n",
+	} {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Chdir(dir)
+	t.Setenv("SKERRY_TEST_BINARY", os.Getenv("SKERRY_TEST_BINARY"))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		for ctx.Err() == nil {
+			if _, err := os.Stat(filepath.Join(dir, "began")); err == nil {
+				cancel()
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}()
+	var out strings.Builder
+	if _, err := run(ctx, options{packages: []string{"./good"}, timings: "timings.txt", jobs: 4, repeat: 5}, &out); !errors.Is(err, context.Canceled) {
+		t.Errorf("it ended with %v:\n%s", err, out.String())
 	}
 }
 
