@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/testenv"
 )
 
 func TestExplain(t *testing.T) {
@@ -56,7 +57,7 @@ arm64 : 2 workers, 0 fit; area 2 sole 1; cpu 1 sole 0
 // What explain says agrees with what place does, and with the rules asked one worker at a time.
 func TestExplainAgreesWithPlace(t *testing.T) {
 	rng := rand.New(rand.NewPCG(16, 16))
-	for range 150 {
+	for range testenv.Times(40, 150) {
 		m := shadow{}
 		for i := range 1 + rng.IntN(80) {
 			m[nameOf(i)] = randomWorker(rng, nameOf(i))

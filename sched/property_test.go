@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/testenv"
 )
 
 // takes is what a request takes of a worker whose runtimes are oci and native alone.
@@ -166,7 +167,7 @@ func TestNonsenseIsPutUpWith(t *testing.T) {
 		n := func() int64 { return pick(rng, sizes...) }
 		return skerry.Resources{CPU: skerry.MilliCPU(n()), Memory: skerry.Bytes(n()), GPUs: int(n()), BandwidthIn: skerry.Bytes(n())}
 	}
-	for range 300 {
+	for range testenv.Times(60, 300) {
 		s := NewSite()
 		var names []string
 		for i := range rng.IntN(100) {

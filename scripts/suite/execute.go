@@ -90,9 +90,6 @@ func (x *executor) all(ctx context.Context) error {
 		list.Wait()
 	}()
 	var queue []job
-	if x.o.check != "" {
-		queue = append(queue, job{binary: binary{pkg: "checks"}, test: "-", checks: true, timing: x.timing("checks", "-")})
-	}
 	running, busy, building := 0, 0.0, true
 	for building || running > 0 || len(queue) > 0 {
 		if ctx.Err() == nil {
@@ -100,13 +97,13 @@ func (x *executor) all(ctx context.Context) error {
 			if building {
 				room /= 2
 			}
-			for i := 0; i < len(queue) && running < x.o.jobs; {
-				j := queue[i]
-				if x.o.repeat > 0 && (running > 0 || building) || running > 0 && busy+j.cores > room+0.05 || building && j.checks {
-					i++
-					continue
+			// What takes longest goes first. Nothing shorter passes it, or it would be last and alone.
+			for len(queue) > 0 && running < x.o.jobs {
+				j := queue[0]
+				if x.o.repeat > 0 && (running > 0 || building) || running > 0 && busy+j.cores > room+0.05 {
+					break
 				}
-				queue = slices.Delete(queue, i, i+1)
+				queue = queue[1:]
 				running, busy = running+1, busy+j.cores
 				go func() { ended <- x.execute(ctx, j) }()
 			}
@@ -117,6 +114,9 @@ func (x *executor) all(ctx context.Context) error {
 		case list, ok := <-built:
 			if building = ok; !ok {
 				built = nil
+				if x.o.check != "" { // they compile what the tests need, too
+					list = []job{{binary: binary{pkg: "checks"}, test: "-", checks: true, timing: x.timing("checks", "-")}}
+				}
 			}
 			queue = append(queue, list...)
 			slices.SortStableFunc(queue, func(a, b job) int { return cmp.Compare(b.seconds, a.seconds) })
@@ -156,6 +156,7 @@ func (x *executor) timing(pkg, test string) timing {
 			break
 		}
 	}
+	t.cores = min(t.cores, 1) // it would wait long for two
 	return t
 }
 
