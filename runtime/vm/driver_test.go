@@ -45,10 +45,12 @@ func TestConformance(t *testing.T) {
 }
 
 func TestConformanceOfUnikernels(t *testing.T) {
+	testenv.Long(t, "TestUnikernel, and TestConformance of the same driver's machines")
 	conforms(t, skerry.RuntimeUnikernel, runtimetest.Kernel(t, "../.."))
 }
 
 func TestConformanceOfComputers(t *testing.T) {
+	testenv.Long(t, "TestComputer, and TestConformance of the same driver's machines")
 	conforms(t, skerry.RuntimeVM, runtimetest.Disk(t, "../.."))
 }
 
