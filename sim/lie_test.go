@@ -8,6 +8,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/root"
 )
 
@@ -150,7 +151,7 @@ func TestBoastsAreNotBelieved(t *testing.T) {
 // A worker whose link loses a fifth and takes a quarter of a second, and which needs twenty minutes for an image that others have at once, is
 // slow and honest: hours of changes never put it in quarantine. What it does not get started is started elsewhere.
 func TestBadNetworkIsNoLie(t *testing.T) {
-	for seed := range uint64(2) {
+	for seed := range uint64(testenv.Times(1, 2)) {
 		text := fleetText() + "at 1s slow a/edgewk1 delay=250ms jitter=100ms loss=0.2\nat 1s slow b delay=250ms jitter=100ms loss=0.2\n" +
 			every(7*time.Minute, 20, "apply app$ replicas=3 cpu=100 owner=a shape=spread") + every(11*time.Minute, 12, "apply far$ replicas=3 cpu=100 shape=service") +
 			every(23*time.Minute, 6, "reset a/edgewk1") + every(31*time.Minute, 4, "slow a/edgewk2 delay=$0ms loss=0.2") + "settle 25m\n"

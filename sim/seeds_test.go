@@ -38,7 +38,7 @@ func TestFreshSeeds(t *testing.T) {
 
 // TestSameSeedSameSteps: whoever replays a seed sees what the one saw whom it failed, byte for byte.
 func TestSameSeedSameSteps(t *testing.T) {
-	for seed := range uint64(30) {
+	for seed := range uint64(testenv.Times(10, 30)) {
 		a, b := Run(Generate(seed), RunOptions{}), Run(Generate(seed), RunOptions{})
 		if a.Trail != b.Trail || a.Steps != b.Steps {
 			t.Errorf("seed %d: %d steps, then %d; %s, then %s", seed, a.Steps, b.Steps, a.Trail, b.Trail)

@@ -5,13 +5,15 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"skerry.dev/skerry/internal/testenv"
 )
 
 // TestSuccessorsTakeOver adds successions to scenarios full of other faults: with each the site's core begins in a later term from
 // what was committed, and what runs goes on under it.
 func TestSuccessorsTakeOver(t *testing.T) {
 	var all uint64
-	for seed := range uint64(60) {
+	for seed := range uint64(testenv.Times(20, 60)) {
 		s := Generate(seed)
 		rng := rand.New(rand.NewPCG(seed, 9))
 		end := s.Actions[len(s.Actions)-1].At
@@ -31,7 +33,7 @@ func TestSuccessorsTakeOver(t *testing.T) {
 		}
 		all += reigns
 	}
-	if all < 40 {
+	if all < uint64(testenv.Times(20, 40)) {
 		t.Errorf("%d successions", all)
 	}
 }
