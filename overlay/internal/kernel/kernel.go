@@ -101,7 +101,9 @@ func awaitQueue(name string) error {
 		if err != nil {
 			return err
 		}
-		if a := l.Attrs(); a.Flags&net.FlagUp == 0 || a.OperState == netlink.OperUp || a.OperState == netlink.OperUnknown || time.Now().After(end) {
+		a := l.Attrs()
+		queues := a.OperState == netlink.OperUp || a.OperState == netlink.OperUnknown
+		if queues || a.Flags&net.FlagUp == 0 || time.Now().After(end) {
 			return nil
 		}
 	}
