@@ -19,5 +19,11 @@ export default defineConfig({
   server: {
     proxy: { "/v1": { target: server, secure: false, ws: true }, "/schema": { target: server, secure: false } },
   },
-  test: { environment: "jsdom", include: ["src/**/*.test.{ts,tsx}"], setupFiles: ["src/test-setup.ts"], css: false },
+  test: {
+    environment: "jsdom",
+    include: ["src/**/*.test.{ts,tsx}"],
+    setupFiles: ["src/test-setup.ts"],
+    css: false,
+    testTimeout: 60_000,
+  },
 });

@@ -1,13 +1,16 @@
 import { MantineProvider } from "@mantine/core";
 import { render } from "@testing-library/react";
 import type { ReactNode } from "react";
-import { MemoryRouter, Route, Routes } from "react-router-dom";
+import { createMemoryRouter, RouterProvider } from "react-router-dom";
 import { ApiError, type Client } from "./api/client";
 import type { Who } from "./api/types";
 import { ActsProvider } from "./parts/basics";
 import { SessionProvider } from "./state/session";
 
-/** asUser renders a page for somebody with these scopes. The server gives answers by path; what else it was asked is in calls. */
+/**
+ * asUser renders a page for somebody with these scopes. The server gives answers by path, a function's result each time anew;
+ * what it was asked is in calls.
+ */
 export function asUser(
   page: ReactNode,
   o: {
@@ -26,7 +29,9 @@ export function asUser(
     call: async (method: string, path: string) => {
       calls.push(method + " " + path);
       if (path === "/v1/auth/whoami") return who;
-      if (path in o.answers) return o.answers[path];
+      const answer = o.answers[path];
+      if (answer instanceof Function) return answer();
+      if (answer !== undefined) return answer;
       if (path === "/v1/events") return { items: [] };
       throw new ApiError(404, { detail: "there is no " + path });
     },
@@ -42,15 +47,12 @@ export function asUser(
       return new Response(body);
     },
   } as unknown as Client;
+  const router = createMemoryRouter([{ path: o.route, element: page }], { initialEntries: [o.at] });
   render(
     <MantineProvider env="test">
       <SessionProvider client={client}>
         <ActsProvider>
-          <MemoryRouter initialEntries={[o.at]}>
-            <Routes>
-              <Route path={o.route} element={page} />
-            </Routes>
-          </MemoryRouter>
+          <RouterProvider router={router} />
         </ActsProvider>
       </SessionProvider>
     </MantineProvider>,

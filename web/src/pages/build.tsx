@@ -12,7 +12,7 @@ import { resolve, type Schema } from "../build/schema";
 import { count } from "../format";
 import { Loaded, Page, Panel, Problem, useActs } from "../parts/basics";
 import { later } from "../parts/later";
-import { useGet } from "../state/query";
+import { soon, unreachable, useGet } from "../state/query";
 import { useSession } from "../state/session";
 
 const Graph = later(() => import("../build/graph"));
@@ -83,11 +83,21 @@ function Editor({
   useEffect(() => {
     if (new Manifest(asked).broken) return;
     const stop = new AbortController();
-    client.call<Plan>("POST", "/v1/plan", { body: asked, type: "application/yaml", signal: stop.signal }).then(
-      (plan) => setChecked({ text: asked, plan }),
-      (error) => !stop.signal.aborted && setChecked({ text: asked, error }),
-    );
-    return () => stop.abort();
+    let timer: ReturnType<typeof setTimeout>;
+    const ask = () =>
+      client.call<Plan>("POST", "/v1/plan", { body: asked, type: "application/yaml", signal: stop.signal }).then(
+        (plan) => setChecked({ text: asked, plan }),
+        (error) => {
+          if (stop.signal.aborted) return;
+          setChecked({ text: asked, error });
+          if (unreachable(error)) timer = setTimeout(ask, soon);
+        },
+      );
+    void ask();
+    return () => {
+      stop.abort();
+      clearTimeout(timer);
+    };
   }, [client, asked]);
 
   const current = checked?.text === m.text ? checked : undefined;
