@@ -66,12 +66,7 @@ const punchClient = `  - name: ask-WORKER
 // TestPunching has real workers behind NATs of all kinds find the paths that these let them have, ask each other by service
 // addresses, and keep at it while the NATs are exchanged for others.
 func TestPunching(t *testing.T) {
-	app := punchApp
-	clients := map[string]string{"p": "", "s2": "", "u": ""}
-	for w := range clients {
-		app += strings.ReplaceAll(punchClient, "WORKER", w)
-	}
-	s := newSite(t, punchLab, app)
+	s := newSite(t, punchLab, punchApp)
 	web := map[string]skerry.Instance{} // by worker
 	for _, i := range s.web() {
 		web[string(i.Worker)] = i
@@ -79,6 +74,13 @@ func TestPunching(t *testing.T) {
 	if len(web) != 8 {
 		t.Fatalf("the service is on %d of 8 workers", len(web))
 	}
+	// The clients come once all of the service is ready: whoever asks before is refused.
+	app := punchApp
+	clients := map[string]string{"p": "", "s2": "", "u": ""}
+	for w := range clients {
+		app += strings.ReplaceAll(punchClient, "WORKER", w)
+	}
+	s.must("root", app, "apply", "-f", "-", "--timeout", "1m")
 	for w := range clients {
 		clients[w] = string(s.instance("shop", "ask-"+w, "").ID)
 	}
@@ -144,7 +146,7 @@ func TestPunching(t *testing.T) {
 			s.await("the client on "+w+" goes on", func() bool { now, _ := s.load(id); return now > before+10 })
 			_, f := s.load(id)
 			if n += f; f > 0 {
-				t.Logf("%s: %d failed", w, f)
+				t.Logf("%s: %d failed\n%s", w, f, s.failures(id))
 			}
 		}
 		return n
