@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -22,20 +20,26 @@ import (
 // apart are the packages whose tests are whole systems, processes, machines or devices: each test has a process of its own.
 var apart = regexp.MustCompile(`^(bench|cmd|e2e|lab|overlay|plugin|runtime|web|worker)(/|$)`)
 
+// waits are the packages whose tests wait for real clocks most of the time. All others compute.
+var waits = regexp.MustCompile(apart.String() + `|^(api|artifact|auth|ctl|journal|link|internal/(succession|tier))(/|$)`)
+
 // job is a process of tests, or the checks.
 type job struct {
 	binary
-	test  string // the only one that runs; "-": all
-	tests string // a pattern of those that run; empty: all
-	timing
-	checks bool
+	test    string  // the only one that runs; "-": all
+	tests   string  // a pattern of those that run; empty: all
+	seconds float64 // what it took last time
+	checks  bool
 }
+
+// low has a command run with low priority.
+func low(argv []string) []string { return append([]string{"nice", "-n", "10"}, argv...) }
 
 // executor runs jobs side by side.
 type executor struct {
 	o      options
 	dir    string
-	known  map[testID]timing
+	known  map[testID]float64
 	w      io.Writer
 	began  time.Time
 	total  *totals
@@ -89,40 +93,62 @@ func (x *executor) all(ctx context.Context) error {
 		})
 		list.Wait()
 	}()
-	var queue []job
-	running, busy, building := 0, 0.0, true
-	for building || running > 0 || len(queue) > 0 {
-		if ctx.Err() == nil {
-			room := float64(runtime.NumCPU())
-			if building {
-				room /= 2
-			}
-			// What takes longest goes first. Nothing shorter passes it, or it would be last and alone.
-			for len(queue) > 0 && running < x.o.jobs {
-				j := queue[0]
-				if x.o.repeat > 0 && (running > 0 || building) || running > 0 && busy+j.cores > room+0.05 {
-					break
+	// What waits begins whenever the processors have room. What computes takes what is left, with low priority.
+	var waiting, computing lane
+	clock := time.NewTicker(sampleEvery)
+	defer clock.Stop()
+	load := newLoad()
+	start := func(l *lane) {
+		j := l.queue[0]
+		l.queue = l.queue[1:]
+		l.running++
+		go func() { ended <- x.execute(ctx, j) }()
+	}
+	for building := true; building || waiting.left() || computing.left(); {
+		switch {
+		case ctx.Err() != nil:
+			waiting.queue, computing.queue = nil, nil
+		case x.o.repeat > 0: // one at a time
+			for _, l := range []*lane{&waiting, &computing} {
+				if !building && waiting.running+computing.running == 0 && len(l.queue) > 0 {
+					start(l)
 				}
-				queue = queue[1:]
-				running, busy = running+1, busy+j.cores
-				go func() { ended <- x.execute(ctx, j) }()
 			}
-		} else if queue = nil; !building && running == 0 {
-			break
+		default:
+			for len(computing.queue) > 0 && computing.running < runtime.NumCPU() {
+				start(&computing)
+			}
+			if len(waiting.queue) > 0 && waiting.running < x.o.jobs && (waiting.running == 0 || load.room()) {
+				start(&waiting)
+				load = newLoad() // what has just begun shows only after a while
+			}
 		}
 		select {
 		case list, ok := <-built:
 			if building = ok; !ok {
 				built = nil
 				if x.o.check != "" { // they compile what the tests need, too
-					list = []job{{binary: binary{pkg: "checks"}, test: "-", checks: true, timing: x.timing("checks", "-")}}
+					list = []job{{binary: binary{pkg: "checks"}, test: "-", checks: true, seconds: x.seconds("checks", "-")}}
 				}
 			}
-			queue = append(queue, list...)
-			slices.SortStableFunc(queue, func(a, b job) int { return cmp.Compare(b.seconds, a.seconds) })
+			for _, j := range list {
+				if waits.MatchString(j.pkg) {
+					waiting.add(j)
+				} else {
+					computing.add(j)
+				}
+			}
 		case e := <-ended:
-			running, busy = running-1, busy-e.job.cores
+			if waits.MatchString(e.pkg) {
+				waiting.running--
+			} else {
+				computing.running--
+			}
 			x.total.add(&e, x.w)
+		case <-clock.C:
+		}
+		if ctx.Err() != nil && !building && waiting.running+computing.running == 0 {
+			break
 		}
 	}
 	for _, pkg := range failed {
@@ -131,33 +157,12 @@ func (x *executor) all(ctx context.Context) error {
 	return errors.Join(buildErr, ctx.Err())
 }
 
-// atLeast is how many processors a process of tests keeps busy at least. What is measured leaves out whatever the tests' own daemons did: virtual
-// machines, containers, and agents that outlive who started them.
-var atLeast = []struct {
-	packages *regexp.Regexp
-	cores    float64
-}{
-	{regexp.MustCompile(`^(e2e/guest|runtime/vm)$`), 1},
-	{regexp.MustCompile(`^(bench|cmd|e2e|lab|runtime)(/|$)`), 0.5},
-	{apart, 0.3},
-}
-
-func (x *executor) timing(pkg, test string) timing {
-	t, ok := x.known[testID{pkg, test}]
-	if !ok {
-		t = unknown
-		if apart.MatchString(pkg) {
-			t.cores = 0
-		}
+// seconds is what a process took last time.
+func (x *executor) seconds(pkg, test string) float64 {
+	if s, ok := x.known[testID{pkg, test}]; ok {
+		return s
 	}
-	for _, l := range atLeast {
-		if l.packages.MatchString(pkg) {
-			t.cores = max(t.cores, l.cores)
-			break
-		}
-	}
-	t.cores = min(t.cores, 1) // it would wait long for two
-	return t
+	return leastSeconds
 }
 
 // jobs makes the processes of a package.
@@ -173,24 +178,24 @@ func (x *executor) jobs(ctx context.Context, b binary) []job {
 	case x.o.repeat > 0:
 		for range x.o.repeat {
 			for _, t := range tests {
-				list = append(list, job{binary: b, test: t, tests: t, timing: x.timing(b.pkg, t)})
+				list = append(list, job{binary: b, test: t, tests: t, seconds: x.seconds(b.pkg, t)})
 			}
 		}
 	case apart.MatchString(b.pkg):
 		// Those that take no time share a process.
 		rest := []string{}
 		for _, t := range tests {
-			if took, ok := x.known[testID{b.pkg, t}]; ok && took.seconds >= leastSeconds {
-				list = append(list, job{binary: b, test: t, tests: t, timing: x.timing(b.pkg, t)})
+			if _, ok := x.known[testID{b.pkg, t}]; ok {
+				list = append(list, job{binary: b, test: t, tests: t, seconds: x.seconds(b.pkg, t)})
 			} else {
 				rest = append(rest, t)
 			}
 		}
 		if len(rest) > 0 {
-			list = append(list, job{binary: b, test: "-", tests: strings.Join(rest, "|"), timing: x.timing(b.pkg, "-")})
+			list = append(list, job{binary: b, test: "-", tests: strings.Join(rest, "|"), seconds: x.seconds(b.pkg, "-")})
 		}
 	default:
-		list = append(list, job{binary: b, test: "-", tests: strings.Join(tests, "|"), timing: x.timing(b.pkg, "-")})
+		list = append(list, job{binary: b, test: "-", tests: strings.Join(tests, "|"), seconds: x.seconds(b.pkg, "-")})
 	}
 	return list
 }
@@ -209,11 +214,14 @@ func (x *executor) execute(ctx context.Context, j job) (e end) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, x.limit()+time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, j.file, "-test.paniconexit0", "-test.v=test2json", "-test.timeout="+x.limit().String(),
-		"-test.run=^("+j.tests+")$")
+	argv := []string{j.file, "-test.paniconexit0", "-test.v=test2json", "-test.timeout=" + x.limit().String(), "-test.run=^(" + j.tests + ")$"}
 	if j.checks {
-		cmd = exec.CommandContext(ctx, "sh", "-c", "exec nice "+x.o.check)
+		argv = []string{"sh", "-c", "exec " + x.o.check}
 	}
+	if !waits.MatchString(j.pkg) {
+		argv = low(argv)
+	}
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Dir = j.dir
 	notes, err := os.MkdirTemp(x.dir, "notes-")
 	if err != nil {

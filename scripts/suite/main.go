@@ -2,9 +2,9 @@
 // report, the slowest tests and packages, and a summary as its last line: "N passed, N failed, N skipped". It exits with 1 when
 // something failed. Nothing is run twice.
 //
-// It differs from `go test ./...` in two ways. Tests of whole systems mostly wait, so each of them has a process of its own and
-// several run side by side, as far as timings.txt says that the processors bear it; what computes fills the rest. And a test
-// starts as soon as its package is linked.
+// It differs from `go test ./...` in two ways. Tests of whole systems mostly wait, so each of them has a process of its own, and
+// another one begins whenever the processors have room, the longest first by timings.txt; what computes fills the rest with low
+// priority. And a test starts as soon as its package is linked.
 //
 // With -n it repeats the tests that -run names, one at a time beside a load on every processor, and prints how often each failed.
 package main
@@ -47,7 +47,7 @@ func main() {
 	flag.BoolVar(&o.race, "race", true, "build with the race detector")
 	flag.StringVar(&o.run, "run", "", "run the top-level tests that this regular expression matches")
 	flag.StringVar(&o.check, "check", "", "a command to run beside the tests; its exit status is the number of failed checks")
-	flag.StringVar(&o.timings, "timings", "scripts/suite/timings.txt", "the file of what tests took, which decides what runs beside what")
+	flag.StringVar(&o.timings, "timings", "scripts/suite/timings.txt", "the file of what tests took, by which the longest begin first")
 	flag.BoolVar(&o.update, "update", false, "rewrite that file")
 	flag.IntVar(&o.repeat, "n", 0, "repeat each test so often, alone, and print how often it failed")
 	flag.BoolVar(&o.load, "load", false, "with -n: keep every processor busy by stress-ng meanwhile")
@@ -84,7 +84,7 @@ func run(ctx context.Context, o options, w io.Writer) (failed bool, err error) {
 		return false, err
 	}
 	if o.load {
-		end, err := load()
+		end, err := burn()
 		if err != nil {
 			return false, err
 		}
@@ -101,8 +101,8 @@ func run(ctx context.Context, o options, w io.Writer) (failed bool, err error) {
 	return x.total.report(w, o, time.Since(x.began)), nil
 }
 
-// load keeps every processor busy until end is called.
-func load() (end func(), err error) {
+// burn keeps every processor busy until end is called.
+func burn() (end func(), err error) {
 	cmd := exec.Command("stress-ng", "--cpu", fmt.Sprint(runtime.NumCPU()), "--quiet")
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("the load beside the tests: %w; apt-get install stress-ng", err)

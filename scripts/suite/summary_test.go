@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -75,16 +76,16 @@ func TestSummary(t *testing.T) {
 // What ran replaces what was known of its package; what did not run stays.
 func TestTimings(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "timings.txt")
-	known := map[testID]timing{{"a", "TestOld"}: {9, 1}, {"b", "-"}: {8, 0.5}}
-	if err := writeTimings(file, known, map[testID]timing{{"a", "TestNew"}: {7, 0.25}, {"a", "TestQuick"}: {1, 1}}); err != nil {
+	known := map[testID]float64{{"a", "TestOld"}: 9, {"b", "-"}: 8}
+	if err := writeTimings(file, known, map[testID]float64{{"a", "TestNew"}: 7, {"a", "TestQuick"}: 1}); err != nil {
 		t.Fatal(err)
 	}
 	text, _ := os.ReadFile(file)
-	if want := "a TestNew 7 0.25\nb - 8 0.50\n"; !strings.HasSuffix(string(text), want) {
+	if want := "a TestNew 7\nb - 8\n"; !strings.HasSuffix(string(text), want) {
 		t.Errorf("%q does not end with %q", text, want)
 	}
 	again, err := readTimings(file)
-	if err != nil || len(again) != 2 || again[testID{"a", "TestNew"}] != (timing{7, 0.25}) {
+	if err != nil || len(again) != 2 || again[testID{"a", "TestNew"}] != 7 {
 		t.Errorf("read again: %v, %v", again, err)
 	}
 	if none, err := readTimings(filepath.Join(t.TempDir(), "missing")); err != nil || len(none) != 0 {
@@ -246,4 +247,41 @@ func TestSweep(t *testing.T) {
 	}
 	_ = other.Process.Kill()
 	_ = other.Wait()
+}
+
+// Nothing else begins while the processors are busy with ordinary work; what runs with low priority does not count.
+func TestLoad(t *testing.T) {
+	if busy, total := processorTime(); busy <= 0 || total <= busy {
+		t.Errorf("busy for %g of %g ticks", busy, total)
+	}
+	l := newLoad()
+	if l.room() {
+		t.Error("there is room before the load was looked at")
+	}
+	long := time.Now().Add(-time.Minute)
+	l.began = long
+	l.busy -= 1e9 // nothing else than ordinary work, for ever
+	l.total -= 1e9
+	if l.room() {
+		t.Error("there is room on processors that are busy")
+	}
+	l.began = long
+	l.total -= 1e9
+	if !l.room() {
+		t.Error("there is no room on processors that are idle")
+	}
+}
+
+func TestLane(t *testing.T) {
+	var l lane
+	for _, s := range []float64{3, 9, 1, 9} {
+		l.add(job{test: "-", seconds: s})
+	}
+	var got []float64
+	for _, j := range l.queue {
+		got = append(got, j.seconds)
+	}
+	if !slices.Equal(got, []float64{9, 9, 3, 1}) || !l.left() {
+		t.Errorf("the longest do not begin first: %v", got)
+	}
 }

@@ -19,7 +19,7 @@ type totals struct {
 	passed, failed, skipped int
 	reasons                 []string
 	failures                []failure
-	jobs                    map[testID]timing
+	jobs                    map[testID]float64 // seconds of processes
 	tests                   map[testID]float64 // seconds of top-level tests
 	packages                map[string]timing  // seconds of all processes added up, and of processors
 	repeats                 map[testID]*repeats
@@ -32,7 +32,7 @@ type repeats struct {
 }
 
 func newTotals() *totals {
-	return &totals{jobs: map[testID]timing{}, tests: map[testID]float64{}, packages: map[string]timing{}, repeats: map[testID]*repeats{}}
+	return &totals{jobs: map[testID]float64{}, tests: map[testID]float64{}, packages: map[string]timing{}, repeats: map[testID]*repeats{}}
 }
 
 func (t *totals) fail(id testID, why string) {
@@ -49,7 +49,7 @@ func (t *totals) add(e *end, w io.Writer) {
 	t.passed, t.failed, t.skipped = t.passed+s.passed, t.failed+s.failed, t.skipped+s.skipped
 	t.reasons, t.failures = append(t.reasons, s.reasons...), append(t.failures, s.failures...)
 	id := testID{e.pkg, e.test}
-	t.jobs[id] = e.timing
+	t.jobs[id] = e.timing.seconds
 	p := t.packages[e.pkg]
 	t.packages[e.pkg] = timing{p.seconds + e.timing.seconds, p.cores + e.timing.seconds*e.timing.cores}
 	maps.Copy(t.tests, s.seconds)
@@ -77,13 +77,12 @@ func (t *totals) add(e *end, w io.Writer) {
 	}
 }
 
-func (t *totals) write(file string, known map[testID]timing) error {
+func (t *totals) write(file string, known map[testID]float64) error {
 	// Top-level tests that share a process are told apart by what the test runner says of them.
 	measured := maps.Clone(t.jobs)
 	for id, s := range t.tests {
 		if _, ok := measured[id]; !ok && apart.MatchString(id.pkg) && s >= leastSeconds {
-			j := t.jobs[testID{id.pkg, "-"}]
-			measured[id] = timing{s, j.cores}
+			measured[id] = s
 		}
 	}
 	return writeTimings(file, known, measured)

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+)
+
+// lane are jobs of a kind, those that took longest first.
+type lane struct {
+	queue   []job
+	running int
+}
+
+func (l *lane) left() bool { return l.running > 0 || len(l.queue) > 0 }
+
+func (l *lane) add(j job) {
+	l.queue = append(l.queue, j)
+	slices.SortStableFunc(l.queue, func(a, b job) int { return cmp.Compare(b.seconds, a.seconds) })
+}
+
+const (
+	sampleEvery = 500 * time.Millisecond
+	// sampleOver is over how long the load is looked at before something else begins.
+	sampleOver = 2 * time.Second
+	// full is the share of the processors that work of ordinary priority may take while something else still begins.
+	full = 0.8
+)
+
+// load looks at how busy the processors are. What virtual machines, containers and agents of the tests use is in it, whoever
+// started them; what runs with low priority is not.
+type load struct {
+	began       time.Time
+	busy, total float64
+}
+
+func newLoad() *load {
+	l := &load{began: time.Now()}
+	l.busy, l.total = processorTime()
+	return l
+}
+
+// room says whether something else may begin. It starts a new look at the load when this one is over.
+func (l *load) room() bool {
+	if time.Since(l.began) < sampleOver {
+		return false
+	}
+	busy, total := processorTime()
+	ok := total <= l.total || (busy-l.busy)/(total-l.total) < full
+	l.began, l.busy, l.total = time.Now(), busy, total
+	return ok
+}
+
+// processorTime gives the time since the machine started that the processors were busy with ordinary work, and all their time,
+// both in clock ticks; 0 where the system does not tell.
+func processorTime() (busy, total float64) {
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, 0
+	}
+	var user, nice, system, idle, iowait, irq, softirq, steal float64
+	if _, err := fmt.Sscanf(string(text), "cpu %g %g %g %g %g %g %g %g", &user, &nice, &system, &idle, &iowait, &irq, &softirq, &steal); err != nil {
+		return 0, 0
+	}
+	busy = user + system + irq + softirq + steal
+	return busy, busy + nice + idle + iowait
+}
