@@ -16,7 +16,7 @@ import (
 // TestAmendmentsInAnyOrder has users change two applications at the root and at two sites, whose links fail, while the processes of
 // all tiers die and the root starts elsewhere what is lost. In the end root and sites agree, on what the root's manifest says.
 func TestAmendmentsInAnyOrder(t *testing.T) {
-	for seed := range uint64(testenv.Times(20, 60)) {
+	for seed := range uint64(testenv.Times(8, 60)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { amendments(t, seed) })
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/internal/testenv"
 )
 
 // failing adds a disk that fails to a scenario full of other faults, and the power cut that brings it out.
@@ -48,7 +49,7 @@ func TestWorkerLosesStore(t *testing.T) {
 // design tells it. It still ends nothing that it does not know, does not panic, tells nothing of workers, and goes on.
 func TestTailLost(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(30) {
+	for seed := range uint64(testenv.Times(10, 30)) {
 		s := failing(seed, "lying", func(s *Scenario, rng *rand.Rand) string {
 			return append([]string{"root"}, s.Sites...)[rng.IntN(1+len(s.Sites))]
 		})

@@ -151,10 +151,11 @@ func TestBoastsAreNotBelieved(t *testing.T) {
 // A worker whose link loses a fifth and takes a quarter of a second, and which needs twenty minutes for an image that others have at once, is
 // slow and honest: hours of changes never put it in quarantine. What it does not get started is started elsewhere.
 func TestBadNetworkIsNoLie(t *testing.T) {
+	rounds := testenv.Times(1, 3)
 	for seed := range uint64(testenv.Times(1, 2)) {
 		text := fleetText() + "at 1s slow a/edgewk1 delay=250ms jitter=100ms loss=0.2\nat 1s slow b delay=250ms jitter=100ms loss=0.2\n" +
-			every(7*time.Minute, 20, "apply app$ replicas=3 cpu=100 owner=a shape=spread") + every(11*time.Minute, 12, "apply far$ replicas=3 cpu=100 shape=service") +
-			every(23*time.Minute, 6, "reset a/edgewk1") + every(31*time.Minute, 4, "slow a/edgewk2 delay=$0ms loss=0.2") + "settle 25m\n"
+			every(7*time.Minute, 7*rounds, "apply app$ replicas=3 cpu=100 owner=a shape=spread") + every(11*time.Minute, 4*rounds, "apply far$ replicas=3 cpu=100 shape=service") +
+			every(23*time.Minute, 2*rounds, "reset a/edgewk1") + every(31*time.Minute, 1+rounds, "slow a/edgewk2 delay=$0ms loss=0.2") + "settle 25m\n"
 		w := play(t, strings.Replace(text, "seed 11", fmt.Sprint("seed ", 20+seed), 1), RunOptions{plant: func(w *World) {
 			w.Machine.Pull = func(worker string) time.Duration {
 				if worker == "a/edgewk1" || strings.HasPrefix(worker, "b/") {

@@ -10,11 +10,11 @@ import (
 	"skerry.dev/skerry/internal/testenv"
 )
 
-// TestFreshSeeds runs seeds that nobody has tried: 60, more among long tests, or SKERRY_SIM_SEEDS, from one made of the time, or SKERRY_SIM_SEED. What
+// TestFreshSeeds runs seeds that nobody has tried: 20, more among long tests, or SKERRY_SIM_SEEDS, from one made of the time, or SKERRY_SIM_SEED. What
 // fails is printed with the smallest scenario that does, which belongs into testdata with the repair. One, or one in 200, is reported: it is no
 // fault of the change that met it, which another run would not. More fail the test. `skerry sim` and `make sim-long` fail for any.
 func TestFreshSeeds(t *testing.T) {
-	first, count := fresh(time.Now()), testenv.Times(60, 1000)
+	first, count := fresh(time.Now()), testenv.Times(20, 1000)
 	if s, err := strconv.ParseUint(os.Getenv("SKERRY_SIM_SEED"), 10, 64); err == nil {
 		first = s
 	}
@@ -38,7 +38,7 @@ func TestFreshSeeds(t *testing.T) {
 
 // TestSameSeedSameSteps: whoever replays a seed sees what the one saw whom it failed, byte for byte.
 func TestSameSeedSameSteps(t *testing.T) {
-	for seed := range uint64(testenv.Times(10, 30)) {
+	for seed := range uint64(testenv.Times(4, 30)) {
 		a, b := Run(Generate(seed), RunOptions{}), Run(Generate(seed), RunOptions{})
 		if a.Trail != b.Trail || a.Steps != b.Steps {
 			t.Errorf("seed %d: %d steps, then %d; %s, then %s", seed, a.Steps, b.Steps, a.Trail, b.Trail)

@@ -9,6 +9,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/worker"
+	"skerry.dev/skerry/internal/testenv"
 )
 
 // on names the worker that the site has an instance on.
@@ -131,7 +132,7 @@ func TestFailedMigrationKeepsTheOldCopy(t *testing.T) {
 // Whatever comes and goes, an instance does not move more often than calm allows: the time between moves doubles, so an
 // hour sees seven moves at most.
 func TestNothingFlaps(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range uint64(testenv.Times(6, 20)) {
 		w, site, id, _ := lone(t, rigid(1))
 		rng := rand.New(rand.NewPCG(seed, 3))
 		moves, last := 0, on(site, id)

@@ -13,7 +13,7 @@ import (
 // what was committed, and what runs goes on under it.
 func TestSuccessorsTakeOver(t *testing.T) {
 	var all uint64
-	for seed := range uint64(testenv.Times(20, 60)) {
+	for seed := range uint64(testenv.Times(8, 60)) {
 		s := Generate(seed)
 		rng := rand.New(rand.NewPCG(seed, 9))
 		end := s.Actions[len(s.Actions)-1].At
@@ -33,7 +33,7 @@ func TestSuccessorsTakeOver(t *testing.T) {
 		}
 		all += reigns
 	}
-	if all < uint64(testenv.Times(20, 40)) {
+	if all < uint64(testenv.Times(6, 40)) {
 		t.Errorf("%d successions", all)
 	}
 }
