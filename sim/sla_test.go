@@ -8,8 +8,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster"
-	"skerry.dev/skerry/worker"
 	"skerry.dev/skerry/internal/testenv"
+	"skerry.dev/skerry/worker"
 )
 
 // on names the worker that the site has an instance on.
