@@ -105,7 +105,7 @@ func (d *devices) platformImage(tag string, archs ...string) string {
 // buildFor compiles as scripts/check does, whose results are used again.
 func buildFor(t *testing.T, arch, out, pkg string) {
 	t.Helper()
-	cmd := exec.Command("go", "build", "-ldflags=-s -w", "-o", out, pkg)
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", out, pkg)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH="+arch)
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build %s for %s: %v\n%s", pkg, arch, err, text)

@@ -24,9 +24,10 @@ func (l *lane) add(j job) {
 const (
 	sampleEvery = 500 * time.Millisecond
 	// sampleOver is over how long the load is looked at before something else begins.
-	sampleOver = 2 * time.Second
+	sampleOver = 4 * time.Second
 	// full is the share of the processors that work of ordinary priority may take while something else still begins.
-	full = 0.8
+	// Tests that have begun first wait and then compute: more of them would starve each other's virtual machines.
+	full = 0.6
 )
 
 // load looks at how busy the processors are. What virtual machines, containers and agents of the tests use is in it, whoever
@@ -56,14 +57,25 @@ func (l *load) room() bool {
 // processorTime gives the time since the machine started that the processors were busy with ordinary work, and all their time,
 // both in clock ticks; 0 where the system does not tell.
 func processorTime() (busy, total float64) {
+	ordinary, _, total := readProcessorTime()
+	return ordinary, total
+}
+
+// allProcessorTime counts work of low priority, too.
+func allProcessorTime() (busy, total float64) {
+	ordinary, nice, total := readProcessorTime()
+	return ordinary + nice, total
+}
+
+func readProcessorTime() (ordinary, low, total float64) {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
-		return 0, 0
+		return 0, 0, 0
 	}
 	var user, nice, system, idle, iowait, irq, softirq, steal float64
 	if _, err := fmt.Sscanf(string(text), "cpu %g %g %g %g %g %g %g %g", &user, &nice, &system, &idle, &iowait, &irq, &softirq, &steal); err != nil {
-		return 0, 0
+		return 0, 0, 0
 	}
-	busy = user + system + irq + softirq + steal
-	return busy, busy + nice + idle + iowait
+	ordinary = user + system + irq + softirq + steal
+	return ordinary, nice, ordinary + nice + idle + iowait
 }
