@@ -31,6 +31,9 @@ type Assignment struct {
 	Runtime string `json:"runtime,omitempty" cbor:"17,keyasint,omitempty"`
 	// Devices are those that the cluster chose for it; empty above it.
 	Devices []string `json:"devices,omitempty" cbor:"19,keyasint,omitempty"`
+	// Level is what the site grants its organisation, since it was given to a worker; empty above the site, and for what sites of
+	// before placed, which has the capabilities of LevelBaseline.
+	Level SecurityLevel `json:"level,omitempty" cbor:"20,keyasint,omitempty"`
 }
 
 // Leave says for which copy of an instance a checkpoint may be made.

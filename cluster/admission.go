@@ -1,27 +1,32 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
 	"skerry.dev/skerry"
 )
 
-// Admission is what the operator of a site lets in, even against the root. The zero value trusts nobody with more than a
-// contained service: no native runtime, privilege, host path or fixed host port for any organisation (DESIGN 9).
+// Admission is what the operator of a site lets in, even against the root. The zero value grants nobody more than
+// skerry.LevelRestricted: no capabilities, no native runtime, privilege, device, host path or fixed host port (DESIGN 9).
 type Admission struct {
-	// Trusted organisations may use everything below without being asked.
+	// Trusted organisations have the level privileged, and may use everything below without being asked.
 	Trusted []string `json:"trusted,omitempty"`
 	// Denied organisations get nothing. Allowed, if not empty, lists all that get anything.
 	Denied  []string `json:"denied,omitempty"`
 	Allowed []string `json:"allowed,omitempty"`
-	// What foreign organisations may use.
+	// Level is that of every organisation that Levels does not name; restricted by default.
+	Level  skerry.SecurityLevel            `json:"level,omitempty"`
+	Levels map[string]skerry.SecurityLevel `json:"levels,omitempty"`
+	// What foreign organisations may use, whatever their level.
 	Native     bool     `json:"native,omitempty"`
 	Privileged bool     `json:"privileged,omitempty"`
 	HostPorts  bool     `json:"hostPorts,omitempty"`
-	HostPaths  []string `json:"hostPaths,omitempty"` // allowed prefixes
+	HostPaths  []string `json:"hostPaths,omitempty"` // allowed directories, with what is below them
 	Ingress    bool     `json:"ingress,omitempty"`   // ways in from outside by way of the workers
 	// MaxPriority is the highest priority that foreign organisations may give their services; above it they could push
 	// others out.
@@ -96,6 +101,54 @@ func (p *Admission) CheckQuota(used siteUse, a *skerry.Assignment) *skerry.Reaso
 	return nil
 }
 
+// LevelOf gives the security level of an organisation.
+func (p *Admission) LevelOf(org string) skerry.SecurityLevel {
+	switch level, ok := p.Levels[org]; {
+	case slices.Contains(p.Trusted, org):
+		return skerry.LevelPrivileged
+	case ok:
+		return level
+	}
+	return cmp.Or(p.Level, skerry.LevelRestricted)
+}
+
+// granted reports whether the site grants a single thing to every organisation.
+func (p *Admission) granted(need skerry.LevelNeed, s *skerry.ServiceSpec) bool {
+	switch need.Field {
+	case "ServiceSpec.Runtime":
+		return p.Native
+	case "Security.Privileged":
+		return p.Privileged
+	case "Port.HostPort":
+		return p.HostPorts
+	case "Volume.Host":
+		return !slices.ContainsFunc(s.Volumes, func(v skerry.Volume) bool {
+			return v.Host != nil && !slices.ContainsFunc(p.HostPaths, func(dir string) bool { return below(v.Host.Path, dir) })
+		})
+	}
+	return false
+}
+
+// below reports whether a path is a directory or in it, as written; the worker looks where links lead.
+func below(file, dir string) bool {
+	file, dir = path.Clean(file), path.Clean(dir)
+	return file == dir || strings.HasPrefix(file, strings.TrimSuffix(dir, "/")+"/")
+}
+
+// checkLevel gives the reason for which an organisation may not have a service that weakens isolation, or nil.
+func (p *Admission) checkLevel(org string, s *skerry.ServiceSpec) *skerry.Reason {
+	level := p.LevelOf(org)
+	for _, need := range s.LevelNeeds() {
+		if level.Allows(need.Level) || p.granted(need, s) {
+			continue
+		}
+		return &skerry.Reason{What: "admission",
+			Text: fmt.Sprintf("the site does not admit it: %s asks for %s, which needs the security level %s; organisation %s has %s", need.Path, need.What, need.Level, org, level),
+			Hint: fmt.Sprintf("do without %s, or ask the operator of the site, who grants it by \"levels: {%s: %s}\" in the site's admission policy", need.Path, org, need.Level)}
+	}
+	return nil
+}
+
 // CheckIngress gives the reason for which the services of an organisation get no way in from outside, or "".
 func (p *Admission) CheckIngress(org string) string {
 	if p.Ingress || slices.Contains(p.Trusted, org) {
@@ -116,23 +169,11 @@ func (p *Admission) Check(a *skerry.Assignment) *skerry.Reason {
 		return nil
 	}
 	s := &a.Spec
-	if s.Runtime == "native" && !p.Native {
-		return no("use an image in runtime oci", "no native runtime for organisation %s", a.Org)
+	if why := p.checkLevel(a.Org, s); why != nil {
+		return why
 	}
 	if n := s.Placement.Priority; n > p.MaxPriority {
 		return no(fmt.Sprintf("set placement.priority to %d or less", p.MaxPriority), "no priority above %d for organisation %s", p.MaxPriority, a.Org)
-	}
-	for _, q := range s.Ports {
-		if q.HostPort > 0 && !p.HostPorts {
-			return no("use hostPort: -1", "no fixed host ports for organisation %s", a.Org)
-		}
-	}
-	for _, v := range s.Volumes {
-		if v.Host != nil && !slices.ContainsFunc(p.HostPaths, func(prefix string) bool {
-			return v.Host.Path == prefix || strings.HasPrefix(v.Host.Path, strings.TrimSuffix(prefix, "/")+"/")
-		}) {
-			return no("use an empty volume", "no host path %s for organisation %s", v.Host.Path, a.Org)
-		}
 	}
 	need, most := s.Need().Vector(), p.MaxPerInstance.Vector()
 	for i := range need {
@@ -148,9 +189,6 @@ func (p *Admission) Check(a *skerry.Assignment) *skerry.Reason {
 		containers = append(containers, &s.Sidecars[i].Container)
 	}
 	for _, k := range containers {
-		if k.Security.Privileged && !p.Privileged {
-			return no("take privileged away", "no privileged containers for organisation %s", a.Org)
-		}
 		if len(p.Registries) > 0 && k.Image != "" && !slices.Contains(p.Registries, registryOf(k.Image)) {
 			return no("push the image to an allowed registry", "no images from %s", registryOf(k.Image))
 		}

@@ -30,6 +30,9 @@ func TestAdmission(t *testing.T) {
 	privileged := func(s *skerry.ServiceSpec) {
 		s.Sidecars = []skerry.SideContainer{{Container: skerry.Container{Security: skerry.Security{Privileged: true}}}}
 	}
+	caps := func(list ...string) func(*skerry.ServiceSpec) {
+		return func(s *skerry.ServiceSpec) { s.Security.AddCaps = list }
+	}
 	foreign := func(s *skerry.ServiceSpec) { s.Image = "evil.example/x:1" }
 	large := func(s *skerry.ServiceSpec) { s.Resources.Memory = 8 * skerry.GiB }
 	for _, c := range []struct {
@@ -39,17 +42,38 @@ func TestAdmission(t *testing.T) {
 		want   string // part of the reason; empty: admitted
 	}{
 		{"a plain service of anybody", Admission{}, as("guest", nil), ""},
-		{"native", Admission{}, as("guest", native), "no native runtime"},
+		{"native", Admission{}, as("guest", native), "runtime asks for a process of the host, which needs the security level privileged; organisation guest has restricted"},
 		{"priority", Admission{}, as("guest", func(s *skerry.ServiceSpec) { s.Placement.Priority = 1 }), "no priority above 0"},
 		{"priority up to what is allowed", Admission{MaxPriority: 5}, as("guest", func(s *skerry.ServiceSpec) { s.Placement.Priority = 5 }), ""},
 		{"native of one's own", Admission{Trusted: []string{"home"}}, as("home", native), ""},
 		{"native allowed", Admission{Native: true}, as("guest", native), ""},
-		{"fixed host port", Admission{}, as("guest", port), "no fixed host ports"},
+		{"fixed host port", Admission{}, as("guest", port), "ports[0].hostPort asks for the host's port 80"},
 		{"chosen host port", Admission{}, as("guest", autoPort), ""},
-		{"host path", Admission{}, as("guest", path("/srv/x")), "no host path /srv/x"},
+		{"host path", Admission{}, as("guest", path("/srv/x")), "volumes[0].host asks for the host's path /srv/x"},
 		{"host path allowed", Admission{HostPaths: []string{"/srv"}}, as("guest", path("/srv/x")), ""},
-		{"a path that only begins alike", Admission{HostPaths: []string{"/srv"}}, as("guest", path("/srvx")), "no host path"},
-		{"privileged side container", Admission{}, as("guest", privileged), "no privileged containers"},
+		{"a path that only begins alike", Admission{HostPaths: []string{"/srv"}}, as("guest", path("/srvx")), "host's path /srvx"},
+		{"a path that leads out", Admission{HostPaths: []string{"/srv"}}, as("guest", path("/srv/../etc")), "host's path /srv/../etc"},
+		{"one volume of two", Admission{HostPaths: []string{"/srv"}}, as("guest", func(s *skerry.ServiceSpec) {
+			path("/srv/x")(s)
+			s.Volumes = append(s.Volumes, skerry.Volume{Host: &skerry.HostVolume{Path: "/etc"}})
+		}), "host's path"},
+		{"privileged side container", Admission{}, as("guest", privileged), "sidecars[0].security.privileged asks for a privileged container"},
+		{"a capability that reads every file", Admission{}, as("guest", caps("DAC_READ_SEARCH")), "security.addCaps asks for the capability DAC_READ_SEARCH, which needs the security level privileged"},
+		{"in small letters", Admission{}, as("guest", caps("cap_sys_admin")), "the capability SYS_ADMIN"},
+		{"that one at baseline", Admission{Level: skerry.LevelBaseline}, as("guest", caps("DAC_READ_SEARCH")), "organisation guest has baseline"},
+		{"a harmless one", Admission{}, as("guest", caps("NET_BIND_SERVICE")), ""},
+		{"one of the usual", Admission{}, as("guest", caps("CHOWN")), "needs the security level baseline"},
+		{"one of the usual at baseline", Admission{Levels: map[string]skerry.SecurityLevel{"guest": skerry.LevelBaseline}}, as("guest", caps("CHOWN")), ""},
+		{"another's level", Admission{Levels: map[string]skerry.SecurityLevel{"home": skerry.LevelPrivileged}}, as("guest", caps("CHOWN")), "needs the security level baseline"},
+		{"less than others", Admission{Level: skerry.LevelPrivileged, Levels: map[string]skerry.SecurityLevel{"guest": skerry.LevelRestricted}}, as("guest", native), "needs the security level privileged"},
+		{"no filter", Admission{}, as("guest", func(s *skerry.ServiceSpec) { s.Security.Seccomp = "unconfined" }), "no system call filter"},
+		{"the default filter by name", Admission{}, as("guest", func(s *skerry.ServiceSpec) { s.Security.Seccomp = "default" }), ""},
+		{"new privileges", Admission{}, as("guest", func(s *skerry.ServiceSpec) { s.Security.NewPrivs = true }), "needs the security level baseline"},
+		{"an init container's", Admission{}, as("guest", func(s *skerry.ServiceSpec) {
+			s.Init = []skerry.SideContainer{{}, {Container: skerry.Container{Security: skerry.Security{NewPrivs: true}}}}
+		}), "init[1].security.newPrivileges"},
+		{"a device", Admission{}, as("guest", func(s *skerry.ServiceSpec) { s.Devices = []skerry.DeviceRequest{{CDI: "acme.org/gpu"}} }), "devices asks for a device, which needs the security level baseline"},
+		{"its memory restored by the host", Admission{}, as("guest", func(s *skerry.ServiceSpec) { s.Migration.Mode = skerry.MigrateCheckpoint }), "migration.mode asks for"},
 		{"registry", Admission{Registries: []string{""}}, as("guest", foreign), "no images from evil.example"},
 		{"registry allowed", Admission{Registries: []string{""}}, as("guest", nil), ""},
 		{"denied", Admission{Denied: []string{"guest"}}, as("guest", nil), "organisation guest is not served"},

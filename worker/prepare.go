@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"os"
 	"path/filepath"
 	"slices"
@@ -251,6 +252,7 @@ func (s *Server) spec(ctx context.Context, a StartContainer) (runtime.Spec, runt
 			spec.Handler = &runtime.Handler{Timeout: time.Duration(h.Timeout), Concurrency: h.Concurrency, MaxBody: h.MaxBody}
 		}
 	}
+	confine(&spec, &a.A, name)
 	spec.Env = s.env(&a.A, k, img, name)
 	spec.Mounts = s.mounts(&a.A, k, name)
 	secrets, err := s.secretMounts(&a.A, a.Name, &spec, name)
@@ -272,6 +274,32 @@ func (s *Server) spec(ctx context.Context, a StartContainer) (runtime.Spec, runt
 		}
 	}
 	return spec, d, nil
+}
+
+// confine holds a container to the security level of its organisation. The site has looked at the manifest; what it leaves to
+// the worker is what a container has without asking.
+func confine(spec *runtime.Spec, a *skerry.Assignment, driver string) {
+	switch {
+	case a.Level == "" || a.Level == skerry.LevelPrivileged:
+	case driver == skerry.RuntimeNative: // whoever it names is somebody of the host
+		id := ownUser(a.ID)
+		spec.User = fmt.Sprintf("%d:%d", id, id)
+	case a.Level == skerry.LevelRestricted && driver != skerry.RuntimeWasm && !spec.Privileged: // a module has none, and the site granted privileged by itself
+		spec.CapDrop = []string{"ALL"}
+	}
+}
+
+// Native processes of organisations that are not trusted have users of their own, from here on.
+const (
+	firstOwnUser = 1 << 30
+	ownUsers     = 1 << 28
+)
+
+// ownUser gives the number of the user, and of its group, that a native instance runs as: always the same, and hardly ever another's.
+func ownUser(id skerry.InstanceID) uint32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(id))
+	return firstOwnUser + h.Sum32()%ownUsers
 }
 
 // listenPorts gives the TCP ports of a service that its main container listens on.
