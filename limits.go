@@ -35,6 +35,20 @@ func (r Resources) MostCPU() MilliCPU { return max(r.CPU, r.Limits.CPU) }
 // MostMemory is the most memory that a container may use; 0: no limit.
 func (r Resources) MostMemory() Bytes { return max(r.Memory, r.Limits.Memory) }
 
+// DefaultMemory is the most memory that a container may use which says nothing of memory, where its organisation has not the level
+// privileged. Quotas of memory count it for every such container.
+const DefaultMemory = 512 * MiB
+
+// atMost gives what may be used at most in place of what is asked for.
+func (r Resources) atMost() Resources {
+	r.CPU, r.Memory = r.MostCPU(), r.MostMemory()
+	orDefault(&r.Memory, DefaultMemory)
+	return r
+}
+
+// AtMost is what an instance may use at most, its limits in place of what it is sure of. Quotas bound it.
+func (s *ServiceSpec) AtMost() Resources { return s.sum(Resources.atMost) }
+
 // LimitsIO reports whether a container of the service is to be limited in what it reads and writes.
 func (s *ServiceSpec) LimitsIO() bool {
 	is := s.Resources.IO != IOLimits{}

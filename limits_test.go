@@ -22,3 +22,15 @@ func TestLimits(t *testing.T) {
 		t.Error("limits of I/O change nothing that runs")
 	}
 }
+
+// What bounds an instance counts by what it may use, not by what it is sure of.
+func TestAtMost(t *testing.T) {
+	s := ServiceSpec{Resources: Resources{CPU: 100, Memory: 64 * MiB, Limits: Limits{CPU: 4000, Memory: 8 * GiB}},
+		Sidecars: []SideContainer{{Resources: Resources{CPU: 50}}}}
+	if got := s.AtMost(); got.CPU != 4050 || got.Memory != 8*GiB+DefaultMemory {
+		t.Errorf("%s cores, %s", got.CPU, got.Memory)
+	}
+	if got := s.Need(); got.CPU != 150 || got.Memory != 64*MiB {
+		t.Errorf("it needs %s cores, %s", got.CPU, got.Memory)
+	}
+}

@@ -92,7 +92,7 @@ func (s *ServiceSpec) Chosen(b Balance, ordinal int) netip.Addr {
 type Export struct {
 	To  string `json:"to" doc:"Application that may reach the service, as NAMESPACE/NAME, or NAMESPACE/* for every one of a namespace."`
 	Org string `json:"org,omitempty" doc:"Organisation that the other application belongs to. Default: the own one; no other can be meant without being named." pattern:"name"`
-	As  string `json:"as,omitempty" doc:"Short name of the service in the other application, where a service of its own with this name comes first. Default: full names only." pattern:"name"`
+	As  string `json:"as,omitempty" doc:"Short name of the service in the other application, where a service of its own with this name comes first; not in applications of another organisation. Default: full names only." pattern:"name"`
 }
 
 // Covers reports whether the export is meant for an application. Whether organisations agree is another question.

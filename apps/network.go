@@ -240,7 +240,11 @@ func (c *Controller) imports(a *App) (out []imported) {
 		for i := range o.Manifest.Spec.Services {
 			s := &o.Manifest.Spec.Services[i]
 			if e, ok := exportTo(o, s, a); ok {
-				out = append(out, imported{skerry.ServiceKey{App: o.Key(), Service: s.Name}, s, e.As})
+				im := imported{key: skerry.ServiceKey{App: o.Key(), Service: s.Name}, spec: s}
+				if o.Org == a.Org { // a name that strangers choose could stand in for one that the application asks for, such as wpad
+					im.as = e.As
+				}
+				out = append(out, im)
 			}
 		}
 	}

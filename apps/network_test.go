@@ -2,6 +2,7 @@ package apps
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"testing"
 	"time"
@@ -63,6 +64,34 @@ func register(t *testing.T, c *Controller, app, service string, services, replic
 			a.App.Spec.Services = append(a.App.Spec.Services, one)
 		}
 	}))
+}
+
+// A name that another organisation chooses could stand in for one that an application asks for: there are none.
+func TestShortNamesStayWithinAnOrganisation(t *testing.T) {
+	c := controller(t, Quota{})
+	do(t, c, PutOrg{Org: Org{Name: "rogue"}})
+	do(t, c, PutNamespace{Namespace: Namespace{Name: "den", Org: "rogue"}})
+	hostile := apply(1, func(a *Apply) {
+		a.App.Metadata.Namespace = "den"
+		a.App.Spec.Services[0].Export = []skerry.Export{{To: "default/*", Org: "harbour", As: "wpad"}}
+	})
+	refused(t, c, hostile, skerry.CodeInvalid, "export[0].as: a service has no short name in applications of another organisation")
+
+	// One of before is still reached, by its full name alone; those of the own organisation have their short names.
+	register(t, c, "other", "db", 1, 1, skerry.Export{To: "default/*", As: "db"})
+	hostile.App.Spec.Services[0].Export[0].As = ""
+	do(t, c, hostile)
+	c.apps[hostile.App.Key()].Manifest.Spec.Services[0].Export[0].As = "wpad"
+	do(t, c, apply(1))
+	names := map[string]bool{}
+	for _, s := range c.Network(shop).Services {
+		if s.Of != (skerry.ServiceKey{}) {
+			names[s.Of.String()+" "+s.Name] = s.Short
+		}
+	}
+	if want := map[string]bool{"default/other/db0 db": true, "den/shop/web web": false}; !maps.Equal(names, want) {
+		t.Errorf("%v, want %v", names, want)
+	}
 }
 
 // Who exports to others takes no more of their networks than a part, however much is exported.

@@ -98,7 +98,24 @@ func (c *Controller) check(app *skerry.Application, expect skerry.Generation) (*
 		return nil, nil, skerry.Errorf(skerry.CodeConflict, "application %s is not at generation %d", key, expect).
 			WithHint("get it again, repeat the change and apply")
 	}
+	if err := checkExports(app, ns.Org); err != nil {
+		return nil, nil, err
+	}
 	return ns, old, c.checkQuota(ns.Org, app)
+}
+
+// checkExports refuses short names in applications of other organisations.
+func checkExports(a *skerry.Application, org string) error {
+	for i := range a.Spec.Services {
+		for j, e := range a.Spec.Services[i].Export {
+			if e.As != "" && e.Org != "" && e.Org != org {
+				return &skerry.Error{Code: skerry.CodeInvalid, Message: "the manifest is not valid", Problems: []skerry.Problem{{
+					Path: "spec.services[" + itoa(i) + "].export[" + itoa(j) + "].as", Message: "a service has no short name in applications of another organisation",
+					Hint: "leave it out; they reach the service by its full name"}}}
+			}
+		}
+	}
+	return nil
 }
 
 func checkSchedules(a *skerry.Application) error {

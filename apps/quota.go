@@ -68,7 +68,7 @@ func (c *Controller) ask(m *skerry.Application) Usage {
 		n := instancesOf(s, len(c.targets))
 		u.Instances += n
 		u.ServiceAddresses += addressesOf(s)
-		need := s.Need().Vector()
+		need := s.AtMost().Vector()
 		for j := range need {
 			need[j] *= int64(n)
 		}

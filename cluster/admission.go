@@ -64,7 +64,7 @@ func (u *siteUse) add(a *skerry.Assignment) {
 	if u.services == nil {
 		u.services = map[skerry.ServiceKey]bool{}
 	}
-	u.need = u.need.Add(a.Spec.Need())
+	u.need = u.need.Add(a.Spec.AtMost())
 	u.instances++
 	u.services[a.Service] = true
 	if a.Spec.Mode == "" || a.Spec.Mode == skerry.ModeService {
@@ -84,7 +84,7 @@ func (p *Admission) CheckQuota(used siteUse, a *skerry.Assignment) *skerry.Reaso
 		return &skerry.Reason{What: "quota", Text: fmt.Sprintf("the site's quota of %s for organisation %s is used up", what, a.Org),
 			Hint: "delete something there, choose another site, or ask its operator"}
 	}
-	limit, have, ask := q.Vector(), used.need.Vector(), a.Spec.Need().Vector()
+	limit, have, ask := q.Vector(), used.need.Vector(), a.Spec.AtMost().Vector()
 	for i := range limit {
 		if limit[i] > 0 && ask[i] > 0 && have[i]+ask[i] > limit[i] {
 			return over(skerry.ResourceNames[i])
@@ -175,7 +175,7 @@ func (p *Admission) Check(a *skerry.Assignment) *skerry.Reason {
 	if n := s.Placement.Priority; n > p.MaxPriority {
 		return no(fmt.Sprintf("set placement.priority to %d or less", p.MaxPriority), "no priority above %d for organisation %s", p.MaxPriority, a.Org)
 	}
-	need, most := s.Need().Vector(), p.MaxPerInstance.Vector()
+	need, most := s.AtMost().Vector(), p.MaxPerInstance.Vector()
 	for i := range need {
 		if most[i] > 0 && need[i] > most[i] {
 			return no("ask for less", "more %s than one instance may have here", skerry.ResourceNames[i])

@@ -225,6 +225,7 @@ type (
 		ID         skerry.InstanceID
 		Revision   string
 		Spec, Was  skerry.ServiceSpec
+		Level      skerry.SecurityLevel
 		Containers []Limited
 	}
 	// Discard removes a task that nobody knows.

@@ -86,7 +86,7 @@ func (c *Core) setLimits(now time.Time, i *inst, fx *skerry.Effects) {
 		}
 		i.resizing = true
 		c.save(i, fx)
-		fx.Actions = append(fx.Actions, SetLimits{ID: i.A.ID, Revision: r.Revision, Spec: r.Spec, Was: i.A.Spec, Containers: list})
+		fx.Actions = append(fx.Actions, SetLimits{ID: i.A.ID, Revision: r.Revision, Spec: r.Spec, Was: i.A.Spec, Level: i.A.Level, Containers: list})
 		return
 	}
 	changed := r.Revision != i.A.Revision

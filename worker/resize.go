@@ -13,12 +13,20 @@ import (
 )
 
 // limitsOf is what a driver is told of a container's resources.
-func limitsOf(r skerry.Resources) runtime.Resources {
+func limitsOf(r skerry.Resources, level skerry.SecurityLevel, driver string) runtime.Resources {
 	out := runtime.Resources{CPU: r.MostCPU(), CPURequest: r.CPU, Memory: r.MostMemory(), Pids: int64(r.Pids), HugePages: r.HugePages}
 	if r.Memory < out.Memory {
 		out.MemoryLow = r.Memory
 	}
+	if out.Memory == 0 && level != "" && level != skerry.LevelPrivileged && !hasOwnMemory(driver) {
+		out.Memory = skerry.DefaultMemory
+	}
 	return out
+}
+
+// hasOwnMemory names the drivers of machines and modules, which have a size without being asked.
+func hasOwnMemory(driver string) bool {
+	return slices.Contains([]string{skerry.RuntimeWasm, skerry.RuntimeMicroVM, skerry.RuntimeUnikernel, skerry.RuntimeVM}, driver)
 }
 
 // setLimits gives all containers other limits, or none of them.
@@ -26,7 +34,7 @@ func (s *Server) setLimits(ctx context.Context, a SetLimits) {
 	m := Resized{SetLimits: a}
 	var done []Limited
 	for _, l := range a.Containers {
-		err := s.limit(ctx, l, &a.Spec)
+		err := s.limit(ctx, l, &a.Spec, a.Level)
 		if err == nil {
 			done = append(done, l)
 			continue
@@ -34,7 +42,7 @@ func (s *Server) setLimits(ctx context.Context, a SetLimits) {
 		m.Err = err.Error()
 		_, m.InUse = errors.AsType[*runtime.InUse](err)
 		for _, l := range slices.Backward(done) {
-			if err := s.limit(ctx, l, &a.Was); err != nil {
+			if err := s.limit(ctx, l, &a.Was, a.Level); err != nil {
 				m.Err += "; " + err.Error()
 				m.Unsure = true
 			}
@@ -47,7 +55,7 @@ func (s *Server) setLimits(ctx context.Context, a SetLimits) {
 }
 
 // limit gives one container its limits. What has ended needs none.
-func (s *Server) limit(ctx context.Context, l Limited, spec *skerry.ServiceSpec) error {
+func (s *Server) limit(ctx context.Context, l Limited, spec *skerry.ServiceSpec, level skerry.SecurityLevel) error {
 	d, h, err := s.driverOf(l.Handle)
 	if err != nil {
 		return err
@@ -57,7 +65,7 @@ func (s *Server) limit(ctx context.Context, l Limited, spec *skerry.ServiceSpec)
 		return &runtime.Unsupported{Ability: runtime.AbilityResize, Driver: d.Name(), Reason: "it sets limits only when it starts a task"}
 	}
 	_, res := containerOf(spec, l.Name)
-	err = r.Resize(ctx, h, limitsOf(res))
+	err = r.Resize(ctx, h, limitsOf(res, level, d.Name()))
 	if err == nil || errors.Is(err, runtime.ErrNotFound) {
 		return nil
 	}

@@ -32,7 +32,9 @@ Every flag may also be given as an environment variable: --root is SKERRY_ROOT. 
   trusted: [default]        # organisations that may use everything
   denied: []                # organisations that get nothing
   allowed: []               # if not empty: only these get anything
-  native: false             # what the others may use
+  level: restricted         # of what weakens isolation: restricted (no capabilities), baseline (the usual ones, devices) or privileged
+  levels: {partners: baseline}   # of single organisations
+  native: false             # what all others may use, whatever their level
   privileged: false
   hostPorts: false
   ingress: false            # ways in from outside by way of the workers
@@ -57,7 +59,8 @@ When the store is lost and there is no successor, restore any backup of it, howe
 services, made again from what workers hold of them. Nothing is started anew for half a minute, so that all can come back. ` + "`skerry cluster status`" + ` tells what was
 recovered and what was not. Without a backup join the root anew with a token made with --replace, and let the workers join again: what runs stays.
 
-Without a file no organisation is trusted: containers only, no privileges, no host paths, no fixed host ports.`,
+Without a file no organisation is trusted, and all have the level restricted: containers without capabilities, no privileges, no devices,
+no host paths, no fixed host ports. What was placed before a change of the policy runs on; level: privileged lets everybody do everything.`,
 		Example: "  skerry cluster --name harbour --root root.example.com --join skt1.cluster.…\n  skerry cluster --name island --standalone",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := fromEnv(cmd); err != nil {

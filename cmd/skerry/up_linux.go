@@ -60,7 +60,7 @@ Every flag may also be given as an environment variable: --data is SKERRY_DATA.`
 	fs.StringVar(&f.clusterLink, "cluster-link", "127.0.0.1:7444", "address on which further workers connect")
 	fs.StringVar(&f.clusterAPI, "cluster-api", "127.0.0.1:7481", "address on which the site's operator is served; empty for none")
 	fs.StringVar(&f.mqtt, "mqtt", "", mqttHelp)
-	fs.StringVar(&f.admission, "admission", "", "file with the site's admission policy (default: the organisation default is trusted)")
+	fs.StringVar(&f.admission, "admission", "", "file with the site's admission policy (default: the organisation default is trusted with everything, as on a machine of one person)")
 	fs.StringVar(&f.plugins, "plugins", "", pluginsHelp)
 	fs.StringVar(&f.contextName, "add-context", "local", "name of the client's context to add, beside NAME-site for the cluster; empty adds none")
 	fs.StringVar(&f.worker.join.name, "name", "", "name of the worker (default the host name)")
@@ -164,6 +164,10 @@ func (f *upFlags) welcome(cmd *cobra.Command, r *node.Root, k *node.Cluster, roo
 	fmt.Fprintf(out, "Skerry runs. Log in:\n\n  %s --user admin --password-file %s\n\n", login, password)
 	if web.Built() {
 		fmt.Fprintf(out, "Or in a browser, as admin with the same password:\n\n  %s/ui/\n\n", root.served)
+	}
+	if f.admission == "" {
+		fmt.Fprintf(out, "Whoever may deploy in the organisation %s may do everything on this machine: native processes, privileged containers, any path.\n"+
+			"That suits one person's machine. Before you let others in, give --admission a policy; `skerry cluster --help` shows one.\n\n", node.DefaultOrg)
 	}
 	if f.contextName != "" && site.served != "" {
 		fmt.Fprintf(out, "The site's own server, which knows workers and addresses:\n\n  skerry login --context %s-site --user admin --password-file %s\n\n",
