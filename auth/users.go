@@ -51,7 +51,7 @@ type PeopleConfig struct {
 type People struct {
 	cfg    PeopleConfig
 	key    ed25519.PrivateKey
-	hash   hashers
+	hash   *hashers
 	decoy  string // hash of a password that nobody has
 	limit  loginLimit
 	basics basicCache
@@ -215,7 +215,7 @@ func (p *People) CreateUser(ctx context.Context, n NewUser) (User, error) {
 		return User{}, err
 	}
 	var hash string
-	if err := p.hash.do(ctx, func() { hash = p.cfg.Argon2.hash(n.Password) }); err != nil {
+	if err := p.hash.do(ctx, ownSource, func() { hash = p.cfg.Argon2.hash(n.Password) }); err != nil {
 		return User{}, err
 	}
 	p.change.Lock()
@@ -294,7 +294,7 @@ func (p *People) ChangeUser(ctx context.Context, name string, c UserChange) (Use
 		if err := checkPassword(*c.Password); err != nil {
 			return User{}, err
 		}
-		if err := p.hash.do(ctx, func() { hash = p.cfg.Argon2.hash(*c.Password) }); err != nil {
+		if err := p.hash.do(ctx, ownSource, func() { hash = p.cfg.Argon2.hash(*c.Password) }); err != nil {
 			return User{}, err
 		}
 	}

@@ -6,8 +6,10 @@ import (
 	"crypto/subtle"
 	"encoding/base64"
 	"fmt"
+	"net/netip"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"golang.org/x/crypto/argon2"
@@ -74,25 +76,71 @@ func verifyPassword(hash, password string) bool {
 	return subtle.ConstantTimeCompare(got, sum) == 1
 }
 
-// hashers bounds the memory of hashing: one at a time, and few that wait.
+// hashers bounds the memory of hashing: one at a time, and few that wait. Those that come from one address have a part of the places, and
+// the machine itself has some of its own, so that nobody elsewhere keeps its operator out.
 type hashers struct {
 	slot    chan struct{}
-	waiting chan struct{}
+	mu      sync.Mutex
+	waiting map[string]int // by source
+	others  int            // all of these, but for the machine's own
 }
 
-const maxHashWaiting = 16
+const (
+	maxHashWaiting = 16 // from elsewhere
+	maxHashSource  = 4  // from one source
+)
 
-func newHashers() hashers {
-	return hashers{make(chan struct{}, 1), make(chan struct{}, maxHashWaiting)}
+// ownSource is the machine itself, and what the server asks for by itself.
+const ownSource = ""
+
+func newHashers() *hashers {
+	return &hashers{slot: make(chan struct{}, 1), waiting: map[string]int{}}
 }
 
-func (h hashers) do(ctx context.Context, f func()) error {
-	select {
-	case h.waiting <- struct{}{}:
-		defer func() { <-h.waiting }()
-	default:
+// sourceOf gives what an address is counted as: itself, or the network of 64 bits from which one host has any number of addresses.
+func sourceOf(addr string) string {
+	a, err := netip.ParseAddr(addr)
+	switch a = a.Unmap().WithZone(""); {
+	case err != nil:
+		return addr
+	case a.IsLoopback():
+		return ownSource
+	case a.Is6():
+		net, _ := a.Prefix(64)
+		return net.String()
+	}
+	return a.String()
+}
+
+// enter takes a place for a source; leave, if it is not nil, gives it back.
+func (h *hashers) enter(source string) (leave func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.waiting[source] >= maxHashSource || source != ownSource && h.others >= maxHashWaiting {
+		return nil
+	}
+	count := func(n int) {
+		if h.waiting[source] += n; h.waiting[source] == 0 {
+			delete(h.waiting, source)
+		}
+		if source != ownSource {
+			h.others += n
+		}
+	}
+	count(1)
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		count(-1)
+	}
+}
+
+func (h *hashers) do(ctx context.Context, addr string, f func()) error {
+	leave := h.enter(sourceOf(addr))
+	if leave == nil {
 		return skerry.Errorf(skerry.CodeRateLimited, "too many logins at the same time").WithHint("try again in a few seconds")
 	}
+	defer leave()
 	select {
 	case h.slot <- struct{}{}:
 		defer func() { <-h.slot }()

@@ -72,7 +72,7 @@ func (p *People) checkSecret(ctx context.Context, user, password, addr string) e
 		return err
 	}
 	var err error
-	busy := p.hash.do(ctx, func() {
+	busy := p.hash.do(ctx, addr, func() {
 		// Again, because others may have failed while this one waited.
 		if err = p.limit.check(p.cfg.Now(), user, addr); err != nil {
 			return
@@ -280,7 +280,7 @@ func (p *People) ChangePassword(ctx context.Context, who *Principal, old, passwo
 		return err
 	}
 	var hash string
-	if err := p.hash.do(ctx, func() { hash = p.cfg.Argon2.hash(password) }); err != nil {
+	if err := p.hash.do(ctx, addr, func() { hash = p.cfg.Argon2.hash(password) }); err != nil {
 		return err
 	}
 	p.change.Lock()

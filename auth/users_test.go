@@ -3,6 +3,7 @@ package auth
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -421,23 +422,50 @@ func TestAuditIsKeptWithinLimits(t *testing.T) {
 	}
 }
 
+// Whoever asks from one address, or one network of 64 bits, takes a part of the places; many take all but the machine's own.
 func TestHashingIsBounded(t *testing.T) {
 	h := newHashers()
 	h.slot <- struct{}{}
 	ctx, cancel := context.WithCancel(t.Context())
-	errs := make(chan error, maxHashWaiting)
-	for range maxHashWaiting {
-		go func() { errs <- h.do(ctx, func() {}) }()
+	errs := make(chan error)
+	began := 0
+	wait := func(addr string, n int) {
+		for range n {
+			began++
+			go func() { errs <- h.do(ctx, addr, func() {}) }()
+		}
+		for {
+			h.mu.Lock()
+			sum := 0
+			for _, n := range h.waiting {
+				sum += n
+			}
+			h.mu.Unlock()
+			if sum == began {
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
 	}
-	for len(h.waiting) < maxHashWaiting {
-		time.Sleep(time.Millisecond)
+	wait("2001:db8::1", maxHashSource-1)
+	wait("2001:db8::2", 1)
+	wantCode(t, h.do(ctx, "2001:db8::3", func() {}), skerry.CodeRateLimited)
+	for i := range maxHashWaiting/maxHashSource - 1 {
+		wait(fmt.Sprintf("192.0.2.%d", i), maxHashSource)
 	}
-	wantCode(t, h.do(ctx, func() {}), skerry.CodeRateLimited)
+	wantCode(t, h.do(ctx, "198.51.100.1", func() {}), skerry.CodeRateLimited)
+	wait("127.0.0.1", 1)
+	wait("::ffff:127.0.0.1", 1)
+	wait(ownSource, maxHashSource-2)
+	wantCode(t, h.do(ctx, "::1", func() {}), skerry.CodeRateLimited)
 	cancel()
-	for range maxHashWaiting {
+	for range began {
 		if err := <-errs; !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
+	}
+	if len(h.waiting) != 0 || h.others != 0 {
+		t.Errorf("places are still taken: %v, %d", h.waiting, h.others)
 	}
 }
 
