@@ -254,3 +254,12 @@ type Scrape struct {
 	Instance Instance `json:"instance"`
 	Metrics  Metrics  `json:"metrics"`
 }
+
+// Unadmitted is an instance that a site runs and would not take today, by its admission policy of now.
+type Unadmitted struct {
+	Instance InstanceID    `json:"instance"`
+	Service  ServiceKey    `json:"service"`
+	Org      string        `json:"org"`
+	Level    SecurityLevel `json:"level" doc:"What the site grants the organisation now."`
+	Reason   Reason        `json:"reason" doc:"Why it would be refused, or what it has that new ones would not."`
+}

@@ -368,6 +368,11 @@ func (c *Client) HoldWorker(ctx context.Context, name, reason string) error {
 	return c.do(ctx, http.MethodPut, "/v1/workers/"+esc(name)+"/hold", nil, map[string]string{"reason": reason}, nil)
 }
 
+// Unadmitted lists what runs at a site and would be refused, or given less, by its admission policy of now.
+func (c *Client) Unadmitted(ctx context.Context) ([]skerry.Unadmitted, error) {
+	return list[skerry.Unadmitted](ctx, c, "/v1/unadmitted", nil)
+}
+
 // Rebalance moves what runs at a site to clearly better places, one after the other; with dryRun it only tells what would be moved.
 func (c *Client) Rebalance(ctx context.Context, dryRun bool) (skerry.RebalancePlan, error) {
 	var out skerry.RebalancePlan

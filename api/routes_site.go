@@ -135,6 +135,12 @@ func (h *Handler) addWorkers() {
 		func(ctx context.Context, _ *auth.Principal, in *drainIn) (*none, error) {
 			return nil, h.opt.Backend.DrainWorker(ctx, in.Worker, in.Body)
 		})
+	add(h, operation{ID: "list-unadmitted", Method: http.MethodGet, Path: "/v1/unadmitted", Scope: auth.ScopeWorkersRead, Object: objSite, Tag: "workers", At: skerry.TierCluster,
+		Summary: "List what runs at the site and would be refused, or given less, by its admission policy of now."},
+		func(ctx context.Context, _ *auth.Principal, _ *none) (*listAnswer[skerry.Unadmitted], error) {
+			list, err := h.opt.Backend.Unadmitted(ctx)
+			return listOf(list), err
+		})
 	type rebalanceIn struct {
 		Body struct {
 			DryRun bool `json:"dryRun,omitempty" doc:"Only tell what would be moved."`

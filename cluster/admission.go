@@ -196,6 +196,26 @@ func (p *Admission) Check(a *skerry.Assignment) *skerry.Reason {
 	return nil
 }
 
+// Unadmitted lists, by id, what runs at the site and would be refused, or given less, if it came today.
+func (c *Core) Unadmitted() (out []skerry.Unadmitted) {
+	for _, id := range sortedIDs(c.places) {
+		p := c.places[id]
+		if p.Worker == "" || p.Removing || p.ended() {
+			continue
+		}
+		level := c.opt.Admission.LevelOf(p.A.Org)
+		why := c.opt.Admission.Check(&p.A)
+		if why == nil && p.A.Level == "" && level == skerry.LevelRestricted {
+			why = &skerry.Reason{What: "admission", Text: "it has the capabilities of the level baseline, since it was placed before there were levels; once it is placed anew it has none",
+				Hint: fmt.Sprintf("if it needs them, grant them by \"levels: {%s: %s}\" in the site's admission policy", p.A.Org, skerry.LevelBaseline)}
+		}
+		if why != nil {
+			out = append(out, skerry.Unadmitted{Instance: id, Service: p.A.Service, Org: p.A.Org, Level: level, Reason: *why})
+		}
+	}
+	return out
+}
+
 // registryOf gives the registry part of an image reference; the built-in registry is the empty one.
 func registryOf(ref string) string {
 	first, _, ok := strings.Cut(ref, "/")

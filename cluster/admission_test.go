@@ -5,9 +5,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/internal/wire"
+	"skerry.dev/skerry/sched"
 )
 
 func TestAdmission(t *testing.T) {
@@ -174,5 +177,49 @@ func TestSiteQuotaCounts(t *testing.T) {
 		if v.what != "" && !slices.ContainsFunc(s.c.Apps.Instances(key("acme", "shop")), func(i *apps.Instance) bool { return strings.Contains(fmt.Sprint(i.Refusals, i.Why), v.what) }) {
 			t.Errorf("%+v: no instance says why it has no place", v.quota)
 		}
+	}
+}
+
+// What runs when a site becomes stricter runs on, and is told of; what comes is held to the new level.
+func TestUnadmitted(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	c := New(Options{Name: "a", Incarnation: "a1", Term: 1, Policies: sched.Policies(), Standalone: true, Admission: Admission{Trusted: []string{"default"}}})
+	c.Start(now)
+	c.Step(now, ChildUp{Hello: &skerry.Hello{Name: "w", Sets: []skerry.SetAck{{Set: "desired", Incarnation: "a1"}}}})
+	c.Step(now, ChildFrame{Name: "w", Msg: &skerry.Report{Kind: skerry.ReportWorker, Payload: wire.New().Marshal(&skerry.WorkerReport{Facts: &skerry.WorkerFacts{
+		Arch: "amd64", Runtimes: []skerry.RuntimeReport{{Name: "oci", Passed: true}}, Capacity: skerry.Resources{CPU: 4000, Memory: 8 * skerry.GiB}}})}})
+	c.Step(now, apps.PutOrg{Org: apps.Org{Name: "default"}})
+	c.Step(now, apps.PutNamespace{Namespace: apps.Namespace{Name: "default", Org: "default"}})
+	one := 1
+	plain := skerry.ServiceSpec{Name: "plain", Replicas: &one}
+	plain.Image = "web:1"
+	asks := plain
+	asks.Name, asks.Security.AddCaps = "asks", []string{"SYS_ADMIN"}
+	if fx := c.Step(now, apps.Apply{App: skerry.Application{APIVersion: skerry.APIVersion, Kind: skerry.KindApplication,
+		Metadata: skerry.Metadata{Name: "shop"}, Spec: skerry.ApplicationSpec{Services: []skerry.ServiceSpec{plain, asks}}}}); fx.Err != nil {
+		t.Fatal(fx.Err)
+	}
+	for id, p := range c.places {
+		if p.Worker != "w" || p.A.Level != skerry.LevelPrivileged {
+			t.Fatalf("%s is at %q with level %q: %+v", id, p.Worker, p.A.Level, p.Obs)
+		}
+	}
+	if got := c.Unadmitted(); len(c.places) != 2 || len(got) != 0 {
+		t.Fatalf("%d instances, told of %+v", len(c.places), got)
+	}
+
+	c.opt.Admission = Admission{}
+	got := c.Unadmitted()
+	if len(got) != 1 || got[0].Service.Service != "asks" || got[0].Level != skerry.LevelRestricted || !strings.Contains(got[0].Reason.Text, "SYS_ADMIN") || got[0].Reason.Hint == "" {
+		t.Errorf("told of %+v", got)
+	}
+	for _, p := range c.places {
+		if p.Worker != "w" || p.Removing {
+			t.Errorf("%s was ended", p.A.ID)
+		}
+		p.A.Level = "" // as one of before there were levels
+	}
+	if got := c.Unadmitted(); len(got) != 2 || !strings.Contains(got[0].Reason.Text+got[1].Reason.Text, "placed before there were levels") {
+		t.Errorf("told of %+v", got)
 	}
 }

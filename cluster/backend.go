@@ -94,6 +94,11 @@ func (s *Server) Workers(ctx context.Context) ([]skerry.WorkerView, error) {
 	return tier.View(ctx, s.Role, func(c *Core) ([]skerry.WorkerView, error) { return c.Workers(), nil })
 }
 
+// Unadmitted lists what runs at the site and would be refused today.
+func (s *Server) Unadmitted(ctx context.Context) ([]skerry.Unadmitted, error) {
+	return tier.View(ctx, s.Role, func(c *Core) ([]skerry.Unadmitted, error) { return c.Unadmitted(), nil })
+}
+
 // HoldWorker keeps new work from a worker; an empty reason ends that.
 func (s *Server) HoldWorker(ctx context.Context, name, reason string) error {
 	_, err := s.Role.Do(ctx, HoldWorker{Name: name, Reason: reason})

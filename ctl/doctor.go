@@ -33,11 +33,19 @@ const (
 
 func (a *app) doctorCommand() *cobra.Command {
 	var o, data string
-	var machine, client bool
+	var machine, client, security bool
 	cmd := &cobra.Command{Use: "doctor", Short: "Look for what is wrong on this machine and on the way to the server", Args: cobra.NoArgs,
-		Long: "Look for what is wrong: whether this machine can be a worker, and whether the context's server can be reached and trusted.\nEach finding comes with its cure. Exits with 1 when there is a problem.",
+		Long: "Look for what is wrong: whether this machine can be a worker, and whether the context's server can be reached and trusted.\nEach finding comes with its cure. Exits with 1 when there is a problem.\n" +
+			"With --security, at a site's own server: what runs there and would be refused, or given less, if it came today.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var list []Check
+			if security {
+				found, err := a.securityChecks(cmd.Context())
+				if err != nil {
+					return err
+				}
+				list, machine, client = found, true, true
+			}
 			if !client && a.opt.Checks != nil {
 				list = a.opt.Checks(cmd.Context(), data)
 			}
@@ -75,7 +83,30 @@ func (a *app) doctorCommand() *cobra.Command {
 	cmd.Flags().StringVar(&data, "data", "", "directory below which the roles of this machine have their data (default their usual place)")
 	cmd.Flags().BoolVar(&machine, "machine", false, "look at this machine only")
 	cmd.Flags().BoolVar(&client, "client", false, "look at the way to the server only")
+	cmd.Flags().BoolVar(&security, "security", false, "list what the site runs and would not take today, by its admission policy")
+	cmd.MarkFlagsMutuallyExclusive("machine", "client", "security")
 	return cmd
+}
+
+// securityChecks lists what a site runs and would not take today.
+func (a *app) securityChecks(ctx context.Context) ([]Check, error) {
+	c, err := a.client()
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	found, err := c.Unadmitted(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []Check
+	for _, u := range found {
+		out = append(out, Check{u.Service.String() + " " + string(u.Instance), CheckWarning, u.Reason.Text, u.Reason.Hint})
+	}
+	if len(out) == 0 {
+		out = append(out, Check{"admission", CheckOK, "the site would take everything that it runs today, too", ""})
+	}
+	return out, nil
 }
 
 // serverChecks looks at the configuration and the way to the server.

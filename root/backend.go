@@ -126,6 +126,11 @@ func (s *Server) DrainWorker(context.Context, string, skerry.DrainRequest) error
 	return wrongTier("workers")
 }
 
+// Unadmitted is answered by clusters only.
+func (s *Server) Unadmitted(context.Context) ([]skerry.Unadmitted, error) {
+	return nil, wrongTier("what they admit")
+}
+
 // Rebalance is answered by clusters only.
 func (s *Server) Rebalance(context.Context, bool) (skerry.RebalancePlan, error) {
 	return skerry.RebalancePlan{}, wrongTier("workers")

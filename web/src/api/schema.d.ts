@@ -1184,6 +1184,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/unadmitted": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List what runs at the site and would be refused, or given less, by its admission policy of now.
+         * @description Scope: workers:read, asked of: site.
+         */
+        get: operations["list-unadmitted"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/users": {
         parameters: {
             query?: never;
@@ -2012,6 +2032,9 @@ export interface components {
         ListSecretView: {
             items: components["schemas"]["SecretView"][] | null;
         };
+        ListUnadmitted: {
+            items: components["schemas"]["Unadmitted"][] | null;
+        };
         ListUser: {
             items: components["schemas"]["User"][] | null;
         };
@@ -2722,6 +2745,15 @@ export interface components {
             /** @description Gives the next pair, once. */
             refresh?: string;
             user: string;
+        };
+        Unadmitted: {
+            instance: string;
+            /** @description What the site grants the organisation now. */
+            level: string;
+            org: string;
+            /** @description Why it would be refused, or what it has that new ones would not. */
+            reason: components["schemas"]["Reason"];
+            service: components["schemas"]["ServiceKey"];
         };
         UpdatesView: {
             /**
@@ -5107,6 +5139,35 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-unadmitted": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListUnadmitted"];
+                };
             };
             /** @description Error */
             default: {
