@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -147,18 +148,16 @@ func (p *Principal) Somewhere(s Scope) bool {
 	return p != nil && (len(p.Only) == 0 || slices.Contains(p.Only, s)) && slices.ContainsFunc(p.Grants, func(g Grant) bool { return g.Role.Has(s) })
 }
 
-// ParseGrant reads ROLE, ROLE:ORG or ROLE:ORG:CLUSTER; what is left out means all.
+// ParseGrant reads ROLE:ORG or ROLE:ORG:CLUSTER; without a cluster all are meant.
 func ParseGrant(s string) (Grant, error) {
 	parts := strings.Split(s, ":")
 	if len(parts) > 3 {
 		return Grant{}, skerry.Errorf(skerry.CodeInvalid, "grant %q has too many parts", s).WithHint("write ROLE:ORG:CLUSTER, such as developer:acme:*")
 	}
-	parts = append(parts, Any, Any)
-	for i := range parts[:3] {
-		if parts[i] == "" {
-			parts[i] = Any
-		}
+	if len(parts) < 2 || parts[1] == "" {
+		return Grant{}, skerry.Errorf(skerry.CodeInvalid, "grant %q names no organisation", s).WithHint("write %s:ORG, or %s:* for all organisations and the site itself", parts[0], parts[0])
 	}
-	g := Grant{Role(parts[0]), parts[1], parts[2]}
+	parts = append(parts, "")
+	g := Grant{Role(parts[0]), parts[1], cmp.Or(parts[2], Any)}
 	return g, g.check()
 }

@@ -389,6 +389,14 @@ func TestGrantsAreForOrganisationAndCluster(t *testing.T) {
 	if g, err := ParseGrant("developer:acme"); err != nil || g != (Grant{RoleDeveloper, "acme", Any}) {
 		t.Error(g, err)
 	}
+	for _, text := range []string{"admin", "developer:", "viewer::harbour"} {
+		if g, err := ParseGrant(text); err == nil || !strings.Contains(err.Error(), "names no organisation") {
+			t.Errorf("%q is %v, %v", text, g, err)
+		}
+	}
+	if g, err := ParseGrant("admin:*"); err != nil || g != (Grant{RoleAdmin, Any, Any}) {
+		t.Errorf("%v, %v", g, err)
+	}
 	if _, err := ParseGrant("a:b:c:d"); err == nil {
 		t.Error("four parts")
 	}

@@ -74,8 +74,8 @@ func parseGrants(list []string) ([]auth.Grant, error) {
 	return out, nil
 }
 
-const grantHelp = `A grant is ROLE, ROLE:ORGANISATION or ROLE:ORGANISATION:CLUSTER; what is left out means all. Roles are admin, operator,
-developer and viewer.`
+const grantHelp = `A grant is ROLE:ORGANISATION or ROLE:ORGANISATION:CLUSTER. * stands for all organisations, and for what belongs to none, such as
+workers; without a cluster all are meant. Roles are admin, operator, developer and viewer.`
 
 func (a *app) userCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "user", Short: "Manage users and what they may do"}

@@ -1,0 +1,25 @@
+//go:build linux
+
+package main
+
+import (
+	"os/exec"
+	"testing"
+
+	"skerry.dev/skerry/internal/testenv"
+)
+
+// The units of root and cluster give away nothing of the machine that these roles do not need: an exposure of 2.0 at most, of 10. The worker's
+// work is to make containers; it has what that needs.
+func TestUnitsAreHardened(t *testing.T) {
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip(&testenv.Unsupported{What: "the exposure of units", Why: "there is no systemd-analyze"})
+	}
+	for _, role := range []string{"root", "cluster"} {
+		out, err := exec.Command(analyze, "security", "--offline=true", "--no-pager", "--threshold=20", "../../packaging/systemd/skerry-"+role+".service").CombinedOutput()
+		if err != nil {
+			t.Errorf("%s: %v\n%s", role, err, out)
+		}
+	}
+}
