@@ -161,6 +161,7 @@ type call struct {
 	who       *auth.Principal
 	operation string
 	object    string
+	detail    string // for the audit: what was done to the object
 	audit     bool
 	secure    bool // it came over TLS
 	code      skerry.Code
@@ -294,7 +295,18 @@ func (h *Handler) done(c *call, r *http.Request, status int, took time.Duration)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), 10*time.Second)
 	defer cancel()
-	h.opt.People.Audit(ctx, auth.AuditRecord{User: user, Token: token, Address: address(r), Operation: c.operation, Object: c.object, Result: result, Request: c.id})
+	h.opt.People.Audit(ctx, auth.AuditRecord{User: user, Token: token, Address: address(r), Operation: c.operation, Object: c.object, Detail: cut(c.detail, maxDetail), Result: result, Request: c.id})
+}
+
+// maxDetail bounds what the audit keeps of a request, in bytes.
+const maxDetail = 1024
+
+// cut shortens a text to so many bytes, at the end of a character.
+func cut(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most-len("…")], "") + "…"
 }
 
 // recorder remembers the status.

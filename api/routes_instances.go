@@ -3,6 +3,8 @@ package api
 import (
 	"context"
 	"net/http"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -119,6 +121,7 @@ func (h *Handler) addInstances() {
 		Env       []string `query:"env,explode" maxItems:"1000"`
 	}
 	exec := func(ctx context.Context, _ *auth.Principal, in *execIn) (*stream, error) {
+		callOf(ctx).detail = execDetail(in.Container, in.User, in.Command)
 		return h.pass(in.ID, "/exec"), nil
 	}
 	o := operation{ID: "exec", Method: http.MethodGet, Path: "/v1/instances/{id}/exec", Scope: auth.ScopeAppsExec, Object: objInstance, Tag: "instances",
@@ -131,6 +134,7 @@ func (h *Handler) addInstances() {
 	add(h, operation{ID: "port-forward", Method: http.MethodGet, Path: "/v1/instances/{id}/portforward", Scope: auth.ScopeAppsForward, Object: objInstance, Tag: "instances",
 		Summary: "Join the connection to a port of an instance (Upgrade: skerry-tcp/1).", Stream: true, Audit: true, Type: "application/octet-stream"},
 		func(ctx context.Context, _ *auth.Principal, in *forwardIn) (*stream, error) {
+			callOf(ctx).detail = "port " + strconv.Itoa(in.Port)
 			return h.pass(in.ID, "/portforward"), nil
 		})
 	add(h, operation{ID: "instance-stats", Method: http.MethodGet, Path: "/v1/instances/{id}/stats", Scope: auth.ScopeAppsRead, Object: objInstance, Tag: "instances",
@@ -143,6 +147,24 @@ func (h *Handler) addInstances() {
 		func(ctx context.Context, _ *auth.Principal, in *InstancePath) (*stream, error) {
 			return h.pass(in.ID, "/metrics"), nil
 		})
+}
+
+// execDetail tells the audit what is run, quoted as a shell would need it.
+func execDetail(container, user string, command []string) string {
+	var words []string
+	if container != "" {
+		words = append(words, "in "+container+":")
+	}
+	if user != "" {
+		words = append(words, "as "+user+":")
+	}
+	for _, w := range command {
+		if w == "" || strings.ContainsFunc(w, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune("\"'\\$`|&;<>()*?[]#~", r) }) {
+			w = strconv.Quote(w)
+		}
+		words = append(words, w)
+	}
+	return strings.Join(words, " ")
 }
 
 // seer decides quickly about many objects.

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -49,13 +50,15 @@ type PeopleConfig struct {
 // People are the users of one tier's API, with their sessions and access tokens, all kept in memory and in the store. One
 // process at a time may use them on a store. It is safe for concurrent use.
 type People struct {
-	cfg    PeopleConfig
-	key    ed25519.PrivateKey
-	hash   *hashers
-	decoy  string // hash of a password that nobody has
-	limit  loginLimit
-	basics basicCache
-	audit  auditLog
+	cfg  PeopleConfig
+	key  ed25519.PrivateKey
+	hash *hashers
+	// firstPassword is the file with the password that the first admin was made with.
+	firstPassword string
+	decoy         string // hash of a password that nobody has
+	limit         loginLimit
+	basics        basicCache
+	audit         auditLog
 
 	change   sync.Mutex // held across the store's commits: people change one after another; ...Locked need it; before mu
 	mu       sync.Mutex // held to change the maps, and to read them without change; never across a commit
@@ -154,10 +157,11 @@ func (p *People) load(ctx context.Context) error {
 }
 
 // Bootstrap makes the user admin with a random password when there is no user yet, and writes the password into a file
-// that only the owner of the process may read. It reports whether it did.
+// that only the owner of the process may read. It reports whether it did. The file goes once the password is another.
 func (p *People) Bootstrap(ctx context.Context, file string) (bool, error) {
 	p.change.Lock()
 	defer p.change.Unlock()
+	p.firstPassword = file
 	if len(p.users) > 0 {
 		return false, nil
 	}
@@ -186,6 +190,11 @@ func (p *People) putUserLocked(ctx context.Context, u *User, also ...store.Op) e
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if old := p.users[u.Name]; u.Name == AdminUser && p.firstPassword != "" && (old == nil || old.Hash != u.Hash) && len(p.users) > 0 {
+		if err := os.Remove(p.firstPassword); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			p.cfg.Log.Warn("the file with the first admin's password could not be removed; it no longer works", "path", p.firstPassword, "err", err)
+		}
+	}
 	p.users[u.Name] = u
 	return nil
 }

@@ -26,6 +26,7 @@ type AuditRecord struct {
 	Address   string    `json:"address"`
 	Operation string    `json:"operation"`
 	Object    string    `json:"object,omitempty"`
+	Detail    string    `json:"detail,omitempty" doc:"What was done to it, as the command of an exec or the port of a forward; cut to 1 KiB."`
 	Result    string    `json:"result" doc:"ok, or the code of the error."`
 	Request   string    `json:"request,omitempty" doc:"Request id, as in the log."`
 }

@@ -366,6 +366,25 @@ func TestBootstrap(t *testing.T) {
 	if made, err := p.Bootstrap(t.Context(), file); made || err != nil {
 		t.Fatal(made, err)
 	}
+	off := false
+	if _, err := p.ChangeUser(t.Context(), AdminUser, UserChange{Disabled: &off}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(file); err != nil {
+		t.Errorf("the password still works, and its file is gone: %v", err)
+	}
+	// A password that no longer works has no business on the disk, also after another start.
+	p = people(t, st, &clock{time.Now()})
+	if _, err := p.Bootstrap(t.Context(), file); err != nil {
+		t.Fatal(err)
+	}
+	other := "another long one"
+	if _, err := p.ChangeUser(t.Context(), AdminUser, UserChange{Password: &other}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the file of the first password is there: %v", err)
+	}
 }
 
 func TestGrantsAreForOrganisationAndCluster(t *testing.T) {

@@ -69,7 +69,7 @@ func resources() []*resource {
 		{names: []string{"token", "tokens"}, head: []string{"ID", "ROLE", "NAME", "STATUS", "EXPIRES", "BY"}, list: listTokens},
 		{names: []string{"access-token", "access-tokens"}, head: []string{"ID", "NAME", "USER", "SCOPES", "EXPIRES", "AGE"}, list: listAccessTokens},
 		{names: []string{"member", "members"}, head: []string{"NAME", "ROLE", "STATUS", "MACHINE", "CERTIFICATE", "AGE"}, wide: []string{"KEY"}, list: listMembers},
-		{names: []string{"audit"}, head: []string{"TIME", "USER", "OPERATION", "OBJECT", "RESULT", "ADDRESS"}, wide: []string{"TOKEN", "REQUEST"}, list: listAudit},
+		{names: []string{"audit"}, head: []string{"TIME", "USER", "OPERATION", "OBJECT", "RESULT", "ADDRESS"}, wide: []string{"DETAIL", "TOKEN", "REQUEST"}, list: listAudit},
 	}
 }
 
@@ -452,7 +452,7 @@ func listAudit(ctx context.Context, c *api.Client, _ listQuery) ([]item, error) 
 	list, err := c.Audit(ctx, "", "", 0)
 	var out []item
 	for _, v := range list {
-		out = append(out, item{name: strconv.FormatUint(v.Seq, 10), value: v, cells: []string{v.At.Local().Format(time.DateTime), v.User, v.Operation, v.Object, v.Result, v.Address}, wide: []string{v.Token, v.Request}})
+		out = append(out, item{name: strconv.FormatUint(v.Seq, 10), value: v, cells: []string{v.At.Local().Format(time.DateTime), v.User, v.Operation, v.Object, v.Result, v.Address}, wide: []string{v.Detail, v.Token, v.Request}})
 	}
 	return out, err
 }

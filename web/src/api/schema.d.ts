@@ -1539,6 +1539,8 @@ export interface components {
             address: string;
             /** Format: date-time */
             at: string;
+            /** @description What was done to it, as the command of an exec or the port of a forward; cut to 1 KiB. */
+            detail?: string;
             object?: string;
             operation: string;
             /** @description Request id, as in the log. */
