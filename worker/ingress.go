@@ -21,6 +21,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/overlay/hostnet"
 	"skerry.dev/skerry/overlay/ingress"
 )
 
@@ -71,7 +72,7 @@ func newEntrance(o IngressOptions, f *fabric, n *attachments, log *slog.Logger) 
 		if a.Addr().IsUnspecified() {
 			host = "" // by IPv6 too, where there is any
 		}
-		return (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(int(a.Port()))))
+		return (&net.ListenConfig{Control: hostnet.OpenToInstances}).Listen(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(int(a.Port()))))
 	}})
 	return e, err
 }

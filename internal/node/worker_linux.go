@@ -50,6 +50,7 @@ type WorkerConfig struct {
 	Facts        worker.FactOptions
 	Attach       worker.AttachOptions
 	Subnet       netip.Prefix // of instances; the zero value chooses one
+	OpenHost     bool         // instances reach the machine's own services, and the networks of its links
 	NoNetwork    bool         // instances get no network of their own
 	RunDir       string       // default /run/skerry/NAME
 	CgroupParent string       // default skerry/NAME
@@ -290,7 +291,7 @@ func (c *WorkerConfig) appliances(name, self string) vm.Options {
 }
 
 func (c *WorkerConfig) network(name string) (*hostnet.Network, error) {
-	return hostnet.New(hostnet.Options{Name: name, Subnet: c.Subnet, StateDir: filepath.Join(c.Dir, "net"), RunDir: c.RunDir})
+	return hostnet.New(hostnet.Options{Name: name, Subnet: c.Subnet, OpenHost: c.OpenHost, StateDir: filepath.Join(c.Dir, "net"), RunDir: c.RunDir})
 }
 
 // OpenDrivers opens every driver of this build without being a worker. Whoever calls it closes them, also those that come with an error.

@@ -19,6 +19,8 @@ type Options struct {
 	// Subnet is an IPv4 prefix of 16 to 29 bits for the instances; its first address is the bridge's. The zero value
 	// takes the first /24 of 10.31.0.0/16 that no route of the host overlaps, and keeps it.
 	Subnet netip.Prefix
+	// OpenHost lets instances reach the host's own services and the networks of its links, as if they were processes of the host.
+	OpenHost bool
 	// StateDir keeps the addresses over restarts. RunDir holds the namespaces, which end with the machine's uptime; it
 	// is best below /run.
 	StateDir string

@@ -15,5 +15,8 @@
 // port must be one of its own; connections through it keep the client's address, but for those from loopback and those
 // of an instance to a port of its own host, which come from the bridge's address.
 //
+// The host itself is closed to instances: of its services they reach name servers and listeners opened by OpenToInstances, and
+// neither link-local addresses nor what a cloud tells its machines there. Options.OpenHost opens it.
+//
 // All instances of one worker share the bridge and reach each other; separation of tenants is the overlay's business.
 package hostnet

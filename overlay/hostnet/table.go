@@ -95,8 +95,16 @@ func (n *Network) nftables() (*nftables.Conn, error) {
 	}))
 }
 
-// writeTable replaces the whole table in one transaction: no packet sees half of it.
+// writeTable replaces the tables in one transaction: no packet sees half of them.
 func (n *Network) writeTable(ms []mapping) error {
+	err := n.writeTables(ms, true)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) { // the kernel has no nft_socket
+		err = n.writeTables(ms, false)
+	}
+	return err
+}
+
+func (n *Network) writeTables(ms []mapping, marks bool) error {
 	c, err := n.nftables()
 	if err != nil {
 		return fmt.Errorf("nftables: %w", err)
@@ -132,6 +140,7 @@ func (n *Network) writeTable(ms []mapping) error {
 			rule(ch, toHost(m.HostPort), dnat(m))
 		}
 	}
+	n.guard(c, marks)
 	if err := c.Flush(); err != nil {
 		return fmt.Errorf("nftables table %s: %w", t.Name, err)
 	}
@@ -143,10 +152,11 @@ func (n *Network) dropTable() error {
 	if err != nil {
 		return fmt.Errorf("nftables: %w", err)
 	}
-	t := c.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: n.opts.table()})
-	c.DelTable(t)
+	for _, family := range []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyINet} {
+		c.DelTable(c.AddTable(&nftables.Table{Family: family, Name: n.opts.table()}))
+	}
 	if err := c.Flush(); err != nil {
-		return fmt.Errorf("delete nftables table %s: %w", t.Name, err)
+		return fmt.Errorf("delete nftables table %s: %w", n.opts.table(), err)
 	}
 	return nil
 }

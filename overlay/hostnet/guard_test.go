@@ -1,0 +1,99 @@
+//go:build linux
+
+package hostnet
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry/overlay/internal/kernel"
+)
+
+// What listens on the host is not for instances, at whatever address, nor is what a cloud tells its machines; the outside is, and
+// names are.
+func TestHostIsClosedToInstances(t *testing.T) {
+	s := newSite(t)
+	const metadata = "169.254.169.254"
+	must(t, kernel.In(s.remote, func() error {
+		l, err := netlink.LinkByName("wan")
+		if err != nil {
+			return err
+		}
+		a, _ := netlink.ParseAddr(metadata + "/32")
+		return netlink.AddrAdd(l, a)
+	}))
+	serve(t, s.remote, ":9000")
+	serve(t, s.host, ":9000")
+	serve(t, s.host, ":53")
+	must(t, kernel.In(s.host, func() error {
+		l, err := (&net.ListenConfig{Control: OpenToInstances}).Listen(t.Context(), "tcp", ":8443")
+		if err != nil {
+			return err
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = io.WriteString(c, c.RemoteAddr().String())
+				c.Close()
+			}
+		}()
+		t.Cleanup(func() { l.Close(); <-done })
+		return nil
+	}))
+	o := s.options("w1")
+	n := s.open(t, o)
+	as, err := n.Set(t.Context(), wants("a"))
+	must(t, err)
+	a, gateway := open(t, as["a"].NetNS), n.state.gateway().String()
+
+	serve(t, a, ":80")
+	if _, err := dial(s.host, "tcp4", as["a"].Addresses[0].Addr().String()+":80"); err != nil {
+		t.Errorf("the host's own probes are cut off: %v", err)
+	}
+	must(t, ping(a, netip.MustParseAddr(gateway)))
+	for name, c := range map[string]struct {
+		network, to string
+		closed      bool
+	}{
+		"the gateway":                   {"tcp4", gateway + ":9000", true},
+		"the gateway by UDP":            {"udp4", gateway + ":9000", true},
+		"the host's address":            {"tcp4", hostIP + ":9000", true},
+		"a cloud's metadata":            {"tcp4", metadata + ":9000", true},
+		"a cloud's metadata by UDP":     {"udp4", metadata + ":9000", true},
+		"the gateway's names":           {"udp4", gateway + ":53", false},
+		"the gateway's names by TCP":    {"tcp4", gateway + ":53", false},
+		"names at the host's address":   {"udp4", hostIP + ":53", true},
+		"another machine":               {"tcp4", remoteIP + ":9000", false},
+		"an ingress":                    {"tcp4", hostIP + ":8443", false},
+		"an ingress at another address": {"tcp4", gateway + ":8443", false},
+	} {
+		_, err := dial(a, c.network, c.to)
+		// It is refused at once, not left to time out.
+		if refused := errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.EACCES); err == nil == c.closed || c.closed && !refused {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+
+	must(t, n.Close())
+	o.OpenHost = true
+	n = s.open(t, o)
+	_, err = n.Set(context.Background(), wants("a"))
+	must(t, err)
+	for _, to := range []string{gateway + ":9000", metadata + ":9000"} {
+		if _, err := dial(a, "tcp4", to); err != nil {
+			t.Errorf("%s, opened by the operator: %v", to, err)
+		}
+	}
+}
