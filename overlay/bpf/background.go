@@ -197,3 +197,17 @@ func (d *Device) follow() {
 		d.opts.Log.Warn("the data plane does not follow the host's devices", "err", err)
 	}
 }
+
+// shareRoom has the programs share the table for TCP among clients. It counts in pairs: a flow has an entry for each direction.
+func (d *Device) shareRoom() error {
+	var all shareValue
+	m := d.coll.Maps["all"]
+	if err := m.Lookup(uint32(0), &all); err != nil {
+		return fmt.Errorf("table all: %w", err)
+	}
+	all.Most = d.coll.Maps["tcp"].MaxEntries() / 2
+	if err := m.Put(uint32(0), &all); err != nil {
+		return fmt.Errorf("table all: %w", err)
+	}
+	return nil
+}

@@ -103,6 +103,9 @@ func open(o Options) (_ *Device, err error) {
 	if err = d.reopen(); err != nil {
 		return nil, err
 	}
+	if err = d.shareRoom(); err != nil {
+		return nil, err
+	}
 	if d.ring, err = ringbuf.NewReader(d.coll.Maps["events"]); err != nil {
 		return nil, err
 	}

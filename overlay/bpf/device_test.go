@@ -91,6 +91,8 @@ func TestLayout(t *testing.T) {
 		"peers":     {4, unsafe.Sizeof(peerValue{})},
 		"tags":      {unsafe.Sizeof(tagKey{}), 4},
 		"prefixes":  {unsafe.Sizeof(address{}), 4},
+		"shares":    {unsafe.Sizeof(address{}), unsafe.Sizeof(shareValue{})},
+		"all":       {4, unsafe.Sizeof(shareValue{})},
 		"tcp":       {unsafe.Sizeof(flowKey{}), unsafe.Sizeof(flowValue{})},
 		"other":     {unsafe.Sizeof(flowKey{}), unsafe.Sizeof(flowValue{})},
 	} {

@@ -44,7 +44,7 @@ func TestTurnsAreEven(t *testing.T) {
 	h, client := w.hosts[0], w.inst("a1")
 	b1, a2, b2 := w.inst("b1"), w.inst("a2"), w.inst("b2")
 	must(t, h.dev.CleanUp())
-	h.opts.Flows = 16384
+	h.opts.Flows = 32768 // of which a client has half
 	h.open()
 	h.service(7, 1, b1, a2, a2, b2)
 	const flows = 10000
@@ -205,7 +205,7 @@ func TestResetOfMany(t *testing.T) {
 	w := newWorld(t, plain4)
 	h, client := w.hosts[0], w.inst("a1")
 	h.service(7, 1, w.inst("a2"))
-	const flows = 3000
+	const flows = 2000
 	for k := range flows {
 		h.try("from_instance", client.device, ether(h.mac(), broadcast(), tcpSegment(client.a4, svc(1, false), uint16(1000+k), 80, 16, 1)))
 	}
@@ -255,6 +255,48 @@ func TestFullTableRefuses(t *testing.T) {
 	// Other protocols have a table of their own.
 	if got, err := client.ask("udp", svc(1, false), 80); err != nil || got != "b1" {
 		t.Errorf("%s, %v", got, err)
+	}
+}
+
+// Whoever fills the table of flows with what nobody answers leaves room for others: a client has at most as many as are still free.
+func TestOneClientLeavesRoom(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, plain4)
+	h, hostile, honest := w.hosts[0], w.inst("a1"), w.inst("b1")
+	w.inst("a2").serve(80)
+	h.service(7, 1, w.inst("a2"))
+	port := uint16(1000)
+	flood := func(of *inst) (entered int) {
+		for range 2 * h.opts.Flows {
+			port++
+			if h.try("from_instance", of.device, ether(h.mac(), broadcast(), tcpSegment(of.a4, svc(1, false), port, 81, 2, 0))) != verdictDrop {
+				entered++
+			}
+		}
+		return entered
+	}
+	shares := func() (own, all shareValue) {
+		must(t, h.dev.coll.Maps["shares"].Lookup(address(hostile.a4.As16()), &own))
+		must(t, h.dev.coll.Maps["all"].Lookup(uint32(0), &all))
+		return own, all
+	}
+	first := flood(hostile)
+	if half := h.opts.Flows / 2; first < half-2 || first > half+half/8 {
+		t.Errorf("%d of %d flows are those of one client", first, h.opts.Flows)
+	}
+	for range 20 {
+		if got, err := honest.ask("tcp", svc(1, false), 80); err != nil || got != "a2" {
+			t.Fatalf("another client: %s, %v", got, err)
+		}
+	}
+	// What was counted is what there is, also once it was counted anew.
+	_, err := h.dev.walk(sweepArgs{What: doSweep, Established: 1 << 30, Closing: 1 << 30, UDP: 1 << 30, ICMP: 1 << 30})
+	must(t, err)
+	if own, all := shares(); int(own.Flows) != first || all.Flows < own.Flows || int(all.Flows) > first+20 || int(all.Most) != h.opts.Flows {
+		t.Errorf("%d flows: of the client %+v, of all %+v", first, own, all)
+	}
+	if more := flood(hostile); more > h.opts.Flows/16 {
+		t.Errorf("%d more entered", more)
 	}
 }
 

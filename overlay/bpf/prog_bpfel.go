@@ -17,6 +17,7 @@ import (
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	progMapAffinities    = "affinities"
+	progMapAll           = "all"
 	progMapCables        = "cables"
 	progMapConfig        = "config"
 	progMapCounters      = "counters"
@@ -30,6 +31,7 @@ const (
 	progMapRecents       = "recents"
 	progMapRoutes        = "routes"
 	progMapServices      = "services"
+	progMapShares        = "shares"
 	progMapTags          = "tags"
 	progMapTcp           = "tcp"
 	progMapTold          = "told"
@@ -102,6 +104,7 @@ type progProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type progMapSpecs struct {
 	Affinities *ebpf.MapSpec `ebpf:"affinities"`
+	All        *ebpf.MapSpec `ebpf:"all"`
 	Cables     *ebpf.MapSpec `ebpf:"cables"`
 	Config     *ebpf.MapSpec `ebpf:"config"`
 	Counters   *ebpf.MapSpec `ebpf:"counters"`
@@ -115,6 +118,7 @@ type progMapSpecs struct {
 	Recents    *ebpf.MapSpec `ebpf:"recents"`
 	Routes     *ebpf.MapSpec `ebpf:"routes"`
 	Services   *ebpf.MapSpec `ebpf:"services"`
+	Shares     *ebpf.MapSpec `ebpf:"shares"`
 	Tags       *ebpf.MapSpec `ebpf:"tags"`
 	Tcp        *ebpf.MapSpec `ebpf:"tcp"`
 	Told       *ebpf.MapSpec `ebpf:"told"`
@@ -147,6 +151,7 @@ func (o *progObjects) Close() error {
 // It can be passed to loadProgObjects or ebpf.CollectionSpec.LoadAndAssign.
 type progMaps struct {
 	Affinities *ebpf.Map `ebpf:"affinities"`
+	All        *ebpf.Map `ebpf:"all"`
 	Cables     *ebpf.Map `ebpf:"cables"`
 	Config     *ebpf.Map `ebpf:"config"`
 	Counters   *ebpf.Map `ebpf:"counters"`
@@ -160,6 +165,7 @@ type progMaps struct {
 	Recents    *ebpf.Map `ebpf:"recents"`
 	Routes     *ebpf.Map `ebpf:"routes"`
 	Services   *ebpf.Map `ebpf:"services"`
+	Shares     *ebpf.Map `ebpf:"shares"`
 	Tags       *ebpf.Map `ebpf:"tags"`
 	Tcp        *ebpf.Map `ebpf:"tcp"`
 	Told       *ebpf.Map `ebpf:"told"`
@@ -168,6 +174,7 @@ type progMaps struct {
 func (m *progMaps) Close() error {
 	return _ProgClose(
 		m.Affinities,
+		m.All,
 		m.Cables,
 		m.Config,
 		m.Counters,
@@ -181,6 +188,7 @@ func (m *progMaps) Close() error {
 		m.Recents,
 		m.Routes,
 		m.Services,
+		m.Shares,
 		m.Tags,
 		m.Tcp,
 		m.Told,

@@ -71,6 +71,9 @@ type (
 		Other            address
 		Last, Ack, Flags uint32
 	}
+	shareValue struct {
+		Flows, Seen, Round, Most uint32
+	}
 	eventValue struct {
 		Src, Dst             address
 		Kind, Net, Peer, Pad uint32

@@ -19,12 +19,11 @@ always long flow_put(const struct flow_key *k, const struct flow *f, __u64 flags
 	return bpf_map_update_elem(&other, k, f, flags);
 }
 
-always void flow_delete(const struct flow_key *k)
+always long flow_delete(const struct flow_key *k)
 {
 	if (k->proto == IPPROTO_TCP)
-		bpf_map_delete_elem(&tcp, k);
-	else
-		bpf_map_delete_elem(&other, k);
+		return bpf_map_delete_elem(&tcp, k);
+	return bpf_map_delete_elem(&other, k);
 }
 
 always void touch(struct flow *f)
@@ -52,13 +51,72 @@ always void turn_back(struct flow_key *r, const struct flow_key *k, const struct
 	r->net = k->dir == FORWARD ? 0 : net;
 }
 
+always struct share *every(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&all, &zero);
+}
+
+/* admit takes room in the table for a client's flow, or gives -2. A client may have as many as are still free, so that one takes half
+ * of the table, and two a third each: there always is some for others (dynamic thresholds, Choudhury and Hahne 1998). */
+always int admit(const struct flow_key *k)
+{
+	struct share *sum = every(), *own;
+
+	if (k->proto != IPPROTO_TCP || !sum || !sum->most)
+		return 0;
+	own = bpf_map_lookup_elem(&shares, &k->client);
+	if (!own) {
+		struct share fresh = {};
+
+		bpf_map_update_elem(&shares, &k->client, &fresh, BPF_NOEXIST);
+		own = bpf_map_lookup_elem(&shares, &k->client);
+		if (!own)
+			return -2; /* more clients than a worker has instances */
+	}
+	if (sum->flows >= sum->most || own->flows >= sum->most - sum->flows)
+		return -2;
+	__sync_fetch_and_add(&own->flows, 1);
+	__sync_fetch_and_add(&sum->flows, 1);
+	return 0;
+}
+
+always void fewer(struct share *s)
+{
+	/* The sweep counts anew what went wrong between two processors. */
+	if (s && (__s32)s->flows > 0)
+		__sync_fetch_and_add(&s->flows, -1);
+}
+
+always void release(const struct flow_key *k)
+{
+	if (k->proto != IPPROTO_TCP)
+		return;
+	fewer(bpf_map_lookup_elem(&shares, &k->client));
+	fewer(every());
+}
+
+/* recount notes that a flow of a client is there. */
+always void recount(struct share *s, __u32 round)
+{
+	if (!s)
+		return;
+	if (s->round != round) {
+		s->round = round;
+		s->seen = 0;
+	}
+	s->seen++;
+}
+
 always void end_flow(const struct flow_key *k, const struct flow *f)
 {
 	struct flow_key r;
 
 	turn_back(&r, k, f, 0);
 	flow_delete(&r);
-	flow_delete(k);
+	if (!flow_delete(k))
+		release(k);
 }
 
 always int closed(const struct flow *f)
@@ -104,7 +162,12 @@ always int enter(const struct flow_key *k, const struct addr *backend)
 		if (!same(&old->other, &back.other))
 			return -1;
 	}
+	if (admit(k)) {
+		flow_delete(&r);
+		return -2;
+	}
 	if (flow_put(k, &f, BPF_ANY)) {
+		release(k);
 		flow_delete(&r);
 		return -2;
 	}
@@ -294,6 +357,20 @@ always long visit(struct flow_key *k, struct flow *f, struct sweep *s)
 		end_flow(&key, f);
 		s->flows--;
 		s->ended++;
+	} else if (key.proto == IPPROTO_TCP) {
+		recount(bpf_map_lookup_elem(&shares, &key.client), s->now);
+		recount(every(), s->now);
+	}
+	return 0;
+}
+
+static long visit_share(void *map, struct addr *a, struct share *own, struct sweep *s)
+{
+	own->flows = own->round == s->now ? own->seen : 0;
+	if (!own->flows) {
+		struct addr key = *a;
+
+		bpf_map_delete_elem(&shares, &key);
 	}
 	return 0;
 }

@@ -173,6 +173,13 @@ struct flow {
 	__u32 flags;
 };
 
+/* How many flows of the table for TCP are a client's, or all of them. */
+struct share {
+	__u32 flows;
+	__u32 seen, round; /* counted by the sweep of this time */
+	__u32 most;        /* of all: room in the table; 0: no limit */
+};
+
 struct fragment_key {
 	struct addr src, dst;
 	__u32 id;
@@ -227,6 +234,8 @@ MAP(peers, HASH, __u32, struct peer, 16384, BPF_F_NO_PREALLOC);
 MAP(tags, HASH, struct tag_key, __u32, 32768, BPF_F_NO_PREALLOC);
 MAP(prefixes, HASH, struct addr, __u32, 16385, BPF_F_NO_PREALLOC); /* by prefix on the WireGuard device; 0: this worker */
 MAP(tcp, HASH, struct flow_key, struct flow, 131072, BPF_F_NO_PREALLOC);
+MAP(shares, HASH, struct addr, struct share, 8192, BPF_F_NO_PREALLOC); /* by client */
+MAP(all, ARRAY, __u32, struct share, 1, 0);
 MAP(other, LRU_HASH, struct flow_key, struct flow, 32768, 0);
 MAP(fragments, LRU_HASH, struct fragment_key, struct fragment, 1024, 0);
 MAP(told, PERCPU_ARRAY, __u32, __u32, 4, 0); /* when an event of a kind was told */

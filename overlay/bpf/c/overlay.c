@@ -332,12 +332,18 @@ SEC("syscall")
 int sweep(struct sweep *s)
 {
 	struct sweep copy = *s;
+	struct share *sum = every();
 
 	copy.now = bpf_ktime_get_ns() / 1000000;
 	copy.flows = 0;
 	copy.ended = 0;
 	bpf_for_each_map_elem(&tcp, visit_flow, &copy, 0);
 	bpf_for_each_map_elem(&other, visit_flow, &copy, 0);
+	if (copy.what == SWEEP) {
+		bpf_for_each_map_elem(&shares, visit_share, &copy, 0);
+		if (sum)
+			sum->flows = sum->round == copy.now ? sum->seen : 0;
+	}
 	if (copy.what == RESET)
 		bpf_for_each_map_elem(&affinities, visit_affinity, &copy, 0);
 	s->flows = copy.flows;
