@@ -75,7 +75,8 @@ func (l *limits) take(m *map[string]*rate.Limiter, key string, r float64) bool {
 func (l *limits) stream(user string) (release func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.streams[user] >= l.Streams || l.open >= l.AllStreams {
+	// A user has at most as many as are still free, so that there always are some for others.
+	if l.streams[user] >= min(l.Streams, l.AllStreams-l.open) {
 		return nil, skerry.Errorf(skerry.CodeRateLimited, "too many logs, terminals and watches are open (%d of user %s)", l.streams[user], user).
 			WithHint("close some of them")
 	}

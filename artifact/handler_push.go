@@ -20,10 +20,10 @@ const uploadIdle = time.Hour
 
 // upload is a blob that a client sends, in one piece or several.
 type upload struct {
-	repo string
-	mu   sync.Mutex // held while a piece comes: one at a time
-	w    *blobWriter
-	last time.Time // guarded by Handler.mu
+	repo, owner string
+	mu          sync.Mutex // held while a piece comes: one at a time
+	w           *blobWriter
+	last        time.Time // guarded by Handler.mu
 }
 
 func (h *Handler) maxBlob() int64 {
@@ -129,6 +129,15 @@ func created(w http.ResponseWriter, location string, d digest.Digest) {
 	w.WriteHeader(http.StatusCreated)
 }
 
+// minUploads is how many uploads an owner may have while there are any left.
+const minUploads = 4
+
+// owner is the namespace that a repository belongs to.
+func owner(repo Ref) string {
+	namespace, _, _ := strings.Cut(repo.Repository, "/")
+	return namespace
+}
+
 func (h *Handler) newUpload(repo Ref) (*upload, string, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -136,21 +145,25 @@ func (h *Handler) newUpload(repo Ref) (*upload, string, error) {
 	if limit == 0 {
 		limit = 64
 	}
+	own := 0 // of whoever owns the repository
 	for id, up := range h.uploads {
 		if time.Since(up.last) > uploadIdle && up.mu.TryLock() {
 			up.w.discard()
 			up.mu.Unlock()
 			delete(h.uploads, id)
+		} else if up.owner == owner(repo) {
+			own++
 		}
 	}
-	if len(h.uploads) >= limit {
+	// One owner has at most as many as are still free, so that there always are some for others.
+	if free := limit - len(h.uploads); free <= 0 || own >= max(free, minUploads) {
 		return nil, "", failf(http.StatusTooManyRequests, "TOOMANYREQUESTS", "%d uploads are running, which is the limit; try again later", limit)
 	}
 	w, err := h.Store.newBlob()
 	if err != nil {
 		return nil, "", err
 	}
-	up, id := &upload{repo: repo.Name(), w: w, last: time.Now()}, strings.ToLower(rand.Text())
+	up, id := &upload{repo: repo.Name(), owner: owner(repo), w: w, last: time.Now()}, strings.ToLower(rand.Text())
 	if h.uploads == nil {
 		h.uploads = map[string]*upload{}
 	}

@@ -306,6 +306,26 @@ func request(t *testing.T, method, url string, body []byte, header ...string) *h
 	return res
 }
 
+// One owner's uploads leave room for those of others.
+func TestUploadsOfOneOwnerLeaveRoom(t *testing.T) {
+	host := "http://" + startHandler(t, &Handler{Store: openStore(t, Options{}), Authorize: allow, MaxUploads: 16})
+	begin := func(repo string) int {
+		res := request(t, "POST", host+"/v2/"+repo+"/blobs/uploads/", nil)
+		return res.StatusCode
+	}
+	n := 0
+	for ; n < 16 && begin(fmt.Sprintf("hostile/r%d", n)) == 202; n++ {
+	}
+	if n != 8 {
+		t.Errorf("one owner has %d of 16 uploads", n)
+	}
+	for k := range minUploads {
+		if got := begin("honest/web"); got != 202 {
+			t.Errorf("upload %d of another: %d", k, got)
+		}
+	}
+}
+
 func TestRegistryUploads(t *testing.T) {
 	s := openStore(t, Options{})
 	host := "http://" + startHandler(t, &Handler{Store: s, Authorize: allow, MaxBlob: 1000, MaxRepository: 1500, MaxUploads: 2})
