@@ -66,6 +66,13 @@ func (w *workerFlags) config() (node.WorkerConfig, error) {
 	if w.profileAfter < 0 {
 		return cfg, skerry.Errorf(skerry.CodeInvalid, "--profile-after %s is negative", w.profileAfter).WithHint("0 is never")
 	}
+	for _, s := range w.closed {
+		p, err := netip.ParsePrefix(s)
+		if err != nil {
+			return cfg, skerry.Errorf(skerry.CodeInvalid, "--closed-networks %q is not a network", s).WithHint("write it as 192.168.0.0/16")
+		}
+		cfg.Closed = append(cfg.Closed, p.Masked())
+	}
 	if w.subnet != "" {
 		if cfg.Subnet, err = netip.ParsePrefix(w.subnet); err != nil || !cfg.Subnet.Addr().Is4() {
 			return cfg, skerry.Errorf(skerry.CodeInvalid, "--subnet %q is not an IPv4 subnet", w.subnet).WithHint("write it as 10.31.5.0/24")

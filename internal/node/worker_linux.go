@@ -49,12 +49,13 @@ type WorkerConfig struct {
 	Join
 	Facts        worker.FactOptions
 	Attach       worker.AttachOptions
-	Subnet       netip.Prefix // of instances; the zero value chooses one
-	OpenHost     bool         // instances reach the machine's own services, and the networks of its links
-	NoNetwork    bool         // instances get no network of their own
-	RunDir       string       // default /run/skerry/NAME
-	CgroupParent string       // default skerry/NAME
-	PullLimit    skerry.Bytes // per second; 0 means none
+	Subnet       netip.Prefix   // of instances; the zero value chooses one
+	OpenHost     bool           // instances reach the machine's own services, and the networks of its links
+	Closed       []netip.Prefix // further networks that they do not reach
+	NoNetwork    bool           // instances get no network of their own
+	RunDir       string         // default /run/skerry/NAME
+	CgroupParent string         // default skerry/NAME
+	PullLimit    skerry.Bytes   // per second; 0 means none
 	MinFree      skerry.Bytes
 	ProbeAddress string        // for round trips among workers, HOST:PORT; worker.NoProbing: none
 	ProbeEvery   time.Duration // from one to the next; default 8 s
@@ -291,7 +292,7 @@ func (c *WorkerConfig) appliances(name, self string) vm.Options {
 }
 
 func (c *WorkerConfig) network(name string) (*hostnet.Network, error) {
-	return hostnet.New(hostnet.Options{Name: name, Subnet: c.Subnet, OpenHost: c.OpenHost, StateDir: filepath.Join(c.Dir, "net"), RunDir: c.RunDir})
+	return hostnet.New(hostnet.Options{Name: name, Subnet: c.Subnet, OpenHost: c.OpenHost, Closed: c.Closed, StateDir: filepath.Join(c.Dir, "net"), RunDir: c.RunDir})
 }
 
 // OpenDrivers opens every driver of this build without being a worker. Whoever calls it closes them, also those that come with an error.

@@ -21,6 +21,8 @@ type Options struct {
 	Subnet netip.Prefix
 	// OpenHost lets instances reach the host's own services and the networks of its links, as if they were processes of the host.
 	OpenHost bool
+	// Closed are further networks that instances do not reach through the host, such as that of its other machines.
+	Closed []netip.Prefix
 	// StateDir keeps the addresses over restarts. RunDir holds the namespaces, which end with the machine's uptime; it
 	// is best below /run.
 	StateDir string

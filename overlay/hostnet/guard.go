@@ -31,13 +31,13 @@ func linkLocal() []netip.Prefix {
 	return []netip.Prefix{netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fd00:ec2::254/128")}
 }
 
-// guard closes the host to instances, and the networks of its links. Left open are name servers, ICMP, what answers, and sockets
-// with openMark; marks says whether the kernel can look at these.
+// guard closes the host to instances, the networks of its links, and those that its operator names. Left open are name servers, ICMP,
+// what answers, and sockets with openMark; marks says whether the kernel can look at these.
 func (n *Network) guard(c *nftables.Conn, marks bool) {
 	t := &nftables.Table{Family: nftables.TableFamilyINet, Name: n.opts.table()}
 	c.AddTable(t)
 	c.DelTable(t)
-	if n.opts.OpenHost {
+	if n.opts.OpenHost && len(n.opts.Closed) == 0 {
 		return
 	}
 	c.AddTable(t)
@@ -45,38 +45,51 @@ func (n *Network) guard(c *nftables.Conn, marks bool) {
 	rule := func(ch *nftables.Chain, exprs ...[]expr.Any) {
 		c.AddRule(&nftables.Rule{Table: t, Chain: ch, Exprs: slices.Concat(append([][]expr.Any{from}, exprs...)...)})
 	}
-	accept := []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}}
-	reset := []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_TCP_RST}}
-	reject := []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_ADMIN_PROHIBITED}}
-
-	in := c.AddChain(&nftables.Chain{Table: t, Name: "input", Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookInput, Priority: nftables.ChainPriorityFilter})
-	rule(in, established(), accept)
-	rule(in, protocol(unix.IPPROTO_ICMP), accept)
-	rule(in, protocol(unix.IPPROTO_ICMPV6), accept)
-	for _, a := range append([]netip.Addr{n.state.gateway()}, n.dns...) {
-		for _, p := range []byte{unix.IPPROTO_UDP, unix.IPPROTO_TCP} {
-			rule(in, to(netip.PrefixFrom(a, a.BitLen())), protocol(p), port53(), accept)
-		}
+	closed := n.opts.Closed
+	if !n.opts.OpenHost {
+		closed = append(linkLocal(), closed...)
+		n.closeHost(c, t, rule, marks)
 	}
+	out := c.AddChain(&nftables.Chain{Table: t, Name: "forward", Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter})
+	rule(out, ifname(expr.MetaKeyOIFNAME, expr.CmpOpEq, n.opts.bridge()), accept()) // to another instance
+	rule(out, established(), accept())
+	n.openNames(out, rule, n.dns) // a cloud's name server may have such an address
+	for _, p := range closed {
+		rule(out, to(p), protocol(unix.IPPROTO_TCP), reset())
+		rule(out, to(p), reject())
+	}
+}
+
+// closeHost has the host refuse what instances send to it.
+func (n *Network) closeHost(c *nftables.Conn, t *nftables.Table, rule func(*nftables.Chain, ...[]expr.Any), marks bool) {
+	in := c.AddChain(&nftables.Chain{Table: t, Name: "input", Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookInput, Priority: nftables.ChainPriorityFilter})
+	rule(in, established(), accept())
+	rule(in, protocol(unix.IPPROTO_ICMP), accept())
+	rule(in, protocol(unix.IPPROTO_ICMPV6), accept())
+	n.openNames(in, rule, append([]netip.Addr{n.state.gateway()}, n.dns...))
 	if marks {
 		rule(in, []expr.Any{
 			&expr.Socket{Key: expr.SocketKeyMark, Register: 1},
 			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.NativeEndian.PutUint32(openMark)},
-		}, accept)
+		}, accept())
 	}
-	rule(in, protocol(unix.IPPROTO_TCP), reset)
-	rule(in, reject)
+	rule(in, protocol(unix.IPPROTO_TCP), reset())
+	rule(in, reject())
+}
 
-	out := c.AddChain(&nftables.Chain{Table: t, Name: "forward", Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter})
-	for _, a := range n.dns { // a cloud's name server may have such an address
+// openNames lets questions for names through.
+func (n *Network) openNames(ch *nftables.Chain, rule func(*nftables.Chain, ...[]expr.Any), servers []netip.Addr) {
+	for _, a := range servers {
 		for _, p := range []byte{unix.IPPROTO_UDP, unix.IPPROTO_TCP} {
-			rule(out, to(netip.PrefixFrom(a, a.BitLen())), protocol(p), port53(), accept)
+			rule(ch, to(netip.PrefixFrom(a, a.BitLen())), protocol(p), port53(), accept())
 		}
 	}
-	for _, p := range linkLocal() {
-		rule(out, to(p), protocol(unix.IPPROTO_TCP), reset)
-		rule(out, to(p), reject)
-	}
+}
+
+func accept() []expr.Any { return []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}} }
+func reset() []expr.Any  { return []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_TCP_RST}} }
+func reject() []expr.Any {
+	return []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_ADMIN_PROHIBITED}}
 }
 
 // to matches packets to a network, of whatever family it is.

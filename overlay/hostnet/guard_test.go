@@ -87,7 +87,19 @@ func TestHostIsClosedToInstances(t *testing.T) {
 	}
 
 	must(t, n.Close())
-	o.OpenHost = true
+	o.OpenHost, o.Closed = true, []netip.Prefix{netip.MustParsePrefix(remoteIP + "/31")}
+	n = s.open(t, o)
+	_, err = n.Set(context.Background(), wants("a"))
+	must(t, err)
+	if _, err := dial(a, "tcp4", remoteIP+":9000"); !errors.Is(err, unix.ECONNREFUSED) {
+		t.Errorf("a network that the operator closed: %v", err)
+	}
+	serve(t, s.host, ":9001") // the way to others is closed, not theirs to here
+	if _, err := dial(s.remote, "tcp4", hostIP+":9001"); err != nil {
+		t.Error(err)
+	}
+	must(t, n.Close())
+	o.Closed = nil
 	n = s.open(t, o)
 	_, err = n.Set(context.Background(), wants("a"))
 	must(t, err)
