@@ -5,8 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/robfig/cron/v3"
-
 	"skerry.dev/skerry"
 )
 
@@ -91,7 +89,7 @@ func (c *Controller) startRun(now time.Time, a *App, s *skerry.ServiceSpec, id s
 
 // startScheduled starts the run that is due. Of several missed ones only the last is made up for.
 func (c *Controller) startScheduled(now time.Time, a *App, s *skerry.ServiceSpec, fx *skerry.Effects) {
-	sched, err := cron.ParseStandard(s.Cron.Schedule)
+	sched, err := parseSchedule(s.Cron.Schedule)
 	if err != nil {
 		return // apply has checked it
 	}

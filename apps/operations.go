@@ -5,8 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/robfig/cron/v3"
-
 	"skerry.dev/skerry"
 )
 
@@ -124,7 +122,7 @@ func checkSchedules(a *skerry.Application) error {
 		if s.Cron == nil {
 			continue
 		}
-		if _, err := cron.ParseStandard(s.Cron.Schedule); err != nil {
+		if _, err := parseSchedule(s.Cron.Schedule); err != nil {
 			return &skerry.Error{Code: skerry.CodeInvalid, Message: "the manifest is not valid", Problems: []skerry.Problem{{
 				Path: "spec.services[" + itoa(i) + "].cron.schedule", Message: err.Error(),
 				Hint: "write five fields: minute hour day month weekday, such as */5 * * * *"}}}

@@ -1,0 +1,39 @@
+package apps
+
+import (
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// The parser of schedules panics on a time zone without a schedule; the manifest is refused, and the field named.
+func TestSchedules(t *testing.T) {
+	c := controller(t, Quota{})
+	scheduled := func(text string) Apply {
+		return apply(1, func(a *Apply) {
+			s := &a.App.Spec.Services[0]
+			s.Mode, s.Replicas, s.Cron = skerry.ModeCron, nil, &skerry.CronSpec{Schedule: text}
+		})
+	}
+	for _, text := range []string{"TZ=0", "CRON_TZ=0", "TZ=", "TZ=UTC ", "TZ=UTC  ", "TZ=../../etc/passwd * * * * *", "* * * *", "@", "@every", "@every x", "TZ=UTC @", "*/0 * * * *", "99 * * * *", "\x00"} {
+		refused(t, c, scheduled(text), skerry.CodeInvalid, "spec.services[0].cron.schedule")
+		if _, err := c.Plan(now, scheduled(text).App); skerry.AsError(err).Code != skerry.CodeInvalid {
+			t.Errorf("a plan with %q: %v", text, err)
+		}
+	}
+	for _, text := range []string{"*/5 * * * *", "@daily", "TZ=UTC 0 3 * * *", "CRON_TZ=UTC @hourly"} {
+		do(t, c, scheduled(text))
+	}
+}
+
+func FuzzSchedule(f *testing.F) {
+	for _, text := range []string{"*/5 * * * *", "TZ=0", "TZ=UTC @daily", "@every 1h", "0 0 30 2 *"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if s, err := parseSchedule(text); err == nil {
+			s.Next(time.Unix(0, 0).UTC())
+		}
+	})
+}
