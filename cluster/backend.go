@@ -223,7 +223,7 @@ func (s *Server) Plan(ctx context.Context, app skerry.Application) (skerry.Plan,
 	if _, err := s.ResolveImages(ctx, &app); err != nil {
 		return skerry.Plan{}, err
 	}
-	return tier.View(ctx, s.Role, func(c *Core) (skerry.Plan, error) { return c.PlanApp(time.Now(), app) })
+	return tier.ViewAbout(ctx, s.Role, app, func(c *Core) (skerry.Plan, error) { return c.PlanApp(time.Now(), app) })
 }
 
 // Classes tells how each class of the site's workers stands to an instance now.
@@ -242,7 +242,7 @@ func (s *Server) servePlan(w http.ResponseWriter, r *http.Request) {
 		tier.WriteProblem(w, skerry.Errorf(skerry.CodeInvalid, "the plan cannot be read: %v", err))
 		return
 	}
-	out, err := tier.View(r.Context(), s.Role, func(c *Core) ([]skerry.PlanVerdict, error) {
+	out, err := tier.ViewAbout(r.Context(), s.Role, items, func(c *Core) ([]skerry.PlanVerdict, error) {
 		return c.Verdicts(time.Now(), items), nil
 	})
 	if err != nil {

@@ -168,6 +168,7 @@ func (s *Server) connect(ctx context.Context, l *loop.Loop) (*tier.Up, error) {
 		Down:  func(ago time.Duration) { l.Post(ParentDown{Heard: time.Now().Add(-ago)}) },
 		HTTP:  http.HandlerFunc(s.fromParent),
 		Term:  s.term,
+		Held:  func() time.Duration { return s.Held("") },
 	})
 	if err != nil {
 		return nil, err

@@ -36,7 +36,7 @@ func (s *Server) Plan(ctx context.Context, app skerry.Application) (skerry.Plan,
 	now := time.Now()
 	out := skerry.Plan{Tier: string(skerry.TierRoot)}
 	var list []*planned
-	_, err := tier.View(ctx, s.Role, func(c *Core) (struct{}, error) {
+	_, err := tier.ViewAbout(ctx, s.Role, app, func(c *Core) (struct{}, error) {
 		p, err := c.Apps.Plan(now, app)
 		if err != nil {
 			return struct{}{}, err
@@ -54,7 +54,7 @@ func (s *Server) Plan(ctx context.Context, app skerry.Application) (skerry.Plan,
 		return out, err
 	}
 	for left := slices.Clone(list); len(left) > 0; {
-		if _, err := tier.View(ctx, s.Role, func(c *Core) (struct{}, error) { c.rankPlanned(now, left, list); return struct{}{}, nil }); err != nil {
+		if _, err := tier.ViewAbout(ctx, s.Role, app, func(c *Core) (struct{}, error) { c.rankPlanned(now, left, list); return struct{}{}, nil }); err != nil {
 			return out, err
 		}
 		bySite := map[string][]*planned{}

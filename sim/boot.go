@@ -28,6 +28,10 @@ func (w *World) Boot(n *Node) {
 	n.disk.busy, n.disk.then, n.disk.inbox = false, nil, nil
 	n.host = &host{w: w, n: n, life: n.life}
 	n.loop = loop.NewEngine(outer{n}, n.host)
+	if n.refusals == nil {
+		n.refusals = loop.NewRefusals()
+	}
+	n.loop.Refusals = n.refusals
 	n.engine = n.loop
 	if w.drive != nil {
 		n.engine = w.drive(n, n.loop)

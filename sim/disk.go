@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -298,7 +299,10 @@ func (w *World) flushed(n *Node) {
 	d, h := &n.disk, n.host
 	fx, wrote := h.fx, d.wrote
 	h.fx, d.wrote, d.busy, d.waited = skerry.Effects{}, nil, false, false
-	if n.engine.Err() != nil {
+	if err := n.engine.Err(); err != nil {
+		if p, ok := errors.AsType[*loop.PanicError](err); ok && !w.survives {
+			panic(fmt.Sprintf("%v\n%s", p.Value, p.Stack))
+		}
 		w.refused(n)
 		return
 	}
@@ -323,7 +327,7 @@ const (
 	probeEvery = time.Second
 )
 
-// refused ends a life whose store took no writes, as internal/tier does: its connections end, and the core is built anew from what is
+// refused ends a life whose store took no writes, or whose core panicked, as internal/tier does: its connections end, and the core is built anew from what is
 // stored. Until the store takes a write it refuses all changes, which is here as if it were down.
 func (w *World) refused(n *Node) {
 	w.crash(n, false)

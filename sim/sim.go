@@ -65,6 +65,8 @@ type World struct {
 	reportFixed time.Duration
 	// quiet worlds keep no events.
 	quiet bool
+	// survives: a core that panics on a message is built anew, as in production. Else its panic is one of the test.
+	survives bool
 }
 
 // Machine is the behaviour of the simulated machines.
@@ -136,8 +138,10 @@ type Node struct {
 	// loop is the production path from a step to what follows, in this life; engine is it, or what a test put around it.
 	loop   *loop.Engine
 	engine engine
-	host   *host
-	line   *wireline // to its parent, in worlds with a network
+	// refusals outlive the core, as they do in internal/tier; here they outlive the process, too.
+	refusals *loop.Refusals
+	host     *host
+	line     *wireline // to its parent, in worlds with a network
 	// alone: what is blocked to its parent is blocked to everybody.
 	alone bool
 	kids  []*Node

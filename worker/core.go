@@ -101,6 +101,12 @@ type (
 	ParentFrame struct{ Msg skerry.Message }
 )
 
+// Sender implements loop.Sent.
+func (ParentUp) Sender() string { return "" }
+
+// Sender implements loop.Sent.
+func (ParentFrame) Sender() string { return "" }
+
 // Messages of the server.
 type (
 	// Reattach tells, once after the start, which tasks are on the machine.

@@ -311,6 +311,7 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 		Frame: func(m skerry.Message) { l.Post(ParentFrame{Msg: m}) },
 		Down:  func(heard time.Duration) { l.Post(ParentDown{Heard: time.Now().Add(-heard)}) },
 		HTTP:  http.HandlerFunc(s.ServeHTTP),
+		Held:  func() time.Duration { return s.Role.Held("") },
 	}
 	if s.opt.Tenure != nil {
 		config.Term, config.Lease = s.opt.Tenure.Term, s.opt.Tenure.Lease

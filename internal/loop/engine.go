@@ -3,6 +3,7 @@ package loop
 import (
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	"skerry.dev/skerry"
@@ -19,6 +20,8 @@ var ErrPartly = errors.New("only a part of it was kept")
 type Engine struct {
 	// MaxOps is how many writes go into one commit. NewEngine sets what a store takes; the simulator splits earlier.
 	MaxOps int
+	// Refusals remembers what the core panicked on, from one engine to the next. NewEngine makes one for this engine alone.
+	Refusals *Refusals
 
 	core    Core
 	host    Host
@@ -27,6 +30,7 @@ type Engine struct {
 	inputs  int
 	size    int // bytes that the batch writes
 	busy    bool
+	broken  error // the core panicked; what it gave before that is still carried out
 	err     error
 }
 
@@ -42,17 +46,76 @@ type Commit func(ops []store.Op, done func(error))
 
 // NewEngine makes an engine with an empty batch.
 func NewEngine(core Core, host Host) *Engine {
-	return &Engine{MaxOps: store.MaxOps, core: core, host: host}
+	return &Engine{MaxOps: store.MaxOps, Refusals: NewRefusals(), core: core, host: host}
 }
 
 // Step gives the core a message; what follows from it joins the batch. to is called with its result when the batch is carried out,
 // or with an error when the store refuses it; nil means that nobody waits. It must not be called before Flush is done.
+//
+// When the core panics, the message is refused with an error of skerry.CodeInternal and remembered in Refusals. The batch then takes no
+// more; what was in it before is carried out, and after that Err gives a *PanicError. A panic of Tick is not caught: it comes of what is
+// stored, and a core that is built anew from that would panic again.
 func (e *Engine) Step(now time.Time, msg any, to func(result any, err error)) {
-	fx := e.core.Step(now, msg)
-	e.Add(fx)
+	result, err := e.try(now, msg, to != nil, func() (any, error) {
+		fx := e.core.Step(now, msg)
+		e.Add(fx)
+		return fx.Result, fx.Err
+	})
 	if to != nil {
-		e.waiting = append(e.waiting, answer{to, fx.Result, fx.Err})
+		e.waiting = append(e.waiting, answer{to, result, err})
 	}
+}
+
+// View runs fn between two steps and tells to at once what came of it. A panic of fn is taken like one of Step on the message about; nil:
+// there is none that could be told from others.
+func (e *Engine) View(now time.Time, about any, fn func(), to func(err error)) {
+	e.Count()
+	_, err := e.try(now, about, true, func() (any, error) {
+		fn()
+		return nil, nil
+	})
+	to(err)
+}
+
+// try runs a step, unless the message is one on which the core panicked. early has its digest taken before the step, which may change
+// in place what users ask for, such as a manifest; a frame of a link stays as it is.
+func (e *Engine) try(now time.Time, msg any, early bool, step func() (any, error)) (any, error) {
+	e.takes()
+	if err := e.Refusals.check(now, msg); err != nil {
+		e.Count()
+		return nil, err
+	}
+	return e.guard(now, msg, early, step)
+}
+
+// guard runs a step and makes an error of its panic.
+func (e *Engine) guard(now time.Time, msg any, early bool, step func() (any, error)) (result any, err error) {
+	var d digest
+	if early && msg != nil {
+		d = digestOf(msg)
+	}
+	defer func() {
+		v := recover()
+		if v == nil {
+			return
+		}
+		e.Count()
+		p := &PanicError{Value: v, Message: fmt.Sprintf("%T", msg), Sender: called(msg), Stack: debug.Stack()}
+		if msg != nil {
+			if !early {
+				d = digestOf(msg)
+			}
+			p.Held = e.Refusals.add(now, msg, d)
+		}
+		text := fmt.Sprintf("a message of %s (%s) made this role panic; it is refused, and the role goes on from what is stored: %v", p.Sender, p.Message, v)
+		if p.Held > 0 {
+			text += fmt.Sprintf("; no message of %s is taken for %s", p.Sender, p.Held)
+		}
+		e.batch.Events = append(e.batch.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "MessageRefused", Text: text})
+		e.broken = p
+		result, err = nil, refusal()
+	}()
+	return step()
 }
 
 // Tick lets the core do what is due, as Step does.
@@ -60,13 +123,18 @@ func (e *Engine) Tick(now time.Time) { e.Add(e.core.Tick(now)) }
 
 // Add puts effects into the batch, such as those of loading the core.
 func (e *Engine) Add(fx skerry.Effects) {
-	if e.busy || e.err != nil {
-		panic("loop: the core is stepped while its last effects are persisted, or after they were refused")
-	}
+	e.takes()
 	e.batch.Merge(fx)
 	e.Count()
 	for _, w := range fx.Writes {
 		e.size += len(w.Key) + len(w.Value)
+	}
+}
+
+// takes panics unless the batch may take an input.
+func (e *Engine) takes() {
+	if e.busy || e.err != nil || e.broken != nil {
+		panic("loop: the core is stepped while its last effects are persisted, or after they were refused")
 	}
 }
 
@@ -75,11 +143,11 @@ func (e *Engine) Count() { e.inputs++ }
 
 // Full reports whether the batch should take no more inputs.
 func (e *Engine) Full() bool {
-	return e.inputs >= batchLength || len(e.batch.Writes) >= batchWrites || e.size >= batchBytes
+	return e.broken != nil || e.inputs >= batchLength || len(e.batch.Writes) >= batchWrites || e.size >= batchBytes
 }
 
-// Err is why the store refused a batch; nothing of that batch was sent or carried out, and the engine takes no more. The core is then
-// ahead of what is stored, and must be built anew from that.
+// Err is why the engine takes no more: the store refused a batch, of which nothing was sent or carried out, or the core panicked (a
+// *PanicError). The core is then ahead of what is stored, or half changed, and must be built anew from that.
 func (e *Engine) Err() error { return e.err }
 
 // Flush carries the batch out. What is more than a store takes at once, such as ten thousand instances of one service, goes in several
@@ -145,7 +213,7 @@ func (e *Engine) carryOut(fx skerry.Effects, waiting []answer) {
 	for _, a := range fx.Actions {
 		e.host.Act(a)
 	}
-	e.busy = false
+	e.busy, e.err = false, e.broken
 	for _, a := range waiting {
 		a.to(a.result, a.err)
 	}

@@ -50,6 +50,8 @@ type Loop struct {
 	in    chan input
 	done  chan struct{}
 	clock func() time.Time
+	// Refusals, if not nil, remembers what cores panicked on from one loop to the next. Set it before Run.
+	Refusals *Refusals
 	// readOnly is not nil for a loop that only answers View, because the store takes no writes.
 	readOnly error
 	messages atomic.Int64
@@ -67,7 +69,7 @@ type Stats struct {
 func (l *Loop) Stats() Stats { return Stats{l.messages.Load(), l.commits.Load(), len(l.in)} }
 
 type input struct {
-	msg   any
+	msg   any // of a view: what it is about, or nil
 	view  func()
 	reply chan reply
 }
@@ -88,8 +90,11 @@ func (l *Loop) Do(ctx context.Context, msg any) (any, error) {
 }
 
 // View runs fn while nothing changes the core. fn must copy what it wants to keep, and be quick.
-func (l *Loop) View(ctx context.Context, fn func()) error {
-	_, err := l.ask(ctx, input{view: fn, reply: make(chan reply, 1)})
+func (l *Loop) View(ctx context.Context, fn func()) error { return l.ViewAbout(ctx, nil, fn) }
+
+// ViewAbout is View on behalf of what a user sent, such as a manifest: when fn panics, it is not tried again with the same.
+func (l *Loop) ViewAbout(ctx context.Context, about any, fn func()) error {
+	_, err := l.ask(ctx, input{msg: about, view: fn, reply: make(chan reply, 1)})
 	return err
 }
 
@@ -127,13 +132,17 @@ func (l *Loop) Post(msg any) bool {
 	}
 }
 
-// Run works until ctx ends (nil) or the store refuses a commit (its error). first are effects from loading the core.
+// Run works until ctx ends (nil), the store refuses a commit (its error) or the core panics on a message (a *PanicError). first are
+// effects from loading the core.
 func (l *Loop) Run(ctx context.Context, first skerry.Effects) error {
 	defer close(l.done)
 	if l.readOnly != nil {
 		return l.runReadOnly(ctx)
 	}
 	e := NewEngine(l.core, l.host)
+	if l.Refusals != nil {
+		e.Refusals = l.Refusals
+	}
 	commit := func(ops []store.Op, done func(error)) {
 		l.commits.Add(1)
 		_, err := l.store.Commit(context.WithoutCancel(ctx), ops) // a stopping role still finishes what it has begun
@@ -171,9 +180,7 @@ func (l *Loop) arm(timer *time.Timer) {
 func (l *Loop) batch(e *Engine, in input) {
 	for {
 		if in.view != nil {
-			in.view()
-			in.reply <- reply{}
-			e.Count()
+			e.View(l.clock(), in.msg, in.view, func(err error) { in.reply <- reply{err: err} })
 		} else {
 			l.messages.Add(1)
 			var to func(any, error)

@@ -381,12 +381,17 @@ func (h *Hub) Do(ctx context.Context, msg any) (any, error) {
 
 // View runs fn with a role's core and returns what it gives.
 func View[C loop.Core, T any](ctx context.Context, r *Role, fn func(c C) (T, error)) (T, error) {
+	return ViewAbout(ctx, r, nil, fn)
+}
+
+// ViewAbout is View for what a user sent: what made fn panic once is refused from then on.
+func ViewAbout[C loop.Core, T any](ctx context.Context, r *Role, about any, fn func(c C) (T, error)) (T, error) {
 	// Not the results themselves: when ctx ends, fn may still run after this has returned.
 	var got struct {
 		out T
 		err error
 	}
-	if err := r.View(ctx, func(c loop.Core) { got.out, got.err = fn(c.(C)) }); err != nil {
+	if err := r.viewAbout(ctx, about, func(c loop.Core) { got.out, got.err = fn(c.(C)) }); err != nil {
 		var none T
 		return none, err
 	}

@@ -27,7 +27,9 @@ const keyProbe = "meta/probe"
 
 // Role runs a core in lives. A life ends when the store refuses a commit: the core is then built anew from what is
 // stored, answers readers, refuses writers, and lives again as soon as the store takes a write. That is the same path as
-// a crash, so there is no second way in which state could come about.
+// a crash, so there is no second way in which state could come about. A life also ends when a message makes the core panic: that
+// message is refused, in the lives that follow too (loop.Refusals), and the next life begins at once. A core that panics while it is built,
+// or when a time has come, ends the process: what is stored is the reason, and another life would meet it again.
 type Role struct {
 	Store store.Store
 	Log   *slog.Logger
@@ -37,10 +39,11 @@ type Role struct {
 	// Serve does what a life needs beside the loop (links), until ctx ends.
 	Serve func(ctx context.Context, l *loop.Loop) error
 
-	cur     atomic.Pointer[life]
-	started chan struct{}
-	stopped chan struct{}
-	once    sync.Once
+	refusals *loop.Refusals
+	cur      atomic.Pointer[life]
+	started  chan struct{}
+	stopped  chan struct{}
+	once     sync.Once
 }
 
 type life struct {
@@ -71,7 +74,9 @@ func (r *Role) next(ctx context.Context, l *life) bool {
 }
 
 // NewRole makes a role; Run starts it.
-func NewRole() *Role { return &Role{started: make(chan struct{}), stopped: make(chan struct{})} }
+func NewRole() *Role {
+	return &Role{refusals: loop.NewRefusals(), started: make(chan struct{}), stopped: make(chan struct{})}
+}
 
 // Up is closed when the first life has begun.
 func (r *Role) Up() <-chan struct{} { return r.started }
@@ -103,14 +108,21 @@ func (r *Role) Do(ctx context.Context, msg any) (any, error) {
 	}
 }
 
+// Held is for how long nothing of a child, or of the parent (""), is taken, because its messages made the core panic.
+func (r *Role) Held(sender string) time.Duration { return r.refusals.Held(time.Now(), sender) }
+
 // View runs fn with the core while nothing changes it.
 func (r *Role) View(ctx context.Context, fn func(c loop.Core)) error {
+	return r.viewAbout(ctx, nil, fn)
+}
+
+func (r *Role) viewAbout(ctx context.Context, about any, fn func(c loop.Core)) error {
 	for {
 		l := r.cur.Load()
 		if l == nil {
 			return skerry.Errorf(skerry.CodeUnavailable, "the role is starting").WithHint("try again in a moment")
 		}
-		err := l.loop.View(ctx, func() { fn(l.core) })
+		err := l.loop.ViewAbout(ctx, about, func() { fn(l.core) })
 		if errors.Is(err, loop.ErrStopped) {
 			if r.next(ctx, l) {
 				continue
@@ -135,6 +147,11 @@ func (r *Role) Run(ctx context.Context) error {
 		err := r.live(ctx)
 		if ctx.Err() != nil {
 			return nil
+		}
+		if p, ok := errors.AsType[*loop.PanicError](err); ok {
+			r.Log.Error("a message made this role panic; it is refused, and the role goes on from what is stored; please report it",
+				"err", p.Value, "message", p.Message, "from", p.Sender, "held", p.Held, "stack", string(p.Stack))
+			continue
 		}
 		var refused *refusedError
 		if !errors.As(err, &refused) {
@@ -162,6 +179,7 @@ func (r *Role) live(ctx context.Context) error {
 		return err
 	}
 	l := loop.New(core, r.Store, r.Host, nil)
+	l.Refusals = r.refusals
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r.begin(&life{loop: l, core: core})

@@ -32,8 +32,10 @@ type UpConfig struct {
 	Term func() uint64
 	// Lease, if not nil, answers leases of the parent, which is at an address.
 	Lease func(l *skerry.Lease, from string) *skerry.Promise
-	Site  *auth.Authority // a cluster's own, whose CA the root certifies
-	Log   *slog.Logger
+	// Held is for how long nothing of the parent is taken, because its messages made the core panic; nil: always taken.
+	Held func() time.Duration
+	Site *auth.Authority // a cluster's own, whose CA the root certifies
+	Log  *slog.Logger
 }
 
 // Up is the child's side of its link.
@@ -68,6 +70,11 @@ func NewUp(cfg UpConfig) (*Up, error) {
 			return h
 		},
 		Check: func(w *skerry.Welcome) error {
+			if cfg.Held != nil {
+				if d := cfg.Held(); d > 0 {
+					return fmt.Errorf("its messages made this role panic again and again; the link stays down for %s", d.Round(time.Second))
+				}
+			}
 			if cfg.Lease != nil && w.Term < cfg.Term() {
 				return fmt.Errorf("it leads in term %d, and this worker has promised itself for term %d", w.Term, cfg.Term())
 			}
