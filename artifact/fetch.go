@@ -19,6 +19,8 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/time/rate"
+
+	"skerry.dev/skerry/internal/panics"
 )
 
 const (
@@ -203,7 +205,8 @@ func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
 
 // fly brings a blob: it continues what an earlier attempt left, survives broken connections, and goes from source to
 // source. What is there when it fails stays for the next attempt, unless it is wrong or the disk is full.
-func (s *Store) fly(ctx context.Context, f *flight, r Ref, sources []*Source) error {
+func (s *Store) fly(ctx context.Context, f *flight, r Ref, sources []*Source) (err error) {
+	defer panics.Error(&err)
 	h := digest.Canonical.Digester()
 	have, err := io.Copy(h.Hash(), f.file)
 	if err != nil {

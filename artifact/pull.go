@@ -8,6 +8,8 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/errgroup"
+
+	"skerry.dev/skerry/internal/panics"
 )
 
 // pullParallel is how many blobs of one image are fetched at a time.
@@ -170,8 +172,9 @@ func (s *Store) Pull(ctx context.Context, ref string, p Platform, progress func(
 	finished := make(chan error, 1)
 	go func() {
 		for _, desc := range unique(m.children()) {
-			g.Go(func() error {
-				err := s.fetchBlob(gctx, r, desc, sources, func(n int64) { updates <- moved{desc.Digest, n} })
+			g.Go(func() (err error) {
+				defer panics.Error(&err)
+				err = s.fetchBlob(gctx, r, desc, sources, func(n int64) { updates <- moved{desc.Digest, n} })
 				if err != nil {
 					return fmt.Errorf("image %s: %w", r.Familiar(), err)
 				}

@@ -13,6 +13,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/loop"
+	"skerry.dev/skerry/internal/panics"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/sched"
 )
@@ -57,6 +58,7 @@ func (a *answerer) begin(answer func(ctx context.Context) any) {
 			return
 		}
 		defer func() { <-a.busy }()
+		defer panics.Catch(a.s.opt.Log, "an answer for the core") // which stays without one until the question's deadline
 		a.loop.Post(answer(a.work.Ctx))
 	})
 }

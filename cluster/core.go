@@ -378,18 +378,6 @@ type (
 	ParentFrame struct{ Msg skerry.Message }
 )
 
-// Sender implements loop.Sent.
-func (m ChildUp) Sender() string { return m.Hello.Name }
-
-// Sender implements loop.Sent.
-func (m ChildFrame) Sender() string { return m.Name }
-
-// Sender implements loop.Sent.
-func (ParentUp) Sender() string { return "" }
-
-// Sender implements loop.Sent.
-func (ParentFrame) Sender() string { return "" }
-
 // Messages of operators.
 type (
 	// RemoveWorker forgets a worker that is not connected; its instances are placed elsewhere.

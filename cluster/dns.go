@@ -49,7 +49,7 @@ type names struct {
 
 func newNames(s *Server) *names {
 	n := &names{s: s, serial: uint32(time.Now().Unix()), asked: map[netip.Prefix]time.Time{}, far: map[netip.Prefix]map[string]float64{}, best: map[netip.Prefix]string{}}
-	n.authority = resolver.NewAuthority(resolver.AuthorityOptions{TTL: hostTTL, Rank: n.rank})
+	n.authority = resolver.NewAuthority(resolver.AuthorityOptions{TTL: hostTTL, Rank: n.rank, Log: s.opt.Log})
 	return n
 }
 

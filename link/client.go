@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -267,13 +268,25 @@ func (c *Client) session(ctx context.Context, addr string) (up bool, err error) 
 	c.cfg.Log.Info("link up", "addr", addr, "parent", id.Name, "version", w.Version)
 	c.peer.Store(p)
 	c.cfg.Handler.Up(p)
-	e := p.read(c.cfg.Handler, c.cfg.FrameRate)
+	e := c.read(p)
 	c.peer.Store(nil)
 	c.stats.Live.Add(-1)
 	c.stats.end(e.Reason)
 	c.cfg.Handler.Down(p, e)
 	close(p.down)
 	return true, e
+}
+
+// read takes frames until the link ends. A panic ends this link alone, as it does at a Server.
+func (c *Client) read(p *Peer) (e *Error) {
+	defer func() {
+		if v := recover(); v != nil {
+			c.cfg.Log.Error("link panic", "panic", v, "stack", string(debug.Stack()))
+			e = &Error{Reason: ReasonMalformed, Err: fmt.Errorf("panic: %v", v)}
+			p.fail(e)
+		}
+	}()
+	return p.read(c.cfg.Handler, c.cfg.FrameRate)
 }
 
 // beat sends beats for a new session, in place of those of the last one. They go on when the connection ends, until there is

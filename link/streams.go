@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/yamux"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/panics"
 	"skerry.dev/skerry/link/frame"
 )
 
@@ -127,11 +128,7 @@ func (s *streamSide) attach(sess *yamux.Session, raw net.Conn, mux *StreamMux, m
 				defer wg.Done()
 				defer func() { <-places }()
 				defer st.Close()
-				defer func() {
-					if v := recover(); v != nil {
-						log.Error("link stream panic", "panic", v)
-					}
-				}()
+				defer panics.Catch(log, "a stream of a link")
 				s.serve(st, mux)
 			}()
 		}

@@ -90,7 +90,7 @@ func zonesOf(serial uint32, o *tier.NameOptions, sites []siteNames) resolver.Aut
 
 // answerNames answers questions for host names until ctx ends.
 func (s *Server) answerNames(ctx context.Context) error {
-	a := resolver.NewAuthority(resolver.AuthorityOptions{TTL: hostTTL})
+	a := resolver.NewAuthority(resolver.AuthorityOptions{TTL: hostTTL, Log: s.opt.Log})
 	pc, l, err := s.opt.Names.Open()
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/internal/panics"
 	"skerry.dev/skerry/runtime"
 )
 
@@ -27,7 +28,7 @@ func (s *Server) act(action any) {
 		s.activity(a.A.ID, func(x *activity) { x.prepare = cancel })
 		work.Go(func() {
 			defer cancel()
-			s.Post(s.prepare(pctx, a))
+			s.Post(s.prepared(pctx, a))
 		})
 	case Cancel:
 		s.activity(a.ID, func(x *activity) {
@@ -36,9 +37,13 @@ func (s *Server) act(action any) {
 			}
 		})
 	case StartContainer:
-		work.Go(func() { s.startContainer(ctx, a) })
+		work.Go(func() {
+			if err := s.caught(func() { s.startContainer(ctx, a) }); err != nil {
+				s.Post(Started{ID: a.A.ID, Name: a.Name, Attempt: a.Attempt, Err: err.Error(), Permanent: true})
+			}
+		})
 	case StopContainer:
-		work.Go(func() { s.stopContainer(ctx, a) })
+		work.Go(func() { _ = s.caught(func() { s.stopContainer(ctx, a) }) })
 	case Watch:
 		work.Go(func() { s.watch(ctx, a.ID, a.Name, a.Attempt, a.Handle) })
 	case KeepContact:
@@ -54,13 +59,18 @@ func (s *Server) act(action any) {
 		}
 		s.measurePace <- a.Every
 	case SetLimits:
-		work.Go(func() { s.setLimits(ctx, a) })
+		work.Go(func() {
+			if err := s.caught(func() { s.setLimits(ctx, a) }); err != nil {
+				s.Post(Resized{SetLimits: a, Err: err.Error()})
+			}
+		})
 	case RemoveVolumes:
 		s.removeVolumes(a.Claim) // what is asked for after this must find nothing
 	case Discard:
-		work.Go(func() { s.discard(ctx, a.Handle) })
+		work.Go(func() { _ = s.caught(func() { s.discard(ctx, a.Handle) }) })
 	case Release:
 		work.Go(func() {
+			defer panics.Catch(s.opt.Log, "an action")
 			if err := s.net.remove(ctx, a.ID); err != nil && ctx.Err() == nil {
 				s.opt.Log.Warn("release the network", "instance", string(a.ID), "err", err)
 			}
@@ -73,7 +83,11 @@ func (s *Server) act(action any) {
 		})
 		work.Go(func() {
 			c := Cleaned{ID: a.ID}
-			if err := s.cleanup(ctx, a); err != nil {
+			var err error
+			if bug := s.caught(func() { err = s.cleanup(ctx, a) }); bug != nil {
+				err = bug
+			}
+			if err != nil {
 				c.Err = err.Error()
 			} else {
 				s.mu.Lock()
@@ -92,7 +106,7 @@ func (s *Server) act(action any) {
 			x.probes = cancel
 		})
 		for _, k := range a.Kinds {
-			work.Go(func() { s.probe(pctx, a, k) })
+			work.Go(func() { _ = s.caught(func() { s.probe(pctx, a, k) }) })
 		}
 	case ProbeOff:
 		s.activity(a.ID, func(x *activity) {
@@ -127,6 +141,25 @@ func (s *Server) act(action any) {
 	default:
 		panic(fmt.Sprintf("the worker has no action %T", action))
 	}
+}
+
+// caught gives a panic of one action as an error: an image or a runtime that brings one about must not end the agent.
+func (s *Server) caught(do func()) (err error) {
+	defer func() {
+		if err != nil {
+			s.opt.Log.Error("panic of an action; please report it", "err", err)
+		}
+	}()
+	defer panics.Error(&err)
+	do()
+	return nil
+}
+
+func (s *Server) prepared(ctx context.Context, a Prepare) (m Prepared) {
+	if err := s.caught(func() { m = s.prepare(ctx, a) }); err != nil {
+		m = Prepared{ID: a.A.ID, Fence: a.A.Fence, Runtime: runtimeOf(&a.A), Err: err.Error(), Permanent: true}
+	}
+	return m
 }
 
 // direct has instances told the service addresses of an application's network.
@@ -200,6 +233,7 @@ func (s *Server) startContainer(ctx context.Context, a StartContainer) {
 
 // watch waits for the end of a container.
 func (s *Server) watch(ctx context.Context, id skerry.InstanceID, name string, attempt int, handle json.RawMessage) {
+	defer panics.Catch(s.opt.Log, "watching a task")
 	d, h, err := s.driverOf(handle)
 	if err == nil {
 		var e runtime.Exit

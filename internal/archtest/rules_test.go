@@ -27,18 +27,18 @@ var imports = map[string]string{
 	"store/storetest": "store",
 	"journal":         ".",
 	"auth":            ". link/frame store journal",
-	"link":            ". link/frame link/beat",
+	"link":            ". link/frame link/beat internal/panics",
 	"link/beat":       "",
 	"link/frame":      ".",
-	"link/mqtt":       ". link/frame",
-	"artifact":        ".",
+	"link/mqtt":       ". link/frame internal/panics",
+	"artifact":        ". internal/panics",
 	"plugin":          ". sched internal/wasmcode",
 	"vault":           ".",
 
 	// roles: Core and Server each
 	"root":    ". api apps auth credit fleet internal/loop internal/tier internal/wire internal/execstream journal link overlay/resolver reconcile sched store vault",
-	"cluster": ". ipam overlay/relay api apps auth coord credit fleet internal/loop internal/tier internal/wire internal/execstream journal link overlay/resolver reconcile sched store vault",
-	"worker":  ". artifact auth coord fleet internal/blockdev internal/cdi internal/loop internal/loopfs internal/tier internal/topology internal/wire internal/execstream journal link overlay overlay/hostnet overlay/ingress overlay/resolver overlay/tunnel overlay/wireguard reconcile runtime store vault",
+	"cluster": ". ipam overlay/relay api apps auth coord credit fleet internal/loop internal/panics internal/tier internal/wire internal/execstream journal link overlay/resolver reconcile sched store vault",
+	"worker":  ". artifact auth coord fleet internal/blockdev internal/cdi internal/loop internal/loopfs internal/panics internal/tier internal/topology internal/wire internal/execstream journal link overlay overlay/hostnet overlay/ingress overlay/resolver overlay/tunnel overlay/wireguard reconcile runtime store vault",
 
 	// how code runs; drivers never see the overlay
 	"runtime":              ". runtime/internal/passwd",
@@ -61,10 +61,10 @@ var imports = map[string]string{
 	"overlay/internal/...": "",
 	"overlay/wireguard":    ". overlay overlay/relay/frame",
 	"overlay/tunnel":       ". overlay overlay/relay/frame",
-	"overlay/relay":        ". overlay overlay/relay/frame",
+	"overlay/relay":        ". overlay overlay/relay/frame internal/panics",
 	"overlay/relay/frame":  ".",
-	"overlay/resolver":     ". overlay",
-	"overlay/ingress":      ". overlay",
+	"overlay/resolver":     ". overlay internal/panics",
+	"overlay/ingress":      ". overlay internal/panics",
 
 	// API, client, commands
 	"api":        ". apps artifact auth internal/execstream internal/tier journal store runtime web",
@@ -91,6 +91,7 @@ var imports = map[string]string{
 	"internal/succession": ". auth internal/tier link link/frame store tenure vault",
 	"internal/execstream": "",
 	"internal/life":       "",
+	"internal/panics":     "",
 	"internal/debugz":     "",
 	"internal/upgrade":    ". store",
 	"internal/wasmcode":   "",

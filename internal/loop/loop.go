@@ -208,13 +208,23 @@ func (l *Loop) runReadOnly(ctx context.Context) error {
 		case in := <-l.in:
 			switch {
 			case in.view != nil:
-				in.view()
-				in.reply <- reply{}
+				in.reply <- reply{err: look(in.view)}
 			case in.reply != nil:
 				in.reply <- reply{nil, StoreError(l.readOnly)}
 			}
 		}
 	}
+}
+
+// look runs a view of a core that is never stepped, and outlives a panic of it.
+func look(view func()) (err error) {
+	defer func() {
+		if recover() != nil {
+			err = refusal()
+		}
+	}()
+	view()
+	return nil
 }
 
 // Lister is the part of a store that Load reads.

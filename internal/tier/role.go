@@ -194,15 +194,23 @@ func (r *Role) live(ctx context.Context) error {
 		if e := <-serveDone; e != nil && err == nil {
 			err = e
 		} else if err != nil {
-			err = &refusedError{err}
+			err = ended(err)
 		}
 	case err = <-serveDone:
 		cancel()
 		if e := <-loopDone; e != nil && err == nil {
-			err = &refusedError{e}
+			err = ended(e)
 		}
 	}
 	return err
+}
+
+// ended says why a loop has ended: its core panicked, or the store refused a commit.
+func ended(err error) error {
+	if _, ok := errors.AsType[*loop.PanicError](err); ok {
+		return err
+	}
+	return &refusedError{err}
 }
 
 // readOnly answers readers until the store takes a write.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/panics"
 	"skerry.dev/skerry/link/frame"
 )
 
@@ -291,9 +292,10 @@ func (s *session) carry() {
 	s.link = ours
 	s.wg.Go(func() { s.l.cfg.Carry(&pipeEnd{theirs, s.raw}, s.id, skerry.CarrierMQTT, keepAlive) })
 	s.wg.Go(func() {
+		defer s.raw.Close()
+		defer panics.Catch(s.l.cfg.Log, "an MQTT session")
 		err := s.downward()
 		s.l.cfg.Log.Debug("mqtt session", "name", s.id.Name, "err", err)
-		s.raw.Close()
 	})
 }
 

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"skerry.dev/skerry/internal/panics"
 )
 
 // door is one open listener.
@@ -201,6 +203,7 @@ func (d *door) acceptTCP() {
 			d.serving.Go(func() {
 				defer d.leave(c)
 				defer c.Close()
+				defer panics.Catch(d.in.opt.Log, "a connection at the ingress")
 				d.carry(c)
 			})
 		}

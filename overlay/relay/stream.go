@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"skerry.dev/skerry/internal/panics"
 	"skerry.dev/skerry/overlay/relay/frame"
 )
 
@@ -59,13 +60,16 @@ func (s *Server) accept() {
 			continue
 		}
 		s.wg.Go(func() {
+			defer func() {
+				st.close()
+				s.table.gone(st)
+				s.mu.Lock()
+				delete(s.streams, st)
+				s.mu.Unlock()
+			}()
+			defer panics.Catch(s.log, "a stream at the relay")
 			err := s.serve(st)
 			s.log.Debug("stream ended", "from", c.RemoteAddr(), "err", err)
-			st.close()
-			s.table.gone(st)
-			s.mu.Lock()
-			delete(s.streams, st)
-			s.mu.Unlock()
 		})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"hash/fnv"
+	"log/slog"
 	"math"
 	"net"
 	"net/netip"
@@ -79,6 +80,7 @@ type AuthorityOptions struct {
 	// Rate is the number of answers per second by UDP to one network of askers (24 bits of IPv4, 56 of IPv6). Default:
 	// 100, and as many again at once. What is above is asked to come by TCP, or not answered.
 	Rate float64
+	Log  *slog.Logger // nil: nothing is logged
 }
 
 // Authority is a name server for clients outside. It never asks others, and its answers are about as short as the
@@ -98,7 +100,7 @@ func NewAuthority(o AuthorityOptions) *Authority {
 	def(&o.ZoneTTL, 5*time.Minute)
 	def(&o.Rate, 100)
 	a := &Authority{opt: o, rate: newLimiter(o.Rate)}
-	a.socket.init()
+	a.socket.init(cmp.Or(o.Log, slog.New(slog.DiscardHandler)))
 	a.zone.Store(newZones(AuthorityConfig{}))
 	return a
 }

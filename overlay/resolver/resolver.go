@@ -121,7 +121,7 @@ func New(o Options) *Resolver {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	r := &Resolver{opt: o, changed: make(chan struct{}), slow: map[netip.Addr]int{}}
-	r.socket.init()
+	r.socket.init(o.Log)
 	r.fwd = newForwarder(r)
 	r.view.Store(newView(Config{}, 0))
 	return r

@@ -5,10 +5,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/netip"
 	"sync"
 	"time"
+
+	"skerry.dev/skerry/internal/panics"
 )
 
 // handler answers a question that came from src: at once, or, when it has to wait for something, with a function that
@@ -21,6 +24,7 @@ type handler interface {
 type socket struct {
 	ctx    context.Context
 	cancel context.CancelFunc
+	log    *slog.Logger
 	wg     sync.WaitGroup
 
 	smu    sync.Mutex
@@ -29,7 +33,8 @@ type socket struct {
 	conns  int
 }
 
-func (s *socket) init() {
+func (s *socket) init(log *slog.Logger) {
+	s.log = log
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.open = map[io.Closer]bool{}
 }
@@ -109,18 +114,25 @@ func (s *socket) serveUDP(pc net.PacketConn, h handler) error {
 			continue
 		}
 		src := addrPort(from)
-		resp, later := h.respond(src, buf[:n], 0)
+		resp, later := s.answer(h, src, buf[:n], 0)
 		if resp != nil {
 			_, _ = pc.WriteTo(resp, from) // a datagram may be lost
 		}
 		if later != nil {
 			s.spawn(func() {
+				defer panics.Catch(s.log, "an answer for a name")
 				if resp := later(s.ctx); resp != nil {
 					_, _ = pc.WriteTo(resp, from)
 				}
 			})
 		}
 	}
+}
+
+// answer has one datagram answered; one on which the handler panics gets no answer.
+func (s *socket) answer(h handler, src netip.AddrPort, msg []byte, limit int) (resp []byte, later func(context.Context) []byte) {
+	defer panics.Catch(s.log, "an answer for a name")
+	return h.respond(src, msg, limit)
 }
 
 func addrPort(a net.Addr) netip.AddrPort {
@@ -157,6 +169,7 @@ func (s *socket) serveTCP(l net.Listener, h handler) error {
 		if s.enter(c, true) {
 			go func() {
 				defer s.leave(c, true)
+				defer panics.Catch(s.log, "a connection of the name server")
 				s.conn(c, h)
 			}()
 		}
