@@ -41,6 +41,7 @@ type RevisionView struct {
 	At       time.Time         `json:"at"`
 	Author   string            `json:"author,omitempty"`
 	Site     string            `json:"site,omitempty" doc:"It is an amendment of this site, made while it was alone, that was not adopted."`
+	Why      string            `json:"why,omitempty" doc:"Why the amendment was not adopted."`
 	Services []ServiceRevision `json:"services"`
 }
 

@@ -2,6 +2,7 @@ package apps
 
 import (
 	"encoding/json"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -184,6 +185,9 @@ func (c *Controller) Adopt(now time.Time, site string, m *skerry.Amendment, all 
 	if err != nil {
 		return nil, nil, err
 	}
+	if more := beyondAll(a, next, m); len(more) > 0 {
+		return nil, nil, &WaitsError{Why: "it changes " + strings.Join(more, "; ")}
+	}
 	old := *a
 	next.UpdatedAt, next.Author = now, m.Author
 	fresh := string(mustJSON(next.Manifest)) != string(mustJSON(a.Manifest)) || !maps.Equal(next.Digests, a.Digests)
@@ -242,6 +246,27 @@ func (c *Controller) Adopt(now time.Time, site string, m *skerry.Amendment, all 
 	return started, ended, nil
 }
 
+// WaitsError says why a person must decide about an amendment.
+type WaitsError struct{ Why string }
+
+func (e *WaitsError) Error() string {
+	return "a site does not decide that by itself, and a person must: " + e.Why
+}
+
+// beyondAll says, by service, what of an amendment a site may not decide.
+func beyondAll(a, next *App, m *skerry.Amendment) (out []string) {
+	for i := range m.Services {
+		was, is := a.Manifest.Spec.Service(m.Services[i].Name), next.Manifest.Spec.Service(m.Services[i].Name)
+		if m.Services[i].Spec == nil || was == nil || is == nil {
+			continue
+		}
+		if fields := beyond(was, is); len(fields) > 0 {
+			out = append(out, "of service "+was.Name+" "+strings.Join(fields, ", "))
+		}
+	}
+	return out
+}
+
 // adoptOrdinal gives the number of an instance that a site started while it was alone: its own, or if an instance that stays has
 // that, the first that is free. The site does not know the numbers of other sites. What runs learns of it when it starts again.
 func (c *Controller) adoptOrdinal(site string, x *skerry.AmendedInstance, service string, a *App, here map[skerry.InstanceID]bool) int {
@@ -280,22 +305,26 @@ func validID(id skerry.InstanceID, service string) bool {
 }
 
 // KeepAmendment keeps an amendment that was not adopted, for Undo. There is one for each site.
-func (c *Controller) KeepAmendment(now time.Time, site string, m *skerry.Amendment, why string, fx *skerry.Effects) {
+func (c *Controller) KeepAmendment(now time.Time, site string, m *skerry.Amendment, refusal error, fx *skerry.Effects) {
 	a := c.apps[m.App]
 	if a == nil {
 		return
 	}
-	fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "Conflict", App: m.App, Org: a.Org, Cluster: skerry.ClusterName(site),
+	reason, why := "Conflict", skerry.AsError(refusal).Message
+	if w, ok := errors.AsType[*WaitsError](refusal); ok {
+		reason, why = "AmendmentWaits", w.Error()
+	}
+	fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: reason, App: m.App, Org: a.Org, Cluster: skerry.ClusterName(site),
 		Text: "what site " + site + " was changed to while it was alone, by " + orNobody(m.Author) + ", is not adopted: " + why})
 	next, err := c.merged(a, m, func(w *skerry.AmendedService) int { return w.Before })
 	if err != nil {
 		return // it fits what there is no longer at all
 	}
 	c.dropAmendment(m.App, site, fx)
-	p := &Past{Manifest: next.Manifest, Gen: m.Base, At: m.At, Author: m.Author, Digests: next.Digests, Site: site}
+	p := &Past{Manifest: next.Manifest, Gen: m.Base, At: m.At, Author: m.Author, Digests: next.Digests, Site: site, Why: why}
 	c.past[m.App] = append([]*Past{p}, c.past[m.App]...)
 	fx.Put(p.key(m.App), mustJSON(p))
-	fx.Events[len(fx.Events)-1].Text += "; `skerry rollout undo --amendment " + site + "` brings it back"
+	fx.Events[len(fx.Events)-1].Text += "; `skerry rollout undo " + m.App.Name + " --amendment " + site + "` adopts it"
 	fx.Changed = append(fx.Changed, skerry.Change{App: m.App})
 }
 

@@ -24,6 +24,7 @@ type Past struct {
 	Digests  map[string]string  `json:"digests,omitempty"`
 	// Site made it while it was alone, and it was not adopted; empty: it is an earlier version.
 	Site string `json:"site,omitempty"`
+	Why  string `json:"why,omitempty"` // it was not adopted
 }
 
 func (p *Past) key(k skerry.AppKey) string {
@@ -359,7 +360,7 @@ func (c *Controller) viewPast(a *App) []skerry.RevisionView {
 	out := []skerry.RevisionView{view(&a.Manifest, a.Gen, a.UpdatedAt, a.Author)}
 	for _, p := range slices.Backward(c.past[a.Key()]) {
 		v := view(&p.Manifest, p.Gen, p.At, p.Author)
-		v.Site = p.Site
+		v.Site, v.Why = p.Site, p.Why
 		out = append(out, v)
 	}
 	return out

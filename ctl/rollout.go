@@ -101,6 +101,11 @@ func (a *app) rolloutHistoryCommand() *cobra.Command {
 				}
 			}
 			t.print(cmd.OutOrStdout(), false, true)
+			for _, r := range v.Revisions {
+				if r.Site != "" && r.Why != "" {
+					fmt.Fprintf(cmd.OutOrStdout(), "\nThe change at %s is not adopted: %s. `skerry rollout undo %s --amendment %s` adopts it.\n", r.Site, r.Why, args[0], r.Site)
+				}
+			}
 			return nil
 		})}
 }

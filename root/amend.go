@@ -1,6 +1,7 @@
 package root
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -10,6 +11,8 @@ import (
 
 // A site that was changed while the root was away tells what it has (skerry.Amendment). The root adopts it as the next
 // generation if the one that was changed is still current; else its own newer word counts, and the amendment is kept for undo.
+// It adopts nothing by which a site would get more than it was given, and nothing of a time in which it was in touch: a person
+// decides about that, for the site may be another's by now.
 // The answer comes to the site together with the assignments of all that it is to keep: what it has started goes on under a
 // token of the root's.
 
@@ -17,7 +20,8 @@ import (
 const (
 	// AmendmentsOwn, the default, are those of services that run at the site alone, and numbers of instances: who operates a
 	// site does not decide what runs at others.
-	AmendmentsOwn  = "own"
+	AmendmentsOwn = "own"
+	// AmendmentsAll are those of services that run at others, too. What a site may not decide by itself waits all the same.
 	AmendmentsAll  = "all"
 	AmendmentsNone = "none"
 )
@@ -46,6 +50,8 @@ func (c *Core) amendment(now time.Time, site, key string, value []byte, fx *sker
 	case !c.holds(site, k) && before.Adopted != 0 && m.Base == before.Adopted && c.Apps.App(k) != nil:
 		err = nil // of what it ended, the last was adopted
 	case !c.holds(site, k):
+	case !c.away.wasAlone(now, child.Since, site, m.At):
+		err = &apps.WaitsError{Why: "the root does not know that the site was out of touch at " + m.At.UTC().Format(time.RFC3339)}
 	case c.opt.Amendments != AmendmentsNone:
 		started, ended, err = c.Apps.Adopt(now, site, &m, c.opt.Amendments == AmendmentsAll, c.mint, fx)
 	}
@@ -55,8 +61,8 @@ func (c *Core) amendment(now time.Time, site, key string, value []byte, fx *sker
 		fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "AmendmentRefused", Cluster: skerry.ClusterName(site),
 			Text: "cluster " + site + " tells of a change of application " + k.String() + ", of which it holds nothing"})
 	case err != nil:
-		answer.Why = skerry.AsError(err).Message
-		c.Apps.KeepAmendment(now, site, &m, answer.Why, fx)
+		answer.Why = whyNot(err)
+		c.Apps.KeepAmendment(now, site, &m, err, fx)
 	default:
 		answer.Adopted = c.Apps.App(k).Gen
 		c.amended(now, site, started, ended, fx)
@@ -79,4 +85,12 @@ func (c *Core) amended(now time.Time, site string, started, ended []*apps.Instan
 		delete(c.failover.stranded, i.ID)
 		c.netDirty[i.Service.App] = true
 	}
+}
+
+// whyNot is what a site is told of an amendment that is not adopted.
+func whyNot(err error) string {
+	if w, ok := errors.AsType[*apps.WaitsError](err); ok {
+		return w.Error()
+	}
+	return skerry.AsError(err).Message
 }

@@ -1,9 +1,13 @@
 package root
 
 import (
+	"encoding/json"
+	"strings"
 	"testing"
+	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/internal/wire"
 )
 
@@ -92,4 +96,168 @@ func FuzzAmendment(f *testing.F) {
 			t.Errorf("the application is %+v", a)
 		}
 	})
+}
+
+// A captured site, which never was out of touch, says that it was changed while it was alone, to get a program of its own onto other
+// machines. Nothing of that is adopted. It is shown with what it would change and why it waits, and a person may adopt it.
+func TestAmendmentsOfACapturedSite(t *testing.T) {
+	r := newHostileRoot(t, "a", "b")
+	shop := r.apply("shop", "", "a")
+	r.now = r.now.Add(time.Hour)
+	for _, site := range []string{"a", "b"} { // both have been there all the time
+		r.c.Kids.Get(site).Since = r.now.Add(-time.Hour)
+	}
+	r.c.away.sites["a"].Away[0].From = r.now.Add(-2 * time.Hour)
+	manifest := func() skerry.ServiceSpec { return r.c.Apps.App(shop.App).Manifest.Spec.Services[0] }
+	before := manifest()
+	evil := func(edit func(s *skerry.ServiceSpec)) *skerry.ServiceSpec {
+		s := cloneSpec(t, before)
+		edit(&s)
+		return &s
+	}
+	native := evil(func(s *skerry.ServiceSpec) {
+		s.Image, s.Runtime, s.Command, s.Security.Privileged = "", skerry.RuntimeNative, []string{"/bin/sh", "-c", "id"}, true
+		s.Placement.Cluster = "b"
+	})
+	var seq uint64
+	tell := func(at time.Time, w skerry.AmendedService) skerry.Amended {
+		t.Helper()
+		seq++
+		w.Name = "web"
+		for _, i := range r.c.Apps.Instances(shop) {
+			w.Instances = append(w.Instances, skerry.AmendedInstance{ID: i.ID, Revision: i.Revision, Fence: i.Fence})
+		}
+		r.amend("a", skerry.Amendment{App: shop.App, Seq: seq, Base: r.c.Apps.App(shop.App).Gen, Author: "ada", At: at, Services: []skerry.AmendedService{w}})
+		a := r.answer("a", shop.App)
+		if a.Seq != seq {
+			t.Fatalf("no answer: %+v", a)
+		}
+		return a
+	}
+	unchanged := func(a skerry.Amended, parts ...string) {
+		t.Helper()
+		if got := manifest(); a.Adopted != 0 || got.Image != before.Image || got.Runtime != before.Runtime || got.Placement.Cluster != "" || len(got.Args) > 0 || *got.Replicas != 1 {
+			t.Fatalf("adopted: %+v, %+v", a, got)
+		}
+		last := r.events[len(r.events)-1]
+		for _, e := range r.events {
+			if e.Reason == "AmendmentWaits" {
+				last = e
+			}
+		}
+		for _, p := range parts {
+			if !strings.Contains(a.Why, p) || !strings.Contains(last.Text, p) {
+				t.Errorf("it says %q, the event %q; %q is not in it", a.Why, last.Text, p)
+			}
+		}
+	}
+	inTouch := "was out of touch"
+	unchanged(tell(r.now, skerry.AmendedService{Replicas: 1, Before: 1, Spec: native}), inTouch)
+	unchanged(tell(r.now, skerry.AmendedService{Replicas: 5, Before: 1}), inTouch)
+	unchanged(tell(r.now.Add(-90*time.Minute), skerry.AmendedService{Replicas: 5, Before: 1}), inTouch) // when it was away, long ago
+	unchanged(tell(time.Time{}, skerry.AmendedService{Replicas: 5, Before: 1}), inTouch)
+
+	// It breaks its own link to have been away.
+	r.step(ChildDown{Name: "a"})
+	gone := r.now
+	r.now = r.now.Add(5 * time.Minute)
+	r.step(ChildUp{Hello: &skerry.Hello{Name: "a"}})
+	unchanged(tell(gone.Add(time.Minute), skerry.AmendedService{Replicas: 1, Before: 1, Spec: native}), "runtime", "security.privileged (a privileged container, level privileged)", "placement", "image")
+	unchanged(tell(gone.Add(time.Minute), skerry.AmendedService{Replicas: 1, Before: 1, Spec: evil(func(s *skerry.ServiceSpec) { s.Image = "evil:1" })}), "image")
+	unchanged(tell(gone.Add(-time.Hour), skerry.AmendedService{Replicas: 4, Before: 1}), inTouch)
+	unchanged(tell(r.now.Add(time.Hour), skerry.AmendedService{Replicas: 4, Before: 1}), inTouch)
+	if v := r.c.Apps.View(r.c.Apps.App(shop.App), "root", true); len(v.Revisions) != 2 || v.Revisions[1].Site != "a" || v.Revisions[1].Why == "" {
+		t.Errorf("it is not shown as waiting: %+v", v.Revisions)
+	}
+
+	// What it may decide it decides, and the rest when a person says so.
+	if a := tell(gone.Add(time.Minute), skerry.AmendedService{Replicas: 1, Before: 1, Spec: evil(func(s *skerry.ServiceSpec) { s.Image, s.Args = "web:2", []string{"x"} })}); a.Adopted == 0 || manifest().Image != "web:2" {
+		t.Errorf("an honest amendment: %+v", a)
+	}
+	before = manifest()
+	if a := tell(gone.Add(time.Minute), skerry.AmendedService{Replicas: 1, Before: 1, Spec: evil(func(s *skerry.ServiceSpec) { s.Image = "other:3" })}); a.Adopted != 0 {
+		t.Errorf("%+v", a)
+	}
+	if fx := r.step(apps.Undo{Service: skerry.ServiceKey{App: shop.App}, Site: "a", Actor: "ada"}); fx.Err != nil || manifest().Image != "other:3" {
+		t.Errorf("a person does not get it adopted: %v, %s", fx.Err, manifest().Image)
+	}
+}
+
+func cloneSpec(t *testing.T, s skerry.ServiceSpec) (out skerry.ServiceSpec) {
+	t.Helper()
+	data, err := json.Marshal(s)
+	if err == nil {
+		err = json.Unmarshal(data, &out)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// The root's record of a site's link outlives the root: what happened while it was down is a time in which sites were alone.
+func TestAwayIsKept(t *testing.T) {
+	at := func(minutes int) time.Time { return time.Unix(1e9, 0).Add(time.Duration(minutes) * time.Minute) }
+	kv := map[string][]byte{}
+	life := func() presences {
+		p := newPresences()
+		for k, v := range kv {
+			var err error
+			if site, ok := strings.CutPrefix(k, prefixAway); ok {
+				err = p.load(site, v)
+			} else {
+				err = p.alive.UnmarshalText(v)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		return p
+	}
+	keep := func(fx skerry.Effects) {
+		for _, w := range fx.Writes {
+			if kv[w.Key] = w.Value; w.Value == nil {
+				delete(kv, w.Key)
+			}
+		}
+	}
+	p := life()
+	var fx skerry.Effects
+	p.came(at(0), "a", time.Time{}, &fx)
+	p.lives(at(0), &fx)
+	p.lives(at(20), &fx)
+	keep(fx)
+	p = life() // the root was down from 20 to 30
+	p.start(at(30))
+	fx = skerry.Effects{}
+	p.came(at(31), "a", time.Time{}, &fx)
+	keep(fx)
+	for minute, want := range map[int]bool{-5: true, 1: true, 5: false, 17: false, 19: true, 25: true, 32: true, 40: false} {
+		if p.wasAlone(at(33), at(31), "a", at(minute)) != want {
+			t.Errorf("at %d it was alone: %v", minute, !want)
+		}
+	}
+	if p.wasAlone(at(45), at(31), "a", at(25)) || p.wasAlone(at(33), at(31), "b", at(25)) {
+		t.Error("a site tells too late, or one that never was there")
+	}
+	fx = skerry.Effects{}
+	p.left(at(50), "a", at(31), at(49), &fx)
+	p.came(at(60), "a", time.Time{}, &fx)
+	if p.wasAlone(at(61), at(60), "a", at(25)) || !p.wasAlone(at(61), at(60), "a", at(55)) {
+		t.Error("what it should have told long ago is believed, or what it did now is not")
+	}
+	for i := range 3 * maxAway {
+		p.left(at(61+2*i), "a", at(60+2*i), at(61+2*i), &fx)
+		p.came(at(62+2*i), "a", time.Time{}, &fx)
+	}
+	if n := len(p.sites["a"].Away); n != maxAway {
+		t.Errorf("%d times are kept", n)
+	}
+	keep(fx)
+	fx = skerry.Effects{}
+	p.forget("a", &fx)
+	keep(fx)
+	if len(kv) != 1 {
+		t.Errorf("left behind: %v", kv)
+	}
 }

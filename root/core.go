@@ -52,6 +52,7 @@ type Core struct {
 	extents   extents
 	failover  failover
 	believing believing
+	away      presences
 	doubts    map[skerry.InstanceID]time.Time // instances that their site said were gone before it had heard of their placement
 }
 
@@ -68,7 +69,7 @@ func New(opt Options) *Core {
 	if opt.LostAfter == 0 {
 		opt.LostAfter = DefaultLostAfter
 	}
-	return &Core{opt: opt, Apps: apps.New(opt.Seed, "r"), Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), codec: wire.New(), reports: map[string]*siteReport{}, fed: sched.NewFederation(), networks: map[skerry.AppKey]map[string]bool{}, netDirty: map[skerry.AppKey]bool{}, relations: newRelations(), zones: newZones(), extents: newExtents(), failover: newFailover(), believing: newBelieving(), doubts: map[skerry.InstanceID]time.Time{}}
+	return &Core{opt: opt, Apps: apps.New(opt.Seed, "r"), Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), codec: wire.New(), reports: map[string]*siteReport{}, fed: sched.NewFederation(), networks: map[skerry.AppKey]map[string]bool{}, netDirty: map[skerry.AppKey]bool{}, relations: newRelations(), zones: newZones(), extents: newExtents(), failover: newFailover(), believing: newBelieving(), away: newPresences(), doubts: map[skerry.InstanceID]time.Time{}}
 }
 
 const keySeq = "root/seq"
@@ -87,6 +88,12 @@ func (c *Core) Load(key string, value []byte) error {
 	if site, ok := strings.CutPrefix(key, prefixCredit); ok {
 		return c.believing.load(site, value)
 	}
+	if site, ok := strings.CutPrefix(key, prefixAway); ok {
+		return c.away.load(site, value)
+	}
+	if key == keyAlive {
+		return c.away.alive.UnmarshalText(value)
+	}
 	if c.Kids.Load(key, value) {
 		return nil
 	}
@@ -104,6 +111,7 @@ func (c *Core) Start(now time.Time) skerry.Effects {
 		c.fed.SetConnected(name, false)
 		c.rankSite(name)
 	}
+	c.away.start(now)
 	c.believing.due = now.Add(creditEvery)
 	c.believing.expectStart(now.Add(patience))
 	c.Apps.Start(now)
@@ -147,6 +155,12 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 	var fx skerry.Effects
 	switch m := msg.(type) {
 	case ChildUp:
+		var heard time.Time
+		if k := c.Kids.Get(m.Hello.Name); k != nil {
+			heard = k.Heard
+		}
+		c.away.came(now, m.Hello.Name, heard, &fx)
+		c.away.lives(now, &fx)
 		sets, events := c.Kids.Up(now, m.Hello)
 		fx.Result = &skerry.Welcome{Sets: sets, Events: events, Incarnation: c.opt.Incarnation}
 		c.fed.SetConnected(m.Hello.Name, true)
@@ -159,6 +173,9 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 		fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventNormal, Reason: "ClusterConnected", Text: "cluster " + m.Hello.Name + " is connected", Cluster: skerry.ClusterName(m.Hello.Name)})
 		c.Apps.RetryNow()
 	case ChildDown:
+		if k := c.Kids.Get(m.Name); k != nil && k.Connected {
+			c.away.left(now, m.Name, k.Since, k.Heard, &fx)
+		}
 		c.Kids.Down(now, m.Name)
 		c.fed.SetConnected(m.Name, false)
 		fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "ClusterDisconnected", Text: "cluster " + m.Name + " is not connected; its instances run on", Cluster: skerry.ClusterName(m.Name)})
@@ -223,6 +240,7 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *skerry.Effects) {
 	if child == nil {
 		return
 	}
+	c.away.lives(now, fx)
 	for _, key := range d.Changed { // what they say about instances comes first
 		if value, orphaned, have := child.Observed.Get(key); have && !orphaned && strings.HasPrefix(key, "amend/") {
 			c.amendment(now, m.Name, key, value, fx)
@@ -547,6 +565,7 @@ func (c *Core) removeCluster(now time.Time, name string, fx *skerry.Effects) {
 	c.relations.dirty = true
 	delete(c.reports, name)
 	c.forgetBook(name, fx)
+	c.away.forget(name, fx)
 	c.Apps.Came(now, name, nil)
 	c.Apps.Waits(now, name, nil)
 	c.fed.Remove(name)

@@ -1,6 +1,7 @@
 package root
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
@@ -36,7 +37,7 @@ func TestSecretsForWhoHoldsThem(t *testing.T) {
 	forged.Replicas = &replicas
 	_, _, err := r.c.Apps.Adopt(r.now, "a", &skerry.Amendment{App: k.App, Base: r.c.Apps.App(k.App).Gen, Author: "mallory", At: r.now,
 		Services: []skerry.AmendedService{{Name: "web", Replicas: 1, Spec: &forged}}}, false, func(*skerry.Effects) skerry.Fence { return skerry.Fence{} }, &fx)
-	if err == nil || skerry.AsError(err).Code != skerry.CodeConflict {
+	if _, waits := errors.AsType[*apps.WaitsError](err); !waits {
 		t.Errorf("a secret that a site names by guessing: %v", err)
 	}
 }
