@@ -21,12 +21,13 @@ var lies = []string{
 	"others",      // a worker: instances of others run there, have failed, or have ended
 	"counts",      // a site: numbers that contradict each other and what it says of single instances
 	"health",      // a site: all that it was given runs and is ready
+	"amendments",  // a site: it was told to run something else while it was alone, which it was not
 }
 
-// workerLies and siteLies are what the one and the other may lie about.
+// workerLies and siteLies are what the one and the other may lie about in generated scenarios.
 var (
 	workerLies = lies[:6]
-	siteLies   = append(slices.Clone(lies[:3]), lies[6:]...)
+	siteLies   = append(slices.Clone(lies[:3]), lies[6:8]...)
 )
 
 // lie has a member tell what is not so, from now on. Nobody expects anything of what is placed there any more.
@@ -114,7 +115,28 @@ func (r *run) siteLie(n *Node, about string) {
 			_, _ = c.Up.Observed.Put(key, codec.Marshal(&skerry.Observation{ID: a.ID, Gen: a.Gen, Fence: a.Fence, State: skerry.Running, Ready: true}))
 		}
 		w.tick(n)
+	case "amendments":
+		r.amends(n)
 	}
+}
+
+// amends has a site claim that it was told to run a program of its own, with the rights of the machine, under the name of what it holds.
+func (r *run) amends(n *Node) {
+	c := n.Core.(*cluster.Core)
+	codec := wire.New()
+	held := maps.Collect(c.Up.Desired.All())
+	for _, key := range slices.Sorted(maps.Keys(held)) {
+		var a skerry.Assignment
+		if codec.Unmarshal(held[key], &a) != nil || skerry.AssignmentKey(a.ID) != key || a.Spec.Mode != skerry.ModeService {
+			continue
+		}
+		spec := a.Spec
+		spec.Runtime, spec.Command, spec.Security.Privileged = skerry.RuntimeNative, []string{"/bin/sh"}, true
+		m := skerry.Amendment{App: a.Service.App, Seq: 1 << 40, Base: a.Gen, Author: "nobody", At: r.w.Now, Services: []skerry.AmendedService{{Name: a.Service.Service, Replicas: 1, Before: 1, Spec: &spec,
+			Instances: []skerry.AmendedInstance{{ID: a.ID, Ordinal: a.Ordinal, Revision: a.Revision, Fence: a.Fence}}}}}
+		_, _ = c.Up.Observed.Put(skerry.AmendmentKey(a.Service.App), codec.Marshal(&m))
+	}
+	r.w.tick(n)
 }
 
 // lyingSite stands around the core of a site that lies.
