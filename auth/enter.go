@@ -31,6 +31,7 @@ type Entry struct {
 	Dialing
 	Dir     string // where key and identity are kept
 	Token   string
+	Tier    skerry.Tier // what the device wants to be; empty: whatever the token is for
 	Name    string // may be empty if the token is bound to a name
 	Version string
 }
@@ -41,6 +42,9 @@ func Enter(ctx context.Context, e Entry) (*Member, error) {
 	text, err := parseToken(e.Token)
 	if err != nil {
 		return nil, err
+	}
+	if e.Tier != "" && text.tier != e.Tier { // before a key is made, and the token used up
+		return nil, &skerry.Refuse{Code: skerry.RefuseTokenRole, Reason: fmt.Sprintf("the token is for a %s, and a %s wants to join with it", text.tier, e.Tier), Hint: newToken(e.Tier)}
 	}
 	if m, err := OpenMember(e.Dir); err == nil {
 		return nil, fmt.Errorf("%s: this device has joined site %q as %s %q already (to join anew, stop it and delete the directory)",

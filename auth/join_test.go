@@ -526,3 +526,24 @@ func TestOldTokensGo(t *testing.T) {
 		t.Fatalf("%d tokens: %v", len(list), err)
 	}
 }
+
+// A device says what it wants to be: one that is started as a worker does not become a cluster because it was given a cluster's token,
+// nor the other way round, and the token is not used up for it.
+func TestTokenOfAnotherRole(t *testing.T) {
+	for _, x := range []struct{ of, as skerry.Tier }{{skerry.TierCluster, skerry.TierWorker}, {skerry.TierWorker, skerry.TierCluster}, {skerry.TierSuccessor, skerry.TierWorker}} {
+		o := newOffice(t, x.of.Parent())
+		token := o.token(auth.TokenOptions{Tier: x.of, Name: "x"})
+		dir := filepath.Join(t.TempDir(), "d")
+		_, err := auth.Enter(t.Context(), auth.Entry{Dialing: o.dialing("m"), Dir: dir, Token: token, Tier: x.as, Name: "x"})
+		refused(t, err, skerry.RefuseTokenRole, "is for a "+string(x.of), "a "+string(x.as)+" wants", "--role "+string(x.as))
+		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("a %s left an identity: %v", x.as, err)
+		}
+		if x.of == skerry.TierCluster {
+			continue // it needs a site's own authority to join
+		}
+		if m, err := auth.Enter(t.Context(), auth.Entry{Dialing: o.dialing("m"), Dir: dir, Token: token, Tier: x.of, Name: "x"}); err != nil || m.Tier() != x.of {
+			t.Errorf("the token is used up: %v", err)
+		}
+	}
+}

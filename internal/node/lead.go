@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/internal/succession"
@@ -158,7 +159,7 @@ func (c *ClusterConfig) sharedMember(ctx context.Context, st *leading, site *aut
 			return nil, fmt.Errorf("identity from the store: %w", err)
 		}
 	}
-	m, err := c.member(ctx, c.Join, site, boot)
+	m, err := c.member(ctx, skerry.TierCluster, c.Join, site, boot)
 	if err != nil {
 		return nil, err
 	}

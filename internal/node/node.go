@@ -97,11 +97,14 @@ type Join struct {
 	Wait   time.Duration
 }
 
-// member opens the identity kept in the data directory, or joins with the token. Joining is tried again while the parent
-// cannot be reached; a refusal is final.
-func (c *Common) member(ctx context.Context, j Join, site *auth.Authority, bootID string) (*auth.Member, error) {
+// member opens the identity kept in the data directory, or joins with the token, as a role and no other. Joining is tried again
+// while the parent cannot be reached; a refusal is final.
+func (c *Common) member(ctx context.Context, as skerry.Tier, j Join, site *auth.Authority, bootID string) (*auth.Member, error) {
 	dir := filepath.Join(c.Dir, "identity")
 	m, err := auth.OpenMember(dir)
+	if err == nil && m.Tier() != as {
+		return nil, fmt.Errorf("%s: this device has joined as a %s, and does not start as a %s with that identity; give each role a data directory of its own", dir, m.Tier(), as)
+	}
 	if err == nil || !errors.Is(err, auth.ErrNotJoined) {
 		return m, err
 	}
@@ -111,7 +114,7 @@ func (c *Common) member(ctx context.Context, j Join, site *auth.Authority, bootI
 	deadline := time.Now().Add(j.Wait)
 	for {
 		m, err = auth.Enter(ctx, auth.Entry{Dialing: auth.Dialing{Addrs: j.Parent, Machine: machine(), Boot: bootID, Site: site},
-			Dir: dir, Token: j.Token, Name: j.Name, Version: c.Version})
+			Dir: dir, Token: j.Token, Tier: as, Name: j.Name, Version: c.Version})
 		if err == nil || !unreachable(err) || time.Now().After(deadline) || ctx.Err() != nil {
 			return m, err
 		}

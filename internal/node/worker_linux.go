@@ -135,7 +135,7 @@ func OpenWorker(ctx context.Context, c WorkerConfig) (w *Worker, err error) {
 		return w, err
 	}
 	bootID := boot()
-	member, err := c.member(ctx, c.Join, nil, bootID)
+	member, err := c.member(ctx, skerry.TierWorker, c.Join, nil, bootID)
 	if err != nil {
 		return w, err
 	}

@@ -121,7 +121,7 @@ func Join(ctx context.Context, dir, name, token, version, machine, boot string, 
 	if token == "" {
 		return nil, errors.New("this machine is no successor yet; get a token with `skerry token create --role successor` at the cluster, and start with --join TOKEN")
 	}
-	m, err = auth.Enter(ctx, auth.Entry{Dialing: auth.Dialing{Addrs: addrs, Machine: machine, Boot: boot}, Dir: filepath.Join(dir, seatDir), Token: token, Name: name, Version: version})
+	m, err = auth.Enter(ctx, auth.Entry{Dialing: auth.Dialing{Addrs: addrs, Machine: machine, Boot: boot}, Dir: filepath.Join(dir, seatDir), Token: token, Tier: skerry.TierSuccessor, Name: name, Version: version})
 	if err != nil {
 		return nil, err
 	}

@@ -140,7 +140,7 @@ func (o *Office) takeSeat(ctx context.Context, a *auth.Authority, addr *net.TCPA
 		}
 	}
 	m, err := auth.Enter(ctx, auth.Entry{Dialing: auth.Dialing{Addrs: []string{to.String()}, Machine: o.opt.Machine, Boot: o.opt.Boot, Timeout: 5 * time.Second},
-		Dir: filepath.Join(o.opt.Dir, seatDir), Token: token, Name: name, Version: o.opt.Version})
+		Dir: filepath.Join(o.opt.Dir, seatDir), Token: token, Tier: skerry.TierSuccessor, Name: name, Version: o.opt.Version})
 	if err != nil {
 		return err
 	}
