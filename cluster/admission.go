@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/netip"
 	"path"
 	"slices"
 	"strings"
@@ -36,6 +37,10 @@ type Admission struct {
 	// NoMeasuring keeps the site's workers from measuring round trips to addresses of users that a service names, whoever
 	// asks: a worker then sends nothing to addresses that a manifest chose. Round trips among workers are not meant.
 	NoMeasuring bool `json:"noMeasuring,omitempty"`
+	// MeasureNetworks are private networks to whose addresses workers measure round trips for foreign organisations, MeasurePorts TCP
+	// ports for that beside 80, 443, 8080 and 8443.
+	MeasureNetworks []netip.Prefix `json:"measureNetworks,omitempty"`
+	MeasurePorts    []int          `json:"measurePorts,omitempty"`
 	// MaxPerInstance bounds what one instance of a foreign organisation may ask for; zero entries do not.
 	MaxPerInstance skerry.Resources `json:"maxPerInstance,omitempty"`
 	// Quotas bound what the instances of an organisation may ask for together at this site, trusted or not.

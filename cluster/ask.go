@@ -138,6 +138,10 @@ func (c *Core) usersKnown(now time.Time, p *placement, policy sched.Policy, fx *
 		c.setUsers(now, p, nil, "the site's operator lets no worker measure round trips to users")
 		return true
 	}
+	if why := c.opt.Admission.checkUsers(p.A.Org, q); why != "" {
+		c.setUsers(now, p, nil, why)
+		return true
+	}
 	c.rounds++
 	workers := c.site.Sample(policy, c.request(p), c.rounds, measuringWork)
 	if len(workers) == 0 {

@@ -42,6 +42,8 @@ Every flag may also be given as an environment variable: --root is SKERRY_ROOT. 
   maxPriority: 0            # above it they could push others out
   registries: [registry.example.com]
   noMeasuring: false        # true: no worker measures round trips to users, for anybody
+  measureNetworks: []       # private networks where workers measure round trips to users for foreign organisations
+  measurePorts: []          # TCP ports for that, beside 80, 443, 8080 and 8443
   maxPerInstance: {cpu: 2, memory: 1Gi}
   quotas:                   # of an organisation's instances together, trusted or not
     guests: {cpu: 8, instances: 40, serviceAddresses: 60}
