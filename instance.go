@@ -34,6 +34,9 @@ type Assignment struct {
 	// Level is what the site grants its organisation, since it was given to a worker; empty above the site, and for what sites of
 	// before placed, which has the capabilities of LevelBaseline.
 	Level SecurityLevel `json:"level,omitempty" cbor:"20,keyasint,omitempty"`
+	// HostPaths are what the site's admission policy opens of its workers' directories, as far as the service's volumes lie there. The
+	// worker follows no link out of them. Empty above the site, and for an organisation at LevelPrivileged, which is not held to any.
+	HostPaths []HostPath `json:"hostPaths,omitempty" cbor:"21,keyasint,omitempty"`
 }
 
 // Leave says for which copy of an instance a checkpoint may be made.

@@ -39,6 +39,15 @@ func (l SecurityLevel) rank() int {
 // Allows reports whether what needs another level may be used with this one.
 func (l SecurityLevel) Allows(need SecurityLevel) bool { return l.rank() >= need.rank() }
 
+// withoutContainer gives the level of what LevelBaseline may do in a container, where there is none: CHOWN or a set-user-ID program
+// then reach the host's own files.
+func (l SecurityLevel) withoutContainer() SecurityLevel {
+	if l == LevelBaseline {
+		return LevelPrivileged
+	}
+	return l
+}
+
 // UnmarshalText accepts the names of levels alone.
 func (l *SecurityLevel) UnmarshalText(text []byte) error {
 	for _, x := range SecurityLevels() {
@@ -129,7 +138,11 @@ func (s *ServiceSpec) LevelNeeds() (out []LevelNeed) {
 			if v.Kind() == reflect.String {
 				value = v.String() // without its type
 			}
-			if level, what := of(value); level.Allows(LevelBaseline) {
+			level, what := of(value)
+			if s.Runtime == RuntimeNative && strings.HasPrefix(field, "Security.") {
+				level = level.withoutContainer()
+			}
+			if level.Allows(LevelBaseline) {
 				out = append(out, LevelNeed{Path: path, Field: field, Level: level, What: what})
 			}
 		}

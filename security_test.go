@@ -78,9 +78,13 @@ func TestLevelNeeds(t *testing.T) {
 		got = append(got, fmt.Sprintf("%s %s: %s", n.Path, n.Level, n.What))
 	}
 	want := []string{"runtime privileged: a process of the host", "security.addCaps privileged: the capability SYS_ADMIN",
-		"sidecars[0].security.newPrivileges baseline: programs that gain privileges", "ports[1].hostPort privileged: the host's port 22"}
+		"sidecars[0].security.newPrivileges privileged: programs that gain privileges", "ports[1].hostPort privileged: the host's port 22"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	s.Runtime = RuntimeOCI
+	if n := s.LevelNeeds()[1]; n.Level != LevelBaseline {
+		t.Errorf("in a container: %+v", n)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"path"
 	"slices"
 	"strings"
 
@@ -24,11 +23,12 @@ type Admission struct {
 	Level  skerry.SecurityLevel            `json:"level,omitempty"`
 	Levels map[string]skerry.SecurityLevel `json:"levels,omitempty"`
 	// What foreign organisations may use, whatever their level.
-	Native     bool     `json:"native,omitempty"`
-	Privileged bool     `json:"privileged,omitempty"`
-	HostPorts  bool     `json:"hostPorts,omitempty"`
-	HostPaths  []string `json:"hostPaths,omitempty"` // allowed directories, with what is below them
-	Ingress    bool     `json:"ingress,omitempty"`   // ways in from outside by way of the workers
+	Native     bool `json:"native,omitempty"`
+	Privileged bool `json:"privileged,omitempty"`
+	HostPorts  bool `json:"hostPorts,omitempty"`
+	// HostPaths are directories of workers that they may mount, with what is below them; to read, unless the entry is writable.
+	HostPaths []skerry.HostPath `json:"hostPaths,omitempty"`
+	Ingress   bool              `json:"ingress,omitempty"` // ways in from outside by way of the workers
 	// MaxPriority is the highest priority that foreign organisations may give their services; above it they could push
 	// others out.
 	MaxPriority int `json:"maxPriority,omitempty"`
@@ -128,16 +128,23 @@ func (p *Admission) granted(need skerry.LevelNeed, s *skerry.ServiceSpec) bool {
 		return p.HostPorts
 	case "Volume.Host":
 		return !slices.ContainsFunc(s.Volumes, func(v skerry.Volume) bool {
-			return v.Host != nil && !slices.ContainsFunc(p.HostPaths, func(dir string) bool { return below(v.Host.Path, dir) })
+			return v.Host != nil && len(skerry.HostPathsFor(p.HostPaths, v.Host.Path)) == 0
 		})
 	}
 	return false
 }
 
-// below reports whether a path is a directory or in it, as written; the worker looks where links lead.
-func below(file, dir string) bool {
-	file, dir = path.Clean(file), path.Clean(dir)
-	return file == dir || strings.HasPrefix(file, strings.TrimSuffix(dir, "/")+"/")
+// confine tells the worker of an instance what the site grants its organisation.
+func (p *Admission) confine(a *skerry.Assignment) {
+	a.Level, a.HostPaths = p.LevelOf(a.Org), nil
+	if a.Level == skerry.LevelPrivileged {
+		return
+	}
+	for _, h := range p.HostPaths {
+		if slices.ContainsFunc(a.Spec.Volumes, func(v skerry.Volume) bool { return v.Host != nil && h.Covers(v.Host.Path) }) {
+			a.HostPaths = append(a.HostPaths, h)
+		}
+	}
 }
 
 // checkLevel gives the reason for which an organisation may not have a service that weakens isolation, or nil.

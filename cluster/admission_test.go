@@ -50,13 +50,17 @@ func TestAdmission(t *testing.T) {
 		{"priority up to what is allowed", Admission{MaxPriority: 5}, as("guest", func(s *skerry.ServiceSpec) { s.Placement.Priority = 5 }), ""},
 		{"native of one's own", Admission{Trusted: []string{"home"}}, as("home", native), ""},
 		{"native allowed", Admission{Native: true}, as("guest", native), ""},
+		{"a capability of the host's", Admission{Native: true, Level: skerry.LevelBaseline}, as("guest", func(s *skerry.ServiceSpec) {
+			native(s)
+			caps("DAC_OVERRIDE")(s)
+		}), "the capability DAC_OVERRIDE, which needs the security level privileged"},
 		{"fixed host port", Admission{}, as("guest", port), "ports[0].hostPort asks for the host's port 80"},
 		{"chosen host port", Admission{}, as("guest", autoPort), ""},
 		{"host path", Admission{}, as("guest", path("/srv/x")), "volumes[0].host asks for the host's path /srv/x"},
-		{"host path allowed", Admission{HostPaths: []string{"/srv"}}, as("guest", path("/srv/x")), ""},
-		{"a path that only begins alike", Admission{HostPaths: []string{"/srv"}}, as("guest", path("/srvx")), "host's path /srvx"},
-		{"a path that leads out", Admission{HostPaths: []string{"/srv"}}, as("guest", path("/srv/../etc")), "host's path /srv/../etc"},
-		{"one volume of two", Admission{HostPaths: []string{"/srv"}}, as("guest", func(s *skerry.ServiceSpec) {
+		{"host path allowed", Admission{HostPaths: []skerry.HostPath{{Path: "/srv"}}}, as("guest", path("/srv/x")), ""},
+		{"a path that only begins alike", Admission{HostPaths: []skerry.HostPath{{Path: "/srv"}}}, as("guest", path("/srvx")), "host's path /srvx"},
+		{"a path that leads out", Admission{HostPaths: []skerry.HostPath{{Path: "/srv"}}}, as("guest", path("/srv/../etc")), "host's path /srv/../etc"},
+		{"one volume of two", Admission{HostPaths: []skerry.HostPath{{Path: "/srv"}}}, as("guest", func(s *skerry.ServiceSpec) {
 			path("/srv/x")(s)
 			s.Volumes = append(s.Volumes, skerry.Volume{Host: &skerry.HostVolume{Path: "/etc"}})
 		}), "host's path"},
@@ -180,6 +184,7 @@ func TestSiteQuotaCounts(t *testing.T) {
 	}
 }
 
+<<<<<<< HEAD
 // What runs when a site becomes stricter runs on, and is told of; what comes is held to the new level.
 func TestUnadmitted(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
@@ -221,5 +226,19 @@ func TestUnadmitted(t *testing.T) {
 	}
 	if got := c.Unadmitted(); len(got) != 2 || !strings.Contains(got[0].Reason.Text+got[1].Reason.Text, "placed before there were levels") {
 		t.Errorf("told of %+v", got)
+=======
+// A worker learns of a site's directories those that the service's volumes are in, unless its organisation is held to none.
+func TestConfine(t *testing.T) {
+	p := Admission{Trusted: []string{"home"}, HostPaths: []skerry.HostPath{{Path: "/srv/media"}, {Path: "/srv", Writable: true}, {Path: "/opt"}}}
+	a := &skerry.Assignment{Org: "guest", Spec: skerry.ServiceSpec{Volumes: []skerry.Volume{{Empty: &skerry.EmptyVolume{}}, {Host: &skerry.HostVolume{Path: "/srv/media/a"}}}}}
+	p.confine(a)
+	if a.Level != skerry.LevelRestricted || !slices.Equal(a.HostPaths, p.HostPaths[:2]) {
+		t.Errorf("%s, %v", a.Level, a.HostPaths)
+	}
+	a.Org = "home"
+	p.confine(a)
+	if a.Level != skerry.LevelPrivileged || a.HostPaths != nil {
+		t.Errorf("%s, %v", a.Level, a.HostPaths)
+>>>>>>> db0845f (worker: hold host paths to the directories that the site names)
 	}
 }

@@ -202,7 +202,8 @@ func (c *Core) restore(now time.Time, p *placement, o skerry.Observation, why st
 	p.A.Fence, p.A.Held = c.mint(p, fx), &old.Fence
 	c.left(old.Worker, p.A.ID)
 	c.bind(p, old.Worker)
-	p.A.Devices, p.A.Level = o.Devices, c.opt.Admission.LevelOf(p.A.Org)
+	p.A.Devices = o.Devices
+	c.opt.Admission.confine(&p.A)
 	c.claimAt(p, p.Worker)
 	p.Placed, p.A.Runtime, p.Obs, p.qos, p.Refused = now, o.Runtime, o, nil, false
 	p.Obs.Fence = p.A.Fence

@@ -155,7 +155,7 @@ func (c *Core) accept(now time.Time, a skerry.Assignment, origin string, fx *ske
 		return
 	}
 	fence, held := p.A.Fence, p.A.Held
-	a.Runtime, a.Devices, a.Level = p.A.Runtime, p.A.Devices, p.A.Level
+	a.Runtime, a.Devices, a.Level, a.HostPaths = p.A.Runtime, p.A.Devices, p.A.Level, p.A.HostPaths
 	p.A = a
 	p.A.Fence, p.A.Held = fence, held
 	c.boundTo(p)
@@ -194,7 +194,7 @@ func (c *Core) adopt(now time.Time, p *placement, fx *skerry.Effects) bool {
 		c.bind(p, name)
 		c.claimAt(p, name)
 		p.Placed, p.A.Fence, p.A.Runtime, p.A.Devices, p.Obs = now, o.Fence, o.Runtime, o.Devices, o
-		p.A.Level = c.opt.Admission.LevelOf(p.A.Org)
+		c.opt.Admission.confine(&p.A)
 		c.found(p.A.ID, name)
 		c.seq = max(c.seq, o.Fence.Sequence)
 		c.reserve(p, 1)

@@ -271,7 +271,7 @@ func (c *Core) give(now time.Time, p *placement, d skerry.Decision, fx *skerry.E
 	p.sla.ready = false // there
 	c.bind(p, d.Chosen)
 	c.claimAt(p, p.Worker)
-	p.A.Level = c.opt.Admission.LevelOf(p.A.Org)
+	c.opt.Admission.confine(&p.A)
 	p.A.Runtime, p.A.Devices = c.runtimeAt(&p.A.Spec, d.Chosen), c.site.PickDevices(d.Chosen, &p.A.Spec)
 	p.Placed, p.Decision, p.Refused, p.Ran = now, &d, false, false
 	p.A.Fence, p.A.Held = c.mint(p, fx), nil

@@ -6,7 +6,9 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -438,19 +440,38 @@ func isMountPoint(path string) (bool, error) {
 	return a.Dev != b.Dev, err
 }
 
+// isMountRoot reports whether something is mounted at a path, also of the same file system.
+func isMountRoot(path string) (bool, error) {
+	var st unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, 0, &st); err != nil {
+		return false, err
+	}
+	return st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, nil
+}
+
 // unmountBelow takes away every mount below a directory.
 func unmountBelow(dir string) error {
 	if !filepath.IsAbs(dir) || filepath.Dir(dir) == "/" {
 		return fmt.Errorf("%q is no directory of a worker: %w", dir, os.ErrInvalid) // it must never be everything
+	}
+	dir, err := filepath.EvalSymlinks(dir) // as the kernel writes it
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
 	}
 	data, err := os.ReadFile("/proc/thread-self/mountinfo")
 	if err != nil {
 		return err
 	}
 	var points []string
+	written := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 	for _, line := range strings.Split(string(data), "\n") {
-		if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[4], dir+"/") {
-			points = append(points, f[4])
+		if f := strings.Fields(line); len(f) > 4 {
+			if point := written.Replace(f[4]); strings.HasPrefix(point, dir+"/") {
+				points = append(points, point)
+			}
 		}
 	}
 	slices.Sort(points)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -185,6 +186,17 @@ func (s *Server) removeFiles(id skerry.InstanceID) error {
 	if err := unmountBelow(dir); err != nil {
 		return err
 	}
+	// What is still mounted is the host's, and is never to be removed with the rest.
+	places, err := os.ReadDir(filepath.Join(dir, "host"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, p := range places {
+		at := filepath.Join(dir, "host", p.Name())
+		if is, err := isMountRoot(at); is || err != nil {
+			return errors.Join(fmt.Errorf("%s is still mounted", at), err)
+		}
+	}
 	return os.RemoveAll(dir)
 }
 
@@ -254,7 +266,9 @@ func (s *Server) spec(ctx context.Context, a StartContainer) (runtime.Spec, runt
 	}
 	confine(&spec, &a.A, name)
 	spec.Env = s.env(&a.A, k, img, name)
-	spec.Mounts = s.mounts(&a.A, k, name)
+	if spec.Mounts, err = s.mounts(&a.A, k, name); err != nil {
+		return spec, nil, err
+	}
 	secrets, err := s.secretMounts(&a.A, a.Name, &spec, name)
 	if err != nil {
 		return spec, nil, err
@@ -419,7 +433,7 @@ func (s *Server) env(a *skerry.Assignment, k *skerry.Container, img artifact.Ima
 	return out
 }
 
-func (s *Server) mounts(a *skerry.Assignment, k *skerry.Container, driver string) []runtime.Mount {
+func (s *Server) mounts(a *skerry.Assignment, k *skerry.Container, driver string) ([]runtime.Mount, error) {
 	var out []runtime.Mount
 	if !slices.Contains([]string{skerry.RuntimeNative, skerry.RuntimeUnikernel, skerry.RuntimeVM}, driver) {
 		out = append(out, runtime.Mount{Type: "bind", Source: filepath.Join(s.instanceDir(a.ID), "run"), Target: runDir, ReadOnly: true})
@@ -429,11 +443,16 @@ func (s *Server) mounts(a *skerry.Assignment, k *skerry.Container, driver string
 			if v.Name != m.Volume {
 				continue
 			}
+			if v.Host != nil && bounded(a) { // an agent of before, or a boot, may have left it unmounted
+				if err := s.mountHostPath(a, &v); err != nil {
+					return nil, volumeErr(v.Name, err)
+				}
+			}
 			out = append(out, runtime.Mount{Type: "bind", Source: s.volumeSource(a, &v), Target: m.Path, ReadOnly: m.ReadOnly})
 		}
 	}
 	for n, f := range a.Spec.Config {
 		out = append(out, runtime.Mount{Type: "bind", Source: s.configFile(a.ID, n), Target: f.Path, ReadOnly: true})
 	}
-	return out
+	return out, nil
 }

@@ -38,6 +38,8 @@ func claimOf(a *skerry.Assignment) skerry.VolumeClaim {
 // volumeSource is the directory of a volume on this machine.
 func (s *Server) volumeSource(a *skerry.Assignment, v *skerry.Volume) string {
 	switch {
+	case v.Host != nil && bounded(a):
+		return s.hostDir(a.ID, v.Name)
 	case v.Host != nil:
 		return v.Host.Path
 	case v.Local != nil:
@@ -50,6 +52,8 @@ func (s *Server) volumeSource(a *skerry.Assignment, v *skerry.Volume) string {
 func (s *Server) makeVolume(ctx context.Context, a *skerry.Assignment, v *skerry.Volume) error {
 	dir := s.volumeSource(a, v)
 	switch {
+	case v.Host != nil && bounded(a):
+		return s.mountHostPath(a, v)
 	case v.Host != nil:
 		_, err := os.Stat(dir)
 		return err

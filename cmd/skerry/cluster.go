@@ -38,7 +38,7 @@ Every flag may also be given as an environment variable: --root is SKERRY_ROOT. 
   privileged: false
   hostPorts: false
   ingress: false            # ways in from outside by way of the workers
-  hostPaths: [/srv/shared]
+  hostPaths: [/srv/media, {path: /srv/up, writable: true}]   # read-only unless it says writable
   maxPriority: 0            # above it they could push others out
   registries: [registry.example.com]
   noMeasuring: false        # true: no worker measures round trips to users, for anybody

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -163,11 +164,11 @@ func TestReadAdmission(t *testing.T) {
 		}
 		return f
 	}
-	a, err := readAdmission(write("trusted: [shop]\nhostPaths: [/srv]\nmaxPerInstance: {cpu: 2, memory: 1Gi}\nquotas: {guests: {cpu: 8, serviceAddresses: 60}}\n"))
-	if err != nil || a.Trusted[0] != "shop" || a.MaxPerInstance.CPU != 2000 || a.Quotas["guests"].CPU != 8000 || a.Quotas["guests"].ServiceAddresses != 60 {
+	a, err := readAdmission(write("trusted: [shop]\nhostPaths: [/srv, {path: /srv/up, writable: true}]\nmaxPerInstance: {cpu: 2, memory: 1Gi}\nquotas: {guests: {cpu: 8, serviceAddresses: 60}}\n"))
+	if err != nil || a.Trusted[0] != "shop" || !slices.Equal(a.HostPaths, []skerry.HostPath{{Path: "/srv"}, {Path: "/srv/up", Writable: true}}) || a.MaxPerInstance.CPU != 2000 || a.Quotas["guests"].CPU != 8000 || a.Quotas["guests"].ServiceAddresses != 60 {
 		t.Errorf("%+v %v", a, err)
 	}
-	for _, s := range []string{"trustd: [a]", "trusted: a", "native: maybe", "native: true\nnative: true", "a: ["} {
+	for _, s := range []string{"trustd: [a]", "trusted: a", "native: maybe", "hostPaths: [srv]", "hostPaths: [{path: /srv, write: true}]", "native: true\nnative: true", "a: ["} {
 		if _, err := readAdmission(write(s)); err == nil {
 			t.Errorf("%q was taken", s)
 		}
