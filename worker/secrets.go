@@ -109,13 +109,23 @@ func (s *Server) secretMounts(a *skerry.Assignment, container string, spec *runt
 		}
 		if driver == skerry.RuntimeNative && strings.HasPrefix(u.Path, "/run/") {
 			// A process of the host has no root of its own to make the place in. It stays empty there.
-			if err := os.MkdirAll(u.Path, 0o755); err != nil {
+			if err := makeBelowRun(u.Path); err != nil {
 				return nil, fmt.Errorf("secret %s: %w", n.Name, err)
 			}
 		}
 		out = append(out, runtime.Mount{Type: "bind", Source: dir, Target: u.Path, ReadOnly: true})
 	}
 	return out, nil
+}
+
+// makeBelowRun makes a directory in the host's /run, and nowhere else, whatever links are there.
+func makeBelowRun(path string) error {
+	run, err := os.OpenRoot("/run")
+	if err != nil {
+		return err
+	}
+	defer run.Close()
+	return run.MkdirAll(strings.TrimPrefix(filepath.Clean(path), "/run/"), 0o755)
 }
 
 // secretOwner finds out who a task runs as.

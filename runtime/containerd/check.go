@@ -21,6 +21,7 @@ import (
 	"skerry.dev/skerry/runtime/internal/hybrid"
 	"skerry.dev/skerry/runtime/internal/monitor"
 	"skerry.dev/skerry/runtime/internal/probe"
+	"skerry.dev/skerry/runtime/oci"
 )
 
 // oldest is the first version of containerd that is known to work.
@@ -126,10 +127,19 @@ func (d *Driver) settle(ctx context.Context, layer string) (binary, note string,
 	try := func(binary string) error {
 		ctx, cancel := context.WithTimeout(ctx, 30*time.Second) // the first shim of a daemon takes its time
 		defer cancel()
-		root := runtime.Mount{Type: "overlay", Options: []string{"lowerdir=" + layer}}
-		return d.Try(ctx, "shim", root, []string{"/probe"}, func(ctx context.Context, spec runtime.Spec) (runtime.Handle, error) {
-			return d.start(ctx, spec, binary)
-		})
+		links, sprung, err := oci.LinkTrap(filepath.Dir(layer))
+		if err != nil {
+			return err
+		}
+		for _, lower := range []string{layer, links + ":" + layer} { // the second is an image that tries to have it write on the host
+			root := runtime.Mount{Type: "overlay", Options: []string{"lowerdir=" + lower}}
+			if err := d.Try(ctx, "shim", root, []string{"/probe"}, func(ctx context.Context, spec runtime.Spec) (runtime.Handle, error) {
+				return d.start(ctx, spec, binary)
+			}); err != nil {
+				return err
+			}
+		}
+		return sprung()
 	}
 	if err = try(d.opts.Binary); err == nil || !hybrid.Refused(err.Error()) {
 		return d.opts.Binary, "", err

@@ -184,26 +184,35 @@ func (s *setup) create(pidFile, consoleSocket string) error {
 
 // become turns the shim itself into the program.
 func (s *setup) become() error {
+	// What is mounted where the task is may be its own: nothing there is to be written to or joined by its name.
+	if err := s.enterCgroup("cgroup.procs", os.Getpid()); err != nil {
+		return err
+	}
+	if s.NetNS != "" {
+		if err := setns(s.NetNS, unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("network: %w", err)
+		}
+	}
 	if s.NSPid > 0 {
-		for ns, flag := range map[string]int{"mnt": unix.CLONE_NEWNS, "uts": unix.CLONE_NEWUTS} {
-			path := fmt.Sprintf("/proc/%d/ns/%s", s.NSPid, ns)
-			if sameFile(path, "/proc/thread-self/ns/"+ns) {
+		for _, ns := range []struct {
+			name string
+			flag int
+		}{{"uts", unix.CLONE_NEWUTS}, {"mnt", unix.CLONE_NEWNS}} {
+			path := fmt.Sprintf("/proc/%d/ns/%s", s.NSPid, ns.name)
+			if sameFile(path, "/proc/thread-self/ns/"+ns.name) {
 				continue
 			}
-			if ns == "mnt" {
+			if ns.name == "mnt" {
 				if err := unix.Unshare(unix.CLONE_FS); err != nil {
 					return err
 				}
 			}
-			if err := setns(path, flag); err != nil {
+			if err := setns(path, ns.flag); err != nil {
 				return err
 			}
 		}
 	}
-	if err := s.enterCgroup("cgroup.procs", os.Getpid()); err != nil {
-		return err
-	}
-	s.Mounts, s.Hostname = nil, ""
+	s.Mounts, s.Hostname, s.NetNS = nil, "", ""
 	if err := s.isolate(); err != nil {
 		return err
 	}
@@ -287,18 +296,27 @@ func (s *setup) mount() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return fmt.Errorf("mounts: %w", err)
 	}
+	tree := "" // that a driver which is built on this one gives its task for a root
 	for i, m := range s.Mounts {
-		var err error
+		target, done, err := place(tree, m.Target)
+		if err != nil {
+			return fmt.Errorf("mounts[%d].target: %w", i, err)
+		}
+		defer done()
 		switch m.Type {
 		case "tmpfs":
-			err = unix.Mount("tmpfs", m.Target, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, m.Data)
+			err = unix.Mount("tmpfs", target, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, m.Data)
 		case "overlay": // of a driver that is built on this one, see StartWith
-			err = unix.Mount("overlay", m.Target, "overlay", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, m.Data)
+			err = unix.Mount("overlay", target, "overlay", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, m.Data)
+			tree = m.Target
 		default:
-			err = unix.Mount(m.Source, m.Target, "", unix.MS_BIND|unix.MS_REC, "")
+			err = unix.Mount(m.Source, target, "", unix.MS_BIND|unix.MS_REC, "")
 		}
 		if err == nil && m.ReadOnly {
-			err = unix.Mount("", m.Target, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, "")
+			if target, done, err = place(tree, m.Target); err == nil { // what lies there now
+				err = unix.Mount("", target, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, "")
+				done()
+			}
 		}
 		if errors.Is(err, unix.ENOENT) {
 			err = fmt.Errorf("%w: create %s on the host first; a native task has no root of its own to make it in", err, m.Target)
@@ -308,6 +326,36 @@ func (s *setup) mount() error {
 		}
 	}
 	return nil
+}
+
+// place opens the place of a mount below a tree without following a link, and gives a name for it that others cannot change: a volume
+// that is mounted in the tree may have links to the host's own programs. Elsewhere it gives the name back. done must be called.
+func place(tree, target string) (name string, done func(), err error) {
+	rel, below := strings.CutPrefix(target, tree+"/")
+	if tree == "" || !below {
+		return target, func() {}, nil
+	}
+	fd, err := unix.Open(tree, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	for part := range strings.SplitSeq(rel, "/") {
+		if err != nil {
+			break
+		}
+		var st unix.Stat_t
+		inner, e := unix.Openat(fd, part, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		unix.Close(fd)
+		if fd, err = inner, e; err == nil {
+			if err = unix.Fstat(fd, &st); err == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK {
+				err = fmt.Errorf("%s of /%s is a symbolic link in what is mounted there; mount at the place that is meant", part, rel)
+			}
+			if err != nil {
+				unix.Close(fd)
+			}
+		}
+	}
+	if err != nil {
+		return "", nil, err
+	}
+	return fmt.Sprintf("/proc/self/fd/%d", fd), func() { unix.Close(fd) }, nil
 }
 
 // program finds Args[0] in the PATH of the task, in the task's mounts.

@@ -52,7 +52,11 @@ func (d Bundles) prepare(ctx context.Context, t *monitor.Task, spec runtime.Spec
 	if err := mountRoot(ctx, t, spec, from); err != nil {
 		return nil, err
 	}
-	return d.config(t, spec)
+	c, err := d.config(t, spec)
+	if err != nil {
+		return nil, err
+	}
+	return c, settleTargets(d.Root(t), c, spec.RootFS[0].Type == "overlay")
 }
 
 // Root is the directory of a task's root.

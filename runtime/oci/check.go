@@ -153,14 +153,23 @@ func (d *Driver) tryTwice(ctx context.Context, program, layer string) error {
 	return d.try(ctx, program, layer)
 }
 
-// try runs the self-test in a container of the runtime.
+// try runs the self-test in a container of the runtime, and again with an image that tries to have it write on the host.
 func (d *Driver) try(ctx context.Context, program, layer string) error {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
-	root := runtime.Mount{Type: "overlay", Options: []string{"lowerdir=" + layer}}
-	return d.Try(ctx, filepath.Base(program), root, []string{"/probe"}, func(ctx context.Context, spec runtime.Spec) (runtime.Handle, error) {
-		return d.start(ctx, spec, program)
-	})
+	links, sprung, err := LinkTrap(filepath.Dir(layer))
+	if err != nil {
+		return err
+	}
+	for _, lower := range []string{layer, links + ":" + layer} {
+		root := runtime.Mount{Type: "overlay", Options: []string{"lowerdir=" + lower}}
+		if err := d.Try(ctx, filepath.Base(program), root, []string{"/probe"}, func(ctx context.Context, spec runtime.Spec) (runtime.Handle, error) {
+			return d.start(ctx, spec, program)
+		}); err != nil {
+			return err
+		}
+	}
+	return sprung()
 }
 
 // diagnose adds what is known about a runtime's refusal.

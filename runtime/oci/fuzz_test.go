@@ -9,6 +9,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -127,4 +128,40 @@ func holds(t *testing.T, s *runtime.Spec, c *specs.Spec) {
 	if r := c.Linux.Resources; s.Resources.Memory > 0 && (r.Memory == nil || *r.Memory.Limit < int64(s.Resources.Memory) || *r.Memory.Swap != *r.Memory.Limit) {
 		t.Error("the memory is not limited")
 	}
+}
+
+// FuzzSettle has an image with links of any kind: the place of a mount is in the root, and no link is left on the way to it.
+func FuzzSettle(f *testing.F) {
+	f.Add("/srv/a/b", "../../etc", "/b", "a")
+	f.Add("/a/../b/.", "/..", ".", "/a/b/c/a")
+	f.Add("/a", "a", "", "")
+	f.Fuzz(func(t *testing.T, target, a, b, c string) {
+		if strings.ContainsRune(target+a+b+c, 0) || !path.IsAbs(target) || len(target) > 200 {
+			return
+		}
+		dir := t.TempDir()
+		rootfs := filepath.Join(dir, "rootfs")
+		if err := os.MkdirAll(filepath.Join(rootfs, "srv"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for name, to := range map[string]string{"a": a, "b": b, "srv/a": c} {
+			_ = os.Symlink(to, filepath.Join(rootfs, name)) // an empty one is none
+		}
+		root, err := os.OpenRoot(rootfs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer root.Close()
+		at, err := settle(root, target, nil, func(at string) error { return mountPoint(root, at, true) })
+		if list, e := os.ReadDir(dir); e != nil || len(list) != 1 {
+			t.Fatalf("beside the root there is %v, %v", list, e)
+		}
+		if err != nil {
+			return
+		}
+		real, err := filepath.EvalSymlinks(filepath.Join(rootfs, at))
+		if err != nil || real != filepath.Join(rootfs, at) || at == "/" {
+			t.Fatalf("%q became %q, which is %q, %v", target, at, real, err)
+		}
+	})
 }
