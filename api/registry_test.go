@@ -1,8 +1,10 @@
 package api_test
 
 import (
+	"encoding/json"
 	"net/http"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -83,6 +85,41 @@ func TestRegistryAsksTheSameUsers(t *testing.T) {
 	} {
 		if got := get(c.rt, c.path); got != c.want {
 			t.Errorf("pull %s: %d", name, got)
+		}
+	}
+	// To deploy an image is to read it.
+	manifest := func(space, image string) []byte {
+		return []byte("apiVersion: skerry/v1\nkind: Application\nmetadata: {name: thief, namespace: " + space + "}\nspec:\n  services:\n  - {name: web, image: " + strconv.Quote(image) + "}\n")
+	}
+	for image, c := range map[string]struct {
+		who   *api.Client
+		space string
+		ok    bool
+	}{
+		"skerry.local/acme-space/web:1": {acme, "acme-space", true},
+		"acme-space/p:1":                {acme, "acme-space", true},
+		"skerry.local/acme-space/p:1":   {umbra, "umbra-space", false},
+		"acme-space/web:1":              {umbra, "umbra-space", false},
+		"skerry.local/acme-space/none":  {umbra, "umbra-space", false},
+		"skerry.local/tools/base:1":     {umbra, "umbra-space", true},
+	} {
+		_, planned := c.who.Plan(ctx, manifest(c.space, image))
+		_, err := c.who.Apply(ctx, manifest(c.space, image), api.ApplyOptions{Register: true})
+		for how, err := range map[string]error{"apply": err, "plan": planned} {
+			if (err == nil) != c.ok || err != nil && !strings.Contains(err.Error(), "images:read in the organisation of namespace acme-space") {
+				t.Errorf("%s %s: %v", how, image, err)
+			}
+		}
+	}
+	for c, want := range map[*api.Client]string{acme: "acme-space/p acme-space/t acme-space/web tools/base", umbra: "tools/base"} {
+		r, _ := http.NewRequestWithContext(ctx, "GET", s.URL+"/v2/_catalog", nil)
+		res, err := c.Transport().RoundTrip(r)
+		must(t, err)
+		var got struct{ Repositories []string }
+		must(t, json.NewDecoder(res.Body).Decode(&got))
+		res.Body.Close()
+		if strings.Join(got.Repositories, " ") != want {
+			t.Errorf("the catalog has %q, want %q", got.Repositories, want)
 		}
 	}
 	for c, want := range map[*api.Client]string{acme: "acme-space/p:1 acme-space/t:1 acme-space/web:1 tools/base:1", umbra: "tools/base:1"} {

@@ -9,6 +9,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/internal/tier"
 )
 
 // AppPath and the other Path types are the parts of paths; huma reads embedded structs only if they are exported.
@@ -110,7 +111,7 @@ func (h *Handler) addApply() {
 		if in.DryRun {
 			return h.dryRun(ctx, key, app)
 		}
-		return h.do(ctx, apps.Apply{App: *app, Actor: who.User, Register: in.Register, Expect: in.Expect})
+		return h.do(tier.WithRegistryAuth(ctx, h.registryAuth(ctx, who)), apps.Apply{App: *app, Actor: who.User, Register: in.Register, Expect: in.Expect})
 	})
 	h.takesManifest(o)
 	type planIn struct {
@@ -124,7 +125,7 @@ func (h *Handler) addApply() {
 		if err != nil {
 			return nil, err
 		}
-		p, err := h.opt.Backend.Plan(ctx, *app)
+		p, err := h.opt.Backend.Plan(tier.WithRegistryAuth(ctx, h.registryAuth(ctx, who)), *app)
 		return &answer[skerry.Plan]{p}, err
 	})
 	h.takesManifest(plan)

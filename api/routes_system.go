@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -169,21 +170,51 @@ func (h *Handler) serveRegistry(w http.ResponseWriter, r *http.Request) {
 // registryAuth decides about repositories: the first part of a name is a namespace, whose organisation counts; what has no
 // such namespace belongs to the site. Everybody who may read images may pull the site's.
 func (h *Handler) registryAuth(ctx context.Context, who *auth.Principal) tier.RegistryAuth {
-	see := h.seer(ctx, who, auth.ScopeImagesRead)
+	known := map[string][]string{}
 	return func(repository, action string) error {
 		rest, local := strings.CutPrefix(repository, tier.BuiltInRegistry+"/")
 		space, _, nested := strings.Cut(rest, "/")
-		org := ""
+		var orgs []string
 		if local && nested {
-			org = see.org(skerry.AppKey{Namespace: space})
+			var ok bool
+			if orgs, ok = known[space]; !ok {
+				var err error
+				if orgs, err = h.orgsOf(ctx, space); err != nil {
+					return err // it is not known whose it is
+				}
+				known[space] = orgs
+			}
 		}
 		scope := auth.ScopeImagesPush
 		if action == artifact.ActionPull {
 			scope = auth.ScopeImagesRead
 		}
-		if who.May(scope, org, h.cluster()) || action == artifact.ActionPull && org == "" && who.Somewhere(scope) {
+		if len(orgs) == 0 && (who.May(scope, "", h.cluster()) || action == artifact.ActionPull && who.Somewhere(scope)) {
+			return nil
+		}
+		if len(orgs) > 0 && !slices.ContainsFunc(orgs, func(org string) bool { return !who.May(scope, org, h.cluster()) }) {
 			return nil
 		}
 		return forbidden(who, scope)
 	}
+}
+
+// orgsOf lists the organisations that images of a namespace belong to: its own, and at a site those that the root knows under the same name.
+func (h *Handler) orgsOf(ctx context.Context, namespace string) ([]string, error) {
+	var orgs []string
+	org, _, err := h.orgOf(ctx, skerry.AppKey{Namespace: namespace})
+	if err != nil {
+		return nil, err
+	}
+	if b, ok := h.opt.Backend.(interface {
+		OrgsBehind(ctx context.Context, namespace string) ([]string, error)
+	}); ok {
+		if orgs, err = b.OrgsBehind(ctx, namespace); err != nil {
+			return nil, err
+		}
+	}
+	if org != "" && !slices.Contains(orgs, org) {
+		orgs = append(orgs, org)
+	}
+	return orgs, nil
 }

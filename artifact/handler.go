@@ -46,6 +46,9 @@ type Handler struct {
 	// Authorize decides about a repository ("registry/name") and an action; nil allows pull and refuses the rest. For
 	// /v2/ itself and the catalog the repository is empty.
 	Authorize func(r *http.Request, repository, action string) error
+	// MayRead, if set, decides beside Authorize about what is read of a repository: kind is manifests (id is a tag or a digest), blobs, tags or
+	// referrers.
+	MayRead func(r *http.Request, repo Ref, kind, id string) error
 	// MaxBlob limits one uploaded blob; 0 means 10 GiB. MaxRepository limits the blobs of one repository together; 0
 	// means no limit. MaxUploads limits uploads at a time; 0 means 64.
 	MaxBlob, MaxRepository int64
@@ -124,7 +127,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) error {
 		if err := h.authorize(r, "", ActionPull); err != nil {
 			return err
 		}
-		return writeJSON(w, r, map[string][]string{"repositories": page(w, r, h.catalog(r))})
+		return writeJSON(w, r, map[string][]string{"repositories": page(w, r, h.catalog(r, func(repo string) bool { return h.authorize(r, repo, ActionPull) == nil }))})
 	}
 	name, kind, rest := splitPath(path[1:])
 	if !validRepository(name) {
@@ -143,6 +146,11 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) error {
 	}
 	if err := h.authorize(r, repo.Name(), action); err != nil {
 		return err
+	}
+	if action == ActionPull && h.MayRead != nil {
+		if err := h.MayRead(r, repo, kind, rest); err != nil {
+			return failf(http.StatusForbidden, "DENIED", "%v", err)
+		}
 	}
 	if action != ActionPull && !h.isLocal(repo.Registry) {
 		return failf(http.StatusForbidden, "DENIED", "%s is another registry: push to it, not to this cache", repo.Registry)
@@ -510,16 +518,43 @@ func (h *Handler) tags(repo Ref) []string {
 	return out
 }
 
-func (h *Handler) catalog(r *http.Request) []string {
+// catalog lists the repositories that may be seen.
+func (h *Handler) catalog(r *http.Request, see func(repository string) bool) []string {
 	registry := h.registry(r)
-	h.Store.mu.Lock()
-	defer h.Store.mu.Unlock()
 	var out []string
+	h.Store.mu.Lock()
 	for k := range h.Store.names {
 		if ref, err := ParseRef(k); err == nil && ref.Registry == registry {
 			out = append(out, ref.Repository)
 		}
 	}
+	h.Store.mu.Unlock()
 	slices.Sort(out)
-	return slices.Compact(out)
+	return slices.DeleteFunc(slices.Compact(out), func(name string) bool { return !see(Ref{Registry: registry, Repository: name}.Name()) })
+}
+
+// Holds reports whether a manifest or blob, named by its digest, is an image or a part of it. Manifests of the image that are not here are
+// fetched.
+func (h *Handler) Holds(ctx context.Context, image Ref, id string) bool {
+	want, err := parseDigest(id)
+	if err != nil {
+		return false
+	}
+	top := image.Digest
+	if top == "" {
+		top, _ = h.Store.Lookup(image) // what its tag was last resolved to
+	}
+	repo := Ref{Registry: image.Registry, Repository: image.Repository}
+	var holds func(d digest.Digest, manifest bool) bool
+	holds = func(d digest.Digest, manifest bool) bool {
+		if d == want {
+			return true
+		}
+		if !manifest || d == "" {
+			return false
+		}
+		m, err := h.Store.manifest(ctx, repo.pinned(d), d.String(), h.sources(repo))
+		return err == nil && slices.ContainsFunc(m.children(), func(c ocispec.Descriptor) bool { return holds(c.Digest, m.index != nil) })
+	}
+	return holds(top, true)
 }

@@ -95,6 +95,7 @@ func NewServer(ctx context.Context, opt ServerOptions) (*Server, error) {
 		return nil, err
 	}
 	s.Hub = hub
+	tier.LimitPulls(opt.Images, s.pulls)
 	s.Role.Load, s.Role.Host, s.Role.Serve = s.load, (*host)(s), s.serve
 	return s, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,16 +28,20 @@ type Images struct {
 	parent  *artifact.Source
 	direct  *artifact.Source
 	up      atomic.Pointer[Up]
+	pulls   atomic.Pointer[FindPulls]
+
+	mu       sync.Mutex // protects children
+	children map[string]childPulls
 }
 
 // NewImages serves a store. hasParent says whether misses are asked of the tier above once SetParent was called. direct
 // holds credentials and limits for registries.
 func NewImages(st *artifact.Store, hasParent bool, direct *artifact.Source) *Images {
-	m := &Images{Store: st, direct: direct}
+	m := &Images{Store: st, direct: direct, children: map[string]childPulls{}}
 	if direct == nil {
 		m.direct = &artifact.Source{}
 	}
-	m.handler = &artifact.Handler{Store: st, Registry: BuiltInRegistry, Upstream: m.upstream, Authorize: authorizeRegistry}
+	m.handler = &artifact.Handler{Store: st, Registry: BuiltInRegistry, Upstream: m.upstream, Authorize: authorizeRegistry, MayRead: m.mayRead}
 	if hasParent {
 		m.parent = &artifact.Source{BaseURL: "http://parent", Transport: parentTransport{m}}
 		m.handler.UpstreamLocal = []*artifact.Source{m.parent}
@@ -100,13 +105,19 @@ func (m *Images) Resolve(ctx context.Context, ref string) (Pinned, error) {
 	if err != nil {
 		return Pinned{}, skerry.Errorf(skerry.CodeInvalid, "image %q: %v", ref, err).WithHint("write repository:tag or registry/repository:tag")
 	}
-	named := strings.HasPrefix(ref, r.Registry+"/")
+	local, anywhere := unnamed(ref, r)
+	named := !anywhere
+	var refused error
 	if !named || r.Registry == BuiltInRegistry {
-		local := r
-		local.Registry = BuiltInRegistry
-		if !named {
-			local.Repository = strings.TrimPrefix(r.Repository, "library/")
+		if f, ok := ctx.Value(registryAuthKey{}).(RegistryAuth); ok && f(local.Name(), artifact.ActionPull) != nil {
+			refused = mayNotRead(ref, local)
 		}
+	}
+	switch {
+	case refused != nil && named:
+		return Pinned{}, refused
+	case refused != nil: // it may mean one of docker.io
+	case !named || r.Registry == BuiltInRegistry:
 		res, err := m.Store.Resolve(ctx, local.String(), artifact.Platform{}, m.handler.UpstreamLocal...)
 		switch {
 		case err == nil:
@@ -121,6 +132,8 @@ func (m *Images) Resolve(ctx context.Context, ref string) (Pinned, error) {
 	switch {
 	case err == nil:
 		return Pinned{r.Name() + "@" + string(res.Digest), res.Platforms}, nil
+	case refused != nil:
+		return Pinned{}, refused
 	case errors.Is(err, artifact.ErrNotFound), errors.Is(err, artifact.ErrDenied):
 		e := notFound(ref, r.Registry)
 		e.Cause = err
@@ -137,6 +150,13 @@ func notFound(ref, where string) *skerry.Error {
 		WithHint("check the name and tag; `skerry get images` lists what the built-in registry has, `skerry image push` adds to it")
 }
 
+// mayNotRead says what a user lacks for an image of the built-in registry, whether there is such an image or not.
+func mayNotRead(ref string, local artifact.Ref) error {
+	space, _, _ := strings.Cut(local.Repository, "/")
+	return skerry.Errorf(skerry.CodeInvalid, "image %s does not exist at the built-in registry, or may not be read: it needs images:read in the organisation of namespace %s", ref, space).
+		WithHint("an administrator of that organisation grants it by a role; else push the image to a namespace of your own")
+}
+
 type registryAuthKey struct{}
 
 // RegistryAuth decides whether a user may do something with a repository of the built-in registry.
@@ -150,8 +170,8 @@ func WithRegistryAuth(ctx context.Context, f RegistryAuth) context.Context {
 // authorizeRegistry lets children of this tier pull, users do what the API allows, and nobody else anything.
 func authorizeRegistry(r *http.Request, repository, action string) error {
 	if link.PeerFrom(r.Context()) != nil {
-		if action == artifact.ActionPull {
-			return nil
+		if action == artifact.ActionPull && repository != "" || r.URL.Path == "/v2/" {
+			return nil // what it pulls Images.mayRead decides
 		}
 		return errors.New("a child may only pull")
 	}

@@ -1,0 +1,32 @@
+package cluster
+
+import (
+	"context"
+	"slices"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/tier"
+)
+
+// pulls tells what a worker may pull: what it was given.
+func (s *Server) pulls(ctx context.Context, worker, have string) (tier.Pulls, error) {
+	return tier.View(ctx, s.Role, func(c *Core) (tier.Pulls, error) {
+		child := c.Kids.Get(worker)
+		if child == nil {
+			return tier.Pulls{}, skerry.Errorf(skerry.CodeForbidden, "there is no worker %s", worker)
+		}
+		return tier.AssignedImages(child.Desired, c.codec, have), nil
+	})
+}
+
+// OrgsBehind lists the organisations of a namespace of the root's, as far as the site has anything of them: their images may be in its cache.
+func (s *Server) OrgsBehind(ctx context.Context, namespace string) ([]string, error) {
+	return tier.View(ctx, s.Role, func(c *Core) (out []string, err error) {
+		for _, p := range c.places {
+			if org := p.A.Org; p.A.Service.App.Namespace == namespace && org != "" && !slices.Contains(out, org) {
+				out = append(out, org)
+			}
+		}
+		return out, nil
+	})
+}

@@ -1,0 +1,133 @@
+package tier
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/internal/wire"
+	"skerry.dev/skerry/link"
+	"skerry.dev/skerry/reconcile"
+)
+
+// Pulls is what a child may pull now.
+type Pulls struct {
+	// State changes with Images; a caller that names it gets no Images while it is the same.
+	State string
+	// Images are references of what the child was given, pinned where their digests are known.
+	Images []string
+	// Shared, if not nil, reports whether a repository of the built-in registry belongs to no organisation, and is for the child to read whatever
+	// it was given.
+	Shared func(repository string) bool
+}
+
+// FindPulls tells what a child may pull. have is the State of what the caller knows.
+type FindPulls func(ctx context.Context, child, have string) (Pulls, error)
+
+// AssignedImages lists the images of what stands in a child's desired set. It is called where the set may be read.
+func AssignedImages(desired *reconcile.Source, codec *wire.Codec, have string) (p Pulls) {
+	if p.State = fmt.Sprintf("%s/%d", desired.Incarnation(), desired.Gen()); p.State == have {
+		return p
+	}
+	seen := map[string]bool{}
+	add := func(ref string) {
+		if !seen[ref] {
+			seen[ref] = true
+			p.Images = append(p.Images, ref)
+		}
+	}
+	for _, key := range desired.Keys() {
+		value, _ := desired.Get(key)
+		var a skerry.Assignment
+		var o skerry.AgentOrder
+		switch {
+		case strings.HasPrefix(key, skerry.AssignmentKey("")) && codec.Unmarshal(value, &a) == nil:
+			for _, ref := range a.Spec.Images() {
+				if pinned := a.Digest[ref]; pinned != "" {
+					ref = pinned
+				}
+				add(ref)
+			}
+		case key == skerry.AgentKey && codec.Unmarshal(value, &o) == nil:
+			add(o.Image)
+		}
+	}
+	return p
+}
+
+// LimitPulls holds the children that ask a role's registry to what they were given.
+func LimitPulls(r Registry, find FindPulls) {
+	if m, ok := r.(*Images); ok {
+		m.pulls.Store(&find)
+	}
+}
+
+// childPulls is what is known of a child.
+type childPulls struct {
+	state string
+	refs  []artifact.Ref
+}
+
+// mayRead decides about one manifest or blob that a child asks for: it must belong to an image that the child was given. A tag is answered
+// where nobody knew the digest when the image was assigned.
+func (m *Images) mayRead(r *http.Request, repo artifact.Ref, kind, id string) error {
+	if peer := link.PeerFrom(r.Context()); peer != nil {
+		return m.childMayRead(r.Context(), peer.Name(), repo, kind, id)
+	}
+	return nil
+}
+
+func (m *Images) childMayRead(ctx context.Context, child string, repo artifact.Ref, kind, id string) error {
+	find := m.pulls.Load()
+	if find == nil {
+		return nil
+	}
+	m.mu.Lock()
+	known := m.children[child]
+	m.mu.Unlock()
+	now, err := (*find)(ctx, child, known.state)
+	if err != nil {
+		return err
+	}
+	if now.State != known.state {
+		known = childPulls{state: now.State}
+		for _, s := range now.Images {
+			if ref, err := artifact.ParseRef(s); err == nil {
+				known.refs = append(known.refs, ref)
+				if local, ok := unnamed(s, ref); ok {
+					known.refs = append(known.refs, local)
+				}
+			}
+		}
+		m.mu.Lock()
+		m.children[child] = known
+		m.mu.Unlock()
+	}
+	if repo.Registry == BuiltInRegistry && now.Shared != nil && now.Shared(repo.Repository) {
+		return nil
+	}
+	no := fmt.Errorf("%s of %s is of no image that %s runs now; a child gets what it was given, by digest", id, repo.Name(), child)
+	mine := slices.DeleteFunc(slices.Clone(known.refs), func(ref artifact.Ref) bool { return ref.Name() != repo.Name() })
+	if kind != "manifests" && kind != "blobs" {
+		return no
+	}
+	for _, ref := range mine {
+		if ref.Digest == "" && kind == "manifests" && ref.Tag == id || m.handler.Holds(ctx, ref, id) {
+			return nil
+		}
+	}
+	return no
+}
+
+// unnamed gives what a reference means at the built-in registry, where it names no registry.
+func unnamed(s string, r artifact.Ref) (artifact.Ref, bool) {
+	if strings.HasPrefix(s, r.Registry+"/") {
+		return r, false
+	}
+	r.Registry, r.Repository = BuiltInRegistry, strings.TrimPrefix(r.Repository, "library/")
+	return r, true
+}

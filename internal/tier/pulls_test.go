@@ -1,0 +1,114 @@
+package tier
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/internal/wire"
+	"skerry.dev/skerry/reconcile"
+)
+
+// A child gets what it was given, by digest, as long as it has it.
+func TestChildPulls(t *testing.T) {
+	dir := t.TempDir()
+	st, err := artifact.Open(filepath.Join(dir, "images"), artifact.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	images := NewImages(st, false, nil)
+	build := func(repo, text string, index bool) artifact.Image {
+		t.Helper()
+		src := filepath.Join(dir, "src")
+		if err := os.MkdirAll(src, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(src, "file"), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		img, err := st.Build(t.Context(), artifact.BuildOptions{Source: src, Tag: BuiltInRegistry + "/" + repo + ":1", Platform: artifact.HostPlatform(), Index: index, Entrypoint: []string{"/file"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return img
+	}
+	mine, other, late, shared := build("shop/web", "mine", true), build("rival/secret", "secret", false), build("shop/late", "late", false), build("tools/base", "base", false)
+
+	codec := wire.New()
+	set := reconcile.NewSource("desired", "x/", "inc", reconcile.Options{})
+	give := func(id string, ref, pinned string) {
+		t.Helper()
+		a := skerry.Assignment{ID: skerry.InstanceID(id), Spec: skerry.ServiceSpec{Container: skerry.Container{Image: ref}}}
+		if pinned != "" {
+			a.Digest = map[string]string{ref: pinned}
+		}
+		if _, err := set.Put(skerry.AssignmentKey(a.ID), codec.Marshal(&a)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pin := func(repo string, d digest.Digest) string { return BuiltInRegistry + "/" + repo + "@" + string(d) }
+	give("web-r1", "shop/web:1", pin("shop/web", mine.Digest))
+	give("late-r1", "shop/late:1", "")
+	LimitPulls(images, func(_ context.Context, child, have string) (Pulls, error) {
+		p := AssignedImages(set, codec, have)
+		p.Shared = func(repo string) bool { return repo == "tools/base" && child == "site" }
+		return p, nil
+	})
+	// parts lists what an image is made of.
+	parts := func(img artifact.Image) []string {
+		out := []string{"manifests/" + string(img.Digest), "manifests/" + string(img.Manifest)}
+		data, err := os.ReadFile(filepath.Join(dir, "images", "blobs", "sha256", img.Manifest.Encoded()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		type blob struct{ Digest string }
+		var m struct {
+			Config blob
+			Layers []blob
+		}
+		if err := json.Unmarshal(data, &m); err != nil || len(m.Layers) == 0 {
+			t.Fatal(err, string(data))
+		}
+		for _, l := range append(m.Layers, m.Config) {
+			out = append(out, "blobs/"+l.Digest)
+		}
+		return out
+	}
+	may := func(child, repo, what string) bool {
+		kind, id := filepath.Split(what)
+		return images.childMayRead(t.Context(), child, artifact.Ref{Registry: BuiltInRegistry, Repository: repo}, filepath.Clean(kind), id) == nil
+	}
+	check := func(child, repo string, img artifact.Image, want bool) {
+		t.Helper()
+		for _, what := range parts(img) {
+			if may(child, repo, what) != want {
+				t.Errorf("%s of %s for %s: %s", what, repo, child, strconv.FormatBool(!want))
+			}
+		}
+	}
+	check("worker", "shop/web", mine, true)
+	check("worker", "rival/secret", other, false)
+	check("worker", "shop/web", other, false)
+	check("worker", "rival/secret", mine, false) // by another's name
+	check("worker", "shop/late", late, true)
+	check("worker", "tools/base", shared, false)
+	check("site", "tools/base", shared, true)
+	for what, want := range map[[2]string]bool{
+		{"shop/web", "manifests/1"}: false, {"shop/late", "manifests/1"}: true, {"shop/late", "manifests/2"}: false, {"rival/secret", "manifests/1"}: false,
+		{"shop/web", "tags/list"}: false, {"shop/web", "referrers/" + string(mine.Digest)}: false, {"shop/web", "blobs/x"}: false,
+	} {
+		if may("worker", what[0], what[1]) != want {
+			t.Errorf("%v: %v", what, !want)
+		}
+	}
+	set.Delete(skerry.AssignmentKey("web-r1"))
+	check("worker", "shop/web", mine, false)
+}

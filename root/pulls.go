@@ -1,0 +1,29 @@
+package root
+
+import (
+	"context"
+	"strings"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/tier"
+)
+
+// pulls tells what a site may pull: what it was given, and images that belong to no organisation, which its own applications may use.
+func (s *Server) pulls(ctx context.Context, site, have string) (tier.Pulls, error) {
+	return tier.View(ctx, s.Role, func(c *Core) (tier.Pulls, error) {
+		child := c.Kids.Get(site)
+		if child == nil {
+			return tier.Pulls{}, skerry.Errorf(skerry.CodeForbidden, "there is no site %s", site)
+		}
+		p := tier.AssignedImages(child.Desired, c.codec, have)
+		owned := map[string]bool{}
+		for _, n := range c.Apps.Namespaces() {
+			owned[n.Name] = true
+		}
+		p.Shared = func(repository string) bool {
+			space, _, nested := strings.Cut(repository, "/")
+			return !nested || !owned[space]
+		}
+		return p, nil
+	})
+}
