@@ -3,10 +3,12 @@ package root
 import (
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/internal/tier"
 )
 
 // A site that was changed while the root was away tells what it has (skerry.Amendment). The root adopts it as the next
@@ -52,10 +54,14 @@ func (c *Core) amendment(now time.Time, site, key string, value []byte, fx *sker
 	case !c.holds(site, k):
 	case !c.away.wasAlone(now, child.Since, site, m.At):
 		err = &apps.WaitsError{Why: "the root does not know that the site was out of touch at " + m.At.UTC().Format(time.RFC3339)}
+	case c.foreignImage(&m) != "":
+		answer.Why = "image " + c.foreignImage(&m) + " belongs to another organisation, whose images a site does not deploy; apply it here as somebody who has images:read there"
+		fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "AmendmentRefused", Cluster: skerry.ClusterName(site), App: k, Text: "cluster " + site + ": " + answer.Why})
 	case c.opt.Amendments != AmendmentsNone:
 		started, ended, err = c.Apps.Adopt(now, site, &m, c.opt.Amendments == AmendmentsAll, c.mint, fx)
 	}
 	switch {
+	case answer.Why != "": // not even kept for undo
 	case err != nil && !c.holds(site, k):
 		answer.Why = "the site holds nothing of it"
 		fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "AmendmentRefused", Cluster: skerry.ClusterName(site),
@@ -68,6 +74,43 @@ func (c *Core) amendment(now time.Time, site, key string, value []byte, fx *sker
 		c.amended(now, site, started, ended, fx)
 	}
 	_ = c.Kids.Put(site, skerry.AmendedKey(k), c.codec.Marshal(&answer)) // it is small
+}
+
+// foreignImage gives an image of the built-in registry that an amendment has an application run anew, and that belongs to another
+// organisation than the application, or "".
+func (c *Core) foreignImage(m *skerry.Amendment) string {
+	a := c.Apps.App(m.App)
+	if a == nil {
+		return ""
+	}
+	has := map[string]bool{}
+	for i := range a.Manifest.Spec.Services {
+		for _, ref := range a.Manifest.Spec.Services[i].Images() {
+			has[ref], has[a.Digests[ref]] = true, true
+		}
+	}
+	foreign := func(ref string) bool {
+		name, _ := strings.CutPrefix(ref, tier.BuiltInRegistry+"/")
+		space, _, nested := strings.Cut(name, "/")
+		org := c.Apps.OrgOf(space)
+		return !has[ref] && nested && org != "" && org != a.Org
+	}
+	for _, s := range m.Services {
+		if s.Spec == nil {
+			continue
+		}
+		for _, ref := range s.Spec.Images() {
+			if foreign(ref) {
+				return ref
+			}
+		}
+	}
+	for _, pinned := range m.Digests {
+		if foreign(pinned) {
+			return pinned
+		}
+	}
+	return ""
 }
 
 // holds reports whether a site has a part in an application.

@@ -1,7 +1,10 @@
 package root
 
 import (
+<<<<<<< HEAD
 	"encoding/json"
+=======
+>>>>>>> 1fcd6df (root: adopt no amendment that deploys another organisation's image)
 	"strings"
 	"testing"
 	"time"
@@ -74,6 +77,30 @@ func TestAmendmentsOfLiars(t *testing.T) {
 	}
 	if r.c.Apps.Instance("web-c../../x") != nil || r.c.Apps.Instance("web-caaaaaaaa") != nil {
 		t.Error("made-up instances are in the books")
+	}
+}
+
+// A site does not have an application run another organisation's image, by name or by digest.
+func TestAmendmentsWithForeignImages(t *testing.T) {
+	for _, image := range []string{"rival/secret:1", "skerry.local/rival/secret:1", "web:2"} {
+		r := newHostileRoot(t, "site")
+		r.step(apps.PutOrg{Org: apps.Org{Name: "rival"}})
+		r.step(apps.PutNamespace{Namespace: apps.Namespace{Name: "rival", Org: "rival"}})
+		k := r.apply("shop", "", "site")
+		spec := *r.c.Apps.App(k.App).Manifest.Spec.Service("web")
+		spec.Image = image
+		own := r.c.Apps.Instances(k)[0]
+		m := skerry.Amendment{App: k.App, Seq: 1, Base: 1, Services: []skerry.AmendedService{{Name: "web", Replicas: 1, Spec: &spec, Instances: []skerry.AmendedInstance{{ID: own.ID, Revision: own.Revision}}}}}
+		if image == "web:2" {
+			m.Digests = map[string]string{image: "skerry.local/rival/secret@sha256:" + strings.Repeat("0", 64)}
+		}
+		r.amend("site", m)
+		if a := r.answer("site", k.App); a.Adopted != 0 || !strings.Contains(a.Why, "another organisation") {
+			t.Errorf("%s: %+v", image, a)
+		}
+		if r.told("AmendmentRefused") != 1 || r.told("Conflict") != 0 || r.c.Apps.App(k.App).Manifest.Spec.Services[0].Image != "web:1" {
+			t.Errorf("%s is kept", image)
+		}
 	}
 }
 
