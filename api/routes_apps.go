@@ -104,14 +104,14 @@ func (h *Handler) addApply() {
 	o := operation{ID: "apply-app", Method: http.MethodPost, Path: "/v1/apps", Scope: auth.ScopeAppsWrite, Object: objNamed, Tag: "applications",
 		Summary: "Create an application, or change it to what the manifest says.", Body: skerry.MaxManifest + 1, Audit: true}
 	add(h, o, func(ctx context.Context, who *auth.Principal, in *applyIn) (*answer[apps.Applied], error) {
-		app, key, err := h.manifest(ctx, who, in.ContentType, in.RawBody)
+		app, key, ctx, err := h.manifest(ctx, who, in.ContentType, in.RawBody)
 		if err != nil {
 			return nil, err
 		}
 		if in.DryRun {
 			return h.dryRun(ctx, key, app)
 		}
-		return h.do(tier.WithRegistryAuth(ctx, h.registryAuth(ctx, who)), apps.Apply{App: *app, Actor: who.User, Register: in.Register, Expect: in.Expect})
+		return h.do(ctx, apps.Apply{App: *app, Actor: who.User, Register: in.Register, Expect: in.Expect})
 	})
 	h.takesManifest(o)
 	type planIn struct {
@@ -121,21 +121,22 @@ func (h *Handler) addApply() {
 	plan := operation{ID: "plan-app", Method: http.MethodPost, Path: "/v1/plan", Scope: auth.ScopeAppsWrite, Object: objNamed, Tag: "applications",
 		Summary: "Tell where the instances of a manifest would go, changing nothing.", Body: skerry.MaxManifest + 1}
 	add(h, plan, func(ctx context.Context, who *auth.Principal, in *planIn) (*answer[skerry.Plan], error) {
-		app, _, err := h.manifest(ctx, who, in.ContentType, in.RawBody)
+		app, _, ctx, err := h.manifest(ctx, who, in.ContentType, in.RawBody)
 		if err != nil {
 			return nil, err
 		}
-		p, err := h.opt.Backend.Plan(tier.WithRegistryAuth(ctx, h.registryAuth(ctx, who)), *app)
+		p, err := h.opt.Backend.Plan(ctx, *app)
 		return &answer[skerry.Plan]{p}, err
 	})
 	h.takesManifest(plan)
 }
 
-// manifest reads a manifest and checks that the user may apply it.
-func (h *Handler) manifest(ctx context.Context, who *auth.Principal, contentType string, body []byte) (*skerry.Application, skerry.AppKey, error) {
+// manifest reads a manifest and checks that the user may apply it. In the context that it gives, images are resolved that the user may read,
+// for the application's organisation.
+func (h *Handler) manifest(ctx context.Context, who *auth.Principal, contentType string, body []byte) (*skerry.Application, skerry.AppKey, context.Context, error) {
 	app, err := DecodeManifest(contentType, body)
 	if err != nil {
-		return nil, skerry.AppKey{}, err
+		return nil, skerry.AppKey{}, ctx, err
 	}
 	ns := app.Metadata.Namespace
 	if ns == "" {
@@ -145,9 +146,10 @@ func (h *Handler) manifest(ctx context.Context, who *auth.Principal, contentType
 	callOf(ctx).object = key.String()
 	org, missing, err := h.orgOf(ctx, skerry.AppKey{Namespace: ns})
 	if err != nil {
-		return nil, key, err
+		return nil, key, ctx, err
 	}
-	return app, key, h.allow(who, auth.ScopeAppsWrite, auth.ScopeAppsRead, org, h.cluster(), missing)
+	ctx = tier.WithOrg(tier.WithRegistryAuth(ctx, h.registryAuth(ctx, who)), org)
+	return app, key, ctx, h.allow(who, auth.ScopeAppsWrite, auth.ScopeAppsRead, org, h.cluster(), missing)
 }
 
 // takesManifest says in the API's document that an operation's body is a manifest.

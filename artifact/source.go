@@ -34,6 +34,8 @@ type Source struct {
 	Credentials func(registry string) (Credential, error)
 	// PlainHTTP lists registries (host or host:port) that are spoken to without TLS. Loopback always is.
 	PlainHTTP []string
+	// Guard bounds which registries are asked, and where they may be; nil: all. Mirrors, and a Transport that is given, are not bounded.
+	Guard *Guard
 	// Limit caps the bytes per second of content; nil means no cap. Share one among sources for a common cap. Its burst
 	// should be 64 KiB or more.
 	Limit *rate.Limiter
@@ -57,25 +59,58 @@ type token struct {
 	expires time.Time
 }
 
+// RegistryConfig is a file in the form of ~/.docker/config.json. Beside credentials, an entry may have a list of organisations.
+type RegistryConfig struct {
+	// Hosts are the registries that have an entry.
+	Hosts []string
+	// Organisations are those for which a registry is asked; one without a list is asked for all.
+	Organisations map[string][]string
+
+	credentials map[string]Credential
+}
+
+// Credentials gives what to log in with at a registry, if anything.
+func (c *RegistryConfig) Credentials(registry string) (Credential, error) {
+	return c.credentials[registry], nil
+}
+
 // DockerConfig reads credentials from a file in the form of ~/.docker/config.json. Credential helpers are not run.
 func DockerConfig(path string) (func(registry string) (Credential, error), error) {
+	c, err := ReadRegistryConfig(path)
+	if err != nil {
+		return nil, err
+	}
+	return c.Credentials, nil
+}
+
+// ReadRegistryConfig reads a RegistryConfig.
+func ReadRegistryConfig(path string) (*RegistryConfig, error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("registry credentials: %w", err)
 	}
+	c, err := parseRegistryConfig(raw)
+	if err != nil {
+		return nil, fmt.Errorf("registry credentials in %s: %w", path, err)
+	}
+	return c, nil
+}
+
+func parseRegistryConfig(raw []byte) (*RegistryConfig, error) {
 	var f struct {
 		Auths map[string]struct {
-			Auth          string `json:"auth"`
-			Username      string `json:"username"`
-			Password      string `json:"password"`
-			IdentityToken string `json:"identitytoken"`
-			RegistryToken string `json:"registrytoken"`
+			Auth          string    `json:"auth"`
+			Username      string    `json:"username"`
+			Password      string    `json:"password"`
+			IdentityToken string    `json:"identitytoken"`
+			RegistryToken string    `json:"registrytoken"`
+			Organisations *[]string `json:"organisations"`
 		} `json:"auths"`
 	}
 	if err := json.Unmarshal(raw, &f); err != nil {
-		return nil, fmt.Errorf("registry credentials in %s: %w", path, err)
+		return nil, err
 	}
-	byHost := map[string]Credential{}
+	out := &RegistryConfig{Organisations: map[string][]string{}, credentials: map[string]Credential{}}
 	for k, a := range f.Auths {
 		host := strings.TrimPrefix(strings.TrimPrefix(k, "https://"), "http://")
 		host, _, _ = strings.Cut(host, "/")
@@ -87,13 +122,22 @@ func DockerConfig(path string) (func(registry string) (Credential, error), error
 			b, err := base64.StdEncoding.DecodeString(a.Auth)
 			user, pass, ok := strings.Cut(string(b), ":")
 			if err != nil || !ok {
-				return nil, fmt.Errorf("registry credentials in %s: auth of %s is not base64 of user:password", path, k)
+				return nil, fmt.Errorf("auth of %s is not base64 of user:password", k)
 			}
 			c.Username, c.Password = user, strings.TrimRight(pass, "\x00")
 		}
-		byHost[host] = c
+		if _, twice := out.credentials[host]; twice && (a.Organisations != nil || out.Organisations[host] != nil) {
+			return nil, fmt.Errorf("%s has two entries and a list of organisations; give it one", host)
+		}
+		out.credentials[host] = c
+		out.Hosts = append(out.Hosts, host)
+		if a.Organisations != nil {
+			out.Organisations[host] = append([]string{}, *a.Organisations...)
+		}
 	}
-	return func(registry string) (Credential, error) { return byHost[registry], nil }, nil
+	slices.Sort(out.Hosts)
+	out.Hosts = slices.Compact(out.Hosts)
+	return out, nil
 }
 
 func (s *Source) http() *http.Client {
@@ -104,7 +148,9 @@ func (s *Source) http() *http.Client {
 			t.ResponseHeaderTimeout = 30 * time.Second
 			t.MaxIdleConnsPerHost = 4
 			t.IdleConnTimeout = 30 * time.Second
-			rt = t
+			if rt = t; s.Guard != nil && s.BaseURL == "" {
+				rt = s.Guard.transport(t)
+			}
 		}
 		s.client = &http.Client{Transport: rt, CheckRedirect: func(r *http.Request, via []*http.Request) error {
 			if len(via) >= 10 {
@@ -224,6 +270,12 @@ func temporary(err error) bool {
 
 // do sends a request, logging in when asked to. An answer of 400 and more is a *statusError.
 func (s *Source) do(ctx context.Context, r Ref, q httpRequest) (*http.Response, error) {
+	if s.BaseURL == "" {
+		if err := s.Guard.check(r.Registry); err != nil {
+			return nil, err
+		}
+		ctx = withOrigin(ctx, r.Registry)
+	}
 	client := s.http()
 	scope := "repository:" + r.Repository + ":pull"
 	if q.push {

@@ -98,7 +98,7 @@ func (s *Server) fetchAgent(ctx context.Context, ref string) (path string, err e
 	for try := 1; ; try++ {
 		src := s.source.Load()
 		if src == nil {
-			src = &artifact.Source{}
+			src = &artifact.Source{Guard: &artifact.Guard{}}
 		}
 		var img artifact.Image
 		img, err = s.opt.Images.Pull(ctx, ref, artifact.HostPlatform(), nil, src)

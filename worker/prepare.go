@@ -102,7 +102,7 @@ func (s *Server) image(ctx context.Context, a *skerry.Assignment, ref string) (a
 	}
 	src := s.source.Load()
 	if src == nil {
-		src = &artifact.Source{}
+		src = &artifact.Source{Guard: &artifact.Guard{}}
 	}
 	img, err := s.opt.Images.Pull(ctx, pinned, platform, nil, src)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -89,6 +90,7 @@ func (f *commonFlags) common() (node.Common, error) {
 type parentFlags struct {
 	link, registryConfig string
 	plainHTTP            []string
+	registries           []string // that may be asked
 	lostAfter, certLife  time.Duration
 	keepAlive            time.Duration // of a root
 	amendments           string
@@ -157,7 +159,8 @@ func (p *patience) Set(text string) error {
 func (*patience) Type() string { return "duration" }
 
 func (f *parentFlags) addShared(fs *pflag.FlagSet) {
-	fs.StringVar(&f.registryConfig, "registry-config", "", "credentials for image registries, in the form of ~/.docker/config.json")
+	fs.StringVar(&f.registryConfig, "registry-config", "", "credentials for image registries, in the form of ~/.docker/config.json; with \"organisations\": [...] in an entry the registry is there for those alone")
+	fs.StringSliceVar(&f.registries, "registry", nil, "image registry (host or host:port) to ask, which may be in a private network; may be repeated (default: every one at a public address, and those of --registry-config and --plain-http)")
 	fs.StringSliceVar(&f.plainHTTP, "plain-http", nil, "image registry (host:port) to speak to without TLS; may be repeated")
 	fs.IntVar(&f.events, "keep-events", 0, "number of events to keep (default 2000)")
 	fs.DurationVar(&f.eventAge, "keep-events-for", 0, "age at which events are dropped (default 168h)")
@@ -168,13 +171,15 @@ func (f *parentFlags) journal() journal.Limits {
 }
 
 func (f *parentFlags) registry() (*artifact.Source, error) {
-	src := &artifact.Source{PlainHTTP: f.plainHTTP}
+	guard := &artifact.Guard{Listed: slices.Concat(f.registries, f.plainHTTP), Only: len(f.registries) > 0}
+	src := &artifact.Source{PlainHTTP: f.plainHTTP, Guard: guard}
 	if f.registryConfig != "" {
-		cred, err := artifact.DockerConfig(f.registryConfig)
+		c, err := artifact.ReadRegistryConfig(f.registryConfig)
 		if err != nil {
 			return nil, skerry.Errorf(skerry.CodeInvalid, "--registry-config: %w", err)
 		}
-		src.Credentials = cred
+		src.Credentials, guard.Organisations = c.Credentials, c.Organisations
+		guard.Listed = append(guard.Listed, c.Hosts...)
 	}
 	return src, nil
 }

@@ -18,12 +18,15 @@ import (
 type Pulls struct {
 	// State changes with Images; a caller that names it gets no Images while it is the same.
 	State string
-	// Images are references of what the child was given, pinned where their digests are known.
-	Images []string
+	// Images are those of what the child was given.
+	Images []GivenImage
 	// Shared, if not nil, reports whether a repository of the built-in registry belongs to no organisation, and is for the child to read whatever
 	// it was given.
 	Shared func(repository string) bool
 }
+
+// GivenImage is a reference, pinned where its digest is known, and the organisation that runs it; "" is the operator.
+type GivenImage struct{ Ref, Org string }
 
 // FindPulls tells what a child may pull. have is the State of what the caller knows.
 type FindPulls func(ctx context.Context, child, have string) (Pulls, error)
@@ -33,11 +36,11 @@ func AssignedImages(desired *reconcile.Source, codec *wire.Codec, have string) (
 	if p.State = fmt.Sprintf("%s/%d", desired.Incarnation(), desired.Gen()); p.State == have {
 		return p
 	}
-	seen := map[string]bool{}
-	add := func(ref string) {
-		if !seen[ref] {
-			seen[ref] = true
-			p.Images = append(p.Images, ref)
+	seen := map[GivenImage]bool{}
+	add := func(ref, org string) {
+		if i := (GivenImage{ref, org}); !seen[i] {
+			seen[i] = true
+			p.Images = append(p.Images, i)
 		}
 	}
 	for _, key := range desired.Keys() {
@@ -50,10 +53,10 @@ func AssignedImages(desired *reconcile.Source, codec *wire.Codec, have string) (
 				if pinned := a.Digest[ref]; pinned != "" {
 					ref = pinned
 				}
-				add(ref)
+				add(ref, a.Org)
 			}
 		case key == skerry.AgentKey && codec.Unmarshal(value, &o) == nil:
-			add(o.Image)
+			add(o.Image, "")
 		}
 	}
 	return p
@@ -95,12 +98,16 @@ func (m *Images) childMayRead(ctx context.Context, child string, repo artifact.R
 	}
 	if now.State != known.state {
 		known = childPulls{state: now.State}
-		for _, s := range now.Images {
-			if ref, err := artifact.ParseRef(s); err == nil {
+		for _, i := range now.Images {
+			ref, err := artifact.ParseRef(i.Ref)
+			if err != nil {
+				continue
+			}
+			if i.Org == "" || m.direct.Guard.Serves(ref.Registry, i.Org) {
 				known.refs = append(known.refs, ref)
-				if local, ok := unnamed(s, ref); ok {
-					known.refs = append(known.refs, local)
-				}
+			}
+			if local, ok := unnamed(i.Ref, ref); ok {
+				known.refs = append(known.refs, local)
 			}
 		}
 		m.mu.Lock()

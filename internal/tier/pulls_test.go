@@ -3,9 +3,12 @@ package tier
 import (
 	"context"
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/opencontainers/go-digest"
@@ -111,4 +114,47 @@ func TestChildPulls(t *testing.T) {
 	}
 	set.Delete(skerry.AssignmentKey("web-r1"))
 	check("worker", "shop/web", mine, false)
+}
+
+// A registry that the operator has for some organisations is there for no other, and users get none through the built-in one that is not listed.
+func TestRegistriesOfOrganisations(t *testing.T) {
+	st, err := artifact.Open(filepath.Join(t.TempDir(), "images"), artifact.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	asked := make(chan string, 100)
+	corp := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked <- r.URL.Path
+		http.NotFound(w, r)
+	}))
+	defer corp.Close()
+	host := strings.TrimPrefix(corp.URL, "http://")
+	images := NewImages(st, false, &artifact.Source{Guard: &artifact.Guard{Listed: []string{host}, Organisations: map[string][]string{host: {"shop"}}}})
+	for org, want := range map[string]string{"shop": "does not exist at", "bank": "is not there for organisation bank", "": "is not there for organisation"} {
+		_, err := images.Resolve(WithOrg(t.Context(), org), host+"/team/app:1")
+		if err == nil || !strings.Contains(err.Error(), want) || (len(asked) > 0) != (org == "shop") {
+			t.Errorf("%q: %d requests, %v", org, len(asked), err)
+		}
+		for len(asked) > 0 {
+			<-asked
+		}
+	}
+	if _, err := images.Resolve(t.Context(), "169.254.169.254/team/app:1"); err == nil || !strings.Contains(skerry.AsError(err).Hint, "--registry") {
+		t.Errorf("%v", err)
+	}
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		images.ServeHTTP(w, r.WithContext(WithRegistryAuth(r.Context(), func(string, string) error { return nil })))
+	}))
+	defer api.Close()
+	for _, ns := range []string{host, "10.0.0.1:22", "127.0.0.1:1", "registry.example"} {
+		res, err := http.Get(api.URL + "/v2/team/app/manifests/1?ns=" + ns)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if res.StatusCode != http.StatusForbidden || len(asked) > 0 {
+			t.Errorf("%s: %d, %d requests", ns, res.StatusCode, len(asked))
+		}
+	}
 }

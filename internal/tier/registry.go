@@ -3,6 +3,7 @@ package tier
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -39,9 +40,9 @@ type Images struct {
 func NewImages(st *artifact.Store, hasParent bool, direct *artifact.Source) *Images {
 	m := &Images{Store: st, direct: direct, children: map[string]childPulls{}}
 	if direct == nil {
-		m.direct = &artifact.Source{}
+		m.direct = &artifact.Source{Guard: &artifact.Guard{}}
 	}
-	m.handler = &artifact.Handler{Store: st, Registry: BuiltInRegistry, Upstream: m.upstream, Authorize: authorizeRegistry, MayRead: m.mayRead}
+	m.handler = &artifact.Handler{Store: st, Registry: BuiltInRegistry, Upstream: m.upstream, Authorize: m.authorize, MayRead: m.mayRead}
 	if hasParent {
 		m.parent = &artifact.Source{BaseURL: "http://parent", Transport: parentTransport{m}}
 		m.handler.UpstreamLocal = []*artifact.Source{m.parent}
@@ -128,12 +129,22 @@ func (m *Images) Resolve(ctx context.Context, ref string) (Pinned, error) {
 			return Pinned{}, nil
 		}
 	}
+	if org, ok := ctx.Value(orgKey{}).(string); ok && !m.direct.Guard.Serves(r.Registry, org) {
+		if refused != nil {
+			return Pinned{}, refused
+		}
+		return Pinned{}, skerry.Errorf(skerry.CodeInvalid, "image %s: registry %s is not there for organisation %s", ref, r.Registry, org).
+			WithHint("use another registry, or ask the operator, who lists organisations beside the registry's credentials (--registry-config)")
+	}
 	res, err := m.Store.Resolve(ctx, r.String(), artifact.Platform{}, m.upstream(r.Registry)...)
+	no, never := errors.AsType[*artifact.RefusedError](err)
 	switch {
 	case err == nil:
 		return Pinned{r.Name() + "@" + string(res.Digest), res.Platforms}, nil
 	case refused != nil:
 		return Pinned{}, refused
+	case never && m.parent == nil:
+		return Pinned{}, skerry.Errorf(skerry.CodeInvalid, "image %s: %v", ref, no).WithHint("%s", no.Hint())
 	case errors.Is(err, artifact.ErrNotFound), errors.Is(err, artifact.ErrDenied):
 		e := notFound(ref, r.Registry)
 		e.Cause = err
@@ -167,8 +178,16 @@ func WithRegistryAuth(ctx context.Context, f RegistryAuth) context.Context {
 	return context.WithValue(ctx, registryAuthKey{}, f)
 }
 
-// authorizeRegistry lets children of this tier pull, users do what the API allows, and nobody else anything.
-func authorizeRegistry(r *http.Request, repository, action string) error {
+type orgKey struct{}
+
+// WithOrg gives a request the organisation for which images are resolved. Without it the operator asks.
+func WithOrg(ctx context.Context, org string) context.Context {
+	return context.WithValue(ctx, orgKey{}, org)
+}
+
+// authorize lets children of this tier pull, users do what the API allows, and nobody else anything. Of other registries, which the role asks
+// with the operator's credentials, users get those that the operator listed for everybody.
+func (m *Images) authorize(r *http.Request, repository, action string) error {
 	if link.PeerFrom(r.Context()) != nil {
 		if action == artifact.ActionPull && repository != "" || r.URL.Path == "/v2/" {
 			return nil // what it pulls Images.mayRead decides
@@ -176,6 +195,10 @@ func authorizeRegistry(r *http.Request, repository, action string) error {
 		return errors.New("a child may only pull")
 	}
 	if f, ok := r.Context().Value(registryAuthKey{}).(RegistryAuth); ok {
+		registry, _, _ := strings.Cut(repository, "/")
+		if g := m.direct.Guard; g != nil && repository != "" && registry != BuiltInRegistry && (!g.Lists(registry) || g.Organisations[registry] != nil) {
+			return fmt.Errorf("registry %s is not passed on here; ask it yourself, or have the operator list it for everybody with --registry", registry)
+		}
 		return f(repository, action)
 	}
 	return artifact.ErrLogin
