@@ -74,6 +74,7 @@ type site struct {
 	patience  time.Duration     // how long await waits; a minute when 0
 	machines  node.Machines     // of the worker
 	foreign   node.Containerd   // that the worker is told of
+	noNetwork bool              // the worker gives instances none of their own
 	stops     map[string]func() // end a role before the test does
 	stopAgent func()
 }
@@ -172,7 +173,7 @@ func (s *site) startWorker(token string) {
 	s.t.Helper()
 	w, err := node.OpenWorker(s.t.Context(), node.WorkerConfig{Common: s.common("worker"),
 		RunDir: filepath.Join(s.dir, "run"), CgroupParent: cgroupParent(filepath.Dir(s.dir)),
-		Join:  node.Join{Name: "w1", Token: token, Parent: []string{s.Cluster.LinkAddr().String()}},
+		NoNetwork: s.noNetwork, Join: node.Join{Name: "w1", Token: token, Parent: []string{s.Cluster.LinkAddr().String()}},
 		Facts: worker.FactOptions{Address: s.address}, Attach: s.attach, Machines: s.machines, Containerd: s.foreign})
 	if err != nil {
 		s.t.Fatal(err)

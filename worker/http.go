@@ -163,6 +163,9 @@ func (s *Server) serveExec(w http.ResponseWriter, r *http.Request, id skerry.Ins
 	if len(q["command"]) == 0 {
 		return skerry.Errorf(skerry.CodeInvalid, "a command is missing")
 	}
+	if err := s.mayBe(r.Context(), id, d.Name(), q.Get("user")); err != nil {
+		return err
+	}
 	conn, buf, err := execstream.Accept(w, r, execstream.ProtoExec)
 	if err != nil {
 		return nil // it was answered
@@ -188,6 +191,22 @@ func (s *Server) serveExec(w http.ResponseWriter, r *http.Request, id skerry.Ins
 	}
 	ec.WriteJSON(execstream.Exit, res)
 	return nil
+}
+
+// mayBe refuses that a command runs as somebody of the host, where an instance of its organisation would not.
+func (s *Server) mayBe(ctx context.Context, id skerry.InstanceID, driver, user string) error {
+	if user == "" || driver != skerry.RuntimeNative {
+		return nil
+	}
+	var a skerry.Assignment
+	if err := s.Role.View(ctx, func(c loop.Core) { a, _, _, _ = c.(*Core).Assignment(id, skerry.MainContainer) }); err != nil {
+		return err
+	}
+	if !bounded(&a) {
+		return nil
+	}
+	return skerry.Errorf(skerry.CodeForbidden, "user %s would be the host's, for %s is a process of the host; that needs the security level privileged, and organisation %s has %s", user, id, a.Org, a.Level).
+		WithHint("leave the user out; the operator of the site grants the level by \"levels: {%s: privileged}\" in the site's admission policy", a.Org)
 }
 
 // readExec hands on what the user types until the connection ends, which ends the command.
@@ -232,22 +251,10 @@ func (s *Server) serveForward(w http.ResponseWriter, r *http.Request, id skerry.
 	if err != nil || port < 1 || port > 65535 {
 		return skerry.Errorf(skerry.CodeInvalid, "port %q is not a port", r.URL.Query().Get("port"))
 	}
-	var addr string
-	found := false
-	err = s.Role.View(r.Context(), func(c loop.Core) {
-		if i := c.(*Core).insts[id]; i != nil {
-			addr, found = i.Address, true
-		}
-	})
-	if err != nil {
+	to, err := s.dialInstance(r.Context(), id, port)
+	if _, ok := errors.AsType[*skerry.Error](err); ok {
 		return err
 	}
-	if !found {
-		return skerry.Errorf(skerry.CodeNotFound, "instance %q is not on this worker", id)
-	}
-	target := net.JoinHostPort(address(addr), strconv.Itoa(port))
-	d := net.Dialer{Timeout: 5 * time.Second}
-	to, err := d.DialContext(r.Context(), "tcp", target)
 	if err != nil {
 		return skerry.Errorf(skerry.CodeUnavailable, "port %d of %s does not answer: %v", port, id, err).WithHint("does the service listen on it, on all addresses?")
 	}

@@ -5,6 +5,7 @@ package worker
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -29,12 +30,11 @@ const (
 
 // serveMetrics fetches what an instance offers at the port and path of its service's metrics.
 func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request, id skerry.InstanceID) error {
-	var addr string
 	var m *skerry.Metrics
 	found := false
 	err := s.Role.View(r.Context(), func(c loop.Core) {
 		if i := c.(*Core).insts[id]; i != nil {
-			addr, m, found = i.Address, i.A.Spec.Metrics, true
+			m, found = i.A.Spec.Metrics, true
 		}
 	})
 	switch {
@@ -51,13 +51,16 @@ func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request, id skerry.
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), scrapeWait)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(address(addr), strconv.Itoa(m.Port))+path, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort("localhost", strconv.Itoa(m.Port))+path, nil)
 	if err != nil {
 		return skerry.Errorf(skerry.CodeInvalid, "metrics of %s: %w", id, err)
 	}
 	req.Header.Set("Accept", "text/plain")
-	t := &http.Transport{DisableKeepAlives: true, DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext}
+	t := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return s.dialInstance(ctx, id, m.Port) }}
 	res, err := (&http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}).Do(req)
+	if refused, ok := errors.AsType[*skerry.Error](err); ok {
+		return refused
+	}
 	if err != nil {
 		return skerry.Errorf(skerry.CodeUnavailable, "metrics of %s cannot be read: %v", id, err).WithHint("does the service listen on port %d, on all addresses?", m.Port)
 	}

@@ -61,10 +61,9 @@ func (s *Server) probe(ctx context.Context, a ProbeOn, kind ProbeKind) {
 func (s *Server) try(ctx context.Context, p *skerry.Probe, a ProbeOn) error {
 	switch {
 	case p.HTTP != nil:
-		return probeHTTP(ctx, p.HTTP, a.Address)
+		return s.probeHTTP(ctx, p.HTTP, a)
 	case p.TCP != nil:
-		var d net.Dialer
-		c, err := d.DialContext(ctx, "tcp", net.JoinHostPort(address(a.Address), strconv.Itoa(p.TCP.Port)))
+		c, err := s.dialInstance(ctx, a.A.ID, p.TCP.Port)
 		if err == nil {
 			c.Close()
 		}
@@ -83,8 +82,8 @@ func address(a string) string {
 	return a
 }
 
-func probeHTTP(ctx context.Context, p *skerry.HTTPProbe, addr string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(address(addr), strconv.Itoa(p.Port))+p.Path, nil)
+func (s *Server) probeHTTP(ctx context.Context, p *skerry.HTTPProbe, a ProbeOn) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(address(a.Address), strconv.Itoa(p.Port))+p.Path, nil)
 	if err != nil {
 		return err
 	}
@@ -95,7 +94,9 @@ func probeHTTP(ctx context.Context, p *skerry.HTTPProbe, addr string) error {
 		}
 	}
 	client := http.Client{
-		Transport:     &http.Transport{DisableKeepAlives: true},
+		Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return s.dialInstance(ctx, a.A.ID, p.Port)
+		}},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	res, err := client.Do(req)

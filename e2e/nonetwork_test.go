@@ -1,0 +1,103 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/artifact"
+)
+
+// TestWithoutNetwork has a worker whose instances get no network: a container is reached in its own, and a process of the host at the ports that
+// it declares and listens on itself. What else listens on the host is not reached through either, by nobody's probe and port-forward.
+func TestWithoutNetwork(t *testing.T) {
+	s := (&site{t: t, noNetwork: true}).open()
+	_, c := s.serve("root", s.Root, s.Root.Store)
+	s.image("default/catalog:1", "skerry.dev/skerry/examples/shop/catalog")
+	secret := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the host's own service was asked") }))
+	defer secret.Close()
+	port := secret.Listener.Addr().(*net.TCPAddr).Port
+	probe := func(port int) skerry.Probes {
+		return skerry.Probes{Readiness: &skerry.Probe{HTTP: &skerry.HTTPProbe{Port: port, Path: "/healthz"}}}
+	}
+	web := skerry.Port{Port: 8080}
+	service := func(name, runtime string, probes skerry.Probes, ports ...skerry.Port) skerry.ServiceSpec {
+		spec := skerry.ServiceSpec{Name: name, Runtime: runtime, Container: skerry.Container{Image: "default/catalog:1"}, Ports: ports, Probes: probes,
+			Resources: skerry.Resources{CPU: 100, Memory: 64 * skerry.MiB}}
+		if runtime == skerry.RuntimeNative {
+			spec.Command = []string{"/program"}
+		}
+		return spec
+	}
+	s.do(apps.Apply{App: skerry.Application{APIVersion: skerry.APIVersion, Kind: skerry.KindApplication, Metadata: skerry.Metadata{Name: "shop"}, Spec: skerry.ApplicationSpec{Services: []skerry.ServiceSpec{
+		service("box", skerry.RuntimeOCI, probe(8080), web),
+		service("bare", skerry.RuntimeNative, probe(8080), web, skerry.Port{Name: "theirs", Port: port}),
+		service("thief", skerry.RuntimeOCI, probe(port)), // has a loopback of its own
+	}}}})
+	of := func(service string) (i skerry.Instance) {
+		list, err := s.Root.Instances(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range list {
+			if x.Service.Service == service {
+				i = x
+			}
+		}
+		return i
+	}
+	s.await("two are ready", func() bool { return isReady(of("box")) && isReady(of("bare")) })
+	for what, want := range map[[2]string]string{
+		{"box", "8080"}: "", {"box", strconv.Itoa(port)}: "does not answer", {"bare", "8080"}: "",
+		{"bare", strconv.Itoa(port)}: "does not listen on port", {"bare", "8081"}: "declares no TCP port 8081",
+	} {
+		n, _ := strconv.Atoi(what[1])
+		conn, err := c.PortForward(t.Context(), of(what[0]).ID, n)
+		if err == nil {
+			var res *http.Response
+			req, _ := http.NewRequest("GET", "http://instance/healthz", nil)
+			tr := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil }, DisableKeepAlives: true}
+			if res, err = tr.RoundTrip(req); err == nil {
+				res.Body.Close()
+				if res.StatusCode != http.StatusOK {
+					err = fmt.Errorf("status %s", res.Status)
+				}
+			}
+			conn.Close()
+		}
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%v: %v", what, err)
+		}
+		if e, ok := errors.AsType[*skerry.Error](err); want != "" && what[0] == "bare" && (!ok || e.Code != skerry.CodeForbidden || e.Hint == "") {
+			t.Errorf("%v: %#v", what, err)
+		}
+	}
+	if isReady(of("thief")) {
+		t.Error("a probe of the host's service made an instance ready")
+	}
+	// A site gets nothing from the root's registry that it was not given, by its tag or by its digest.
+	s.image("default/other:1", "skerry.dev/skerry/examples/shop/orders")
+	other, ok := s.Root.Images.Store.Lookup(artifact.Ref{Registry: "skerry.local", Repository: "default/other", Tag: "1"})
+	if !ok {
+		t.Fatal("the image is not there")
+	}
+	for _, ref := range []string{"skerry.local/default/catalog:1", "skerry.local/default/other:1", "skerry.local/default/other@" + string(other)} {
+		if got, err := s.Cluster.Images.Resolve(t.Context(), ref); err == nil && got.Digest != "" {
+			t.Errorf("the site pulled %s", ref)
+		}
+	}
+}
+
+func isReady(i skerry.Instance) bool {
+	return i.State == skerry.Running && skerry.HasCondition(i.Conditions, skerry.Ready)
+}
