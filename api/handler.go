@@ -207,6 +207,10 @@ func newRequestID() string {
 	return requestIDs.EncodeToString(b[:])
 }
 
+// hsts has browsers ask this host by HTTPS alone for 30 days: not for longer, nor for names below, since a device's other services may have
+// the same name.
+const hsts = "max-age=2592000"
+
 // ServeHTTP bounds, answers, counts and logs a request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begin := time.Now()
@@ -217,6 +221,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	head := w.Header()
 	head.Set("X-Request-Id", c.id)
 	head.Set("X-Content-Type-Options", "nosniff")
+	if r.TLS != nil {
+		head.Set("Strict-Transport-Security", hsts)
+	}
 	head.Set("X-Frame-Options", "DENY")
 	head.Set("Referrer-Policy", "no-referrer")
 	head.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")

@@ -172,10 +172,31 @@ func TestOversizedHeader(t *testing.T) {
 	}
 }
 
+// A page of somebody else's is told that it may not, before its token is looked at.
+func TestWebSocketOfAnotherOrigin(t *testing.T) {
+	s := newRoot(t)
+	own, _ := url.Parse(s.URL)
+	for origin, want := range map[string]int{"https://evil.example": 403, "null": 403, "https://" + own.Hostname() + ":1": 403, s.URL: 401, "": 401} {
+		r, _ := http.NewRequestWithContext(t.Context(), "GET", s.URL+"/v1/instances/web-rx/exec?command=sh", nil)
+		for k, v := range map[string]string{"Connection": "Upgrade", "Upgrade": "websocket", "Sec-Websocket-Version": "13", "Sec-Websocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", "Sec-Websocket-Protocol": "skerry-exec.1, bearer.x"} {
+			r.Header.Set(k, v)
+		}
+		if origin != "" {
+			r.Header.Set("Origin", origin)
+		}
+		res, err := s.http().Do(r)
+		must(t, err)
+		res.Body.Close()
+		if res.StatusCode != want {
+			t.Errorf("%q: %s, want %d", origin, res.Status, want)
+		}
+	}
+}
+
 func TestSecurityHeadersAndPins(t *testing.T) {
 	s := newRoot(t)
 	res, _ := s.raw("GET", "/healthz", "", "", nil)
-	for _, h := range []string{"X-Content-Type-Options", "X-Frame-Options", "Content-Security-Policy", "X-Request-Id"} {
+	for _, h := range []string{"X-Content-Type-Options", "X-Frame-Options", "Content-Security-Policy", "X-Request-Id", "Strict-Transport-Security"} {
 		if res.Header.Get(h) == "" {
 			t.Errorf("no %s", h)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"github.com/gorilla/websocket"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
@@ -192,6 +193,9 @@ func (h *Handler) wrongTier(o *operation) error {
 
 // authenticate reads the Authorization header, or what a browser sends in its place with a WebSocket.
 func (h *Handler) authenticate(r *http.Request) (*auth.Principal, error) {
+	if websocket.IsWebSocketUpgrade(r) && !sameOrigin(r) {
+		return nil, skerry.Errorf(skerry.CodeForbidden, "a page from %.200q may not open a WebSocket here", r.Header.Get("Origin")).WithHint("open the dashboard at this server's own address")
+	}
 	kind, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if t := webSocketToken(r); t != "" && kind == "" {
 		kind, token = "Bearer", t

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -35,6 +36,17 @@ func webSocketToken(r *http.Request) string {
 		}
 	}
 	return ""
+}
+
+// sameOrigin reports whether a request comes from a page of this server, or from no page. The Upgrader asks the same, when it is too late for an
+// answer.
+func sameOrigin(r *http.Request) bool {
+	origin := r.Header.Values("Origin")
+	if len(origin) == 0 {
+		return true
+	}
+	u, err := url.Parse(origin[0])
+	return err == nil && len(origin) == 1 && strings.EqualFold(u.Host, r.Host)
 }
 
 // asStream makes a WebSocket's request one of execstream. Refusals are answered as they are; the WebSocket begins when

@@ -5,11 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"sync"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
@@ -21,7 +25,7 @@ const maxStreams = 20
 func (a *app) logsCommand() *cobra.Command {
 	var o api.LogOptions
 	var since string
-	var timestamps, noPrefix bool
+	var timestamps, noPrefix, raw bool
 	tail := -1
 	cmd := &cobra.Command{Use: "logs APP/SERVICE | INSTANCE", Short: "Show what instances have written", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeLogs,
 		Long:    "Show what instances have written. With several instances each line begins with its instance.",
@@ -42,7 +46,7 @@ func (a *app) logsCommand() *cobra.Command {
 			if tail == 0 { // only what comes from now on
 				o.Since = time.Now()
 			}
-			p := &logPrinter{out: cmd.OutOrStdout(), err: cmd.ErrOrStderr(), prefix: len(list) > 1 && !noPrefix, timestamps: timestamps}
+			p := &logPrinter{out: cmd.OutOrStdout(), err: cmd.ErrOrStderr(), prefix: len(list) > 1 && !noPrefix, timestamps: timestamps, raw: raw}
 			return readLogs(cmd.Context(), c, list, o, p)
 		})}
 	fs := cmd.Flags()
@@ -53,6 +57,7 @@ func (a *app) logsCommand() *cobra.Command {
 	fs.StringVarP(&o.Container, "container", "c", "", "an init or side container, in place of the main one")
 	fs.BoolVarP(&timestamps, "timestamps", "t", false, "begin each line with its time")
 	fs.BoolVar(&noPrefix, "no-prefix", false, "do not name the instance on each line")
+	fs.BoolVar(&raw, "raw", false, "pass what instances wrote to a terminal as it is; without it, control characters are shown as \\x1b")
 	return cmd
 }
 
@@ -115,6 +120,29 @@ type logPrinter struct {
 	mu                 sync.Mutex
 	out, err           io.Writer
 	prefix, timestamps bool
+	raw                bool // also to a terminal
+}
+
+// visible shows what a terminal would act on in place of printing it: control characters, bytes that are no UTF-8 (some terminals have
+// controls there), and what turns the direction of text. Tabs stay, and so does the end of a line as terminals write it.
+func visible(s string) string {
+	s = strings.TrimSuffix(s, "\r")
+	var b strings.Builder
+	for i, r := range s {
+		switch {
+		case r == utf8.RuneError && !strings.HasPrefix(s[i:], string(utf8.RuneError)):
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		case r == '\t':
+			b.WriteRune(r)
+		case r < 0x20 || r == 0x7f:
+			fmt.Fprintf(&b, `\x%02x`, r)
+		case r >= 0x80 && r < 0xa0, unicode.Is(unicode.Bidi_Control, r), r == 0x2028, r == 0x2029:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
 }
 
 // line writes one line: of the program's standard error to ours, so that the two stay apart.
@@ -126,16 +154,17 @@ func (p *logPrinter) line(id skerry.InstanceID, l api.LogLine) error {
 	if p.timestamps {
 		b.WriteString(l.Time.Local().Format("2006-01-02T15:04:05.000Z07:00") + " ")
 	}
-	b.WriteString(l.Line)
-	if !strings.HasSuffix(l.Line, "\n") {
-		b.WriteByte('\n')
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	w := p.out
 	if l.Stream == "stderr" {
 		w = p.err
 	}
+	text := strings.TrimSuffix(l.Line, "\n")
+	if f, ok := w.(*os.File); ok && !p.raw && term.IsTerminal(int(f.Fd())) {
+		text = visible(text)
+	}
+	b.WriteString(text + "\n")
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	_, err := io.WriteString(w, b.String())
 	return err
 }

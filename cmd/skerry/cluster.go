@@ -84,7 +84,7 @@ no host paths, no fixed host ports. What was placed before a change of the polic
 					return err
 				}
 			} else if standalone {
-				if len(j.parents) > 0 || j.token != "" {
+				if len(j.parents) > 0 || j.token != "" || j.tokenFile != "" {
 					return skerry.Errorf(skerry.CodeInvalid, "--standalone means that there is no root").WithHint("leave --root and --join away, or --standalone")
 				}
 				if cfg.Join.Name = j.name; j.name == "" {
@@ -136,7 +136,7 @@ const mqttHelp = "address on which agents of others connect by MQTT over TLS, su
 // successorConfig sets up a machine that stands by. What it is called at the root it learns with the store.
 func successorConfig(cfg *node.ClusterConfig, j *joinFlags, standalone bool) (err error) {
 	cfg.Seat, cfg.Join.Parent = j.name, hostPorts(j.parents, j.port)
-	if cfg.SeatToken, err = tokenText(j.token); err != nil {
+	if cfg.SeatToken, err = j.text(); err != nil {
 		return err
 	}
 	if !standalone && len(j.parents) == 0 {

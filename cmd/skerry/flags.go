@@ -187,6 +187,7 @@ func (f *parentFlags) registry() (*artifact.Source, error) {
 // joinFlags are those of roles that have a parent.
 type joinFlags struct {
 	name, token string
+	tokenFile   string // in place of token
 	parents     []string
 	wait        time.Duration
 	port        string
@@ -195,9 +196,21 @@ type joinFlags struct {
 func (f *joinFlags) add(fs *pflag.FlagSet, parentFlag, parent, port string) {
 	f.port = port
 	fs.StringVar(&f.name, "name", "", "name within the site, a DNS label (default the name it joined with, else the host name)")
-	fs.StringVar(&f.token, "join", "", "token from `skerry token create`, or @FILE that holds it; needed the first time only")
+	fs.StringVar(&f.token, "join", "", "token of skerry token create, or @FILE that holds it; needed the first time only. Others on the machine see arguments: --join-file and SKERRY_JOIN keep it from them")
+	fs.StringVar(&f.tokenFile, "join-file", "", "file with the token of skerry token create")
 	fs.StringSliceVar(&f.parents, parentFlag, nil, "address of the "+parent+", HOST or HOST:PORT (port "+port+" unless given); may be repeated")
 	fs.DurationVar(&f.wait, "join-wait", time.Minute, "how long to wait for a parent that cannot be reached when joining")
+}
+
+// text gives the join token.
+func (f *joinFlags) text() (string, error) {
+	if f.tokenFile == "" {
+		return tokenText(f.token)
+	}
+	if f.token != "" {
+		return "", skerry.Errorf(skerry.CodeInvalid, "--join and --join-file both name a token").WithHint("give one of them")
+	}
+	return tokenText("@" + f.tokenFile)
 }
 
 // tokenText gives what --join says, or what the file holds that it names.
@@ -227,7 +240,7 @@ func hostPorts(list []string, port string) (out []string) {
 func (f *joinFlags) join(data, parentFlag string) (node.Join, error) {
 	j := node.Join{Name: f.name, Token: f.token, Wait: f.wait, Parent: hostPorts(f.parents, f.port)}
 	var err error
-	if j.Token, err = tokenText(f.token); err != nil {
+	if j.Token, err = f.text(); err != nil {
 		return j, err
 	}
 	if m, err := auth.OpenMember(filepath.Join(data, "identity")); err == nil {

@@ -156,6 +156,25 @@ func TestSocketPath(t *testing.T) {
 	}
 }
 
+// A join token comes from a file, or from an argument, and not from both.
+func TestJoinFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("skt1.worker.x\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		f    joinFlags
+		want string
+	}{
+		{joinFlags{tokenFile: file}, "skt1.worker.x"}, {joinFlags{token: "@" + file}, "skt1.worker.x"}, {joinFlags{token: "skt1.worker.y"}, "skt1.worker.y"},
+		{joinFlags{}, ""}, {joinFlags{token: "skt1.worker.y", tokenFile: file}, "!"}, {joinFlags{tokenFile: file + "x"}, "!"},
+	} {
+		if got, err := c.f.text(); (err != nil) != (c.want == "!") || err == nil && got != c.want {
+			t.Errorf("%+v: %q, %v", c.f, got, err)
+		}
+	}
+}
+
 func TestReadAdmission(t *testing.T) {
 	write := func(s string) string {
 		f := filepath.Join(t.TempDir(), "a.yaml")

@@ -1,0 +1,40 @@
+package ctl
+
+import (
+	"testing"
+	"unicode"
+	"unicode/utf8"
+)
+
+func TestVisible(t *testing.T) {
+	for in, want := range map[string]string{
+		"plain":                           "plain",
+		"tab\tand größe":                  "tab\tand größe",
+		"ended by a terminal\r":           "ended by a terminal",
+		"\x1b[2J\x1b]0;title\x07":         `\x1b[2J\x1b]0;title\x07`,
+		"over\rwritten":                   `over\x0dwritten`,
+		"\x9b31m":                         `\x9b31m`,
+		"\u009b31m \u202e gnp.exe \u2028": `\u009b31m \u202e gnp.exe \u2028`,
+		"\ufffd is a character":           "\ufffd is a character",
+		"del\x7f":                         `del\x7f`,
+	} {
+		if got := visible(in); got != want {
+			t.Errorf("%q became %q, want %q", in, got, want)
+		}
+	}
+}
+
+func FuzzVisible(f *testing.F) {
+	f.Add("\x1b[31mred\x1b[0m\r")
+	f.Fuzz(func(t *testing.T, s string) {
+		got := visible(s)
+		if !utf8.ValidString(got) {
+			t.Fatalf("%q became %q", s, got)
+		}
+		for _, r := range got {
+			if r != '\t' && (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r)) {
+				t.Fatalf("%q became %q", s, got)
+			}
+		}
+	})
+}
