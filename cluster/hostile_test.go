@@ -10,6 +10,38 @@ import (
 	"skerry.dev/skerry/internal/wire"
 )
 
+// A root does not make another service of an instance that was admitted, by its name alone.
+func TestChangedSpecIsAdmitted(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	c := New(Options{Name: "a", Incarnation: "a1", Term: 1})
+	c.Start(now)
+	c.Step(now, ChildUp{Hello: &skerry.Hello{Name: "w", Sets: []skerry.SetAck{{Set: "desired", Incarnation: "a1"}}}})
+	c.Step(now, ChildFrame{Name: "w", Msg: &skerry.Report{Kind: skerry.ReportWorker, Payload: wire.New().Marshal(&skerry.WorkerReport{Facts: &skerry.WorkerFacts{Arch: "amd64",
+		Runtimes: []skerry.RuntimeReport{{Name: "oci", Passed: true}}, Capacity: skerry.Resources{CPU: 4000, Memory: skerry.GiB}}})}})
+	a := skerry.Assignment{ID: "web-r1", Org: "guest", Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "guest", Name: "shop"}, Service: "web"}, Gen: 1, Spec: skerry.ServiceSpec{Name: "web"}}
+	a.Spec.Image = "web:1"
+	a.Revision = a.Spec.Revision()
+	var fx skerry.Effects
+	c.accept(now, a, "root", &fx)
+	c.Tick(now)
+	if p := c.places[a.ID]; p == nil || p.Refused {
+		t.Fatalf("%+v", p)
+	}
+	for _, gen := range []skerry.Generation{2, 1} {
+		evil := a
+		evil.Gen, evil.Restart = gen, 1 // under the revision that was admitted
+		evil.Spec.Security.Privileged = true
+		c.accept(now, evil, "root", &fx)
+		if p := c.places[a.ID]; p.A.Spec.Security.Privileged || len(fx.Events) == 0 || fx.Events[len(fx.Events)-1].Reason != "NotAdmitted" {
+			t.Errorf("generation %d: it became privileged; %+v", gen, fx.Events)
+		}
+	}
+	a.Restart = 2
+	if c.accept(now, a, "root", &fx); c.places[a.ID].A.Restart != 2 {
+		t.Error("a restart of what was admitted is refused")
+	}
+}
+
 // A worker that reports what is no number ends neither the site's process nor what others say.
 func TestReportOfNoNumbers(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)

@@ -107,6 +107,13 @@ func (c *Core) accept(now time.Time, a skerry.Assignment, origin string, fx *ske
 		return
 	}
 	p := c.places[a.ID]
+	if p != nil && a.Fence.RootEpoch == p.A.Fence.RootEpoch && changed(p, &a) {
+		if why := c.opt.Admission.Check(&a); why != nil { // what runs was admitted as it is, whatever it is called
+			fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "NotAdmitted", App: a.Service.App, Service: a.Service.Service, Instance: a.ID,
+				Text: "it runs on as it was: " + why.Text})
+			return
+		}
+	}
 	if p != nil && origin == "root" && !c.mine(p) {
 		p.Origin = origin
 		a.Restart += p.Extra
@@ -164,6 +171,12 @@ func (c *Core) accept(now time.Time, a skerry.Assignment, origin string, fx *ske
 		c.send(p)
 		c.sendNext(p)
 	}
+}
+
+// changed reports whether an assignment is about another service than the one that a placement was admitted with, whatever its revision says.
+func changed(p *placement, a *skerry.Assignment) bool {
+	t := p.target()
+	return a.Spec.Revision() != t.Spec.Revision()
 }
 
 // usedBy sums what an organisation has at the site, leaving one instance out.
