@@ -69,13 +69,14 @@ type site struct {
 	Worker  *node.Worker
 	log     *slog.Logger
 
-	address   string            // where the cluster and the worker are; empty: this machine alone reaches them
-	time      string            // host:port of what tells guests the time by SNTP; empty: they have that of when they were made
-	patience  time.Duration     // how long await waits; a minute when 0
-	machines  node.Machines     // of the worker
-	foreign   node.Containerd   // that the worker is told of
-	noNetwork bool              // the worker gives instances none of their own
-	stops     map[string]func() // end a role before the test does
+	address   string             // where the cluster and the worker are; empty: this machine alone reaches them
+	time      string             // host:port of what tells guests the time by SNTP; empty: they have that of when they were made
+	patience  time.Duration      // how long await waits; a minute when 0
+	machines  node.Machines      // of the worker
+	foreign   node.Containerd    // that the worker is told of
+	admission *cluster.Admission // nil: the organisation is trusted
+	noNetwork bool               // the worker gives instances none of their own
+	stops     map[string]func()  // end a role before the test does
 	stopAgent func()
 }
 
@@ -144,7 +145,7 @@ func (s *site) open() *site {
 	}
 	s.Cluster, err = node.OpenCluster(ctx, node.ClusterConfig{Common: common("cluster"), Link: s.address + ":0",
 		Join:      node.Join{Name: "harbour", Token: token, Parent: []string{s.Root.LinkAddr().String()}},
-		Admission: cluster.Admission{Trusted: []string{node.DefaultOrg}}})
+		Admission: *cmp.Or(s.admission, &cluster.Admission{Trusted: []string{node.DefaultOrg}})})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,8 +15,11 @@ import (
 	"testing"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/internal/execstream"
 )
 
 // TestWithoutNetwork has a worker whose instances get no network: a container is reached in its own, and a process of the host at the ports that
@@ -94,6 +98,34 @@ func TestWithoutNetwork(t *testing.T) {
 	for _, ref := range []string{"skerry.local/default/catalog:1", "skerry.local/default/other:1", "skerry.local/default/other@" + string(other)} {
 		if got, err := s.Cluster.Images.Resolve(t.Context(), ref); err == nil && got.Digest != "" {
 			t.Errorf("the site pulled %s", ref)
+		}
+	}
+}
+
+// A command beside a process of the host runs as the process does, and not as somebody of the host, for an organisation that is not trusted.
+func TestNativeOfStrangers(t *testing.T) {
+	s := (&site{t: t, noNetwork: true, admission: &cluster.Admission{Native: true}}).open()
+	_, c := s.serve("root", s.Root, s.Root.Store)
+	spec := skerry.ServiceSpec{Name: "bare", Runtime: skerry.RuntimeNative, Resources: skerry.Resources{CPU: 100, Memory: 64 * skerry.MiB}}
+	spec.Command = []string{"/bin/sleep", "1000"}
+	s.do(app("shop", spec))
+	s.await("it runs", s.ready(1))
+	id := s.only().ID
+	for user, want := range map[string]string{"": "", "root": "needs the security level privileged", "0:0": "needs the security level privileged"} {
+		var out bytes.Buffer
+		ec, closer, err := c.Exec(t.Context(), id, api.ExecOptions{Command: []string{"/usr/bin/id", "-u"}, User: user})
+		if err == nil {
+			for {
+				kind, p, err := ec.Read()
+				if err != nil || kind == execstream.Exit {
+					break
+				}
+				out.Write(p)
+			}
+			closer.Close()
+		}
+		if want == "" && (err != nil || strings.TrimSpace(out.String()) == "0" || out.Len() == 0) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("as %q: %v, %q", user, err, out.String())
 		}
 	}
 }
