@@ -75,7 +75,7 @@ func (w *workerFlags) addMachine(fs *pflag.FlagSet) {
 	fs.DurationVar(&w.probeEvery, "probe-every", 0, "time from one question to another worker to the next, once the place in the network is found (default 8s)")
 	fs.StringVar(&w.subnet, "subnet", "", "IPv4 subnet of the instances, such as 10.31.5.0/24 (default one that is free)")
 	fs.BoolVar(&w.openHost, "open-host", false, "let instances reach this machine's own services and link-local addresses, such as a cloud's metadata")
-	fs.StringSliceVar(&w.closed, "closed-networks", nil, "network that instances do not reach through this machine, such as 192.168.0.0/16; may be repeated. The overlay's own (`skerry worker status`) must not be in it")
+	fs.StringSliceVar(&w.closed, "closed-networks", nil, "network that instances do not reach through this machine, such as 192.168.0.0/16; may be repeated. The overlay's own (see skerry worker status) must not be in it")
 	fs.BoolVar(&w.noNetwork, "no-network", false, "give instances no network of their own")
 	fs.BoolVar(&w.noOverlay, "no-overlay", false, "take no part in the overlay: instances are reached by ports of the host")
 	fs.StringVar(&w.dataplane, "dataplane", "auto", "how packets of the overlay are handled: ebpf, nftables, or auto for the first that the kernel can")
