@@ -5,6 +5,9 @@ import "slices"
 // AbilityResize is the ability of a runtime to change limits of what runs, by the name that workers report.
 const AbilityResize = "resize"
 
+// AbilityUserNS is the ability of a runtime to give containers users of their own.
+const AbilityUserNS = "user-namespace"
+
 // AbilityCheckpoint is the ability of a runtime to move what runs with its memory.
 const AbilityCheckpoint = "checkpoint"
 

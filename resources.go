@@ -1,6 +1,9 @@
 package skerry
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // Resources is an amount of each resource that placement counts.
 type Resources struct {
@@ -212,6 +215,11 @@ type RuntimeReport struct {
 	// Profile is what the worker measured of it; nil: nothing, and published figures count.
 	Profile  *RuntimeProfile `json:"profile,omitempty" cbor:"8,keyasint,omitempty"`
 	Emulated bool            `json:"emulated,omitempty" cbor:"9,keyasint,omitempty"` // its machines have no real processor, and are many times slower
+}
+
+// NoUserNamespaces reports whether containers run with the host's users where they should have their own: their root is root outside.
+func (r *RuntimeReport) NoUserNamespaces() bool {
+	return r.Name == RuntimeOCI && r.Passed && !slices.Contains(r.Abilities, AbilityUserNS)
 }
 
 // WorkerFacts is what a worker tells its cluster of the machine; it changes rarely.

@@ -154,4 +154,5 @@ const (
 	AbilityUlimits      Ability = "ulimits"
 	AbilitySignals      Ability = "signals"
 	AbilityHandler      Ability = "http-handler"
+	AbilityUserNS       Ability = skerry.AbilityUserNS
 )

@@ -54,6 +54,9 @@ type Spec struct {
 	// for native. HostNetwork: the host's.
 	Network     *skerry.Attachment
 	HostNetwork bool
+	// UserNS gives the task users of its own, so that its root is nobody outside. Nil: it has the host's users. A driver whose
+	// self-test does not list AbilityUserNS refuses it.
+	UserNS *UserNamespace
 	// SharePID puts the task into the process namespace of another one of the same driver.
 	SharePID *Handle
 
@@ -88,7 +91,23 @@ type Mount struct {
 	Target   string   `json:"target,omitempty"`
 	Options  []string `json:"options,omitempty"`
 	ReadOnly bool     `json:"readOnly,omitempty"`
+	// Shifted says, of a bind mount of a task with a user namespace, that files belong to the numbers that its users have on the
+	// host. Else files belong to the numbers that its users have inside, and the driver maps them where the file system can do
+	// that; where it cannot, files of numbers below UserNS.First are nobody's inside.
+	Shifted bool `json:"shifted,omitempty"`
 }
+
+// UserNamespace maps the users and groups 0 to Size-1 of a task to First, First+1 and so on of the host.
+type UserNamespace struct {
+	First uint32 `json:"first"`
+	Size  uint32 `json:"size"`
+}
+
+// ProbeUsers are those of the self-tests' tasks; no other is given them.
+func ProbeUsers() UserNamespace { return UserNamespace{First: 0x7ffd_0000, Size: 1 << 16} }
+
+// Host gives the number that a user or group of a task has on the host, and false for one that the namespace does not have.
+func (u UserNamespace) Host(id uint32) (uint32, bool) { return u.First + id, id < u.Size }
 
 // Handler says how a program is run for requests by HTTP. Zeros are the defaults.
 type Handler struct {
@@ -264,6 +283,14 @@ func (s *Spec) Check() error {
 	case SeccompAuto, SeccompDefault, SeccompUnconfined:
 	default:
 		return bad("seccomp", "%q is unknown; use default or unconfined", s.Seccomp)
+	}
+	if u := s.UserNS; u != nil {
+		if u.First == 0 || u.Size == 0 || uint64(u.First)+uint64(u.Size) > 1<<32-1 {
+			return bad("userNS", "%d users from %d on are no range; it begins above 0 and ends below %d", u.Size, u.First, uint32(1<<32-1))
+		}
+		if s.Privileged {
+			return bad("userNS", "a privileged task has the host's users")
+		}
 	}
 	if s.Network != nil && s.HostNetwork {
 		return bad("hostNetwork", "cannot be combined with an own network")

@@ -186,6 +186,7 @@ func (s *Server) removeFiles(id skerry.InstanceID) error {
 	if err := unmountBelow(dir); err != nil {
 		return err
 	}
+<<<<<<< HEAD
 	// What is still mounted is the host's, and is never to be removed with the rest.
 	places, err := os.ReadDir(filepath.Join(dir, "host"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -198,6 +199,13 @@ func (s *Server) removeFiles(id skerry.InstanceID) error {
 		}
 	}
 	return os.RemoveAll(dir)
+=======
+	if err := os.RemoveAll(dir); err != nil {
+		return err
+	}
+	s.users.give(id)
+	return nil
+>>>>>>> db531e6 (runtime, worker: give containers user namespaces)
 }
 
 // spec says how to start a container.
@@ -266,6 +274,7 @@ func (s *Server) spec(ctx context.Context, a StartContainer) (runtime.Spec, runt
 	}
 	confine(&spec, &a.A, name)
 	spec.Env = s.env(&a.A, k, img, name)
+<<<<<<< HEAD
 	if spec.Mounts, err = s.mounts(&a.A, k, name); err != nil {
 		return spec, nil, err
 	}
@@ -274,6 +283,9 @@ func (s *Server) spec(ctx context.Context, a StartContainer) (runtime.Spec, runt
 		return spec, nil, err
 	}
 	spec.Mounts = append(spec.Mounts, secrets...)
+=======
+	spec.Mounts = s.mounts(&a.A, k, name)
+>>>>>>> db531e6 (runtime, worker: give containers user namespaces)
 	if a.Name == skerry.MainContainer {
 		if err := s.attach.apply(&spec, a.A.Devices); err != nil {
 			return spec, nil, err
@@ -287,6 +299,18 @@ func (s *Server) spec(ctx context.Context, a StartContainer) (runtime.Spec, runt
 			spec.Env = append(spec.Env, "GODEBUG=multipathtcp=0") // programs in Go listen by MPTCP, which CRIU does not know
 		}
 	}
+	if s.ability(name, runtime.AbilityUserNS) {
+		if why := hostUsers(&spec, k, &a.A); why != "" {
+			s.opt.Log.Info("a container has the host's users", "instance", string(a.A.ID), "container", a.Name, "why", why)
+		} else if spec.UserNS, err = s.users.take(a.A.ID); err != nil {
+			return spec, nil, err
+		}
+	}
+	secrets, err := s.secretMounts(&a.A, a.Name, &spec, name)
+	if err != nil {
+		return spec, nil, err
+	}
+	spec.Mounts = append(spec.Mounts, secrets...)
 	return spec, d, nil
 }
 

@@ -113,11 +113,12 @@ func (s *Server) secretMounts(a *skerry.Assignment, container string, spec *runt
 				return nil, fmt.Errorf("secret %s: %w", n.Name, err)
 			}
 		}
-		out = append(out, runtime.Mount{Type: "bind", Source: dir, Target: u.Path, ReadOnly: true})
+		out = append(out, runtime.Mount{Type: "bind", Source: dir, Target: u.Path, ReadOnly: true, Shifted: true})
 	}
 	return out, nil
 }
 
+<<<<<<< HEAD
 // makeBelowRun makes a directory in the host's /run, and nowhere else, whatever links are there.
 func makeBelowRun(path string) error {
 	run, err := os.OpenRoot("/run")
@@ -129,6 +130,9 @@ func makeBelowRun(path string) error {
 }
 
 // secretOwner finds out who a task runs as.
+=======
+// secretOwner finds out who a task runs as, as the host numbers users.
+>>>>>>> db531e6 (runtime, worker: give containers user namespaces)
 func secretOwner(spec *runtime.Spec, driver string) (uid, gid uint32, err error) {
 	switch driver {
 	case skerry.RuntimeWasm:
@@ -144,7 +148,13 @@ func secretOwner(spec *runtime.Spec, driver string) (uid, gid uint32, err error)
 			}
 		}
 	}
-	return runtime.LookupUser(layers, spec.User)
+	uid, gid, err = runtime.LookupUser(layers, spec.User)
+	if u := spec.UserNS; u != nil && err == nil {
+		// By hand: memory can map the owners of files since Linux 6.3 alone. A user that is not in the namespace is refused later.
+		uid, _ = u.Host(uid)
+		gid, _ = u.Host(gid)
+	}
+	return uid, gid, err
 }
 
 // writeSecret puts the files of a secret into a directory, which a container that starts again may have seen before.

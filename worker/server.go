@@ -63,6 +63,7 @@ type ServerOptions struct {
 	Boot      string
 	Machine   string
 	Drivers   []runtime.Driver
+	Users     UserPool // of user namespaces
 	Network   Network
 	Tenure    Tenure   // nil: the worker has no vote in who leads its site
 	Overlay   *Overlay // nil: instances reach others by ports of their hosts
@@ -91,6 +92,7 @@ type Server struct {
 	drivers   map[string]runtime.Driver
 	cpus      *processors
 	attach    *attachables
+	users     *userRanges
 	reports   []skerry.RuntimeReport
 	journal   *journal.Journal
 	net       *attachments
@@ -148,6 +150,7 @@ func NewServer(opt ServerOptions) (*Server, error) {
 	}
 	s.cpus = newProcessors(func() []runtime.Driver { return opt.Drivers })
 	s.attach = &attachables{opt: opt.Attach}
+	s.users = newUserRanges(filepath.Join(opt.Dir, "instances"), opt.Users)
 	if opt.Overlay != nil && opt.Network != nil {
 		s.fabric = newFabric(*opt.Overlay, opt.Log)
 		s.fabric.place = func() (*skerry.Coordinate, *skerry.Location) { return s.Coordinate(), opt.Facts.Location }
@@ -181,6 +184,7 @@ func (s *Server) Check(ctx context.Context) []skerry.RuntimeReport {
 			for _, a := range r.Abilities {
 				out[n].Abilities = append(out[n].Abilities, string(a))
 			}
+			s.checkUsers(&out[n])
 			if !r.Passed && !r.Absent {
 				s.opt.Log.Warn("runtime does not work", "runtime", d.Name(), "err", r.Cause, "hint", r.Cure)
 			}
@@ -200,6 +204,27 @@ func (s *Server) Check(ctx context.Context) []skerry.RuntimeReport {
 	s.reports = out
 	s.mu.Unlock()
 	return out
+}
+
+// checkUsers takes user namespaces out of a verdict where the operator wants none, and says loudly where containers have none.
+func (s *Server) checkUsers(r *skerry.RuntimeReport) {
+	if r.Name != skerry.RuntimeOCI || !r.Passed {
+		return
+	}
+	if s.opt.Users.Off {
+		r.Abilities = slices.DeleteFunc(r.Abilities, func(a string) bool { return a == skerry.AbilityUserNS })
+		r.Cause, r.Cure = "no user namespaces: the worker was started with --user-namespaces=off", "start it without"
+	}
+	if r.NoUserNamespaces() {
+		s.opt.Log.Warn("containers have no user namespaces: root in them is root outside", "err", r.Cause, "hint", r.Cure)
+	}
+}
+
+// ability reports whether the last self-test of a runtime lists an ability.
+func (s *Server) ability(driver string, a runtime.Ability) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.reports, func(r skerry.RuntimeReport) bool { return r.Name == driver && slices.Contains(r.Abilities, string(a)) })
 }
 
 // Recheck is Check of a worker that runs: its cluster is told.

@@ -178,6 +178,8 @@ func (d *doctor) programs() {
 	}
 	for _, r := range st.Runtimes {
 		switch {
+		case r.NoUserNamespaces():
+			d.add("runtime "+r.Name, ctl.CheckWarning, "passes its self-test, but root in containers is root outside: "+r.Cause, r.Cure)
 		case r.Passed:
 			d.add("runtime "+r.Name, ctl.CheckOK, "passes its self-test", "")
 		case r.Absent:

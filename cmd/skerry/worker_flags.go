@@ -23,6 +23,7 @@ type workerFlags struct {
 	subnet         string
 	noNetwork      bool
 	runDir, cgroup string
+	users          string
 	pull, minFree  skerry.Bytes
 	http           string
 	probeAddress   string
@@ -92,6 +93,7 @@ func (w *workerFlags) addMachine(fs *pflag.FlagSet) {
 	fs.DurationVar(&w.profileAfter, "profile-after", 15*time.Minute, "how long after the start the runtimes are measured for placement, if that was not done in the last 30 days and less than half of the processors are busy; tried again after four times as long; 0: never")
 	fs.StringVar(&w.runDir, "run-dir", "", "directory for what ends with the machine's uptime (default /run/skerry/NAME)")
 	fs.StringVar(&w.cgroup, "cgroup-parent", "", "cgroup below which instances run (default skerry/NAME)")
+	fs.StringVar(&w.users, "user-namespaces", "", "users of this host for user namespaces of containers, FIRST-LAST, of which each instance has 65536; or off: root in a container is root outside (default 1879048192-2147287039)")
 	fs.Var(bytesFlag(&w.pull), "pull-limit", "bytes per second for pulling images (default no limit)")
 	fs.Var(bytesFlag(&w.minFree), "min-free", "free space below which the worker takes nothing new (default 64Mi)")
 }

@@ -49,6 +49,9 @@ func (w *workerFlags) config() (node.WorkerConfig, error) {
 	}
 	cfg.Facts.Taints, cfg.Facts.Devices = w.taints, w.devices
 	cfg.Attach.CDI, cfg.Attach.Hooks = w.cdi, w.cdiHooks
+	if cfg.Users, err = worker.ParseUserPool(w.users); err != nil {
+		return cfg, skerry.Errorf(skerry.CodeInvalid, "--user-namespaces: %w", err).WithHint("leave it out for 1879048192-2147287039")
+	}
 	if err := checkKeys("--taint", w.taints); err != nil {
 		return cfg, err
 	}
@@ -239,6 +242,8 @@ func printRuntimes(out io.Writer, list []skerry.RuntimeReport) {
 	for _, r := range list {
 		if !r.Passed {
 			fmt.Fprintf(out, "\n%s does not work: %s\n  cure: %s\n", r.Name, r.Cause, orDash(r.Cure))
+		} else if r.NoUserNamespaces() {
+			fmt.Fprintf(out, "\n%s works, but root in containers is root outside: %s\n  cure: %s\n", r.Name, orDash(r.Cause), orDash(r.Cure))
 		}
 	}
 }

@@ -55,7 +55,8 @@ type WorkerConfig struct {
 	NoNetwork    bool           // instances get no network of their own
 	RunDir       string         // default /run/skerry/NAME
 	CgroupParent string         // default skerry/NAME
-	PullLimit    skerry.Bytes   // per second; 0 means none
+	Users        worker.UserPool
+	PullLimit    skerry.Bytes // per second; 0 means none
 	MinFree      skerry.Bytes
 	ProbeAddress string        // for round trips among workers, HOST:PORT; worker.NoProbing: none
 	ProbeEvery   time.Duration // from one to the next; default 8 s
@@ -147,7 +148,7 @@ func OpenWorker(ctx context.Context, c WorkerConfig) (w *Worker, err error) {
 		}
 	}
 	opt := worker.ServerOptions{Secrets: secrets, Name: member.Name(), Version: c.Version, Store: w.Store, Dir: c.Dir, RunDir: c.RunDir, Member: member, Boot: bootID, Machine: machine(),
-		Addrs: func() []string { return c.Parent }, Drivers: w.Drivers, Images: w.Images, Facts: c.Facts, Attach: c.Attach, Agent: c.Agent, MinFree: c.MinFree, ProbeAddress: c.ProbeAddress, ProbeEvery: c.ProbeEvery, Log: c.Log}
+		Addrs: func() []string { return c.Parent }, Drivers: w.Drivers, Users: c.Users, Images: w.Images, Facts: c.Facts, Attach: c.Attach, Agent: c.Agent, MinFree: c.MinFree, ProbeAddress: c.ProbeAddress, ProbeEvery: c.ProbeEvery, Log: c.Log}
 	if c.PullLimit > 0 {
 		opt.PullLimit = rate.NewLimiter(rate.Limit(c.PullLimit), int(max(c.PullLimit, 256*skerry.KiB)))
 	}
@@ -237,7 +238,7 @@ func (c *WorkerConfig) fillMachine() {
 
 // drivers makes every driver of this build.
 func (c *WorkerConfig) drivers() ([]runtime.Driver, error) {
-	containers, err := oci.New(oci.Options{Dir: filepath.Join(c.Dir, "oci"), CgroupParent: c.CgroupParent, Log: c.Log})
+	containers, err := oci.New(oci.Options{Dir: filepath.Join(c.Dir, "oci"), Mounts: filepath.Join(c.RunDir, "oci"), CgroupParent: c.CgroupParent, Log: c.Log})
 	if err != nil {
 		return nil, err
 	}

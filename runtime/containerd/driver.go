@@ -142,6 +142,9 @@ func (d *Driver) Start(ctx context.Context, spec runtime.Spec) (runtime.Handle, 
 	if spec.Handler != nil {
 		return runtime.Handle{}, &runtime.Unsupported{Ability: runtime.AbilityHandler, Driver: d.Name(), Reason: "a container is not started for a request; use the wasm runtime"}
 	}
+	if spec.UserNS != nil {
+		return runtime.Handle{}, &runtime.Unsupported{Ability: runtime.AbilityUserNS, Driver: d.Name(), Reason: "containers of containerd have the host's users; use runtime oci"}
+	}
 	binary, err := d.choose(ctx)
 	if err != nil {
 		return runtime.Handle{}, err

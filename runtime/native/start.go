@@ -106,6 +106,8 @@ func check(spec runtime.Spec) error {
 		return no(runtime.AbilityPIDNS, "native tasks have no process namespace of their own; they see each other anyway")
 	case len(spec.Devices)+len(spec.Groups)+len(spec.Hooks) > 0:
 		return no(runtime.AbilityDevices, "a native task sees the host's devices; give its user access to them instead")
+	case spec.UserNS != nil:
+		return no(runtime.AbilityUserNS, "a native task is a user of the host; use the oci runtime")
 	case len(spec.Sysctls) > 0:
 		return no(runtime.AbilitySysctls, "they would change the host; use the oci runtime")
 	case spec.Handler != nil:

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"path/filepath"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -18,7 +19,12 @@ import (
 
 // Bundles makes what an OCI runtime is given: a root file system, and a description. Whoever has containers run makes them so, also when it
 // is another that calls the runtime.
-type Bundles struct{ *monitor.Driver }
+type Bundles struct {
+	*monitor.Driver
+	// Mounts is the directory for the roots of tasks with user namespaces; their users must be able to enter it. Nobody whose specs
+	// have none needs it.
+	Mounts string
+}
 
 // CheckSpec refuses a spec of which no bundle can be made, before anything is touched.
 func (Bundles) CheckSpec(spec runtime.Spec) error {
@@ -49,29 +55,59 @@ const configFile = "config.json"
 
 // prepare mounts a task's root, from a checkpoint if there is one, and describes the container, but for its filter of system calls.
 func (d Bundles) prepare(ctx context.Context, t *monitor.Task, spec runtime.Spec, from string) (*specs.Spec, error) {
-	if err := mountRoot(ctx, t, spec, from); err != nil {
+	s, err := d.openStage(t, spec)
+	defer s.close()
+	if err != nil {
 		return nil, err
 	}
+<<<<<<< HEAD
+=======
+	if err := d.mountRoot(ctx, t, spec, s, from); err != nil {
+		return nil, err
+	}
+>>>>>>> db531e6 (runtime, worker: give containers user namespaces)
 	c, err := d.config(t, spec)
 	if err != nil {
 		return nil, err
 	}
+<<<<<<< HEAD
 	return c, settleTargets(d.Root(t), c, spec.RootFS[0].Type == "overlay")
+=======
+	return c, s.apply(c, spec)
+>>>>>>> db531e6 (runtime, worker: give containers user namespaces)
 }
 
-// Root is the directory of a task's root.
-func (Bundles) Root(t *monitor.Task) string { return t.Path("rootfs") }
+// rootDir is the root's directory, in the bundle or outside of it.
+const rootDir = "rootfs"
 
-// Unmount unmounts a task's root. It is idempotent.
+// Root is the directory of a task's root.
+func (Bundles) Root(t *monitor.Task) string {
+	if o := outsideOf(t); o.Dir != "" {
+		return filepath.Join(o.Dir, rootDir)
+	}
+	return t.Path(rootDir)
+}
+
+// Unmount unmounts a task's root, and all that was mounted for it. It is idempotent.
 func (d Bundles) Unmount(t *monitor.Task) error {
+	if err := unstage(t); err != nil {
+		return err
+	}
+	if err := unmountAll(d.Root(t)); err != nil {
+		return fmt.Errorf("unmount the root: %w", err)
+	}
+	return outsideOf(t).forget()
+}
+
+// unmountAll unmounts all that lies at a place, one over another after a crash, with what is below.
+func unmountAll(at string) error {
 	for {
-		// One mount may lie over another after a crash.
-		switch err := unix.Unmount(d.Root(t), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err {
+		switch err := unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err {
 		case nil:
 		case unix.EINVAL, unix.ENOENT:
 			return nil
 		default:
-			return fmt.Errorf("unmount the root: %w", err)
+			return err
 		}
 	}
 }

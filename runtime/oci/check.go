@@ -102,6 +102,7 @@ func (d *Driver) check(ctx context.Context, r *runtime.Report) {
 		d.mu.Lock()
 		d.chosen = path
 		d.mu.Unlock()
+		others := len(causes)
 		r.Passed, r.Version = true, version(ctx, path)+note
 		r.Abilities = []runtime.Ability{
 			runtime.AbilityCapabilities, runtime.AbilityCPU, runtime.AbilityCPUSet, runtime.AbilityDevices, runtime.AbilityExec, runtime.AbilityImages,
@@ -115,7 +116,14 @@ func (d *Driver) check(ctx context.Context, r *runtime.Report) {
 			})
 		}
 		r.Abilities = append(r.Abilities, d.IOAbilities()...)
-		if len(causes) > 0 {
+		if d.Options.Sandbox == (monitor.Sandbox{}) {
+			if err := d.tryUserNS(ctx, path, layer); err == nil {
+				r.Abilities = append(r.Abilities, runtime.AbilityUserNS)
+			} else {
+				causes, cures = append(causes, "no user namespaces: "+err.Error()), append(cures, UserNSCure)
+			}
+		}
+		if others > 0 {
 			causes = append(causes, "using "+name)
 		}
 		if d.Options.Sandbox == (monitor.Sandbox{}) && monitor.LookPath(d.criu) != "" { // else nobody expects it
@@ -170,6 +178,31 @@ func (d *Driver) try(ctx context.Context, program, layer string) error {
 		}
 	}
 	return sprung()
+}
+
+// UserNSCure is the advice where user namespaces do not work.
+const UserNSCure = "containers run without: root in them is root outside. Use Linux 5.19 or newer, a data directory on ext4, xfs or btrfs, a run directory that others " +
+	"may enter (0711), and a sysctl user.max_user_namespaces above 0"
+
+// tryUserNS runs the self-test in a container with a user namespace and keeps why it did not work.
+func (d *Driver) tryUserNS(ctx context.Context, program, layer string) error {
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	root := runtime.Mount{Type: "overlay", Options: []string{"lowerdir=" + layer}}
+	err := d.Try(ctx, "users", root, []string{"/probe"}, func(ctx context.Context, spec runtime.Spec) (runtime.Handle, error) {
+		users := runtime.ProbeUsers()
+		spec.UserNS = &users
+		spec.Mounts = []runtime.Mount{{Type: "bind", Source: layer, Target: "/mnt", ReadOnly: true}}
+		return d.start(ctx, spec, program)
+	})
+	why := ""
+	if err != nil {
+		why = err.Error()
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.noUserNS = why
+	return err
 }
 
 // diagnose adds what is known about a runtime's refusal.

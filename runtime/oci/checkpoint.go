@@ -123,6 +123,8 @@ func (d *Driver) chooseForCheckpoint(ctx context.Context, spec *runtime.Spec) (s
 		return "", err
 	}
 	switch {
+	case spec.UserNS != nil:
+		return "", d.unsupported("it has a user namespace, which CRIU does not write")
 	case spec.TTY:
 		return "", d.unsupported("its terminal would be lost; leave tty out")
 	case spec.SharePID != nil:

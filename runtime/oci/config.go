@@ -22,7 +22,7 @@ const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbi
 
 // config writes the OCI description of a task whose root file system is mounted.
 func (d Bundles) config(t *monitor.Task, spec runtime.Spec) (*specs.Spec, error) {
-	user, err := lookupUser(t.Path("rootfs"), spec.User)
+	user, err := lookupUser(d.Root(t), spec.User)
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +32,7 @@ func (d Bundles) config(t *monitor.Task, spec runtime.Spec) (*specs.Spec, error)
 	}
 	c := &specs.Spec{
 		Version:  "1.0.2",
-		Root:     &specs.Root{Path: "rootfs", Readonly: spec.ReadOnlyRoot},
+		Root:     &specs.Root{Path: rootDir, Readonly: spec.ReadOnlyRoot},
 		Hostname: spec.Hostname,
 		Process: &specs.Process{
 			Terminal: spec.TTY, User: user, Args: spec.Args, Env: withPath(spec.Env), Cwd: spec.Dir,
@@ -44,6 +44,9 @@ func (d Bundles) config(t *monitor.Task, spec runtime.Spec) (*specs.Spec, error)
 			Resources:   d.resources(spec),
 			Sysctl:      spec.Sysctls,
 		},
+	}
+	if o := outsideOf(t); o.Dir != "" {
+		c.Root.Path = d.Root(t)
 	}
 	if c.Process.Cwd == "" {
 		c.Process.Cwd = "/"
@@ -125,19 +128,28 @@ func mount(m runtime.Mount) specs.Mount {
 
 // namespaces gives the task its own of everything but what it is to share.
 func (d Bundles) namespaces(c *specs.Spec, spec runtime.Spec) error {
-	pid := specs.LinuxNamespace{Type: specs.PIDNamespace}
+	pid, user := specs.LinuxNamespace{Type: specs.PIDNamespace}, specs.LinuxNamespace{Type: specs.UserNamespace}
 	if spec.SharePID != nil {
 		other, err := d.Tasks.Get(*spec.SharePID)
 		if err != nil {
 			return err
 		}
 		init := other.Record().Init
+		if theirs := outsideOf(other).Users; (spec.UserNS == nil) != (theirs == nil) || theirs != nil && *theirs != *spec.UserNS {
+			return &runtime.InvalidSpec{Field: "sharePID", Reason: fmt.Sprintf("task %s has other users", spec.SharePID.ID)}
+		}
 		if !init.Alive() {
 			return &runtime.InvalidSpec{Field: "sharePID", Reason: fmt.Sprintf("task %s is not running", spec.SharePID.ID)}
 		}
 		pid.Path = fmt.Sprintf("/proc/%d/ns/pid", init.PID)
+		if spec.UserNS != nil { // which owns the other
+			user.Path = fmt.Sprintf("/proc/%d/ns/user", init.PID)
+		}
 	}
 	c.Linux.Namespaces = []specs.LinuxNamespace{pid, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace}, {Type: specs.MountNamespace}, {Type: specs.CgroupNamespace}}
+	if spec.UserNS != nil {
+		c.Linux.Namespaces = append(c.Linux.Namespaces, user)
+	}
 	if !spec.HostNetwork {
 		n := specs.LinuxNamespace{Type: specs.NetworkNamespace}
 		if spec.Network != nil {

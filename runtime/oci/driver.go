@@ -36,6 +36,9 @@ type Options struct {
 	Sandbox monitor.Sandbox
 	// Conmon is the supervisor, a name or path; "conmon" when empty.
 	Conmon string
+	// Mounts is where the roots of tasks with user namespaces are mounted, Dir's "mounts" when empty. Users of no name on the host must
+	// be able to enter it (0711 is enough), which a data directory for root alone does not allow.
+	Mounts string
 	// Criu makes checkpoints, with runc, a name or path; "criu" when empty.
 	Criu string
 	Log  *slog.Logger
@@ -53,7 +56,9 @@ type Driver struct {
 	chosen   string     // path of the runtime that passed
 	// byCommand says that writing to crun's pipe did not start a container.
 	byCommand bool
-	filters   map[filterKey]string // compiled seccomp filters, in base64
+	// noUserNS is why tasks cannot have user namespaces; empty: they can.
+	noUserNS string
+	filters  map[filterKey]string // compiled seccomp filters, in base64
 
 	criu     string        // name or path
 	trying   chan struct{} // holds a token while somebody finds out whether checkpoints work
@@ -75,7 +80,17 @@ func New(o Options) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
+	d.Mounts = cmp.Or(o.Mounts, filepath.Join(o.Dir, "mounts"))
 	return d, nil
+}
+
+// CleanUp removes every task, the cgroups and where roots were mounted, but not the state directory. It is for a worker that leaves its machine.
+func (d *Driver) CleanUp(ctx context.Context) error {
+	err := d.Driver.CleanUp(ctx)
+	if e := os.Remove(d.Mounts); !errors.Is(e, fs.ErrNotExist) {
+		err = errors.Join(err, e)
+	}
+	return err
 }
 
 // clean takes the container out of the runtime's own books and unmounts its root.

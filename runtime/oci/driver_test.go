@@ -31,6 +31,9 @@ const criuEnv = "SKERRY_TEST_CRIU"
 func cgroupParent() string { return os.Getenv(parentEnv) }
 
 func open(dir string) (runtime.Driver, error) {
+	if err := enterable(dir); err != nil {
+		return nil, err
+	}
 	var rts []string
 	if r := os.Getenv(runtimeEnv); r != "" {
 		rts = []string{r}
@@ -41,6 +44,16 @@ func open(dir string) (runtime.Driver, error) {
 		o.Runtimes = rts
 	}
 	return New(o)
+}
+
+// enterable has the users of user namespaces enter a directory of a test, as they do a worker's run directory.
+func enterable(dir string) error {
+	for d := dir; len(d) > len(os.TempDir()); d = filepath.Dir(d) {
+		if err := os.Chmod(d, 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func TestMain(m *testing.M) {
@@ -178,6 +191,16 @@ func TestConformance(t *testing.T) {
 			}
 			t.Setenv(runtimeEnv, program)
 			runtimetest.Run(t, runtimetest.Options{New: open, CgroupParent: cgroupParent()})
+		})
+	}
+	for _, name := range []string{"crun", "runc"} {
+		t.Run(name+" with user namespaces", func(t *testing.T) {
+			need(t, name)
+			if name == "crun" {
+				runtimetest.Hybrid(t, false)
+			}
+			t.Setenv(runtimeEnv, name)
+			runtimetest.Run(t, runtimetest.Options{New: open, CgroupParent: cgroupParent(), Users: &runtime.UserNamespace{First: 0x7100_0000, Size: 1 << 16}})
 		})
 	}
 	t.Run("runsc", func(t *testing.T) {

@@ -57,6 +57,17 @@ func (d *Driver) Exec(ctx context.Context, h runtime.Handle, spec runtime.ExecSp
 		return pid
 	}
 	kill := func() { _ = monitor.Identify(inner()).Signal(unix.SIGKILL) }
+	if o := outsideOf(t); o.Users != nil {
+		uid, gid, err := hostUser(o.Users, p.User)
+		if err != nil {
+			return -1, err
+		}
+		var done func()
+		if spec, done, err = tty.Pipes(cmd, spec, uid, gid); err != nil {
+			return -1, err
+		}
+		defer done()
+	}
 	code, err := tty.Run(ctx, cmd, spec, first, kill, inner)
 	if err != nil || code == 0 {
 		return code, err

@@ -22,6 +22,9 @@ import (
 // opened opens a driver and returns the report of its self-test.
 func opened(t *testing.T, dir string) (*Driver, runtime.Report) {
 	t.Helper()
+	if err := enterable(dir); err != nil {
+		t.Fatal(err)
+	}
 	d, err := New(Options{Dir: dir, CgroupParent: cgroupParent()})
 	if err != nil {
 		t.Fatal(err)

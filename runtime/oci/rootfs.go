@@ -4,6 +4,7 @@ package oci
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -13,11 +14,12 @@ import (
 
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/monitor"
+	"skerry.dev/skerry/runtime/internal/userns"
 )
 
 // mountRoot mounts the root file system on the bundle's rootfs directory.
-func mountRoot(ctx context.Context, t *monitor.Task, spec runtime.Spec, from string) error {
-	target := t.Path("rootfs")
+func (d Bundles) mountRoot(ctx context.Context, t *monitor.Task, spec runtime.Spec, s *stage, from string) error {
+	target := d.Root(t)
 	if err := os.Mkdir(target, 0o755); err != nil {
 		return err
 	}
@@ -29,6 +31,9 @@ func mountRoot(ctx context.Context, t *monitor.Task, spec runtime.Spec, from str
 	case "bind":
 		if st, err := os.Stat(m.Source); err != nil || !st.IsDir() {
 			return bad("%s is not a directory", m.Source)
+		}
+		if s != nil {
+			return cannotMap(userns.Mount(userns.Tree{Path: m.Source, Users: s.ns, Recursive: true}, target))
 		}
 		if err := unix.Mount(m.Source, target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 			return fmt.Errorf("mount %s as root: %w", m.Source, err)
@@ -44,11 +49,17 @@ func mountRoot(ctx context.Context, t *monitor.Task, spec runtime.Spec, from str
 				return bad("layer %s is not a directory", l)
 			}
 		}
+		if lower, err = s.layers(lower); err != nil {
+			return err
+		}
 		if !slices.ContainsFunc(rest, func(o string) bool { return strings.HasPrefix(o, "upperdir=") }) {
 			for _, dir := range []string{"upper", "work"} {
 				if err := os.Mkdir(t.Path(dir), 0o755); err != nil {
 					return err
 				}
+			}
+			if err := s.owned(t.Path("upper")); err != nil {
+				return err
 			}
 			if from != "" {
 				if err := unpackUpper(ctx, from, t.Path("upper")); err != nil {
@@ -59,7 +70,11 @@ func mountRoot(ctx context.Context, t *monitor.Task, spec runtime.Spec, from str
 			// spares the device all syncs, also the one at unmount.
 			rest = append(rest, "upperdir="+escape(t.Path("upper")), "workdir="+escape(t.Path("work")), "volatile")
 		}
-		return mountOverlay(target, lower, rest)
+		err = mountOverlay(target, lower, rest)
+		if se, ok := errors.AsType[*runtime.StartError](err); ok && s != nil {
+			se.Hint += "; layers that are mapped to users need Linux 5.19"
+		}
+		return err
 	}
 	return bad("type %q is unknown; use overlay or bind", m.Type)
 }

@@ -35,6 +35,7 @@ func (d *Driver) refuse(s *runtime.Spec) error {
 	}{
 		{len(s.Sysctls) > 0, runtime.AbilitySysctls, "the sandbox's kernel has none; use runtime oci"},
 		{len(s.Devices)+len(s.Groups)+len(s.Hooks) > 0, runtime.AbilityDevices, "the sandbox shows no devices of the host; use runtime oci"},
+		{s.UserNS != nil, runtime.AbilityUserNS, "the sandbox has users of its own, which are nobody outside"},
 		{s.SharePID != nil, runtime.AbilityPIDNS, "each sandbox has a kernel of its own; processes of another are not seen"},
 		{s.HostNetwork, runtime.AbilityHostNetwork, "the sandbox has a network stack of its own; use runtime oci"},
 		{s.Seccomp == runtime.SeccompDefault, runtime.AbilitySeccomp, "system calls are answered by the sandbox's kernel, which is filtered itself; leave it out"},

@@ -24,6 +24,12 @@ func (d *Driver) Start(ctx context.Context, spec runtime.Spec) (runtime.Handle, 
 		return runtime.Handle{}, err
 	}
 	program, err := d.choose(ctx)
+	d.mu.Lock()
+	why := d.noUserNS
+	d.mu.Unlock()
+	if err == nil && spec.UserNS != nil && why != "" {
+		return runtime.Handle{}, &runtime.Unsupported{Ability: runtime.AbilityUserNS, Driver: d.Name(), Reason: why + "; " + UserNSCure}
+	}
 	if spec.Checkpoint {
 		program, err = d.chooseForCheckpoint(ctx, &spec)
 	}
@@ -88,6 +94,10 @@ func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, 
 	err = t.Start(ctx, launch)
 	if err != nil {
 		return Explain(spec, err)
+	}
+	ownStreams(t, config.Process.User)
+	if err := unstage(t); err != nil {
+		return err
 	}
 	if err := t.Group().Bound(bounds); err != nil {
 		return &runtime.StartError{Field: "resources", Err: err}

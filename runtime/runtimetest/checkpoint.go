@@ -32,7 +32,7 @@ func (s *suite) checkpoint(t *testing.T) {
 		t.Skip(u)
 	}
 	sp := s.spec("grow", "8", "4")
-	sp.Checkpoint = true
+	sp.Checkpoint, sp.UserNS = true, nil
 	h := s.start(t, sp)
 	s.ready(t, s.d, h)
 	shell := func(h runtime.Handle, args ...string) string {
@@ -65,7 +65,7 @@ func (s *suite) checkpoint(t *testing.T) {
 	}
 	for range 2 { // a checkpoint is only read
 		next := s.spec("grow", "8", "4")
-		next.Checkpoint = true
+		next.Checkpoint, next.UserNS = true, nil
 		again, err := d.Restore(t.Context(), next, dir)
 		if err != nil {
 			t.Fatal(err)

@@ -43,6 +43,8 @@ type Options struct {
 	Machine bool
 	// System says that tasks are systems of their own, which nothing of ours is in; nil: they are programs.
 	System *System
+	// Users has each task run in this user namespace.
+	Users *runtime.UserNamespace
 	// Slow says that a start goes through a daemon and takes a tenth of a second and more.
 	Slow bool
 	// Brief leaves out what the driver does itself, since it was tested with another of its runtimes. Of a Machine it leaves out what is the
@@ -181,6 +183,7 @@ func (s *suite) spec(args ...string) runtime.Spec {
 		Container: "main",
 		Args:      append([]string{"workload"}, args...),
 		Labels:    map[string]string{"suite": "yes"},
+		UserNS:    s.o.Users,
 	}
 	if s.o.System != nil {
 		s.o.System.Tell(&sp, args)

@@ -131,6 +131,7 @@ func (s *suite) lacks(t *testing.T) {
 		{runtime.AbilityMounts, func(sp *runtime.Spec) { sp.Mounts = []runtime.Mount{{Type: "tmpfs", Target: "/mnt"}} }},
 		{runtime.AbilityPIDNS, func(sp *runtime.Spec) { sp.SharePID = &runtime.Handle{ID: "suite-other.main.1", PID: os.Getpid()} }},
 		{runtime.AbilityHostNetwork, func(sp *runtime.Spec) { sp.HostNetwork = true }},
+		{runtime.AbilityUserNS, func(sp *runtime.Spec) { sp.UserNS = &runtime.UserNamespace{First: 1 << 31, Size: 1 << 16} }},
 		{runtime.AbilityHandler, func(sp *runtime.Spec) { sp.Handler, sp.Listen = &runtime.Handler{}, []uint16{8080} }},
 		{runtime.AbilityCheckpoint, func(sp *runtime.Spec) { sp.Checkpoint = true }},
 	} {

@@ -136,6 +136,8 @@ func check(spec runtime.Spec) error {
 		return no(runtime.AbilityDevices, "the host's devices are not in the machine; use the oci runtime")
 	case spec.Handler != nil:
 		return no(runtime.AbilityHandler, "a machine is not started for a request; use the wasm runtime")
+	case spec.UserNS != nil:
+		return no(runtime.AbilityUserNS, "users of a machine's system are nobody outside as it is")
 	case spec.HostNetwork:
 		return no(runtime.AbilityHostNetwork, "the host's network is not in the machine; use the oci runtime")
 	case spec.Checkpoint:

@@ -286,6 +286,8 @@ func check(spec runtime.Spec) ([]string, error) {
 		return no(runtime.AbilityDevices, "WASI has no devices; mount a file")
 	case len(spec.Sysctls) > 0:
 		return no(runtime.AbilitySysctls, "a module has no network stack of its own to set")
+	case spec.UserNS != nil:
+		return no(runtime.AbilityUserNS, "WASI has no users; a module runs as nobody")
 	case len(spec.Ulimits) > 0:
 		return no(runtime.AbilityUlimits, "WASI has no resource limits but those of the runtime")
 	case spec.Checkpoint:

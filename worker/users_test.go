@@ -1,0 +1,160 @@
+//go:build linux
+
+package worker
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/runtime"
+)
+
+// ranges are of a directory with some instances and a pool for four.
+func ranges(t *testing.T, dir string, ids ...skerry.InstanceID) *userRanges {
+	t.Helper()
+	for _, id := range ids {
+		if err := os.MkdirAll(filepath.Join(dir, string(id)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	u := newUserRanges(dir, UserPool{First: 0x7400_0000, Size: 4 * usersEach})
+	u.taken = []string{filepath.Join(dir, "subuid")}
+	return u
+}
+
+// Each instance has its own users, keeps them over a restart of the agent, also one with another pool, and leaves them to others when it is gone.
+func TestUserRanges(t *testing.T) {
+	dir := t.TempDir()
+	u := ranges(t, dir, "a", "b", "c", "d", "e")
+	// The second range belongs to somebody of the host.
+	if err := os.WriteFile(filepath.Join(dir, "subuid"), []byte("# mine\nmule:1946222592:10\nmule:x:1\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	got := map[skerry.InstanceID]runtime.UserNamespace{}
+	seen := map[uint32]bool{0x7401_0000: true}
+	for _, id := range []skerry.InstanceID{"a", "b", "c"} {
+		m, err := u.take(id)
+		if err != nil || m.Size != usersEach || m.First < 0x7400_0000 || m.First > 0x7403_0000 || m.First%usersEach != 0 || seen[m.First] {
+			t.Fatalf("%s: %+v, %v", id, m, err)
+		}
+		seen[m.First], got[id] = true, *m
+	}
+	if _, err := u.take("d"); err == nil || !strings.Contains(err.Error(), "--user-namespaces") {
+		t.Errorf("a fourth: %v", err)
+	}
+	for _, later := range []*userRanges{u, ranges(t, dir), newUserRanges(dir, UserPool{First: 0x7500_0000, Size: usersEach})} {
+		for id, want := range got {
+			if m, err := later.take(id); err != nil || *m != want {
+				t.Errorf("%s: %+v, %v, not %+v", id, m, err, want)
+			}
+		}
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "b")); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := ranges(t, dir).take("e"); err != nil || *m != got["b"] {
+		t.Errorf("%+v, %v, not what b had", m, err)
+	}
+	// A range that a changed pool would cut.
+	cut := newUserRanges(dir, UserPool{First: got["a"].First - usersEach/2, Size: usersEach})
+	if m, err := cut.take("d"); err == nil {
+		t.Errorf("%+v, which %+v has, too", m, got["a"])
+	}
+}
+
+func TestUserRangesAreFreed(t *testing.T) {
+	dir := t.TempDir()
+	u := ranges(t, dir, "a", "b")
+	u.pool.Size = usersEach
+	one, err := u.take("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := u.take("b"); err == nil {
+		t.Error("two have the same users")
+	}
+	u.give("a")
+	if two, err := u.take("b"); err != nil || *two != *one {
+		t.Errorf("%+v, %v", two, err)
+	}
+}
+
+func TestParseUserPool(t *testing.T) {
+	for text, want := range map[string]UserPool{
+		"": {}, "off": {Off: true}, "100000-165535": {First: 100000, Size: 1 << 16}, "1879048192-2147287039": defaultUsers,
+	} {
+		if got, err := ParseUserPool(text); err != nil || got != want {
+			t.Errorf("%q: %+v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"1", "on", "-", "5-100000", "100000-100001", "200000-100000", "1073741824-1073807360", "0-4294967295", "2147287040-2147352575", "100000--1"} {
+		if got, err := ParseUserPool(text); err == nil {
+			t.Errorf("%q: %+v", text, got)
+		}
+	}
+	if d := defaultUsers; uint64(d.First) < firstOwnUser+ownUsers || d.First+d.Size > runtime.ProbeUsers().First {
+		t.Error("the default pool has users of others")
+	}
+}
+
+func FuzzSubIDs(f *testing.F) {
+	f.Add("root:100000:65536\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		list, err := parseSubIDs(strings.NewReader(text))
+		if err != nil && len(text) < 1<<16 {
+			t.Error(err)
+		}
+		for _, r := range list {
+			if r.last < r.first || !strings.Contains(text, ":") {
+				t.Errorf("%+v of %q", r, text)
+			}
+		}
+	})
+}
+
+func TestHostUsers(t *testing.T) {
+	host := []skerry.Volume{{Name: "v", Host: &skerry.HostVolume{Path: "/srv"}}}
+	for name, c := range map[string]struct {
+		level skerry.SecurityLevel
+		spec  runtime.Spec
+		k     skerry.Container
+		vols  []skerry.Volume
+		why   string
+	}{
+		"restricted":                 {level: skerry.LevelRestricted},
+		"baseline":                   {level: skerry.LevelBaseline, k: skerry.Container{Security: skerry.Security{AddCaps: []string{"MKNOD"}}}},
+		"trusted":                    {level: skerry.LevelPrivileged},
+		"of an older site":           {},
+		"privileged":                 {level: skerry.LevelRestricted, spec: runtime.Spec{Privileged: true}, why: "it is privileged"},
+		"moves":                      {level: skerry.LevelBaseline, spec: runtime.Spec{Checkpoint: true}, why: "memory"},
+		"hooks":                      {level: skerry.LevelBaseline, spec: runtime.Spec{Hooks: []runtime.Hook{{}}}, why: "programs"},
+		"a device":                   {level: skerry.LevelPrivileged, spec: runtime.Spec{Devices: []runtime.Device{{}}}, why: "a device"},
+		"a device that is granted":   {level: skerry.LevelBaseline, spec: runtime.Spec{Devices: []runtime.Device{{}}}},
+		"a path":                     {level: skerry.LevelPrivileged, k: skerry.Container{Mounts: []skerry.Mount{{Volume: "v", Path: "/x"}}}, vols: host, why: "/srv"},
+		"a path of an older site":    {k: skerry.Container{Mounts: []skerry.Mount{{Volume: "v", Path: "/x"}}}, vols: host, why: "/srv"},
+		"a path of another":          {level: skerry.LevelPrivileged, vols: host},
+		"a path that is granted":     {level: skerry.LevelRestricted, k: skerry.Container{Mounts: []skerry.Mount{{Volume: "v", Path: "/x"}}}, vols: host},
+		"a capability of the host":   {level: skerry.LevelPrivileged, k: skerry.Container{Security: skerry.Security{AddCaps: []string{"cap_net_admin"}}}, why: "NET_ADMIN"},
+		"all capabilities":           {level: skerry.LevelPrivileged, k: skerry.Container{Security: skerry.Security{AddCaps: []string{"ALL"}}}, why: "ALL"},
+		"a capability of its own":    {level: skerry.LevelPrivileged, k: skerry.Container{Security: skerry.Security{AddCaps: []string{"DAC_READ_SEARCH"}}}},
+		"a capability that all have": {level: skerry.LevelPrivileged, k: skerry.Container{Security: skerry.Security{AddCaps: []string{"CHOWN"}}}},
+	} {
+		a := skerry.Assignment{Level: c.level, Spec: skerry.ServiceSpec{Volumes: c.vols}}
+		if why := hostUsers(&c.spec, &c.k, &a); (why == "") != (c.why == "") || !strings.Contains(why, c.why) {
+			t.Errorf("%s: %q", name, why)
+		}
+	}
+}
+
+// A file that cannot be read is no reason to give away users that may be somebody's.
+func TestUserRangesCannotLook(t *testing.T) {
+	u := ranges(t, t.TempDir(), "a")
+	u.taken = []string{u.dir}
+	if _, err := u.take("a"); err == nil || errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+}
