@@ -73,6 +73,7 @@ type site struct {
 	time      string             // host:port of what tells guests the time by SNTP; empty: they have that of when they were made
 	patience  time.Duration      // how long await waits; a minute when 0
 	machines  node.Machines      // of the worker
+	users     worker.UserPool    // of the worker
 	foreign   node.Containerd    // that the worker is told of
 	admission *cluster.Admission // nil: the organisation is trusted
 	noNetwork bool               // the worker gives instances none of their own
@@ -172,10 +173,15 @@ func (s *site) common(role string) node.Common {
 // startWorker starts the worker's agent; it may be stopped and started again over the same directory.
 func (s *site) startWorker(token string) {
 	s.t.Helper()
+	for d := s.dir; len(d) > len(os.TempDir()); d = filepath.Dir(d) { // as /run/skerry: users of user namespaces enter the run directory
+		if err := os.Chmod(d, 0o755); err != nil {
+			s.t.Fatal(err)
+		}
+	}
 	w, err := node.OpenWorker(s.t.Context(), node.WorkerConfig{Common: s.common("worker"),
 		RunDir: filepath.Join(s.dir, "run"), CgroupParent: cgroupParent(filepath.Dir(s.dir)),
 		NoNetwork: s.noNetwork, Join: node.Join{Name: "w1", Token: token, Parent: []string{s.Cluster.LinkAddr().String()}},
-		Facts: worker.FactOptions{Address: s.address}, Attach: s.attach, Machines: s.machines, Containerd: s.foreign})
+		Facts: worker.FactOptions{Address: s.address}, Attach: s.attach, Machines: s.machines, Containerd: s.foreign, Users: s.users})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -122,6 +122,47 @@ func BenchmarkHybrid(b *testing.B) {
 	b.ReportMetric(p50(more), "hiding-p50-ms")
 }
 
+// BenchmarkUserNS compares, in turns, starts without a user namespace and with one.
+func BenchmarkUserNS(b *testing.B) {
+	for _, program := range []string{"crun", "runc"} {
+		b.Run(program, func(b *testing.B) {
+			runtimetest.Hybrid(b, false)
+			d, image := benchDriver(b, program)
+			if err := enterable(d.Options.Dir); err != nil {
+				b.Fatal(err)
+			}
+			d.Check(b.Context()) // again, for now it can
+			volume := b.TempDir()
+			took := map[bool][]time.Duration{}
+			for i := 0; b.Loop(); i++ {
+				for _, with := range []bool{i%2 == 0, i%2 != 0} {
+					spec := benchSpec(image, "print", "up")
+					spec.ID = runtime.TaskID(fmt.Sprintf("bench-users.main.%d-%v", i, with))
+					spec.Mounts = []runtime.Mount{{Type: "bind", Source: volume, Target: "/mnt"}}
+					if with {
+						users := someUsers
+						spec.UserNS = &users
+					}
+					h, _, first := firstLine(b, d, spec)
+					if i > 0 { // the first compiles filters
+						took[with] = append(took[with], first)
+					}
+					if _, err := d.Wait(b.Context(), h); err != nil {
+						b.Fatal(err)
+					}
+					if err := d.Remove(b.Context(), h); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+			if len(took[true]) > 0 {
+				b.ReportMetric(p50(took[false]), "host-users-p50-ms")
+				b.ReportMetric(p50(took[true]), "own-users-p50-ms")
+			}
+		})
+	}
+}
+
 // BenchmarkMemory reports what one idle container costs beside its workload: the supervisor's PSS.
 func BenchmarkMemory(b *testing.B) {
 	d, image := benchDriver(b, "crun")

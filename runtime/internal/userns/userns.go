@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	goruntime "runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -17,26 +18,73 @@ import (
 
 // Open makes a user namespace in which nothing runs. It lives as long as the file, or a mount that was made with it.
 func Open(m runtime.UserNamespace) (*os.File, error) {
-	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: int(m.First), Size: int(m.Size)}}
-	// A namespace begins with a process. This one stops before its program's first instruction and is killed there. Should this thread
-	// end before that, it dies as well.
-	p, err := os.StartProcess("/proc/self/exe", []string{"userns"}, &os.ProcAttr{
-		Sys: &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids, Ptrace: true, Pdeathsig: unix.SIGKILL},
-	})
-	if err != nil {
-		if errors.Is(err, unix.ENOSPC) {
-			err = fmt.Errorf("%w: sysctl user.max_user_namespaces allows no more", err)
-		}
-		return nil, fmt.Errorf("make a user namespace: %w", err)
+	f, err := open(m)
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EUSERS) {
+		err = fmt.Errorf("%w: sysctl user.max_user_namespaces allows no more", err)
 	}
-	// Not waited for yet, the process keeps its number.
-	f, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", p.Pid))
-	_ = p.Kill()
-	_, _ = p.Wait()
 	if err != nil {
 		return nil, fmt.Errorf("make a user namespace: %w", err)
 	}
 	return f, nil
+}
+
+// open has a process enter a namespace, for that is how one begins, and keeps the namespace instead of the process.
+func open(m runtime.UserNamespace) (_ *os.File, err error) {
+	code, ok := program(goruntime.GOARCH)
+	if !ok {
+		return nil, errors.New("there is no program for it on " + goruntime.GOARCH)
+	}
+	fd, err := unix.MemfdCreate("userns", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	exe := os.NewFile(uintptr(fd), "userns")
+	defer exe.Close()
+	if _, err := exe.Write(code); err != nil {
+		return nil, err
+	}
+	var pipes [4]*os.File
+	if pipes[0], pipes[1], err = os.Pipe(); err == nil {
+		pipes[2], pipes[3], err = os.Pipe()
+	}
+	defer func() {
+		for _, f := range pipes {
+			f.Close()
+		}
+	}()
+	if err != nil {
+		return nil, err
+	}
+	p, err := os.StartProcess(fmt.Sprintf("/proc/self/fd/%d", fd), []string{"userns"}, &os.ProcAttr{Files: []*os.File{pipes[0], pipes[3]}})
+	if err != nil {
+		return nil, err
+	}
+	ended := false
+	defer func() {
+		if !ended {
+			_ = p.Kill()
+			_, _ = p.Wait()
+		}
+	}()
+	pipes[3].Close()
+	var in [1]byte
+	if n, _ := pipes[2].Read(in[:]); n == 0 {
+		st, err := p.Wait()
+		ended = true
+		if err == nil {
+			err = syscall.Errno(max(st.ExitCode(), 1)) // a signal is not expected
+		}
+		return nil, err
+	}
+	// Not waited for, the process keeps its number.
+	dir := fmt.Sprintf("/proc/%d/", p.Pid)
+	ids := fmt.Appendf(nil, "0 %d %d\n", m.First, m.Size)
+	for _, file := range []string{"uid_map", "gid_map"} {
+		if err := os.WriteFile(dir+file, ids, 0); err != nil {
+			return nil, err
+		}
+	}
+	return os.Open(dir + "ns/user")
 }
 
 // Tree says what a mount is to show, and how.

@@ -1,0 +1,156 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/worker"
+)
+
+// ownerOf gives the user of the host that a process runs as.
+func ownerOf(t *testing.T, pid int) uint32 {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Stat(fmt.Sprintf("/proc/%d", pid), &st); err != nil {
+		t.Fatal(err)
+	}
+	return st.Uid
+}
+
+// TestUserNamespaces upgrades a worker from an agent without user namespaces: what runs is left alone, its next instance has users of its own
+// and finds its files as they were; instances have different users; and what needs the host's users has them.
+func TestUserNamespaces(t *testing.T) {
+	s := &site{t: t, users: worker.UserPool{Off: true}, log: logger(t)}
+	s.open()
+	s.image("test/workload:1", workload)
+	version := func(n string) {
+		t.Helper()
+		s.do(app("ledger",
+			service("db", "test/workload:1", func(x *skerry.ServiceSpec) {
+				x.Args, x.Env, x.User = []string{"sleep"}, map[string]string{"VERSION": n}, "1234"
+				x.Volumes = []skerry.Volume{{Name: "data", Local: &skerry.LocalVolume{}}, {Name: "memory", Empty: &skerry.EmptyVolume{Memory: true, Size: skerry.MiB}}}
+				x.Mounts = []skerry.Mount{{Volume: "data", Path: "/data"}, {Volume: "memory", Path: "/memory"}}
+				x.Config = []skerry.ConfigFile{{Path: "/etc/ledger", Content: "for root\n", Mode: "0400"}}
+			}),
+			service("web", "test/workload:1", func(x *skerry.ServiceSpec) {
+				x.Args, x.Env = []string{"sleep"}, map[string]string{"VERSION": n}
+				x.Config = []skerry.ConfigFile{{Path: "/etc/web", Content: "for root\n", Mode: "0400"}}
+			}),
+			service("admin", "test/workload:1", func(x *skerry.ServiceSpec) {
+				x.Args, x.Env = []string{"sleep"}, map[string]string{"VERSION": n}
+				x.Volumes = []skerry.Volume{{Name: "host", Host: &skerry.HostVolume{Path: "/etc"}}}
+				x.Mounts = []skerry.Mount{{Volume: "host", Path: "/host", ReadOnly: true}}
+			})))
+	}
+	of := func(service string) (id skerry.InstanceID) {
+		t.Helper()
+		list, err := s.Root.Instances(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range list {
+			if i.Service.Service == service {
+				id = i.ID
+			}
+		}
+		return id
+	}
+	reports := func() skerry.RuntimeReport {
+		t.Helper()
+		list := s.Worker.Runtimes()
+		n := slices.IndexFunc(list, func(r skerry.RuntimeReport) bool { return r.Name == skerry.RuntimeOCI })
+		return list[n]
+	}
+	version("1")
+	s.await("all are ready", s.ready(3))
+	if r := reports(); !r.NoUserNamespaces() || !strings.Contains(r.Cause, "--user-namespaces") {
+		t.Errorf("%+v", r)
+	}
+	before := s.pids()
+	if uid := ownerOf(t, before[of("web")]); uid != 0 {
+		t.Fatalf("without user namespaces it is user %d", uid)
+	}
+	if out, code := s.insideOf(of("db"), "write", "/data/note", "kept"); code != 0 {
+		t.Fatal(out)
+	}
+
+	s.stopAgent()
+	if err := s.Worker.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.users = worker.UserPool{}
+	s.startWorker("")
+	s.await("the worker is back", func() bool {
+		ws, err := s.Cluster.Workers(context.Background())
+		return err == nil && len(ws) == 1 && ws[0].Connected && s.ready(3)()
+	})
+	if r := reports(); r.NoUserNamespaces() {
+		t.Fatalf("%+v", r)
+	}
+	for id, pid := range s.pids() {
+		if before[id] != pid {
+			t.Errorf("%s was started anew", id)
+		}
+	}
+
+	version("2")
+	s.await("all were replaced", func() bool {
+		now := s.pids()
+		for id := range before {
+			if _, there := now[id]; there {
+				return false
+			}
+		}
+		return len(now) == 3 && s.ready(3)()
+	})
+	now := s.pids()
+	web, db := ownerOf(t, now[of("web")]), ownerOf(t, now[of("db")])
+	if web < 0x7000_0000 || db < 0x7000_0000 || web%(1<<16) != 0 || db%(1<<16) != 1234 || web == db-1234 {
+		t.Errorf("the users of the host are %d and %d", web, db)
+	}
+	if uid := ownerOf(t, now[of("admin")]); uid != 0 {
+		t.Errorf("a trusted container with the host's path is user %d", uid)
+	}
+	for _, c := range []struct {
+		service string
+		args    []string
+		want    string
+	}{
+		{"db", []string{"read", "/data/note"}, "kept"},
+		{"db", []string{"owner", "/data/note"}, "1234 0644 memory=false\n"},
+		{"db", []string{"write", "/data/more", "x"}, "written\n"},
+		{"db", []string{"write", "/memory/x", "x"}, "written\n"},
+		{"db", []string{"owner", "/memory/x"}, "1234 0644 memory=true\n"},
+		{"web", []string{"read", "/etc/web"}, "for root\n"},
+		{"web", []string{"owner", "/etc/web"}, "0 0400 memory=false\n"},
+		{"web", []string{"owner", "/run/skerry/endpoints.json"}, "0 0644 memory=false\n"},
+	} {
+		if out, code := s.insideOf(of(c.service), c.args...); code != 0 || out != c.want {
+			t.Errorf("%s %v: %d %q", c.service, c.args, code, out)
+		}
+	}
+	if out, code := s.insideOf(of("db"), "read", "/etc/ledger"); code == 0 {
+		t.Errorf("a user reads what is for root: %q", out)
+	}
+	// An agent that is started anew knows whose users are whose.
+	s.stopAgent()
+	if err := s.Worker.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.startWorker("")
+	s.await("the worker is back", func() bool {
+		ws, err := s.Cluster.Workers(context.Background())
+		return err == nil && len(ws) == 1 && ws[0].Connected && s.ready(3)()
+	})
+	if out, code := s.insideOf(of("web"), "reopen"); code != 0 || out != "/dev/stdout\n/dev/stderr\n" {
+		t.Errorf("%d %q", code, out)
+	}
+}
