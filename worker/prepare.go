@@ -300,7 +300,11 @@ func (s *Server) spec(ctx context.Context, a StartContainer) (runtime.Spec, runt
 		}
 	}
 	if s.ability(name, runtime.AbilityUserNS) {
-		if why := hostUsers(&spec, k, &a.A); why != "" {
+		why, err := hostUsers(&spec, k, &a.A)
+		if err != nil {
+			return spec, nil, err
+		}
+		if why != "" {
 			s.opt.Log.Info("a container has the host's users", "instance", string(a.A.ID), "container", a.Name, "why", why)
 		} else if spec.UserNS, err = s.users.take(a.A.ID); err != nil {
 			return spec, nil, err

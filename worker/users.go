@@ -196,35 +196,47 @@ func parseSubIDs(r io.Reader) (out []idRange, err error) {
 // something on the host alone.
 var ownCapabilities = []string{"DAC_READ_SEARCH", "IPC_OWNER", "SYS_PTRACE"}
 
-// hostUsers says why a container has the host's users; "" when it gets its own. The container's spec is complete but for that.
+// hostUsers says why a container has the host's users; "" when it gets its own. The container's spec is complete but for that, and for
+// secrets.
 //
 // What an organisation of the level privileged asks for by name is to work as on the host. Others may only use what works all the same.
-func hostUsers(spec *runtime.Spec, k *skerry.Container, a *skerry.Assignment) string {
+func hostUsers(spec *runtime.Spec, k *skerry.Container, a *skerry.Assignment) (string, error) {
 	switch {
 	case spec.Privileged:
-		return "it is privileged"
+		return "it is privileged", nil
 	case spec.Checkpoint:
-		return "its memory is to be moved with it (migration by checkpoint)"
+		return "its memory is to be moved with it (migration by checkpoint)", nil
 	case len(spec.Hooks) > 0:
-		return "its device has programs run on the host"
-	case a.Level != "" && a.Level != skerry.LevelPrivileged:
-		return ""
+		return "its device has programs run on the host", nil
+	}
+	uid, gid, err := secretOwner(spec, skerry.RuntimeOCI)
+	high := err == nil && max(uid, gid) >= usersEach // else the driver, which sees the layers together, says what is wrong
+	if a.Level != "" && a.Level != skerry.LevelPrivileged {
+		if high {
+			return "", &runtime.InvalidSpec{Field: "user", Reason: fmt.Sprintf("%d:%d is above what a user namespace has, 0 to %d; choose others, "+
+				"or ask the operator of the site, who grants users of the host by \"levels: {%s: privileged}\" in the site's admission policy", uid, gid, usersEach-1, a.Org)}
+		}
+		return "", nil
+	}
+	switch {
+	case high:
+		return fmt.Sprintf("its user and group %d:%d are above what a user namespace has", uid, gid), nil
 	case len(spec.Devices) > 0:
-		return "it has a device, and its organisation the security level privileged"
+		return "it has a device, and its organisation the security level privileged", nil
 	}
 	for _, c := range k.Security.AddCaps {
 		if c = skerry.CapName(c); !slices.Contains(ownCapabilities, c) && !defaultCapability(c) {
-			return "it has the capability " + c
+			return "it has the capability " + c, nil
 		}
 	}
 	for _, m := range k.Mounts {
 		for i := range a.Spec.Volumes {
 			if v := &a.Spec.Volumes[i]; v.Name == m.Volume && v.Host != nil {
-				return "it has the host's path " + v.Host.Path + ", and its organisation the security level privileged"
+				return "it has the host's path " + v.Host.Path + ", and its organisation the security level privileged", nil
 			}
 		}
 	}
-	return ""
+	return "", nil
 }
 
 // defaultCapability reports whether containers have a capability without asking.

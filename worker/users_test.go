@@ -124,6 +124,7 @@ func TestHostUsers(t *testing.T) {
 		k     skerry.Container
 		vols  []skerry.Volume
 		why   string
+		err   string
 	}{
 		"restricted":                 {level: skerry.LevelRestricted},
 		"baseline":                   {level: skerry.LevelBaseline, k: skerry.Container{Security: skerry.Security{AddCaps: []string{"MKNOD"}}}},
@@ -131,6 +132,9 @@ func TestHostUsers(t *testing.T) {
 		"of an older site":           {},
 		"privileged":                 {level: skerry.LevelRestricted, spec: runtime.Spec{Privileged: true}, why: "it is privileged"},
 		"moves":                      {level: skerry.LevelBaseline, spec: runtime.Spec{Checkpoint: true}, why: "memory"},
+		"a high user":                {level: skerry.LevelPrivileged, spec: runtime.Spec{User: "70000"}, why: "70000:0"},
+		"a high user, restricted":    {level: skerry.LevelRestricted, spec: runtime.Spec{User: "1:65536"}, err: "user: 1:65536 is above"},
+		"the highest user":           {level: skerry.LevelRestricted, spec: runtime.Spec{User: "65535"}},
 		"hooks":                      {level: skerry.LevelBaseline, spec: runtime.Spec{Hooks: []runtime.Hook{{}}}, why: "programs"},
 		"a device":                   {level: skerry.LevelPrivileged, spec: runtime.Spec{Devices: []runtime.Device{{}}}, why: "a device"},
 		"a device that is granted":   {level: skerry.LevelBaseline, spec: runtime.Spec{Devices: []runtime.Device{{}}}},
@@ -143,9 +147,10 @@ func TestHostUsers(t *testing.T) {
 		"a capability of its own":    {level: skerry.LevelPrivileged, k: skerry.Container{Security: skerry.Security{AddCaps: []string{"DAC_READ_SEARCH"}}}},
 		"a capability that all have": {level: skerry.LevelPrivileged, k: skerry.Container{Security: skerry.Security{AddCaps: []string{"CHOWN"}}}},
 	} {
-		a := skerry.Assignment{Level: c.level, Spec: skerry.ServiceSpec{Volumes: c.vols}}
-		if why := hostUsers(&c.spec, &c.k, &a); (why == "") != (c.why == "") || !strings.Contains(why, c.why) {
-			t.Errorf("%s: %q", name, why)
+		a := skerry.Assignment{Org: "mule", Level: c.level, Spec: skerry.ServiceSpec{Volumes: c.vols}}
+		why, err := hostUsers(&c.spec, &c.k, &a)
+		if (why == "") != (c.why == "") || !strings.Contains(why, c.why) || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%s: %q, %v", name, why, err)
 		}
 	}
 }

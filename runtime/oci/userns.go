@@ -67,8 +67,12 @@ func (d Bundles) openStage(t *monitor.Task, spec runtime.Spec) (*stage, error) {
 	if s.ns, err = userns.Open(s.users); err != nil {
 		return nil, &runtime.StartError{Field: "userNS", Hint: "user namespaces must be in the kernel, and not be forbidden", Err: err}
 	}
-	// Nobody can list what is there; whoever knows a task's ID finds what its own owners and modes protect, as in the bundle.
-	if err := errors.Join(os.MkdirAll(d.Mounts, 0o711), os.Mkdir(dir, 0o711), os.Mkdir(s.dir, 0o711)); err != nil {
+	// Of the host's users, those of this namespace alone may enter.
+	err = errors.Join(os.MkdirAll(d.Mounts, 0o711), os.Mkdir(dir, 0o700))
+	if err == nil {
+		err = errors.Join(os.Chown(dir, 0, int(s.users.First)), os.Chmod(dir, 0o710), os.Mkdir(s.dir, 0o711))
+	}
+	if err != nil {
 		return s, err
 	}
 	err = unix.Mount("skerry", s.dir, "tmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, "mode=0711,size=1m")

@@ -12,6 +12,7 @@ import (
 	goruntime "runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -152,6 +153,9 @@ func testUserNamespace(t *testing.T, program string) {
 				t.Errorf("process %d is user %d of the host, not %d", h, uid, users.First)
 			}
 		}
+		if st, err := os.Stat(filepath.Join(d.Mounts, string(one.ID))); err != nil || st.Mode().Perm() != 0o710 || st.Sys().(*syscall.Stat_t).Gid != someUsers.First {
+			t.Errorf("others of the host may enter: %v, %v", st, err)
+		}
 		data, err := os.ReadFile("/proc/self/mountinfo")
 		if err != nil {
 			t.Fatal(err)
@@ -215,6 +219,18 @@ func testUserNamespace(t *testing.T, program string) {
 		sp.User, sp.Mounts = "1234", []runtime.Mount{{Type: "bind", Source: dir, Target: "/mnt", ReadOnly: true, Shifted: true}}
 		if code, out := ran(t, d, sp); code != 0 || out != "for 1234\n" {
 			t.Errorf("%d %q", code, out)
+		}
+	})
+	t.Run("a file system that cannot map", func(t *testing.T) {
+		sp := spec(&someUsers, "read", "/mnt/ostype")
+		sp.Mounts = []runtime.Mount{{Type: "bind", Source: "/proc/sys/kernel", Target: "/mnt", ReadOnly: true}}
+		if code, out := ran(t, d, sp); code != 0 || out != "Linux\n" {
+			t.Errorf("%d %q", code, out)
+		}
+		sp = spec(&someUsers, "owner", "/mnt/ostype")
+		sp.Mounts = []runtime.Mount{{Type: "bind", Source: "/proc/sys/kernel", Target: "/mnt", ReadOnly: true}}
+		if _, out := ran(t, d, sp); !strings.HasPrefix(out, "65534 ") {
+			t.Errorf("it belongs to %q", out)
 		}
 	})
 	t.Run("set-user-ID programs", func(t *testing.T) {
