@@ -41,6 +41,8 @@ type Admission struct {
 	// ports for that beside 80, 443, 8080 and 8443.
 	MeasureNetworks []netip.Prefix `json:"measureNetworks,omitempty"`
 	MeasurePorts    []int          `json:"measurePorts,omitempty"`
+	// RequireUserNamespaces keeps containers of runtime oci, whoever's they are, off workers that cannot give them user namespaces.
+	RequireUserNamespaces bool `json:"requireUserNamespaces,omitempty"`
 	// MaxPerInstance bounds what one instance of a foreign organisation may ask for; zero entries do not.
 	MaxPerInstance skerry.Resources `json:"maxPerInstance,omitempty"`
 	// Quotas bound what the instances of an organisation may ask for together at this site, trusted or not.
@@ -226,6 +228,21 @@ func (c *Core) Unadmitted() (out []skerry.Unadmitted) {
 		}
 	}
 	return out
+}
+
+// offered gives the facts of a worker as the site takes them: without a runtime that the policy does not let in.
+func (p *Admission) offered(f *skerry.WorkerFacts) *skerry.WorkerFacts {
+	if !p.RequireUserNamespaces || !slices.ContainsFunc(f.Runtimes, func(r skerry.RuntimeReport) bool { return r.NoUserNamespaces() }) {
+		return f
+	}
+	out := *f
+	out.Runtimes = slices.Clone(f.Runtimes)
+	for i := range out.Runtimes {
+		if r := &out.Runtimes[i]; r.NoUserNamespaces() {
+			r.Passed, r.Cause = false, "the site's admission policy has requireUserNamespaces; "+cmp.Or(r.Cause, "the worker's agent is older than that")
+		}
+	}
+	return &out
 }
 
 // registryOf gives the registry part of an image reference; the built-in registry is the empty one.

@@ -287,7 +287,7 @@ func (c *Core) workerReport(now time.Time, name string, m *skerry.Report, fx *sk
 	if facts == nil {
 		return ""
 	}
-	if facts = c.believable(now, w, facts, fx); reflect.DeepEqual(facts, w.Facts) {
+	if facts = c.opt.Admission.offered(c.believable(now, w, facts, fx)); reflect.DeepEqual(facts, w.Facts) {
 		return ""
 	}
 	if facts.Location != nil && !facts.Location.Valid() {

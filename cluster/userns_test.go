@@ -1,0 +1,38 @@
+package cluster
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"skerry.dev/skerry"
+)
+
+// A site that requires user namespaces takes a worker's containers for working only where they have them; nothing else changes.
+func TestRequireUserNamespaces(t *testing.T) {
+	facts := func(abilities ...string) *skerry.WorkerFacts {
+		return &skerry.WorkerFacts{Arch: "amd64", Runtimes: []skerry.RuntimeReport{
+			{Name: skerry.RuntimeOCI, Passed: true, Cause: "no user namespaces: an old kernel", Cure: "a new one", Abilities: abilities},
+			{Name: skerry.RuntimeNative, Passed: true}}}
+	}
+	without, with := facts("exec"), facts("exec", skerry.AbilityUserNS)
+	for _, c := range []struct {
+		policy Admission
+		facts  *skerry.WorkerFacts
+		passed int
+	}{{Admission{}, without, 2}, {Admission{RequireUserNamespaces: true}, with, 2}, {Admission{RequireUserNamespaces: true}, without, 1}} {
+		got := c.policy.offered(c.facts)
+		if n := len(got.PassedRuntimes()); n != c.passed {
+			t.Errorf("%+v: %d runtimes", c.policy, n)
+		}
+		if c.passed == 2 && got != c.facts {
+			t.Error("what is as it was is another")
+		}
+		if r := got.Runtimes[0]; c.passed == 1 && (!strings.Contains(r.Cause, "requireUserNamespaces") || !strings.Contains(r.Cause, "an old kernel") || r.Cure == "") {
+			t.Errorf("%+v", r)
+		}
+	}
+	if !reflect.DeepEqual(without, facts("exec")) {
+		t.Error("the worker's own words were changed")
+	}
+}
