@@ -238,7 +238,11 @@ func (c *WorkerConfig) fillMachine() {
 
 // drivers makes every driver of this build.
 func (c *WorkerConfig) drivers() ([]runtime.Driver, error) {
-	containers, err := oci.New(oci.Options{Dir: filepath.Join(c.Dir, "oci"), Mounts: filepath.Join(c.RunDir, "oci"), CgroupParent: c.CgroupParent, Log: c.Log})
+	mounts := ""
+	if c.RunDir != "" {
+		mounts = filepath.Join(c.RunDir, skerry.RuntimeOCI)
+	}
+	containers, err := oci.New(oci.Options{Dir: filepath.Join(c.Dir, "oci"), Mounts: mounts, CgroupParent: c.CgroupParent, Log: c.Log})
 	if err != nil {
 		return nil, err
 	}
@@ -296,12 +300,14 @@ func (c *WorkerConfig) network(name string) (*hostnet.Network, error) {
 	return hostnet.New(hostnet.Options{Name: name, Subnet: c.Subnet, OpenHost: c.OpenHost, Closed: c.Closed, StateDir: filepath.Join(c.Dir, "net"), RunDir: c.RunDir})
 }
 
-// OpenDrivers opens every driver of this build without being a worker. Whoever calls it closes them, also those that come with an error.
+// OpenDrivers opens every driver of this build without being a worker: none of what they run has a user namespace. Whoever calls it closes
+// them, also those that come with an error.
 func OpenDrivers(c WorkerConfig) ([]runtime.Driver, error) {
 	if err := c.fill(); err != nil {
 		return nil, err
 	}
 	c.fillMachine()
+	c.RunDir = "" // so that nothing of it is left
 	return c.drivers()
 }
 
@@ -311,9 +317,16 @@ func CheckMachine(ctx context.Context, c WorkerConfig) (out []skerry.RuntimeRepo
 		return nil, err
 	}
 	c.fillMachine()
+	// Users of user namespaces must be able to enter, which they cannot in most directories for data.
+	c.RunDir = filepath.Join(runDir, fmt.Sprint("check-", os.Getpid()))
 	w := &Worker{}
 	w.Drivers, err = c.drivers()
-	defer func() { err = errors.Join(err, w.Close()) }()
+	defer func() {
+		err = errors.Join(err, w.Close())
+		if os.Remove(c.RunDir) == nil {
+			_ = os.Remove(runDir) // unless a worker is there
+		}
+	}()
 	if err != nil {
 		return nil, err
 	}
