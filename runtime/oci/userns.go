@@ -221,10 +221,8 @@ func (s *stage) devices(c *specs.Spec) error {
 		} else {
 			mode |= unix.S_IFCHR
 		}
-		uid, _ := s.users.Host(*dev.UID)
-		gid, _ := s.users.Host(*dev.GID)
 		err = errors.Join(os.Remove(at), unix.Mknod(at, mode, int(unix.Mkdev(uint32(dev.Major), uint32(dev.Minor)))),
-			os.Chmod(at, dev.FileMode.Perm()), os.Lchown(at, int(uid), int(gid)))
+			os.Chmod(at, dev.FileMode.Perm()), os.Lchown(at, s.owner(*dev.UID), s.owner(*dev.GID)))
 		if err != nil {
 			return fmt.Errorf("device %s: %w", dev.Path, err)
 		}
@@ -232,6 +230,15 @@ func (s *stage) devices(c *specs.Spec) error {
 	}
 	c.Linux.Devices = nil
 	return nil
+}
+
+// owner gives the number on the host that stands for one of the host's own users inside: for those that the namespace has not, nobody's.
+func (s *stage) owner(id uint32) int {
+	mapped, ok := s.users.Host(id)
+	if !ok {
+		return 0 // which the namespace does not have either
+	}
+	return int(mapped)
 }
 
 // network does from outside what the namespace's root may not do with a network namespace that it does not own: mount /sys, and set sysctls.
