@@ -37,11 +37,11 @@ func withUsers(t *testing.T, program string) (*Driver, string) {
 		runtimetest.Hybrid(t, false)
 	}
 	t.Setenv(runtimeEnv, program)
-	any, err := open(t.TempDir())
+	opened, err := open(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := any.(*Driver)
+	d := opened.(*Driver)
 	t.Cleanup(func() { d.Close() })
 	if r := d.Check(t.Context()); !slices.Contains(r.Abilities, runtime.AbilityUserNS) {
 		t.Fatalf("no user namespaces on a kernel that has them: %+v", r)
