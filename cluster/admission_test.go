@@ -184,7 +184,6 @@ func TestSiteQuotaCounts(t *testing.T) {
 	}
 }
 
-<<<<<<< HEAD
 // What runs when a site becomes stricter runs on, and is told of; what comes is held to the new level.
 func TestUnadmitted(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
@@ -226,7 +225,9 @@ func TestUnadmitted(t *testing.T) {
 	}
 	if got := c.Unadmitted(); len(got) != 2 || !strings.Contains(got[0].Reason.Text+got[1].Reason.Text, "placed before there were levels") {
 		t.Errorf("told of %+v", got)
-=======
+	}
+}
+
 // A worker learns of a site's directories those that the service's volumes are in, unless its organisation is held to none.
 func TestConfine(t *testing.T) {
 	p := Admission{Trusted: []string{"home"}, HostPaths: []skerry.HostPath{{Path: "/srv/media"}, {Path: "/srv", Writable: true}, {Path: "/opt"}}}
@@ -239,6 +240,5 @@ func TestConfine(t *testing.T) {
 	p.confine(a)
 	if a.Level != skerry.LevelPrivileged || a.HostPaths != nil {
 		t.Errorf("%s, %v", a.Level, a.HostPaths)
->>>>>>> db0845f (worker: hold host paths to the directories that the site names)
 	}
 }

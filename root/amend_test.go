@@ -1,10 +1,7 @@
 package root
 
 import (
-<<<<<<< HEAD
 	"encoding/json"
-=======
->>>>>>> 1fcd6df (root: adopt no amendment that deploys another organisation's image)
 	"strings"
 	"testing"
 	"time"

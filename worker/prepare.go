@@ -186,7 +186,6 @@ func (s *Server) removeFiles(id skerry.InstanceID) error {
 	if err := unmountBelow(dir); err != nil {
 		return err
 	}
-<<<<<<< HEAD
 	// What is still mounted is the host's, and is never to be removed with the rest.
 	places, err := os.ReadDir(filepath.Join(dir, "host"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -198,14 +197,11 @@ func (s *Server) removeFiles(id skerry.InstanceID) error {
 			return errors.Join(fmt.Errorf("%s is still mounted", at), err)
 		}
 	}
-	return os.RemoveAll(dir)
-=======
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
 	s.users.give(id)
 	return nil
->>>>>>> db531e6 (runtime, worker: give containers user namespaces)
 }
 
 // spec says how to start a container.
@@ -274,18 +270,9 @@ func (s *Server) spec(ctx context.Context, a StartContainer) (runtime.Spec, runt
 	}
 	confine(&spec, &a.A, name)
 	spec.Env = s.env(&a.A, k, img, name)
-<<<<<<< HEAD
 	if spec.Mounts, err = s.mounts(&a.A, k, name); err != nil {
 		return spec, nil, err
 	}
-	secrets, err := s.secretMounts(&a.A, a.Name, &spec, name)
-	if err != nil {
-		return spec, nil, err
-	}
-	spec.Mounts = append(spec.Mounts, secrets...)
-=======
-	spec.Mounts = s.mounts(&a.A, k, name)
->>>>>>> db531e6 (runtime, worker: give containers user namespaces)
 	if a.Name == skerry.MainContainer {
 		if err := s.attach.apply(&spec, a.A.Devices); err != nil {
 			return spec, nil, err

@@ -118,7 +118,6 @@ func (s *Server) secretMounts(a *skerry.Assignment, container string, spec *runt
 	return out, nil
 }
 
-<<<<<<< HEAD
 // makeBelowRun makes a directory in the host's /run, and nowhere else, whatever links are there.
 func makeBelowRun(path string) error {
 	run, err := os.OpenRoot("/run")
@@ -129,10 +128,7 @@ func makeBelowRun(path string) error {
 	return run.MkdirAll(strings.TrimPrefix(filepath.Clean(path), "/run/"), 0o755)
 }
 
-// secretOwner finds out who a task runs as.
-=======
 // secretOwner finds out who a task runs as, as the host numbers users.
->>>>>>> db531e6 (runtime, worker: give containers user namespaces)
 func secretOwner(spec *runtime.Spec, driver string) (uid, gid uint32, err error) {
 	switch driver {
 	case skerry.RuntimeWasm:

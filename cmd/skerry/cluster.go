@@ -42,12 +42,9 @@ Every flag may also be given as an environment variable: --root is SKERRY_ROOT. 
   maxPriority: 0            # above it they could push others out
   registries: [registry.example.com]
   noMeasuring: false        # true: no worker measures round trips to users, for anybody
-<<<<<<< HEAD
   measureNetworks: []       # private networks where workers measure round trips to users for foreign organisations
   measurePorts: []          # TCP ports for that, beside 80, 443, 8080 and 8443
-=======
   requireUserNamespaces: false # true: no containers on workers where root in them is root outside
->>>>>>> 78be6bc (cluster: let a site require user namespaces; docs: tell of them)
   maxPerInstance: {cpu: 2, memory: 1Gi}
   quotas:                   # of an organisation's instances together, trusted or not
     guests: {cpu: 8, instances: 40, serviceAddresses: 60}

@@ -60,21 +60,17 @@ func (d Bundles) prepare(ctx context.Context, t *monitor.Task, spec runtime.Spec
 	if err != nil {
 		return nil, err
 	}
-<<<<<<< HEAD
-=======
 	if err := d.mountRoot(ctx, t, spec, s, from); err != nil {
 		return nil, err
 	}
->>>>>>> db531e6 (runtime, worker: give containers user namespaces)
 	c, err := d.config(t, spec)
 	if err != nil {
 		return nil, err
 	}
-<<<<<<< HEAD
-	return c, settleTargets(d.Root(t), c, spec.RootFS[0].Type == "overlay")
-=======
-	return c, s.apply(c, spec)
->>>>>>> db531e6 (runtime, worker: give containers user namespaces)
+	if err := s.apply(c, spec); err != nil {
+		return nil, err
+	}
+	return c, settleTargets(s.rootOf(d.Root(t), spec), c)
 }
 
 // rootDir is the root's directory, in the bundle or outside of it.

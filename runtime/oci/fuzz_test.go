@@ -147,12 +147,13 @@ func FuzzSettle(f *testing.F) {
 		for name, to := range map[string]string{"a": a, "b": b, "srv/a": c} {
 			_ = os.Symlink(to, filepath.Join(rootfs, name)) // an empty one is none
 		}
-		root, err := os.OpenRoot(rootfs)
+		top, err := os.OpenRoot(rootfs)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer root.Close()
-		at, err := settle(root, target, nil, func(at string) error { return mountPoint(root, at, true) })
+		defer top.Close()
+		root := &settling{top, imageRoot{owner: -1}}
+		at, err := root.settle(target, nil, func(at string) error { return root.mountPoint(at, true) })
 		if list, e := os.ReadDir(dir); e != nil || len(list) != 1 {
 			t.Fatalf("beside the root there is %v, %v", list, e)
 		}

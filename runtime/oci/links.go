@@ -22,14 +22,15 @@ const maxLinks = 40
 
 // settleTargets makes every place at which the runtime is to mount something or make a node, and names it as it is: an image may have
 // links there, and not every runtime stays within the root when it follows them (runc 1.1.5 does not for /dev). Nothing runs in the root yet.
-func settleTargets(rootfs string, c *specs.Spec, replace bool) error {
-	root, err := os.OpenRoot(rootfs)
+func settleTargets(r imageRoot, c *specs.Spec) error {
+	dir, err := os.OpenRoot(r.dir)
 	if err != nil {
 		return err
 	}
-	defer root.Close()
+	defer dir.Close()
+	root := &settling{dir, r}
 	for _, dir := range []string{"proc", "dev", "sys"} {
-		if err := ordinary(root, dir, replace); err != nil {
+		if err := root.ordinary(dir); err != nil {
 			return err
 		}
 	}
@@ -44,51 +45,73 @@ func settleTargets(rootfs string, c *specs.Spec, replace bool) error {
 			}
 			dir = st.IsDir()
 		}
-		if m.Destination, err = settle(root, m.Destination, covered, func(at string) error { return mountPoint(root, at, dir) }); err != nil {
+		if m.Destination, err = root.settle(m.Destination, covered, func(at string) error { return root.mountPoint(at, dir) }); err != nil {
 			return err
 		}
 		covered = append(covered, m.Destination)
 	}
 	for i := range c.Linux.Devices {
 		n := &c.Linux.Devices[i]
-		if n.Path, err = settle(root, n.Path, covered, func(string) error { return nil }); err != nil {
+		if n.Path, err = root.settle(n.Path, covered, func(string) error { return nil }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// ordinary sees to it that a directory at the top of the root is one, and no link to another.
-func ordinary(root *os.Root, name string, replace bool) error {
-	st, err := root.Lstat(name)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return root.Mkdir(name, 0o755)
-	case err != nil || st.IsDir():
-		return err
-	case !replace: // it is the owner's of a directory that is mounted as it is
-		return &runtime.InvalidSpec{Field: "rootfs[0]", Reason: fmt.Sprintf("/%s is no directory; a container gets its own there, so make it one, or remove it", name)}
-	}
-	if err := root.Remove(name); err != nil {
-		return err
-	}
-	return root.Mkdir(name, 0o755)
+// imageRoot is a root in which something is to be made before anything runs there.
+type imageRoot struct {
+	dir string
+	// replace: what is in the way may be removed, for the root is this container's alone.
+	replace bool
+	// owner has what is made, user and group; -1: whoever makes it.
+	owner int
 }
 
-func mountPoint(root *os.Root, at string, dir bool) error {
-	if dir {
-		return root.Mkdir(at, 0o755)
+// settling makes what is missing in a root.
+type settling struct {
+	*os.Root
+	imageRoot
+}
+
+func (r *settling) mkdir(at string) error {
+	if err := r.Mkdir(at, 0o755); err != nil {
+		return err
 	}
-	f, err := root.OpenFile(at, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	return r.Lchown(at, r.owner, r.owner)
+}
+
+// ordinary sees to it that a directory at the top of the root is one, and no link to another.
+func (r *settling) ordinary(name string) error {
+	st, err := r.Lstat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return r.mkdir(name)
+	case err != nil || st.IsDir():
+		return err
+	case !r.replace: // it is the owner's of a directory that is mounted as it is
+		return &runtime.InvalidSpec{Field: "rootfs[0]", Reason: fmt.Sprintf("/%s is no directory; a container gets its own there, so make it one, or remove it", name)}
+	}
+	if err := r.Remove(name); err != nil {
+		return err
+	}
+	return r.mkdir(name)
+}
+
+func (r *settling) mountPoint(at string, dir bool) error {
+	if dir {
+		return r.mkdir(at)
+	}
+	f, err := r.OpenFile(at, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
-	return f.Close()
+	return errors.Join(f.Close(), r.Lchown(at, r.owner, r.owner))
 }
 
 // settle follows a path in the root, as a process in it would, and gives the one without links. Directories that are missing on the way it
 // makes; the last name, where it is missing, missing makes. What is below a mount that comes earlier is not there yet, and is left to the runtime.
-func settle(root *os.Root, target string, covered []string, missing func(at string) error) (string, error) {
+func (r *settling) settle(target string, covered []string, missing func(at string) error) (string, error) {
 	bad := func(format string, args ...any) (string, error) {
 		return "", &runtime.InvalidSpec{Field: "rootfs[0]", Reason: fmt.Sprintf("%s cannot be mounted at: %s", target, fmt.Sprintf(format, args...))}
 	}
@@ -106,17 +129,17 @@ func settle(root *os.Root, target string, covered []string, missing func(at stri
 			return path.Join(append([]string{next}, rest...)...), nil
 		}
 		rel := strings.TrimPrefix(next, "/")
-		st, err := root.Lstat(rel)
+		st, err := r.Lstat(rel)
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && last:
 			return next, missing(rel)
 		case errors.Is(err, fs.ErrNotExist):
-			err = root.Mkdir(rel, 0o755)
+			err = r.mkdir(rel)
 		case err == nil && st.Mode()&fs.ModeSymlink != 0:
 			if links++; links > maxLinks {
 				return bad("the image has more than %d symbolic links in a row there", maxLinks)
 			}
-			to, err := root.Readlink(rel)
+			to, err := r.Readlink(rel)
 			if err != nil {
 				return "", err
 			}

@@ -132,6 +132,19 @@ func (s *stage) layers(dirs []string) ([]string, error) {
 	return out, nil
 }
 
+// rootOf says where places for mounts are made in a task's root, and whose they are: what the host's root makes would be nobody's in a
+// namespace, and a mapped tree takes nothing of a user that it does not know.
+func (s *stage) rootOf(root string, spec runtime.Spec) imageRoot {
+	m := spec.RootFS[0]
+	switch own := m.Type == "overlay"; {
+	case s == nil:
+		return imageRoot{root, own, -1}
+	case own:
+		return imageRoot{root, own, int(s.users.First)}
+	}
+	return imageRoot{m.Source, false, -1}
+}
+
 // cannotMap says what a file system must be able to do.
 func cannotMap(err error) error {
 	if !userns.IsUnmappable(err) {
