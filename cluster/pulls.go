@@ -15,7 +15,7 @@ func (s *Server) pulls(ctx context.Context, worker, have string) (tier.Pulls, er
 		if child == nil {
 			return tier.Pulls{}, skerry.Errorf(skerry.CodeForbidden, "there is no worker %s", worker)
 		}
-		return tier.AssignedImages(child.Desired, c.codec, have), nil
+		return tier.AssignedImages(child.Desired, c.codec.Unmarshal, have), nil
 	})
 }
 

@@ -15,7 +15,7 @@ func (s *Server) pulls(ctx context.Context, site, have string) (tier.Pulls, erro
 		if child == nil {
 			return tier.Pulls{}, skerry.Errorf(skerry.CodeForbidden, "there is no site %s", site)
 		}
-		p := tier.AssignedImages(child.Desired, c.codec, have)
+		p := tier.AssignedImages(child.Desired, c.codec.Unmarshal, have)
 		owned := map[string]bool{}
 		for _, n := range c.Apps.Namespaces() {
 			owned[n.Name] = true

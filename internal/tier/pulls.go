@@ -9,9 +9,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
-	"skerry.dev/skerry/internal/wire"
 	"skerry.dev/skerry/link"
-	"skerry.dev/skerry/reconcile"
 )
 
 // Pulls is what a child may pull now.
@@ -31,8 +29,16 @@ type GivenImage struct{ Ref, Org string }
 // FindPulls tells what a child may pull. have is the State of what the caller knows.
 type FindPulls func(ctx context.Context, child, have string) (Pulls, error)
 
-// AssignedImages lists the images of what stands in a child's desired set. It is called where the set may be read.
-func AssignedImages(desired *reconcile.Source, codec *wire.Codec, have string) (p Pulls) {
+// DesiredSet is a child's, as reconcile.Source has it.
+type DesiredSet interface {
+	Incarnation() skerry.Incarnation
+	Gen() skerry.Generation
+	Keys() []string
+	Get(key string) ([]byte, bool)
+}
+
+// AssignedImages lists the images of what stands in a child's desired set, whose values unmarshal reads. It is called where the set may be read.
+func AssignedImages(desired DesiredSet, unmarshal func([]byte, any) error, have string) (p Pulls) {
 	if p.State = fmt.Sprintf("%s/%d", desired.Incarnation(), desired.Gen()); p.State == have {
 		return p
 	}
@@ -48,14 +54,14 @@ func AssignedImages(desired *reconcile.Source, codec *wire.Codec, have string) (
 		var a skerry.Assignment
 		var o skerry.AgentOrder
 		switch {
-		case strings.HasPrefix(key, skerry.AssignmentKey("")) && codec.Unmarshal(value, &a) == nil:
+		case strings.HasPrefix(key, skerry.AssignmentKey("")) && unmarshal(value, &a) == nil:
 			for _, ref := range a.Spec.Images() {
 				if pinned := a.Digest[ref]; pinned != "" {
 					ref = pinned
 				}
 				add(ref, a.Org)
 			}
-		case key == skerry.AgentKey && codec.Unmarshal(value, &o) == nil:
+		case key == skerry.AgentKey && unmarshal(value, &o) == nil:
 			add(o.Image, "")
 		}
 	}

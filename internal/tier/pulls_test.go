@@ -61,7 +61,7 @@ func TestChildPulls(t *testing.T) {
 	give("web-r1", "shop/web:1", pin("shop/web", mine.Digest))
 	give("late-r1", "shop/late:1", "")
 	LimitPulls(images, func(_ context.Context, child, have string) (Pulls, error) {
-		p := AssignedImages(set, codec, have)
+		p := AssignedImages(set, codec.Unmarshal, have)
 		p.Shared = func(repo string) bool { return repo == "tools/base" && child == "site" }
 		return p, nil
 	})
