@@ -141,12 +141,6 @@ type (
 	}
 )
 
-// Sender implements loop.Sent.
-func (m ChildUp) Sender() string { return m.Hello.Name }
-
-// Sender implements loop.Sent.
-func (m ChildFrame) Sender() string { return m.Name }
-
 // RemoveCluster forgets a cluster that is not connected; its instances are placed elsewhere.
 type RemoveCluster struct{ Name string }
 
