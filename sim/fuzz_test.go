@@ -3,6 +3,10 @@ package sim
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +16,7 @@ import (
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/fleet"
+	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/link/frame"
 	"skerry.dev/skerry/reconcile"
 	"skerry.dev/skerry/root"
@@ -36,6 +41,7 @@ const (
 	fuzzCommand        // a byte for the command, one for its number
 	fuzzTime           // a byte: seconds until the next
 	fuzzBreak          // the sender's link goes down and comes back
+	fuzzTwist          // of what the sender said last, or of an item of its set, one value is another: four bytes choose which
 	fuzzKinds
 )
 
@@ -100,6 +106,87 @@ type fuzzed struct {
 	// senders are the nodes whose words it gets, each a child or the parent.
 	senders []*Node
 	codec   *frame.Codec
+	heard   map[*Node][]skerry.Message // the last ones of each sender
+}
+
+// fuzzValues are what values of messages are replaced by.
+var fuzzValues = []any{nil, uint64(0), uint64(1), uint64(1 << 31), uint64(1<<63 - 1), ^uint64(0), int64(-1), int64(-1 << 63), 0.5, math.NaN(), math.Inf(1), -1e300, "", "x", "../x", "a/b/c", "web", "default",
+	strings.Repeat("x", 5000), true, false, []byte{}, []byte("x"), []any{}, []any{nil}, map[any]any{}}
+
+// twist changes one value of a message, an item or a report, at any depth. at counts them down.
+func twist(v any, at *int, to any) any {
+	if *at--; *at < 0 {
+		*at = 1 << 30
+		return to
+	}
+	switch x := v.(type) {
+	case map[any]any:
+		for _, k := range slices.SortedFunc(maps.Keys(x), func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) }) {
+			x[k] = twist(x[k], at, to)
+		}
+	case []any:
+		for i := range x {
+			x[i] = twist(x[i], at, to)
+		}
+	}
+	return v
+}
+
+// twisted gives CBOR with one value replaced; ok is false if it is none.
+func (f *fuzzed) twisted(data []byte, at int, to any) (out []byte, ok bool) {
+	var v any
+	if f.codec.Unmarshal(data, &v) != nil {
+		return nil, false
+	}
+	out, err := f.codec.Marshal(twist(v, &at, to))
+	return out, err == nil
+}
+
+func (f *fuzzed) twist(from *Node, set *reconcile.Source, which, leaf, value byte, item bool) {
+	to := fuzzValues[int(value)%len(fuzzValues)]
+	if item {
+		if set == nil || set.Len() == 0 {
+			return
+		}
+		keys := set.Keys()
+		key := keys[int(which)%len(keys)]
+		old, _ := set.Get(key)
+		if data, ok := f.twisted(old, int(leaf), to); ok {
+			_, _ = set.Put(key, data)
+			f.w.tick(from)
+		}
+		return
+	}
+	list := f.heard[from]
+	if len(list) == 0 {
+		return
+	}
+	m := list[int(which)%len(list)]
+	if r, ok := m.(*skerry.Report); ok {
+		if data, ok := f.twisted(r.Payload, int(leaf), to); ok {
+			f.frame(from, &skerry.Report{Kind: r.Kind, Payload: data})
+		}
+		return
+	}
+	data, err := f.codec.Encode(m)
+	if err != nil {
+		return
+	}
+	if data, ok := f.twisted(data[frame.HeaderSize:], int(leaf), to); ok {
+		m, _ := f.codec.Decode(m.FrameType(), data)
+		f.frame(from, m)
+	}
+}
+
+// listen keeps what senders say.
+func (f *fuzzed) listen() {
+	f.heard = map[*Node][]skerry.Message{}
+	f.w.tap = func(from, to *Node, msg skerry.Message) {
+		if to == f.n {
+			list := append(f.heard[from], msg)
+			f.heard[from] = list[max(0, len(list)-16):]
+		}
+	}
 }
 
 // set gives the set that a sender fills for the core, and its events; nil: it has none.
@@ -191,6 +278,10 @@ func (f *fuzzed) do(o fuzzOp) {
 		if len(o.data) > 0 {
 			f.w.Run(time.Duration(o.data[0]) * time.Second)
 		}
+	case fuzzTwist:
+		if len(o.data) >= 4 {
+			f.twist(from, set, o.data[0], o.data[1], o.data[2], o.data[3]&1 == 0)
+		}
 	case fuzzBreak:
 		child := from
 		if from == f.w.parentOf(f.n) {
@@ -248,11 +339,13 @@ func (f *fuzzed) command(kind byte, n int) {
 	f.w.Do(f.n, list[int(kind)%len(list)])
 }
 
-// run gives a core all operations, then time, and then another start.
+// fuzzRun gives a core all operations, then time, and then another start.
 func fuzzRun(t *testing.T, data []byte, pick func(w *World) (*Node, []*Node)) {
 	w := fuzzWorld(t)
 	f := &fuzzed{w: w, codec: frame.NewCodec()}
 	f.n, f.senders = pick(w)
+	f.listen()
+	w.Run(11 * time.Second) // until all have reported
 	for _, o := range fuzzOps(data) {
 		f.do(o)
 		w.Run(50 * time.Millisecond)
@@ -322,6 +415,13 @@ func fuzzSeed(f *testing.F, pick func(w *World) (*Node, []*Node)) {
 	f.Add(frames)
 	f.Add(items)
 	f.Add(rest)
+	for n := range byte(8) {
+		var twists []byte
+		for i := range byte(12) {
+			twists = fuzzOp{fuzzTwist, i, []byte{i * 3, 5*n + i, 7*n + 3*i, i / 2}}.append(twists)
+		}
+		f.Add(twists)
+	}
 }
 
 func (n *Node) sets0() []skerry.SetAck {
@@ -350,4 +450,23 @@ func FuzzClusterCore(f *testing.F) {
 func FuzzWorkerCore(f *testing.F) {
 	fuzzSeed(f, fuzzTheWorker)
 	f.Fuzz(func(t *testing.T, data []byte) { fuzzRun(t, data, fuzzTheWorker) })
+}
+
+// TestTwistedMessages gives each core messages and items in which single values are not what any member sends.
+func TestTwistedMessages(t *testing.T) {
+	for name, pick := range map[string]func(w *World) (*Node, []*Node){"root": fuzzTheRoot, "cluster": fuzzTheCluster, "worker": fuzzTheWorker} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for seed := range uint64(testenv.Times(20, 300)) {
+				rng := rand.New(rand.NewPCG(seed, 5))
+				var data []byte
+				for range 14 {
+					data = fuzzOp{fuzzTwist, byte(rng.Uint32()), []byte{byte(rng.Uint32()), byte(rng.IntN(60)), byte(rng.Uint32()), byte(rng.Uint32())}}.append(data)
+				}
+				if fuzzRun(t, data, pick); t.Failed() {
+					t.Fatalf("seed %d", seed)
+				}
+			}
+		})
+	}
 }

@@ -5,6 +5,8 @@ package wire
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
+	"sync"
 
 	"github.com/fxamacker/cbor/v2"
 
@@ -13,12 +15,13 @@ import (
 
 // Codec codes values. It is safe for concurrent use.
 type Codec struct {
-	enc cbor.EncMode
-	dec cbor.DecMode
+	enc   cbor.EncMode
+	dec   cbor.DecMode
+	types sync.Map // whether values of a type can hold a time
 }
 
 // New makes a codec. Its limits hold for one item: nesting 24, 64 Ki entries of a list or map. What is no finite number is
-// refused: records could not hold it, and sums and comparisons go wrong with it.
+// refused, and a time of another era: records could not hold it, and sums and comparisons go wrong with it.
 func New() *Codec {
 	enc, err := cbor.EncOptions{Sort: cbor.SortCoreDeterministic, Time: cbor.TimeRFC3339NanoUTC}.EncMode()
 	if err != nil {
@@ -29,7 +32,7 @@ func New() *Codec {
 	if err != nil {
 		panic("constant options: " + err.Error())
 	}
-	return &Codec{enc, dec}
+	return &Codec{enc: enc, dec: dec}
 }
 
 // Marshal gives the deterministic encoding of a value of ours, so that equal values are equal bytes.
@@ -59,7 +62,11 @@ func (c *Codec) Unmarshal(data []byte, into any) error {
 		}
 		return nil
 	}
-	if err := c.dec.Unmarshal(data, into); err != nil {
+	err := c.dec.Unmarshal(data, into)
+	if err == nil {
+		err = c.checkTimes(reflect.ValueOf(into))
+	}
+	if err != nil {
 		return fmt.Errorf("decode %T: %w", into, err)
 	}
 	return nil
