@@ -2473,6 +2473,8 @@ export interface components {
             services: components["schemas"]["ServiceRevision"][] | null;
             /** @description It is an amendment of this site, made while it was alone, that was not adopted. */
             site?: string;
+            /** @description Why the amendment was not adopted. */
+            why?: string;
         };
         RoleView: {
             role: string;
