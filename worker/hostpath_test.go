@@ -41,7 +41,8 @@ func TestHostPaths(t *testing.T) {
 	grants := []skerry.HostPath{{Path: base + "/srv"}, {Path: base + "/srv/up", Writable: true}, {Path: base + "/srv/up/swapped"}}
 	up := []skerry.HostPath{{Path: base + "/srv/up", Writable: true}}
 
-	s := &Server{opt: ServerOptions{Dir: filepath.Join(base, "a worker's")}} // the kernel writes the space in its own way
+	dir := filepath.Join(base, "a worker's") // the kernel writes the space in its own way
+	s := &Server{opt: ServerOptions{Dir: dir}, users: newUserRanges(dir, UserPool{})}
 	t.Cleanup(func() {
 		if err := UnmountVolumes(s.opt.Dir); err != nil {
 			t.Error(err)
