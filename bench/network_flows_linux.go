@@ -36,7 +36,7 @@ func (m *measurer) flowsOf(ctx context.Context, proto string) (out *NetFlows, er
 	l.flows = &bpf.Options{Flows: 4096, OtherFlows: n + n/8, Timeouts: bpf.Timeouts{UDP: m.flowLife, Closing: m.flowLife, Sweep: time.Second}}
 	fill, end := l.datagrams, func(context.Context, int) error { return nil } // which end by themselves
 	if proto == "tcp" {
-		l.flows.Flows, l.flows.OtherFlows = n, 4096
+		l.flows.Flows, l.flows.OtherFlows = 2*n, 4096 // of which one client has half
 	}
 	if err := l.join(wireKind{name: "gso"}); err != nil {
 		return nil, err

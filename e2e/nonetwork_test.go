@@ -111,6 +111,10 @@ func TestNativeOfStrangers(t *testing.T) {
 	s.do(app("shop", spec))
 	s.await("it runs", s.ready(1))
 	id := s.only().ID
+	// A program of an image, in a directory of the worker's that its user may not enter.
+	s.image("default/wait:1", workload)
+	s.do(app("other", service("imaged", "default/wait:1", func(x *skerry.ServiceSpec) { x.Runtime, x.Args = skerry.RuntimeNative, []string{"sleep"} })))
+	s.await("both run", s.ready(2))
 	for user, want := range map[string]string{"": "", "root": "needs the security level privileged", "0:0": "needs the security level privileged"} {
 		var out bytes.Buffer
 		ec, closer, err := c.Exec(t.Context(), id, api.ExecOptions{Command: []string{"/usr/bin/id", "-u"}, User: user})

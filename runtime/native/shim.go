@@ -23,11 +23,13 @@ import (
 
 // setup is what the shim does before the program runs.
 type setup struct {
-	Args     []string
-	Env      []string
-	Dir      string
-	Hostname string
-	NetNS    string
+	Args []string
+	// FromImage: Args[0] is a file of the image, in a directory that the task's user may not enter.
+	FromImage bool
+	Env       []string
+	Dir       string
+	Hostname  string
+	NetNS     string
 	// NSPid is the process whose mount and UTS namespaces an exec joins; 0 for none.
 	NSPid  int
 	Mounts []bind
@@ -168,7 +170,17 @@ func (s *setup) create(pidFile, consoleSocket string) error {
 	if err != nil {
 		return err
 	}
-	pid, err := syscall.ForkExec(path, s.Args, &syscall.ProcAttr{Dir: s.Dir, Env: s.Env, Files: files, Sys: attr})
+	at := path
+	if s.FromImage && s.User != nil {
+		// Open to the program, too, since the interpreter of a script looks for it there.
+		fd, err := unix.Open(path, unix.O_PATH, 0)
+		if err != nil {
+			return s.failed(path, err)
+		}
+		defer unix.Close(fd)
+		at = fmt.Sprintf("/proc/self/fd/%d", fd)
+	}
+	pid, err := syscall.ForkExec(at, s.Args, &syscall.ProcAttr{Dir: s.Dir, Env: s.Env, Files: files, Sys: attr})
 	if err != nil {
 		return s.failed(path, err)
 	}

@@ -199,7 +199,7 @@ func (s *setup) artifact(source string) error {
 		return &runtime.InvalidSpec{Field: "rootfs[0].source", Reason: source + " does not exist on the host"}
 	}
 	if st.Mode().IsRegular() {
-		s.Args[0] = source
+		s.Args[0], s.FromImage = source, true
 		return nil
 	}
 	for _, dir := range []string{"", "bin", "usr/bin", "usr/local/bin"} {
@@ -208,7 +208,7 @@ func (s *setup) artifact(source string) error {
 		}
 		p := filepath.Join(source, dir, filepath.Join("/", s.Args[0]))
 		if st, err := os.Stat(p); err == nil && st.Mode().IsRegular() {
-			s.Args[0] = p
+			s.Args[0], s.FromImage = p, true
 			return nil
 		}
 	}
