@@ -43,8 +43,8 @@ func build(ctx context.Context, o options, to string, w io.Writer, each func(bin
 	if o.race {
 		args = append(args, "-race")
 	}
-	argv := low(append(append([]string{"go"}, args...), o.packages...))
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	// With ordinary priority: what is linked late begins late.
+	cmd := exec.CommandContext(ctx, "go", append(args, o.packages...)...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=1") // for the race detector; what is shipped does without
 	cmd.Stderr = w
 	out, err := cmd.StdoutPipe()
