@@ -54,10 +54,11 @@ spec:
     terminationGrace: 1s
 `
 
-// punchClient asks all of them in turn.
+// punchClient asks all of them in turn. A connection may wait for as long as TCP does for the next but one of its retries (1, 3, 7
+// and 15 s after it began): a path that is gone is replaced after some seconds, which grow beside other work.
 const punchClient = `  - name: ask-WORKER
     image: demo/kit:1
-    args: [load, "http://web/", 50ms]
+    args: [load, "http://web/", 50ms, 30s]
     resources: {cpu: 20m, memory: 32Mi}
     placement: {worker: WORKER}
     terminationGrace: 1s

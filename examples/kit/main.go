@@ -27,7 +27,7 @@ const usage = `usage:
   kit answer ADDR        tell, over HTTP, which instance answers, and from where it was asked
   kit count ADDR         tell, over HTTP, how often it was asked since it was started; nothing but its memory knows
   kit get URL [N]        get a page N times, each by a connection of its own, and count the answers
-  kit load URL PERIOD    get a page again and again, and tell every second how many tries there were and how many failed
+  kit load URL PERIOD [LIMIT]   get a page again and again, and tell every second how many tries there were and how many failed (default limit 10s)
   kit lookup NAME        look up the addresses of a name
   kit endpoints          show where the services are that this one is linked to`
 
@@ -81,12 +81,16 @@ func run(args []string, out io.Writer) error {
 			}
 		}
 		return get(args[1], n, out)
-	case args[0] == "load" && len(args) == 3:
-		period, err := time.ParseDuration(args[2])
-		if err != nil || period <= 0 {
-			return fmt.Errorf("load: %q is not a period such as 20ms", args[2])
+	case args[0] == "load" && (len(args) == 3 || len(args) == 4):
+		times := []time.Duration{0, 10 * time.Second}
+		for i, text := range args[2:] {
+			d, err := time.ParseDuration(text)
+			if err != nil || d <= 0 {
+				return fmt.Errorf("load: %q is not a time such as 20ms", text)
+			}
+			times[i] = d
 		}
-		load(args[1], period, out)
+		load(args[1], times[0], times[1], out)
 	case args[0] == "lookup" && len(args) == 2:
 		addrs, err := net.LookupHost(args[1])
 		for _, a := range addrs {
@@ -123,9 +127,9 @@ func get(url string, n int, out io.Writer) error {
 	return nil
 }
 
-// load asks for a page for ever, by a connection of its own each time, and counts.
-func load(url string, period time.Duration, out io.Writer) {
-	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+// load asks for a page for ever, by a connection of its own each time, and counts. A request fails that takes longer than limit.
+func load(url string, period, limit time.Duration, out io.Writer) {
+	client := &http.Client{Timeout: limit, Transport: &http.Transport{DisableKeepAlives: true}}
 	tries, failed, told := 0, 0, time.Now()
 	for ; ; time.Sleep(period) {
 		tries++
