@@ -20,6 +20,7 @@ import (
 // A module is refused where a container is asked for, and the other way round; auto tells them apart.
 func TestModule(t *testing.T) {
 	s := newSite(t)
+	s.patience = 4 * time.Minute // the module is compiled with a fifth of a processor, by a program that the race detector slows down
 	s.image("test/kit:1", "skerry.dev/skerry/examples/kit")
 	module := filepath.Join(t.TempDir(), "greet")
 	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", module, "skerry.dev/skerry/examples/greet")
