@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
