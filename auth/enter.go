@@ -32,7 +32,7 @@ type Entry struct {
 	Dir     string // where key and identity are kept
 	Token   string
 	Tier    skerry.Tier // what the device wants to be; empty: whatever the token is for
-	Name    string // may be empty if the token is bound to a name
+	Name    string      // may be empty if the token is bound to a name
 	Version string
 }
 

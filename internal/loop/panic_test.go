@@ -29,8 +29,7 @@ func (b *brittle) Step(_ time.Time, msg any) skerry.Effects {
 	b.n++
 	switch m := msg.(type) {
 	case *bomb:
-		var none map[string]int
-		none["x"] = 1
+		panic("bomb")
 	case asked:
 		m.list[0]++ // as setting defaults changes a manifest in place
 		panic("asked")

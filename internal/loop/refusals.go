@@ -31,8 +31,8 @@ type Sent interface {
 
 // Limits of what is remembered of panics.
 const (
-	maxRefused  = 1024 // messages, then the oldest is forgotten
-	maxSenders  = 256  // senders, then the one that was quiet for longest is forgotten
+	maxRefused  = 1024      // messages, then the oldest is forgotten
+	maxSenders  = 256       // senders, then the one that was quiet for longest is forgotten
 	forgetAfter = time.Hour // a panic may have come of a state that the core is not in any more
 	firstHold   = time.Minute
 	maxHold     = time.Hour

@@ -219,7 +219,7 @@ func (x *executor) limit() time.Duration {
 	if os.Getenv("SKERRY_SYSTEMS") != "" {
 		return 3 * time.Hour
 	}
-	return 15 * time.Minute
+	return 30 * time.Minute // what has low priority waits for all others
 }
 
 // execute runs a job.
