@@ -111,7 +111,7 @@ func (x *executor) all(ctx context.Context) error {
 	var waiting, computing lane
 	clock := time.NewTicker(sampleEvery)
 	defer clock.Stop()
-	load := newLoad()
+	load := newLoad(0)
 	start := func(l *lane) {
 		j := l.queue[0]
 		l.queue = l.queue[1:]
@@ -133,8 +133,8 @@ func (x *executor) all(ctx context.Context) error {
 				start(&computing)
 			}
 			if len(waiting.queue) > 0 && waiting.running < x.o.jobs && (waiting.running == 0 || load.room()) {
+				load = newLoad(waiting.queue[0].seconds) // what has just begun shows only after a while
 				start(&waiting)
-				load = newLoad() // what has just begun shows only after a while
 			}
 		}
 		select {

@@ -23,8 +23,9 @@ func (l *lane) add(j job) {
 
 const (
 	sampleEvery = 500 * time.Millisecond
-	// sampleOver is over how long the load is looked at before something else begins.
+	// sampleOver is over how long the load is looked at before something else begins; after a test that takes no time a tick is enough.
 	sampleOver = 4 * time.Second
+	longTest   = 20.0 // seconds
 	// full is the share of the processors that work of ordinary priority may take while something else still begins.
 	// Tests that have begun first wait and then compute: more of them would starve each other's virtual machines.
 	full = 0.6
@@ -34,18 +35,23 @@ const (
 // started them; what runs with low priority is not.
 type load struct {
 	began       time.Time
+	over        time.Duration
 	busy, total float64
 }
 
-func newLoad() *load {
-	l := &load{began: time.Now()}
+// newLoad begins a look at the load, after a test has begun that takes so many seconds.
+func newLoad(seconds float64) *load {
+	l := &load{began: time.Now(), over: sampleOver}
+	if seconds < longTest {
+		l.over = sampleEvery
+	}
 	l.busy, l.total = processorTime()
 	return l
 }
 
 // room says whether something else may begin. It starts a new look at the load when this one is over.
 func (l *load) room() bool {
-	if time.Since(l.began) < sampleOver {
+	if time.Since(l.began) < l.over {
 		return false
 	}
 	busy, total := processorTime()

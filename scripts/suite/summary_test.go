@@ -254,7 +254,7 @@ func TestLoad(t *testing.T) {
 	if busy, total := processorTime(); busy <= 0 || total <= busy {
 		t.Errorf("busy for %g of %g ticks", busy, total)
 	}
-	l := newLoad()
+	l := newLoad(longTest)
 	if l.room() {
 		t.Error("there is room before the load was looked at")
 	}
