@@ -42,6 +42,19 @@ func (r Resources) MostMemory() Bytes { return max(r.Memory, r.Limits.Memory) }
 // privileged. Quotas of memory count it for every such container.
 const DefaultMemory = 512 * MiB
 
+// Enforced gives a container's resources as a worker enforces them for an organisation of this level. Machines and modules have a size
+// without being asked; nothing is added for what was placed before there were levels.
+func (l SecurityLevel) Enforced(r Resources, runtime string) Resources {
+	switch runtime {
+	case RuntimeWasm, RuntimeMicroVM, RuntimeUnikernel, RuntimeVM:
+		return r
+	}
+	if l != "" && l != LevelPrivileged && r.MostMemory() == 0 {
+		r.Limits.Memory = DefaultMemory
+	}
+	return r
+}
+
 // atMost gives what may be used at most in place of what is asked for.
 func (r Resources) atMost() Resources {
 	r.CPU, r.Memory = r.MostCPU(), r.MostMemory()

@@ -30,6 +30,14 @@ func TestAtMost(t *testing.T) {
 	if got := s.AtMost(); got.CPU != 4050 || got.Memory != 8*GiB+DefaultMemory {
 		t.Errorf("%s cores, %s", got.CPU, got.Memory)
 	}
+	for level, want := range map[SecurityLevel]Bytes{"": 0, LevelPrivileged: 0, LevelBaseline: DefaultMemory, LevelRestricted: DefaultMemory} {
+		if got := level.Enforced(Resources{}, RuntimeOCI).MostMemory(); got != want {
+			t.Errorf("at level %q a container may use %s", level, got)
+		}
+		if level.Enforced(Resources{}, RuntimeVM).MostMemory() != 0 || level.Enforced(Resources{Memory: MiB}, RuntimeOCI).MostMemory() != MiB {
+			t.Errorf("at level %q what has a size is given another", level)
+		}
+	}
 	if got := s.Need(); got.CPU != 150 || got.Memory != 64*MiB {
 		t.Errorf("it needs %s cores, %s", got.CPU, got.Memory)
 	}

@@ -3,6 +3,7 @@ package skerry
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -27,14 +28,8 @@ func SecurityLevels() []SecurityLevel {
 	return []SecurityLevel{LevelRestricted, LevelBaseline, LevelPrivileged}
 }
 
-func (l SecurityLevel) rank() int {
-	for i, x := range SecurityLevels() {
-		if l == x {
-			return i
-		}
-	}
-	return 0 // also the empty one
-}
+// rank is the least for the empty level, too.
+func (l SecurityLevel) rank() int { return max(slices.Index(SecurityLevels(), l), 0) }
 
 // Allows reports whether what needs another level may be used with this one.
 func (l SecurityLevel) Allows(need SecurityLevel) bool { return l.rank() >= need.rank() }
@@ -50,11 +45,9 @@ func (l SecurityLevel) withoutContainer() SecurityLevel {
 
 // UnmarshalText accepts the names of levels alone.
 func (l *SecurityLevel) UnmarshalText(text []byte) error {
-	for _, x := range SecurityLevels() {
-		if string(text) == string(x) {
-			*l = x
-			return nil
-		}
+	if slices.Contains(SecurityLevels(), SecurityLevel(text)) {
+		*l = SecurityLevel(text)
+		return nil
 	}
 	return fmt.Errorf("%q is no security level; the levels are restricted, baseline and privileged", text)
 }
@@ -100,7 +93,7 @@ var fieldLevels = map[string]func(v any) (level SecurityLevel, what string){
 			case baselineCaps[c]:
 				need = LevelBaseline
 			}
-			if !level.Allows(need) || level == "" {
+			if !level.Allows(need) {
 				level, what = need, "the capability "+c
 			}
 		}

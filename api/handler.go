@@ -302,7 +302,8 @@ func (h *Handler) done(c *call, r *http.Request, status int, took time.Duration)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), 10*time.Second)
 	defer cancel()
-	h.opt.People.Audit(ctx, auth.AuditRecord{User: user, Token: token, Address: address(r), Operation: c.operation, Object: c.object, Detail: cut(c.detail, maxDetail), Result: result, Request: c.id})
+	h.opt.People.Audit(ctx, auth.AuditRecord{User: user, Token: token, Address: address(r), Operation: c.operation, Object: c.object,
+		Detail: cut(c.detail, maxDetail), Result: result, Request: c.id})
 }
 
 // maxDetail bounds what the audit keeps of a request, in bytes.

@@ -219,9 +219,15 @@ func (c *Core) Unadmitted() (out []skerry.Unadmitted) {
 		}
 		level := c.opt.Admission.LevelOf(p.A.Org)
 		why := c.opt.Admission.Check(&p.A)
-		if why == nil && p.A.Level == "" && level == skerry.LevelRestricted {
-			why = &skerry.Reason{What: "admission", Text: "it has the capabilities of the level baseline, since it was placed before there were levels; once it is placed anew it has none",
-				Hint: fmt.Sprintf("if it needs them, grant them by \"levels: {%s: %s}\" in the site's admission policy", p.A.Org, skerry.LevelBaseline)}
+		switch {
+		case why != nil || p.A.Level != "":
+		case level == skerry.LevelRestricted:
+			why = &skerry.Reason{What: "admission",
+				Text: "it was placed before there were levels; once it is placed anew it has no capabilities, and 512Mi of memory where it says nothing",
+				Hint: fmt.Sprintf("if it needs capabilities, grant them by \"levels: {%s: %s}\" in the site's admission policy", p.A.Org, skerry.LevelBaseline)}
+		case level == skerry.LevelBaseline && p.A.Spec.Resources.MostMemory() == 0:
+			why = &skerry.Reason{What: "admission", Text: "it was placed before there were levels; once it is placed anew it has 512Mi of memory, since it says nothing",
+				Hint: "if it needs more, say so in resources.memory"}
 		}
 		if why != nil {
 			out = append(out, skerry.Unadmitted{Instance: id, Service: p.A.Service, Org: p.A.Org, Level: level, Reason: *why})

@@ -223,6 +223,11 @@ func TestUnadmitted(t *testing.T) {
 		}
 		p.A.Level = "" // as one of before there were levels
 	}
+	for id := range c.places {
+		if v, _, _ := c.Instance(id); v.Resources.MostMemory() != 0 {
+			t.Errorf("%s is said to have %s of memory", id, v.Resources.MostMemory())
+		}
+	}
 	if got := c.Unadmitted(); len(got) != 2 || !strings.Contains(got[0].Reason.Text+got[1].Reason.Text, "placed before there were levels") {
 		t.Errorf("told of %+v", got)
 	}

@@ -221,7 +221,7 @@ func (s *Server) spec(ctx context.Context, a StartContainer) (runtime.Spec, runt
 	}
 	spec := runtime.Spec{
 		ID: task(a.Attempt), Instance: a.A.ID, Container: a.Name, Dir: k.WorkingDir, User: k.User, Hostname: hostname(a.A.ID),
-		Resources:    limitsOf(res, a.A.Level, name),
+		Resources:    limitsOf(a.A.Level.Enforced(res, name)),
 		ReadOnlyRoot: k.Security.ReadOnlyRoot, Privileged: k.Security.Privileged, CapAdd: k.Security.AddCaps, CapDrop: k.Security.DropCaps,
 		AllowNewPrivileges: k.Security.NewPrivs, LogMaxBytes: svc.Logs.MaxSize, TTY: k.TTY,
 	}

@@ -13,20 +13,12 @@ import (
 )
 
 // limitsOf is what a driver is told of a container's resources.
-func limitsOf(r skerry.Resources, level skerry.SecurityLevel, driver string) runtime.Resources {
+func limitsOf(r skerry.Resources) runtime.Resources {
 	out := runtime.Resources{CPU: r.MostCPU(), CPURequest: r.CPU, Memory: r.MostMemory(), Pids: int64(r.Pids), HugePages: r.HugePages}
 	if r.Memory < out.Memory {
 		out.MemoryLow = r.Memory
 	}
-	if out.Memory == 0 && level != "" && level != skerry.LevelPrivileged && !hasOwnMemory(driver) {
-		out.Memory = skerry.DefaultMemory
-	}
 	return out
-}
-
-// hasOwnMemory names the drivers of machines and modules, which have a size without being asked.
-func hasOwnMemory(driver string) bool {
-	return slices.Contains([]string{skerry.RuntimeWasm, skerry.RuntimeMicroVM, skerry.RuntimeUnikernel, skerry.RuntimeVM}, driver)
 }
 
 // setLimits gives all containers other limits, or none of them.
@@ -65,7 +57,7 @@ func (s *Server) limit(ctx context.Context, l Limited, spec *skerry.ServiceSpec,
 		return &runtime.Unsupported{Ability: runtime.AbilityResize, Driver: d.Name(), Reason: "it sets limits only when it starts a task"}
 	}
 	_, res := containerOf(spec, l.Name)
-	err = r.Resize(ctx, h, limitsOf(res, level, d.Name()))
+	err = r.Resize(ctx, h, limitsOf(level.Enforced(res, d.Name())))
 	if err == nil || errors.Is(err, runtime.ErrNotFound) {
 		return nil
 	}

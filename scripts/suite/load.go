@@ -45,7 +45,7 @@ func newLoad(seconds float64) *load {
 	if seconds < longTest {
 		l.over = sampleEvery
 	}
-	l.busy, l.total = processorTime()
+	l.busy, _, l.total = processorTime()
 	return l
 }
 
@@ -54,34 +54,23 @@ func (l *load) room() bool {
 	if time.Since(l.began) < l.over {
 		return false
 	}
-	busy, total := processorTime()
+	busy, _, total := processorTime()
 	ok := total <= l.total || (busy-l.busy)/(total-l.total) < full
 	l.began, l.busy, l.total = time.Now(), busy, total
 	return ok
 }
 
-// processorTime gives the time since the machine started that the processors were busy with ordinary work, and all their time,
-// both in clock ticks; 0 where the system does not tell.
-func processorTime() (busy, total float64) {
-	ordinary, _, total := readProcessorTime()
-	return ordinary, total
-}
-
-// allProcessorTime counts work of low priority, too.
-func allProcessorTime() (busy, total float64) {
-	ordinary, nice, total := readProcessorTime()
-	return ordinary + nice, total
-}
-
-func readProcessorTime() (ordinary, low, total float64) {
+// processorTime gives the time since the machine started that the processors were busy with ordinary work, and with work of low
+// priority, and all their time, in clock ticks; 0 where the system does not tell.
+func processorTime() (ordinary, low, total float64) {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
 		return 0, 0, 0
 	}
-	var user, nice, system, idle, iowait, irq, softirq, steal float64
-	if _, err := fmt.Sscanf(string(text), "cpu %g %g %g %g %g %g %g %g", &user, &nice, &system, &idle, &iowait, &irq, &softirq, &steal); err != nil {
+	var user, system, idle, iowait, irq, softirq, steal float64
+	if _, err := fmt.Sscanf(string(text), "cpu %g %g %g %g %g %g %g %g", &user, &low, &system, &idle, &iowait, &irq, &softirq, &steal); err != nil {
 		return 0, 0, 0
 	}
 	ordinary = user + system + irq + softirq + steal
-	return ordinary, nice, ordinary + nice + idle + iowait
+	return ordinary, low, ordinary + low + idle + iowait
 }

@@ -90,12 +90,12 @@ func run(ctx context.Context, o options, w io.Writer) (failed bool, err error) {
 		}
 		defer end()
 	}
-	busyBefore, before := allProcessorTime()
+	ordinaryBefore, lowBefore, before := processorTime()
 	if err := x.all(ctx); err != nil {
 		return false, err
 	}
-	if busy, total := allProcessorTime(); total > before {
-		fmt.Fprintf(w, "the processors were busy for %.0f %% of the time\n", 100*(busy-busyBefore)/(total-before))
+	if ordinary, low, total := processorTime(); total > before {
+		fmt.Fprintf(w, "the processors were busy for %.0f %% of the time\n", 100*(ordinary+low-ordinaryBefore-lowBefore)/(total-before))
 	}
 	if o.update {
 		if err := x.total.write(o.timings, known); err != nil {

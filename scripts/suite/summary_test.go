@@ -109,7 +109,7 @@ func TestRun(t *testing.T) {
 		"worker/a_test.go":   "package worker\n\nimport \"testing\"\n\nfunc TestOne(t *testing.T) {}\nfunc TestTwo(t *testing.T) { t.Error(\"two is wrong\") }\n",
 		"broken/a_test.go":   "package broken\n\nfunc Test(\n",
 		"notes.md":           "before\n" + rowsMark + "\nafter\n",
-		"timings.txt":        "worker TestOne 10 0.5\n",
+		"timings.txt":        "worker TestOne 10\n",
 		"leaks/main_test.go": "package leaks\n\nimport (\"flag\"; \"os\"; \"testing\")\n\nfunc TestMain(m *testing.M) {\n\tflag.Parse()\n\tcode := m.Run()\n\tif flag.Lookup(\"test.list\").Value.String() == \"\" {\n\t\tcode = 1\n\t}\n\tos.Exit(code)\n}\nfunc TestFine(t *testing.T) {}\n",
 	} {
 		file := filepath.Join(dir, name)
@@ -251,7 +251,7 @@ func TestSweep(t *testing.T) {
 
 // Nothing else begins while the processors are busy with ordinary work; what runs with low priority does not count.
 func TestLoad(t *testing.T) {
-	if busy, total := processorTime(); busy <= 0 || total <= busy {
+	if busy, _, total := processorTime(); busy <= 0 || total <= busy {
 		t.Errorf("busy for %g of %g ticks", busy, total)
 	}
 	l := newLoad(longTest)
