@@ -33,6 +33,7 @@ var foreign = map[string]struct {
 // TestWorkersOfOtherArchitectures has agents for other processors, each the whole program under an emulator, join a site. They speak with a
 // cluster of this machine's architecture, say what they are, run what is built for them as real processes, and get nothing else.
 func TestWorkersOfOtherArchitectures(t *testing.T) {
+	testenv.Long(t, "TestImageOfAnotherArchitecture, and scripts/check, which checks the types of everything for arm64 and riscv64")
 	d := newDevices(t, 0)
 	var archs []string
 	for _, arch := range []string{"arm64", "riscv64"} {
@@ -102,7 +103,6 @@ func (d *devices) platformImage(tag string, archs ...string) string {
 	return tag
 }
 
-// buildFor compiles as scripts/check does, whose results are used again.
 func buildFor(t *testing.T, arch, out, pkg string) {
 	t.Helper()
 	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", out, pkg)

@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -31,21 +33,54 @@ func take(to, file string) error {
 	return os.Link(file, filepath.Join(to, name))
 }
 
-// build compiles and links the tests of packages, and hands each package over as soon as it is done. It returns those that could
+// pure are packages that start no goroutine, which internal/archtest checks, and the simulator, which runs them by the thousand. The
+// race detector has nothing to find there and makes them ten times slower; make test-systems uses it nevertheless.
+var pure = regexp.MustCompile(`^` + module + `/(apps|coord|credit|fleet|ipam|reconcile|sched|sim|tenure)$`)
+
+// part are packages that are built in the same way.
+type part struct {
+	packages []string
+	race     bool
+}
+
+// parts splits the packages into those whose tests are built with the race detector and those that do without.
+func (o options) parts(ctx context.Context) ([]part, error) {
+	if !o.race || os.Getenv("SKERRY_SYSTEMS") != "" {
+		return []part{{o.packages, o.race}}, nil
+	}
+	cmd := exec.CommandContext(ctx, "go", append([]string{"list"}, o.packages...)...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("list packages: %w", err)
+	}
+	list := []part{{race: true}, {}}
+	for _, pkg := range strings.Fields(string(out)) {
+		p := &list[0]
+		if pure.MatchString(pkg) {
+			p = &list[1]
+		}
+		p.packages = append(p.packages, pkg)
+	}
+	return slices.DeleteFunc(list, func(p part) bool { return len(p.packages) == 0 }), nil
+}
+
+// build compiles and links the tests of the packages, and hands each one over as soon as it is done. It returns those that could
 // not be built; the compiler's messages go to w.
-func build(ctx context.Context, o options, to string, w io.Writer, each func(binary)) (failed []string, err error) {
+func (p part) build(ctx context.Context, to string, w io.Writer, each func(binary)) (failed []string, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
 	// Without paths in them, what is compiled serves any checkout of the same sources. Without tables for debuggers, it is linked in half the time.
 	args := []string{"test", "-json", "-trimpath", "-vet=off", "-count=1", "-ldflags=-s -w", "-exec", self + " take " + to}
-	if o.race {
-		args = append(args, "-race")
+	cgo := "CGO_ENABLED=0" // as in what is shipped
+	if p.race {
+		args, cgo = append(args, "-race"), "CGO_ENABLED=1"
 	}
 	// With ordinary priority: what is linked late begins late.
-	cmd := exec.CommandContext(ctx, "go", append(args, o.packages...)...)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=1") // for the race detector; what is shipped does without
+	cmd := exec.CommandContext(ctx, "go", append(args, p.packages...)...)
+	cmd.Env = append(os.Environ(), cgo)
 	cmd.Stderr = w
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -82,7 +117,7 @@ func build(ctx context.Context, o options, to string, w io.Writer, each func(bin
 		}
 	}
 	if err := cmd.Wait(); err != nil && len(failed) == 0 && ctx.Err() == nil {
-		failed = o.packages // such as a pattern that matches nothing
+		failed = p.packages // such as a pattern that matches nothing
 	}
 	return failed, in.Err()
 }

@@ -92,6 +92,10 @@ type end struct {
 func (x *executor) all(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	parts, err := x.o.parts(ctx)
+	if err != nil {
+		return err
+	}
 	built, ended := make(chan []job), make(chan end)
 	var failed []string
 	var buildErr error
@@ -102,9 +106,11 @@ func (x *executor) all(ctx context.Context) error {
 			return
 		}
 		var list sync.WaitGroup
-		failed, buildErr = build(ctx, x.o, to, x.w, func(b binary) {
-			list.Go(func() { built <- x.jobs(ctx, b) })
-		})
+		each := func(b binary) { list.Go(func() { built <- x.jobs(ctx, b) }) }
+		for _, p := range parts {
+			f, err := p.build(ctx, to, x.w, each)
+			failed, buildErr = append(failed, f...), errors.Join(buildErr, err)
+		}
 		list.Wait()
 	}()
 	// What waits begins whenever the processors have room. What computes takes what is left, with low priority.
