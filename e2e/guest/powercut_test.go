@@ -22,7 +22,7 @@ import (
 // bootPatience is how long a guest may take until its roles are started, which takes a quarter of a minute.
 const bootPatience = 2 * time.Minute
 
-var cuts = flag.Int("cuts", testenv.Times(2, 20), "how often TestPowerCuts cuts the power")
+var cuts = flag.Int("cuts", testenv.Times(1, 20), "how often TestPowerCuts cuts the power")
 
 // guestDisks makes a disk with a root whose first process is ours, and an empty one that lives through the cuts.
 func guestDisks(t *testing.T) (root, data string) {
