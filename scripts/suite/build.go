@@ -80,7 +80,7 @@ func (p part) build(ctx context.Context, to string, w io.Writer, each func(binar
 	}
 	// With ordinary priority: what is linked late begins late.
 	cmd := exec.CommandContext(ctx, "go", append(args, p.packages...)...)
-	cmd.Env = append(os.Environ(), cgo)
+	cmd.Env = append(os.Environ(), cgo, "GOGC=400") // a compiler's life is short: collecting less saves a sixth of its time
 	cmd.Stderr = w
 	out, err := cmd.StdoutPipe()
 	if err != nil {
