@@ -65,8 +65,11 @@ func DecodeStrict(data []byte, into any) []Problem {
 	return d.problems
 }
 
-// addrType is the type of addresses, which are written as text.
-var addrType = reflect.TypeFor[netip.Addr]()
+// addrType and prefixType are the types of addresses and networks, which are written as text.
+var (
+	addrType   = reflect.TypeFor[netip.Addr]()
+	prefixType = reflect.TypeFor[netip.Prefix]()
+)
 
 type decoder struct{ problems []Problem }
 
@@ -103,6 +106,18 @@ func (d *decoder) value(path string, raw json.RawMessage, v reflect.Value, depth
 			d.add(path, "", "must be an IP address, not %s", kindOf(raw))
 		}
 		v.Set(reflect.ValueOf(ip))
+		return
+	}
+	if v.Type() == prefixType {
+		var s string
+		p, err := netip.Prefix{}, json.Unmarshal(raw, &s)
+		if err == nil {
+			p, err = netip.ParsePrefix(s)
+		}
+		if err != nil {
+			d.add(path, "write an address and the length of its prefix, as 203.0.113.0/24", "must be a network, not %s", kindOf(raw))
+		}
+		v.Set(reflect.ValueOf(p))
 		return
 	}
 	switch v.Kind() {

@@ -82,6 +82,11 @@ func TestRevision(t *testing.T) {
 	if a.Revision() == b.Revision() {
 		t.Error("another image is the same revision")
 	}
+	// Where it may go is decided when it is started: an instance with other rules is another one.
+	c, d := ServiceSpec{Name: "web"}, ServiceSpec{Name: "web", Egress: &Egress{}}
+	if c.Revision() == d.Revision() {
+		t.Error("another egress is the same revision")
+	}
 }
 
 func TestNeedCountsContainers(t *testing.T) {

@@ -37,6 +37,9 @@ type Assignment struct {
 	// HostPaths are what the site's admission policy opens of its workers' directories, as far as the service's volumes lie there. The
 	// worker follows no link out of them. Empty above the site, and for an organisation at LevelPrivileged, which is not held to any.
 	HostPaths []HostPath `json:"hostPaths,omitempty" cbor:"21,keyasint,omitempty"`
+	// Egress is where it may go outside the overlay, by its manifest and the site's policy, since it was given to a worker; nil: no
+	// rules, and above the site.
+	Egress *Egress `json:"egress,omitempty" cbor:"22,keyasint,omitempty"`
 }
 
 // Leave says for which copy of an instance a checkpoint may be made.
@@ -221,6 +224,7 @@ type Instance struct {
 	Stopping   bool          `json:"stopping,omitempty"`
 	Digest     string        `json:"digest,omitempty"`
 	Resources  Resources     `json:"resources,omitzero"` // of the main container, as they apply now
+	Egress     *Egress       `json:"egress,omitempty"`   // rules in force on its worker, as its site tells; nil: none, or not known above the site
 	Overhead   Resources     `json:"overhead,omitzero"`  // what its runtime takes of the worker beside what its containers ask for
 	Timeline   []Step        `json:"timeline,omitempty"`
 	Want       int           `json:"want,omitempty"` // copies of a perWorker instance

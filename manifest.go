@@ -114,6 +114,7 @@ type ServiceSpec struct {
 	Addresses *ServiceAddresses `json:"addresses,omitempty" doc:"Service addresses chosen from 10.30.0.0/16, unique within the application. Default: assigned."`
 	Export    []Export          `json:"export,omitempty" doc:"Other applications that may reach the service. Default: none."`
 	Ingress   []Ingress         `json:"ingress,omitempty" doc:"How clients outside reach the service by way of the workers. Default: not at all."`
+	Egress    *Egress           `json:"egress,omitempty" doc:"Where instances may go outside the overlay. Other services, by their names and addresses in the overlay, and the resolver are not outside. A site may bound it by organisation. Default: what the site's policy says of the organisation, else the internet and the site's network. What the worker closes (its own services, link-local and metadata addresses, --closed-networks) stays closed."`
 
 	Resources Resources `json:"resources,omitempty" doc:"What an instance needs; it is reserved on the worker and, where the runtime can, enforced."`
 	Placement Placement `json:"placement,omitempty" doc:"Where instances may run, and how hard to look for a place."`

@@ -34,7 +34,7 @@ func types(t reflect.Type, seen *[]reflect.Type) {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Map {
 		t = t.Elem()
 	}
-	if t.Kind() != reflect.Struct || t == addrType || slices.Contains(*seen, t) {
+	if t.Kind() != reflect.Struct || t == addrType || t == prefixType || slices.Contains(*seen, t) {
 		return
 	}
 	*seen = append(*seen, t)
@@ -55,6 +55,8 @@ func typeText(t reflect.Type) string {
 		return "name or number"
 	case addrType:
 		return "address"
+	case prefixType:
+		return "network"
 	case reflect.TypeFor[OnDisconnect]():
 		return "run, or {stopAfter: duration}"
 	}

@@ -104,6 +104,7 @@ type Class struct {
 	Arch     string   `json:"arch" cbor:"1,keyasint"`
 	Runtimes []string `json:"runtimes" cbor:"2,keyasint,omitempty"` // sorted
 	Devices  []string `json:"devices,omitempty" cbor:"3,keyasint,omitempty"`
+	Egress   bool     `json:"egress,omitempty" cbor:"4,keyasint,omitempty"` // as in WorkerFacts
 }
 
 // Moments describe the distribution of what is available over the workers of a class: sum, mean and standard deviation
@@ -242,6 +243,8 @@ type WorkerFacts struct {
 	Agent    *AgentFacts       `json:"agent,omitempty" cbor:"16,keyasint,omitempty"`   // nil: it was never told to go over to another program
 	// Attachable are devices that one instance at a time may have, as vendor.com/class=name or by their stable path; sorted.
 	Attachable []string `json:"attachable,omitempty" cbor:"18,keyasint,omitempty"`
+	// Egress: it holds instances to Assignment.Egress. An agent of before ignores that.
+	Egress bool `json:"egress,omitempty" cbor:"19,keyasint,omitempty"`
 }
 
 // AgentKey is the key of the AgentOrder in a worker's desired set.

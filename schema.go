@@ -58,7 +58,7 @@ func (g *schemaMaker) of(t reflect.Type) *schemaNode {
 		return &schemaNode{Type: []string{"string", "boolean"}}
 	case reflect.TypeFor[OnDisconnect]():
 		return &schemaNode{Type: []string{"string", "object"}}
-	case addrType:
+	case addrType, prefixType:
 		return &schemaNode{Type: "string"}
 	case reflect.TypeFor[Duration]():
 		return &schemaNode{Type: "string", Pattern: `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$|^0$`}

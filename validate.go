@@ -102,6 +102,7 @@ func (a *Application) Validate() error {
 		seen[s.Name] = true
 		c.service(p, s, &a.Spec)
 		c.overlay(p, s, self)
+		c.egress(p+".egress", s.Egress)
 	}
 	c.overlays(a.Spec.Services)
 	if len(c.problems) > 0 {

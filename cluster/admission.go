@@ -45,6 +45,9 @@ type Admission struct {
 	RequireUserNamespaces bool `json:"requireUserNamespaces,omitempty"`
 	// MaxPerInstance bounds what one instance of a foreign organisation may ask for; zero entries do not.
 	MaxPerInstance skerry.Resources `json:"maxPerInstance,omitempty"`
+	// Egress is where the services of an organisation, trusted or not, may go outside the overlay at most, and where those go that say
+	// nothing; under the name *, of all that are not named and not trusted.
+	Egress map[string]skerry.Egress `json:"egress,omitempty"`
 	// Quotas bound what the instances of an organisation may ask for together at this site, trusted or not.
 	Quotas map[string]SiteQuota `json:"quotas,omitempty"`
 }
@@ -138,7 +141,7 @@ func (p *Admission) granted(need skerry.LevelNeed, s *skerry.ServiceSpec) bool {
 
 // confine tells the worker of an instance what the site grants its organisation.
 func (p *Admission) confine(a *skerry.Assignment) {
-	a.Level, a.HostPaths = p.LevelOf(a.Org), nil
+	a.Level, a.HostPaths, a.Egress = p.LevelOf(a.Org), nil, p.egressOf(a.Org, &a.Spec)
 	if a.Level == skerry.LevelPrivileged {
 		return
 	}
@@ -179,10 +182,11 @@ func (p *Admission) Check(a *skerry.Assignment) *skerry.Reason {
 	switch {
 	case slices.Contains(p.Denied, a.Org), len(p.Allowed) > 0 && !slices.Contains(p.Allowed, a.Org) && !slices.Contains(p.Trusted, a.Org):
 		return no("choose another site", "organisation %s is not served", a.Org)
-	case slices.Contains(p.Trusted, a.Org):
-		return nil
 	}
 	s := &a.Spec
+	if why := p.checkEgress(a.Org, s); why != nil || slices.Contains(p.Trusted, a.Org) {
+		return why
+	}
 	if why := p.checkLevel(a.Org, s); why != nil {
 		return why
 	}
@@ -219,7 +223,11 @@ func (c *Core) Unadmitted() (out []skerry.Unadmitted) {
 		}
 		level := c.opt.Admission.LevelOf(p.A.Org)
 		why := c.opt.Admission.Check(&p.A)
-		switch {
+		switch bound := c.opt.Admission.egressBound(p.A.Org); {
+		case why == nil && bound != nil && (p.A.Egress == nil || p.A.Egress.Beyond(bound) >= 0):
+			why = &skerry.Reason{What: "admission",
+				Text: fmt.Sprintf("it was placed before the site's policy of egress, and reaches %s; once it is placed anew it reaches %s", p.A.Egress, c.opt.Admission.egressOf(p.A.Org, &p.A.Spec)),
+				Hint: fmt.Sprintf("restart it to have that now, or change egress.%s in the site's admission policy", p.A.Org)}
 		case why != nil || p.A.Level != "":
 		case level == skerry.LevelRestricted:
 			why = &skerry.Reason{What: "admission",

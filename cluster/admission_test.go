@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -35,6 +36,21 @@ func TestAdmission(t *testing.T) {
 	}
 	caps := func(list ...string) func(*skerry.ServiceSpec) {
 		return func(s *skerry.ServiceSpec) { s.Security.AddCaps = list }
+	}
+	allow := func(networks ...string) (e skerry.Egress) {
+		for _, n := range networks {
+			e.Allow = append(e.Allow, skerry.EgressRule{CIDR: netip.MustParsePrefix(n)})
+		}
+		return e
+	}
+	egress := func(networks ...string) func(*skerry.ServiceSpec) {
+		return func(s *skerry.ServiceSpec) { e := allow(networks...); s.Egress = &e }
+	}
+	only := func(org string, networks ...string) map[string]skerry.Egress {
+		return map[string]skerry.Egress{org: allow(networks...)}
+	}
+	both := func(a, b func(*skerry.ServiceSpec)) func(*skerry.ServiceSpec) {
+		return func(s *skerry.ServiceSpec) { a(s); b(s) }
 	}
 	foreign := func(s *skerry.ServiceSpec) { s.Image = "evil.example/x:1" }
 	large := func(s *skerry.ServiceSpec) { s.Resources.Memory = 8 * skerry.GiB }
@@ -85,6 +101,21 @@ func TestAdmission(t *testing.T) {
 		{"registry allowed", Admission{Registries: []string{""}}, as("guest", nil), ""},
 		{"denied", Admission{Denied: []string{"guest"}}, as("guest", nil), "organisation guest is not served"},
 		{"not among the allowed", Admission{Allowed: []string{"friends"}}, as("guest", nil), "organisation guest is not served"},
+		{"egress of its own", Admission{}, as("guest", egress("0.0.0.0/0")), ""},
+		{"egress within the site's", Admission{Egress: only("guest", "203.0.113.0/24")}, as("guest", egress("203.0.113.8/29")), ""},
+		{"none, and the site's", Admission{Egress: only("guest", "203.0.113.0/24")}, as("guest", nil), ""},
+		{"egress beyond the site's", Admission{Egress: only("guest", "203.0.113.0/24")}, as("guest", egress("203.0.113.8/29", "0.0.0.0/0")), "egress.allow[1] asks for 0.0.0.0/0, and organisation guest may reach 203.0.113.0/24"},
+		{"egress where there is to be none", Admission{Egress: only("guest")}, as("guest", egress("203.0.113.0/24")), "organisation guest may reach nothing"},
+		{"egress of all others", Admission{Egress: only("*")}, as("guest", egress("203.0.113.0/24")), "organisation guest may reach nothing"},
+		{"egress of another", Admission{Egress: only("home")}, as("guest", egress("203.0.113.0/24")), ""},
+		{"egress of the trusted", Admission{Trusted: []string{"home"}, Egress: only("*")}, as("home", egress("203.0.113.0/24")), ""},
+		{"egress of the trusted by name", Admission{Trusted: []string{"home"}, Egress: only("home")}, as("home", egress("203.0.113.0/24")), "organisation home may reach nothing"},
+		{"privileged beside egress", Admission{Trusted: []string{"home"}}, as("home", both(egress(), privileged)), "sidecars[0].security.privileged asks for a privileged container, which could change the rules that hold it to egress of its manifest"},
+		{"privileged beside the site's", Admission{Privileged: true, Egress: only("guest")}, as("guest", privileged), "hold it to the site's policy for organisation guest"},
+		{"root of the host beside egress", Admission{Trusted: []string{"home"}}, as("home", both(egress(), native)), "runtime asks for a process of the host, which could change the rules"},
+		{"native of a user of its own", Admission{Native: true}, as("guest", both(egress(), native)), ""},
+		{"a capability of the host's beside egress", Admission{Trusted: []string{"home"}}, as("home", both(egress(), caps("SYS_ADMIN"))), "the capability SYS_ADMIN, which could change"},
+		{"a harmless capability beside egress", Admission{Trusted: []string{"home"}}, as("home", both(egress(), caps("CHOWN"))), ""},
 		{"too large", Admission{MaxPerInstance: skerry.Resources{Memory: skerry.GiB}}, as("guest", large), "more memory"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -245,5 +276,44 @@ func TestConfine(t *testing.T) {
 	p.confine(a)
 	if a.Level != skerry.LevelPrivileged || a.HostPaths != nil {
 		t.Errorf("%s, %v", a.Level, a.HostPaths)
+	}
+}
+
+// An instance is held to its manifest's egress, else to the site's for its organisation, from when it is placed: what runs keeps its own,
+// and is told of.
+func TestEgressInForce(t *testing.T) {
+	site := map[string]skerry.Egress{"guest": {Allow: []skerry.EgressRule{{CIDR: netip.MustParsePrefix("203.0.113.0/24")}}}}
+	p := Admission{Egress: site}
+	a := &skerry.Assignment{Org: "guest"}
+	if p.confine(a); a.Egress.String() != "203.0.113.0/24" {
+		t.Errorf("the site's: %s", a.Egress)
+	}
+	a.Spec.Egress = &skerry.Egress{}
+	if p.confine(a); a.Egress.String() != "nothing" {
+		t.Errorf("its own: %s", a.Egress)
+	}
+	a.Org, a.Spec.Egress = "home", nil
+	if p.confine(a); a.Egress != nil {
+		t.Errorf("none: %s", a.Egress)
+	}
+	codec := wire.New()
+	for _, e := range []*skerry.Egress{nil, {}, {Allow: []skerry.EgressRule{{CIDR: netip.MustParsePrefix("2001:db8::/32"), Except: []netip.Prefix{netip.MustParsePrefix("2001:db8:1::/48")},
+		Ports: []skerry.EgressPort{{Port: 53, Protocol: "udp"}}}}}} {
+		a.Egress = e
+		for _, data := range [][]byte{codec.Marshal(a), codec.Text(a)} {
+			var got skerry.Assignment
+			if err := codec.Unmarshal(data, &got); err != nil || got.Egress.String() != e.String() {
+				t.Errorf("%s arrives as %s, %v", e, got.Egress, err)
+			}
+		}
+	}
+	c := New(Options{Name: "a", Incarnation: "a1", Term: 1, Policies: sched.Policies(), Standalone: true, Admission: p})
+	c.places["i"] = &placement{A: skerry.Assignment{ID: "i", Org: "guest", Level: skerry.LevelRestricted}, Worker: "w"}
+	if got := c.Unadmitted(); len(got) != 1 || !strings.Contains(got[0].Reason.Text, "once it is placed anew it reaches 203.0.113.0/24") || got[0].Reason.Hint == "" {
+		t.Errorf("told of %+v", got)
+	}
+	c.places["i"].A.Egress = &skerry.Egress{}
+	if got := c.Unadmitted(); len(got) != 0 {
+		t.Errorf("told of %+v", got)
 	}
 }

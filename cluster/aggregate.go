@@ -3,6 +3,7 @@ package cluster
 import (
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -111,14 +112,14 @@ func classOf(f *skerry.WorkerFacts) skerry.Class {
 		devices = append(devices, skerry.DeviceClass(d))
 	}
 	slices.Sort(devices)
-	return skerry.Class{Arch: f.Arch, Runtimes: runtimes, Devices: slices.Compact(devices)}
+	return skerry.Class{Arch: f.Arch, Runtimes: runtimes, Devices: slices.Compact(devices), Egress: f.Egress}
 }
 
 // classKey names a worker's class; it is worked out once for each set of facts.
 func (w *worker) classKey() string {
 	if w.classFor != w.Facts {
 		k := classOf(w.Facts)
-		w.classFor, w.class = w.Facts, k.Arch+"|"+strings.Join(k.Runtimes, ",")+"|"+strings.Join(k.Devices, ",")
+		w.classFor, w.class = w.Facts, k.Arch+"|"+strings.Join(k.Runtimes, ",")+"|"+strings.Join(k.Devices, ",")+"|"+strconv.FormatBool(k.Egress)
 	}
 	return w.class
 }

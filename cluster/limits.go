@@ -78,7 +78,7 @@ func (c *Core) takeAssignment(p *placement, a skerry.Assignment) {
 		a.Revision, r.Revision = p.A.Revision, a.Revision
 		a.Gen, r.Gen = p.A.Gen, a.Gen
 	}
-	a.Runtime, a.Devices, a.Level, a.HostPaths = p.A.Runtime, p.A.Devices, p.A.Level, p.A.HostPaths
+	a.Runtime, a.Devices, a.Level, a.HostPaths, a.Egress = p.A.Runtime, p.A.Devices, p.A.Level, p.A.HostPaths, p.A.Egress
 	p.A = a
 }
 

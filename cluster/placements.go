@@ -162,7 +162,7 @@ func (c *Core) accept(now time.Time, a skerry.Assignment, origin string, fx *ske
 		return
 	}
 	fence, held := p.A.Fence, p.A.Held
-	a.Runtime, a.Devices, a.Level, a.HostPaths = p.A.Runtime, p.A.Devices, p.A.Level, p.A.HostPaths
+	a.Runtime, a.Devices, a.Level, a.HostPaths, a.Egress = p.A.Runtime, p.A.Devices, p.A.Level, p.A.HostPaths, p.A.Egress
 	p.A = a
 	p.A.Fence, p.A.Held = fence, held
 	c.boundTo(p)

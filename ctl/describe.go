@@ -164,6 +164,9 @@ func describeService(out io.Writer, v *skerry.AppView, s *skerry.ServiceView, in
 	if v.Manifest != nil {
 		if spec := v.Manifest.Spec.Service(s.Name); spec != nil {
 			p.add("  Asks for", resourcesText(spec.Resources))
+			if spec.Egress != nil {
+				p.add("  Reaches outside", spec.Egress.String())
+			}
 			var ports []string
 			for _, q := range spec.Ports {
 				text := strconv.Itoa(q.Port) + "/" + q.Protocol
@@ -325,6 +328,9 @@ func describeInstance(ctx context.Context, c *api.Client, out io.Writer, id sker
 	p.add("Limits", limitsText(i.Resources))
 	if i.Overhead != (skerry.Resources{}) {
 		p.add("Overhead", fmt.Sprintf("%s, for runtime %s", resourcesText(i.Overhead), i.Runtime))
+	}
+	if i.Egress != nil {
+		p.add("Reaches outside", i.Egress.String())
 	}
 	p.add("Uses", usesText(i.QoS))
 	p.add("Created", when(now, i.CreatedAt))

@@ -169,6 +169,9 @@ func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
 func (f *Federation) class(k skerry.Class) int32 {
 	key := k.Arch + "\x00" + strings.Join(k.Runtimes, "\x01") + "\x00" + strings.Join(k.Devices, "\x01")
+	if k.Egress {
+		key += "\x00egress"
+	}
 	id, ok := f.classID[key]
 	if !ok {
 		id = int32(len(f.classes))
@@ -196,7 +199,7 @@ func (f *Federation) query(r *Request) *fedQuery {
 	need, arch := neededDevices(r.Spec), r.Spec.Architectures()
 	for id, k := range f.classes {
 		q.suits[id] = r.Spec.RuntimeOn(k.Arch, k.Runtimes, nil) != "" && (len(arch) == 0 || slices.Contains(arch, k.Arch)) &&
-			!slices.ContainsFunc(need, func(d string) bool { return !slices.Contains(k.Devices, d) })
+			!slices.ContainsFunc(need, func(d string) bool { return !slices.Contains(k.Devices, d) }) && (k.Egress || !r.holdsEgress())
 	}
 	for i, v := range q.Need.Vector() {
 		if v > 0 {
@@ -570,6 +573,9 @@ func (q *fedQuery) classReason(s *site) skerry.Reason {
 	}
 	if !some(func(k *skerry.Class) bool { return q.Spec.RuntimeOn(k.Arch, k.Runtimes, nil) != "" }) {
 		return skerry.Reason{What: "runtime", Text: "none of its workers has a working runtime " + runtimes(q.Spec)}
+	}
+	if q.holdsEgress() && !some(func(k *skerry.Class) bool { return k.Egress }) {
+		return skerry.Reason{What: "egress", Text: "none of its workers can hold the service to its egress policy", Hint: "run workers there without --no-network and with this version, or leave egress out"}
 	}
 	return skerry.Reason{What: "devices", Text: "none of its workers has runtime, architecture and devices " + strings.Join(neededDevices(q.Spec), ", ") + " together"}
 }

@@ -24,6 +24,7 @@ type Request struct {
 	Runtime  string           // in which it runs already, for Give; empty: the one that it would have
 	Data     string           // the worker that has its local volumes, with data in them; empty: there are none
 	Avoid    []string         // workers, or clusters, tried in this round
+	Egress   bool             // its site holds it to a policy of egress, whatever its manifest says
 	Kept     []string         // workers whose room is kept for instances of higher priority
 	// Peers are the placed instances of the same application, this one left out.
 	Peers []Peer

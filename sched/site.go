@@ -38,6 +38,7 @@ type Worker struct {
 	// Limited says that its agent does Abilities beyond a process and nothing else; Skerry's own does all.
 	Limited   bool
 	Abilities []string
+	Egress    bool // it holds instances to a policy of egress
 }
 
 // Site holds a site's workers in columns, in blocks of 64 near each other, with a summary for each block and each 64
@@ -303,9 +304,12 @@ func (s *Site) kind(w *Worker) int32 {
 	if len(w.Costs) > 0 {
 		key += "\x00" + w.Costs.Key()
 	}
+	if w.Egress {
+		key += "\x00egress"
+	}
 	id, ok := s.kindID[key]
 	if !ok {
-		k := &kind{key: key, costs: w.Costs, class: skerry.Class{Arch: w.Arch, Runtimes: runtimes, Devices: devices}, taints: taints, area: w.Area, limited: w.Limited, abilities: abilities}
+		k := &kind{key: key, costs: w.Costs, class: skerry.Class{Arch: w.Arch, Runtimes: runtimes, Devices: devices, Egress: w.Egress}, taints: taints, area: w.Area, limited: w.Limited, abilities: abilities}
 		if last := len(s.freeKinds) - 1; last >= 0 {
 			id, s.freeKinds = s.freeKinds[last], s.freeKinds[:last]
 			s.kinds[id] = k

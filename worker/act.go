@@ -64,6 +64,13 @@ func (s *Server) act(action any) {
 				s.Post(Resized{SetLimits: a, Err: err.Error()})
 			}
 		})
+	case SetEgress:
+		work.Go(func() {
+			defer panics.Catch(s.opt.Log, "an action")
+			if err := s.net.setEgress(ctx, a.ID, a.Egress); err != nil && ctx.Err() == nil {
+				s.opt.Log.Error("hold to egress", "instance", string(a.ID), "err", err)
+			}
+		})
 	case RemoveVolumes:
 		s.removeVolumes(a.Claim) // what is asked for after this must find nothing
 	case Discard:

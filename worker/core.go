@@ -234,6 +234,11 @@ type (
 		Level      skerry.SecurityLevel
 		Containers []Limited
 	}
+	// SetEgress holds an instance that runs to another policy of egress.
+	SetEgress struct {
+		ID     skerry.InstanceID
+		Egress *skerry.Egress
+	}
 	// Discard removes a task that nobody knows.
 	Discard struct{ Handle json.RawMessage }
 	// Release gives network and host ports of an ended instance back; its logs stay.

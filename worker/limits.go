@@ -2,6 +2,7 @@ package worker
 
 import (
 	"encoding/json"
+	"reflect"
 	"time"
 
 	"skerry.dev/skerry"
@@ -53,6 +54,10 @@ func (i *inst) revision() string {
 
 // relimit takes the limits of an assignment, which are most often those that the instance has.
 func (c *Core) relimit(now time.Time, i *inst, a skerry.Assignment, fx *skerry.Effects) {
+	if !reflect.DeepEqual(i.A.Egress, a.Egress) { // of the same service: the site's policy is another
+		i.A.Egress = a.Egress
+		fx.Actions = append(fx.Actions, SetEgress{ID: i.A.ID, Egress: egressOf(&i.A)})
+	}
 	switch {
 	case i.Resize == nil && a.Revision == i.A.Revision:
 		i.A.Gen = a.Gen

@@ -14,6 +14,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay/hostnet"
+	"skerry.dev/skerry/runtime"
 )
 
 // Host ports that the worker chooses by itself.
@@ -50,11 +51,20 @@ type wanted struct {
 	in, out skerry.Bytes
 	service skerry.ServiceKey
 	ordinal int
+	egress  *skerry.Egress
+}
+
+// egressOf gives the policy that an instance is held to. A site of before tells the manifest's alone.
+func egressOf(a *skerry.Assignment) *skerry.Egress {
+	if a.Egress != nil {
+		return a.Egress
+	}
+	return a.Spec.Egress
 }
 
 func wantedBy(a *skerry.Assignment, ports []skerry.PortBinding) wanted {
 	need := a.Spec.Need()
-	return wanted{ports, need.BandwidthIn, need.BandwidthOut, a.Service, a.Ordinal}
+	return wanted{ports, need.BandwidthIn, need.BandwidthOut, a.Service, a.Ordinal, egressOf(a)}
 }
 
 // want takes up an instance of an earlier life, before restore.
@@ -75,6 +85,10 @@ func (n *attachments) restore(ctx context.Context) error {
 
 // add joins an instance to the network and gives its ports. keep are the ports it had before.
 func (n *attachments) add(ctx context.Context, a *skerry.Assignment, keep []skerry.PortBinding) ([]skerry.PortBinding, skerry.Attachment, error) {
+	if n.network == nil && egressOf(a) != nil {
+		return nil, skerry.Attachment{}, &runtime.Unsupported{Ability: runtime.AbilityNetNS, Driver: runtimeOf(a),
+			Reason: "its egress policy holds in networks of the worker's alone, and this worker gives none (--no-network); leave egress out, or choose another worker"}
+	}
 	n.mu.Lock()
 	ports, err := n.bindLocked(a, keep)
 	n.changes++
@@ -182,7 +196,7 @@ func (n *attachments) apply(ctx context.Context, mine uint64) error {
 		}
 	}
 	for id, want := range n.wants {
-		w := hostnet.Want{ID: string(id), In: want.in, Out: want.out}
+		w := hostnet.Want{ID: string(id), In: want.in, Out: want.out, Egress: want.egress}
 		for _, p := range want.ports {
 			if p.HostPort > 0 {
 				w.HostPorts = append(w.HostPorts, hostnet.HostPort{HostPort: uint16(p.HostPort), Port: uint16(p.Port), Proto: hostnet.Proto(p.Protocol)})
@@ -213,6 +227,22 @@ func (n *attachments) apply(ctx context.Context, mine uint64) error {
 	}
 	n.applied, n.lastErr = upTo, err
 	return err
+}
+
+// setEgress holds an instance that is there to another policy.
+func (n *attachments) setEgress(ctx context.Context, id skerry.InstanceID, e *skerry.Egress) error {
+	n.mu.Lock()
+	w, ok := n.wants[id]
+	if w.egress = e; ok {
+		n.wants[id] = w
+	}
+	n.changes++
+	mine := n.changes
+	n.mu.Unlock()
+	if !ok {
+		return nil // it gets its network later, or none any more
+	}
+	return n.apply(ctx, mine)
 }
 
 // remove takes an instance off the network.

@@ -60,7 +60,8 @@ func (s *Server) prepare(ctx context.Context, p Prepare) Prepared {
 	}
 	ports, att, err := s.net.add(ctx, a, p.Keep)
 	if err != nil {
-		return fail(fmt.Errorf("network: %w", err), false)
+		_, never := errors.AsType[*runtime.Unsupported](err)
+		return fail(fmt.Errorf("network: %w", err), never)
 	}
 	if m.Recipient, err = s.recipient(a); err != nil {
 		return fail(err, false)

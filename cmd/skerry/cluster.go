@@ -45,6 +45,9 @@ Every flag may also be given as an environment variable: --root is SKERRY_ROOT. 
   measureNetworks: []       # private networks where workers measure round trips to users for foreign organisations
   measurePorts: []          # TCP ports for that, beside 80, 443, 8080 and 8443
   requireUserNamespaces: false # true: no containers on workers where root in them is root outside
+  egress:                   # where services of an organisation may go outside the overlay; * is everybody who is not named or trusted
+    "*": {allow: [{cidr: 0.0.0.0/0, except: [10.0.0.0/8]}, {cidr: 203.0.113.0/24, ports: [{port: 443}]}]}
+    guests: {}              # nowhere
   maxPerInstance: {cpu: 2, memory: 1Gi}
   quotas:                   # of an organisation's instances together, trusted or not
     guests: {cpu: 8, instances: 40, serviceAddresses: 60}

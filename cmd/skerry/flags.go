@@ -287,7 +287,11 @@ func readAdmission(file string) (cluster.Admission, error) {
 	if err != nil {
 		return a, skerry.Errorf(skerry.CodeInvalid, "--admission %s: %w", file, err)
 	}
-	if p := skerry.DecodeStrict(j, &a); len(p) > 0 {
+	p := skerry.DecodeStrict(j, &a)
+	if len(p) == 0 {
+		p = a.Problems()
+	}
+	if len(p) > 0 {
 		return a, &skerry.Error{Code: skerry.CodeInvalid, Message: "the admission policy " + file + " is not valid", Problems: p}
 	}
 	return a, nil

@@ -187,7 +187,13 @@ func TestReadAdmission(t *testing.T) {
 	if err != nil || a.Trusted[0] != "shop" || !slices.Equal(a.HostPaths, []skerry.HostPath{{Path: "/srv"}, {Path: "/srv/up", Writable: true}}) || a.MaxPerInstance.CPU != 2000 || a.Quotas["guests"].CPU != 8000 || a.Quotas["guests"].ServiceAddresses != 60 {
 		t.Errorf("%+v %v", a, err)
 	}
-	for _, s := range []string{"trustd: [a]", "trusted: a", "native: maybe", "hostPaths: [srv]", "hostPaths: [{path: /srv, write: true}]", "native: true\nnative: true", "a: ["} {
+	a, err = readAdmission(write("measureNetworks: [10.0.0.0/8]\negress: {guests: {}, \"*\": {allow: [{cidr: 0.0.0.0/0, except: [10.0.0.0/8], ports: [{port: 443}]}]}}\n"))
+	any, guests := a.Egress["*"], a.Egress["guests"]
+	if err != nil || len(a.MeasureNetworks) != 1 || guests.String() != "nothing" || any.String() != "0.0.0.0/0 except 10.0.0.0/8 ports 443/tcp" {
+		t.Errorf("%+v %v", a, err)
+	}
+	for _, s := range []string{"trustd: [a]", "trusted: a", "native: maybe", "hostPaths: [srv]", "hostPaths: [{path: /srv, write: true}]", "native: true\nnative: true", "a: [",
+		"egress: {guests: {deny: all}}", "egress: {guests: {allow: [{cidr: 203.0.113.1/24}]}}", "measureNetworks: [10.0.0.0]"} {
 		if _, err := readAdmission(write(s)); err == nil {
 			t.Errorf("%q was taken", s)
 		}

@@ -90,6 +90,8 @@ type Want struct {
 	HostPorts []HostPort
 	// In and Out limit what the instance receives and sends, in bytes per second; 0 is no limit.
 	In, Out skerry.Bytes
+	// Egress is where it may go outside the overlay; nil is no policy.
+	Egress *skerry.Egress
 }
 
 // HostPort hands connections to a port of the host on to a port of the instance.

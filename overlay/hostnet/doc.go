@@ -18,5 +18,8 @@
 // The host itself is closed to instances: of its services they reach name servers and listeners opened by OpenToInstances, and
 // neither link-local addresses nor what a cloud tells its machines there. Options.OpenHost opens it.
 //
+// An instance with a policy (Want.Egress) reaches what that allows, and of the host nothing but its names and, where the policy and the
+// host let it, listeners opened by OpenToInstances. Without an overlay its neighbours on the bridge are not outside.
+//
 // All instances of one worker share the bridge and reach each other; separation of tenants is the overlay's business.
 package hostnet

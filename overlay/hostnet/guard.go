@@ -4,7 +4,6 @@ package hostnet
 
 import (
 	"net/netip"
-	"slices"
 	"syscall"
 
 	"github.com/google/nftables"
@@ -31,57 +30,101 @@ func linkLocal() []netip.Prefix {
 	return []netip.Prefix{netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fd00:ec2::254/128")}
 }
 
-// guard closes the host to instances, the networks of its links, and those that its operator names. Left open are name servers, ICMP,
-// what answers, and sockets with openMark; marks says whether the kernel can look at these.
-func (n *Network) guard(c *nftables.Conn, marks bool) {
+// guard closes the host to instances, the networks of its links, and those that its operator names, and holds instances to their
+// policies of egress. Left open are name servers, ICMP to the host, what answers, and sockets with openMark; marks says whether the kernel
+// can look at these.
+func (n *Network) guard(c *nftables.Conn, marks bool, e *egress) error {
 	t := &nftables.Table{Family: nftables.TableFamilyINet, Name: n.opts.table()}
-	c.AddTable(t)
-	c.DelTable(t)
-	if n.opts.OpenHost && len(n.opts.Closed) == 0 {
-		return
+	if n.opts.OpenHost && len(n.opts.Closed) == 0 && e == nil {
+		c.AddTable(t)
+		c.DelTable(t)
+		return nil
 	}
-	c.AddTable(t)
+	w, err := newWriter(c, t)
+	if err != nil {
+		return err
+	}
 	from := ifname(expr.MetaKeyIIFNAME, expr.CmpOpEq, n.opts.bridge())
-	rule := func(ch *nftables.Chain, exprs ...[]expr.Any) {
-		c.AddRule(&nftables.Rule{Table: t, Chain: ch, Exprs: slices.Concat(append([][]expr.Any{from}, exprs...)...)})
+	rule := func(ch *nftables.Chain, exprs ...[]expr.Any) { w.rule(ch, append([][]expr.Any{from}, exprs...)...) }
+	if !n.opts.OpenHost || e != nil {
+		if err := n.closeHost(w, rule, e, marks); err != nil {
+			return err
+		}
 	}
+	out := w.chain(&nftables.Chain{Name: "forward", Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter})
+	rule(out, ifname(expr.MetaKeyOIFNAME, expr.CmpOpEq, n.opts.bridge()), accept()) // to another instance
+	rule(out, n.overlayDevice(), accept())
+	rule(out, established(), accept())
+	if e == nil {
+		n.openNames(out, rule, n.dns) // a cloud's name server may have such an address
+		n.close(out, rule)
+	} else {
+		free := w.chain(&nftables.Chain{Name: "out"})
+		n.openNames(free, w.rule, n.dns)
+		n.close(free, w.rule)
+		w.rule(free, accept())
+		err := w.dispatch(out, rule, e, "egress", free.Name, func(own *nftables.Chain) {
+			if n.fabric == nil || !n.fabric.Resolver { // else the gateway answers
+				n.openNames(own, w.rule, n.dns)
+			}
+			n.close(own, w.rule)
+		}, accept())
+		if err != nil {
+			return err
+		}
+	}
+	w.end()
+	return nil
+}
+
+// close refuses the networks that no instance reaches.
+func (n *Network) close(ch *nftables.Chain, rule addRule) {
 	closed := n.opts.Closed
 	if !n.opts.OpenHost {
 		closed = append(linkLocal(), closed...)
-		n.closeHost(c, t, rule, marks)
 	}
-	out := c.AddChain(&nftables.Chain{Table: t, Name: "forward", Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter})
-	rule(out, ifname(expr.MetaKeyOIFNAME, expr.CmpOpEq, n.opts.bridge()), accept()) // to another instance
-	rule(out, established(), accept())
-	n.openNames(out, rule, n.dns) // a cloud's name server may have such an address
 	for _, p := range closed {
-		rule(out, to(p), protocol(unix.IPPROTO_TCP), reset())
-		rule(out, to(p), reject())
+		rule(ch, to(p), protocol(unix.IPPROTO_TCP), reset())
+		rule(ch, to(p), reject())
 	}
 }
 
-// closeHost has the host refuse what instances send to it.
-func (n *Network) closeHost(c *nftables.Conn, t *nftables.Table, rule func(*nftables.Chain, ...[]expr.Any), marks bool) {
-	in := c.AddChain(&nftables.Chain{Table: t, Name: "input", Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookInput, Priority: nftables.ChainPriorityFilter})
+// closeHost has the host refuse what instances send to it, unless it is open to them and to their policy.
+func (n *Network) closeHost(w *writer, rule addRule, e *egress, marks bool) error {
+	in := w.chain(&nftables.Chain{Name: "input", Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookInput, Priority: nftables.ChainPriorityFilter})
 	rule(in, established(), accept())
 	rule(in, protocol(unix.IPPROTO_ICMP), accept())
 	rule(in, protocol(unix.IPPROTO_ICMPV6), accept())
-	n.openNames(in, rule, append([]netip.Addr{n.state.gateway()}, n.dns...))
-	if marks {
-		rule(in, []expr.Any{
-			&expr.Socket{Key: expr.SocketKeyMark, Register: 1},
-			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.NativeEndian.PutUint32(openMark)},
-		}, accept())
+	n.openNames(in, rule, []netip.Addr{n.state.gateway()})
+	rest := func(ch *nftables.Chain, rule addRule) {
+		if n.opts.OpenHost {
+			rule(ch, accept())
+			return
+		}
+		n.openNames(ch, rule, n.dns)
+		if marks {
+			rule(ch, []expr.Any{
+				&expr.Socket{Key: expr.SocketKeyMark, Register: 1},
+				&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.NativeEndian.PutUint32(openMark)},
+			}, accept())
+		}
+		rule(ch, protocol(unix.IPPROTO_TCP), reset())
+		rule(ch, reject())
 	}
-	rule(in, protocol(unix.IPPROTO_TCP), reset())
-	rule(in, reject())
+	if e == nil {
+		rest(in, rule)
+		return nil
+	}
+	host := w.chain(&nftables.Chain{Name: "host"})
+	rest(host, w.rule)
+	return w.dispatch(in, rule, e, "host", host.Name, func(*nftables.Chain) {}, jump(host.Name))
 }
 
 // openNames lets questions for names through.
-func (n *Network) openNames(ch *nftables.Chain, rule func(*nftables.Chain, ...[]expr.Any), servers []netip.Addr) {
+func (n *Network) openNames(ch *nftables.Chain, rule addRule, servers []netip.Addr) {
 	for _, a := range servers {
 		for _, p := range []byte{unix.IPPROTO_UDP, unix.IPPROTO_TCP} {
-			rule(ch, to(netip.PrefixFrom(a, a.BitLen())), protocol(p), port53(), accept())
+			rule(ch, to(netip.PrefixFrom(a, a.BitLen())), protocol(p), toPort(53), accept())
 		}
 	}
 }
@@ -113,13 +156,6 @@ func to(p netip.Prefix) []expr.Any {
 
 func protocol(p byte) []expr.Any {
 	return []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{p}}}
-}
-
-func port53() []expr.Any {
-	return []expr.Any{
-		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.BigEndian.PutUint16(53)},
-	}
 }
 
 // established matches what belongs to connections that have been let through, or that the host began.

@@ -41,6 +41,7 @@ type Network struct {
 	up     map[string]bool // attachments seen complete by this process
 	shaped map[string]rates
 	ports  []mapping
+	held   string         // the egress that the tables hold instances to
 	fabric *Fabric        // nil: instances have addresses of the subnet
 	routed []netip.Prefix // blocks that lead to the bridge
 
@@ -148,6 +149,7 @@ func (n *Network) Set(ctx context.Context, c Config) (map[string]skerry.Attachme
 	if len(cables) > 0 {
 		n.reapers.Go(func() { n.reap(cables) })
 	}
+	var fresh []netip.Prefix
 	failed := map[string]bool{}
 	fail := func(id string, err error) {
 		failed[id] = true
@@ -171,6 +173,10 @@ func (n *Network) Set(ctx context.Context, c Config) (map[string]skerry.Attachme
 		if failed[w.ID] {
 			continue
 		}
+		if err := w.checkEgress(); err != nil {
+			fail(w.ID, err)
+			continue
+		}
 		if !n.up[w.ID] {
 			if err := ctx.Err(); err != nil {
 				return nil, err
@@ -180,6 +186,9 @@ func (n *Network) Set(ctx context.Context, c Config) (map[string]skerry.Attachme
 				continue
 			}
 			n.up[w.ID] = true
+			if w.Egress != nil {
+				fresh = append(fresh, n.addresses(w.ID)...)
+			}
 			delete(n.shaped, w.ID)
 		}
 		if n.shaped[w.ID] != (rates{w.In, w.Out}) {
@@ -188,13 +197,15 @@ func (n *Network) Set(ctx context.Context, c Config) (map[string]skerry.Attachme
 			}
 		}
 	}
+	// Whoever has an address counts, though its cable is not right.
+	held := slices.DeleteFunc(slices.Clone(c.Attachments), func(w Want) bool { return !n.state.Addrs[w.ID].IsValid() })
 	ms, portErrs := claims(c.Attachments, func(id string) netip.Addr { return n.state.Addrs[id] })
 	for _, id := range slices.Sorted(maps.Keys(portErrs)) {
 		if !failed[id] {
 			fail(id, portErrs[id])
 		}
 	}
-	for id, err := range n.setPorts(ms) {
+	for id, err := range n.setPorts(ms, planEgress(held, n.addresses)) {
 		if id == "" {
 			return nil, unsupported(err)
 		}
@@ -203,6 +214,7 @@ func (n *Network) Set(ctx context.Context, c Config) (map[string]skerry.Attachme
 		}
 	}
 	n.forgetFlows(stale)
+	n.forgetPast(fresh)
 	out := map[string]skerry.Attachment{}
 	for _, w := range c.Attachments {
 		if !failed[w.ID] {
@@ -302,7 +314,7 @@ func (n *Network) CleanUp(ctx context.Context) error {
 	// Directories that somebody else uses too are not empty and stay.
 	_ = os.Remove(n.opts.RunDir)
 	n.state, n.base, n.table = &state{Subnet: n.opts.Subnet, Addrs: map[string]netip.Addr{}}, false, false
-	n.up, n.shaped, n.ports, n.fabric, n.routed = map[string]bool{}, map[string]rates{}, nil, nil, nil
+	n.up, n.shaped, n.ports, n.held, n.fabric, n.routed = map[string]bool{}, map[string]rates{}, nil, "", nil, nil
 	return errors.Join(errs...)
 }
 

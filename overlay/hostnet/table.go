@@ -19,9 +19,9 @@ import (
 	"skerry.dev/skerry/overlay/internal/kernel"
 )
 
-// setPorts brings the host ports into the table. The answer names the attachments whose port is not free; the empty
+// setPorts brings the host ports, and the policies of egress, into the tables. The answer names the attachments whose port is not free; the empty
 // name stands for the table itself.
-func (n *Network) setPorts(ms []mapping) map[string]error {
+func (n *Network) setPorts(ms []mapping, e *egress) map[string]error {
 	errs := map[string]error{}
 	fresh := slices.DeleteFunc(slices.Clone(ms), func(m mapping) bool { return slices.Contains(n.ports, m) })
 	if len(fresh) > 0 {
@@ -45,13 +45,13 @@ func (n *Network) setPorts(ms []mapping) map[string]error {
 			}
 		}
 	}
-	if n.table && slices.Equal(ms, n.ports) {
+	if n.table && slices.Equal(ms, n.ports) && n.held == e.String() {
 		return errs
 	}
-	if err := n.writeTable(ms); err != nil {
+	if err := n.writeTable(ms, e); err != nil {
 		return map[string]error{"": err}
 	}
-	n.ports, n.table = ms, true
+	n.ports, n.held, n.table = ms, e.String(), true
 	return errs
 }
 
@@ -96,34 +96,32 @@ func (n *Network) nftables() (*nftables.Conn, error) {
 }
 
 // writeTable replaces the tables in one transaction: no packet sees half of them.
-func (n *Network) writeTable(ms []mapping) error {
-	err := n.writeTables(ms, true)
+func (n *Network) writeTable(ms []mapping, e *egress) error {
+	err := n.writeTables(ms, e, true)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) { // the kernel has no nft_socket
-		err = n.writeTables(ms, false)
+		err = n.writeTables(ms, e, false)
 	}
 	return err
 }
 
-func (n *Network) writeTables(ms []mapping, marks bool) error {
+func (n *Network) writeTables(ms []mapping, e *egress, marks bool) error {
 	c, err := n.nftables()
 	if err != nil {
 		return fmt.Errorf("nftables: %w", err)
 	}
 	t := &nftables.Table{Family: nftables.TableFamilyIPv4, Name: n.opts.table()}
-	// Adding first makes the deletion succeed when there is none.
-	c.AddTable(t)
-	c.DelTable(t)
-	c.AddTable(t)
+	w, err := newWriter(c, t)
+	if err != nil {
+		return fmt.Errorf("nftables: %w", err)
+	}
 	chain := func(name string, kind nftables.ChainType, hook *nftables.ChainHook, prio *nftables.ChainPriority) *nftables.Chain {
-		return c.AddChain(&nftables.Chain{Table: t, Name: name, Type: kind, Hooknum: hook, Priority: prio})
+		return w.chain(&nftables.Chain{Name: name, Type: kind, Hooknum: hook, Priority: prio})
 	}
 	raw := chain("raw", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, nftables.ChainPriorityRaw)
 	pre := chain("prerouting", nftables.ChainTypeNAT, nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest)
 	out := chain("output", nftables.ChainTypeNAT, nftables.ChainHookOutput, nftables.ChainPriorityNATDest)
 	post := chain("postrouting", nftables.ChainTypeNAT, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource)
-	rule := func(ch *nftables.Chain, exprs ...[]expr.Any) {
-		c.AddRule(&nftables.Rule{Table: t, Chain: ch, Exprs: slices.Concat(exprs...)})
-	}
+	rule := w.rule
 	bridge, loopback := n.opts.bridge(), netip.MustParsePrefix("127.0.0.0/8")
 	masquerade := []expr.Any{&expr.Masq{}}
 	rule(raw, ifname(expr.MetaKeyIIFNAME, expr.CmpOpEq, bridge), ipIn(daddr, loopback), []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}})
@@ -135,12 +133,18 @@ func (n *Network) writeTables(ms []mapping, marks bool) error {
 	for _, subnet := range n.subnets() {
 		rule(post, ipIn(saddr, subnet), ifname(expr.MetaKeyOIFNAME, expr.CmpOpEq, bridge), translated(), masquerade)
 	}
+	if err := n.shunPorts(w, pre, e); err != nil {
+		return fmt.Errorf("nftables: %w", err)
+	}
 	for _, m := range ms {
 		for _, ch := range []*nftables.Chain{pre, out} {
 			rule(ch, toHost(m.HostPort), dnat(m))
 		}
 	}
-	n.guard(c, marks)
+	w.end()
+	if err := n.guard(c, marks, e); err != nil {
+		return fmt.Errorf("nftables: %w", err)
+	}
 	if err := c.Flush(); err != nil {
 		return fmt.Errorf("nftables table %s: %w", t.Name, err)
 	}

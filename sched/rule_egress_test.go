@@ -1,0 +1,42 @@
+package sched
+
+import (
+	"strings"
+	"testing"
+
+	"skerry.dev/skerry"
+)
+
+func TestEgress(t *testing.T) {
+	says := func(s *skerry.ServiceSpec) { s.Egress = &skerry.Egress{} }
+	site := func(r *Request) { r.Egress = true }
+	holds := func(w *Worker) { w.Egress = true }
+	const no = "egress: it cannot hold the service to its egress policy: it gives instances no network of their own, or its agent is older than that"
+	testRule(t, Egress{}, []ruleCase{
+		{name: "no policy"},
+		{name: "no policy, where one would be held", worker: holds},
+		{name: "a manifest's", spec: says, worker: holds},
+		{name: "a manifest's that nobody holds", spec: says, want: no},
+		{name: "the site's", ask: site, worker: holds},
+		{name: "the site's that nobody holds", ask: site, want: no},
+	})
+}
+
+// The root gives a service with a policy to no site that cannot hold it, such as one of before.
+func TestEgressOfSites(t *testing.T) {
+	for egress, want := range map[bool]string{true: "s", false: ""} {
+		f := NewFederation()
+		c := skerry.ClassAggregate{Class: skerry.Class{Arch: "amd64", Runtimes: []string{"oci"}, Egress: egress}, Workers: 3}
+		for i := range c.Available {
+			c.Available[i] = skerry.Moments{Sum: 3e12, Mean: 1e12}
+		}
+		f.SetConnected("s", true)
+		f.SetReport("s", &skerry.ClusterReport{Classes: []skerry.ClassAggregate{c}})
+		spec := skerry.ServiceSpec{Name: "web", Egress: &skerry.Egress{}}
+		spec.Image = "web:1"
+		_, d := f.Rank(epoch, &Request{Instance: "i", Spec: &spec, Need: spec.Need()}, 1, 10)
+		if d.Chosen != want || want == "" && (len(d.Why) == 0 || !strings.Contains(d.Why[0].Text, "egress policy")) {
+			t.Errorf("%v: chosen %q, %+v", egress, d.Chosen, d.Why)
+		}
+	}
+}
