@@ -10,14 +10,14 @@ import (
 )
 
 // The units of root and cluster give away nothing of the machine that these roles do not need: an exposure of 2.0 at most, of 10. The worker's
-// work is to make containers; it has what that needs.
+// work is to make containers; its unit says what that needs, and leaves 7.9.
 func TestUnitsAreHardened(t *testing.T) {
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {
 		t.Skip(&testenv.Unsupported{What: "the exposure of units", Why: "there is no systemd-analyze"})
 	}
-	for _, role := range []string{"root", "cluster"} {
-		out, err := exec.Command(analyze, "security", "--offline=true", "--no-pager", "--threshold=20", "../../packaging/systemd/skerry-"+role+".service").CombinedOutput()
+	for role, most := range map[string]string{"root": "20", "cluster": "20", "worker": "79"} {
+		out, err := exec.Command(analyze, "security", "--offline=true", "--no-pager", "--threshold="+most, "../../packaging/systemd/skerry-"+role+".service").CombinedOutput()
 		if err != nil {
 			t.Errorf("%s: %v\n%s", role, err, out)
 		}
