@@ -53,27 +53,29 @@ type Tenure interface {
 
 // ServerOptions set up a worker server.
 type ServerOptions struct {
-	Name      string
-	Version   string
-	Store     store.Store
-	Dir       string // where volumes and files of instances are kept
-	RunDir    string // in memory, for what ends with the machine's uptime; empty: nothing of that kind is kept
-	Member    *auth.Member
-	Addrs     func() []string // of the cluster
-	Boot      string
-	Machine   string
-	Drivers   []runtime.Driver
-	Users     UserPool // of user namespaces
-	Network   Network
-	Tenure    Tenure   // nil: the worker has no vote in who leads its site
-	Overlay   *Overlay // nil: instances reach others by ports of their hosts
-	NoOverlay string   // why it is nil
-	Images    *artifact.Store
-	Secrets   *vault.Key    // for which secrets are sealed here; nil: it takes none
-	PullLimit *rate.Limiter // bytes per second of pulls; nil means no limit
-	Facts     FactOptions
-	Attach    AttachOptions
-	Journal   journal.Limits
+	Name    string
+	Version string
+	Store   store.Store
+	Dir     string // where volumes and files of instances are kept
+	RunDir  string // in memory, for what ends with the machine's uptime; empty: nothing of that kind is kept
+	Member  *auth.Member
+	Addrs   func() []string // of the cluster
+	Boot    string
+	Machine string
+	Drivers []runtime.Driver
+	Users   UserPool // of user namespaces
+	// UserRegistry is a directory in memory where the workers of a machine see each other's users; empty: they do not.
+	UserRegistry string
+	Network      Network
+	Tenure       Tenure   // nil: the worker has no vote in who leads its site
+	Overlay      *Overlay // nil: instances reach others by ports of their hosts
+	NoOverlay    string   // why it is nil
+	Images       *artifact.Store
+	Secrets      *vault.Key    // for which secrets are sealed here; nil: it takes none
+	PullLimit    *rate.Limiter // bytes per second of pulls; nil means no limit
+	Facts        FactOptions
+	Attach       AttachOptions
+	Journal      journal.Limits
 	// Agent exchanges the agent's program; nil: it cannot be.
 	Agent Agent
 	// MinFree is the free space below which the worker takes no new work. Default 64 MiB.
@@ -150,7 +152,7 @@ func NewServer(opt ServerOptions) (*Server, error) {
 	}
 	s.cpus = newProcessors(func() []runtime.Driver { return opt.Drivers })
 	s.attach = &attachables{opt: opt.Attach}
-	s.users = newUserRanges(filepath.Join(opt.Dir, "instances"), opt.Users)
+	s.users = newUserRanges(filepath.Join(opt.Dir, "instances"), opt.Users, opt.UserRegistry)
 	if opt.Overlay != nil && opt.Network != nil {
 		s.fabric = newFabric(*opt.Overlay, opt.Log)
 		s.fabric.place = func() (*skerry.Coordinate, *skerry.Location) { return s.Coordinate(), opt.Facts.Location }

@@ -68,6 +68,7 @@ type userRanges struct {
 	pool  UserPool
 	dir   string   // of all instances
 	taken []string // files like /etc/subuid, of ranges that are others'
+	all   userRegistry
 
 	mu sync.Mutex // protects what follows
 	of map[skerry.InstanceID]uint32
@@ -77,11 +78,11 @@ type userRanges struct {
 // usersFile is the file with the first user of an instance, in decimal digits.
 const usersFile = "users"
 
-func newUserRanges(dir string, pool UserPool) *userRanges {
+func newUserRanges(dir string, pool UserPool, all string) *userRanges {
 	if pool.Size == 0 {
 		pool.First, pool.Size = defaultUsers.First, defaultUsers.Size
 	}
-	return &userRanges{pool: pool, dir: dir, taken: []string{"/etc/subuid", "/etc/subgid"}}
+	return &userRanges{pool: pool, dir: dir, all: userRegistry(all), taken: []string{"/etc/subuid", "/etc/subgid"}}
 }
 
 // take gives the users of an instance, which has a directory: always the same ones.
@@ -91,17 +92,34 @@ func (u *userRanges) take(id skerry.InstanceID) (*runtime.UserNamespace, error) 
 	if u.by == nil {
 		u.load()
 	}
+	unlock, err := u.all.lock()
+	if err != nil {
+		return nil, fmt.Errorf("users: %w", err)
+	}
+	defer unlock()
+	others, err := u.all.others(u.dir)
+	if err != nil {
+		return nil, fmt.Errorf("users: %w", err)
+	}
 	first, ok := u.of[id]
+	if ok {
+		if err := overlaps(first, others); err != nil {
+			return nil, err
+		}
+	}
+	file := filepath.Join(u.dir, string(id), usersFile)
 	if !ok {
-		var err error
-		if first, err = u.find(id); err != nil {
+		if first, err = u.find(id, others); err != nil {
 			return nil, err
 		}
 		// The rename makes it whole or not there; without it the instance gets another after a power failure, when nothing of it runs.
-		if err := replaceFile(filepath.Join(u.dir, string(id), usersFile), strconv.AppendUint(nil, uint64(first), 10)); err != nil {
+		if err := replaceFile(file, strconv.AppendUint(nil, uint64(first), 10)); err != nil {
 			return nil, fmt.Errorf("users: %w", err)
 		}
 		u.of[id], u.by[first] = first, id
+	}
+	if err := u.all.add(first, file); err != nil {
+		return nil, fmt.Errorf("users: %w", err)
 	}
 	return &runtime.UserNamespace{First: first, Size: usersEach}, nil
 }
@@ -113,6 +131,7 @@ func (u *userRanges) give(id skerry.InstanceID) {
 	if first, ok := u.of[id]; ok {
 		delete(u.of, id)
 		delete(u.by, first)
+		u.all.give(first, filepath.Join(u.dir, string(id), usersFile))
 	}
 }
 
@@ -132,9 +151,13 @@ func (u *userRanges) load() {
 	}
 }
 
-// find looks for a free range, from a place on that depends on the instance: workers that share a machine hardly ever choose the same.
-func (u *userRanges) find(id skerry.InstanceID) (uint32, error) {
+// find looks for a free range, from a place on that depends on the instance: workers that share a machine, and do not see each other's
+// ranges, hardly ever choose the same.
+func (u *userRanges) find(id skerry.InstanceID, claims []claim) (uint32, error) {
 	var others []idRange
+	for _, c := range claims {
+		others = append(others, c.idRange)
+	}
 	for _, file := range u.taken {
 		list, err := readSubIDs(file)
 		if err != nil {

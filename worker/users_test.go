@@ -21,7 +21,7 @@ func ranges(t *testing.T, dir string, ids ...skerry.InstanceID) *userRanges {
 			t.Fatal(err)
 		}
 	}
-	u := newUserRanges(dir, UserPool{First: 0x7400_0000, Size: 4 * usersEach})
+	u := newUserRanges(dir, UserPool{First: 0x7400_0000, Size: 4 * usersEach}, "")
 	u.taken = []string{filepath.Join(dir, "subuid")}
 	return u
 }
@@ -46,7 +46,7 @@ func TestUserRanges(t *testing.T) {
 	if _, err := u.take("d"); err == nil || !strings.Contains(err.Error(), "--user-namespaces") {
 		t.Errorf("a fourth: %v", err)
 	}
-	for _, later := range []*userRanges{u, ranges(t, dir), newUserRanges(dir, UserPool{First: 0x7500_0000, Size: usersEach})} {
+	for _, later := range []*userRanges{u, ranges(t, dir), newUserRanges(dir, UserPool{First: 0x7500_0000, Size: usersEach}, "")} {
 		for id, want := range got {
 			if m, err := later.take(id); err != nil || *m != want {
 				t.Errorf("%s: %+v, %v, not %+v", id, m, err, want)
@@ -60,9 +60,73 @@ func TestUserRanges(t *testing.T) {
 		t.Errorf("%+v, %v, not what b had", m, err)
 	}
 	// A range that a changed pool would cut.
-	cut := newUserRanges(dir, UserPool{First: got["a"].First - usersEach/2, Size: usersEach})
+	cut := newUserRanges(dir, UserPool{First: got["a"].First - usersEach/2, Size: usersEach}, "")
 	if m, err := cut.take("d"); err == nil {
 		t.Errorf("%+v, which %+v has, too", m, got["a"])
+	}
+}
+
+// Workers of one machine give no users twice, also when the agent of one is down, and take those that ended. Two that had the same before
+// they knew of each other find out.
+func TestUserRangesOfTwoWorkers(t *testing.T) {
+	dir := t.TempDir()
+	all := filepath.Join(dir, "run", "users")
+	worker := func(name string, ids ...skerry.InstanceID) *userRanges {
+		u := ranges(t, filepath.Join(dir, name), ids...)
+		u.all = userRegistry(all)
+		return u
+	}
+	one, two := worker("one", "a", "b", "same"), worker("two", "a", "b", "c", "same")
+	seen := map[uint32]bool{}
+	for _, u := range []*userRanges{one, two} {
+		for _, id := range []skerry.InstanceID{"a", "b"} {
+			m, err := u.take(id)
+			if err != nil || seen[m.First] {
+				t.Fatalf("%s of %s: %+v, %v", id, u.dir, m, err)
+			}
+			seen[m.First] = true
+		}
+	}
+	if m, err := two.take("c"); err == nil {
+		t.Errorf("a fifth of four: %+v", m)
+	}
+	// Nobody tells that an instance of the first worker ended, and its agent is gone.
+	if err := os.RemoveAll(filepath.Join(dir, "one", "a")); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := two.take("c"); err != nil || !seen[m.First] {
+		t.Errorf("what was left: %+v, %v", m, err)
+	}
+	if m, err := two.take("a"); err != nil || !seen[m.First] {
+		t.Errorf("its own again: %+v, %v", m, err)
+	}
+	for _, id := range []skerry.InstanceID{"a", "b", "c"} {
+		if err := os.RemoveAll(filepath.Join(two.dir, string(id))); err != nil {
+			t.Fatal(err)
+		}
+		two.give(id)
+	}
+	if err := os.RemoveAll(one.dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := TidyUsers(all); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(all); err == nil {
+		t.Error("the registry is left")
+	}
+	// As from versions that did not look.
+	ranges(t, one.dir, "same")
+	for _, name := range []string{"one", "two"} {
+		if err := os.WriteFile(filepath.Join(dir, name, "same", usersFile), []byte("1979711488"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := worker("one").take("same"); err != nil {
+		t.Error(err)
+	}
+	if m, err := worker("two").take("same"); err == nil || !strings.Contains(err.Error(), "one/same of another worker of this machine") {
+		t.Errorf("the same users: %+v, %v", m, err)
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"skerry.dev/skerry/worker"
 )
 
 // place is where a worker keeps what is on the machine beside its data directory.
@@ -93,6 +95,9 @@ func (c *WorkerConfig) cleanPlace(ctx context.Context) (err error) {
 		return err
 	}
 	if err := w.CleanUp(ctx); err != nil {
+		return err
+	}
+	if err := worker.TidyUsers(userRegistry); err != nil {
 		return err
 	}
 	if filepath.Dir(c.RunDir) == runDir {

@@ -147,7 +147,7 @@ func OpenWorker(ctx context.Context, c WorkerConfig) (w *Worker, err error) {
 			return w, err
 		}
 	}
-	opt := worker.ServerOptions{Secrets: secrets, Name: member.Name(), Version: c.Version, Store: w.Store, Dir: c.Dir, RunDir: c.RunDir, Member: member, Boot: bootID, Machine: machine(),
+	opt := worker.ServerOptions{Secrets: secrets, Name: member.Name(), Version: c.Version, Store: w.Store, Dir: c.Dir, RunDir: c.RunDir, UserRegistry: userRegistry, Member: member, Boot: bootID, Machine: machine(),
 		Addrs: func() []string { return c.Parent }, Drivers: w.Drivers, Users: c.Users, Images: w.Images, Facts: c.Facts, Attach: c.Attach, Agent: c.Agent, MinFree: c.MinFree, ProbeAddress: c.ProbeAddress, ProbeEvery: c.ProbeEvery, Log: c.Log}
 	if c.PullLimit > 0 {
 		opt.PullLimit = rate.NewLimiter(rate.Limit(c.PullLimit), int(max(c.PullLimit, 256*skerry.KiB)))
@@ -226,6 +226,9 @@ func (w *Worker) CleanUp(ctx context.Context) error {
 
 // runDir holds the run directories of workers that were given none.
 const runDir = "/run/skerry"
+
+// userRegistry is where the workers of a machine see each other's users. No worker has such a name.
+const userRegistry = runDir + "/.users"
 
 func (c *WorkerConfig) fillMachine() {
 	if c.RunDir == "" {
