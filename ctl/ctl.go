@@ -123,6 +123,7 @@ func addGroup(root *cobra.Command, id string, list []*cobra.Command) {
 
 // Main runs a command and gives the exit status. Errors are told on the error stream, with their hints.
 func Main(ctx context.Context, root *cobra.Command, args []string, s Streams) int {
+	s.Out, s.Err = toScreen(s.Out), toScreen(s.Err)
 	root.SetArgs(args)
 	root.SetIn(s.In)
 	root.SetOut(s.Out)

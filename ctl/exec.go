@@ -78,7 +78,7 @@ func execIn(cmd *cobra.Command, c *api.Client, id skerry.InstanceID, o api.ExecO
 			}
 		}()
 	}
-	res, err := readExec(conn, cmd.OutOrStdout(), cmd.ErrOrStderr())
+	res, err := readExec(conn, raw(cmd.OutOrStdout()), raw(cmd.ErrOrStderr())) // the program's own terminal
 	switch {
 	case cmd.Context().Err() != nil:
 		return &exitError{130, nil}

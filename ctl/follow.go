@@ -262,8 +262,8 @@ type view struct {
 
 func (a *app) newView(out io.Writer, p *progress) *view {
 	v := &view{a: a, p: p, out: out, last: map[skerry.InstanceID]string{}, begin: p.now()}
-	if f, ok := out.(*os.File); ok && os.Getenv("TERM") != "dumb" {
-		v.tty = term.IsTerminal(int(f.Fd()))
+	if f := terminal(out); f != nil && os.Getenv("TERM") != "dumb" {
+		v.tty, v.out = true, f // it draws, of cells that are clean
 	}
 	return v
 }

@@ -76,11 +76,23 @@ func (t *table) printBelow(w io.Writer, wide, header bool, widths []int) []int {
 // clean keeps what came from elsewhere from moving the cursor or hiding text.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f && r < 0xa0 || r == '\u202e' || r == '\u2066' || r == '\u2067' || r == '\u2068' {
+		if moves(r) {
 			return ' '
 		}
 		return r
 	}, s)
+}
+
+func escapeRunes(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		if r >= 0x7f && moves(r) {
+			fmt.Fprintf(&b, `\u%04x`, r)
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
 }
 
 func orDash(s string) string {
@@ -120,8 +132,13 @@ func printValue(w io.Writer, format string, v any) (bool, error) {
 		enc.SetEscapeHTML(false)
 		return true, enc.Encode(v)
 	case formatYAML:
-		data, err := yaml.Marshal(v)
-		if err == nil {
+		data, err := json.Marshal(v)
+		if err != nil {
+			return true, err
+		}
+		// Characters that JSON may hold as they are, and YAML may not. Outside of texts there are none.
+		data = []byte(escapeRunes(string(data)))
+		if data, err = yaml.JSONToYAML(data); err == nil {
 			_, err = w.Write(data)
 		}
 		return true, err

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
@@ -263,17 +262,17 @@ func (a *app) imagePull() *cobra.Command {
 
 // progressTo shows how far a transfer is, on a terminal only.
 func progressTo(w io.Writer, verb string, quiet bool) func(artifact.Progress) {
-	f, ok := w.(*os.File)
-	if quiet || !ok || !term.IsTerminal(int(f.Fd())) {
+	f := terminal(w)
+	if quiet || f == nil {
 		return nil
 	}
 	var last time.Time
 	return func(p artifact.Progress) {
 		if now := time.Now(); now.Sub(last) > 100*time.Millisecond || p.Done == p.Total {
 			last = now
-			fmt.Fprintf(w, "\r\x1b[K%s %s of %s", verb, size(skerry.Bytes(p.Done)), size(skerry.Bytes(p.Total)))
+			fmt.Fprintf(f, "\r\x1b[K%s %s of %s", verb, size(skerry.Bytes(p.Done)), size(skerry.Bytes(p.Total)))
 			if p.Done == p.Total {
-				fmt.Fprint(w, "\r\x1b[K")
+				fmt.Fprint(f, "\r\x1b[K")
 			}
 		}
 	}
@@ -378,7 +377,7 @@ func imageExport() *cobra.Command {
 				names = append(names, full)
 			}
 			if output == "-" || output == "" {
-				if f, ok := cmd.OutOrStdout().(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+				if terminal(cmd.OutOrStdout()) != nil {
 					return skerry.Errorf(skerry.CodeInvalid, "an archive is not written to a terminal").WithHint("name a file with -o")
 				}
 				return st.Export(cmd.Context(), cmd.OutOrStdout(), names...)

@@ -5,15 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"sync"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
@@ -123,28 +119,6 @@ type logPrinter struct {
 	raw                bool // also to a terminal
 }
 
-// visible shows what a terminal would act on in place of printing it: control characters, bytes that are no UTF-8 (some terminals have
-// controls there), and what turns the direction of text. Tabs stay, and so does the end of a line as terminals write it.
-func visible(s string) string {
-	s = strings.TrimSuffix(s, "\r")
-	var b strings.Builder
-	for i, r := range s {
-		switch {
-		case r == utf8.RuneError && !strings.HasPrefix(s[i:], string(utf8.RuneError)):
-			fmt.Fprintf(&b, `\x%02x`, s[i])
-		case r == '\t':
-			b.WriteRune(r)
-		case r < 0x20 || r == 0x7f:
-			fmt.Fprintf(&b, `\x%02x`, r)
-		case r >= 0x80 && r < 0xa0, unicode.Is(unicode.Bidi_Control, r), r == 0x2028, r == 0x2029:
-			fmt.Fprintf(&b, `\u%04x`, r)
-		default:
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
-}
-
 // line writes one line: of the program's standard error to ours, so that the two stay apart.
 func (p *logPrinter) line(id skerry.InstanceID, l api.LogLine) error {
 	var b strings.Builder
@@ -159,8 +133,10 @@ func (p *logPrinter) line(id skerry.InstanceID, l api.LogLine) error {
 		w = p.err
 	}
 	text := strings.TrimSuffix(l.Line, "\n")
-	if f, ok := w.(*os.File); ok && !p.raw && term.IsTerminal(int(f.Fd())) {
-		text = visible(text)
+	if p.raw {
+		w = raw(w)
+	} else if _, ok := w.(*screen); ok {
+		text = strings.TrimSuffix(text, "\r")
 	}
 	b.WriteString(text + "\n")
 	p.mu.Lock()

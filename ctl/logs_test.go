@@ -10,7 +10,7 @@ func TestVisible(t *testing.T) {
 	for in, want := range map[string]string{
 		"plain":                           "plain",
 		"tab\tand größe":                  "tab\tand größe",
-		"ended by a terminal\r":           "ended by a terminal",
+		"ended by a terminal\r":           `ended by a terminal\x0d`,
 		"\x1b[2J\x1b]0;title\x07":         `\x1b[2J\x1b]0;title\x07`,
 		"over\rwritten":                   `over\x0dwritten`,
 		"\x9b31m":                         `\x9b31m`,
