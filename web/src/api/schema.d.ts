@@ -1586,6 +1586,7 @@ export interface components {
         Class: {
             arch: string;
             devices?: string[] | null;
+            egress?: boolean;
             runtimes: string[] | null;
         };
         ClassAggregate: {
@@ -1763,6 +1764,30 @@ export interface components {
             /** @description The worker that is preferred. */
             to?: string;
         };
+        Egress: {
+            /** @description Networks that the service reaches. Default: none. */
+            allow?: components["schemas"]["EgressRule"][] | null;
+        };
+        EgressPort: {
+            /**
+             * Format: int64
+             * @description Port there.
+             */
+            port: number;
+            /**
+             * @description Transport protocol. Default: tcp.
+             * @enum {string}
+             */
+            protocol?: "tcp" | "udp" | "sctp";
+        };
+        EgressRule: {
+            /** @description Network, as 203.0.113.0/24 or 2001:db8::/32; a single address ends with /32 or /128. */
+            cidr: string;
+            /** @description Networks within it that this entry does not open. */
+            except?: string[] | null;
+            /** @description Ports there. Default: all, and every protocol. */
+            ports?: components["schemas"]["EgressPort"][] | null;
+        };
         Event: {
             app?: components["schemas"]["AppKey"];
             /** Format: date-time */
@@ -1932,6 +1957,7 @@ export interface components {
             /** Format: date-time */
             createdAt: string;
             digest?: string;
+            egress?: components["schemas"]["Egress"];
             exit?: components["schemas"]["Exit"];
             fence: components["schemas"]["Fence"];
             /** Format: int64 */
@@ -2850,6 +2876,7 @@ export interface components {
             attachable?: string[] | null;
             capacity: components["schemas"]["Resources"];
             devices?: string[] | null;
+            egress?: boolean;
             kernel?: string;
             labels?: {
                 [key: string]: string;
