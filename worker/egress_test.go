@@ -1,0 +1,57 @@
+//go:build linux
+
+package worker
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/runtime"
+)
+
+// An instance gets its network with its policy, and another policy while it runs, without being restarted. A worker that gives no networks
+// refuses it by name.
+func TestEgress(t *testing.T) {
+	f := skerry.Fence{RootEpoch: 5, ClusterTerm: 5, Sequence: 5}
+	d := newDevice(t)
+	a := assignment(f)
+	i := d.runs(a)
+	a.Gen, a.Egress = 2, &skerry.Egress{}
+	acts := d.wants(a)
+	if len(acts) != 1 || acts[0].(SetEgress).Egress.String() != "nothing" || i.Phase != skerry.PhaseRunning {
+		t.Errorf("%+v in %s", acts, i.Phase)
+	}
+	if acts := d.wants(a); len(acts) != 0 {
+		t.Errorf("told again it does %+v", acts)
+	}
+	d.start() // another life knows it
+	if got := d.c.insts[a.ID].A.Egress; got == nil {
+		t.Error("the policy is forgotten")
+	}
+
+	host := &fakeNet{}
+	n := newAttachments(host)
+	if _, _, err := n.add(t.Context(), &a, nil); err != nil || host.last.Attachments[0].Egress.String() != "nothing" {
+		t.Errorf("%+v, %v", host.last, err)
+	}
+	if err := n.setEgress(context.Background(), a.ID, nil); err != nil || host.last.Attachments[0].Egress != nil {
+		t.Errorf("%+v, %v", host.last, err)
+	}
+	if err := n.setEgress(context.Background(), "another", &skerry.Egress{}); err != nil || len(host.last.Attachments) != 1 {
+		t.Errorf("%+v, %v", host.last, err)
+	}
+	a.Egress, a.Spec.Egress = nil, &skerry.Egress{} // from a site of before
+	if _, _, err := n.add(t.Context(), &a, nil); err != nil || host.last.Attachments[0].Egress == nil {
+		t.Errorf("%+v, %v", host.last, err)
+	}
+	_, _, err := newAttachments(nil).add(t.Context(), &a, nil)
+	if why, ok := errors.AsType[*runtime.Unsupported](err); !ok || why.Reason == "" {
+		t.Errorf("without networks: %v", err)
+	}
+	a.Spec.Egress = nil
+	if _, _, err := newAttachments(nil).add(t.Context(), &a, nil); err != nil {
+		t.Errorf("without networks and without a policy: %v", err)
+	}
+}
