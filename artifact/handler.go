@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
+	"maps"
 	"net/http"
 	"os"
 	"slices"
@@ -49,13 +51,16 @@ type Handler struct {
 	// MayRead, if set, decides beside Authorize about what is read of a repository: kind is manifests (id is a tag or a digest), blobs, tags or
 	// referrers.
 	MayRead func(r *http.Request, repo Ref, kind, id string) error
-	// MaxBlob limits one uploaded blob; 0 means 10 GiB. MaxRepository limits the blobs of one repository together; 0
-	// means no limit. MaxUploads limits uploads at a time; 0 means 64.
-	MaxBlob, MaxRepository int64
-	MaxUploads             int
+	// Share, if set, says how much the owner of a namespace, which is the first part of a repository's name, may push.
+	Share func(ctx context.Context, namespace string) (Share, error)
+	// MaxBlob limits one uploaded blob; 0 means 10 GiB. MaxUploads limits uploads at a time; 0 means 64.
+	MaxBlob    int64
+	MaxUploads int
 
-	mu      sync.Mutex
-	uploads map[string]*upload
+	mu       sync.Mutex
+	uploads  map[string]*upload
+	accounts map[string]*account // by owner
+	tidied   time.Time
 }
 
 // apiError is an answer in the protocol's form.
@@ -456,7 +461,12 @@ func (h *Handler) linked(repo Ref, d digest.Digest) bool {
 }
 
 // content gives everything that the names of a repository lead to, once each.
-func (h *Handler) content(repo Ref) func(yield func(ocispec.Descriptor) bool) {
+func (h *Handler) content(repo Ref) iter.Seq[ocispec.Descriptor] {
+	return h.under(maps.Values(h.names(repo)))
+}
+
+// under gives what some manifests lead to, themselves among it, once each.
+func (h *Handler) under(tops iter.Seq[digest.Digest]) iter.Seq[ocispec.Descriptor] {
 	return func(yield func(ocispec.Descriptor) bool) {
 		seen := map[digest.Digest]bool{}
 		var walk func(d ocispec.Descriptor, manifests bool) bool
@@ -482,7 +492,7 @@ func (h *Handler) content(repo Ref) func(yield func(ocispec.Descriptor) bool) {
 			}
 			return true
 		}
-		for _, d := range h.names(repo) {
+		for d := range tops {
 			n, _ := h.Store.hasBlob(d)
 			if !walk(ocispec.Descriptor{Digest: d, Size: n}, true) {
 				return

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,9 +22,11 @@ const uploadIdle = time.Hour
 // upload is a blob that a client sends, in one piece or several.
 type upload struct {
 	repo, owner string
+	share       Share
 	mu          sync.Mutex // held while a piece comes: one at a time
 	w           *blobWriter
 	last        time.Time // guarded by Handler.mu
+	charged     int64     // to the owner's account; guarded by Handler.mu
 }
 
 func (h *Handler) maxBlob() int64 {
@@ -59,11 +62,11 @@ func (h *Handler) upload(w http.ResponseWriter, r *http.Request, repo Ref, id st
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	case http.MethodDelete:
-		h.endUpload(id)
+		h.endUpload(id, false)
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	case http.MethodPatch:
-		if err := h.receive(r, repo, up); err != nil {
+		if err := h.receive(r, up); err != nil {
 			return err
 		}
 		progressHeaders(w, repo, id, up.w.n)
@@ -88,14 +91,19 @@ func (h *Handler) beginUpload(w http.ResponseWriter, r *http.Request, repo Ref) 
 			return err
 		}
 	}
-	up, id, err := h.newUpload(repo)
+	share, err := h.shareOf(r.Context(), repo)
+	if err != nil {
+		return err
+	}
+	h.tidy()
+	up, id, err := h.newUpload(repo, share)
 	if err != nil {
 		return err
 	}
 	if q.Get("digest") != "" {
 		up.mu.Lock()
 		defer up.mu.Unlock()
-		defer h.endUpload(id) // the client was not told of it, and cannot come back
+		defer h.endUpload(id, false) // the client was not told of it, and cannot come back
 		return h.finishUpload(w, r, repo, id, up)
 	}
 	progressHeaders(w, repo, id, 0)
@@ -116,7 +124,11 @@ func (h *Handler) mount(w http.ResponseWriter, r *http.Request, repo Ref, id, fr
 	if !validRepository(from) || h.authorize(r, other.Name(), ActionPull) != nil || !here || !h.linked(other, d) {
 		return false, nil
 	}
-	if err := h.grant(repo, d, size); err != nil {
+	share, err := h.shareOf(r.Context(), repo)
+	if err != nil {
+		return false, err
+	}
+	if err := h.grant(repo, share, d, size); err != nil {
 		return false, err
 	}
 	created(w, "/v2/"+repo.Repository+"/blobs/"+d.String(), d)
@@ -132,13 +144,16 @@ func created(w http.ResponseWriter, location string, d digest.Digest) {
 // minUploads is how many uploads an owner may have while there are any left.
 const minUploads = 4
 
-// owner is the namespace that a repository belongs to.
-func owner(repo Ref) string {
+// owner is who a repository belongs to: somebody with a share, or else its namespace.
+func owner(repo Ref, share Share) string {
+	if share.Owner != "" {
+		return share.Owner
+	}
 	namespace, _, _ := strings.Cut(repo.Repository, "/")
-	return namespace
+	return "/" + namespace
 }
 
-func (h *Handler) newUpload(repo Ref) (*upload, string, error) {
+func (h *Handler) newUpload(repo Ref, share Share) (*upload, string, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	limit := h.MaxUploads
@@ -149,9 +164,10 @@ func (h *Handler) newUpload(repo Ref) (*upload, string, error) {
 	for id, up := range h.uploads {
 		if time.Since(up.last) > uploadIdle && up.mu.TryLock() {
 			up.w.discard()
+			h.dischargeLocked(up, false)
 			up.mu.Unlock()
 			delete(h.uploads, id)
-		} else if up.owner == owner(repo) {
+		} else if up.owner == owner(repo, share) {
 			own++
 		}
 	}
@@ -163,7 +179,7 @@ func (h *Handler) newUpload(repo Ref) (*upload, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	up, id := &upload{repo: repo.Name(), owner: owner(repo), w: w, last: time.Now()}, strings.ToLower(rand.Text())
+	up, id := &upload{repo: repo.Name(), owner: owner(repo, share), share: share, w: w, last: time.Now()}, strings.ToLower(rand.Text())
 	if h.uploads == nil {
 		h.uploads = map[string]*upload{}
 	}
@@ -172,39 +188,44 @@ func (h *Handler) newUpload(repo Ref) (*upload, string, error) {
 }
 
 // endUpload forgets an upload and what was not committed. The caller holds its lock.
-func (h *Handler) endUpload(id string) {
+func (h *Handler) endUpload(id string, committed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if up := h.uploads[id]; up != nil {
 		up.w.discard()
+		h.dischargeLocked(up, committed)
 		delete(h.uploads, id)
 	}
 }
 
 // receive appends the request's body.
-func (h *Handler) receive(r *http.Request, repo Ref, up *upload) error {
+func (h *Handler) receive(r *http.Request, up *upload) error {
 	if cr := r.Header.Get("Content-Range"); cr != "" {
 		from, _, _ := strings.Cut(strings.TrimPrefix(cr, "bytes "), "-")
 		if n, err := strconv.ParseInt(strings.TrimSpace(from), 10, 64); err != nil || n != up.w.n {
 			return failf(http.StatusRequestedRangeNotSatisfiable, "BLOB_UPLOAD_INVALID", "the next piece begins at %d, not at %q", up.w.n, cr)
 		}
 	}
-	limit, why := h.maxBlob(), "a blob may have"
-	if h.MaxRepository > 0 {
-		if left := h.MaxRepository - h.repositorySize(repo); left < limit {
-			limit, why = max(left, 0), "the repository has room for"
+	room := h.maxBlob() - up.w.n
+	tooLarge := func() error {
+		return failf(http.StatusRequestEntityTooLarge, "SIZE_INVALID", "a blob may have %d bytes", h.maxBlob())
+	}
+	if r.ContentLength > room {
+		return tooLarge()
+	}
+	w := h.shareWriter(up)
+	if s, ok := w.(*shareWriter); ok {
+		// Before anything is sent: clients that are still sending may miss the answer.
+		if err := s.fits(max(r.ContentLength, 0), false); err != nil {
+			return err
 		}
 	}
-	room := limit - up.w.n
-	if r.ContentLength > room {
-		return failf(http.StatusRequestEntityTooLarge, "SIZE_INVALID", "%s %d bytes", why, limit)
-	}
-	n, err := io.Copy(up.w, io.LimitReader(r.Body, room+1))
+	n, err := io.Copy(w, io.LimitReader(r.Body, room+1))
 	if err != nil {
 		return err
 	}
 	if n > room {
-		return failf(http.StatusRequestEntityTooLarge, "SIZE_INVALID", "%s %d bytes", why, limit)
+		return tooLarge()
 	}
 	return nil
 }
@@ -214,56 +235,61 @@ func (h *Handler) finishUpload(w http.ResponseWriter, r *http.Request, repo Ref,
 	if err != nil {
 		return failf(http.StatusBadRequest, "DIGEST_INVALID", "%v", err)
 	}
-	if err := h.receive(r, repo, up); err != nil {
-		h.endUpload(id)
+	if err := h.receive(r, up); err != nil {
+		h.endUpload(id, false)
 		return err
 	}
-	defer h.Store.pin(want)()
-	_, err = up.w.commit(want)
-	size := up.w.n
-	h.endUpload(id)
+	err = h.keep(repo, id, up, want)
 	if err != nil {
-		return err
-	}
-	if err := h.grant(repo, want, size); err != nil {
 		return err
 	}
 	created(w, "/v2/"+repo.Repository+"/blobs/"+want.String(), want)
 	return nil
 }
 
-// grant lets a repository use a blob before a manifest names it.
-func (h *Handler) grant(repo Ref, d digest.Digest, size int64) error {
-	if h.MaxRepository > 0 && !h.linked(repo, d) && h.repositorySize(repo)+size > h.MaxRepository {
-		return failf(http.StatusForbidden, "DENIED", "repository %s would be larger than %d bytes; delete some of its images", repo.Name(), h.MaxRepository)
+// keep stores what an upload received.
+func (h *Handler) keep(repo Ref, id string, up *upload, want digest.Digest) error {
+	unpin := h.Store.pin(want)
+	_, err := up.w.commit(want)
+	if err == nil {
+		err = h.grant(repo, up.share, want, up.w.n)
 	}
-	s := h.Store
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.grants[repo.Name()] == nil {
-		s.grants[repo.Name()] = map[digest.Digest]time.Time{}
+	h.endUpload(id, err == nil)
+	unpin()
+	if err != nil {
+		return errors.Join(err, h.Store.release([]digest.Digest{want}))
 	}
-	s.grants[repo.Name()][d] = s.o.Now()
 	return nil
 }
 
-func (h *Handler) repositorySize(repo Ref) int64 {
-	seen, sum := map[digest.Digest]bool{}, int64(0)
-	for d := range h.content(repo) {
-		seen[d.Digest] = true
-		sum += d.Size
-	}
-	h.Store.mu.Lock()
-	defer h.Store.mu.Unlock()
-	for d := range h.Store.grants[repo.Name()] {
-		if n, ok := h.Store.hasBlob(d); ok && !seen[d] {
-			sum += n
+// grant lets a repository use a blob before a manifest names it.
+func (h *Handler) grant(repo Ref, share Share, d digest.Digest, size int64) error {
+	return h.settle(share, size, func() (func(), error) {
+		s := h.Store
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.grants[repo.Name()] == nil {
+			s.grants[repo.Name()] = map[digest.Digest]time.Time{}
 		}
-	}
-	return sum
+		old, had := s.grants[repo.Name()][d]
+		s.grants[repo.Name()][d] = s.o.Now()
+		s.changes++
+		return func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if delete(s.grants[repo.Name()], d); had {
+				s.grants[repo.Name()][d] = old
+			}
+			s.changes++
+		}, nil
+	})
 }
 
 func (h *Handler) putManifest(w http.ResponseWriter, r *http.Request, repo Ref, identifier string) error {
+	share, err := h.shareOf(r.Context(), repo)
+	if err != nil {
+		return err
+	}
 	raw, err := io.ReadAll(io.LimitReader(r.Body, maxManifest+1))
 	if err != nil {
 		return err
@@ -284,7 +310,8 @@ func (h *Handler) putManifest(w http.ResponseWriter, r *http.Request, repo Ref, 
 	for _, c := range m.children() {
 		pins = append(pins, c.Digest)
 	}
-	defer h.Store.pin(append(pins, m.desc.Digest)...)()
+	unpin := h.Store.pin(append(pins, m.desc.Digest)...)
+	defer unpin()
 	for _, c := range m.children() {
 		size, here := h.Store.hasBlob(c.Digest)
 		if !here || !h.linked(repo, c.Digest) {
@@ -294,27 +321,61 @@ func (h *Handler) putManifest(w http.ResponseWriter, r *http.Request, repo Ref, 
 			return failf(http.StatusBadRequest, "SIZE_INVALID", "it says that %s has %d bytes, and it has %d", c.Digest, c.Size, size)
 		}
 	}
-	if _, err := h.Store.putBlob(raw); err != nil {
-		return err
-	}
-	// By digest as well: it stays when the tag moves on, as clients that pin expect.
-	for _, n := range []Ref{repo.pinned(m.desc.Digest), ref} {
-		if err := h.Store.setName(n, m.desc.Digest); err != nil {
-			return err
-		}
+	if err := h.name(repo, ref, share, raw, m.desc.Digest); err != nil {
+		unpin()
+		return errors.Join(err, h.Store.release([]digest.Digest{m.desc.Digest}))
 	}
 	h.Store.mu.Lock()
 	for _, d := range pins {
 		delete(h.Store.grants[repo.Name()], d)
 	}
+	h.Store.changes++
 	h.Store.mu.Unlock()
 	created(w, "/v2/"+repo.Repository+"/manifests/"+url.PathEscape(m.desc.Digest.String()), m.desc.Digest)
 	return nil
 }
 
-// deleteManifest removes a tag, or by digest the image with all its tags. The content goes with the next Prune.
+// name stores a manifest under a name, and by digest as well: it stays when the tag moves on, as clients that pin expect.
+func (h *Handler) name(repo, ref Ref, share Share, raw []byte, d digest.Digest) error {
+	return h.settle(share, int64(len(raw)), func() (func(), error) {
+		if _, err := h.Store.putBlob(raw); err != nil {
+			return nil, err
+		}
+		var undo []func()
+		for _, n := range []Ref{repo.pinned(d), ref} {
+			h.Store.mu.Lock()
+			old, had := h.Store.names[n.key()]
+			h.Store.mu.Unlock()
+			if err := h.Store.putName(n, d, true); err != nil {
+				return nil, err
+			}
+			undo = append(undo, func() {
+				if had {
+					_ = h.Store.putName(n, old.Digest, old.Pushed)
+				} else {
+					_ = h.Store.removeName(n)
+				}
+			})
+		}
+		return func() {
+			for _, f := range slices.Backward(undo) {
+				f()
+			}
+		}, nil
+	})
+}
+
+// deleteManifest removes a tag, or by digest the image with all its tags, and of an index the parts that nothing else names. What nothing
+// needs any more goes at once: it no longer counts for its owner.
 func (h *Handler) deleteManifest(w http.ResponseWriter, repo Ref, identifier string) error {
 	d, err := parseDigest(identifier)
+	var parts, gone []digest.Digest
+	if err == nil {
+		parts = h.childrenOf(repo, d)
+		for c := range h.under(slices.Values([]digest.Digest{d})) {
+			gone = append(gone, c.Digest)
+		}
+	}
 	found := false
 	for k, have := range h.names(repo) {
 		if err == nil && have != d || err != nil && k != identifier {
@@ -333,6 +394,14 @@ func (h *Handler) deleteManifest(w http.ResponseWriter, repo Ref, identifier str
 	}
 	if !found {
 		return failf(http.StatusNotFound, "MANIFEST_UNKNOWN", "%s has no %s", repo.Name(), identifier)
+	}
+	for _, part := range parts {
+		if err := h.Store.removeName(repo.pinned(part)); err != nil && !errors.Is(err, ErrNotFound) {
+			return err
+		}
+	}
+	if err := h.Store.release(gone); err != nil {
+		return err
 	}
 	w.WriteHeader(http.StatusAccepted)
 	return nil

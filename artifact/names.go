@@ -57,18 +57,22 @@ func (s *Store) saveNamesLocked() error {
 }
 
 // setName writes the index when something other than the time of use changes: that alone is not worth a write to flash.
-func (s *Store) setName(r Ref, d digest.Digest) error {
+func (s *Store) setName(r Ref, d digest.Digest) error { return s.putName(r, d, false) }
+
+// putName is setName; pushed notes that a client put it here.
+func (s *Store) putName(r Ref, d digest.Digest, pushed bool) error {
 	key := r.key()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.o.Now().UTC()
 	old, had := s.names[key]
-	if had && old.Digest == d {
+	if had && old.Digest == d && (old.Pushed || !pushed) {
 		old.LastUsed = now
 		s.names[key], s.dirty = old, true
 		return nil
 	}
-	s.names[key] = name{Digest: d, Added: now, LastUsed: now}
+	s.names[key] = name{Digest: d, Added: now, LastUsed: now, Pushed: pushed}
+	s.changes++
 	if err := s.saveNamesLocked(); err != nil {
 		if delete(s.names, key); had {
 			s.names[key] = old
@@ -222,6 +226,7 @@ func (s *Store) removeName(r Ref) error {
 		return &NotFoundError{Ref: r.Familiar(), Where: []string{"this store"}}
 	}
 	delete(s.names, r.key())
+	s.changes++
 	if err := s.saveNamesLocked(); err != nil {
 		s.names[r.key()] = old
 		return err
@@ -277,53 +282,15 @@ func (s *Store) prune(digests []digest.Digest, before time.Time, keep func(Entry
 			s.dirty = true
 		}
 	}
-	live, layers := map[digest.Digest]bool{}, map[string]bool{}
-	var mark func(d digest.Digest)
-	mark = func(d digest.Digest) {
-		if live[d] {
-			return
-		}
-		live[d] = true
-		m, err := s.readManifest(d)
-		if err != nil {
-			return // a layer or config, or not here
-		}
-		for _, c := range m.children() {
-			if m.index != nil {
-				mark(c.Digest)
-			} else {
-				live[c.Digest] = true
-			}
-		}
-		if m.image != nil {
-			if raw, err := s.readBlob(m.image.Config.Digest); err == nil {
-				if c, err := parseConfig(raw, len(m.image.Layers)); err == nil {
-					for _, id := range c.RootFS.DiffIDs {
-						layers[layerID(id)] = true
-					}
-				}
-			}
-		}
-	}
-	for _, n := range s.names {
-		mark(n.Digest)
-	}
-	for d := range kept {
-		mark(d)
-	}
-	for d := range s.pins {
-		mark(d)
-		layers[layerID(d)] = true
-	}
 	for _, g := range s.grants { // uploaded, but not named yet
 		for d, since := range g {
 			if since.Before(before) {
 				delete(g, d) // an upload that nobody finished
-			} else {
-				live[d] = true
 			}
 		}
 	}
+	live, layers := s.liveLocked(kept)
+	s.changes++
 	blobs, err := os.ReadDir(filepath.Join(s.dir, "blobs", "sha256"))
 	if err != nil {
 		return out, gone, err

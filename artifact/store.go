@@ -48,6 +48,7 @@ type Store struct {
 	flights map[digest.Digest]*flight              // blobs on their way
 	unpacks map[digest.Digest]*unpack              // layers being unpacked, by diff ID
 	grants  map[string]map[digest.Digest]time.Time // uploaded to a repository and not named yet, since
+	changes uint64                                 // counts what changes names or grants
 	closed  bool
 	running sync.WaitGroup // flights
 }
@@ -57,6 +58,7 @@ type name struct {
 	Digest   digest.Digest `json:"digest"`
 	Added    time.Time     `json:"added"`
 	LastUsed time.Time     `json:"lastUsed"`
+	Pushed   bool          `json:"pushed,omitempty"` // by a client, to a registry that serves this store
 }
 
 // Open opens or makes the store in dir and clears away what a crash left.
