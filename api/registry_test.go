@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"net/http"
 	"path/filepath"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/auth"
@@ -155,4 +157,64 @@ func (b basicTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		r.SetBasicAuth(b.user, b.password)
 	}
 	return b.next.RoundTrip(r)
+}
+
+// TestPushesOfOneOrganisation: an organisation pushes as much as its quota has, whatever namespaces it makes, and others go on.
+func TestPushesOfOneOrganisation(t *testing.T) {
+	s := newRoot(t)
+	admin := s.admin()
+	ctx := t.Context()
+	for _, org := range []string{"acme", "umbra"} {
+		o := orgNamed(org)
+		if org == "acme" {
+			o.Quota.Pushed = skerry.MiB
+		}
+		_, err := admin.CreateOrg(ctx, o)
+		must(t, err)
+		_, err = admin.CreateNamespace(ctx, spaceOf(org+"-space", org))
+		must(t, err)
+		_, err = admin.CreateUser(ctx, "dev-"+org, "a long password", []auth.Grant{{Role: auth.RoleAdmin, Org: org, Cluster: auth.Any}})
+		must(t, err)
+	}
+	acme, umbra := s.client("dev-acme", "a long password"), s.client("dev-umbra", "a long password")
+	local, err := artifact.Open(filepath.Join(s.Dir, "local"), artifact.Options{})
+	must(t, err)
+	defer local.Close()
+	push := func(c *api.Client, repo string) error {
+		noise := make([]byte, 300<<10) // nothing to compress
+		rand.Read(noise)
+		writeFile(t, s.Dir+"/ctx/noise", string(noise))
+		ref := "skerry.local/" + repo
+		_, err := local.Build(ctx, artifact.BuildOptions{Source: s.Dir + "/ctx", Tag: ref, Platform: artifact.Platform{OS: "linux", Arch: "amd64"}})
+		must(t, err)
+		_, err = local.Push(ctx, ref, ref, &artifact.Source{BaseURL: s.URL, Transport: c.Transport()}, nil)
+		return err
+	}
+	_, err = acme.CreateNamespace(ctx, spaceOf("acme-more", "acme"))
+	must(t, err)
+	for _, repo := range []string{"acme-space/web:1", "acme-more/web:1", "acme-space/web:2"} {
+		must(t, push(acme, repo))
+	}
+	err = push(acme, "acme-more/web:2")
+	for _, want := range []string{"acme may have 1048576 bytes", "are used", "skerry org quota acme --pushed"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the fourth image: %v, want %q", err, want)
+		}
+	}
+	must(t, push(umbra, "umbra-space/web:1"))
+	u, err := acme.Usage(ctx, "acme")
+	must(t, err)
+	if u.Pushed < 900<<10 || u.Pushed > skerry.MiB || u.Uploads != 0 {
+		t.Errorf("usage: %+v", u)
+	}
+	// A namespace that is deleted neither makes room nor leaves its images to who is given the name next.
+	if err := acme.DeleteNamespace(ctx, "acme-more"); err == nil || !strings.Contains(err.Error(), "still holds images") {
+		t.Errorf("delete a namespace with an image: %v", err)
+	}
+	if err := umbra.DeleteImage(ctx, "acme-more/web:1"); err == nil {
+		t.Error("another deleted the image")
+	}
+	must(t, acme.DeleteImage(ctx, "acme-more/web:1"))
+	must(t, acme.DeleteNamespace(ctx, "acme-more"))
+	must(t, push(acme, "acme-space/web:3"))
 }

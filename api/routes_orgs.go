@@ -52,7 +52,7 @@ func (h *Handler) addOrgs() {
 			return &answer[apps.Org]{o}, err
 		})
 	add(h, operation{ID: "org-usage", Method: http.MethodGet, Path: "/v1/orgs/{org}/usage", Scope: auth.ScopeOrgsRead, Object: objOrg, Tag: "organisations",
-		Summary: "What an organisation's applications ask for."},
+		Summary: "What an organisation's applications ask for, and what it has in the built-in registry."},
 		func(ctx context.Context, _ *auth.Principal, in *OrgPath) (*answer[apps.Usage], error) {
 			if err := h.orgExists(ctx, in.Org); err != nil {
 				return nil, err
@@ -81,8 +81,17 @@ func (h *Handler) addOrgs() {
 		Namespace string `path:"namespace" maxLength:"63"`
 	}
 	add(h, operation{ID: "delete-namespace", Method: http.MethodDelete, Path: "/v1/namespaces/{namespace}", Scope: auth.ScopeOrgsAdmin, Object: objNamespace, Tag: "organisations",
-		Summary: "Remove a namespace that has no applications.", Status: http.StatusNoContent, Audit: true},
+		Summary: "Remove a namespace that has no applications and no images.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *nameIn) (*none, error) {
+			// Who is given the name next would read them, and nobody would be charged for them.
+			if l, ok := h.opt.Backend.Registry().(ImageLister); ok {
+				if images, err := l.Clear(in.Namespace); err != nil {
+					return nil, err
+				} else if images {
+					return nil, skerry.Errorf(skerry.CodeConflict, "namespace %s still holds images", in.Namespace).
+						WithHint("delete them first: `skerry get images` lists them, `skerry delete image NAME` deletes one")
+				}
+			}
 			_, err := h.opt.Backend.Do(ctx, apps.DeleteNamespace{Name: in.Namespace})
 			return nil, err
 		})

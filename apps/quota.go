@@ -8,14 +8,26 @@ import (
 	"skerry.dev/skerry"
 )
 
-// Quota bounds what the applications of an organisation may ask for together. A zero entry means no bound.
+// Quota bounds what the applications of an organisation may ask for together. A zero entry means no bound, but for Pushed.
 type Quota struct {
 	CPU       skerry.MilliCPU `json:"cpu,omitempty" doc:"Cores that all instances together may ask for."`
 	Memory    skerry.Bytes    `json:"memory,omitempty" doc:"Memory that all instances together may ask for."`
 	Storage   skerry.Bytes    `json:"storage,omitempty" doc:"Storage that all instances together may ask for."`
 	Instances int             `json:"instances,omitempty" doc:"Number of instances."`
 	// ServiceAddresses are those of the organisation's own services; what others export to it costs it nothing.
-	ServiceAddresses int `json:"serviceAddresses,omitempty" doc:"Number of service addresses: three for each service, and one for each of its numbered instances."`
+	ServiceAddresses int          `json:"serviceAddresses,omitempty" doc:"Number of service addresses: three for each service, and one for each of its numbered instances."`
+	Pushed           skerry.Bytes `json:"pushed,omitempty" doc:"Bytes of images that it pushed to the built-in registry, each blob once; 0 means 16Gi."`
+}
+
+// DefaultPushed is how much an organisation may push where its quota says nothing.
+const DefaultPushed = 16 * skerry.GiB
+
+// MayPush is how many bytes an organisation may have in the built-in registry of a root or a site.
+func (q Quota) MayPush() skerry.Bytes {
+	if q.Pushed > 0 {
+		return q.Pushed
+	}
+	return DefaultPushed
 }
 
 // Org is an organisation: it owns namespaces and has a quota.
@@ -30,15 +42,17 @@ type Namespace struct {
 	Org  string `json:"org"`
 }
 
-// Usage is what an organisation's applications ask for.
+// Usage is what an organisation's applications ask for, and what it has in the built-in registry.
 type Usage struct {
 	Need             skerry.Resources `json:"need"`
 	Instances        int              `json:"instances"`
 	ServiceAddresses int              `json:"serviceAddresses"`
+	Pushed           skerry.Bytes     `json:"pushed" doc:"Bytes of images in the built-in registry of this server."`
+	Uploads          int              `json:"uploads" doc:"Uploads to it that are running."`
 }
 
 func (u Usage) add(v Usage) Usage {
-	return Usage{u.Need.Add(v.Need), u.Instances + v.Instances, u.ServiceAddresses + v.ServiceAddresses}
+	return Usage{Need: u.Need.Add(v.Need), Instances: u.Instances + v.Instances, ServiceAddresses: u.ServiceAddresses + v.ServiceAddresses}
 }
 
 // addressesOf is the number of service addresses that a service counts for.

@@ -103,6 +103,18 @@ func (h *Handler) Pushed(namespaces ...string) int64 {
 	return sum
 }
 
+// Uploads is how many uploads of an owner are running.
+func (h *Handler) Uploads(owner string) (n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, up := range h.uploads {
+		if up.owner == owner {
+			n++
+		}
+	}
+	return n
+}
+
 // used gives what an owner has stored, and the state of ended from before.
 func (h *Handler) used(a *account, share Share) (stored, ended int64) {
 	h.Store.mu.Lock()
@@ -276,6 +288,25 @@ const (
 	tidyEvery = time.Hour
 	unnamed   = 24 * time.Hour
 )
+
+// Clear removes what was uploaded to the repositories of a namespace and never named. It reports whether images are left there.
+func (h *Handler) Clear(namespace string) (images bool, err error) {
+	s := h.Store
+	below := h.Registry + "/" + namespace + "/"
+	var blobs []digest.Digest
+	s.mu.Lock()
+	for repo, g := range s.grants {
+		if strings.HasPrefix(repo, below) {
+			blobs = slices.AppendSeq(blobs, maps.Keys(g))
+			delete(s.grants, repo)
+		}
+	}
+	for k, n := range s.names {
+		images = images || (n.Pushed || len(h.UpstreamLocal) == 0) && strings.HasPrefix(k, below)
+	}
+	s.mu.Unlock()
+	return images, s.release(blobs)
+}
 
 // tidy removes what was uploaded and never named, before others are let in.
 func (h *Handler) tidy() {

@@ -72,9 +72,13 @@ func (s *Server) Namespaces(ctx context.Context) ([]apps.Namespace, error) {
 	})
 }
 
-// Usage sums what an organisation asks for here.
+// Usage sums what an organisation asks for and has pushed here.
 func (s *Server) Usage(ctx context.Context, org string) (apps.Usage, error) {
-	return tier.View(ctx, s.Role, func(c *Core) (apps.Usage, error) { return c.Apps.Usage(org, skerry.AppKey{}), nil })
+	u, err := tier.View(ctx, s.Role, func(c *Core) (apps.Usage, error) { return c.Apps.Usage(org, skerry.AppKey{}), nil })
+	if err == nil {
+		err = tier.AddPushed(ctx, s.opt.Images, s, org, &u)
+	}
+	return u, err
 }
 
 // Clusters is answered by the root only.

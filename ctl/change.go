@@ -205,6 +205,8 @@ func (a *app) remove(ctx context.Context, c *api.Client, r *resource, name strin
 		return key, c.DeleteNamespace(ctx, name)
 	case "org":
 		return key, c.DeleteOrg(ctx, name)
+	case "image":
+		return key, c.DeleteImage(ctx, name)
 	case "user":
 		return key, c.DeleteUser(ctx, name)
 	case "token":
@@ -214,7 +216,7 @@ func (a *app) remove(ctx context.Context, c *api.Client, r *resource, name strin
 	case "member":
 		return key, c.RevokeMember(ctx, name, "")
 	}
-	hint := "apps, instances, clusters, workers, namespaces, orgs, users, tokens and access tokens can be deleted"
+	hint := "apps, instances, clusters, workers, namespaces, orgs, images, users, tokens and access tokens can be deleted"
 	if r.singular() == "service" {
 		hint = "take the service out of the manifest and apply it, or `skerry scale APP/SERVICE 0`"
 	}

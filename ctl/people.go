@@ -167,14 +167,15 @@ func (a *app) userCommand() *cobra.Command {
 
 // quotaFlags are those of a quota.
 type quotaFlags struct {
-	cpu, memory, storage string
-	instances, addresses int
+	cpu, memory, storage, pushed string
+	instances, addresses         int
 }
 
 func (f *quotaFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.cpu, "cpu", "", "cores of all instances together; 0 means no bound")
 	cmd.Flags().StringVar(&f.memory, "memory", "", "memory of all instances together, such as 4Gi; 0 means no bound")
 	cmd.Flags().StringVar(&f.storage, "storage", "", "storage of all instances together; 0 means no bound")
+	cmd.Flags().StringVar(&f.pushed, "pushed", "", "images in the built-in registry, such as 100Gi; 0 means 16Gi")
 	cmd.Flags().IntVar(&f.instances, "instances", 0, "number of instances; 0 means no bound")
 	cmd.Flags().IntVar(&f.addresses, "service-addresses", 0, "number of service addresses, three for each service and one for each of its numbered instances; 0 means no bound")
 }
@@ -196,6 +197,11 @@ func (f *quotaFlags) apply(cmd *cobra.Command, q *apps.Quota) error {
 	if f.storage != "" {
 		if q.Storage, err = skerry.ParseBytes(f.storage); err != nil {
 			return bad("storage", err)
+		}
+	}
+	if f.pushed != "" {
+		if q.Pushed, err = skerry.ParseBytes(f.pushed); err != nil {
+			return bad("pushed", err)
 		}
 	}
 	if cmd.Flags().Changed("instances") {
@@ -232,7 +238,7 @@ func (a *app) orgCommand() *cobra.Command {
 		Example: "  skerry org quota shop --cpu 8 --memory 16Gi",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			if cmd.Flags().NFlag() == 0 {
-				return a.get(cmd, c, &getFlags{}, []string{"org", args[0]})
+				return a.get(cmd, c, &getFlags{output: formatWide}, []string{"org", args[0]})
 			}
 			list, err := c.Orgs(cmd.Context())
 			if err != nil {
@@ -248,7 +254,7 @@ func (a *app) orgCommand() *cobra.Command {
 				if _, err := c.SetQuota(cmd.Context(), o.Name, o.Quota); err != nil {
 					return err
 				}
-				return a.get(cmd, c, &getFlags{}, []string{"org", o.Name})
+				return a.get(cmd, c, &getFlags{output: formatWide}, []string{"org", o.Name})
 			}
 			return skerry.Errorf(skerry.CodeNotFound, "there is no organisation %q", args[0]).WithHint("`skerry org list` shows them")
 		})}

@@ -62,7 +62,7 @@ func resources() []*resource {
 		{names: []string{"event", "events", "ev"}, namespaced: true, watch: true, head: []string{"AGE", "TYPE", "REASON", "OBJECT", "TEXT"}, wide: []string{"CLUSTER", "WORKER"}, list: listEvents},
 		{names: []string{"image", "images", "img"}, head: []string{"NAME", "SIZE", "PLATFORMS", "AGE"}, wide: []string{"DIGEST"}, list: listImages},
 		{names: []string{"namespace", "namespaces", "ns"}, head: []string{"NAME", "ORG"}, list: listNamespaces},
-		{names: []string{"org", "orgs", "organisation", "organisations"}, head: []string{"NAME", "CPU", "MEMORY", "STORAGE", "INSTANCES", "ADDRESSES"}, list: listOrgs},
+		{names: []string{"org", "orgs", "organisation", "organisations"}, head: []string{"NAME", "CPU", "MEMORY", "STORAGE", "INSTANCES", "ADDRESSES"}, wide: []string{"PUSHED", "UPLOADS"}, list: listOrgs},
 		{names: []string{"certificate", "certificates", "cert"}, head: []string{"NAME", "ORG", "HOSTS", "UNTIL", "AGE"}, wide: []string{"ISSUER", "FINGERPRINT", "BY"}, list: listCertificates},
 		{names: []string{"secret", "secrets"}, namespaced: true, head: []string{"NAME", "VERSION", "FILES", "SIZE", "USED-BY", "AGE"}, wide: []string{"BY", "VERSIONS"}, list: listSecrets},
 		{names: []string{"user", "users"}, head: []string{"NAME", "GRANTS", "DISABLED", "AGE"}, wide: []string{"BY"}, list: listUsers},
@@ -374,7 +374,8 @@ func listOrgs(ctx context.Context, c *api.Client, _ listQuery) ([]item, error) {
 			Usage apps.Usage `json:"usage"`
 		}{v, u}, cells: []string{v.Name, of(cores(u.Need.CPU), cores(q.CPU), q.CPU > 0), of(size(u.Need.Memory), size(q.Memory), q.Memory > 0),
 			of(size(u.Need.Storage), size(q.Storage), q.Storage > 0), of(strconv.Itoa(u.Instances), strconv.Itoa(q.Instances), q.Instances > 0),
-			of(strconv.Itoa(u.ServiceAddresses), strconv.Itoa(q.ServiceAddresses), q.ServiceAddresses > 0)}})
+			of(strconv.Itoa(u.ServiceAddresses), strconv.Itoa(q.ServiceAddresses), q.ServiceAddresses > 0)},
+			wide: []string{of(size(u.Pushed), size(q.MayPush()), true), strconv.Itoa(u.Uploads)}})
 	}
 	return out, nil
 }

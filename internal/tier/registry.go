@@ -30,6 +30,7 @@ type Images struct {
 	direct  *artifact.Source
 	up      atomic.Pointer[Up]
 	pulls   atomic.Pointer[FindPulls]
+	book    atomic.Pointer[OrgBook]
 
 	mu       sync.Mutex // protects children
 	children map[string]childPulls
@@ -42,7 +43,7 @@ func NewImages(st *artifact.Store, hasParent bool, direct *artifact.Source) *Ima
 	if direct == nil {
 		m.direct = &artifact.Source{Guard: &artifact.Guard{}}
 	}
-	m.handler = &artifact.Handler{Store: st, Registry: BuiltInRegistry, Upstream: m.upstream, Authorize: m.authorize, MayRead: m.mayRead}
+	m.handler = &artifact.Handler{Store: st, Registry: BuiltInRegistry, Upstream: m.upstream, Authorize: m.authorize, MayRead: m.mayRead, Share: m.pushShare}
 	if hasParent {
 		m.parent = &artifact.Source{BaseURL: "http://parent", Transport: parentTransport{m}}
 		m.handler.UpstreamLocal = []*artifact.Source{m.parent}

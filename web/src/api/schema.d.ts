@@ -899,7 +899,7 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * Remove a namespace that has no applications.
+         * Remove a namespace that has no applications and no images.
          * @description Scope: orgs:admin, asked of: namespace.
          */
         delete: operations["delete-namespace"];
@@ -1068,7 +1068,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What an organisation's applications ask for.
+         * What an organisation's applications ask for, and what it has in the built-in registry.
          * @description Scope: orgs:read, asked of: organisation.
          */
         get: operations["org-usage"];
@@ -2398,6 +2398,8 @@ export interface components {
             instances?: number;
             /** @description Memory that all instances together may ask for. */
             memory?: string | number;
+            /** @description Bytes of images that it pushed to the built-in registry, each blob once; 0 means 16Gi. */
+            pushed?: string | number;
             /**
              * Format: int64
              * @description Number of service addresses: three for each service, and one for each of its numbered instances.
@@ -2813,8 +2815,15 @@ export interface components {
             /** Format: int64 */
             instances: number;
             need: components["schemas"]["Resources"];
+            /** @description Bytes of images in the built-in registry of this server. */
+            pushed: string | number;
             /** Format: int64 */
             serviceAddresses: number;
+            /**
+             * Format: int64
+             * @description Uploads to it that are running.
+             */
+            uploads: number;
         };
         User: {
             /** @description Who made it. */

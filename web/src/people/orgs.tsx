@@ -116,7 +116,7 @@ export function Orgs() {
                       onClick={() =>
                         ask({
                           title: `Delete ${n.name}?`,
-                          text: "A namespace can be deleted once it has no applications.",
+                          text: "A namespace can be deleted once it has no applications and no images.",
                           action: "Delete",
                           danger: true,
                           run: () =>
@@ -190,6 +190,7 @@ function Use({ org, actions }: { org: Org; actions: React.ReactNode }) {
             ["Memory", parseBytes(need.memory as string), parseBytes(quota.memory as string), bytes],
             ["Storage", parseBytes(need.storage as string), parseBytes(quota.storage as string), bytes],
             ["Service addresses", u.serviceAddresses, quota.serviceAddresses ?? 0, String],
+            ["Pushed images", parseBytes(u.pushed), parseBytes(quota.pushed as string) || pushedByDefault, bytes],
           ];
           return (
             <>
@@ -216,16 +217,20 @@ function Use({ org, actions }: { org: Org; actions: React.ReactNode }) {
   );
 }
 
+/** An organisation may push so many bytes where its quota says nothing. */
+const pushedByDefault = 16 * 2 ** 30;
+
 function Quota({ org, onClose, onDone }: { org: Org; onClose: () => void; onDone: () => void }) {
   const { client } = useSession();
   const [q, setQ] = useState(() => ({
     cpu: String(org.quota.cpu ?? ""),
     memory: String(org.quota.memory ?? ""),
     storage: String(org.quota.storage ?? ""),
+    pushed: String(org.quota.pushed ?? ""),
     instances: org.quota.instances || ("" as number | string),
     serviceAddresses: org.quota.serviceAddresses || ("" as number | string),
   }));
-  const text = (k: "cpu" | "memory" | "storage", label: string, example: string) => (
+  const text = (k: "cpu" | "memory" | "storage" | "pushed", label: string, example: string) => (
     <TextInput
       label={label}
       placeholder={example}
@@ -249,6 +254,7 @@ function Quota({ org, onClose, onDone }: { org: Org; onClose: () => void; onDone
       {text("cpu", "CPU, in cores", "4 or 500m")}
       {text("memory", "Memory", "8Gi")}
       {text("storage", "Storage", "100Gi")}
+      {text("pushed", "Pushed images (16Gi if empty)", "100Gi")}
       <NumberInput
         label="Instances"
         min={0}

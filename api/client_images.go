@@ -1,0 +1,66 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"skerry.dev/skerry"
+)
+
+// DeleteImage deletes an image of the built-in registry, named as Images names it. Where the repository has other tags of the same image, only the
+// tag goes.
+func (c *Client) DeleteImage(ctx context.Context, name string) error {
+	list, err := c.Images(ctx)
+	if err != nil {
+		return err
+	}
+	if !strings.ContainsRune(name[strings.LastIndexByte(name, '/')+1:], ':') {
+		name += ":latest"
+	}
+	repo := func(name string) string {
+		r, _, digest := strings.Cut(name, "@")
+		if digest {
+			return r
+		}
+		return r[:max(strings.LastIndexByte(r, ':'), 0)]
+	}
+	digest := ""
+	for _, v := range list {
+		if v.Name == name {
+			digest = v.Digest
+		}
+	}
+	if digest == "" {
+		return skerry.Errorf(skerry.CodeNotFound, "there is no image %q in the built-in registry", name).WithHint("`skerry get images` lists them")
+	}
+	id := digest
+	for _, v := range list {
+		if v.Name != name && v.Digest == digest && repo(v.Name) == repo(name) {
+			id = strings.TrimPrefix(name, repo(name)+":")
+		}
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodDelete, c.base.JoinPath("v2", repo(name), "manifests", id).String(), nil)
+	if err != nil {
+		return err
+	}
+	res, err := c.Transport().RoundTrip(r)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if res.StatusCode == http.StatusAccepted {
+		return nil
+	}
+	text, _ := io.ReadAll(io.LimitReader(res.Body, 4096))
+	code := skerry.CodeUnavailable
+	switch res.StatusCode {
+	case http.StatusForbidden, http.StatusUnauthorized:
+		code = skerry.CodeForbidden
+	case http.StatusNotFound:
+		code = skerry.CodeNotFound
+	}
+	return skerry.Errorf(code, "%w", fmt.Errorf("delete image %s: %s: %s", name, res.Status, strings.TrimSpace(string(text))))
+}
