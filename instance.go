@@ -90,6 +90,8 @@ type Exit struct {
 	OOMKilled bool      `json:"oomKilled,omitempty" cbor:"3,keyasint,omitempty"`
 	At        time.Time `json:"at" cbor:"4,keyasint"`
 	Message   string    `json:"message,omitempty" cbor:"5,keyasint,omitempty"`
+	// StorageExceeded: the worker ended it because it had more on the disk than it may; Message says how much.
+	StorageExceeded bool `json:"storageExceeded,omitempty" cbor:"6,keyasint,omitempty"`
 }
 
 // Observation is what a child reports of one instance: an item of its observed set, under AssignmentKey. It repeats the

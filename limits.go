@@ -42,6 +42,10 @@ func (r Resources) MostMemory() Bytes { return max(r.Memory, r.Limits.Memory) }
 // privileged. Quotas of memory count it for every such container.
 const DefaultMemory = 512 * MiB
 
+// DefaultStorage is the most that a container may write to its layer, and to volumes without a size, which says nothing of storage, where its
+// organisation has not the level privileged. Quotas of storage count it.
+const DefaultStorage = 4 * GiB
+
 // Enforced gives a container's resources as a worker enforces them for an organisation of this level. Machines and modules have a size
 // without being asked; nothing is added for what was placed before there were levels.
 func (l SecurityLevel) Enforced(r Resources, runtime string) Resources {
@@ -52,6 +56,9 @@ func (l SecurityLevel) Enforced(r Resources, runtime string) Resources {
 	if l != "" && l != LevelPrivileged && r.MostMemory() == 0 {
 		r.Limits.Memory = DefaultMemory
 	}
+	if l != "" && l != LevelPrivileged {
+		orDefault(&r.Storage, DefaultStorage)
+	}
 	return r
 }
 
@@ -59,6 +66,7 @@ func (l SecurityLevel) Enforced(r Resources, runtime string) Resources {
 func (r Resources) atMost() Resources {
 	r.CPU, r.Memory = r.MostCPU(), r.MostMemory()
 	orDefault(&r.Memory, DefaultMemory)
+	orDefault(&r.Storage, DefaultStorage)
 	return r
 }
 

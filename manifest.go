@@ -197,7 +197,7 @@ type Volume struct {
 // EmptyVolume is a directory made for the instance.
 type EmptyVolume struct {
 	Memory bool  `json:"memory,omitempty" doc:"Keep it in memory; it then counts against the memory limit."`
-	Size   Bytes `json:"size,omitempty" doc:"Upper limit. Default: 64Mi with memory, else none but the disk's; on the disk it counts as storage of the worker."`
+	Size   Bytes `json:"size,omitempty" doc:"Upper limit. Default: 64Mi with memory, else what resources.storage leaves; on the disk it counts as storage of the worker."`
 }
 
 // HostVolume is a path of the worker's machine.

@@ -9,7 +9,7 @@ import (
 // LocalVolume is a directory that stays on its worker, with what is in it, for as long as the service is there: instances
 // come and go, each replica finds its own again.
 type LocalVolume struct {
-	Size Bytes `json:"size,omitempty" doc:"Upper limit; it counts as storage of the worker. Default: none but the disk's."`
+	Size Bytes `json:"size,omitempty" doc:"Upper limit; it counts as storage of the worker. Default: what resources.storage of the main container leaves."`
 }
 
 // MinVolumeSize is the least size of a volume on a disk: a file system needs so much for itself.

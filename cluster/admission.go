@@ -231,11 +231,11 @@ func (c *Core) Unadmitted() (out []skerry.Unadmitted) {
 		case why != nil || p.A.Level != "":
 		case level == skerry.LevelRestricted:
 			why = &skerry.Reason{What: "admission",
-				Text: "it was placed before there were levels; once it is placed anew it has no capabilities, and 512Mi of memory where it says nothing",
+				Text: "it was placed before there were levels; once it is placed anew it has no capabilities, and 512Mi of memory and 4Gi of storage where it says nothing",
 				Hint: fmt.Sprintf("if it needs capabilities, grant them by \"levels: {%s: %s}\" in the site's admission policy", p.A.Org, skerry.LevelBaseline)}
-		case level == skerry.LevelBaseline && p.A.Spec.Resources.MostMemory() == 0:
-			why = &skerry.Reason{What: "admission", Text: "it was placed before there were levels; once it is placed anew it has 512Mi of memory, since it says nothing",
-				Hint: "if it needs more, say so in resources.memory"}
+		case level == skerry.LevelBaseline && (p.A.Spec.Resources.MostMemory() == 0 || p.A.Spec.Resources.Storage == 0):
+			why = &skerry.Reason{What: "admission", Text: "it was placed before there were levels; once it is placed anew it has 512Mi of memory and 4Gi of storage where it says nothing",
+				Hint: "if it needs more, say so in resources.memory and resources.storage"}
 		}
 		if why != nil {
 			out = append(out, skerry.Unadmitted{Instance: id, Service: p.A.Service, Org: p.A.Org, Level: level, Reason: *why})

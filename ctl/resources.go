@@ -219,6 +219,8 @@ func exitText(e *skerry.Exit) string {
 	switch {
 	case e.OOMKilled:
 		return "killed: out of memory"
+	case e.StorageExceeded:
+		return "killed: out of storage: " + e.Message
 	case e.Message != "":
 		return e.Message
 	case e.Signal != "":

@@ -104,6 +104,22 @@ type Resizer interface {
 	Limits(ctx context.Context, h Handle) (Resources, error)
 }
 
+// Layered is a driver whose tasks write to a layer of their own on the worker's disk.
+type Layered interface {
+	// Layer says where that is. A task that has none, because all it writes is somebody else's, gives a Layer without Dir.
+	Layer(ctx context.Context, h Handle) (Layer, error)
+	// DropLayer removes what a task that has exited wrote, before the task itself is removed.
+	DropLayer(ctx context.Context, h Handle) error
+}
+
+// Layer is what a task writes to.
+type Layer struct {
+	Dir  string // where it lies on the disk
+	Root string // where it is mounted over the image
+	// Procs are the processes of the task. They may hold files that were deleted.
+	Procs []int
+}
+
 // Pinner is a driver that changes the processors of a task that runs.
 type Pinner interface {
 	// Pin sets the processors that a task may use, as in "0-2,5".

@@ -248,7 +248,7 @@ func (s *Server) watch(ctx context.Context, id skerry.InstanceID, name string, a
 			if err := s.cpus.give(ctx, h.ID); err != nil {
 				s.opt.Log.Warn("processors", "task", string(h.ID), "err", err)
 			}
-			s.Post(Exited{ID: id, Name: name, Attempt: attempt, Exit: exitOf(e)})
+			s.Post(Exited{ID: id, Name: name, Attempt: attempt, Exit: s.endOf(ctx, d, h, e)})
 			return
 		}
 	}

@@ -332,6 +332,9 @@ func (c *Core) exited(now time.Time, i *inst, m Exited, fx *skerry.Effects) {
 	if exit.OOMKilled {
 		c.event(now, i, skerry.EventWarning, "OOMKilled", "container "+m.Name+" used more memory than its limit and was killed", fx)
 	}
+	if exit.StorageExceeded {
+		c.event(now, i, skerry.EventWarning, "StorageExceeded", "container "+m.Name+" "+describe(exit), fx)
+	}
 	switch {
 	case i.Ending || i.Phase == skerry.PhaseCutOff:
 		c.stopNext(i, fx)
@@ -364,6 +367,8 @@ func (i *inst) isInit(name string) bool {
 
 func describe(e skerry.Exit) string {
 	switch {
+	case e.StorageExceeded:
+		return "was ended for its use of the disk: " + e.Message
 	case e.Message != "":
 		return "did not start: " + e.Message
 	case e.OOMKilled:

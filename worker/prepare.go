@@ -226,6 +226,9 @@ func (s *Server) spec(ctx context.Context, a StartContainer) (runtime.Spec, runt
 		ReadOnlyRoot: k.Security.ReadOnlyRoot, Privileged: k.Security.Privileged, CapAdd: k.Security.AddCaps, CapDrop: k.Security.DropCaps,
 		AllowNewPrivileges: k.Security.NewPrivs, LogMaxBytes: svc.Logs.MaxSize, TTY: k.TTY,
 	}
+	if most := storageOf(&a.A, a.Name, name); most > 0 {
+		spec.LogMaxBytes = min(spec.LogMaxBytes, most)
+	}
 	var err error
 	if spec.Resources.IO, err = s.ioOf(&a.A, res, name); err != nil {
 		return spec, nil, err

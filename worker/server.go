@@ -122,8 +122,10 @@ type Server struct {
 	mu     sync.Mutex
 	order  *skerry.AgentFacts // what is not for Agent to tell: an order that is not staged yet, or cannot be
 	active map[skerry.InstanceID]*activity
-	probes map[skerry.InstanceID]probeTimes
-	work   atomic.Pointer[tier.Work] // nil before the first
+	// overDisk says why tasks are being ended that have too much on the disk; protected by mu.
+	overDisk map[runtime.TaskID]string
+	probes   map[skerry.InstanceID]probeTimes
+	work     atomic.Pointer[tier.Work] // nil before the first
 }
 
 // activity is what goes on for one instance outside the core.
@@ -139,7 +141,7 @@ func NewServer(opt ServerOptions) (*Server, error) {
 		opt.MinFree = 64 * skerry.MiB
 	}
 	s := &Server{Role: tier.NewRole(), opt: opt, drivers: map[string]runtime.Driver{}, journal: journal.New(opt.Journal), started: time.Now(),
-		active: map[skerry.InstanceID]*activity{}, net: newAttachments(opt.Network), endpoints: newEndpoints(), nudge: make(chan struct{}, 1), measurePace: make(chan time.Duration, 1), measuring: make(chan struct{}, measuringAtOnce)}
+		active: map[skerry.InstanceID]*activity{}, overDisk: map[runtime.TaskID]string{}, net: newAttachments(opt.Network), endpoints: newEndpoints(), nudge: make(chan struct{}, 1), measurePace: make(chan time.Duration, 1), measuring: make(chan struct{}, measuringAtOnce)}
 	s.contactWanted = make(chan bool, 1)
 	if opt.RunDir != "" {
 		var err error
@@ -313,6 +315,7 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 	l.Post(Facts{Facts: s.facts()})
 	work.Go(func() { s.watchDevices(work.Ctx) })
 	work.Go(func() { s.measure(work.Ctx, l) })
+	work.Go(func() { s.watchDisk(work.Ctx) })
 	work.Go(func() { s.watchLinks(work.Ctx, linkEvery) })
 	if s.opt.Member == nil {
 		<-ctx.Done()

@@ -38,7 +38,7 @@ var imports = map[string]string{
 	// roles: Core and Server each
 	"root":    ". api apps auth credit fleet internal/loop internal/tier internal/wire internal/execstream journal link overlay/resolver reconcile sched store vault",
 	"cluster": ". ipam overlay/relay api apps auth coord credit fleet internal/loop internal/panics internal/tier internal/wire internal/execstream journal link overlay/resolver reconcile sched store vault",
-	"worker":  ". artifact auth coord fleet internal/blockdev internal/cdi internal/loop internal/loopfs internal/panics internal/tier internal/topology internal/wire internal/execstream journal link overlay overlay/hostnet overlay/ingress overlay/resolver overlay/tunnel overlay/wireguard reconcile runtime store vault",
+	"worker":  ". artifact auth coord fleet internal/blockdev internal/cdi internal/diskuse internal/loop internal/loopfs internal/panics internal/tier internal/topology internal/wire internal/execstream journal link overlay overlay/hostnet overlay/ingress overlay/resolver overlay/tunnel overlay/wireguard reconcile runtime store vault",
 
 	// how code runs; drivers never see the overlay
 	"runtime":              ". runtime/internal/passwd",
@@ -50,7 +50,7 @@ var imports = map[string]string{
 	"runtime/vm":           ". runtime runtime/internal/... runtime/vm/wire",
 	"runtime/vm/guestinit": "runtime/vm/wire",
 	"runtime/vm/wire":      "",
-	"runtime/runtimetest":  ". internal/blockdev internal/testenv runtime runtime/internal/cgroup",
+	"runtime/runtimetest":  ". internal/blockdev internal/diskuse internal/testenv runtime runtime/internal/cgroup",
 
 	"runtime/runtimetest/workload": "",
 
@@ -84,6 +84,7 @@ var imports = map[string]string{
 
 	"internal/blockdev":   "",
 	"internal/cdi":        ".",
+	"internal/diskuse":    "",
 	"internal/loop":       ". store",
 	"internal/loopfs":     "",
 	"internal/tier":       ". apps artifact auth internal/execstream internal/loop journal link link/beat link/mqtt store vault",

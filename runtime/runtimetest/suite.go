@@ -85,6 +85,7 @@ func Run(t *testing.T, o Options) {
 	if !o.Brief {
 		t.Run("environment", s.environment)
 		t.Run("resize", s.resize)
+		t.Run("layer", s.layer)
 		t.Run("checkpoint", s.checkpoint)
 		t.Run("logs", s.logs)
 		t.Run("many", s.many)

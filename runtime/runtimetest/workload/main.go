@@ -68,6 +68,17 @@ func main() {
 		fmt.Println("ready")
 		fmt.Println((<-c).String())
 		os.Exit(3)
+	case "hoard": // write so many MiB into a file that is deleted at once, and stay
+		f, err := os.Create(args[0])
+		check(err)
+		check(os.Remove(args[0]))
+		for range number(args[1:]) {
+			_, err := f.Write(make([]byte, 1<<20))
+			check(err)
+		}
+		fmt.Println("hoarded")
+		time.Sleep(time.Hour)
+		check(f.Close())
 	case "stubborn":
 		signal.Ignore(syscall.SIGTERM)
 		fmt.Println("ready")

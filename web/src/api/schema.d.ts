@@ -1811,6 +1811,7 @@ export interface components {
             message?: string;
             oomKilled?: boolean;
             signal?: string;
+            storageExceeded?: boolean;
         };
         Explanation: {
             classes?: components["schemas"]["ClassVerdict"][] | null;
@@ -2484,7 +2485,7 @@ export interface components {
              * @description Processes and threads; a limit only. Default: 512.
              */
             pids?: number;
-            /** @description Local storage for what the instance writes. */
+            /** @description Local storage for what a container writes to its image's files, and to volumes without a size. One that has more is ended. Default: 4Gi, or no limit at level privileged. */
             storage?: string | number;
             /**
              * Format: int64

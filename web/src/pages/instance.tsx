@@ -145,7 +145,7 @@ function State({ i }: { i: Instance }) {
   if (i.exit)
     rows.push([
       "Last end",
-      `${clock(i.exit.at)}: ${i.exit.oomKilled ? "out of memory" : i.exit.signal ? "signal " + i.exit.signal : "exit status " + i.exit.code}${i.exit.message ? ", " + i.exit.message : ""}`,
+      `${clock(i.exit.at)}: ${i.exit.oomKilled ? "out of memory" : i.exit.storageExceeded ? "out of storage" : i.exit.signal ? "signal " + i.exit.signal : "exit status " + i.exit.code}${i.exit.message ? ", " + i.exit.message : ""}`,
     ]);
   return (
     <SimpleGrid cols={{ base: 1, lg: 2 }}>

@@ -1,0 +1,70 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster"
+)
+
+// TestInstanceThatFillsItsLayer: of three instances one writes a file that it has deleted, and one fills a volume without a size. Both end, with the
+// reason, and what they wrote is gone; the third, and the worker, go on.
+func TestInstanceThatFillsItsLayer(t *testing.T) {
+	disk, _, _ := small(t, "400m")
+	s := (&site{t: t, dirs: map[string]string{"worker": filepath.Join(disk, "worker")}, admission: &cluster.Admission{}}).open()
+	s.image("test/workload:1", workload)
+	once := func(args ...string) func(*skerry.ServiceSpec) {
+		return func(x *skerry.ServiceSpec) {
+			x.Args, x.Restart.Policy, x.Resources.Memory, x.Resources.Storage = args, "never", 512*skerry.MiB, 32*skerry.MiB
+			x.Volumes = []skerry.Volume{{Name: "scratch", Empty: &skerry.EmptyVolume{}}}
+			x.Mounts = []skerry.Mount{{Volume: "scratch", Path: "/scratch"}}
+		}
+	}
+	s.do(app("quiet", service("web", "test/workload:1", once("sleep"))))
+	s.await("the neighbour is ready", s.ready(1))
+	before := s.pids()
+	var empty unix.Statfs_t
+	if err := unix.Statfs(disk, &empty); err != nil {
+		t.Fatal(err)
+	}
+	s.do(app("greedy",
+		service("layer", "test/workload:1", once("hoard", "/deleted", "100")),
+		service("volume", "test/workload:1", once("hoard", "/scratch/file", "100")),
+	))
+	ended := map[string]bool{}
+	s.await("both are ended for it", func() bool {
+		list, err := s.Cluster.Instances(context.Background())
+		if err != nil {
+			return false
+		}
+		for _, i := range list {
+			if e := i.Exit; e != nil && e.StorageExceeded && strings.Contains(e.Message, "32Mi") && i.State == skerry.Failed {
+				ended[i.Service.Service] = true
+			}
+		}
+		return len(ended) == 2
+	})
+	told := slices.ContainsFunc(s.Root.Journal().List(0, nil), func(e skerry.Event) bool { return e.Reason == "StorageExceeded" })
+	if !told {
+		s.await("the root hears of it", func() bool {
+			return slices.ContainsFunc(s.Root.Journal().List(0, nil), func(e skerry.Event) bool { return e.Reason == "StorageExceeded" })
+		})
+	}
+	s.await("the room is free again", func() bool {
+		var st unix.Statfs_t
+		return unix.Statfs(disk, &st) == nil && int64(empty.Bfree-min(st.Bfree, empty.Bfree))*st.Bsize < 32<<20
+	})
+	for id, pid := range before {
+		if now := s.pids()[id]; now != pid {
+			t.Errorf("the neighbour had process %d and has %d", pid, now)
+		}
+	}
+}

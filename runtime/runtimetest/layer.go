@@ -1,0 +1,52 @@
+//go:build linux
+
+package runtimetest
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry/internal/diskuse"
+	"skerry.dev/skerry/runtime"
+)
+
+// layer measures what a task wrote, a file that it deleted and holds among it, and drops it once the task has exited.
+func (s *suite) layer(t *testing.T) {
+	d, ok := s.d.(runtime.Layered)
+	if !ok {
+		t.Skip("its tasks have no layer on the disk")
+	}
+	sp := s.spec("hoard", "/gone", "8")
+	h := s.start(t, sp)
+	var l runtime.Layer
+	var use diskuse.Use
+	for deadline := time.Now().Add(time.Minute); use.Bytes < 8<<20; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%+v in %+v", use, l)
+		}
+		var err error
+		if l, err = d.Layer(t.Context(), h); err != nil || l.Dir == "" {
+			t.Fatalf("%+v, %v", l, err)
+		}
+		if use, err = diskuse.Of([]string{l.Dir}, []string{l.Root}, l.Procs, diskuse.Use{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.DropLayer(t.Context(), h); err == nil {
+		t.Error("the layer of a task that runs was dropped")
+	}
+	if err := s.d.Stop(t.Context(), h, 0); err != nil {
+		t.Fatal(err)
+	}
+	s.wait(t, s.d, h)
+	if err := d.DropLayer(t.Context(), h); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(l.Dir); err == nil {
+		t.Errorf("%s is still there", l.Dir)
+	}
+	if err := s.d.Remove(t.Context(), h); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,154 @@
+//go:build linux
+
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/diskuse"
+	"skerry.dev/skerry/internal/loop"
+	"skerry.dev/skerry/runtime"
+)
+
+// How often layers are measured: when so much of the disk went since the last time, else once in a while, and never so often that it costs more
+// than a part of the time.
+const (
+	diskLook  = time.Second
+	diskSlack = 32 * skerry.MiB
+	diskEvery = time.Minute
+	diskPart  = 20
+)
+
+// layer is what a container may write to.
+type layer struct {
+	handle json.RawMessage
+	dirs   []string // volumes of the instance that have no size
+	most   diskuse.Use
+}
+
+// storageOf is what a container may have on the disk. What was placed before there were levels has no limit, as it had none.
+func storageOf(a *skerry.Assignment, name, driver string) skerry.Bytes {
+	if a.Level == "" {
+		return 0
+	}
+	_, res := containerOf(&a.Spec, name)
+	return a.Level.Enforced(res, driver).Storage
+}
+
+// filesFor is how many files go with so many bytes, as ext4 makes inodes for a disk.
+func filesFor(n skerry.Bytes) int64 { return max(int64(n)/(16<<10), 1<<14) }
+
+// layers lists the containers that are held to a share of the disk.
+func (s *Server) layers(ctx context.Context) (out []layer) {
+	_ = s.Role.View(ctx, func(c loop.Core) {
+		c.(*Core).Running(func(a *skerry.Assignment, name string, handle json.RawMessage) {
+			n := storageOf(a, name, runtimeOf(a))
+			if n == 0 {
+				return
+			}
+			l := layer{handle: slices.Clone(handle), most: diskuse.Use{Bytes: int64(n), Files: filesFor(n)}}
+			if name == skerry.MainContainer {
+				for i := range a.Spec.Volumes {
+					if v := &a.Spec.Volumes[i]; v.Empty != nil && !v.Empty.Memory && v.Empty.Size == 0 || v.Local != nil && v.Local.Size == 0 {
+						l.dirs = append(l.dirs, s.volumeSource(a, v))
+					}
+				}
+			}
+			out = append(out, l)
+		})
+	})
+	return out
+}
+
+// watchDisk ends containers that have more on the disk than they may, until ctx ends.
+func (s *Server) watchDisk(ctx context.Context) {
+	t := time.NewTicker(diskLook)
+	defer t.Stop()
+	var last, next time.Time // the last look, and when another may be
+	var had skerry.Bytes     // what was free then
+	for {
+		free, ok := freeAt(s.opt.Dir)
+		now := time.Now()
+		if now.After(next) && (!ok || free < had-diskSlack || now.Sub(last) >= diskEvery) {
+			for _, l := range s.layers(ctx) {
+				s.holdLayer(ctx, l)
+			}
+			took := time.Since(now)
+			last, had, next = now, free, now.Add(took*diskPart)
+		}
+		had = max(had, free) // what others freed in between is no room to hide in
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+	}
+}
+
+// holdLayer measures what a container has on the disk, and ends it when that is too much.
+func (s *Server) holdLayer(ctx context.Context, l layer) {
+	d, h, err := s.driverOf(l.handle)
+	if err != nil {
+		return
+	}
+	layered, ok := d.(runtime.Layered)
+	if !ok {
+		return
+	}
+	at, err := layered.Layer(ctx, h)
+	if err != nil {
+		return // it has just ended
+	}
+	dirs := l.dirs
+	if at.Dir != "" {
+		dirs = append(dirs, at.Dir)
+	}
+	use, err := diskuse.Of(dirs, []string{at.Root}, at.Procs, l.most)
+	if err != nil {
+		s.opt.Log.Warn("measure a layer", "task", string(h.ID), "err", err)
+	}
+	if !use.Over(l.most) {
+		return
+	}
+	why := fmt.Sprintf("more than the %s that it may write to its layer and to volumes without a size", skerry.Bytes(l.most.Bytes))
+	switch {
+	case use.Deep:
+		why = "directories too deep to be measured"
+	case use.Bytes <= l.most.Bytes:
+		why = fmt.Sprintf("more than %d files in its layer and in volumes without a size, which is the most with %s of storage", l.most.Files, skerry.Bytes(l.most.Bytes))
+	}
+	s.mu.Lock()
+	s.overDisk[h.ID] = why
+	s.mu.Unlock()
+	s.opt.Log.Info("a container has too much on the disk", "instance", string(h.Instance), "container", h.Container, "why", why)
+	if err := d.Stop(ctx, h, 0); err != nil && ctx.Err() == nil {
+		s.opt.Log.Warn("stop", "task", string(h.ID), "err", err)
+	}
+}
+
+// endOf is how a container ended, told by its driver and, if the worker ended it for its use of the disk, by that. What it wrote goes then: the
+// task stays until its log is not asked for any more.
+func (s *Server) endOf(ctx context.Context, d runtime.Driver, h runtime.Handle, e runtime.Exit) skerry.Exit {
+	exit := exitOf(e)
+	s.mu.Lock()
+	why, over := s.overDisk[h.ID]
+	delete(s.overDisk, h.ID)
+	s.mu.Unlock()
+	if !over {
+		return exit
+	}
+	if exit.Code != 0 {
+		exit.StorageExceeded, exit.Message = true, why
+	}
+	if l, ok := d.(runtime.Layered); ok {
+		if err := l.DropLayer(ctx, h); err != nil {
+			s.opt.Log.Warn("drop a layer", "task", string(h.ID), "err", err)
+		}
+	}
+	return exit
+}
