@@ -300,7 +300,7 @@ func (c *WorkerConfig) appliances(name, self string) vm.Options {
 }
 
 func (c *WorkerConfig) network(name string) (*hostnet.Network, error) {
-	return hostnet.New(hostnet.Options{Name: name, Subnet: c.Subnet, OpenHost: c.OpenHost, Closed: c.Closed, StateDir: filepath.Join(c.Dir, "net"), RunDir: c.RunDir})
+	return hostnet.New(hostnet.Options{Name: name, Subnet: c.Subnet, OpenHost: c.OpenHost, Closed: c.Closed, StateDir: filepath.Join(c.Dir, "net"), RunDir: c.RunDir, Log: c.Log})
 }
 
 // OpenDrivers opens every driver of this build without being a worker: none of what they run has a user namespace. Whoever calls it closes

@@ -3,6 +3,7 @@ package hostnet
 import (
 	"fmt"
 	"hash/fnv"
+	"log/slog"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -31,6 +32,9 @@ type Options struct {
 	NetNS string
 	// ResolvConf is the file whose name servers are handed on; /etc/resolv.conf when empty.
 	ResolvConf string
+	// Flows is how many connections the kernel has room for; 0 asks it. Instances together begin half as many at most.
+	Flows int
+	Log   *slog.Logger // may be nil
 }
 
 // Config is all that the network is to be.

@@ -42,6 +42,7 @@ type Network struct {
 	shaped map[string]rates
 	ports  []mapping
 	held   string         // the egress that the tables hold instances to
+	share  int            // of the kernel's table of connections, for each address; 0: not known
 	fabric *Fabric        // nil: instances have addresses of the subnet
 	routed []netip.Prefix // blocks that lead to the bridge
 
@@ -213,6 +214,9 @@ func (n *Network) Set(ctx context.Context, c Config) (map[string]skerry.Attachme
 			fail(id, err)
 		}
 	}
+	if err := n.shareFlows(len(c.Attachments)); err != nil {
+		return nil, unsupported(err)
+	}
 	n.forgetFlows(stale)
 	n.forgetPast(fresh)
 	out := map[string]skerry.Attachment{}
@@ -313,7 +317,7 @@ func (n *Network) CleanUp(ctx context.Context) error {
 	}
 	// Directories that somebody else uses too are not empty and stay.
 	_ = os.Remove(n.opts.RunDir)
-	n.state, n.base, n.table = &state{Subnet: n.opts.Subnet, Addrs: map[string]netip.Addr{}}, false, false
+	n.state, n.base, n.table, n.share = &state{Subnet: n.opts.Subnet, Addrs: map[string]netip.Addr{}}, false, false, 0
 	n.up, n.shaped, n.ports, n.held, n.fabric, n.routed = map[string]bool{}, map[string]rates{}, nil, "", nil, nil
 	return errors.Join(errs...)
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -203,7 +204,9 @@ func (s *site) picture(t *testing.T) string {
 			out, err = exec.Command(args[0], args[1:]...).CombinedOutput()
 			return err
 		}))
-		b.Write(out)
+		tables := strings.SplitAfter(string(out), "\n}\n") // in the order in which they were written
+		slices.Sort(tables)
+		b.WriteString(strings.Join(tables, ""))
 	}
 	return b.String()
 }

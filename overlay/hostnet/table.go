@@ -159,6 +159,7 @@ func (n *Network) dropTable() error {
 	for _, family := range []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyINet} {
 		c.DelTable(c.AddTable(&nftables.Table{Family: family, Name: n.opts.table()}))
 	}
+	c.DelTable(c.AddTable(n.sharesTable()))
 	if err := c.Flush(); err != nil {
 		return fmt.Errorf("delete nftables table %s: %w", n.opts.table(), err)
 	}

@@ -1,0 +1,114 @@
+//go:build linux
+
+package hostnet
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// Bounds of an address's share. Counting takes the kernel longer the more connections there are: 4 us for a new one at 4096, 30 at 16384. And the
+// table of connections is never so small that a few hundred are too many.
+const (
+	mostFlows  = 8192
+	leastFlows = 256
+)
+
+// maxSources bounds the addresses whose connections are counted.
+const maxSources = 1 << 16
+
+// tracked reads how many connections the kernel has room for. All that the machine does is in the one table.
+func tracked() int {
+	data, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_max")
+	n, e := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil || e != nil || n <= 0 {
+		return 1 << 16
+	}
+	return n
+}
+
+// shareOf is how many connections one address may have begun, so that all instances together take no more than half of the table. It changes by
+// halves, since those that are there are not counted again when it does.
+func shareOf(room, addresses int) int {
+	share := room / 2
+	for n := 1; n < addresses; n *= 2 {
+		share /= 2
+	}
+	return max(min(share, mostFlows), min(leastFlows, room/2))
+}
+
+// shareFlows bounds the connections that each instance may have begun through this host, in a table of its own that stays while others are written
+// anew: what is counted is in it. Instances have two addresses each. A kernel that cannot count does without.
+func (n *Network) shareFlows(instances int) error {
+	room := n.opts.Flows
+	if room == 0 {
+		room = tracked()
+	}
+	share := shareOf(room, 2*instances)
+	if share == n.share {
+		return nil
+	}
+	c, err := n.nftables()
+	if err != nil {
+		return fmt.Errorf("nftables: %w", err)
+	}
+	t := n.sharesTable()
+	name := fmt.Sprintf("begin-%d", share)
+	chains, err := c.ListChainsOfTableFamily(t.Family)
+	if err != nil {
+		return fmt.Errorf("nftables: list chains: %w", err)
+	}
+	for _, ch := range chains {
+		if ch.Table.Name == t.Name && ch.Name == name { // of an earlier process
+			n.share = share
+			return nil
+		}
+	}
+	c.AddTable(t)
+	c.DelTable(t)
+	c.AddTable(t)
+	after := nftables.ChainPriority(-150) // behind conntrack, before addresses are translated
+	begin := c.AddChain(&nftables.Chain{Table: t, Name: name, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookPrerouting, Priority: &after})
+	for _, f := range []struct {
+		proto        byte
+		offset, size uint32
+		key          nftables.SetDatatype
+	}{{unix.NFPROTO_IPV4, saddr, 4, nftables.TypeIPAddr}, {unix.NFPROTO_IPV6, 8, 16, nftables.TypeIP6Addr}} {
+		set := &nftables.Set{Table: t, Name: fmt.Sprintf("flows%d", f.size), KeyType: f.key, Dynamic: true, Size: maxSources}
+		if err := c.AddSet(set, nil); err != nil {
+			return err
+		}
+		c.AddRule(&nftables.Rule{Table: t, Chain: begin, Exprs: append(ifname(expr.MetaKeyIIFNAME, expr.CmpOpEq, n.opts.bridge()),
+			&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{f.proto}},
+			&expr.Ct{Register: 1, Key: expr.CtKeySTATE},
+			&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(expr.CtStateBitNEW), Xor: make([]byte, 4)},
+			&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: make([]byte, 4)},
+			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: f.offset, Len: f.size},
+			&expr.Dynset{SrcRegKey: 1, SetName: set.Name, SetID: set.ID, Operation: uint32(unix.NFT_DYNSET_OP_ADD), Exprs: []expr.Any{&expr.Connlimit{Count: uint32(share), Flags: expr.NFT_CONNLIMIT_F_INV}}},
+			&expr.Verdict{Kind: expr.VerdictDrop},
+		)})
+	}
+	switch err := c.Flush(); {
+	case errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP):
+		if n.opts.Log != nil {
+			n.opts.Log.Warn("one instance can fill the kernel's table of connections", "err", err, "hint", "the kernel needs nft_connlimit (CONFIG_NFT_CONNLIMIT)")
+		}
+	case err != nil:
+		return fmt.Errorf("nftables table %s: %w", t.Name, err)
+	}
+	n.share = share
+	return nil
+}
+
+func (n *Network) sharesTable() *nftables.Table {
+	return &nftables.Table{Family: nftables.TableFamilyINet, Name: n.opts.table() + "_flows"}
+}

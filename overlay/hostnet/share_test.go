@@ -1,0 +1,148 @@
+//go:build linux
+
+package hostnet
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry/overlay/internal/kernel"
+)
+
+func TestShareOf(t *testing.T) {
+	for _, c := range []struct{ room, addresses, want int }{
+		{262144, 2, 8192}, {262144, 16, 8192}, {262144, 32, 4096}, {65536, 2, 8192}, {65536, 20, 1024}, {65536, 2000, 256}, {64, 4, 32},
+	} {
+		if got := shareOf(c.room, c.addresses); got != c.want {
+			t.Errorf("%+v: %d", c, got)
+		}
+	}
+}
+
+// begun counts the connections that an address has begun, as the kernel has them.
+func begun(t *testing.T, host *os.File, from net.IP) (n int) {
+	t.Helper()
+	must(t, kernel.In(host, func() error {
+		list, err := netlink.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
+		for _, f := range list {
+			if f.Forward.SrcIP.Equal(from) {
+				n++
+			}
+		}
+		return err
+	}))
+	return n
+}
+
+// TestOneInstanceLeavesConnections: an instance whose half-open flows would fill the kernel's table has its share of it, others go on, also
+// when tables are written anew, and what ends makes room.
+func TestOneInstanceLeavesConnections(t *testing.T) {
+	s := newSite(t)
+	serve(t, s.remote, ":9000")
+	o := s.options("w1")
+	o.Flows = 2 * leastFlows
+	n := s.open(t, o)
+	as, err := n.Set(t.Context(), wants("hostile", "honest"))
+	must(t, err)
+	hostile, honest := open(t, as["hostile"].NetNS), open(t, as["honest"].NetNS)
+	from := net.IP(as["hostile"].Addresses[0].Addr().AsSlice())
+	flood := func() {
+		must(t, kernel.In(hostile, func() error {
+			c, err := net.ListenPacket("udp4", ":0")
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			for port := range 4 * leastFlows {
+				if _, err := c.WriteTo([]byte("x"), &net.UDPAddr{IP: net.ParseIP(remoteIP), Port: 10000 + port}); err != nil {
+					return fmt.Errorf("packet %d: %w", port, err)
+				}
+			}
+			return nil
+		}))
+	}
+	flood()
+	if got := begun(t, s.host, from); got != leastFlows {
+		t.Errorf("%d connections of one instance, and its share is %d", got, leastFlows)
+	}
+	if _, err := dial(honest, "tcp4", remoteIP+":9000"); err != nil {
+		t.Errorf("another instance: %v", err)
+	}
+	if _, err := dial(s.host, "tcp4", remoteIP+":9000"); err != nil {
+		t.Errorf("the host: %v", err)
+	}
+	// Host ports come, and with them other tables; the worker's agent starts anew. What is counted stays so.
+	w := wants("hostile", "honest")
+	w.Attachments[1].HostPorts = []HostPort{{HostPort: 8080, Port: 80}}
+	_, err = n.Set(t.Context(), w)
+	must(t, err)
+	must(t, n.Close())
+	n = s.open(t, o)
+	_, err = n.Set(t.Context(), w)
+	must(t, err)
+	flood()
+	if got := begun(t, s.host, from); got != leastFlows {
+		t.Errorf("%d connections afterwards", got)
+	}
+	// Connections that have ended are none.
+	must(t, kernel.In(s.host, func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) }))
+	for range 20 {
+		if _, err := dial(hostile, "tcp4", remoteIP+":9000"); err != nil {
+			t.Fatalf("once its flows have ended: %v", err)
+		}
+	}
+	if _, err := n.Set(t.Context(), wants("honest")); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestConnectionsThatEndMakeRoom opens as many connections one after the other as an instance may not have at once.
+func TestConnectionsThatEndMakeRoom(t *testing.T) {
+	s := newSite(t)
+	serve(t, s.remote, ":9000")
+	o := s.options("w1")
+	o.Flows = 64
+	n := s.open(t, o)
+	as, err := n.Set(t.Context(), wants("a"))
+	must(t, err)
+	a := open(t, as["a"].NetNS)
+	for k := range 100 {
+		if _, err := dial(a, "tcp4", remoteIP+":9000"); err != nil {
+			t.Fatalf("connection %d: %v", k, err)
+		}
+	}
+	var held []net.Conn
+	defer func() {
+		for _, c := range held {
+			c.Close()
+		}
+	}()
+	refused := false
+	must(t, kernel.In(s.remote, func() error {
+		l, err := net.Listen("tcp4", ":9001")
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { l.Close() })
+		return nil
+	}))
+	for k := 0; k < 64 && !refused; k++ {
+		err := kernel.In(a, func() error {
+			c, err := net.DialTimeout("tcp4", remoteIP+":9001", 500*time.Millisecond)
+			if err == nil {
+				held = append(held, c)
+			}
+			return err
+		})
+		refused = err != nil
+	}
+	if !refused || len(held) > 33 {
+		t.Errorf("%d connections at once", len(held))
+	}
+}
