@@ -54,9 +54,10 @@ type Metadata struct {
 	Labels    map[string]string `json:"labels,omitempty" doc:"Labels for selection; they mean nothing to Skerry."`
 }
 
-// ApplicationSpec lists the services of an application.
+// ApplicationSpec lists the services of an application, and what it wants of others.
 type ApplicationSpec struct {
 	Services []ServiceSpec `json:"services" doc:"The services; their names are unique within the application."`
+	Imports  []Import      `json:"imports,omitempty" doc:"Applications of other organisations whose exports are wanted. What others export is not reached unless it is wanted; within an organisation the export suffices."`
 }
 
 // Service finds a service by name, or gives nil.

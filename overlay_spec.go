@@ -12,6 +12,7 @@ import (
 // Limits of one service in the overlay.
 const (
 	MaxExports       = 100
+	MaxImports       = 100
 	MaxIngress       = 100
 	MaxInstanceAddrs = 10000 // as many as replicas
 )
@@ -97,8 +98,24 @@ type Export struct {
 
 // Covers reports whether the export is meant for an application. Whether organisations agree is another question.
 func (e Export) Covers(app AppKey) bool {
-	ns, name, _ := strings.Cut(e.To, "/")
+	return covers(e.To, app)
+}
+
+// covers reports whether NAMESPACE/NAME or NAMESPACE/* means an application.
+func covers(pattern string, app AppKey) bool {
+	ns, name, _ := strings.Cut(pattern, "/")
 	return ns == app.Namespace && (name == "*" || name == app.Name)
+}
+
+// Import is an application's consent to reach what others export to it.
+type Import struct {
+	From string `json:"from" doc:"Application whose exports are wanted, as NAMESPACE/NAME, or NAMESPACE/* for every one of a namespace."`
+	Org  string `json:"org" doc:"Organisation that it belongs to." pattern:"name"`
+}
+
+// Wants reports whether the application asks for what one of another organisation exports to it.
+func (s *ApplicationSpec) Wants(app AppKey, org string) bool {
+	return slices.ContainsFunc(s.Imports, func(i Import) bool { return i.Org == org && covers(i.From, app) })
 }
 
 // Protocols of an ingress.
@@ -211,16 +228,34 @@ func (c *checker) overlay(p string, s *ServiceSpec, self AppKey) {
 	}
 }
 
-func (c *checker) export(p string, e Export, self AppKey) {
-	ns, name, ok := strings.Cut(e.To, "/")
+// imports checks what an application wants of others.
+func (c *checker) imports(list []Import) {
+	c.atMost("spec.imports", len(list), MaxImports)
+	for i, m := range list {
+		p := fmt.Sprintf("spec.imports[%d]", i)
+		c.other(p+".from", m.From)
+		c.name(p+".org", m.Org)
+	}
+}
+
+// other checks the name of another application, or of those of a namespace.
+func (c *checker) other(p, s string) bool {
+	ns, name, ok := strings.Cut(s, "/")
 	switch {
-	case !ok && e.To != "":
-		c.add(p+".to", fmt.Sprintf("write %s/%s, or %s/* for a whole namespace", DefaultNamespace, e.To, e.To), "%q is not written as NAMESPACE/NAME", e.To)
+	case !ok && s != "":
+		c.add(p, fmt.Sprintf("write %s/%s, or %s/* for a whole namespace", DefaultNamespace, s, s), "%q is not written as NAMESPACE/NAME", s)
 	case CheckName(ns) != nil:
-		c.add(p+".to", "write NAMESPACE/NAME, or NAMESPACE/* for a whole namespace", "namespace: %s", CheckName(ns))
+		c.add(p, "write NAMESPACE/NAME, or NAMESPACE/* for a whole namespace", "namespace: %s", CheckName(ns))
 	case name != "*" && CheckName(name) != nil:
-		c.add(p+".to", "write NAMESPACE/NAME, or NAMESPACE/* for a whole namespace", "application: %s", CheckName(name))
-	case AppKey{ns, name} == self && e.Org == "":
+		c.add(p, "write NAMESPACE/NAME, or NAMESPACE/* for a whole namespace", "application: %s", CheckName(name))
+	default:
+		return true
+	}
+	return false
+}
+
+func (c *checker) export(p string, e Export, self AppKey) {
+	if c.other(p+".to", e.To) && e.To == self.String() && e.Org == "" {
 		c.add(p+".to", "leave it out", "services of the same application reach each other anyway")
 	}
 	if e.Org != "" {

@@ -105,6 +105,7 @@ func (a *Application) Validate() error {
 		c.egress(p+".egress", s.Egress)
 	}
 	c.overlays(a.Spec.Services)
+	c.imports(a.Spec.Imports)
 	if len(c.problems) > 0 {
 		return invalid("the manifest is not valid", c.problems)
 	}

@@ -119,6 +119,7 @@ type Controller struct {
 	nets      map[skerry.AppKey]*network
 	lastNet   skerry.NetworkID
 	exporters map[skerry.AppKey]bool // applications that export something
+	importers map[skerry.AppKey]bool // and that want something of other organisations
 	// unaddressed are networks in which there is no room for all that they want.
 	unaddressed map[skerry.AppKey]*unaddressed
 	certs       map[certKey]*certificate
@@ -141,7 +142,7 @@ type Controller struct {
 // letter that keeps ids minted by different tiers apart.
 func New(seed [16]byte, tier string) *Controller {
 	c := &Controller{
-		seed: seed, local: tier, nets: map[skerry.AppKey]*network{}, unaddressed: map[skerry.AppKey]*unaddressed{}, certs: map[certKey]*certificate{}, secrets: map[secretKey]*secret{}, exporters: map[skerry.AppKey]bool{}, readdressed: map[skerry.AppKey]bool{},
+		seed: seed, local: tier, nets: map[skerry.AppKey]*network{}, unaddressed: map[skerry.AppKey]*unaddressed{}, certs: map[certKey]*certificate{}, secrets: map[secretKey]*secret{}, exporters: map[skerry.AppKey]bool{}, importers: map[skerry.AppKey]bool{}, readdressed: map[skerry.AppKey]bool{},
 		apps: map[skerry.AppKey]*App{}, inst: map[skerry.InstanceID]*Instance{},
 		byService: map[skerry.ServiceKey]map[skerry.InstanceID]*Instance{},
 		orgs:      map[string]*Org{}, spaces: map[string]*Namespace{},

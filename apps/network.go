@@ -269,16 +269,24 @@ func exportTo(o *App, s *skerry.ServiceSpec, a *App) (skerry.Export, bool) {
 		if org == "" {
 			org = o.Org
 		}
-		if org == a.Org && e.Covers(a.Key()) {
+		// Across organisations both must want it: else anybody could have a service be where others look for theirs.
+		if org == a.Org && e.Covers(a.Key()) && (o.Org == a.Org || a.Manifest.Spec.Wants(o.Key(), o.Org)) {
 			return e, true
 		}
 	}
 	return skerry.Export{}, false
 }
 
-// noteExports remembers whether an application exports something, and has those that may be concerned looked at again.
+// noteExports remembers whether an application exports or imports something, and has those that may be concerned looked at again.
 func (c *Controller) noteExports(a *App) {
 	k := a.Key()
+	if imports := len(a.Manifest.Spec.Imports) > 0; imports || c.importers[k] {
+		if c.importers[k] = imports; !imports {
+			delete(c.importers, k)
+		}
+		c.readdressed[k] = true
+		c.tellExporters(k)
+	}
 	exports := false
 	for i := range a.Manifest.Spec.Services {
 		exports = exports || len(a.Manifest.Spec.Services[i].Export) > 0

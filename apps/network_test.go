@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -77,20 +78,90 @@ func TestShortNamesStayWithinAnOrganisation(t *testing.T) {
 	})
 	refused(t, c, hostile, skerry.CodeInvalid, "export[0].as: a service has no short name in applications of another organisation")
 
-	// One of before is still reached, by its full name alone; those of the own organisation have their short names.
+	// One of before is still reached, where that is asked for, and by its full name alone; those of the own organisation have their short names.
 	register(t, c, "other", "db", 1, 1, skerry.Export{To: "default/*", As: "db"})
 	hostile.App.Spec.Services[0].Export[0].As = ""
 	do(t, c, hostile)
 	c.apps[hostile.App.Key()].Manifest.Spec.Services[0].Export[0].As = "wpad"
-	do(t, c, apply(1))
+	do(t, c, apply(1, func(a *Apply) { a.App.Spec.Imports = []skerry.Import{{From: "den/*", Org: "rogue"}} }))
+	if got, want := importedBy(c), (map[string]bool{"default/other/db0 db": true, "den/shop/web web": false}); !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// importedBy lists what others export to the shop, by key and name; true: by a short name.
+func importedBy(c *Controller) map[string]bool {
 	names := map[string]bool{}
 	for _, s := range c.Network(shop).Services {
 		if s.Of != (skerry.ServiceKey{}) {
 			names[s.Of.String()+" "+s.Name] = s.Short
 		}
 	}
-	if want := map[string]bool{"default/other/db0 db": true, "den/shop/web web": false}; !maps.Equal(names, want) {
-		t.Errorf("%v, want %v", names, want)
+	return names
+}
+
+// What another organisation exports is not there for an application that did not ask for it, whichever of the two comes first, and goes when it
+// does not ask any more. Neither end lets the other's packets in.
+func TestImporterConsents(t *testing.T) {
+	c := controller(t, Quota{})
+	for _, org := range []string{"friend", "rogue"} {
+		do(t, c, PutOrg{Org: Org{Name: org}})
+		do(t, c, PutNamespace{Namespace: Namespace{Name: org + "s", Org: org}})
+	}
+	exports := func(org string) {
+		do(t, c, apply(1, func(a *Apply) {
+			a.App.Metadata.Namespace = org + "s"
+			a.App.Spec.Services[0].Export = []skerry.Export{{To: "default/shop", Org: "harbour"}}
+		}))
+	}
+	asks := func(list ...skerry.Import) { do(t, c, apply(1, func(a *Apply) { a.App.Spec.Imports = list })) }
+	friend, rogue := skerry.AppKey{Namespace: "friends", Name: "shop"}, skerry.AppKey{Namespace: "rogues", Name: "shop"}
+	check := func(when string, of ...skerry.AppKey) {
+		t.Helper()
+		want := map[string]bool{}
+		for _, k := range of {
+			want[k.String()+"/web web"] = false
+		}
+		if got := importedBy(c); !maps.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", when, got, want)
+		}
+		for _, k := range []skerry.AppKey{friend, rogue} {
+			asked := slices.Contains(of, k)
+			if got := c.Exported(shop, skerry.ServiceKey{App: k, Service: "web"}); got != asked {
+				t.Errorf("%s: %s is reached: %v", when, k, got)
+			}
+			for _, s := range c.Network(k).Services {
+				if (len(s.Allow) > 0) != asked {
+					t.Errorf("%s: instances of %s let %v in", when, k, s.Allow)
+				}
+			}
+		}
+	}
+	exports("friend")
+	exports("rogue")
+	asks()
+	check("nobody was asked for")
+	c.Readdressed()
+	asks(skerry.Import{From: "friends/shop", Org: "friend"})
+	check("one was asked for", friend)
+	if told := c.Readdressed(); !slices.Contains(told, friend) || !slices.Contains(told, shop) {
+		t.Errorf("directories that are told anew: %v", told)
+	}
+	// A namespace is taken at its organisation's word alone.
+	asks(skerry.Import{From: "friends/*", Org: "friend"}, skerry.Import{From: "rogues/*", Org: "friend"})
+	check("the other was asked for as somebody else's", friend)
+	exports("rogue")
+	check("it was applied again", friend)
+	asks(skerry.Import{From: "friends/shop", Org: "friend"}, skerry.Import{From: "rogues/shop", Org: "rogue"})
+	check("both were asked for", friend, rogue)
+	c.Readdressed()
+	asks()
+	check("not any more")
+	if told := c.Readdressed(); !slices.Contains(told, friend) || !slices.Contains(told, rogue) {
+		t.Errorf("directories that are told anew: %v", told)
+	}
+	for path, bad := range map[string]skerry.Import{"from": {From: "shop", Org: "friend"}, "org": {From: "friends/shop"}} {
+		refused(t, c, apply(1, func(a *Apply) { a.App.Spec.Imports = []skerry.Import{bad} }), skerry.CodeInvalid, "imports[0]."+path)
 	}
 }
 
