@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/tier"
 )
 
 // Admission is what the operator of a site lets in, even against the root. The zero value grants nobody more than
@@ -189,6 +190,14 @@ func (p *Admission) Check(a *skerry.Assignment) *skerry.Reason {
 	}
 	if why := p.checkLevel(a.Org, s); why != nil {
 		return why
+	}
+	if err := a.CheckPlaces(); err != nil { // a root that was taken over looks at no manifest
+		return no("apply a manifest that a root of this version accepts", "%v", err)
+	}
+	for ref, pinned := range a.Digest {
+		if pinned != "" && !tier.Pins(ref, pinned) {
+			return no("apply the application again", "image %.200q is not what %.200q stands for", pinned, ref)
+		}
 	}
 	if n := s.Placement.Priority; n > p.MaxPriority {
 		return no(fmt.Sprintf("set placement.priority to %d or less", p.MaxPriority), "no priority above %d for organisation %s", p.MaxPriority, a.Org)

@@ -2,12 +2,14 @@ package cluster
 
 import (
 	"math"
+	"strings"
 	"testing"
 	"time"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/internal/wire"
+	"skerry.dev/skerry/reconcile"
 )
 
 // A root does not make another service of an instance that was admitted, by its name alone.
@@ -34,6 +36,22 @@ func TestChangedSpecIsAdmitted(t *testing.T) {
 		c.accept(now, evil, "root", &fx)
 		if p := c.places[a.ID]; p.A.Spec.Security.Privileged || len(fx.Events) == 0 || fx.Events[len(fx.Events)-1].Reason != "NotAdmitted" {
 			t.Errorf("generation %d: it became privileged; %+v", gen, fx.Events)
+		}
+	}
+	for what, edit := range map[string]func(a *skerry.Assignment){
+		"image of another registry": func(a *skerry.Assignment) {
+			a.Digest = map[string]string{"web:1": "evil.example/web@sha256:" + strings.Repeat("a", 64)}
+		},
+		"volume outside": func(a *skerry.Assignment) {
+			a.Spec.Volumes = []skerry.Volume{{Name: "../../../../etc", Empty: &skerry.EmptyVolume{Memory: true}}}
+		},
+	} {
+		evil := a
+		edit(&evil)
+		evil.Gen, evil.Restart, fx.Events = 3, 1, nil
+		c.accept(now, evil, "root", &fx)
+		if p := c.places[a.ID]; p.A.Gen != 1 || len(fx.Events) == 0 || fx.Events[0].Reason != "NotAdmitted" {
+			t.Errorf("%s: it was taken: %+v", what, fx.Events)
 		}
 	}
 	a.Restart = 2
@@ -72,5 +90,46 @@ func TestReportOfNoNumbers(t *testing.T) {
 		report(skerry.WorkerReport{Facts: &spoilt})
 		report(skerry.WorkerReport{Instances: map[skerry.InstanceID]skerry.QoS{id: {Waiting: v, ProbeMs: v}}})
 		c.Step(now, apps.Delete{Key: c.places[id].A.Service.App})
+	}
+}
+
+// A root that was taken over makes neither paths nor images of its own: no manifest with them is accepted anywhere, and a site looks itself.
+func TestAssignmentsOfACapturedRoot(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	good := func() *skerry.Assignment {
+		a := &skerry.Assignment{ID: "web-r1", Org: "guest", Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "guest", Name: "shop"}, Service: "web"}, Gen: 1, Spec: skerry.ServiceSpec{Name: "web"}}
+		a.Spec.Image = "web:1"
+		a.Digest = map[string]string{"web:1": "skerry.local/web@sha256:" + strings.Repeat("a", 64)}
+		return a
+	}
+	send := func(a *skerry.Assignment) (*placement, skerry.Effects) {
+		c := New(Options{Name: "a", Incarnation: "a1", Term: 1})
+		c.Start(now)
+		key, value := skerry.AssignmentKey(a.ID), wire.New().Marshal(a)
+		fx := c.Step(now, ParentFrame{Msg: &skerry.SetChunk{Set: "desired", Incarnation: "r1", Gen: 1, Last: true, Digest: reconcile.DigestOf(map[string][]byte{key: value}), Items: []skerry.SetItem{{Key: key, Value: value, Gen: 1}}}})
+		return c.places[a.ID], fx
+	}
+	if p, _ := send(good()); p == nil || p.Obs.Why[0].What != "workers" { // of which there are none
+		t.Fatalf("a good one is not admitted: %+v", p)
+	}
+	for what, edit := range map[string]func(a *skerry.Assignment){
+		"the ID leads out of a worker's directory": func(a *skerry.Assignment) { a.ID = "../../../../root" },
+		"so does a volume": func(a *skerry.Assignment) {
+			a.Spec.Volumes = []skerry.Volume{{Name: "../../../../etc", Local: &skerry.LocalVolume{}}}
+		},
+		"so does an application":       func(a *skerry.Assignment) { a.Service.App.Name = "../../../../etc" },
+		"so does a side container":     func(a *skerry.Assignment) { a.Spec.Sidecars = []skerry.SideContainer{{Name: "../../../x"}} },
+		"an image of another registry": func(a *skerry.Assignment) { a.Digest["web:1"] = "evil.example/web@sha256:" + strings.Repeat("a", 64) },
+		"an image of another repository": func(a *skerry.Assignment) {
+			a.Digest["web:1"] = "skerry.local/home/db@sha256:" + strings.Repeat("a", 64)
+		},
+		"a mount over the root":                   func(a *skerry.Assignment) { a.Spec.Config = []skerry.ConfigFile{{Path: "/x/../.."}} },
+		"more than there is by an amount below 0": func(a *skerry.Assignment) { a.Spec.Resources.GPUs = -5 },
+	} {
+		a := good()
+		edit(a)
+		if p, fx := send(a); p != nil && p.Obs.Why[0].What != "admission" || p == nil && (len(fx.Events) == 0 || fx.Events[0].Reason != "BadAssignment") {
+			t.Errorf("%s: %+v, %+v", what, p, fx.Events)
+		}
 	}
 }

@@ -60,6 +60,11 @@ func (c *Core) reconcileDesired(now time.Time, changed, deleted []string, fx *sk
 			c.siteEvent(fx, now, skerry.EventWarning, "BadAssignment", "the root sent something for "+id+" that cannot be read", "")
 			continue
 		}
+		if err := a.CheckNames(); err != nil {
+			c.Up.Ignored.Count(fleet.IgnoredUnreadable)
+			c.siteEvent(fx, now, skerry.EventWarning, "BadAssignment", fmt.Sprintf("the root sent something for %.64q that is refused: %v", id, err), "")
+			continue
+		}
 		if c.amends[a.Service.App] == nil { // else it is looked at when the root has answered
 			c.accept(now, a, "root", fx)
 		}
@@ -176,7 +181,7 @@ func (c *Core) accept(now time.Time, a skerry.Assignment, origin string, fx *ske
 // changed reports whether an assignment is about another service than the one that a placement was admitted with, whatever its revision says.
 func changed(p *placement, a *skerry.Assignment) bool {
 	t := p.target()
-	return a.Spec.Revision() != t.Spec.Revision()
+	return a.Spec.Revision() != t.Spec.Revision() || a.Org != t.Org || a.Service != t.Service || !maps.Equal(a.Digest, t.Digest)
 }
 
 // usedBy sums what an organisation has at the site, leaving one instance out.

@@ -495,6 +495,11 @@ func (c *Core) desired(now time.Time, changed, deleted []string, fx *skerry.Effe
 				fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "BadAssignment", Text: "the cluster sent something for " + id + " that cannot be read"})
 				continue
 			}
+			if err := a.CheckNames(); err != nil {
+				c.Up.Ignored.Count(fleet.IgnoredUnreadable)
+				fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "BadAssignment", Text: fmt.Sprintf("the cluster sent something for %.64q that is refused: %v", id, err)})
+				continue
+			}
 			if !c.defers(now, &a, fx) {
 				c.assign(now, a, fx)
 			}
