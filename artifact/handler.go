@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
-	"maps"
 	"net/http"
 	"os"
 	"slices"
@@ -447,7 +445,7 @@ func (h *Handler) link(repo Ref, d digest.Digest) (ocispec.Descriptor, bool) {
 		n, _ := s.hasBlob(d)
 		return ocispec.Descriptor{Digest: d, Size: n}, true
 	}
-	for desc := range h.content(repo) {
+	for desc := range s.content(repo) {
 		if desc.Digest == d {
 			return desc, true
 		}
@@ -460,66 +458,11 @@ func (h *Handler) linked(repo Ref, d digest.Digest) bool {
 	return ok
 }
 
-// content gives everything that the names of a repository lead to, once each.
-func (h *Handler) content(repo Ref) iter.Seq[ocispec.Descriptor] {
-	return h.under(maps.Values(h.names(repo)))
-}
-
-// under gives what some manifests lead to, themselves among it, once each.
-func (h *Handler) under(tops iter.Seq[digest.Digest]) iter.Seq[ocispec.Descriptor] {
-	return func(yield func(ocispec.Descriptor) bool) {
-		seen := map[digest.Digest]bool{}
-		var walk func(d ocispec.Descriptor, manifests bool) bool
-		walk = func(d ocispec.Descriptor, isManifest bool) bool {
-			if seen[d.Digest] {
-				return true
-			}
-			seen[d.Digest] = true
-			if !yield(d) {
-				return false
-			}
-			if !isManifest {
-				return true
-			}
-			m, err := h.Store.readManifest(d.Digest)
-			if err != nil {
-				return true
-			}
-			for _, c := range m.children() {
-				if !walk(c, m.index != nil) {
-					return false
-				}
-			}
-			return true
-		}
-		for d := range tops {
-			n, _ := h.Store.hasBlob(d)
-			if !walk(ocispec.Descriptor{Digest: d, Size: n}, true) {
-				return
-			}
-		}
-	}
-}
-
-// names gives the digests that a repository's names mean, by tag or digest.
-func (h *Handler) names(repo Ref) map[string]digest.Digest {
-	out := map[string]digest.Digest{}
-	h.Store.mu.Lock()
-	defer h.Store.mu.Unlock()
-	for k, n := range h.Store.names {
-		rest, ok := strings.CutPrefix(k, repo.Name())
-		if ok && rest != "" && (rest[0] == ':' || rest[0] == '@') {
-			out[rest[1:]] = n.Digest
-		}
-	}
-	return out
-}
-
-func (h *Handler) known(repo Ref) bool { return len(h.names(repo)) > 0 }
+func (h *Handler) known(repo Ref) bool { return len(h.Store.namesOf(repo)) > 0 }
 
 func (h *Handler) tags(repo Ref) []string {
 	var out []string
-	for k := range h.names(repo) {
+	for k := range h.Store.namesOf(repo) {
 		if validTag(k) {
 			out = append(out, k)
 		}
@@ -563,7 +506,7 @@ func (h *Handler) Holds(ctx context.Context, image Ref, id string) bool {
 		if !manifest || d == "" {
 			return false
 		}
-		m, err := h.Store.manifest(ctx, repo.pinned(d), d.String(), h.sources(repo))
+		m, err := h.Store.part(ctx, repo.pinned(d), d, h.sources(repo))
 		return err == nil && slices.ContainsFunc(m.children(), func(c ocispec.Descriptor) bool { return holds(c.Digest, m.index != nil) })
 	}
 	return holds(top, true)

@@ -372,12 +372,12 @@ func (h *Handler) deleteManifest(w http.ResponseWriter, repo Ref, identifier str
 	var parts, gone []digest.Digest
 	if err == nil {
 		parts = h.childrenOf(repo, d)
-		for c := range h.under(slices.Values([]digest.Digest{d})) {
+		for c := range h.Store.under(slices.Values([]digest.Digest{d})) {
 			gone = append(gone, c.Digest)
 		}
 	}
 	found := false
-	for k, have := range h.names(repo) {
+	for k, have := range h.Store.namesOf(repo) {
 		if err == nil && have != d || err != nil && k != identifier {
 			continue
 		}

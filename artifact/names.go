@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -364,4 +366,75 @@ func (s *Store) touch(d digest.Digest, now time.Time) {
 			s.names[k], s.dirty = n, true
 		}
 	}
+}
+
+// content gives everything that the names of a repository lead to, once each.
+func (s *Store) content(repo Ref) iter.Seq[ocispec.Descriptor] {
+	return s.under(maps.Values(s.namesOf(repo)))
+}
+
+// under gives what some manifests lead to, themselves among it, once each.
+func (s *Store) under(tops iter.Seq[digest.Digest]) iter.Seq[ocispec.Descriptor] {
+	return func(yield func(ocispec.Descriptor) bool) {
+		seen := map[digest.Digest]bool{}
+		var walk func(d ocispec.Descriptor, isManifest bool) bool
+		walk = func(d ocispec.Descriptor, isManifest bool) bool {
+			if seen[d.Digest] {
+				return true
+			}
+			seen[d.Digest] = true
+			if !yield(d) {
+				return false
+			}
+			if !isManifest {
+				return true
+			}
+			m, err := s.readManifest(d.Digest)
+			if err != nil {
+				return true
+			}
+			for _, c := range m.children() {
+				if !walk(c, m.index != nil) {
+					return false
+				}
+			}
+			return true
+		}
+		for d := range tops {
+			n, _ := s.hasBlob(d)
+			if !walk(ocispec.Descriptor{Digest: d, Size: n}, true) {
+				return
+			}
+		}
+	}
+}
+
+// namesOf gives the digests that a repository's names mean, by tag or digest.
+func (s *Store) namesOf(repo Ref) map[string]digest.Digest {
+	out := map[string]digest.Digest{}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k, n := range s.names {
+		rest, ok := strings.CutPrefix(k, repo.Name())
+		if ok && rest != "" && (rest[0] == ':' || rest[0] == '@') {
+			out[rest[1:]] = n.Digest
+		}
+	}
+	return out
+}
+
+// Has reports whether an image, or a manifest of one, is here for the repository of a reference, and not only for another.
+func (s *Store) Has(r Ref, d digest.Digest) bool {
+	repo := Ref{Registry: r.Registry, Repository: r.Repository}
+	for _, have := range s.namesOf(repo) {
+		if have == d {
+			return true
+		}
+	}
+	for desc := range s.content(repo) {
+		if desc.Digest == d {
+			return true
+		}
+	}
+	return false
 }

@@ -51,7 +51,7 @@ func (s *Store) resolve(ctx context.Context, r Ref, p Platform, sources []*Sourc
 			return Resolved{}, nil, &PlatformError{Ref: r.Familiar(), Want: p, Offers: offers}
 		}
 		out.Platforms, out.Manifest = offers, desc.Digest
-		if m, err = s.manifest(ctx, r, desc.Digest.String(), sources); err != nil {
+		if m, err = s.part(ctx, r, desc.Digest, sources); err != nil {
 			return Resolved{}, nil, err
 		}
 		if m.image == nil {
@@ -81,17 +81,29 @@ func (s *Store) resolve(ctx context.Context, r Ref, p Platform, sources []*Sourc
 	return out, m, nil
 }
 
-// manifest gets a manifest and keeps it. One asked for by digest comes from the store if it is there; a tag is asked
-// for anew each time, and falls back to the store.
-func (s *Store) manifest(ctx context.Context, r Ref, identifier string, sources []*Source) (*manifest, error) {
-	d, derr := parseDigest(identifier)
-	if derr == nil {
-		if m, err := s.readManifest(d); err == nil {
-			return m, nil
-		} else if !errors.Is(err, ErrNotFound) {
-			return nil, fmt.Errorf("image %s: %w", r.Familiar(), err)
-		}
+// part gets a manifest of an image that the caller may have. It comes from the store if it is there.
+func (s *Store) part(ctx context.Context, r Ref, d digest.Digest, sources []*Source) (*manifest, error) {
+	if m, err := s.readManifest(d); err == nil {
+		return m, nil
+	} else if !errors.Is(err, ErrNotFound) {
+		return nil, fmt.Errorf("image %s: %w", r.Familiar(), err)
 	}
+	return s.ask(ctx, r, d.String(), sources)
+}
+
+// manifest gets a manifest and keeps it. One asked for by digest comes from the store if it is there for the same repository: whoever has
+// heard of the digest of somebody else's image must not get it by a name of his own. A tag is asked for anew each time, and falls back
+// to the store.
+func (s *Store) manifest(ctx context.Context, r Ref, identifier string, sources []*Source) (*manifest, error) {
+	if d, err := parseDigest(identifier); err == nil && s.Has(r, d) {
+		return s.part(ctx, r, d, sources)
+	}
+	return s.ask(ctx, r, identifier, sources)
+}
+
+// ask gets a manifest from the sources, and one by tag that they do not have from the store.
+func (s *Store) ask(ctx context.Context, r Ref, identifier string, sources []*Source) (*manifest, error) {
+	_, derr := parseDigest(identifier)
 	var failures []error
 	var where []string
 	for _, src := range sources {
@@ -157,7 +169,7 @@ func (s *Store) Pull(ctx context.Context, ref string, p Platform, progress func(
 		return Image{}, fmt.Errorf("image %s: %w", r.Familiar(), err)
 	}
 	if _, here := s.hasBlob(res.Digest); !here {
-		if _, err := s.manifest(ctx, r, res.Digest.String(), sources); err != nil {
+		if _, err := s.part(ctx, r, res.Digest, sources); err != nil {
 			return Image{}, err
 		}
 	}

@@ -93,7 +93,7 @@ func (h *Handler) Pushed(namespaces ...string) int64 {
 		}
 	}
 	s.mu.Unlock()
-	for d := range h.under(slices.Values(tops)) {
+	for d := range h.Store.under(slices.Values(tops)) {
 		all[d.Digest] = true
 	}
 	for d := range all {
@@ -329,7 +329,7 @@ func (h *Handler) childrenOf(repo Ref, d digest.Digest) (out []digest.Digest) {
 	if err != nil || m.index == nil {
 		return nil
 	}
-	names := h.names(repo)
+	names := h.Store.namesOf(repo)
 	used := map[digest.Digest]bool{}
 	for k, top := range names {
 		if k != top.String() { // a tag
