@@ -26,6 +26,9 @@ type Resources struct {
 // NumResources is the number of resources that are counted; Pids is a limit, not a capacity.
 const NumResources = 10
 
+// MaxAmount bounds each amount of bytes in a manifest: more than any machine has, and small enough to be added up.
+const MaxAmount = 1024 * TiB
+
 // ResourceNames names the entries of Vector, in order.
 var ResourceNames = [NumResources]string{"cpu", "memory", "storage", "gpus", "tpus", "bandwidthIn", "bandwidthOut", "exclusiveCPUs", "hugePages.2Mi", "hugePages.1Gi"}
 
@@ -47,18 +50,40 @@ func FromVector(v ResourceVector) Resources {
 func (r Resources) Add(s Resources) Resources {
 	a, b := r.Vector(), s.Vector()
 	for i := range a {
-		a[i] += b[i]
+		a[i] = plus(a[i], b[i])
 	}
 	out := FromVector(a)
 	out.Pids = r.Pids
 	return out
 }
 
+// Times gives the sum of n of them.
+func (r Resources) Times(n int) Resources {
+	a := r.Vector()
+	for i, v := range a {
+		if a[i] = v * int64(n); n > 0 && v > math.MaxInt64/int64(n) {
+			a[i] = math.MaxInt64
+		}
+	}
+	return FromVector(a)
+}
+
+// plus adds amounts. A sum that is too large for its type is the largest there is: one below 0 would fit everywhere.
+func plus(a, b int64) int64 {
+	switch {
+	case b > 0 && a > math.MaxInt64-b:
+		return math.MaxInt64
+	case b < 0 && a < math.MinInt64-b:
+		return math.MinInt64
+	}
+	return a + b
+}
+
 // Sub gives the difference, which may be negative where something is over-committed.
 func (r Resources) Sub(s Resources) Resources {
 	a, b := r.Vector(), s.Vector()
 	for i := range a {
-		a[i] -= b[i]
+		a[i] = plus(a[i], -b[i])
 	}
 	out := FromVector(a)
 	out.Pids = r.Pids
@@ -83,7 +108,7 @@ func (s *ServiceSpec) Need() Resources { return s.sum(func(r Resources) Resource
 // sum adds up what the containers of an instance have at a time, of what is taken of each one's resources.
 func (s *ServiceSpec) sum(of func(Resources) Resources) Resources {
 	sum := of(s.Resources)
-	sum.Storage += s.volumeSizes()
+	sum = sum.Add(Resources{Storage: s.volumeSizes()})
 	for _, c := range s.Sidecars {
 		sum = sum.Add(of(c.Resources))
 	}

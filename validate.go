@@ -335,7 +335,9 @@ func (c *checker) volumes(p string, s *ServiceSpec) {
 		if kinds != 1 {
 			c.add(vp, "write empty: {}, local: {} or host: {path: ...}", "a volume is either empty, local or a path of the host")
 		}
-		if e := v.Empty; e != nil && !e.Memory {
+		if e := v.Empty; e != nil && e.Memory {
+			c.amount(vp+".empty.size", e.Size)
+		} else if e != nil {
 			c.volumeSize(vp+".empty.size", e.Size)
 		}
 		if v.Local != nil {
@@ -409,6 +411,8 @@ func (c *checker) resources(p string, r Resources) {
 	for i, v := range r.Vector() {
 		if v < 0 {
 			c.add(p+"."+ResourceNames[i], "", "must be zero or more")
+		} else if v > int64(MaxAmount) {
+			c.add(p+"."+ResourceNames[i], "", "is more than any machine has; at most %s is allowed", MaxAmount)
 		}
 	}
 	c.between(p+".gpus", r.GPUs, 0, 1024)

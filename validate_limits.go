@@ -3,6 +3,7 @@ package skerry
 // limits checks what a container may use beyond what it asks for, and how fast it may read and write.
 func (c *checker) limits(p string, r Resources) {
 	l, io := r.Limits, r.IO
+	c.amount(p+".limits.memory", l.Memory)
 	switch {
 	case l.CPU < 0 || l.CPU > 0 && l.CPU < r.CPU:
 		c.add(p+".limits.cpu", "raise the limit, or ask for less", "%s is less than the %s that it asks for", l.CPU, r.CPU)

@@ -1,6 +1,14 @@
 package skerry
 
+// amount checks what has no least.
+func (c *checker) amount(p string, n Bytes) {
+	if n < 0 || n > MaxAmount {
+		c.add(p, "", "must be from 0 to %s", MaxAmount)
+	}
+}
+
 func (c *checker) volumeSize(p string, size Bytes) {
+	c.amount(p, size)
 	if size < 0 || size > 0 && size < MinVolumeSize {
 		c.add(p, "leave size out for no limit but the disk's", "%s is too little for a file system; the least is %s", size, MinVolumeSize)
 	}

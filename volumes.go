@@ -41,9 +41,9 @@ func (s *ServiceSpec) volumeSizes() (sum Bytes) {
 	for _, v := range s.Volumes {
 		switch {
 		case v.Local != nil:
-			sum += v.Local.Size
+			sum = Bytes(plus(int64(sum), int64(v.Local.Size)))
 		case v.Empty != nil && !v.Empty.Memory:
-			sum += v.Empty.Size
+			sum = Bytes(plus(int64(sum), int64(v.Empty.Size)))
 		}
 	}
 	return sum

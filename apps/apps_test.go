@@ -95,6 +95,14 @@ func TestQuota(t *testing.T) {
 	refused(t, c, apply(5, func(a *Apply) { a.App.Spec.Services[0].Resources.CPU = 0 }), skerry.CodeQuota, "instances")
 }
 
+// Amounts of which the sum is no number any more are more than a quota, and not less than nothing.
+func TestQuotaOfHugeAmounts(t *testing.T) {
+	c := controller(t, Quota{Memory: skerry.GiB})
+	for _, replicas := range []int{1, 2, 3, 4} {
+		refused(t, c, apply(replicas, func(a *Apply) { a.App.Spec.Services[0].Resources.Memory = skerry.MaxAmount }), skerry.CodeQuota, "harbour may use 1Gi")
+	}
+}
+
 func TestQuotaOfServiceAddresses(t *testing.T) {
 	c := controller(t, Quota{ServiceAddresses: 12})
 	do(t, c, apply(4)) // three by policy, four by number

@@ -82,11 +82,7 @@ func (c *Controller) ask(m *skerry.Application) Usage {
 		n := instancesOf(s, len(c.targets))
 		u.Instances += n
 		u.ServiceAddresses += addressesOf(s)
-		need := s.AtMost().Vector()
-		for j := range need {
-			need[j] *= int64(n)
-		}
-		u.Need = u.Need.Add(skerry.FromVector(need))
+		u.Need = u.Need.Add(s.AtMost().Times(n))
 	}
 	return u
 }

@@ -95,9 +95,10 @@ func (p *Admission) CheckQuota(used siteUse, a *skerry.Assignment) *skerry.Reaso
 		return &skerry.Reason{What: "quota", Text: fmt.Sprintf("the site's quota of %s for organisation %s is used up", what, a.Org),
 			Hint: "delete something there, choose another site, or ask its operator"}
 	}
-	limit, have, ask := q.Vector(), used.need.Vector(), a.Spec.AtMost().Vector()
+	asked := a.Spec.AtMost()
+	limit, ask, sum := q.Vector(), asked.Vector(), used.need.Add(asked).Vector()
 	for i := range limit {
-		if limit[i] > 0 && ask[i] > 0 && have[i]+ask[i] > limit[i] {
+		if limit[i] > 0 && ask[i] > 0 && sum[i] > limit[i] {
 			return over(skerry.ResourceNames[i])
 		}
 	}

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -154,6 +155,14 @@ func TestSiteQuota(t *testing.T) {
 	used.add(half)
 	if r := p.CheckQuota(used, half); r == nil || r.Hint == "" {
 		t.Errorf("%+v", r)
+	}
+	huge := *half // one that was admitted by an earlier version
+	huge.Spec.Resources = skerry.Resources{CPU: math.MaxInt64 / 2}
+	for range 3 {
+		if r := p.CheckQuota(used, &huge); r == nil {
+			t.Error("a sum that is no number any more is within the quota")
+		}
+		used.add(&huge)
 	}
 	other := *half
 	other.Org = "other"
