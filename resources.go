@@ -61,22 +61,20 @@ func (r Resources) Add(s Resources) Resources {
 func (r Resources) Times(n int) Resources {
 	a := r.Vector()
 	for i, v := range a {
-		if a[i] = v * int64(n); n > 0 && v > math.MaxInt64/int64(n) {
-			a[i] = math.MaxInt64
+		if a[i] = v * int64(n); n > 0 && v > maxSum/int64(n) {
+			a[i] = maxSum
 		}
 	}
 	return FromVector(a)
 }
 
-// plus adds amounts. A sum that is too large for its type is the largest there is: one below 0 would fit everywhere.
+// maxSum is the largest sum of amounts. It can be read back after it was written.
+const maxSum = 1 << 61
+
+// plus adds amounts. A sum that is too large is the largest there is: one below 0 would fit everywhere.
 func plus(a, b int64) int64 {
-	switch {
-	case b > 0 && a > math.MaxInt64-b:
-		return math.MaxInt64
-	case b < 0 && a < math.MinInt64-b:
-		return math.MinInt64
-	}
-	return a + b
+	a, b = min(max(a, -maxSum), maxSum), min(max(b, -maxSum), maxSum)
+	return min(max(a+b, -maxSum), maxSum)
 }
 
 // Sub gives the difference, which may be negative where something is over-committed.

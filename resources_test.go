@@ -1,6 +1,7 @@
 package skerry
 
 import (
+	"errors"
 	"math"
 	"strings"
 	"testing"
@@ -10,23 +11,19 @@ import (
 func TestAmountsDoNotWrap(t *testing.T) {
 	const huge = math.MaxInt64 / 2
 	r := Resources{Memory: huge + 2, Storage: huge}
-	if sum := r.Add(r); sum.Memory != math.MaxInt64 || sum.Storage != math.MaxInt64-1 {
-		t.Errorf("%d, %d", sum.Memory, sum.Storage)
-	}
-	if sum := r.Times(3); sum.Memory != math.MaxInt64 || sum.Storage != math.MaxInt64 {
-		t.Errorf("%d, %d", sum.Memory, sum.Storage)
+	s := ServiceSpec{Resources: r, Sidecars: []SideContainer{{Resources: r}}, Volumes: []Volume{{Local: &LocalVolume{Size: huge}}, {Empty: &EmptyVolume{Size: huge}}}}
+	for i, sum := range []Resources{r.Add(r), r.Times(3), s.Need(), s.AtMost(), s.Need().Times(10000).Add(s.Need())} {
+		text, err := sum.Memory.MarshalJSON()
+		var read Bytes
+		if err = errors.Join(err, read.UnmarshalJSON(text)); err != nil || sum.Memory != maxSum || sum.Storage != maxSum || read != maxSum {
+			t.Errorf("%d: %d, %d, %v", i, sum.Memory, sum.Storage, err)
+		}
 	}
 	if sum := (Resources{CPU: 500, Memory: MiB}).Times(4); sum.CPU != 2000 || sum.Memory != 4*MiB {
 		t.Errorf("%d, %d", sum.CPU, sum.Memory)
 	}
-	if d := (Resources{Memory: -10}).Sub(Resources{Memory: math.MaxInt64}); d.Memory != math.MinInt64 {
+	if d := (Resources{Memory: -10}).Sub(Resources{Memory: math.MaxInt64}); d.Memory != -maxSum {
 		t.Errorf("%d", d.Memory)
-	}
-	s := ServiceSpec{Resources: r, Sidecars: []SideContainer{{Resources: r}}, Volumes: []Volume{{Local: &LocalVolume{Size: huge}}, {Empty: &EmptyVolume{Size: huge}}}}
-	for _, need := range []Resources{s.Need(), s.AtMost()} {
-		if need.Memory != math.MaxInt64 || need.Storage != math.MaxInt64 {
-			t.Errorf("%d, %d", need.Memory, need.Storage)
-		}
 	}
 }
 

@@ -225,6 +225,14 @@ func (c *Core) prepared(now time.Time, i *inst, m Prepared, fx *skerry.Effects) 
 	c.proceed(now, i, fx)
 }
 
+// leastBackoff bounds how often an instance is started anew, whatever its manifest says: what that costs is the worker's.
+func leastBackoff(restarts int) time.Duration {
+	if restarts > 20 {
+		return time.Second
+	}
+	return 100 * time.Millisecond
+}
+
 func wait(tries int, first, longest time.Duration) time.Duration {
 	d := first << min(max(tries-1, 0), 20)
 	if d <= 0 || d > longest {
@@ -420,7 +428,7 @@ func (c *Core) again(now time.Time, i *inst, why string, fx *skerry.Effects) {
 	i.Times = append(i.Times, now)
 	i.Restarts++
 	i.Phase, i.Reason = skerry.PhaseBackOff, why
-	i.retryAt = now.Add(wait(len(i.Times), time.Duration(r.Backoff), time.Duration(r.MaxBackoff)))
+	i.retryAt = now.Add(max(wait(len(i.Times), time.Duration(r.Backoff), time.Duration(r.MaxBackoff)), leastBackoff(i.Restarts)))
 }
 
 // finish ends an instance by itself; its record and logs stay until the cluster takes it back.

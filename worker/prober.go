@@ -17,6 +17,9 @@ import (
 	"skerry.dev/skerry/runtime"
 )
 
+// minProbe is the least time between tries, whatever a manifest says: what probes cost is the worker's, and nobody's limit bounds it.
+const minProbe = 100 * time.Millisecond
+
 // probe tries one kind of probe of an instance again and again and tells the core each result, until ctx ends.
 func (s *Server) probe(ctx context.Context, a ProbeOn, kind ProbeKind) {
 	p := (&inst{A: a.A}).spec(kind)
@@ -47,15 +50,18 @@ func (s *Server) probe(ctx context.Context, a ProbeOn, kind ProbeKind) {
 			m.Text = err.Error()
 		}
 		s.Post(m)
-		wait = time.Duration(p.Interval)
-		if err != nil && kind != Liveness {
-			// What is not ready yet is asked sooner at first, so that it gets its traffic without waiting for an interval.
-			wait = min(wait, early)
-			early = min(2*early, time.Second)
-		} else {
-			early = time.Second
-		}
+		wait, early = nextTry(time.Duration(p.Interval), early, err != nil && kind != Liveness)
 	}
+}
+
+// nextTry gives the time until the next try. What is not ready yet is asked sooner at first, so that it gets its traffic without waiting for an
+// interval: early doubles.
+func nextTry(interval, early time.Duration, soon bool) (wait, nextEarly time.Duration) {
+	wait = max(interval, minProbe)
+	if soon {
+		return min(wait, early), min(2*early, time.Second)
+	}
+	return wait, time.Second
 }
 
 func (s *Server) try(ctx context.Context, p *skerry.Probe, a ProbeOn) error {

@@ -1,0 +1,45 @@
+//go:build linux
+
+package worker
+
+import (
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// A manifest cannot have its worker start containers, or probe them, as fast as it can: that is at the cost of everybody there.
+func TestBackoffHasALeast(t *testing.T) {
+	most := 10000
+	i := &inst{A: skerry.Assignment{ID: "web-1"}}
+	i.A.Spec.Restart = skerry.RestartSpec{Policy: "always", MaxAttempts: &most, Backoff: 1, MaxBackoff: 1, Window: 1}
+	c, now := New(Options{Name: "w"}), time.Unix(1_700_000_000, 0)
+	begin := now
+	for range 60 {
+		var fx skerry.Effects
+		c.again(now, i, "it ended", &fx)
+		if now = i.retryAt; i.Phase != skerry.PhaseBackOff {
+			t.Fatal(i.Phase, i.Reason)
+		}
+	}
+	if took := now.Sub(begin); took < 40*time.Second {
+		t.Errorf("60 restarts in %s", took)
+	}
+}
+
+func TestProbesHaveALeastInterval(t *testing.T) {
+	for _, soon := range []bool{false, true} {
+		took, wait, early := time.Duration(0), time.Duration(0), 10*time.Millisecond
+		for range 100 {
+			wait, early = nextTry(1, early, soon)
+			took += wait
+		}
+		if took < 95*minProbe {
+			t.Errorf("a hundred tries in %s", took)
+		}
+	}
+	if wait, _ := nextTry(10*time.Second, time.Second, false); wait != 10*time.Second {
+		t.Errorf("%s", wait)
+	}
+}
