@@ -84,5 +84,5 @@ type Backend interface {
 type ImageLister interface {
 	ListImages() []skerry.ImageView
 	// Clear removes what was uploaded to a namespace and is part of no image, and reports whether images are left there.
-	Clear(namespace string) (images bool, err error)
+	Clear(namespace string) (image string, err error)
 }

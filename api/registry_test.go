@@ -135,6 +135,16 @@ func TestRegistryAsksTheSameUsers(t *testing.T) {
 			t.Errorf("images: %s, want %s", got, want)
 		}
 	}
+	// Nobody's images become another's with the name of their namespace, nor everybody's.
+	_, err = admin.CreateUser(ctx, "head-umbra", "a long password", []auth.Grant{{Role: auth.RoleAdmin, Org: "umbra", Cluster: auth.Any}})
+	must(t, err)
+	head := s.client("head-umbra", "a long password")
+	if _, err := head.CreateNamespace(ctx, spaceOf("tools", "umbra")); err == nil || skerry.AsError(err).Code != skerry.CodeConflict {
+		t.Errorf("umbra took the namespace of the site's images: %v", err)
+	}
+	if err := admin.DeleteNamespace(ctx, "acme-space"); err == nil || !strings.Contains(err.Error(), "still holds image acme-space/") {
+		t.Errorf("a namespace with images: %v", err)
+	}
 	list, err := admin.Audit(ctx, "dev-acme", "registry", 0)
 	if err != nil || len(list) == 0 || list[len(list)-1].Token != "ci" && list[0].Object == "" {
 		t.Errorf("audit: %+v %v", list, err)
@@ -208,7 +218,7 @@ func TestPushesOfOneOrganisation(t *testing.T) {
 		t.Errorf("usage: %+v", u)
 	}
 	// A namespace that is deleted neither makes room nor leaves its images to who is given the name next.
-	if err := acme.DeleteNamespace(ctx, "acme-more"); err == nil || !strings.Contains(err.Error(), "still holds images") {
+	if err := acme.DeleteNamespace(ctx, "acme-more"); err == nil || !strings.Contains(err.Error(), "still holds image acme-more/") {
 		t.Errorf("delete a namespace with an image: %v", err)
 	}
 	if err := umbra.DeleteImage(ctx, "acme-more/web:1"); err == nil {

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"strings"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
@@ -74,6 +75,11 @@ func (h *Handler) addOrgs() {
 			if err := h.allow(who, auth.ScopeOrgsAdmin, auth.ScopeOrgsRead, in.Body.Org, h.cluster(), noOrg(in.Body.Org)); err != nil {
 				return nil, err
 			}
+			// What is below a name that is no namespace is everybody's: nobody takes it for an organisation of his own.
+			if image := h.imageBelow(in.Body.Name); image != "" && !who.May(auth.ScopeImagesPush, "", h.cluster()) && h.spaceOf(ctx, in.Body.Name) == "" {
+				return nil, skerry.Errorf(skerry.CodeConflict, "there are images below the name %s, such as %s, which belong to everybody", in.Body.Name, image).
+					WithHint("choose another name, or ask who may push images of the whole site")
+			}
 			_, err := h.opt.Backend.Do(ctx, apps.PutNamespace{Namespace: in.Body})
 			return &answer[apps.Namespace]{in.Body}, err
 		})
@@ -83,18 +89,41 @@ func (h *Handler) addOrgs() {
 	add(h, operation{ID: "delete-namespace", Method: http.MethodDelete, Path: "/v1/namespaces/{namespace}", Scope: auth.ScopeOrgsAdmin, Object: objNamespace, Tag: "organisations",
 		Summary: "Remove a namespace that has no applications and no images.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *nameIn) (*none, error) {
-			// Who is given the name next would read them, and nobody would be charged for them.
+			// Whoever is given the name next would read its images, and nobody would be charged for them.
 			if l, ok := h.opt.Backend.Registry().(ImageLister); ok {
-				if images, err := l.Clear(in.Namespace); err != nil {
+				if image, err := l.Clear(in.Namespace); err != nil {
 					return nil, err
-				} else if images {
-					return nil, skerry.Errorf(skerry.CodeConflict, "namespace %s still holds images", in.Namespace).
-						WithHint("delete them first: `skerry get images` lists them, `skerry delete image NAME` deletes one")
+				} else if image != "" {
+					return nil, skerry.Errorf(skerry.CodeConflict, "namespace %s still holds image %s", in.Namespace, image).
+						WithHint("delete its images first: `skerry get images` lists them, `skerry delete image NAME` deletes one")
 				}
 			}
 			_, err := h.opt.Backend.Do(ctx, apps.DeleteNamespace{Name: in.Namespace})
 			return nil, err
 		})
+}
+
+// imageBelow gives an image of the built-in registry whose name begins with a namespace's, or "".
+func (h *Handler) imageBelow(namespace string) string {
+	if l, ok := h.opt.Backend.Registry().(ImageLister); ok {
+		for _, v := range l.ListImages() {
+			if strings.HasPrefix(v.Name, namespace+"/") {
+				return v.Name
+			}
+		}
+	}
+	return ""
+}
+
+// spaceOf gives the organisation of a namespace, or "" where there is no such namespace.
+func (h *Handler) spaceOf(ctx context.Context, namespace string) string {
+	list, _ := h.opt.Backend.Namespaces(ctx)
+	for _, n := range list {
+		if n.Name == namespace {
+			return n.Org
+		}
+	}
+	return ""
 }
 
 func (h *Handler) orgExists(ctx context.Context, name string) error {

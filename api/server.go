@@ -37,8 +37,10 @@ type Server struct {
 	http *http.Server
 	ln   atomic.Pointer[net.Listener]
 
-	mu       sync.Mutex // protects fresh, stopping
+	mu       sync.Mutex // protects fresh, idle, conns, stopping
 	fresh    map[net.Conn]struct{}
+	idle     map[net.Conn]struct{}
+	conns    int
 	stopping bool
 }
 
@@ -50,7 +52,7 @@ func NewServer(h *Handler, l Listen) (*Server, error) {
 	if (l.CertFile == "") != (l.KeyFile == "") {
 		return nil, errors.New("certificate and key are needed together")
 	}
-	s := &Server{h: h, l: l, fresh: map[net.Conn]struct{}{}}
+	s := &Server{h: h, l: l, fresh: map[net.Conn]struct{}{}, idle: map[net.Conn]struct{}{}}
 	s.http = &http.Server{Handler: h, ConnState: s.connState, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: maxHeader,
 		ErrorLog: slog.NewLogLogger(h.opt.Log.Handler(), slog.LevelDebug),
 		// Terminals and forwards take a connection over, which HTTP/2 does not have.
@@ -144,19 +146,46 @@ func (s *Server) URL() string {
 	return scheme + "://" + net.JoinHostPort(host, fmt.Sprint(a.Port))
 }
 
-// connState keeps account of connections that have asked nothing yet. An orderly shutdown waits for them as for requests,
-// though nobody waits for an answer.
+// Connections of which nobody waits for an answer, and all. A client that only holds them takes descriptors that the role needs for its links.
+const (
+	maxQuiet = 1024
+	maxConns = 8192
+)
+
+// connState keeps account of connections that have asked nothing yet, or nothing more. An orderly shutdown waits for them as for requests,
+// though nobody waits for an answer. Where there are too many, any one of them goes.
 func (s *Server) connState(c net.Conn, state http.ConnState) {
 	s.mu.Lock()
 	stopping := s.stopping
-	if state == http.StateNew {
+	delete(s.fresh, c)
+	delete(s.idle, c)
+	switch state {
+	case http.StateNew:
 		s.fresh[c] = struct{}{}
-	} else {
-		delete(s.fresh, c)
+		s.conns++
+	case http.StateIdle:
+		s.idle[c] = struct{}{}
+	case http.StateClosed, http.StateHijacked: // who took it over has limits of its own
+		s.conns--
+	}
+	var drop net.Conn
+	if state == http.StateNew && (stopping || s.conns > maxConns) {
+		drop = c
+	} else if len(s.fresh)+len(s.idle) > maxQuiet {
+		for _, list := range []map[net.Conn]struct{}{s.fresh, s.idle} {
+			for c := range list {
+				if 2*len(list) > maxQuiet {
+					drop = c
+				}
+				break
+			}
+		}
 	}
 	s.mu.Unlock()
-	if stopping && state == http.StateNew {
-		c.Close()
+	if t, ok := drop.(*tls.Conn); ok {
+		t.NetConn().Close() // without a word, for which it would wait
+	} else if drop != nil {
+		drop.Close()
 	}
 }
 

@@ -4,10 +4,14 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"log/slog"
 	"net"
+	"net/http"
+	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"skerry.dev/skerry/api"
 )
@@ -30,6 +34,33 @@ func TestStopWithSilentConnections(t *testing.T) {
 	secure, err := tls.Dial("tcp", srv.Addr().String(), &tls.Config{InsecureSkipVerify: true})
 	must(t, err)
 	defer secure.Close()
+	// Whoever opens thousands of them leaves descriptors for others, and others get in.
+	const many = 1400
+	var idle []net.Conn
+	defer func() {
+		for _, c := range idle {
+			c.Close()
+		}
+	}()
+	for range many {
+		c, err := net.Dial("tcp", srv.Addr().String())
+		must(t, err)
+		idle = append(idle, c)
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	res, err := client.Get("https://" + srv.Addr().String() + "/healthz")
+	must(t, err)
+	res.Body.Close()
+	gone := 0
+	for _, c := range idle {
+		must(t, c.SetReadDeadline(time.Now().Add(time.Millisecond)))
+		if _, err := c.Read(make([]byte, 1)); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			gone++
+		}
+	}
+	if gone < many-1024-10 {
+		t.Errorf("of %d silent connections %d were closed", many, gone)
+	}
 	cancel()
 	must(t, <-done)
 	if strings.Contains(log.String(), "cut off") {

@@ -289,8 +289,9 @@ const (
 	unnamed   = 24 * time.Hour
 )
 
-// Clear removes what was uploaded to the repositories of a namespace and never named. It reports whether images are left there.
-func (h *Handler) Clear(namespace string) (images bool, err error) {
+// Clear removes what was uploaded to the repositories of a namespace and never named. It returns the name of an image
+// that is left there, or "".
+func (h *Handler) Clear(namespace string) (image string, err error) {
 	s := h.Store
 	below := h.Registry + "/" + namespace + "/"
 	var blobs []digest.Digest
@@ -302,10 +303,12 @@ func (h *Handler) Clear(namespace string) (images bool, err error) {
 		}
 	}
 	for k, n := range s.names {
-		images = images || (n.Pushed || len(h.UpstreamLocal) == 0) && strings.HasPrefix(k, below)
+		if rest, ok := strings.CutPrefix(k, h.Registry+"/"); ok && (n.Pushed || len(h.UpstreamLocal) == 0) && strings.HasPrefix(k, below) && (image == "" || rest < image) {
+			image = rest
+		}
 	}
 	s.mu.Unlock()
-	return images, s.release(blobs)
+	return image, s.release(blobs)
 }
 
 // tidy removes what was uploaded and never named, before others are let in.

@@ -80,4 +80,4 @@ func AddPushed(ctx context.Context, r Registry, book OrgBook, org string, u *app
 }
 
 // Clear removes what was uploaded to a namespace and is part of no image, and reports whether images are left.
-func (m *Images) Clear(namespace string) (images bool, err error) { return m.handler.Clear(namespace) }
+func (m *Images) Clear(namespace string) (image string, err error) { return m.handler.Clear(namespace) }
