@@ -142,7 +142,9 @@ func (d *Driver) check(ctx context.Context, r *runtime.Report) {
 // settle finds out whether a runtime works, itself or, if it refuses a hybrid host, behind a stand-in, and returns which of them does. It tries
 // because versions of crun differ in what they refuse, and hosts in which controllers they leave to cgroup2.
 func (d *Driver) settle(ctx context.Context, path, layer string) (program, note string, err error) {
-	if err = d.tryTwice(ctx, path, layer); err == nil || !hybrid.Refused(err.Error()) {
+	if err = d.tryTwice(ctx, path, layer); err == nil {
+		return path, "", d.tryDescriptors(ctx, path, layer)
+	} else if !hybrid.Refused(err.Error()) {
 		return path, "", err
 	}
 	program, err = hybrid.Try(filepath.Join(d.Options.Dir, "hybrid"), path, err, func(standIn string) error { return d.tryTwice(ctx, standIn, layer) })
@@ -178,6 +180,38 @@ func (d *Driver) try(ctx context.Context, program, layer string) error {
 		}
 	}
 	return sprung()
+}
+
+// heldOpen are the descriptors among which runc before 1.1.12 has a directory of the host (CVE-2024-21626).
+const heldOpen = 12
+
+// tryDescriptors starts containers in working directories that a runtime may have open itself, as a manifest or an image can ask for: none
+// of them may start. Versions from which it is known that they close them are not asked.
+func (d *Driver) tryDescriptors(ctx context.Context, program, layer string) error {
+	if !strings.HasPrefix(filepath.Base(program), "runc") || closesDescriptors(version(ctx, program)) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute) // boards take a second for each
+	defer cancel()
+	root := runtime.Mount{Type: "overlay", Options: []string{"lowerdir=" + layer}}
+	for n := 3; n <= heldOpen; n++ {
+		dir := fmt.Sprintf("/proc/self/fd/%d", n)
+		err := d.Try(ctx, "cwd", root, []string{"/probe"}, func(ctx context.Context, spec runtime.Spec) (runtime.Handle, error) {
+			spec.Dir = dir
+			return d.start(ctx, spec, program)
+		})
+		if err == nil {
+			return fmt.Errorf("it starts a container in %s, a directory of the host that it has open; install runc 1.1.12 or newer, or your distribution's update for CVE-2024-21626", dir)
+		}
+	}
+	return ctx.Err()
+}
+
+// closesDescriptors reports whether what runc says of its version is 1.1.12 or newer. Distributions mend older ones.
+func closesDescriptors(line string) bool {
+	var major, minor, patch int
+	n, _ := fmt.Sscanf(strings.TrimPrefix(line, "runc version "), "%d.%d.%d", &major, &minor, &patch)
+	return n == 3 && (major > 1 || major == 1 && (minor > 1 || minor == 1 && patch >= 12))
 }
 
 // UserNSCure is the advice where user namespaces do not work.

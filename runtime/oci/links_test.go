@@ -3,6 +3,7 @@
 package oci
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -83,5 +84,53 @@ func TestLinksOfAnImage(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A working directory that the runtime has open itself, of the manifest or the image, leads nowhere.
+func TestWorkingDirectoryByDescriptor(t *testing.T) {
+	program, ok := probe.Program(goruntime.GOARCH)
+	if !ok {
+		t.Skip(&runtime.Unsupported{Driver: "oci", Reason: "there is no self-test for " + goruntime.GOARCH})
+	}
+	for _, name := range []string{"crun", "runc"} {
+		t.Run(name, func(t *testing.T) {
+			need(t, name)
+			if name == "crun" {
+				runtimetest.Hybrid(t, false)
+			}
+			d, err := New(Options{Dir: t.TempDir(), CgroupParent: cgroupParent(), Runtimes: []string{name}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.Close()
+			if r := d.Check(t.Context()); !r.Passed {
+				t.Fatalf("%+v", r)
+			}
+			layer := t.TempDir()
+			if err := errors.Join(os.WriteFile(filepath.Join(layer, "probe"), program, 0o755), os.Symlink("/proc/self/fd/7", filepath.Join(layer, "link"))); err != nil {
+				t.Fatal(err)
+			}
+			for i, dir := range []string{"/proc/self/fd/3", "/proc/self/fd/5", "/proc/self/fd/6", "/proc/self/fd/7", "/proc/self/fd/8", "/proc/self/fd/9", "/proc/self/fd/10", "/link"} {
+				h, err := d.Start(t.Context(), runtime.Spec{
+					ID: runtime.TaskID(fmt.Sprintf("cwd.main.%d", i)), RootFS: []runtime.Mount{{Type: "overlay", Options: []string{"lowerdir=" + layer}}}, Args: []string{"/probe"}, Dir: dir,
+				})
+				if err == nil {
+					t.Errorf("it started in %s", dir)
+					_, err := d.Wait(t.Context(), h)
+					if err = errors.Join(err, d.Remove(t.Context(), h)); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestClosesDescriptors(t *testing.T) {
+	for line, want := range map[string]bool{"runc version 1.1.5+ds1": false, "runc version 1.1.11": false, "runc version 1.1.12": true, "runc version 1.2.0-rc.1": true, "runc version 2.0.0": true, "": false, "x": false} {
+		if got := closesDescriptors(line); got != want {
+			t.Errorf("%q: %v", line, got)
+		}
 	}
 }
