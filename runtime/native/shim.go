@@ -324,9 +324,9 @@ func (s *setup) mount() error {
 		default:
 			err = unix.Mount(m.Source, target, "", unix.MS_BIND|unix.MS_REC, "")
 		}
-		if err == nil && m.ReadOnly {
+		if flags := m.restrictions(); err == nil && flags != 0 {
 			if target, done, err = place(tree, m.Target); err == nil { // what lies there now
-				err = unix.Mount("", target, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, "")
+				err = unix.Mount("", target, "", unix.MS_BIND|unix.MS_REMOUNT|flags, "")
 				done()
 			}
 		}
@@ -338,6 +338,19 @@ func (s *setup) mount() error {
 		}
 	}
 	return nil
+}
+
+// restrictions are the flags of a bind mount; the kernel forgets those of what was mounted there unless they are given again.
+func (m *bind) restrictions() (flags uintptr) {
+	if m.ReadOnly {
+		flags |= unix.MS_RDONLY
+	}
+	if m.Type != "tmpfs" && m.Type != "overlay" { // which have them
+		for _, o := range strings.Split(m.Data, ",") {
+			flags |= map[string]uintptr{"nosuid": unix.MS_NOSUID, "nodev": unix.MS_NODEV}[o]
+		}
+	}
+	return flags
 }
 
 // place opens the place of a mount below a tree without following a link, and gives a name for it that others cannot change: a volume

@@ -43,3 +43,19 @@ func TestProbesHaveALeastInterval(t *testing.T) {
 		t.Errorf("%s", wait)
 	}
 }
+
+// A process of the host that is not trusted gets volumes without the devices and set-user-ID programs that others made in them.
+func TestVolumesOfNativeAreRestricted(t *testing.T) {
+	s := &Server{}
+	s.opt.Dir = t.TempDir()
+	a := &skerry.Assignment{ID: "web-1"}
+	a.Spec.Volumes = []skerry.Volume{{Name: "data", Local: &skerry.LocalVolume{}}}
+	a.Spec.Mounts = []skerry.Mount{{Volume: "data", Path: "/data"}}
+	for level, want := range map[skerry.SecurityLevel]int{skerry.LevelRestricted: 2, skerry.LevelBaseline: 2, skerry.LevelPrivileged: 0} {
+		a.Level = level
+		list, err := s.mounts(a, &a.Spec.Container, skerry.RuntimeNative)
+		if err != nil || len(list) != 1 || len(list[0].Options) != want {
+			t.Errorf("%s: %+v, %v", level, list, err)
+		}
+	}
+}
