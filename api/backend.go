@@ -83,6 +83,6 @@ type Backend interface {
 // ImageLister is what a Backend's Registry may be able to do beside.
 type ImageLister interface {
 	ListImages() []skerry.ImageView
-	// Clear removes what was uploaded to a namespace and is part of no image, and reports whether images are left there.
+	// Clear removes what was uploaded to a namespace and is part of no image, and returns the name of an image that is left there, or "".
 	Clear(namespace string) (image string, err error)
 }

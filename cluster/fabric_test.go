@@ -102,10 +102,14 @@ func (s *fabricSite) tell(name string) {
 }
 
 func (s *fabricSite) apply(ns, name string, replicas int, export ...skerry.Export) {
+	s.applyImporting(ns, name, nil, replicas, export...)
+}
+
+func (s *fabricSite) applyImporting(ns, name string, imports []skerry.Import, replicas int, export ...skerry.Export) {
 	spec := skerry.ServiceSpec{Name: "web", Replicas: &replicas, Export: export, Resources: skerry.Resources{CPU: s.each, Memory: 8 * skerry.MiB}}
 	spec.Image = "web:1"
 	s.do(apps.Apply{App: skerry.Application{APIVersion: skerry.APIVersion, Kind: skerry.KindApplication,
-		Metadata: skerry.Metadata{Name: name, Namespace: ns}, Spec: skerry.ApplicationSpec{Services: []skerry.ServiceSpec{spec}}}})
+		Metadata: skerry.Metadata{Name: name, Namespace: ns}, Spec: skerry.ApplicationSpec{Imports: imports, Services: []skerry.ServiceSpec{spec}}}})
 }
 
 func key(ns, app string) skerry.ServiceKey {
@@ -216,6 +220,11 @@ func TestRoutesOfOthers(t *testing.T) {
 		t.Fatalf("an export within an organisation reaches another: %+v", r)
 	}
 	s.apply("acme", "shop", 1, skerry.Export{To: "other/*", Org: "other"})
+	if r := item[skerry.Route](s, b, skerry.RouteKey(web)); r != nil {
+		t.Fatalf("an application is shown an export that it did not ask for: %+v", r)
+	}
+	s.applyImporting("other", "spy", []skerry.Import{{From: "acme/*", Org: "acme"}}, 1)
+	s.tell(b)
 	s.tell(a)
 	net := item[skerry.AppNetwork](s, b, skerry.NetworkItem(key("other", "spy").App))
 	if len(net.Services) != 2 || net.Services[1].Of != web || net.Services[1].Short || !net.Services[1].RoundRobin.IsValid() {
