@@ -52,6 +52,14 @@ func (i *inst) revision() string {
 	return i.A.Revision
 }
 
+// egressOf gives the policy that an instance is held to. A site of an earlier version sends the manifest's alone.
+func egressOf(a *skerry.Assignment) *skerry.Egress {
+	if a.Egress != nil {
+		return a.Egress
+	}
+	return a.Spec.Egress
+}
+
 // relimit takes the limits of an assignment, which are most often those that the instance has.
 func (c *Core) relimit(now time.Time, i *inst, a skerry.Assignment, fx *skerry.Effects) {
 	if !reflect.DeepEqual(i.A.Egress, a.Egress) { // of the same service: the site's policy is another

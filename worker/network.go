@@ -54,14 +54,6 @@ type wanted struct {
 	egress  *skerry.Egress
 }
 
-// egressOf gives the policy that an instance is held to. A site of before tells the manifest's alone.
-func egressOf(a *skerry.Assignment) *skerry.Egress {
-	if a.Egress != nil {
-		return a.Egress
-	}
-	return a.Spec.Egress
-}
-
 func wantedBy(a *skerry.Assignment, ports []skerry.PortBinding) wanted {
 	need := a.Spec.Need()
 	return wanted{ports, need.BandwidthIn, need.BandwidthOut, a.Service, a.Ordinal, egressOf(a)}
