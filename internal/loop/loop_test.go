@@ -40,12 +40,13 @@ func (quiet) Act(any)                                         {}
 // limited counts commits and holds the first one up, so that messages pile up behind it.
 type limited struct {
 	store.Store
-	commits int
-	hold    chan struct{}
+	commits     int
+	began, hold chan struct{}
 }
 
 func (l *limited) Commit(ctx context.Context, ops []store.Op) (int64, error) {
 	if l.commits++; l.commits == 1 {
+		close(l.began)
 		<-l.hold
 	}
 	return l.Store.Commit(ctx, ops)
@@ -71,7 +72,7 @@ func TestMoreThanOneCommit(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer st.Close()
-			lim := &limited{Store: st, hold: make(chan struct{})}
+			lim := &limited{Store: st, began: make(chan struct{}), hold: make(chan struct{})}
 			l := New(&writer{}, lim, quiet{}, nil)
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error, 1)
@@ -82,7 +83,10 @@ func TestMoreThanOneCommit(t *testing.T) {
 					_, err := l.Do(ctx, m)
 					answers <- err
 				}()
-				for i > 0 && l.Stats().Queue < i || i == 0 && l.Stats().Messages < 1 {
+				if i == 0 {
+					<-lim.began // else the second may be part of the first commit
+				}
+				for l.Stats().Queue < i {
 					time.Sleep(100 * time.Microsecond)
 				}
 			}

@@ -119,7 +119,7 @@ const order: Group[] = [
   },
   { title: "What it needs", fields: ["resources", "devices"] },
   { title: "Where it runs", fields: ["placement", "migration", "onDisconnect", "onReconnect"] },
-  { title: "Network", fields: ["ports", "links", "ingress", "export", "addresses", "metrics"] },
+  { title: "Network", fields: ["ports", "links", "ingress", "export", "egress", "addresses", "metrics"] },
   { title: "Data", fields: ["volumes", "mounts", "config", "secrets", "logs"] },
   { title: "Health and updates", fields: ["probes", "restart", "update"] },
   { title: "What runs beside it", fields: ["init", "sidecars"] },
