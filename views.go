@@ -4,6 +4,10 @@ import "time"
 
 // What the API shows. Views are made for reading; nothing decides by them.
 
+// AppRolledBack is the status of an application that runs, but not as its last manifest says: a version of a service failed and
+// was taken back. It stays until somebody applies another manifest, undoes or resumes.
+const AppRolledBack = "RolledBack"
+
 // AppView is an application with how it fares.
 type AppView struct {
 	Key       AppKey        `json:"key"`
@@ -15,7 +19,7 @@ type AppView struct {
 	CreatedAt time.Time     `json:"createdAt,omitzero"`
 	UpdatedAt time.Time     `json:"updatedAt,omitzero"`
 	Author    string        `json:"author,omitempty"`
-	Status    string        `json:"status" doc:"Registered, Progressing, Ready, Degraded, Deleting or Completed."`
+	Status    string        `json:"status" doc:"Registered, Progressing, Ready, RolledBack, Degraded, Deleting or Completed. RolledBack: it runs, but a version failed and was taken back."`
 	Network   NetworkID     `json:"network,omitempty" doc:"Of its services in the overlay."`
 	Services  []ServiceView `json:"services"`
 	// Amended is how the site that tells this has changed it while the root is away.

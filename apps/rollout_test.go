@@ -133,6 +133,8 @@ func (s *site) expect(images string) {
 
 func (s *site) view() skerry.ServiceView { return s.c.View(s.c.App(shop), "root", true).Services[0] }
 
+func (s *site) appView() skerry.AppView { return s.c.View(s.c.App(shop), "root", true) }
+
 func (s *site) heard(reason string) (n int) {
 	for _, e := range s.events {
 		if e.Reason == reason {
@@ -201,6 +203,9 @@ func TestRollBack(t *testing.T) {
 			if why := v.Rollout.Refused.Reason; how == "crash" && !strings.Contains(why, "failed 3 times: exit code 7") || how == "stuck" && !strings.Contains(why, "was not ready for 40s") {
 				t.Error(why)
 			}
+			if status := s.appView().Status; status != skerry.AppRolledBack {
+				t.Errorf("the application is %s", status)
+			}
 			// The same manifest again changes nothing, other than the number of instances.
 			gen := s.c.App(shop).Gen
 			if r := s.tell(apply(3, image("web:2", u))); !r.Unchanged || r.Gen != gen || len(r.Warnings) != 1 {
@@ -229,8 +234,19 @@ func TestRollBack(t *testing.T) {
 			s.tell(apply(4, image("web:3", u)))
 			s.run(3 * time.Minute)
 			s.expect("4 web:3")
-			if s.view().Rollout.Refused != nil {
+			if s.view().Rollout.Refused != nil || s.appView().Status != "Ready" {
 				t.Error("it is still refused")
+			}
+			// Whoever applies the version that runs again has seen what happened to the other.
+			s.crash = "web:4"
+			s.tell(apply(4, image("web:4", u)))
+			s.run(3 * time.Minute)
+			s.expect("4 web:3")
+			if status := s.appView().Status; status != skerry.AppRolledBack {
+				t.Errorf("the application is %s", status)
+			}
+			if r := s.tell(apply(4, image("web:3", u))); !r.Unchanged || s.appView().Status != "Ready" {
+				t.Errorf("%+v, and the application is %s", r, s.appView().Status)
 			}
 		})
 	}

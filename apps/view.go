@@ -104,7 +104,7 @@ func status(v *skerry.AppView) string {
 		return "Registered"
 	}
 	ready, done, jobs := true, true, 0
-	some := false
+	some, back := false, false
 	for _, s := range v.Services {
 		if s.Mode == skerry.ModeJob || s.Mode == skerry.ModeCron {
 			jobs++
@@ -117,11 +117,15 @@ func status(v *skerry.AppView) string {
 		}
 		ready = ready && s.Ready >= s.Want && s.UpToDate == s.Instances
 		some = some || s.Ready > 0
+		back = back || s.Rollout != nil && s.Rollout.Refused != nil
 	}
 	switch {
 	case jobs == len(v.Services) && done:
 		return "Completed"
 	case ready && (jobs < len(v.Services) || done):
+		if back {
+			return skerry.AppRolledBack
+		}
 		return "Ready"
 	case some:
 		return "Degraded"

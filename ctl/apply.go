@@ -30,7 +30,7 @@ func (f *waitFlags) waits() bool { return f.wait && !f.noWait }
 
 const exitHelp = `
 Exits with 0 when all is ready, with 2 when it is accepted but some instance found no place in time (it is still looked
-for), and with 1 for an error. Ctrl-C ends the view, not the deployment.`
+for), and with 1 for an error, which includes a version that failed and was taken back. Ctrl-C ends the view, not the deployment.`
 
 func (a *app) applyCommand() *cobra.Command {
 	var files []string

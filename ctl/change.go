@@ -66,6 +66,10 @@ func (a *app) scaleCommand() *cobra.Command {
 			} else if !cmd.Flags().Changed("replicas") {
 				return skerry.Errorf(skerry.CodeInvalid, "the number of instances is missing").WithHint("write skerry scale %s 3", args[0])
 			}
+			before, err := c.App(cmd.Context(), k.App)
+			if err != nil {
+				return err
+			}
 			res, err := c.Scale(cmd.Context(), k, replicas)
 			if err != nil {
 				return err
@@ -78,7 +82,14 @@ func (a *app) scaleCommand() *cobra.Command {
 			if !w.waits() {
 				return nil
 			}
-			return a.follow(cmd, c, []skerry.AppKey{k.App}, w.timeout, "")
+			p := newProgress([]skerry.AppKey{k.App})
+			p.past = map[string]bool{}
+			for _, s := range before.Services {
+				if s.Rollout != nil && s.Rollout.Refused != nil {
+					p.past[s.Rollout.Refused.Revision] = true
+				}
+			}
+			return a.watchProgress(cmd, c, p, w.timeout, "")
 		})}
 	cmd.Flags().IntVar(&replicas, "replicas", -1, "number of instances, in place of the argument")
 	w.add(cmd)

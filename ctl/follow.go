@@ -25,6 +25,7 @@ type progress struct {
 	keys  []skerry.AppKey
 	apps  map[skerry.AppKey]*skerry.AppView
 	insts map[skerry.InstanceID]*skerry.Instance
+	past  map[string]bool // revisions that had been taken back before, which is nothing that this command asked for
 	now   func() time.Time
 }
 
@@ -56,7 +57,7 @@ func (p *progress) instances() []*skerry.Instance {
 	})
 }
 
-// done tells whether an application is what it should be: services are ready and up to date, jobs have begun.
+// done reports whether an application is as it should be: services are ready and up to date and their updates have ended, jobs have begun.
 func (p *progress) done(k skerry.AppKey) bool {
 	v := p.apps[k]
 	if v == nil {
@@ -66,8 +67,11 @@ func (p *progress) done(k skerry.AppKey) bool {
 		if s.Mode == skerry.ModeService && p.ready(k, s.Name) < s.Ready {
 			return false // that they are ready is on its way, and to be shown
 		}
+		if r := s.Rollout; r != nil && (r.Phase == skerry.RolloutCanary || r.Phase == skerry.RolloutWaves || r.Phase == skerry.RolloutBack) {
+			return false // a version that is ready may still fail
+		}
 	}
-	if v.Status == "Ready" || v.Status == "Completed" {
+	if v.Status == "Ready" || v.Status == skerry.AppRolledBack || v.Status == "Completed" {
 		return true
 	}
 	for _, s := range v.Services {
@@ -128,7 +132,7 @@ func (p *progress) pending() []*skerry.Instance {
 	return out
 }
 
-// failed tells why an application will not come to be as it should: a job that failed.
+// failed reports why an application will not become what was asked for: a job failed, or a version of a service was taken back.
 func (p *progress) failed() error {
 	for _, k := range p.keys {
 		v := p.apps[k]
@@ -136,6 +140,11 @@ func (p *progress) failed() error {
 			continue
 		}
 		for _, s := range v.Services {
+			if s.Rollout != nil && s.Rollout.Refused != nil && !p.past[s.Rollout.Refused.Revision] {
+				f := s.Rollout.Refused
+				return skerry.Errorf(skerry.CodeUnavailable, "service %s/%s was rolled back: revision %s failed: %s", k.Name, s.Name, f.Revision, f.Reason).
+					WithHint("what ran before serves again; change the manifest and apply it, or `skerry rollout resume %s/%s` to try the version again", k.Name, s.Name)
+			}
 			if n := len(s.Runs); s.Mode == skerry.ModeJob && n > 0 && s.Runs[n-1].Result == "Failed" {
 				return skerry.Errorf(skerry.CodeUnavailable, "job %s/%s failed", k.Name, s.Name).WithHint("`skerry logs %s/%s` shows what it said", k.Name, s.Name)
 			}
@@ -144,11 +153,15 @@ func (p *progress) failed() error {
 	return nil
 }
 
-// follow shows how applications come to be as they should, until they are or time is up.
+// follow shows how applications become what was asked for, until they are or time is up.
 func (a *app) follow(cmd *cobra.Command, c *api.Client, keys []skerry.AppKey, timeout time.Duration, output string) error {
+	return a.watchProgress(cmd, c, newProgress(keys), timeout, output)
+}
+
+func (a *app) watchProgress(cmd *cobra.Command, c *api.Client, p *progress, timeout time.Duration, output string) error {
+	keys := p.keys
 	ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 	defer cancel()
-	p := newProgress(keys)
 	out := cmd.OutOrStdout()
 	if output != "" && output != formatTable && output != formatWide {
 		out = cmd.ErrOrStderr() // the output is for a program

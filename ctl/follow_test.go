@@ -32,6 +32,11 @@ func TestProgress(t *testing.T) {
 	service := func(ready, upToDate, instances int) skerry.ServiceView {
 		return skerry.ServiceView{Name: "front", Mode: skerry.ModeService, Want: 2, Ready: ready, UpToDate: upToDate, Instances: instances}
 	}
+	during := func(phase string) skerry.ServiceView {
+		s := service(2, 2, 2)
+		s.Rollout = &skerry.RolloutView{Phase: phase}
+		return s
+	}
 	for _, c := range []struct {
 		name string
 		app  *skerry.AppView
@@ -44,6 +49,10 @@ func TestProgress(t *testing.T) {
 		{"the old one still there", set(service(2, 2, 3)), nil, false},
 		{"all ready, and not yet shown", set(service(2, 2, 2)), ready("a"), false},
 		{"all ready", set(service(2, 2, 2)), ready("a", "b"), true},
+		{"all ready, and watched as canaries", set(during(skerry.RolloutCanary)), ready("a", "b"), false},
+		{"all ready, and the pause of a wave not over", set(during(skerry.RolloutWaves)), ready("a", "b"), false},
+		{"all ready, and going back", set(during(skerry.RolloutBack)), ready("a", "b"), false},
+		{"all ready, the update has ended", set(during(skerry.RolloutDone)), ready("a", "b"), true},
 		{"scaled to zero", set(skerry.ServiceView{Name: "front", Mode: skerry.ModeService}), nil, true},
 		{"cron waits for its time", set(skerry.ServiceView{Name: "front", Mode: skerry.ModeCron, Want: 1}), nil, true},
 		{"job not begun", set(job()), nil, false},
@@ -61,6 +70,25 @@ func TestProgress(t *testing.T) {
 		if got := p.allDone(); got != c.want {
 			t.Errorf("%s: done %v", c.name, got)
 		}
+	}
+}
+
+// TestRolledBackIsAnError follows an application that runs again as before, because a version failed.
+func TestRolledBackIsAnError(t *testing.T) {
+	key := skerry.AppKey{Namespace: "default", Name: "shop"}
+	p := newProgress([]skerry.AppKey{key})
+	v := &skerry.AppView{Key: key, Status: skerry.AppRolledBack, Services: []skerry.ServiceView{{Name: "front", Mode: skerry.ModeService,
+		Rollout: &skerry.RolloutView{Phase: skerry.RolloutDone, Refused: &skerry.RefusedView{Revision: "r2", Reason: "failed 3 times: exit code 7"}}}}}
+	p.take(api.WatchMessage{Type: api.WatchSet, Kind: api.WatchApp, App: v})
+	if !p.allDone() {
+		t.Error("it is still waited for")
+	}
+	if err := p.failed(); err == nil || !strings.Contains(err.Error(), "revision r2 failed: failed 3 times: exit code 7") {
+		t.Errorf("a version was taken back: %v", err)
+	}
+	p.past = map[string]bool{"r2": true} // before the command
+	if err := p.failed(); err != nil {
+		t.Errorf("a version had been taken back before: %v", err)
 	}
 }
 

@@ -116,7 +116,7 @@ func writeLoop(w io.Writer, s loop.Stats) {
 
 func (m *RoleMetrics) writeWork(w io.Writer) {
 	metric(w, "skerry_applications", "gauge", "Applications by status.")
-	status := map[string]int{"Registered": 0, "Progressing": 0, "Ready": 0, "Degraded": 0, "Deleting": 0, "Completed": 0}
+	status := map[string]int{"Registered": 0, "Progressing": 0, "Ready": 0, skerry.AppRolledBack: 0, "Degraded": 0, "Deleting": 0, "Completed": 0}
 	for _, a := range m.Apps {
 		status[a.Status]++
 	}

@@ -1522,7 +1522,7 @@ export interface components {
             /** @description The present version and the earlier ones that are kept, newest first. */
             revisions?: components["schemas"]["RevisionView"][] | null;
             services: components["schemas"]["ServiceView"][] | null;
-            /** @description Registered, Progressing, Ready, Degraded, Deleting or Completed. */
+            /** @description Registered, Progressing, Ready, RolledBack, Degraded, Deleting or Completed. RolledBack: it runs, but a version failed and was taken back. */
             status: string;
             /** Format: date-time */
             updatedAt?: string;

@@ -26,6 +26,7 @@ const colours: Record<string, string> = {
   "Out of touch": "orange",
   "Running, not ready": "yellow",
   GoingBack: "orange",
+  RolledBack: "orange",
   Failed: "red",
   Lost: "red",
 };
