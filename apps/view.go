@@ -49,6 +49,9 @@ func (c *Controller) viewService(a *App, s *skerry.ServiceSpec) skerry.ServiceVi
 	case skerry.ModePerWorker:
 		for _, i := range list {
 			v.Want += i.Want
+			if i.Want == 0 && i.Live() && (i.State == skerry.Requested || i.Reason == "") {
+				v.Want++ // its site has not said how many there are to be; one with nothing to do gives a reason
+			}
 		}
 	case skerry.ModeJob, skerry.ModeCron:
 		v.Want = *s.Job.Completions
