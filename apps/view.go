@@ -54,7 +54,7 @@ func (c *Controller) viewService(a *App, s *skerry.ServiceSpec) skerry.ServiceVi
 			}
 		}
 	case skerry.ModeJob, skerry.ModeCron:
-		v.Want = *s.Job.Completions
+		v.Want = runsNow(s, a.Runs[s.Name])
 	default:
 		v.Want = *s.Replicas
 	}
@@ -97,6 +97,18 @@ func (c *Controller) viewService(a *App, s *skerry.ServiceSpec) skerry.ServiceVi
 		v.Runs = append(v.Runs, skerry.RunView{ID: r.ID, StartedAt: r.StartedAt, EndedAt: r.EndedAt, Succeeded: r.Succeeded, Failed: r.Failed, Result: r.Result, Reason: r.Reason})
 	}
 	return v
+}
+
+// runsNow gives how many instances of a job are to run at this moment: none before its time, and none after it has ended.
+func runsNow(s *skerry.ServiceSpec, runs []*Run) int {
+	done := 0
+	switch n := len(runs); {
+	case n == 0 && s.Mode == skerry.ModeCron || n > 0 && runs[n-1].Result != "":
+		return 0
+	case n > 0:
+		done = runs[n-1].Succeeded
+	}
+	return max(min(*s.Job.Parallelism, *s.Job.Completions-done), 0)
 }
 
 func status(v *skerry.AppView) string {

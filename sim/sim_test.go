@@ -248,7 +248,18 @@ func TestCronStartsOnTime(t *testing.T) {
 	w.must(t, w.Root, app("nightly", 1, func(s *skerry.ServiceSpec) {
 		s.Mode, s.Replicas, s.Cron = skerry.ModeCron, nil, &skerry.CronSpec{Schedule: "*/5 * * * *"}
 	}))
-	w.Run(21 * time.Minute)
+	most, before := 0, 0
+	for range 21 * 60 {
+		w.Run(time.Second)
+		v := w.RootCore().Apps.View(w.RootCore().Apps.App(web("nightly").App), "root", true).Services[0]
+		most = max(most, v.Want)
+		if len(v.Runs) == 0 || v.Runs[len(v.Runs)-1].Result != "" {
+			before = max(before, v.Want)
+		}
+	}
+	if most != 1 || before != 0 {
+		t.Errorf("between runs %d instances are wanted, at most %d", before, most)
+	}
 	r := w.RootCore().Apps.App(web("nightly").App).Runs["web"]
 	if len(r) != 4 {
 		t.Fatalf("%d runs in 21 minutes, want 4", len(r))
