@@ -175,7 +175,7 @@ type SideContainer struct {
 type JobSpec struct {
 	Completions  *int      `json:"completions,omitempty" doc:"Instances that must end with status 0. Default: 1." min:"1" max:"10000"`
 	Parallelism  *int      `json:"parallelism,omitempty" doc:"Instances that run at the same time. Default: 1." min:"1" max:"10000"`
-	BackoffLimit *int      `json:"backoffLimit,omitempty" doc:"Failed instances before the job counts as failed. Default: 6." min:"0" max:"1000"`
+	BackoffLimit *int      `json:"backoffLimit,omitempty" doc:"Failed instances before the job counts as failed; the next one waits for 10 s, after each further failure twice as long, up to 6 min. Default: 6." min:"0" max:"1000"`
 	TTL          *Duration `json:"ttl,omitempty" doc:"How long ended instances are shown. Default: 1h."`
 	FinishBefore *Duration `json:"finishBefore,omitempty" doc:"Time from the start of a run by which it must be done. Runs with the least slack are placed first; one that cannot be done in time fails at once with the reason."`
 	Estimate     *Duration `json:"estimate,omitempty" doc:"How long one instance takes. Default: what earlier runs took, else nothing."`
@@ -183,7 +183,7 @@ type JobSpec struct {
 
 // CronSpec says when runs of a cron service start.
 type CronSpec struct {
-	Schedule    string `json:"schedule" doc:"Five fields as in crontab, or @hourly and the like; UTC unless CRON_TZ= is given."`
+	Schedule    string `json:"schedule" doc:"Five fields as in crontab, or @hourly and the like; UTC unless CRON_TZ= is given. Of missed runs the last is made up for."`
 	Concurrency string `json:"concurrency,omitempty" doc:"What happens when the last run has not ended: allow, forbid (skip) or replace. Default: forbid." enum:"allow,forbid,replace"`
 }
 

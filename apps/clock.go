@@ -3,6 +3,8 @@ package apps
 import (
 	"slices"
 	"time"
+
+	"skerry.dev/skerry"
 )
 
 // Start ends loading. What was noted under a clock that was ahead of the present one counts as of now: else nothing would follow
@@ -12,6 +14,10 @@ func (c *Controller) Start(now time.Time) {
 		i.Conditions = slices.Clone(i.Conditions)
 		for n := range i.Conditions {
 			noLater(&i.Conditions[n].Since, now)
+		}
+		i.Timeline = slices.Clone(i.Timeline)
+		for n := range i.Timeline {
+			noLater(&i.Timeline[n].At, now)
 		}
 	}
 	for _, a := range c.apps {
@@ -27,4 +33,18 @@ func noLater(t *time.Time, now time.Time) {
 	if t.After(now) {
 		*t = now
 	}
+}
+
+// since is when the last stretch of steps began of which is is true, by this tier's clock: a holder's may say anything. Without any it is
+// when the instance was made.
+func (i *Instance) since(is func(skerry.Step) bool) time.Time {
+	n := len(i.Timeline)
+	for n > 0 && !is(i.Timeline[n-1]) {
+		n--
+	}
+	at := i.CreatedAt
+	for ; n > 0 && is(i.Timeline[n-1]); n-- {
+		at = i.Timeline[n-1].At
+	}
+	return at
 }

@@ -52,6 +52,8 @@ type Run struct {
 	Result    string        `json:"result,omitempty"` // Succeeded, Failed or Replaced; empty while it goes on
 	Reason    string        `json:"reason,omitempty"` // why it failed
 	Took      time.Duration `json:"took,omitempty"`   // the longest instance so far
+	retryAt   time.Time     // no further instance before, after failures
+	forgiven  int           // failures before the last success
 }
 
 // Instance is an instance with what this tier knows of its place.

@@ -11,6 +11,12 @@ import (
 // maxRuns is how many runs of a service are remembered.
 const maxRuns = 10
 
+// Retries of a run wait for this long after a failure, twice as long after each further one in a row, at most the longest. Kubernetes does the same.
+const (
+	firstRerun   = 10 * time.Second
+	longestRerun = 6 * time.Minute
+)
+
 // reconcileJob drives the runs of a job or a schedule.
 func (c *Controller) reconcileJob(now time.Time, a *App, s *skerry.ServiceSpec, fx *skerry.Effects) {
 	if a.Runs == nil {
@@ -88,27 +94,21 @@ func (c *Controller) startRun(now time.Time, a *App, s *skerry.ServiceSpec, id s
 }
 
 // startScheduled starts the run that is due. Of several missed ones only the last is made up for.
+//
+// Schedules follow the wall clock, which may jump; waiting follows the monotonic one, and looks again in time.
 func (c *Controller) startScheduled(now time.Time, a *App, s *skerry.ServiceSpec, fx *skerry.Effects) {
 	sched, err := parseSchedule(s.Cron.Schedule)
 	if err != nil {
 		return // apply has checked it
 	}
-	from := a.CreatedAt
+	wall := now.Round(0)
 	last := lastRun(a.Runs[s.Name])
-	if last != nil {
-		from = last.StartedAt
-		if last.Seen.After(from) {
-			from = last.Seen
-		}
+	from := a.scheduledFrom(s.Name).Round(0)
+	if from.After(wall) && setBack(sched, from, wall) {
+		a.setBack(s.Name, wall)
+		from = wall
 	}
-	if from.After(now) {
-		from = now // the clock was set back
-	}
-	next := sched.Next(from.UTC())
-	due := time.Time{}
-	for n := 0; !next.IsZero() && !next.After(now) && n < 100_000; n++ {
-		due, next = next, sched.Next(next)
-	}
+	due, next := lastDue(sched, from, wall)
 	if !due.IsZero() {
 		goesOn := last != nil && last.Result == ""
 		if goesOn && s.Cron.Concurrency == "forbid" {
@@ -116,10 +116,12 @@ func (c *Controller) startScheduled(now time.Time, a *App, s *skerry.ServiceSpec
 			last.Seen = due // so that the schedule moves on
 			c.saveApp(a, fx)
 		} else {
-			c.startRun(now, a, s, due.UTC().Format("20060102t150405"), s.Cron.Concurrency == "replace", fx)
+			c.startRun(now, a, s, c.freeRun(a, s, due.Format("20060102t150405")), s.Cron.Concurrency == "replace", fx)
 		}
 	}
-	c.wakeAt(a.Key(), next)
+	if !next.IsZero() {
+		c.wakeAt(a.Key(), now.Add(min(next.Sub(wall), clockCheck)))
+	}
 }
 
 func (c *Controller) wakeAt(k skerry.AppKey, t time.Time) {
@@ -152,7 +154,7 @@ func (c *Controller) driveRun(now time.Time, a *App, s *skerry.ServiceSpec, r *R
 		}
 	}
 	if changed {
-		c.count(a, s, r)
+		c.count(now, a, s, r)
 		c.saveApp(a, fx)
 	}
 	if r.Result != "" {
@@ -165,6 +167,9 @@ func (c *Controller) driveRun(now time.Time, a *App, s *skerry.ServiceSpec, r *R
 		r.Result, r.EndedAt = "Failed", now
 	case c.tooLate(now, a, s, r, active):
 		r.Result, r.EndedAt = "Failed", now
+	case r.retryAt.After(now):
+		c.wakeAt(a.Key(), r.retryAt)
+		return
 	default:
 		for n := min(*s.Job.Parallelism, *s.Job.Completions-r.Succeeded) - active; n > 0; n-- {
 			c.create(now, a, s, r.Succeeded+r.Failed+active, "", r.ID, fx)
@@ -222,8 +227,8 @@ func (c *Controller) tooLate(now time.Time, a *App, s *skerry.ServiceSpec, r *Ru
 }
 
 // count takes a run's result from its instances; those already dropped were counted before and only raise the numbers.
-func (c *Controller) count(a *App, s *skerry.ServiceSpec, r *Run) {
-	ok, bad := 0, 0
+func (c *Controller) count(now time.Time, a *App, s *skerry.ServiceSpec, r *Run) {
+	ok, bad, before := 0, 0, *r
 	for _, i := range c.byService[skerry.ServiceKey{App: a.Key(), Service: s.Name}] {
 		if i.Run != r.ID {
 			continue
@@ -232,13 +237,18 @@ func (c *Controller) count(a *App, s *skerry.ServiceSpec, r *Run) {
 		case i.State == skerry.Terminated && !i.Stopping:
 			ok++
 			if i.Exit != nil && !i.StartedAt.IsZero() {
-				r.Took = max(r.Took, i.Exit.At.Sub(i.StartedAt))
+				r.Took = max(r.Took, min(i.Exit.At.Sub(i.StartedAt), now.Sub(r.StartedAt))) // the first two are by another clock
 			}
 		case i.State == skerry.Failed:
 			bad++
 		}
 	}
 	r.Succeeded, r.Failed = max(r.Succeeded, ok), max(r.Failed, bad)
+	if r.Succeeded > before.Succeeded {
+		r.forgiven, r.retryAt = r.Failed, time.Time{}
+	} else if r.Failed > before.Failed {
+		r.retryAt = now.Add(min(firstRerun<<min(r.Failed-r.forgiven-1, 10), longestRerun))
+	}
 }
 
 // expire ends the records of instances whose time to be shown is over.
@@ -247,10 +257,7 @@ func (c *Controller) expire(now time.Time, a *App, s *skerry.ServiceSpec, fx *sk
 		if i.Stopping || i.State != skerry.Terminated && i.State != skerry.Failed {
 			continue
 		}
-		ended := i.CreatedAt
-		if i.Exit != nil {
-			ended = i.Exit.At
-		}
+		ended := i.since(func(t skerry.Step) bool { return t.State == i.State })
 		if slices.ContainsFunc(a.Runs[s.Name], func(r *Run) bool { return r.ID == i.Run && r.Result == "" }) {
 			continue // its run is counted by what is here
 		}

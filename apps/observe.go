@@ -145,7 +145,8 @@ func (c *Controller) unplace(now time.Time, i *Instance, why string, fx *skerry.
 		return
 	}
 	if i.State == skerry.Failed || len(i.Rejected) == 0 {
-		if !i.StartedAt.IsZero() && now.Sub(i.StartedAt) > steady {
+		since := i.since(func(t skerry.Step) bool { return t.State == skerry.Running && t.Phase == skerry.PhaseRunning })
+		if !i.StartedAt.IsZero() && now.Sub(since) > steady {
 			i.Failures = 0
 		}
 		i.Failures++
