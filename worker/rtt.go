@@ -23,6 +23,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/coord"
+	"skerry.dev/skerry/internal/panics"
 )
 
 // NoProbing as a probe address keeps a worker from measuring round trips to others, and others from measuring to it.
@@ -173,7 +174,7 @@ func (r *rtt) run(ctx context.Context) {
 	stop := context.AfterFunc(ctx, func() { r.conn.Close() })
 	defer stop()
 	var wg sync.WaitGroup
-	wg.Go(func() { r.read(ctx) })
+	wg.Go(func() { panics.Again(r.log, "round trips", func() { r.read(ctx) }) })
 	t := time.NewTimer(0)
 	defer t.Stop()
 	for {

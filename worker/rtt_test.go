@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -311,4 +312,47 @@ func TestHeardTakesTurns(t *testing.T) {
 	if (&rtt{}).heard() != nil || (*rtt)(nil).heard() != nil {
 		t.Error("nobody was measured")
 	}
+}
+
+// TestPanicEndsNoRoundTrips: a datagram on which the worker panics is lost, and the next is answered.
+func TestPanicEndsNoRoundTrips(t *testing.T) {
+	r, err := newRTT("127.0.0.1:0", time.Hour, filepath.Join(t.TempDir(), "x"), slog.New(slog.DiscardHandler), func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer := newAsker(t)
+	r.setPeers(skerry.Peers{KeyID: 1, Key: keyA, List: []string{peer.LocalAddr().String()}})
+	limit := r.limit
+	r.limit = nil
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { r.run(ctx) })
+	defer wg.Wait()
+	defer cancel()
+	q := datagram{kind: question, keyID: 1, nonce: 7}
+	for n := range 100 {
+		if _, err := peer.WriteToUDP(q.append(nil, keyA), r.conn.LocalAddr().(*net.UDPAddr)); err != nil {
+			t.Fatal(err)
+		}
+		if n == 1 {
+			r.mu.Lock()
+			r.limit = limit
+			r.mu.Unlock()
+		}
+		buf := make([]byte, 100)
+		_ = peer.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+		for {
+			size, _, err := peer.ReadFromUDP(buf)
+			if err != nil {
+				break
+			}
+			if d, err := parseDatagram(buf[:size], 1, keyA); err == nil && d.kind == answer && d.nonce == 7 {
+				if n < 1 {
+					t.Error("it did not panic")
+				}
+				return
+			}
+		}
+	}
+	t.Error("questions are answered no longer")
 }

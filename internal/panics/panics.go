@@ -9,13 +9,35 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"time"
 )
+
+const text = "panic; please report it"
 
 // Catch, deferred, ends a panic of the function, and logs it with its stack. Locks that the function holds are not released unless it
 // deferred that.
 func Catch(log *slog.Logger, what string) {
 	if v := recover(); v != nil {
-		log.Error("panic; please report it", "in", what, "err", v, "stack", string(debug.Stack()))
+		log.Error(text, "in", what, "err", v, "stack", string(debug.Stack()))
+	}
+}
+
+// Again runs f until it returns: what serves everybody must not end because of one datagram. Panics are logged as by Catch, one a minute at
+// most, since whoever can bring one about can send many.
+func Again(log *slog.Logger, what string, f func()) {
+	var logged time.Time
+	once := func() (done bool) {
+		defer func() {
+			if v := recover(); v != nil && time.Since(logged) >= time.Minute {
+				logged = time.Now()
+				log.Error(text, "in", what, "err", v, "stack", string(debug.Stack()))
+			}
+		}()
+		f()
+		return true
+	}
+	for !once() {
+		time.Sleep(time.Millisecond) // what panics without an input would take a processor
 	}
 }
 

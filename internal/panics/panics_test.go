@@ -27,3 +27,16 @@ func TestCaught(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestAgain(t *testing.T) {
+	var out bytes.Buffer
+	n := 0
+	Again(slog.New(slog.NewTextHandler(&out, nil)), "a loop", func() {
+		if n++; n < 20 {
+			panic("ouch")
+		}
+	})
+	if n != 20 || strings.Count(out.String(), "a loop") != 1 || !strings.Contains(out.String(), "panics_test.go") {
+		t.Errorf("%d turns: %s", n, out.String())
+	}
+}

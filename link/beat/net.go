@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"skerry.dev/skerry/internal/panics"
 )
 
 // Listener answers beats at the parent and tells who falls silent.
@@ -78,23 +80,31 @@ func (l *Listener) Stats() Stats {
 }
 
 // Run works until ctx ends, and closes the socket.
-func (l *Listener) Run(ctx context.Context) error {
+func (l *Listener) Run(ctx context.Context) (err error) {
 	stop := context.AfterFunc(ctx, func() { l.conn.Close() })
 	defer stop()
 	told := make(chan func(), 1024)
 	var wg sync.WaitGroup
-	wg.Go(func() { l.quiet(ctx, told) })
+	wg.Go(func() { panics.Again(l.log, "silent children", func() { l.quiet(ctx, told) }) })
 	wg.Go(func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case f := <-told:
-				f()
+		panics.Again(l.log, "what beats tell", func() {
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case f := <-told:
+					f()
+				}
 			}
-		}
+		})
 	})
 	defer wg.Wait()
+	panics.Again(l.log, "beats", func() { err = l.read(ctx, told) })
+	return err
+}
+
+// read takes beats and answers them until ctx ends.
+func (l *Listener) read(ctx context.Context, told chan<- func()) error {
 	var in [Size + 1]byte
 	var out []byte
 	for {
@@ -109,14 +119,7 @@ func (l *Listener) Run(ctx context.Context) error {
 			continue
 		}
 		now := time.Now()
-		l.mu.Lock()
-		answer, name, back, err := l.watch.Take(now, in[:n], out[:0])
-		l.stats.count(err)
-		var moved func()
-		if err == nil {
-			moved = l.watch.Came(name, from)
-		}
-		l.mu.Unlock()
+		answer, name, back, moved, err := l.take(now, in[:n], out[:0], from)
 		if err != nil {
 			continue // nobody is told anything
 		}
@@ -143,6 +146,17 @@ func (l *Listener) Run(ctx context.Context) error {
 	}
 }
 
+func (l *Listener) take(now time.Time, in, out []byte, from netip.AddrPort) (answer []byte, name string, back bool, moved func(), err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	answer, name, back, err = l.watch.Take(now, in, out)
+	l.stats.count(err)
+	if err == nil {
+		moved = l.watch.Came(name, from)
+	}
+	return answer, name, back, moved, err
+}
+
 func (s *Stats) count(err error) {
 	switch {
 	case err == nil:
@@ -163,9 +177,7 @@ func (l *Listener) quiet(ctx context.Context, told chan<- func()) {
 	t := time.NewTimer(time.Hour)
 	defer t.Stop()
 	for {
-		l.mu.Lock()
-		silent, due := l.watch.Quiet(time.Now()), l.watch.Due()
-		l.mu.Unlock()
+		silent, due := l.silent(time.Now())
 		for _, s := range silent {
 			select {
 			case told <- func() { l.tell(s.Name, s.Heard, false) }:
@@ -185,6 +197,12 @@ func (l *Listener) quiet(ctx context.Context, told chan<- func()) {
 		case <-l.wake:
 		}
 	}
+}
+
+func (l *Listener) silent(now time.Time) ([]Silent, time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.watch.Quiet(now), l.watch.Due()
 }
 
 // Sender beats for a child.

@@ -21,6 +21,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"skerry.dev/skerry/internal/panics"
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/internal/held"
 	"skerry.dev/skerry/overlay/internal/kernel"
@@ -109,7 +110,7 @@ func open(o Options) (_ *Device, err error) {
 	if d.ring, err = ringbuf.NewReader(d.coll.Maps["events"]); err != nil {
 		return nil, err
 	}
-	d.goroutines.Go(d.readRing)
+	d.goroutines.Go(func() { panics.Again(d.opts.Log, "what the programs tell", d.readRing) })
 	d.goroutines.Go(d.sweeper)
 	return d, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"skerry.dev/skerry/internal/panics"
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/internal/kernel"
 )
@@ -42,7 +43,7 @@ func (d *Device) ensureTaps() error {
 			return err
 		}
 		d.tap.Store(f)
-		d.goroutines.Go(func() { d.readTap(f) })
+		d.goroutines.Go(func() { panics.Again(d.opts.Log, "frames of the tap", func() { d.readTap(f) }) })
 	}
 	for _, name := range []string{d.opts.tunnelTap(), d.opts.agentTap()} {
 		l, err := d.nl.LinkByName(name)

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"skerry.dev/skerry/internal/panics"
 	"skerry.dev/skerry/overlay/relay/frame"
 )
 
@@ -88,9 +89,9 @@ func New(o Options) (*Server, error) {
 		s.tls = &tls.Config{Certificates: []tls.Certificate{o.Certificate}, MinVersion: tls.VersionTLS13, NextProtos: []string{Protocol}}
 		s.wg.Go(s.accept)
 	}
-	s.wg.Go(s.receive)
-	s.wg.Go(s.sweep)
-	s.wg.Go(s.call)
+	for _, f := range []func(){s.receive, s.sweep, s.call} {
+		s.wg.Go(func() { panics.Again(s.log, "the relay", f) })
+	}
 	return s, nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/panics"
 	"skerry.dev/skerry/overlay"
 )
 
@@ -126,11 +127,16 @@ var errClosed = errors.New("the datapath has ended")
 
 // call runs f on the loop.
 func (e *Engine) call(f func()) error {
-	ran := make(chan struct{})
+	ran := make(chan error, 1)
 	select {
-	case e.calls <- func() { defer close(ran); f() }:
-		<-ran
-		return nil
+	case e.calls <- func() {
+		ran <- func() (err error) {
+			defer panics.Error(&err)
+			f()
+			return nil
+		}()
+	}:
+		return <-ran
 	case <-e.done:
 		return errClosed
 	}
@@ -175,6 +181,11 @@ func (e *Engine) loop() {
 	defer close(e.ended)
 	defer close(e.events)
 	defer e.shutdown()
+	panics.Again(e.log, "the tunnel", e.turns)
+}
+
+// turns does one thing after the other, until the end.
+func (e *Engine) turns() {
 	timer := time.NewTimer(tickBusy)
 	defer timer.Stop()
 	idle := false

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/panics"
 	"skerry.dev/skerry/overlay/relay/frame"
 )
 
@@ -230,7 +231,9 @@ func newUDPReader(e *Engine, s *socket) (*udpReader, error) {
 	return &udpReader{e: e, s: s, wake: w}, nil
 }
 
-func (u *udpReader) run() { u.wg.Go(u.read) }
+func (u *udpReader) run() {
+	u.wg.Go(func() { panics.Again(u.e.log, "datagrams of the tunnel", u.read) })
+}
 
 func (u *udpReader) read() {
 	runtime.LockOSThread()

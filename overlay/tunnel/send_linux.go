@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"skerry.dev/skerry/internal/panics"
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/relay/frame"
 )
@@ -151,7 +152,7 @@ func newTapReader(e *Engine, fd int) (*tapReader, error) {
 	return &tapReader{e: e, fd: fd, wake: w}, nil
 }
 
-func (r *tapReader) run() { r.wg.Go(r.read) }
+func (r *tapReader) run() { r.wg.Go(func() { panics.Again(r.e.log, "frames of the tap", r.read) }) }
 
 // yields is how often a goroutine in the midst of a large transfer lets others run, and looks again, before it sleeps:
 // waking a thread on another processor costs as much as some packets do.

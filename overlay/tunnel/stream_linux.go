@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"skerry.dev/skerry/internal/panics"
 	"skerry.dev/skerry/overlay/relay/frame"
 )
 
@@ -89,7 +90,8 @@ func (s *stream) write() {
 }
 
 // read gives frames to a receiver where they lie.
-func (s *stream) read() error {
+func (s *stream) read() (err error) {
+	defer panics.Error(&err)
 	rc := newReceiver(s.r.e)
 	rc.stream = s
 	buf := make([]byte, 64<<10)
