@@ -4,9 +4,17 @@ package artifact
 
 import (
 	"archive/tar"
+	"bytes"
 	"context"
 	"errors"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
 // Whoever has heard of the digest of another's image does not get it by a name of his own, from a store that has it for that other.
@@ -41,5 +49,62 @@ func TestDigestOfAnothersImage(t *testing.T) {
 	}
 	if got, err := s.Pull(ctx, mine, amd64, nil, source); err != nil || got.Digest != d {
 		t.Errorf("pushed to it: %v", err)
+	}
+}
+
+// Whoever has heard of the diff ID of somebody else's layer must not get it by a config of his own that names it.
+func TestDiffIDOfAnothersLayer(t *testing.T) {
+	ctx := context.Background()
+	s := openStore(t, Options{})
+	secret := layerTar(t, entry{kind: tar.TypeReg, name: "secret", body: "x"})
+	theirs, err := s.RootFS(ctx, addImage(t, s, "reg.example/theirs/app:1", amd64, gz, secret), amd64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := func([]byte) []byte { return gz(layerTar(t, entry{kind: tar.TypeReg, name: "mine", body: "y"})) }
+	for range 2 {
+		if dirs, err := s.RootFS(ctx, addImage(t, s, "reg.example/mine/x:1", amd64, other, secret), amd64); !errors.Is(err, ErrDigest) {
+			t.Errorf("%v, %v", dirs, err)
+		}
+	}
+	// A blob that does hold it shares the folder, as does one of a store that an earlier version left.
+	if err := os.RemoveAll(filepath.Join(filepath.Dir(theirs[0]), "from")); err != nil {
+		t.Fatal(err)
+	}
+	for _, compress := range []func([]byte) []byte{plain, gz} {
+		if mine, err := s.RootFS(ctx, addImage(t, s, "reg.example/mine/x:2", amd64, compress, secret), amd64); err != nil || mine[0] != theirs[0] {
+			t.Errorf("%v, %v", mine, err)
+		}
+	}
+}
+
+// A manifest is taken only if all that it names was pushed to its own repository.
+func TestManifestOfAnothersLayer(t *testing.T) {
+	h := &Handler{Store: openStore(t, Options{}), Registry: "reg.example", Authorize: allow}
+	base := "http://" + startHandler(t, h)
+	theirs := addImage(t, h.Store, "reg.example/theirs/app:1", amd64, gz, layerTar(t, entry{kind: tar.TypeReg, name: "secret", body: "x"}))
+	m, err := h.Store.readManifest(theirs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func(kind string, body []byte) string {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, base+"/v2/mine/x/manifests/1", bytes.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", kind)
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		text, _ := io.ReadAll(res.Body)
+		return string(text)
+	}
+	index := ocispec.Index{Versioned: m.image.Versioned, MediaType: ocispec.MediaTypeImageIndex, Manifests: []ocispec.Descriptor{m.desc}}
+	for kind, body := range map[string][]byte{ocispec.MediaTypeImageManifest: m.raw, ocispec.MediaTypeImageIndex: mustJSON(index)} {
+		if text := put(kind, body); !strings.Contains(text, "MANIFEST_BLOB_UNKNOWN") {
+			t.Errorf("%s: %s", kind, text)
+		}
 	}
 }

@@ -20,6 +20,7 @@ import (
 
 // unpack is one layer being unpacked, whoever waits for it.
 type unpack struct {
+	blob digest.Digest
 	done chan struct{}
 	err  error
 }
@@ -34,13 +35,19 @@ func layerID(diffID digest.Digest) string {
 	return strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(raw))[:26]
 }
 
-// unpackLayer gives the folder of a layer, unpacking it if need be. The same layer is unpacked once at a time.
+// provenIn is the file in the folder of an unpacked layer which says that a blob holds that layer.
+func provenIn(dir string, blob digest.Digest) string {
+	return filepath.Join(dir, "from", blob.Encoded())
+}
+
+// unpackLayer gives the folder of a layer, unpacking it if need be. The same layer is unpacked once at a time. A layer that is there is
+// given only for a blob that was found to hold it: a config may name any diff ID, such as that of somebody else's layer.
 func (s *Store) unpackLayer(ctx context.Context, blob, diffID digest.Digest) (string, error) {
 	dir := filepath.Join(s.dir, "layers", layerID(diffID))
 	defer s.pin(blob, diffID)()
 	for {
 		s.mu.Lock()
-		if _, err := os.Lstat(dir); err == nil {
+		if _, err := os.Lstat(provenIn(dir, blob)); err == nil {
 			s.mu.Unlock()
 			return filepath.Join(dir, "fs"), nil
 		}
@@ -51,15 +58,19 @@ func (s *Store) unpackLayer(ctx context.Context, blob, diffID digest.Digest) (st
 			case <-ctx.Done():
 				return "", ctx.Err()
 			}
-			if u.err != nil && !errors.Is(u.err, context.Canceled) && !errors.Is(u.err, context.DeadlineExceeded) {
+			if u.err != nil && u.blob == blob && !errors.Is(u.err, context.Canceled) && !errors.Is(u.err, context.DeadlineExceeded) {
 				return "", u.err
 			}
 			continue
 		}
-		u := &unpack{done: make(chan struct{})}
+		u := &unpack{blob: blob, done: make(chan struct{})}
 		s.unpacks[diffID] = u
 		s.mu.Unlock()
-		u.err = diskError(s.unpackTo(ctx, blob, diffID, dir))
+		if _, err := os.Lstat(dir); err == nil {
+			u.err = diskError(s.prove(ctx, blob, diffID, dir))
+		} else {
+			u.err = diskError(s.unpackTo(ctx, blob, diffID, dir))
+		}
 		s.mu.Lock()
 		delete(s.unpacks, diffID)
 		s.mu.Unlock()
@@ -70,7 +81,28 @@ func (s *Store) unpackLayer(ctx context.Context, blob, diffID digest.Digest) (st
 	}
 }
 
-func (s *Store) unpackTo(ctx context.Context, blob, diffID digest.Digest, dir string) error {
+// prove looks whether a blob holds a layer that is unpacked already, and notes it.
+func (s *Store) prove(ctx context.Context, blob, diffID digest.Digest, dir string) error {
+	err := s.readLayer(ctx, blob, diffID, func(r io.Reader) error {
+		_, err := io.Copy(io.Discard, r)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return noteProven(dir, blob)
+}
+
+func noteProven(dir string, blob digest.Digest) error {
+	file := provenIn(dir, blob)
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(file, nil, 0o600)
+}
+
+// readLayer has a layer's archive read, and refuses one that is not what the config says.
+func (s *Store) readLayer(ctx context.Context, blob, diffID digest.Digest, read func(io.Reader) error) error {
 	f, err := os.Open(s.blobPath(blob))
 	if err != nil {
 		if errors.Is(err, os.ErrNotExist) {
@@ -79,6 +111,25 @@ func (s *Store) unpackTo(ctx context.Context, blob, diffID digest.Digest, dir st
 		return err
 	}
 	defer f.Close()
+	plain, err := decompress(&ctxReader{ctx, f})
+	if err != nil {
+		return err
+	}
+	defer plain.Close()
+	h := digest.Canonical.Digester()
+	if err := read(io.TeeReader(&capReader{r: plain, left: s.o.MaxLayer}, h.Hash())); err != nil {
+		return err
+	}
+	if h.Digest() != diffID {
+		return fmt.Errorf("layer %s: %w: unpacked it is %s and the config says %s", blob, ErrDigest, h.Digest(), diffID)
+	}
+	return nil
+}
+
+func (s *Store) unpackTo(ctx context.Context, blob, diffID digest.Digest, dir string) error {
+	if _, err := os.Lstat(s.blobPath(blob)); errors.Is(err, os.ErrNotExist) { // before anything is made
+		return fmt.Errorf("%s: %w: pull the image again", blob, ErrNotFound)
+	}
 	tmp := s.tmpName("unpack-")
 	defer func() { _ = os.RemoveAll(tmp) }() // gone already when all went well
 	fsDir := filepath.Join(tmp, "fs")
@@ -90,18 +141,11 @@ func (s *Store) unpackTo(ctx context.Context, blob, diffID digest.Digest, dir st
 			return err
 		}
 	}
-	plain, err := decompress(&ctxReader{ctx, f})
-	if err != nil {
+	if err := s.readLayer(ctx, blob, diffID, func(r io.Reader) error { return unpackTar(r, fsDir, s.o) }); err != nil {
 		return err
 	}
-	defer plain.Close()
-	h := digest.Canonical.Digester()
-	limited := &capReader{r: plain, left: s.o.MaxLayer}
-	if err := unpackTar(io.TeeReader(limited, h.Hash()), fsDir, s.o); err != nil {
+	if err := noteProven(tmp, blob); err != nil {
 		return err
-	}
-	if h.Digest() != diffID {
-		return fmt.Errorf("layer %s: %w: unpacked it is %s and the config says %s", blob, ErrDigest, h.Digest(), diffID)
 	}
 	if err := syncTree(fsDir); err != nil {
 		return err
