@@ -82,12 +82,21 @@ func (d *decoder) add(path, hint, format string, args ...any) {
 // unmarshaler is what types implement that read themselves.
 var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
 
+// strict is what types implement that take less from people than from programs.
+type strict interface{ unmarshalStrict([]byte) error }
+
 func (d *decoder) value(path string, raw json.RawMessage, v reflect.Value, depth int) {
 	if depth > 32 {
 		d.add(path, "", "nested too deeply")
 		return
 	}
 	if string(raw) == "null" {
+		return
+	}
+	if s, ok := v.Addr().Interface().(strict); ok {
+		if err := s.unmarshalStrict(raw); err != nil {
+			d.add(path, "", "%s", err)
+		}
 		return
 	}
 	if v.Addr().Type().Implements(unmarshaler) {

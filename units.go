@@ -2,6 +2,7 @@ package skerry
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -48,7 +49,7 @@ func ParseBytes(s string) (Bytes, error) {
 		return 0, fmt.Errorf("%q is negative; an amount of bytes is zero or more", s)
 	}
 	if f*mul >= math.MaxInt64 {
-		return 0, fmt.Errorf("%q is too large", s)
+		return 0, fmt.Errorf("%q is %w", s, errTooLarge)
 	}
 	return Bytes(f * mul), nil
 }
@@ -68,12 +69,30 @@ func (b Bytes) String() string {
 
 func (b Bytes) MarshalJSON() ([]byte, error) { return json.Marshal(b.String()) }
 
+// UnmarshalJSON takes all that MarshalJSON gives, amounts below 0 too, and the nearest amount for what is too large: one odd value in an
+// answer or a record must not hide all others. What people write is refused by DecodeStrict.
 func (b *Bytes) UnmarshalJSON(data []byte) error {
+	s, err := b.scalar(data)
+	if err != nil {
+		return err
+	}
+	*b, err = signed(s, ParseBytes, math.MaxInt64)
+	return err
+}
+
+func (*Bytes) scalar(data []byte) (string, error) {
 	s, err := scalar(data)
 	if err != nil {
-		return fmt.Errorf("an amount of bytes must be a number or a string such as 64Mi, not %s", data)
+		return "", fmt.Errorf("an amount of bytes must be a number or a string such as 64Mi, not %s", data)
 	}
-	*b, err = ParseBytes(s)
+	return s, nil
+}
+
+func (b *Bytes) unmarshalStrict(data []byte) error {
+	s, err := b.scalar(data)
+	if err == nil {
+		*b, err = ParseBytes(s)
+	}
 	return err
 }
 
@@ -81,7 +100,10 @@ func (b *Bytes) UnmarshalJSON(data []byte) error {
 type MilliCPU int64
 
 // ParseMilliCPU reads cores ("0.5", "2") or millicores ("250m"). Negative amounts are refused.
-func ParseMilliCPU(s string) (MilliCPU, error) {
+func ParseMilliCPU(s string) (MilliCPU, error) { return parseMilliCPU(s, 1e9+1) }
+
+// parseMilliCPU refuses amounts from most on.
+func parseMilliCPU(s string, most float64) (MilliCPU, error) {
 	t, mul := strings.TrimSpace(s), 1000.0
 	if strings.HasSuffix(t, "m") {
 		t, mul = strings.TrimSuffix(t, "m"), 1
@@ -93,8 +115,8 @@ func ParseMilliCPU(s string) (MilliCPU, error) {
 	if f < 0 {
 		return 0, fmt.Errorf("%q is negative; an amount of CPU is zero or more", s)
 	}
-	if f*mul > 1e9 {
-		return 0, fmt.Errorf("%q is too large", s)
+	if f*mul >= most {
+		return 0, fmt.Errorf("%q is %w", s, errTooLarge)
 	}
 	return MilliCPU(math.Round(f * mul)), nil
 }
@@ -104,13 +126,46 @@ func (m MilliCPU) String() string { return strconv.FormatFloat(float64(m)/1000, 
 
 func (m MilliCPU) MarshalJSON() ([]byte, error) { return []byte(m.String()), nil }
 
+// UnmarshalJSON is as lenient as that of Bytes.
 func (m *MilliCPU) UnmarshalJSON(data []byte) error {
+	s, err := m.scalar(data)
+	if err != nil {
+		return err
+	}
+	*m, err = signed(s, func(s string) (MilliCPU, error) { return parseMilliCPU(s, math.MaxInt64) }, math.MaxInt64)
+	return err
+}
+
+func (*MilliCPU) scalar(data []byte) (string, error) {
 	s, err := scalar(data)
 	if err != nil {
-		return fmt.Errorf("an amount of CPU must be a number of cores or a string such as 250m, not %s", data)
+		return "", fmt.Errorf("an amount of CPU must be a number of cores or a string such as 250m, not %s", data)
 	}
-	*m, err = ParseMilliCPU(s)
+	return s, nil
+}
+
+func (m *MilliCPU) unmarshalStrict(data []byte) error {
+	s, err := m.scalar(data)
+	if err == nil {
+		*m, err = ParseMilliCPU(s)
+	}
 	return err
+}
+
+// errTooLarge is wrapped by what parses amounts.
+var errTooLarge = errors.New("too large")
+
+// signed parses an amount that may be below 0, or too large.
+func signed[T ~int64](s string, parse func(string) (T, error), most T) (T, error) {
+	abs, negative := strings.CutPrefix(s, "-")
+	n, err := parse(abs)
+	if errors.Is(err, errTooLarge) {
+		n, err = most, nil
+	}
+	if negative {
+		n = -n
+	}
+	return n, err
 }
 
 // scalar accepts a JSON number or string and gives its text.

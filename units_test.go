@@ -2,6 +2,8 @@ package skerry
 
 import (
 	"encoding/json"
+	"fmt"
+	"math"
 	"testing"
 	"testing/quick"
 )
@@ -43,6 +45,29 @@ func TestUnitsReadBack(t *testing.T) {
 	}, nil)
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// TestOddAmountsReadBack: an amount that should not be, such as one that a worker made up, is read back from answers and records.
+func TestOddAmountsReadBack(t *testing.T) {
+	for _, n := range []int64{-1, -1000, -5 << 30, math.MaxInt64, math.MinInt64, 1e9 + 1, 1e15} {
+		var got struct {
+			B    Bytes
+			M    MilliCPU
+			Next string
+		}
+		text, _ := json.Marshal(map[string]any{"B": Bytes(n), "M": MilliCPU(n), "Next": "is read, too"})
+		err := json.Unmarshal(text, &got)
+		if near := func(x int64) bool { return math.Abs(float64(x)-float64(n)) <= math.Abs(float64(n))*1e-12 }; err != nil || !near(int64(got.B)) || !near(int64(got.M)) || got.Next == "" {
+			t.Errorf("%d: %s becomes %+v, %v", n, text, got, err)
+		}
+		var r struct {
+			Memory Bytes    `json:"memory"`
+			CPU    MilliCPU `json:"cpu"`
+		}
+		if p := DecodeStrict(fmt.Appendf(nil, `{"memory": %q, "cpu": %q}`, Bytes(-7).String(), MilliCPU(-7).String()), &r); len(p) != 2 {
+			t.Errorf("people may write %+v", r)
+		}
 	}
 }
 

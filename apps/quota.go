@@ -139,6 +139,9 @@ func (c *Controller) putOrg(o Org) (skerry.Effects, error) {
 	if err := skerry.CheckName(o.Name); err != nil {
 		return fx, skerry.Errorf(skerry.CodeInvalid, "%s", err)
 	}
+	if q := o.Quota; q.CPU < 0 || min(q.Memory, q.Storage, q.Pushed) < 0 || min(q.Instances, q.ServiceAddresses) < 0 {
+		return fx, skerry.Errorf(skerry.CodeInvalid, "a quota is zero or more").WithHint("0 means no bound")
+	}
 	c.orgs[o.Name] = &o
 	fx.Put(prefixOrg+o.Name, mustJSON(o))
 	return fx, nil

@@ -133,3 +133,31 @@ func TestAssignmentsOfACapturedRoot(t *testing.T) {
 		}
 	}
 }
+
+// A worker that claims amounts that cannot be does not keep its site from starting again.
+func TestSiteStartsAfterOddClaims(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	for _, n := range []int64{-1, -5 << 30, math.MaxInt64, math.MinInt64} {
+		c := New(Options{Name: "a", Incarnation: "a1", Term: 1})
+		c.Start(now)
+		records := map[string][]byte{}
+		step := func(msg any) {
+			for _, w := range c.Step(now, msg).Writes {
+				records[w.Key] = w.Value
+			}
+		}
+		step(ChildUp{Hello: &skerry.Hello{Name: "w", Sets: []skerry.SetAck{{Set: "desired", Incarnation: "a1"}}}})
+		step(ChildFrame{Name: "w", Msg: &skerry.Report{Kind: skerry.ReportWorker, Payload: wire.New().Marshal(&skerry.WorkerReport{Facts: &skerry.WorkerFacts{Arch: "amd64",
+			Capacity: skerry.Resources{CPU: skerry.MilliCPU(n), Memory: skerry.Bytes(n), Storage: skerry.Bytes(n)}}})}})
+		next, claimed := New(Options{Name: "a", Incarnation: "a1", Term: 1}), false
+		for key, value := range records {
+			claimed = claimed || strings.Contains(string(value), `"capacity"`)
+			if err := next.Load(key, value); err != nil {
+				t.Errorf("claims of %d: %v", n, err)
+			}
+		}
+		if !claimed {
+			t.Error("nothing of the claims is kept")
+		}
+	}
+}
