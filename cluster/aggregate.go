@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -30,8 +31,8 @@ func (c *Core) Aggregate() skerry.ClusterReport {
 	var points []skerry.Location
 	var network []skerry.Coordinate
 	var r skerry.ClusterReport
-	for name, w := range c.workers {
-		k := c.Kids.Get(name)
+	for _, name := range slices.Sorted(maps.Keys(c.workers)) { // sums of floats depend on their order
+		w, k := c.workers[name], c.Kids.Get(name)
 		if w.Facts == nil || w.lost || k == nil || !k.Connected || w.refusing() != "" {
 			continue
 		}
@@ -145,7 +146,8 @@ func (c *Core) uses(p *placement) bool {
 // foldQoS sums what the root's services use here.
 func (c *Core) foldQoS() []skerry.ServiceQoS {
 	by := map[skerry.ServiceKey]*skerry.ServiceQoS{}
-	for _, p := range c.places {
+	for _, id := range sortedIDs(c.places) {
+		p := c.places[id]
 		if p.Origin != "root" || !c.uses(p) {
 			continue
 		}
