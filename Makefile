@@ -9,7 +9,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 GOBUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
 
 .DEFAULT_GOAL := build
-.PHONY: help deps build install test test-systems pre-push flaky mutate timings lint demo web bench soak sim-long fuzz generate clean
+.PHONY: help deps build install test test-systems pre-push flaky mutate timings lint demo web bench soak sim-long digests fuzz generate clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -66,6 +66,9 @@ soak: build ## hours of load and failures (SOAK=1h)
 
 sim-long: build ## fresh seeds of the simulator for an hour (SIM=1h)
 	$(BIN)/skerry sim --for $${SIM:-1h}
+
+digests: ## records, frames and timers of all scenarios, tests and 500 seeds of the simulator against sim/testdata/digests (UPDATE=1 rewrites it)
+	@SKERRY_SYSTEMS=1 go test -count=1 ./sim $(if $(UPDATE),-run '.' -args -update,-run 'Digest|TestScenarios')
 
 fuzz: deps ## each fuzz target for FUZZTIME
 	@scripts/fuzz $(FUZZTIME)

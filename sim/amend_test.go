@@ -16,7 +16,7 @@ import (
 // how many instances it has.
 func alone(t *testing.T, replicas int, edit ...func(*skerry.ServiceSpec)) (w *World, site string, share int) {
 	t.Helper()
-	w = New(11)
+	w = newWorld(t, 11)
 	w.Audit = true
 	w.AddCluster("a")
 	w.AddWorker("a", "w1", facts(8000))
@@ -306,7 +306,7 @@ func TestAmendmentOfWhatSpansSites(t *testing.T) {
 		{"scaled, for nobody", "none", scale(4), false, 4},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			w := New(17)
+			w := newWorld(t, 17)
 			w.Audit = true
 			w.amendments = x.adopts
 			w.Kill(w.Root)

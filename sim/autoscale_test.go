@@ -39,7 +39,7 @@ func (w *World) bear(site string, load skerry.MilliCPU, d time.Duration) {
 // The root has a service's instances follow their load, and says why there are so many. A manifest that is applied again leaves
 // their number alone.
 func TestInstancesFollowTheirLoad(t *testing.T) {
-	w := New(7)
+	w := newWorld(t, 7)
 	w.Audit = true
 	w.AddCluster("a")
 	w.AddWorker("a", "w1", facts(8000))
@@ -92,7 +92,7 @@ func TestASiteAloneFollowsTheLoad(t *testing.T) {
 
 // Requests are counted where they come in, which may be another worker than the one that answers them, and another site.
 func TestInstancesFollowRequests(t *testing.T) {
-	w := New(8)
+	w := newWorld(t, 8)
 	w.Audit = true
 	for _, site := range []string{"a", "b"} {
 		w.AddCluster(site)

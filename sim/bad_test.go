@@ -16,7 +16,7 @@ import (
 func calm(t *testing.T) *run {
 	t.Helper()
 	s := &Scenario{Seed: 3, Sites: []string{"a"}, Workers: []Machinery{{Name: "a/" + workerMark + "1", CPU: 2000, Memory: skerry.GiB}}}
-	w := New(3)
+	w := newWorld(t, 3)
 	w.UseNetwork()
 	r := &run{w: w, s: s, check: newChecker(w, workerMark), held: map[*Node]bool{}, suffering: map[*Node]float64{}}
 	w.guard, w.net.tape = r.check, newTape()

@@ -31,7 +31,7 @@ func TestBooksBalance(t *testing.T) {
 
 func books(t *testing.T, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 77))
-	w := New(seed)
+	w := newWorld(t, seed)
 	w.Audit = true
 	site := w.AddCluster("a")
 	w.Do(site, apps.PutOrg{Org: apps.Org{Name: "default"}})

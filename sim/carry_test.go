@@ -35,7 +35,7 @@ func (w *World) memories() (out []string) {
 func TestCarriedWithItsMemory(t *testing.T) {
 	for _, what := range []string{"", "writing", "reading", "the other agent", "the other machine", "its agent", "the site", "the link there", "undrained"} {
 		t.Run(what, func(t *testing.T) {
-			w := New(5)
+			w := newWorld(t, 5)
 			w.Audit = true
 			w.Machine.Stop, w.Machine.Prepare = 300*time.Millisecond, 300*time.Millisecond
 			w.AddCluster("a")
@@ -110,7 +110,7 @@ func TestCarriedWithItsMemory(t *testing.T) {
 
 // Where that cannot be done the instance stays, and whoever drains its worker is told why; by force it moves without its memory.
 func TestCarriedNowhere(t *testing.T) {
-	w := New(5)
+	w := newWorld(t, 5)
 	w.Audit = true
 	w.AddCluster("a")
 	f := facts(2000)

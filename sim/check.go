@@ -395,29 +395,6 @@ func (k *checker) live(at skerry.ServiceKey) map[int][]string {
 	return out
 }
 
-// leaveTrail adds what a step wrote and sent to the trail.
-func (w *World) leaveTrail(n *Node, fx *skerry.Effects) {
-	h := w.trail
-	add := func(s string) {
-		for i := range len(s) { // FNV-1a
-			h = (h ^ uint64(s[i])) * 1099511628211
-		}
-		h *= 1099511628211
-	}
-	add(n.Name)
-	for _, x := range fx.Writes {
-		add(x.Key)
-		add(string(x.Value))
-	}
-	for _, s := range fx.Sends {
-		add(s.To)
-		if m, ok := s.Msg.(skerry.Message); ok {
-			add(string(rune(m.FrameType())))
-		}
-	}
-	w.trail = h ^ uint64(w.Now.UnixNano())
-}
-
 // recovered makes a panic of a core a break of an invariant.
 func (w *World) recovered() {
 	if v := recover(); v != nil {

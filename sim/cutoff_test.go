@@ -19,7 +19,7 @@ func (w *World) starts() *int {
 // pair is a site with two workers and one instance, whose worker is returned.
 func pair(t *testing.T, edit ...func(*skerry.ServiceSpec)) (w *World, id skerry.InstanceID, at *Node) {
 	t.Helper()
-	w = New(7)
+	w = newWorld(t, 7)
 	w.Audit = true
 	w.AddCluster("a")
 	w.AddWorker("a", "w1", facts(2000))
@@ -41,7 +41,7 @@ func (w *World) sound(t *testing.T) {
 
 // A link that was away for longer than the site waits is no reason to restart anything, when nobody could take over.
 func TestNothingRestartsBecauseALinkCameBack(t *testing.T) {
-	w := New(3)
+	w := newWorld(t, 3)
 	w.Audit = true
 	w.AddCluster("a")
 	w.AddWorker("a", "w1", facts(2000))
@@ -186,7 +186,7 @@ func TestStopAfterNeverRunsTwice(t *testing.T) {
 // A machine that was switched off does not know how long it has been cut off: what must not run then waits for the cluster,
 // the rest starts.
 func TestRebootOffline(t *testing.T) {
-	w := New(5)
+	w := newWorld(t, 5)
 	w.AddCluster("a")
 	n := w.AddWorker("a", "w1", facts(4000))
 	w.Run(time.Second)
@@ -218,7 +218,7 @@ func TestRebootOffline(t *testing.T) {
 // What a full site cannot take over goes to another, and a worker that comes back first keeps what it runs.
 func TestStrandedGoesElsewhere(t *testing.T) {
 	for _, early := range []bool{false, true} {
-		w := New(11)
+		w := newWorld(t, 11)
 		w.Audit = true
 		w.AddCluster("a")
 		w.AddWorker("a", "w1", facts(2000))

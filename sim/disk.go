@@ -226,6 +226,13 @@ func (w *World) step1(n *Node, in inbound) {
 			in.done(result)
 		}
 	}
+	if w.trail != nil && to != nil {
+		done := to
+		to = func(result any, err error) {
+			w.trail.answer(n, result)
+			done(result, err)
+		}
+	}
 	n.engine.Step(w.clock(n), in.msg, to)
 }
 

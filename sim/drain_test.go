@@ -24,7 +24,7 @@ func (w *World) drainOf(site, name string) *skerry.DrainView {
 func TestDrain(t *testing.T) {
 	for _, parallel := range []int{1, 3} {
 		t.Run(fmt.Sprint(parallel), func(t *testing.T) {
-			w := New(5)
+			w := newWorld(t, 5)
 			w.Audit = true
 			w.AddCluster("a")
 			w.AddWorker("a", "w1", facts(8000))
@@ -91,7 +91,7 @@ func TestDrain(t *testing.T) {
 func TestDrainWithoutRoom(t *testing.T) {
 	for _, other := range []bool{true, false} {
 		t.Run(fmt.Sprint(other), func(t *testing.T) {
-			w := New(6)
+			w := newWorld(t, 6)
 			w.Audit = true
 			w.AddCluster("a")
 			w.AddWorker("a", "w1", facts(2000))

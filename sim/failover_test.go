@@ -12,7 +12,7 @@ import (
 // sites is a federation of two sites with one instance, at whose site it names first.
 func sites(t *testing.T, edit ...func(*skerry.ServiceSpec)) (w *World, first, other string) {
 	t.Helper()
-	w = New(7)
+	w = newWorld(t, 7)
 	w.Audit = true
 	for _, name := range []string{"a", "b"} {
 		w.AddCluster(name)

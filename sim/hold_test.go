@@ -27,7 +27,7 @@ func (w *World) waits(site, name string) map[skerry.InstanceID]string {
 // A held worker runs what it runs, through restarts, reboots and whatever the cluster asks for, tells what waits, and does it
 // when it is released, or for one instance when that is approved.
 func TestHeldOnTheDevice(t *testing.T) {
-	w := New(8)
+	w := newWorld(t, 8)
 	w.Audit = true
 	w.AddCluster("a")
 	at := w.AddWorker("a", "w1", facts(4000))

@@ -13,7 +13,7 @@ import (
 // one is a world with one worker, and a log of what its machine was asked to start, with the seconds since the apply.
 func one(t *testing.T) (w *World, log func() string) {
 	t.Helper()
-	w = New(11)
+	w = newWorld(t, 11)
 	w.AddCluster("a")
 	w.AddWorker("a", "w1", facts(8000))
 	w.Run(time.Second)

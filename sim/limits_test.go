@@ -137,7 +137,7 @@ func (w *World) sameLimits(t *testing.T, name string, cpu skerry.MilliCPU) {
 
 // Where its worker has no room an instance is replaced by one elsewhere, make before break, and the books hold throughout.
 func TestLimitsBeyondTheWorkerMove(t *testing.T) {
-	w := New(1)
+	w := newWorld(t, 1)
 	w.AddCluster("a")
 	w.AddWorker("a", "w1", facts(1000))
 	w.AddWorker("a", "w2", facts(2000))
@@ -169,7 +169,7 @@ func TestLimitsBeyondTheWorkerMove(t *testing.T) {
 func TestLimitsThatCannotChange(t *testing.T) {
 	for _, how := range []string{"driver", "agent", "manifest"} {
 		t.Run(how, func(t *testing.T) {
-			w := New(1)
+			w := newWorld(t, 1)
 			w.AddCluster("a")
 			f := facts(4000)
 			if how == "agent" {
@@ -302,7 +302,7 @@ func TestLimitsOfACanary(t *testing.T) {
 
 // A worker that is held on its device changes no limits until it is released.
 func TestLimitsOfAHeldWorker(t *testing.T) {
-	w := New(1)
+	w := newWorld(t, 1)
 	w.AddCluster("a")
 	n := w.AddWorker("a", "w1", facts(2000))
 	w.Run(time.Second)

@@ -12,7 +12,7 @@ import (
 
 // An instance moves when somebody wants that, and is ready all the while; what cannot be done is refused with what stands against it.
 func TestMigrateByHand(t *testing.T) {
-	w := New(5)
+	w := newWorld(t, 5)
 	w.Audit = true
 	w.AddCluster("a")
 	w.AddWorker("a", "w1", facts(4000))

@@ -16,7 +16,7 @@ import (
 // meshed is a federation of two sites of two workers each that take part in the overlay.
 func meshed(t *testing.T) *World {
 	t.Helper()
-	w := New(1)
+	w := newWorld(t, 1)
 	for s, site := range []string{"a", "b"} {
 		n := w.AddCluster(site)
 		w.Do(n, cluster.RelayUp{UDP: netip.MustParseAddrPort("0.0.0.0:7445"), Public: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(s + 1)}), 7445)})

@@ -17,7 +17,7 @@ import (
 // longitude 1, and so on; a degree is 111 km.
 func line(t *testing.T, count int) (*World, *Node) {
 	t.Helper()
-	w := New(11)
+	w := newWorld(t, 11)
 	site := w.AddCluster("a")
 	for i := range count {
 		f := facts(2000)
@@ -113,7 +113,7 @@ func TestLinkedServicesStayNear(t *testing.T) {
 
 // What a site's workers have, one by one, never reaches the root, not even in the reasons of a refusal.
 func TestRefusalsTellNoWorker(t *testing.T) {
-	w := New(4)
+	w := newWorld(t, 4)
 	w.AddCluster("a")
 	for i, cpu := range []skerry.MilliCPU{1234, 1235, 1236, 1237} {
 		w.AddWorker("a", fmt.Sprintf("secret%d", i), facts(cpu))
@@ -167,7 +167,7 @@ func TestDeadlineThatCannotBeMet(t *testing.T) {
 
 // Of jobs that wait for room the one with the least slack comes first, whichever was asked for first.
 func TestLeastSlackFirst(t *testing.T) {
-	w := New(8)
+	w := newWorld(t, 8)
 	w.AddCluster("a")
 	w.AddWorker("a", "w1", facts(500))
 	w.Run(time.Second)
@@ -219,7 +219,7 @@ func (w *World) holders(name string) map[string]int {
 
 // An application goes as a whole to a site that can hold it, and is split where none can.
 func TestSplitOnlyWhereNoSiteHoldsAll(t *testing.T) {
-	w := New(21)
+	w := newWorld(t, 21)
 	for name, workers := range map[string]int{"small": 3, "large": 9} {
 		w.AddCluster(name)
 		for i := range workers {
@@ -245,7 +245,7 @@ func TestSplitOnlyWhereNoSiteHoldsAll(t *testing.T) {
 // Two workers die in turn, again and again: each time the other takes over as soon as the loss is noticed, however often
 // that was before.
 func TestWorkersDieInTurn(t *testing.T) {
-	w := New(31)
+	w := newWorld(t, 31)
 	site := w.AddCluster("a")
 	f := facts(2000)
 	for _, name := range []string{"w1", "w2"} {
@@ -272,7 +272,7 @@ func TestWorkersDieInTurn(t *testing.T) {
 // After a power cut the machines of a site start at their own pace: what a worker starts by itself is not placed anew
 // because the orchestrator was up before it.
 func TestSiteComesBackSlowly(t *testing.T) {
-	w := New(33)
+	w := newWorld(t, 33)
 	site := w.AddCluster("a")
 	f := facts(2000)
 	f.Runtimes, f.Arch, f.Address = []skerry.RuntimeReport{{Name: "oci", Passed: true}}, "amd64", "x.test"

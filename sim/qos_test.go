@@ -9,7 +9,7 @@ import (
 )
 
 func TestQoSIsFoldedUpward(t *testing.T) {
-	w := New(3)
+	w := newWorld(t, 3)
 	w.AddCluster("a")
 	n := w.AddWorker("a", "w1", facts(4000))
 	w.Run(time.Second)

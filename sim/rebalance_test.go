@@ -16,7 +16,7 @@ import (
 // balanced is a site of so many equal workers that moves instances to better places by itself, or not.
 func balanced(t *testing.T, workers int, by bool) *World {
 	t.Helper()
-	w := New(3)
+	w := newWorld(t, 3)
 	w.Rebalance, w.Audit = by, true
 	w.AddCluster("a")
 	for i := range workers {

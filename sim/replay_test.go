@@ -19,9 +19,11 @@ func TestScenarios(t *testing.T) {
 			if len(s.Notes) == 0 {
 				t.Error("it does not say what it shows")
 			}
-			if b := Run(s, RunOptions{}).Broken; b != nil {
-				t.Error(b)
+			r := Run(s, RunOptions{})
+			if r.Broken != nil {
+				t.Error(r.Broken)
 			}
+			compareDigest(t, "scenario/"+filepath.Base(file), r.Steps, r.Trail)
 		})
 	}
 }

@@ -98,7 +98,7 @@ func TestDeadWorkerLeavesTheNextAggregate(t *testing.T) {
 // The root learns nothing of a single worker: neither names nor addresses stand anywhere in what reaches it or in what
 // it stores.
 func TestNoWorkerIsReadableAtTheRoot(t *testing.T) {
-	w := New(7)
+	w := newWorld(t, 7)
 	w.AddCluster("harbour")
 	secret := []string{"worker-zanzibar", "worker-quito", "198.51.100.77", "198.51.100.78"}
 	for i, name := range secret[:2] {
@@ -155,7 +155,7 @@ func readable(t *testing.T, w *World, seen *bytes.Buffer, secret []string) {
 // The same of what placement tells of: violations, moves and failed moves, who made room for whom, lost workers that nobody
 // replaces, and plans.
 func TestNoWorkerIsReadableInPlacement(t *testing.T) {
-	w := New(8)
+	w := newWorld(t, 8)
 	w.Audit = true
 	site := w.AddCluster("harbour")
 	secret := []string{"zanzibar", "quito", "lagos", "198.51.100.70", "198.51.100.71", "198.51.100.72"}

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -11,7 +13,7 @@ import (
 
 // A copy of a perWorker service runs on while its worker is out of touch, and counts as ready once it is back.
 func TestCopyIsReadyAgainAfterACut(t *testing.T) {
-	w := New(3)
+	w := newWorld(t, 3)
 	w.AddCluster("a")
 	n := w.AddWorker("a", "w1", facts(2000))
 	w.Run(time.Second)
@@ -33,7 +35,7 @@ func TestCopyIsReadyAgainAfterACut(t *testing.T) {
 // orchestrator was restarted meanwhile.
 func TestViolationEnds(t *testing.T) {
 	for _, restart := range []bool{false, true} {
-		w := New(5)
+		w := newWorld(t, 5)
 		site := w.AddCluster("a")
 		n := w.AddWorker("a", "w1", facts(2000))
 		w.Run(time.Second)
@@ -108,7 +110,7 @@ func TestEndedInstanceHasNoSuccessor(t *testing.T) {
 // A site that cannot keep the SLA of any of three instances gives them up one after the other: never more than one too many
 // run, none is missing, and neither a full neighbour nor a restart of the root ends the search.
 func TestInstancesGoElsewhereOneByOne(t *testing.T) {
-	w := New(5)
+	w := newWorld(t, 5)
 	w.AddCluster("a")
 	n := w.AddWorker("a", "w1", facts(2000))
 	w.Run(time.Second)
@@ -235,8 +237,8 @@ func TestCalmOutlivesARestart(t *testing.T) {
 	w, site, id, _ := lone(t, rigid(1))
 	moves, last := 0, on(site, id)
 	for range 60 {
-		for _, n := range w.Workers {
-			w.suffer(n, 0.9)
+		for _, name := range slices.Sorted(maps.Keys(w.Workers)) {
+			w.suffer(w.Workers[name], 0.9)
 		}
 		w.Kill(site)
 		w.Restart(site, nil)

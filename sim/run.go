@@ -37,7 +37,7 @@ type Result struct {
 	Acknowledged int `json:"acknowledged"`
 	// Converged is how long after the last fault the fleet was what was asked for.
 	Converged time.Duration `json:"convergedNs"`
-	// Trail is a hash of all that was written and sent. Two runs of one scenario leave the same.
+	// Trail is a digest of all records, frames and timers. Two runs of one scenario leave the same.
 	Trail     string              `json:"trail"`
 	Simulated time.Duration       `json:"simulatedNs"`
 	Traffic   map[string]*Traffic `json:"traffic"`
@@ -73,7 +73,7 @@ func Run(s *Scenario, opt RunOptions) Result {
 	w.lostAfter = s.Lost
 	w.Boot(w.Root)
 	r := &run{w: w, s: s, opt: opt, check: newChecker(w, workerMark), held: map[*Node]bool{}, suffering: map[*Node]float64{}, loads: map[skerry.ServiceKey]skerry.MilliCPU{}, places: map[*Node]*place{}}
-	w.guard = r.check
+	w.guard, w.trail = r.check, newTrail()
 	w.net.tape = newTape()
 	w.Machine = Machine{Prepare: 20 * time.Millisecond, Start: 10 * time.Millisecond, Stop: 50 * time.Millisecond, Exit: r.exit, Limits: r.limits}
 	if opt.plant != nil {
@@ -108,7 +108,7 @@ func Run(s *Scenario, opt RunOptions) Result {
 	if r.goesOn() {
 		res.Converged = r.settle()
 	}
-	res.Trail = fmt.Sprintf("%016x", w.trail)
+	res.Trail = w.trail.String()
 	res.Steps, res.Broken, res.Acknowledged, res.Simulated = w.steps, r.check.broken, r.acknowledged, w.Now.Sub(born)
 	res.Traffic, res.Ignored = w.net.traffic, w.ignored()
 	for _, e := range w.Events {

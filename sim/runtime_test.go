@@ -26,7 +26,7 @@ func (w *World) busy(at *Node, id skerry.InstanceID, cpu skerry.MilliCPU) {
 // A service of the root that is full in a microVM becomes a container, without a moment in which nobody serves, and once: where it is full
 // as a container, too, and its site restarts, it stays one. The root is told why, and no worker's name.
 func TestFullServiceChangesItsRuntime(t *testing.T) {
-	w := New(11)
+	w := newWorld(t, 11)
 	w.Audit = true
 	site := w.AddCluster("a")
 	w.AddWorker("a", "edgewk1", with("microvm"))

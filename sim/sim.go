@@ -45,8 +45,8 @@ type World struct {
 
 	// steps counts what has happened so far: every message, tick and arrival.
 	steps int
-	// trail is a hash of all that was written and sent, kept while somebody watches.
-	trail uint64
+	// trail sums up all that was written and sent; nil: nobody wants to know.
+	trail *trail
 	// net, if not nil, has links that take time, break and come back by themselves; else a test makes and breaks them.
 	net *network
 	// guard, if not nil, watches that nothing is lost.
@@ -410,9 +410,7 @@ func (w *World) Do(n *Node, msg any) any {
 
 // watch looks at a node after what followed from a batch was carried out, and has it woken when it wants to be.
 func (w *World) watch(n *Node, fx *skerry.Effects) {
-	if w.guard != nil {
-		w.leaveTrail(n, fx)
-	}
+	w.trail.step(w.Now, n, fx)
 	if c, ok := n.Core.(*cluster.Core); ok && w.Audit && len(w.Faults) < 10 {
 		for _, text := range c.Audit() {
 			w.fault("%s at %s: %s", n.Name, w.Now.Format("15:04:05.000"), text)

@@ -25,7 +25,7 @@ func app(name string, replicas int, edit ...func(*skerry.ServiceSpec)) apps.Appl
 
 func small(t *testing.T) *World {
 	t.Helper()
-	w := New(1)
+	w := newWorld(t, 1)
 	for _, c := range []string{"a", "b"} {
 		w.AddCluster(c)
 		for i := range 2 {

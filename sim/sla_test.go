@@ -30,7 +30,7 @@ func (w *World) starve(n *Node, id skerry.InstanceID, waiting float64) {
 // lone starts an application of one instance at a site of two workers, and gives its id and its worker.
 func lone(t *testing.T, edit ...func(*skerry.ServiceSpec)) (w *World, site *Node, id skerry.InstanceID, at *Node) {
 	t.Helper()
-	w = New(7)
+	w = newWorld(t, 7)
 	site = w.AddCluster("a")
 	for _, name := range []string{"w1", "w2"} {
 		w.AddWorker("a", name, facts(2000))
@@ -151,7 +151,7 @@ func TestNothingFlaps(t *testing.T) {
 
 // A site that has no better worker tells the root, which starts a copy at another site before the first ends.
 func TestViolationMovesToAnotherSite(t *testing.T) {
-	w := New(5)
+	w := newWorld(t, 5)
 	w.AddCluster("a")
 	w.AddWorker("a", "w1", facts(2000))
 	w.Run(time.Second)
@@ -182,7 +182,7 @@ func TestViolationMovesToAnotherSite(t *testing.T) {
 
 // Higher priority moves others out of the way, and gets the room only once they are gone.
 func TestPriorityMakesRoom(t *testing.T) {
-	w := New(9)
+	w := newWorld(t, 9)
 	w.AddCluster("a")
 	w.AddWorker("a", "w1", facts(1000))
 	w.Run(time.Second)
@@ -220,7 +220,7 @@ func TestPriorityMakesRoom(t *testing.T) {
 func TestShrunkenWorkerIsLeft(t *testing.T) {
 	wide := facts(2000)
 	wide.Capacity.BandwidthOut = 10 * skerry.MiB
-	w := New(12)
+	w := newWorld(t, 12)
 	site := w.AddCluster("a")
 	for _, name := range []string{"w1", "w2"} {
 		w.AddWorker("a", name, wide)

@@ -37,7 +37,7 @@ func kept(version string, replicas int) apps.Apply {
 // Each replica runs where its data is: after updates, restarts of every tier, failures and moves; it waits for a worker or a site that is
 // away, although others are free. What is scaled down keeps its data. With the service, and only then, all of it goes.
 func TestDataStaysWithItsReplica(t *testing.T) {
-	w := New(9)
+	w := newWorld(t, 9)
 	w.Audit = true
 	for _, site := range []string{"a", "b"} {
 		w.AddCluster(site)
@@ -132,7 +132,7 @@ func TestDataStaysWithItsReplica(t *testing.T) {
 // A worker that is gone for good takes its data along; the replica begins anew elsewhere, and the worker, should it come back, has
 // nothing of it.
 func TestDataIsGivenUp(t *testing.T) {
-	w := New(10)
+	w := newWorld(t, 10)
 	w.Audit = true
 	w.AddCluster("a")
 	for _, name := range []string{"w1", "w2"} {
