@@ -71,7 +71,7 @@ func compareDigest(t testing.TB, name string, steps int, digest string) {
 		t.Errorf("%s has no line in %s: `make digests UPDATE=1` adds it", name, digestFile)
 		return
 	case !*updateDigests:
-		t.Errorf("%s: steps and digest are %s, %s says %s. Records, frames or timers changed. Behaviour that is meant to change rewrites the file: `make digests UPDATE=1`",
+		t.Errorf("%s: steps and digest are %s, %s says %s: records, frames or timers changed. If that is meant, `make digests UPDATE=1` rewrites the file",
 			name, is, digestFile, was)
 		return
 	}
@@ -111,8 +111,8 @@ func newWorld(t testing.TB, seed uint64) *World {
 	return w
 }
 
-// TestDigestsOfSeeds holds generated fleets against the file: some of them, all of it among long tests and with -update. TestScenarios does the same
-// for scenarios.
+// TestDigestsOfSeeds holds generated fleets against the file: 30 of them, all among long tests and with -update. TestScenarios does it for
+// scenarios.
 func TestDigestsOfSeeds(t *testing.T) {
 	seeds := testenv.Times(30, digestSeeds)
 	if *updateDigests {
