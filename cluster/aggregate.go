@@ -33,7 +33,7 @@ func (c *Core) Aggregate() skerry.ClusterReport {
 	var r skerry.ClusterReport
 	for _, name := range slices.Sorted(maps.Keys(c.workers)) { // sums of floats depend on their order
 		w, k := c.workers[name], c.Kids.Get(name)
-		if w.Facts == nil || w.lost || k == nil || !k.Connected || w.refusing() != "" {
+		if w.Facts == nil || w.sight.Lost() || k == nil || !k.Connected || w.refusing() != "" {
 			continue
 		}
 		key := w.classKey()
@@ -140,7 +140,7 @@ func coarsen(a *skerry.ClassAggregate) {
 // count with what it used last.
 func (c *Core) uses(p *placement) bool {
 	w := c.workers[p.Worker]
-	return p.qos != nil && !p.Removing && !p.ended() && w != nil && !w.lost
+	return p.qos != nil && !p.Removing && !p.ended() && w != nil && !w.sight.Lost()
 }
 
 // foldQoS sums what the root's services use here.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/detect"
 	"skerry.dev/skerry/sched"
 )
 
@@ -62,7 +63,7 @@ func (c *Core) Audit() (faults []string) {
 		if (p.Original != nil) != c.originals[id] || p.Original != nil && (p.Removing || p.Original.Worker == p.Worker) {
 			bad("%s on %q, removing %v, was left behind: %+v, its list says %v", id, p.Worker, p.Removing, p.Original, c.originals[id])
 		}
-		if c.stranded[id] && (p.Removing || c.workers[p.Worker] == nil || !c.workers[p.Worker].lost) {
+		if c.stranded[id] && (p.Removing || c.workers[p.Worker] == nil || !c.workers[p.Worker].sight.Lost()) {
 			bad("%s on %q, removing %v, is stranded", id, p.Worker, p.Removing)
 		}
 		if (p.Next != nil) != c.moving[id] {
@@ -123,11 +124,11 @@ func (c *Core) Audit() (faults []string) {
 			}
 		}
 	}
-	for name := range c.silent {
-		if w := c.workers[name]; w == nil || w.lost {
-			bad("%s is lost or removed, and still waited for", name)
-		}
+	seen := map[string]*detect.Worker{}
+	for name, w := range c.workers {
+		seen[name] = w.sight
 	}
+	faults = append(faults, c.detect.Audit(seen)...)
 	for app, at := range c.published {
 		for e := range at {
 			if c.workers[e.worker] == nil || c.byApp[app] == nil {

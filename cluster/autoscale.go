@@ -155,7 +155,7 @@ func (c *Core) came() map[skerry.ServiceKey]skerry.IngressUse {
 	by := map[skerry.ServiceKey]skerry.IngressUse{}
 	for _, name := range slices.Sorted(maps.Keys(c.workers)) { // the sums do not depend on the order
 		w := c.workers[name]
-		if w.lost {
+		if w.sight.Lost() {
 			continue
 		}
 		for _, u := range w.report.Ingress {

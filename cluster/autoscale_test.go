@@ -12,7 +12,9 @@ import (
 func TestUseThatIsOver(t *testing.T) {
 	c := New(Options{Name: "a", Incarnation: "a1", Term: 1, Policies: sched.Policies(), Admission: Admission{Trusted: []string{"acme"}}})
 	c.Start(time.Unix(1e9, 0))
-	c.workers["here"], c.workers["lost"] = &worker{Name: "here"}, &worker{Name: "lost", lost: true}
+	c.addWorker(&worker{Name: "here"})
+	c.addWorker(&worker{Name: "lost"})
+	c.detect.Lose("lost")
 	k := skerry.ServiceKey{App: skerry.AppKey{Namespace: "acme", Name: "shop"}, Service: "web"}
 	for id, p := range map[skerry.InstanceID]*placement{
 		"serves":     {Worker: "here"},

@@ -14,6 +14,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/cluster/detect"
 	"skerry.dev/skerry/credit"
 	"skerry.dev/skerry/fleet"
 	"skerry.dev/skerry/internal/wire"
@@ -75,8 +76,7 @@ type Core struct {
 	// removing holds the placements whose worker has not yet said that they are gone.
 	removing map[skerry.InstanceID]bool
 	byWorker map[string]map[skerry.InstanceID]*placement
-	silent   map[string]bool                       // workers that are not connected, or quiet, and not yet lost
-	suspects map[string]bool                       // workers with a suspicion
+	detect   *detect.Detector
 	astray   map[skerry.InstanceID]map[string]bool // instances that workers report and that are not placed there
 	// published holds, for each application, which workers were given the endpoints of which service.
 	published map[skerry.AppKey]map[endpointsAt]bool
@@ -138,12 +138,9 @@ type worker struct {
 	closing   []netip.Prefix      // of these, those that it is to give back
 	report    skerry.WorkerReport
 	reportAt  time.Time
-	reportSeq uint64 // of the last report on this connection,
-	staleSeq  uint64 // and of the newest of those that came too late
-	lost      bool
-	quiet     time.Time  // its beats no longer come: the last one; zero: they do, or never did
-	beats     bool       // they come
-	suspicion *suspicion // nil: none
+	reportSeq uint64         // of the last report on this connection,
+	staleSeq  uint64         // and of the newest of those that came too late
+	sight     *detect.Worker // whether it is in touch; the detector's to change
 	reserved  skerry.Resources
 	class     string                     // key of its capability class,
 	classFor  *skerry.WorkerFacts        // worked out for these facts
@@ -234,11 +231,13 @@ func New(opt Options) *Core {
 	}
 	found := salvage{own: map[skerry.ServiceKey]int{}, wanted: map[skerry.ServiceKey]int{}, left: map[skerry.InstanceID]string{}}
 	life := opt.Incarnation + skerry.Incarnation(fmt.Sprintf(".%x", opt.Seed[:6]))
-	return &Core{opt: opt, salvaged: found, fabric: newFabric(), routes: newRouting(), foreign: newForeign(), ingress: newEntrances(), readmit: map[string]bool{}, draining: map[skerry.ServiceKey]map[drainAt]bool{}, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
+	c := &Core{opt: opt, salvaged: found, fabric: newFabric(), routes: newRouting(), foreign: newForeign(), ingress: newEntrances(), readmit: map[string]bool{}, draining: map[skerry.ServiceKey]map[drainAt]bool{}, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
 		Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), Up: fleet.NewParent(life, opt.Sets),
 		workers: map[string]*worker{}, site: sched.NewSite(), places: map[skerry.InstanceID]*placement{}, groups: map[skerry.InstanceID]*group{},
-		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, peers: peering{given: map[string]uint64{}, secret: opt.Secret[:]}, moving: map[skerry.InstanceID]bool{}, stranded: map[skerry.InstanceID]bool{}, originals: map[skerry.InstanceID]bool{}, drains: map[string]bool{}, held: map[string]bool{}, watched: map[skerry.InstanceID]bool{}, amends: map[skerry.AppKey]*amended{}, dependent: map[skerry.InstanceID]bool{}, scalers: map[skerry.ServiceKey]*apps.Scaler{}, doubted: map[string]bool{}, starts: map[skerry.InstanceID]bool{}, services: map[skerry.ServiceKey]*learned{}, byWorker: map[string]map[skerry.InstanceID]*placement{}, silent: map[string]bool{}, suspects: map[string]bool{},
+		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, peers: peering{given: map[string]uint64{}, secret: opt.Secret[:]}, moving: map[skerry.InstanceID]bool{}, stranded: map[skerry.InstanceID]bool{}, originals: map[skerry.InstanceID]bool{}, drains: map[string]bool{}, held: map[string]bool{}, watched: map[skerry.InstanceID]bool{}, amends: map[skerry.AppKey]*amended{}, dependent: map[skerry.InstanceID]bool{}, scalers: map[skerry.ServiceKey]*apps.Scaler{}, doubted: map[string]bool{}, starts: map[skerry.InstanceID]bool{}, services: map[skerry.ServiceKey]*learned{}, byWorker: map[string]map[skerry.InstanceID]*placement{},
 		astray: map[skerry.InstanceID]map[string]bool{}, published: map[skerry.AppKey]map[endpointsAt]bool{}, waiting: map[skerry.InstanceID]bool{}, making: map[skerry.InstanceID]string{}, claims: map[skerry.VolumeClaim]*claim{}, removing: map[skerry.InstanceID]bool{}, linked: map[skerry.AppKey]bool{}}
+	c.detect = detect.New(detect.Options{LostAfter: opt.LostAfter, StartGrace: opt.StartGrace}, sight{c})
+	return c
 }
 
 // Load takes one record of the store.
@@ -263,7 +262,7 @@ func (c *Core) Load(key string, value []byte) error {
 		w := new(worker)
 		if err = json.Unmarshal(value, w); err == nil {
 			w.ports = map[string]int{}
-			c.workers[w.Name] = w
+			c.addWorker(w)
 			if w.Drain != nil {
 				c.drains[w.Name] = true
 			}
@@ -297,6 +296,7 @@ func (c *Core) Load(key string, value []byte) error {
 // site's machines start at their own pace, and what runs on them must not be placed anew for that.
 func (c *Core) Start(now time.Time) skerry.Effects {
 	c.started = now
+	c.detect.Start(now)
 	var fx skerry.Effects
 	for _, name := range c.Kids.Finish() {
 		c.siteEvent(&fx, now, skerry.EventWarning, "DamagedRecords", "the set of worker "+name+" is resynchronised", name)
@@ -397,7 +397,7 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 		c.Kids.Down(now, m.Name)
 		if w := c.workers[m.Name]; w != nil {
 			c.seeWorker(w)
-			if !w.lost {
+			if !w.sight.Lost() {
 				c.suspect(now, w, &fx)
 			}
 		}
@@ -467,10 +467,8 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 // Tick does what is due.
 func (c *Core) Tick(now time.Time) skerry.Effects {
 	var fx skerry.Effects
-	for _, name := range slices.Sorted(maps.Keys(c.silent)) {
-		if !now.Before(c.lostAt(name)) {
-			c.loseWorker(now, c.workers[name], &fx)
-		}
+	for _, name := range c.detect.Overdue(now) {
+		c.loseWorker(now, c.workers[name], &fx)
 	}
 	c.askWitnesses(now, &fx)
 	c.endAlone(now, &fx)
@@ -519,12 +517,7 @@ func (c *Core) NextWake() time.Time {
 	if c.opt.Trusted {
 		consider(time.Unix((c.fabric.turn+1)*int64(tagTurn/time.Second), 0))
 	}
-	for name := range c.silent {
-		consider(c.lostAt(name))
-	}
-	for name := range c.suspects {
-		consider(c.workers[name].suspicion.next)
-	}
+	consider(c.detect.Due())
 	if c.Up.Connected {
 		consider(c.reportAt.Add(c.opt.ReportEvery))
 		if c.reportDue {

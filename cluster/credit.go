@@ -217,7 +217,7 @@ func (c *Core) misplaced(now time.Time, w *worker) (text string, wrong, known bo
 			continue
 		}
 		at := o.coordinate()
-		if at == nil || o.lost || o.Credit != nil && o.Credit.Quarantine != "" {
+		if at == nil || o.sight.Lost() || o.Credit != nil && o.Credit.Quarantine != "" {
 			continue
 		}
 		all++

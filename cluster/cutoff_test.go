@@ -20,8 +20,8 @@ func TestMovedFromWhoIsOutOfTouch(t *testing.T) {
 	c.Step(now, ChildDown{Name: "w"})
 	now = now.Add(c.opt.LostAfter)
 	c.Tick(now)
-	if !c.workers["w"].lost || p.Worker != "" || told() {
-		t.Fatalf("lost %v, it is on %q, told %v", c.workers["w"].lost, p.Worker, told())
+	if !c.workers["w"].sight.Lost() || p.Worker != "" || told() {
+		t.Fatalf("lost %v, it is on %q, told %v", c.workers["w"].sight.Lost(), p.Worker, told())
 	}
 	until := c.surelyStoppedOn(p, "w")
 	if c.Tick(until.Add(-time.Second)); told() {

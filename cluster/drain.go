@@ -93,7 +93,7 @@ func (c *Core) endDrain(now time.Time, w *worker, fx *skerry.Effects) {
 func (c *Core) drainWorkers(now time.Time, fx *skerry.Effects) {
 	c.drainDue = time.Time{}
 	for _, name := range slices.Sorted(maps.Keys(c.drains)) {
-		if w := c.workers[name]; !w.lost { // else its instances are rescued as those of any lost worker
+		if w := c.workers[name]; !w.sight.Lost() { // else its instances are rescued as those of any lost worker
 			c.drainOne(now, w, fx)
 		}
 	}
@@ -170,7 +170,7 @@ func (c *Core) drainAway(now time.Time, w *worker, p *placement, stays map[skerr
 		c.drainAgain(at)
 		return false
 	}
-	if k := c.Kids.Get(w.Name); c.mayRun(p) && (k == nil || !k.Connected || !w.quiet.IsZero()) {
+	if k := c.Kids.Get(w.Name); c.mayRun(p) && (k == nil || !k.Connected || w.sight.Quiet()) {
 		stays[id] = stay{"its worker is out of touch and may run it on, and there must not be another", true}
 		at := now.Add(drainRetry)
 		w.Drain.retry[id] = at

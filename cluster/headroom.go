@@ -182,7 +182,7 @@ func (c *Core) slow(p *placement) bool {
 	for _, name := range slices.Sorted(maps.Keys(c.workers)) { // the sums do not depend on the order
 		w := c.workers[name]
 		for _, u := range w.report.Ingress {
-			if !w.lost && u.Service == p.A.Service {
+			if !w.sight.Lost() && u.Service == p.A.Service {
 				sum = sum.Add(u)
 			}
 		}

@@ -427,7 +427,7 @@ func (c *Core) gatesOf(a *asked) (out []gate) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.workers)) {
 		w := c.workers[name]
-		if !w.hasIngress() || w.lost {
+		if !w.hasIngress() || w.sight.Lost() {
 			continue
 		}
 		g := gate{w: w}
@@ -498,7 +498,7 @@ func (c *Core) foldIngress() *skerry.SiteIngress {
 	serving, without, waiting := map[skerry.AppKey]int{}, map[skerry.IngressDoor]int{}, map[skerry.ServiceKey]bool{}
 	if len(c.ingress.asked) > 0 {
 		for name, w := range c.workers {
-			if k := c.Kids.Get(name); w.gate == nil || !w.hasIngress() || w.lost || k == nil || !k.Connected {
+			if k := c.Kids.Get(name); w.gate == nil || !w.hasIngress() || w.sight.Lost() || k == nil || !k.Connected {
 				continue
 			}
 			for _, app := range w.gate.Serving {

@@ -66,7 +66,7 @@ func mix(x uint64) uint64 {
 
 // reachable reports whether others may be told to measure to a worker. What it says of itself is not trusted further.
 func (w *worker) reachable() bool {
-	if w.Facts == nil || w.Facts.Probe == "" || w.lost {
+	if w.Facts == nil || w.Facts.Probe == "" || w.sight.Lost() {
 		return false
 	}
 	a, err := netip.ParseAddrPort(w.Facts.Probe)

@@ -292,7 +292,7 @@ func (c *Core) remove(now time.Time, p *placement, fx *skerry.Effects) {
 	c.abandon(p)
 	c.endOriginal(p)
 	w := c.workers[p.Worker]
-	if p.Worker == "" || w == nil || w.lost {
+	if p.Worker == "" || w == nil || w.sight.Lost() {
 		c.letGo(p)
 		if !p.ended() {
 			c.leave(p, p.Worker) // it may run on out of touch

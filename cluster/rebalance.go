@@ -87,7 +87,7 @@ func (c *Core) rebalance(now time.Time, fx *skerry.Effects) {
 	if !asked {
 		c.lookBusy()
 	}
-	if len(c.moving)+len(c.waiting)+len(c.stranded)+len(c.drains) > 0 || !asked && len(c.silent)+len(c.suspects) > 0 {
+	if len(c.moving)+len(c.waiting)+len(c.stranded)+len(c.drains) > 0 || !asked && c.detect.Busy() {
 		if asked && !now.Before(b.ends) {
 			c.endPass(now)
 		}
@@ -166,7 +166,7 @@ func (c *Core) stays(now time.Time, p *placement) string {
 	w := c.workers[p.Worker]
 	_, stops := p.A.Spec.OnDisconnect.StopAfter()
 	switch r := p.A.Spec.Placement.Rigidness; {
-	case w == nil || w.lost || p.Removing || p.Refused || p.Obs.State != skerry.Running || !p.Obs.Ready || p.Obs.Unreachable:
+	case w == nil || w.sight.Lost() || p.Removing || p.Refused || p.Obs.State != skerry.Running || !p.Obs.Ready || p.Obs.Unreachable:
 		return "it does not serve"
 	case p.Next != nil || p.Original != nil || p.Resize != nil || c.stranded[p.A.ID] || now.Before(c.endsElsewhere(p)):
 		return "it is on its way already"

@@ -199,7 +199,7 @@ func (c *Core) backends(k skerry.ServiceKey) []backend {
 	add := func(id skerry.InstanceID, ordinal int, worker, addr string, draining bool, load float64) {
 		w := c.workers[worker]
 		a, err := netip.ParseAddr(addr)
-		if w == nil || w.Peer == 0 || w.Facts == nil || w.Facts.Overlay == nil || w.lost && !w.cutOff() || err != nil || !w.owns(a) {
+		if w == nil || w.Peer == 0 || w.Facts == nil || w.Facts.Overlay == nil || w.sight.Lost() && !w.sight.CutOff() || err != nil || !w.owns(a) {
 			return
 		}
 		b := skerry.RouteBackend{Instance: id, Ordinal: ordinal, Peer: w.Peer, Addr: a, Addr6: c.fabric.v6(w.Peer, a), Draining: draining, Load: load,

@@ -76,7 +76,7 @@ func (p *placement) ended() bool {
 // seeWorker tells the scheduler what changed of a worker.
 func (c *Core) seeWorker(w *worker) {
 	k := c.Kids.Get(w.Name)
-	v := &sched.Worker{Name: w.Name, Refusing: w.refusing(), Lost: w.lost || !w.quiet.IsZero() || k == nil || !k.Connected, Available: w.available(),
+	v := &sched.Worker{Name: w.Name, Refusing: w.refusing(), Lost: w.sight.Lost() || w.sight.Quiet() || k == nil || !k.Connected, Available: w.available(),
 		Coordinate: w.coordinate(), Reported: w.reportAt, HostPorts: map[string]bool{}}
 	if f := w.Facts; f != nil {
 		v.Arch, v.Runtimes, v.Costs, v.Devices, v.Labels, v.Taints = f.Arch, f.PassedRuntimes(), f.RuntimeCosts(), f.Devices, f.Labels, f.Taints
@@ -97,11 +97,7 @@ func (c *Core) seeWorker(w *worker) {
 		v.HostPorts[k] = true
 	}
 	c.site.Set(v)
-	if k != nil && (!k.Connected || !w.quiet.IsZero()) && !w.lost {
-		c.silent[w.Name] = true
-	} else {
-		delete(c.silent, w.Name)
-	}
+	c.detect.See(w.Name)
 }
 
 // placeWaiting looks for a worker for every instance that has none: the most important first, then those with the least

@@ -129,7 +129,7 @@ func (c *Core) overdue(p *placement) time.Time {
 // appraised tries elsewhere what a worker has not started for long.
 func (c *Core) appraised(now time.Time, m Appraised, fx *skerry.Effects) {
 	w, k := c.workers[m.Name], c.Kids.Get(m.Name)
-	if w == nil || k == nil || !k.Connected || !w.quiet.IsZero() || w.lost || w.report.Held != "" {
+	if w == nil || k == nil || !k.Connected || w.sight.Quiet() || w.sight.Lost() || w.report.Held != "" {
 		return
 	}
 	for _, p := range c.on(m.Name) {

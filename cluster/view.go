@@ -16,10 +16,10 @@ func (c *Core) Workers() []skerry.WorkerView {
 	}
 	out := make([]skerry.WorkerView, 0, len(c.workers))
 	for name, w := range c.workers {
-		v := skerry.WorkerView{Name: skerry.WorkerName(name), Lost: w.lost, Hold: w.Hold, Held: w.report.Held, Refusing: w.refusing(), Facts: w.Facts, Reserved: w.reserved,
+		v := skerry.WorkerView{Name: skerry.WorkerName(name), Lost: w.sight.Lost(), Hold: w.Hold, Held: w.report.Held, Refusing: w.refusing(), Facts: w.Facts, Reserved: w.reserved,
 			Available: w.available(), Used: w.report.Used, Coordinate: w.report.Coordinate, ReportAt: w.reportAt, Instances: count[name]}
-		if v.Beats, v.CutOff = w.beats, w.cutOff(); w.lost {
-			v.Verdict = c.verdict(w)
+		if v.Beats, v.CutOff = w.sight.Beats(), w.sight.CutOff(); w.sight.Lost() {
+			v.Verdict = c.detect.Verdict(w.Name)
 		}
 		v.Carrier = w.Carrier
 		v.Updates = w.updates()

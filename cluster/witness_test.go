@@ -22,7 +22,7 @@ func TestWitnessesOfTheOverlay(t *testing.T) {
 		var fx skerry.Effects
 		w := s.c.workers[name]
 		s.c.suspect(s.now, w, &fx)
-		if len(fx.Actions) != witnesses {
+		if len(fx.Actions) != 3 {
 			t.Fatalf("%s: %d are asked", name, len(fx.Actions))
 		}
 		for i, a := range fx.Actions {

@@ -18,7 +18,7 @@ func (c *Core) childUp(now time.Time, hello *skerry.Hello, fx *skerry.Effects) {
 	w := c.workers[hello.Name]
 	if w == nil {
 		w = &worker{Name: hello.Name, ports: map[string]int{}}
-		c.workers[hello.Name] = w
+		c.addWorker(w)
 		c.saveWorker(w, fx)
 	}
 	if w.Carrier != hello.Carrier { // another kind of agent took over: it reads other items
@@ -26,16 +26,22 @@ func (c *Core) childUp(now time.Time, hello *skerry.Hello, fx *skerry.Effects) {
 		c.saveWorker(w, fx)
 		c.resend(hello.Name)
 	}
-	if w.lost {
+	if w.sight.Lost() {
 		c.peersChanged(now)
 	}
-	w.lost, w.immodest, w.quiet, w.beats, w.reportSeq, w.staleSeq = false, false, time.Time{}, false, 0, 0
+	w.immodest, w.reportSeq, w.staleSeq = false, 0, 0
 	w.gain, w.gainAt, w.near = 0, now, ""
-	c.trust(w)
+	c.detect.Up(w.Name)
 	c.seeWorker(w)
 	c.grew, c.reportDue = true, true
 	c.siteEvent(fx, now, skerry.EventNormal, "WorkerConnected", "worker "+hello.Name+" is connected", hello.Name)
 	c.reach(now, hello.Name, fx)
+}
+
+// addWorker enters a worker, new or read from the store.
+func (c *Core) addWorker(w *worker) {
+	c.workers[w.Name] = w
+	w.sight = c.detect.Add(w.Name)
 }
 
 // item encodes an item of a worker's desired set as its agent reads it.
@@ -350,25 +356,17 @@ func (c *Core) workerEvent(now time.Time, name string, data []byte, fx *skerry.E
 // loseWorker gives the instances of a worker that is out of touch a new place. Its own copies, if it still lives, are
 // ended when it comes back, because their tombstones wait for it.
 func (c *Core) loseWorker(now time.Time, w *worker, fx *skerry.Effects) {
-	k := c.Kids.Get(w.Name)
-	since := c.started
-	switch {
-	case !w.quiet.IsZero():
-		since = w.quiet
-	case k != nil: // else it was lost with a part of a commit, and the worker has not come back since
-		since = k.Since
-	}
-	if k != nil && k.Connected { // in name only
+	since := c.detect.Lose(w.Name)
+	if k := c.Kids.Get(w.Name); k != nil && k.Connected { // in name only
 		c.Kids.Down(now, w.Name)
 		fx.Actions = append(fx.Actions, Disconnect{w.Name})
 	}
-	w.lost, w.quiet = true, time.Time{}
 	c.Apps.Came(now, w.Name, nil)
 	c.Apps.Waits(now, w.Name, nil)
 	c.peersChanged(now)
 	c.seeWorker(w)
 	c.reportDue = true
-	c.siteEvent(fx, now, skerry.EventWarning, "WorkerLost", "worker "+w.Name+" has been out of touch for "+now.Sub(since).Round(time.Second).String()+" ("+c.verdict(w)+"); its instances get a new place", w.Name)
+	c.siteEvent(fx, now, skerry.EventWarning, "WorkerLost", "worker "+w.Name+" has been out of touch for "+now.Sub(since).Round(time.Second).String()+" ("+c.detect.Verdict(w.Name)+"); its instances get a new place", w.Name)
 	for _, id := range sortedIDs(c.moving) {
 		if p := c.places[id]; p.Next.Worker == w.Name {
 			c.abandon(p)
@@ -429,7 +427,7 @@ func (c *Core) removeWorker(now time.Time, name string, fx *skerry.Effects) {
 		fx.Err = skerry.Errorf(skerry.CodeConflict, "worker %s is connected", name).WithHint("stop its agent first")
 		return
 	}
-	if !w.lost {
+	if !w.sight.Lost() {
 		c.loseWorker(now, w, fx)
 	}
 	for _, id := range sortedIDs(c.originals) {
@@ -460,8 +458,7 @@ func (c *Core) removeWorker(now time.Time, name string, fx *skerry.Effects) {
 	delete(c.held, name)
 	delete(c.doubted, name)
 	delete(c.workers, name)
-	delete(c.silent, name)
-	delete(c.suspects, name)
+	c.detect.Remove(name)
 	for id := range c.astray {
 		c.found(id, name)
 	}
