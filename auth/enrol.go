@@ -215,7 +215,7 @@ func refuseClone(e *Enrolled, q *Quarantine) error {
 	return &skerry.Refuse{Code: skerry.RefuseClone,
 		Reason: fmt.Sprintf("%s %q lives on two machines: %q keeps the name, %q (%s) is kept out since %s: %s", e.Tier, e.Name, q.First, q.Later, q.Addr,
 			q.At.UTC().Format(time.RFC3339), q.How),
-		Hint: fmt.Sprintf("a data directory was copied: on the copy, delete it and join under another name with a new token; then `skerry token release %s %s`", e.Tier, e.Name)}
+		Hint: fmt.Sprintf("a data directory was copied: on the copy, delete it and join under another name with a new token; then run `skerry member release %s`", e.Name)}
 }
 
 // Renew gives the next certificate to an enrolled key, also after the last one expired. A counter that was used up

@@ -320,7 +320,7 @@ func TestClonedDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		refused(t, c.Renew(t.Context(), o.dialing("board-b")), skerry.RefuseClone, `"board-a"`, `"board-b"`, "token release")
+		refused(t, c.Renew(t.Context(), o.dialing("board-b")), skerry.RefuseClone, `"board-a"`, `"board-b"`, "`skerry member release w1`")
 	}
 	refused(t, o.Admit(t.Context(), cloneID, nil), skerry.RefuseClone)
 	refused(t, o.Admit(t.Context(), o.identity(t, m), &skerry.Hello{Machine: "board-b"}), skerry.RefuseClone)

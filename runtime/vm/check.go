@@ -19,7 +19,7 @@ import (
 func (d *Driver) check(ctx context.Context, r *runtime.Report) *choice {
 	if d.opts.Kernel == "" { // what nobody has set up is no fault
 		r.Absent = true
-		r.Cause, r.Cure = "no guest kernel is given", "give the worker one with --guest-kernel; docs/ARCHITECTURE.md tells where to get it"
+		r.Cause, r.Cure = "no guest kernel is given", "give the worker one with --guest-kernel; docs/OPERATIONS.md says where to get it"
 		return nil
 	}
 	if !d.base.Preflight(r, "machines get namespaces and limits, which need root") {

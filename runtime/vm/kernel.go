@@ -44,7 +44,7 @@ func (d *Driver) openKernel() (kernel, error) {
 	}
 	given := d.opts.Kernel
 	if given == "" {
-		return fail(errors.New("none is given"), "give the worker one with --guest-kernel; docs/ARCHITECTURE.md tells where to get it")
+		return fail(errors.New("none is given"), "give the worker one with --guest-kernel; docs/OPERATIONS.md says where to get it")
 	}
 	k := kernel{Path: given, Version: filepath.Base(given)}
 	st, err := os.Stat(given)
