@@ -50,7 +50,7 @@ func OpenAPI(ctx context.Context, b api.Backend, st store.Store, c APIConfig) (*
 		return nil, err
 	}
 	if a.NewAdmin {
-		c.Log.Info("the user admin was made; its password is in a file", "path", file)
+		c.Log.Info("the user admin was created; its password is in a file", "path", file)
 	}
 	h, err := api.NewHandler(api.Options{Backend: b, People: people, Version: c.Version, Limits: c.Limits, OpenMetrics: c.OpenMetrics, Log: c.Log})
 	if err != nil {

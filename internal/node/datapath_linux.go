@@ -86,7 +86,7 @@ func (d *datapath) again() (*tunnel.Client, error) {
 		case <-ctx.Done():
 		}
 	}()
-	d.log.Warn("the datapath has ended; it is started again")
+	d.log.Warn("the datapath has stopped; restarting it")
 	c, err := tunnel.Start(ctx, d.start)
 	if err != nil {
 		return nil, err

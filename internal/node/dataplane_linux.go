@@ -55,7 +55,7 @@ func openDevice(c *WorkerConfig, name string) (o opened, err error) {
 	if err := CheckDataplane(c.Dataplane); err != nil {
 		return o, err
 	}
-	o.why = "nftables was asked for"
+	o.why = "nftables was requested"
 	if c.Dataplane != DataplaneNFTables {
 		dev, err := bpf.New(bpf.Options{Worker: name, Flows: c.Flows, KeepOlder: upgrade.OnTrial(), Log: c.Log})
 		if err == nil {
@@ -75,7 +75,7 @@ func openDevice(c *WorkerConfig, name string) (o opened, err error) {
 		if c.Dataplane == DataplaneNFTables {
 			o.why, o.cure = u.Reason, u.Cure
 		} else {
-			o.why += "; nor does nftables do: " + u.Reason
+			o.why += "; nftables does not work either: " + u.Reason
 			o.cure += ", or: " + u.Cure
 		}
 		return o, nil
@@ -102,7 +102,7 @@ func takeOver(ctx context.Context, c *WorkerConfig, name string, to Dataplane) e
 		return nil
 	}
 	if was != to && upgrade.OnTrial() {
-		return fmt.Errorf("this program would handle packets by %s in place of %s, and end every flow", to, was)
+		return fmt.Errorf("this program would use the data plane %s instead of %s, and close every flow", to, was)
 	}
 	if was != to {
 		if t, err := tunnel.Connect(ctx, c.datapathDir()); err == nil {

@@ -92,7 +92,7 @@ func (c *Common) openLeading(ctx context.Context) (leading, error) {
 	}
 	who := fmt.Sprintf("%s, process %d, %s", host, os.Getpid(), c.Dir)
 	told := time.AfterFunc(time.Second, func() {
-		c.Log.Info("another process leads; this one is a standby and takes over when it falls silent", "store", c.StoreURL)
+		c.Log.Info("another process leads; this one stands by and takes over when it falls silent", "store", c.StoreURL)
 	})
 	defer told.Stop()
 	l, err := e.Lead(ctx, who)
@@ -113,7 +113,7 @@ func (l *leading) Deposed(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		return fmt.Errorf("this process no longer leads, because it could not renew its lease in the store; started again it is a standby: %w", store.ErrDeposed)
+		return fmt.Errorf("this process no longer leads, because it could not renew its lease in the store; when restarted, it stands by: %w", store.ErrDeposed)
 	case <-ctx.Done():
 		return nil
 	}

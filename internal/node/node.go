@@ -59,7 +59,7 @@ func (c *Common) openStore(ctx context.Context) (store.Store, error) {
 	st, err := store.Open(ctx, c.StoreURL, store.Options{})
 	var damaged *store.DamagedError
 	if errors.As(err, &damaged) {
-		c.Log.Error("the store was damaged and set aside; the role begins anew and is told again what it should have", "err", damaged)
+		c.Log.Error("the store was damaged and set aside; the role starts with an empty one and gets its state from its parent", "err", damaged)
 		st, err = store.Open(ctx, c.StoreURL, store.Options{})
 	}
 	return st, err

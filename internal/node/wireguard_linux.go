@@ -35,7 +35,7 @@ func openWireGuard(c *WorkerConfig, name string, path Dataplane) (l *wireguard.L
 	case c.WireGuard == WireGuardOff:
 		return nil, "it is switched off", wireguard.Remove(name)
 	case path != DataplaneEBPF:
-		return nil, "it takes the programs of the eBPF data plane to lead packets there", wireguard.Remove(name)
+		return nil, "it requires the eBPF data plane", wireguard.Remove(name)
 	}
 	o := wireguard.Options{Worker: name, Port: c.WGPort, Log: c.Log}
 	key, err := secret(filepath.Join(c.Dir, "wireguard.key"))
@@ -45,7 +45,7 @@ func openWireGuard(c *WorkerConfig, name string, path Dataplane) (l *wireguard.L
 	o.Key = key
 	l, err = wireguard.New(o)
 	if u, ok := errors.AsType[*wireguard.Unsupported](err); ok {
-		c.Log.Info("paths to other workers are encrypted by the datapath alone", "reason", u.Reason, "hint", u.Cure)
+		c.Log.Info("paths to other workers are encrypted by the datapath only", "reason", u.Reason, "hint", u.Cure)
 		return nil, u.Error(), nil
 	}
 	return l, "", err

@@ -32,7 +32,7 @@ func TestOpenWireGuard(t *testing.T) {
 		why  string
 	}{
 		"off":      {WireGuardOff, DataplaneEBPF, "it is switched off"},
-		"nftables": {WireGuardAuto, DataplaneNFTables, "it takes the programs of the eBPF data plane to lead packets there"},
+		"nftables": {WireGuardAuto, DataplaneNFTables, "it requires the eBPF data plane"},
 	} {
 		stale()
 		c.WireGuard = try.how

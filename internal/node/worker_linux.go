@@ -142,7 +142,7 @@ func OpenWorker(ctx context.Context, c WorkerConfig) (w *Worker, err error) {
 	}
 	secrets, err := vault.OpenSealedKey(ctx, c.Dir, vault.TPM{})
 	if err != nil { // what needs no secrets is to run all the same, and what is asked for anew can be opened
-		c.Log.Error("secrets that are kept here cannot be opened", "err", err)
+		c.Log.Error("stored secrets cannot be decrypted", "err", err)
 		if secrets, err = vault.Stopgap(err); err != nil {
 			return w, err
 		}
