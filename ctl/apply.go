@@ -20,8 +20,8 @@ type waitFlags struct {
 }
 
 func (f *waitFlags) add(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&f.wait, "wait", true, "wait until everything is ready, and show how it comes about")
-	cmd.Flags().BoolVar(&f.noWait, "no-wait", false, "return as soon as it is accepted")
+	cmd.Flags().BoolVar(&f.wait, "wait", true, "wait until everything is ready, and show the progress")
+	cmd.Flags().BoolVar(&f.noWait, "no-wait", false, "return as soon as the manifests are accepted")
 	f.timeout = 2 * time.Minute
 	cmd.Flags().Var(spanValue{&f.timeout}, "timeout", "how long to wait")
 }
@@ -29,8 +29,8 @@ func (f *waitFlags) add(cmd *cobra.Command) {
 func (f *waitFlags) waits() bool { return f.wait && !f.noWait }
 
 const exitHelp = `
-Exits with 0 when all is ready, with 2 when it is accepted but some instance found no place in time (it is still looked
-for), and with 1 for an error, which includes a version that failed and was taken back. Ctrl-C ends the view, not the deployment.`
+Exit status: 0 if everything is ready, 2 if the manifests are accepted but an instance could not be placed in time (Skerry
+keeps trying), 1 for an error, such as a version that failed and was rolled back. Ctrl-C ends the view, not the deployment.`
 
 func (a *app) applyCommand() *cobra.Command {
 	var files []string
@@ -38,8 +38,8 @@ func (a *app) applyCommand() *cobra.Command {
 	var w waitFlags
 	var output string
 	var expect uint64
-	cmd := &cobra.Command{Use: "apply -f FILE", Short: "Create applications, or change them to what manifests say", Args: cobra.NoArgs,
-		Long:    "Create applications, or change them to what manifests say. FILE is a file, a folder, or - for standard input; a file may hold\nseveral manifests, separated by ---.\n" + exitHelp,
+	cmd := &cobra.Command{Use: "apply -f FILE", Short: "Create or update applications from manifests", Args: cobra.NoArgs,
+		Long:    "Create or update applications from manifests. FILE is a file, a directory, or - for standard input; a file may hold\nseveral manifests, separated by ---.\n" + exitHelp,
 		Example: "  skerry apply -f shop.yaml\n  skerry apply -f . --no-wait\n  skerry apply -f shop.yaml --register && skerry deploy shop",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, _ []string) error {
 			o.Expect = skerry.Generation(expect)
@@ -50,10 +50,10 @@ func (a *app) applyCommand() *cobra.Command {
 			return a.apply(cmd, c, docs, o, &w, output)
 		})}
 	fs := cmd.Flags()
-	fs.StringSliceVarP(&files, "file", "f", nil, "file, folder or - for standard input; may be repeated")
-	fs.BoolVar(&o.Register, "register", false, "store only; `skerry deploy` deploys later")
-	fs.BoolVar(&o.DryRun, "dry-run", false, "check only; change nothing")
-	fs.Uint64Var(&expect, "expect-generation", 0, "refuse if the application is not at this generation")
+	fs.StringSliceVarP(&files, "file", "f", nil, "file, directory or - for standard input; may be repeated")
+	fs.BoolVar(&o.Register, "register", false, "store only; deploy later with skerry deploy")
+	fs.BoolVar(&o.DryRun, "dry-run", false, "validate only; change nothing")
+	fs.Uint64Var(&expect, "expect-generation", 0, "fail unless the application is at this generation")
 	outputFlag(cmd, &output)
 	w.add(cmd)
 	return cmd
@@ -155,8 +155,8 @@ func joinErrors(cmd *cobra.Command, errs []error) error {
 
 func (a *app) deployCommand() *cobra.Command {
 	var w waitFlags
-	cmd := &cobra.Command{Use: "deploy APP...", Short: "Deploy applications that were registered", Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeKind("app"),
-		Long: "Deploy applications that were registered with `skerry apply --register`.\n" + exitHelp,
+	cmd := &cobra.Command{Use: "deploy APP...", Short: "Deploy registered applications", Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeKind("app"),
+		Long: "Deploy applications that were stored with `skerry apply --register`.\n" + exitHelp,
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			keys, err := a.appKeys(args)
 			if err != nil {
@@ -167,7 +167,7 @@ func (a *app) deployCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "app/%s %s\n", a.short(k), map[bool]string{true: "was deployed already", false: "deployed"}[res.Unchanged])
+				fmt.Fprintf(cmd.OutOrStdout(), "app/%s %s\n", a.short(k), map[bool]string{true: "is already deployed", false: "deployed"}[res.Unchanged])
 			}
 			if !w.waits() {
 				return nil

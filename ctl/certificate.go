@@ -16,11 +16,11 @@ import (
 
 func (a *app) certificateCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "certificate", Aliases: []string{"cert"}, Short: "Manage certificates for ingresses",
-		Long: `Manage certificates for ingresses. A manifest names one of its organisation as tls: NAME; it is kept where the application
-is applied, and goes to the workers that let clients in. Its key is never shown.`}
+		Long: `Manage certificates for ingresses. A manifest refers to a certificate of its organisation with tls: NAME. The certificate is
+stored where the application is applied, and sent to the workers that serve the ingress. Its key is never shown.`}
 	org := "default"
 	var certFile, keyFile string
-	put := &cobra.Command{Use: "put NAME", Short: "Keep a certificate, in place of the one of that name", Args: cobra.ExactArgs(1),
+	put := &cobra.Command{Use: "put NAME", Short: "Store a certificate, replacing one of the same name", Args: cobra.ExactArgs(1),
 		Example: "  skerry certificate put shop --cert fullchain.pem --key privkey.pem",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			if certFile == "" || keyFile == "" {
@@ -47,12 +47,12 @@ is applied, and goes to the workers that let clients in. Its key is never shown.
 	put.Flags().StringVar(&certFile, "cert", "", "file with the certificate and its chain, PEM")
 	put.Flags().StringVar(&keyFile, "key", "", "file with its private key, PEM")
 	var f getFlags
-	get := &cobra.Command{Use: "get [NAME...]", Aliases: []string{"list", "ls"}, Short: "Show certificates, without their keys",
+	get := &cobra.Command{Use: "get [NAME...]", Aliases: []string{"list", "ls"}, Short: "List certificates, without their keys",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			return a.get(cmd, c, &f, append([]string{"certificate"}, args...))
 		})}
 	outputFlag(get, &f.output)
-	remove := &cobra.Command{Use: "delete NAME...", Aliases: []string{"rm"}, Short: "Remove certificates that no application names", Args: cobra.MinimumNArgs(1),
+	remove := &cobra.Command{Use: "delete NAME...", Aliases: []string{"rm"}, Short: "Remove certificates that no application uses", Args: cobra.MinimumNArgs(1),
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			var errs []error
 			for _, name := range args {
@@ -64,8 +64,8 @@ is applied, and goes to the workers that let clients in. Its key is never shown.
 			}
 			return joinErrors(cmd, errs)
 		})}
-	authority := &cobra.Command{Use: "authority", Short: "Print the certificate by which clients know ingresses with tls: self", Args: cobra.NoArgs,
-		Long:    "Print the certificate, as PEM, of the authority of a site's ingresses: clients that know it accept ingresses with tls: self.\nAsk the cluster; each has its own.",
+	authority := &cobra.Command{Use: "authority", Short: "Print the CA certificate of ingresses with tls: self", Args: cobra.NoArgs,
+		Long:    "Print the CA certificate of a site's ingresses, as PEM. Clients that trust it accept ingresses with tls: self.\nAsk the cluster; each has a CA of its own.",
 		Example: "  skerry certificate authority > site.pem\n  curl --cacert site.pem https://shop.example.org/",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, _ []string) error {
 			x, err := c.IngressAuthority(cmd.Context())
@@ -75,7 +75,7 @@ is applied, and goes to the workers that let clients in. Its key is never shown.
 			return err
 		})}
 	for _, c := range []*cobra.Command{put, remove} {
-		c.Flags().StringVar(&org, "org", org, "organisation that it belongs to")
+		c.Flags().StringVar(&org, "org", org, "organisation that owns it")
 	}
 	cmd.AddCommand(put, get, remove, authority)
 	return cmd

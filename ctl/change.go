@@ -116,9 +116,9 @@ func (a *app) deleteCommand() *cobra.Command {
 	var files []string
 	var wait, missing bool
 	timeout := 2 * time.Minute
-	cmd := &cobra.Command{Use: "delete KIND NAME... | delete -f FILE", Short: "End applications and instances, remove clusters, workers, users and more", Aliases: []string{"rm"}, ValidArgsFunction: a.completeObjects,
-		Long: `Delete things. Applications are ended in whatever state they are. An instance that is deleted is replaced by another, for
-its service wants as many as before. A cluster or worker can be removed when it is not connected; it is then revoked.
+	cmd := &cobra.Command{Use: "delete KIND NAME... | delete -f FILE", Short: "Delete applications, instances, clusters, workers, users and more", Aliases: []string{"rm"}, ValidArgsFunction: a.completeObjects,
+		Long: `Delete resources. An application is stopped and removed whatever its state. A deleted instance is replaced, because its
+service keeps its number of instances. A cluster or worker must be disconnected; deleting it revokes its key.
 
 KIND is app, instance, cluster, worker, namespace, org, user, token, access-token or member.`,
 		Example: "  skerry delete app shop\n  skerry delete -f shop.yaml --wait\n  skerry delete instance front-x5b2k",
@@ -126,7 +126,7 @@ KIND is app, instance, cluster, worker, namespace, org, user, token, access-toke
 			var apps []skerry.AppKey
 			if len(files) > 0 {
 				if len(args) > 0 {
-					return skerry.Errorf(skerry.CodeInvalid, "names and -f do not go together")
+					return skerry.Errorf(skerry.CodeInvalid, "NAME and -f exclude each other")
 				}
 				docs, err := readDocuments(files, cmd.InOrStdin())
 				if err != nil {
@@ -146,7 +146,7 @@ KIND is app, instance, cluster, worker, namespace, org, user, token, access-toke
 				args = []string{kind, name}
 			}
 			if len(args) < 2 {
-				return skerry.Errorf(skerry.CodeInvalid, "what to delete is missing").WithHint("write `skerry delete app NAME`, or -f FILE")
+				return skerry.Errorf(skerry.CodeInvalid, "nothing to delete was named").WithHint("write `skerry delete app NAME`, or -f FILE")
 			}
 			r, err := findResource(args[0])
 			if err != nil {
@@ -163,7 +163,7 @@ KIND is app, instance, cluster, worker, namespace, org, user, token, access-toke
 					errs = append(errs, err)
 					continue
 				}
-				word := map[string]string{"app": "is being deleted", "instance": "is being ended"}[r.singular()]
+				word := map[string]string{"app": "is being deleted", "instance": "is being stopped"}[r.singular()]
 				if word == "" {
 					word = "deleted"
 				}
@@ -188,7 +188,7 @@ KIND is app, instance, cluster, worker, namespace, org, user, token, access-toke
 		})}
 	cmd.Flags().StringSliceVarP(&files, "file", "f", nil, "delete the applications of these manifests")
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the applications are gone")
-	cmd.Flags().BoolVar(&missing, "ignore-not-found", false, "what is not there is no error")
+	cmd.Flags().BoolVar(&missing, "ignore-not-found", false, "do not fail if a resource does not exist")
 	cmd.Flags().Var(spanValue{&timeout}, "timeout", "how long to wait")
 	return cmd
 }
@@ -263,13 +263,13 @@ func (a *app) waitDeleted(cmd *cobra.Command, c *api.Client, k skerry.AppKey, ti
 	})
 	switch {
 	case errors.Is(err, errDone):
-		fmt.Fprintf(cmd.OutOrStdout(), "app/%s is gone\n", a.short(k))
+		fmt.Fprintf(cmd.OutOrStdout(), "app/%s is deleted\n", a.short(k))
 		return nil
 	case interrupted(cmd.Context()):
 		return cmd.Context().Err()
 	case errors.Is(err, context.DeadlineExceeded):
-		return skerry.Errorf(skerry.CodeUnavailable, "application %s is not gone after %s; %d instances are left", k, span(timeout), left).
-			WithHint("a site that is away is told when it is back; `skerry get instances -o wide` shows what is left")
+		return skerry.Errorf(skerry.CodeUnavailable, "application %s is not deleted after %s; %d instances are left", k, span(timeout), left).
+			WithHint("a disconnected site deletes its instances when it reconnects; `skerry get instances -o wide` lists the rest")
 	}
 	return err
 }
@@ -309,7 +309,7 @@ func (a *app) waitCommand() *cobra.Command {
 				}
 				return nil
 			}
-			return skerry.Errorf(skerry.CodeInvalid, "--for %q is not known", what).WithHint("use ready, completed or deleted")
+			return skerry.Errorf(skerry.CodeInvalid, "--for %q is not a condition", what).WithHint("use ready, completed or deleted")
 		})}
 	cmd.Flags().StringVar(&what, "for", what, "ready, completed or deleted")
 	cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions([]string{"ready", "completed", "deleted"}, cobra.ShellCompDirectiveNoFileComp))
@@ -363,16 +363,16 @@ func (a *app) waitCompleted(cmd *cobra.Command, c *api.Client, k skerry.AppKey, 
 	})
 	switch {
 	case errors.Is(err, errDone) && len(why) > 0:
-		return skerry.Errorf(skerry.CodeUnavailable, "jobs of %s failed: %s", a.short(k), strings.Join(why, "; ")).WithHint("give them more time with job.finishBefore, or more at a time with job.parallelism")
+		return skerry.Errorf(skerry.CodeUnavailable, "jobs of %s failed: %s", a.short(k), strings.Join(why, "; ")).WithHint("allow more time with job.finishBefore, or run more at once with job.parallelism")
 	case errors.Is(err, errDone) && len(failed) > 0:
-		return skerry.Errorf(skerry.CodeUnavailable, "jobs of %s failed: %s", a.short(k), strings.Join(failed, ", ")).WithHint("`skerry logs %s/%s` shows what it said", k.Name, failed[0])
+		return skerry.Errorf(skerry.CodeUnavailable, "jobs of %s failed: %s", a.short(k), strings.Join(failed, ", ")).WithHint("`skerry logs %s/%s` shows its output", k.Name, failed[0])
 	case errors.Is(err, errDone):
-		fmt.Fprintf(cmd.OutOrStdout(), "app/%s is completed\n", a.short(k))
+		fmt.Fprintf(cmd.OutOrStdout(), "app/%s has completed\n", a.short(k))
 		return nil
 	case interrupted(cmd.Context()):
 		return cmd.Context().Err()
 	case errors.Is(err, context.DeadlineExceeded):
-		return skerry.Errorf(skerry.CodeUnavailable, "application %s is not completed after %s", k, span(timeout)).WithHint("`skerry describe app %s` shows how far it is", k.Name)
+		return skerry.Errorf(skerry.CodeUnavailable, "application %s has not completed after %s", k, span(timeout)).WithHint("`skerry describe app %s` shows the progress", k.Name)
 	}
 	return err
 }

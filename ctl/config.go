@@ -74,7 +74,7 @@ func ConfigPath() (string, error) {
 	if dir == "" {
 		home, err := os.UserHomeDir()
 		if err != nil {
-			return "", skerry.Errorf(skerry.CodeInvalid, "the configuration file has no place: %w", err).WithHint("name one with the environment variable SKERRY_CONFIG")
+			return "", skerry.Errorf(skerry.CodeInvalid, "no location for the configuration file: %w", err).WithHint("set the environment variable SKERRY_CONFIG")
 		}
 		dir = filepath.Join(home, ".config")
 	}
@@ -100,7 +100,7 @@ func parseConfig(path string, data []byte) (*Config, error) {
 	}
 	j, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
-		return nil, skerry.Errorf(skerry.CodeInvalid, "the configuration %s is not valid: %w", path, err).WithHint("mend it, or remove it and log in again")
+		return nil, skerry.Errorf(skerry.CodeInvalid, "the configuration %s is not valid: %w", path, err).WithHint("fix it, or remove it and log in again")
 	}
 	if p := skerry.DecodeStrict(j, c); len(p) > 0 {
 		return nil, &skerry.Error{Code: skerry.CodeInvalid, Message: "the configuration " + path + " is not valid", Problems: p}
@@ -108,7 +108,7 @@ func parseConfig(path string, data []byte) (*Config, error) {
 	seen := map[string]bool{}
 	for i, x := range c.Contexts {
 		if x == nil || x.Name == "" || seen[x.Name] {
-			return nil, skerry.Errorf(skerry.CodeInvalid, "the configuration %s is not valid: contexts[%d] has no name of its own", path, i)
+			return nil, skerry.Errorf(skerry.CodeInvalid, "the configuration %s is not valid: contexts[%d] has no unique name", path, i)
 		}
 		seen[x.Name] = true
 	}
@@ -178,8 +178,8 @@ func (a *app) chosen() (*Context, error) {
 		name = c.Current
 	}
 	if name == "" {
-		return nil, skerry.Errorf(skerry.CodeUnauthorized, "no server is chosen").
-			WithHint("`skerry login SERVER` logs in; `skerry context list` shows the servers known")
+		return nil, skerry.Errorf(skerry.CodeUnauthorized, "no server is selected").
+			WithHint("log in with `skerry login SERVER`; `skerry context list` lists the known servers")
 	}
 	x := c.Find(name)
 	if x == nil {

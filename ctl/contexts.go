@@ -9,7 +9,7 @@ import (
 )
 
 func (a *app) contextCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "context", Aliases: []string{"ctx"}, Short: "Choose among the servers that you know"}
+	cmd := &cobra.Command{Use: "context", Aliases: []string{"ctx"}, Short: "Manage contexts: the servers that you use"}
 	cmd.AddCommand(a.contextList(), a.contextUse(), a.contextAdd(), a.contextRemove())
 	return cmd
 }
@@ -51,26 +51,26 @@ func (a *app) contextList() *cobra.Command {
 }
 
 func (a *app) contextUse() *cobra.Command {
-	return &cobra.Command{Use: "use NAME", Short: "Use a context from now on", Args: cobra.ExactArgs(1), ValidArgsFunction: completeContexts,
+	return &cobra.Command{Use: "use NAME", Short: "Switch to a context", Args: cobra.ExactArgs(1), ValidArgsFunction: completeContexts,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return editConfig(func(c *Config) error {
 				if c.Find(args[0]) == nil {
 					return noContext(args[0])
 				}
 				c.Current = args[0]
-				fmt.Fprintf(cmd.OutOrStdout(), "context %s is in use\n", args[0])
+				fmt.Fprintf(cmd.OutOrStdout(), "switched to context %s\n", args[0])
 				return nil
 			})
 		}}
 }
 
 func noContext(name string) error {
-	return skerry.Errorf(skerry.CodeNotFound, "there is no context %q", name).WithHint("`skerry context list` shows them")
+	return skerry.Errorf(skerry.CodeNotFound, "there is no context %q", name).WithHint("`skerry context list` lists them")
 }
 
 func (a *app) contextAdd() *cobra.Command {
 	var x Context
-	cmd := &cobra.Command{Use: "add NAME --server SERVER", Short: "Add a context, or change one", Args: cobra.ExactArgs(1),
+	cmd := &cobra.Command{Use: "add NAME --server SERVER", Short: "Add or change a context", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return editConfig(func(c *Config) error {
 				y := c.Find(args[0])
@@ -102,19 +102,19 @@ func (a *app) contextAdd() *cobra.Command {
 				if c.Current == "" {
 					c.Current = y.Name
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "context %s is kept\n", y.Name)
+				fmt.Fprintf(cmd.OutOrStdout(), "context %s is saved\n", y.Name)
 				return nil
 			})
 		}}
 	cmd.Flags().StringVar(&x.Server, "server", "", "HOST, HOST:PORT or https://HOST:PORT")
 	cmd.Flags().StringVar(&x.CAPin, "ca-pin", "", "SHA-256 of the server's certificate authority, as sha256:HEX")
 	cmd.Flags().StringVar(&x.CAFile, "ca-file", "", "file with the server's certificate authority (PEM)")
-	cmd.Flags().StringVar(&x.Namespace, "default-namespace", "", "namespace to use unless another is named")
+	cmd.Flags().StringVar(&x.Namespace, "default-namespace", "", "default namespace")
 	return cmd
 }
 
 func (a *app) contextRemove() *cobra.Command {
-	return &cobra.Command{Use: "remove NAME", Aliases: []string{"rm"}, Short: "Remove a context with its login", Args: cobra.ExactArgs(1), ValidArgsFunction: completeContexts,
+	return &cobra.Command{Use: "remove NAME", Aliases: []string{"rm"}, Short: "Remove a context and its login", Args: cobra.ExactArgs(1), ValidArgsFunction: completeContexts,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return editConfig(func(c *Config) error {
 				if !c.Remove(args[0]) {

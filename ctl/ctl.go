@@ -84,8 +84,8 @@ func New(o Options) *cobra.Command {
 	root.SetHelpCommandGroupID(groupOperate)
 	root.SetCompletionCommandGroupID(groupOperate)
 	a := &app{opt: o}
-	root.PersistentFlags().StringVar(&a.contextName, "context", "", "context to use in place of the current one")
-	root.PersistentFlags().StringVarP(&a.space, "namespace", "n", "", "namespace of what is named without one")
+	root.PersistentFlags().StringVar(&a.contextName, "context", "", "context to use instead of the current one")
+	root.PersistentFlags().StringVarP(&a.space, "namespace", "n", "", "namespace to use instead of the context's")
 	root.RegisterFlagCompletionFunc("context", completeContexts)
 	root.RegisterFlagCompletionFunc("namespace", a.completeKind("namespace"))
 	addGroup(root, groupApps, []*cobra.Command{a.applyCommand(), a.planCommand(), a.deployCommand(), a.getCommand(), a.describeCommand(), a.logsCommand(), a.execCommand(),
@@ -195,7 +195,7 @@ func AskSecret(cmd *cobra.Command, prompt string) (string, error) {
 	}
 	line, err := readLine(cmd.InOrStdin())
 	if err != nil {
-		return "", skerry.Errorf(skerry.CodeInvalid, "%snothing was given, and there is no terminal to ask on", prompt)
+		return "", skerry.Errorf(skerry.CodeInvalid, "%sno value was given, and there is no terminal to prompt on", prompt)
 	}
 	return line, nil
 }

@@ -16,7 +16,7 @@ import (
 )
 
 func (a *app) describeCommand() *cobra.Command {
-	return &cobra.Command{Use: "describe KIND NAME", Aliases: []string{"desc"}, Short: "Tell all about an application, service, instance, cluster or worker", Args: cobra.RangeArgs(1, 2), ValidArgsFunction: a.completeObjects,
+	return &cobra.Command{Use: "describe KIND NAME", Aliases: []string{"desc"}, Short: "Show the details of an application, service, instance, cluster or worker", Args: cobra.RangeArgs(1, 2), ValidArgsFunction: a.completeObjects,
 		Example: "  skerry describe app shop\n  skerry describe instance front-x5b2k",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			kind := args[0]
@@ -67,7 +67,7 @@ func (a *app) describeCommand() *cobra.Command {
 				}
 				return describeWorker(ctx, c, out, &v, time.Now())
 			}
-			return skerry.Errorf(skerry.CodeUnsupported, "%s cannot be described", r.plural2()).WithHint("`skerry get %s -o yaml` shows all there is", r.singular())
+			return skerry.Errorf(skerry.CodeUnsupported, "%s cannot be described", r.plural2()).WithHint("`skerry get %s -o yaml` shows everything", r.singular())
 		})}
 }
 
@@ -100,7 +100,7 @@ func (a *app) describeApp(ctx context.Context, c *api.Client, out io.Writer, k s
 	p.add("Organisation", v.Org)
 	p.add("Status", v.Status)
 	p.add("Generation", strconv.Itoa(int(v.Gen)))
-	p.add("Belongs to", v.Origin)
+	p.add("Owner", v.Origin)
 	p.add("Applied by", v.Author)
 	p.add("Created", when(now, v.CreatedAt))
 	p.add("Changed", when(now, v.UpdatedAt))
@@ -159,13 +159,13 @@ func describeService(out io.Writer, v *skerry.AppView, s *skerry.ServiceView, in
 	p.add("  Scale", scaleText(s.Scale))
 	p.add("  Restarts", strconv.Itoa(s.Restarts))
 	p.add("  Update", rolloutText(s, now))
-	p.add("  Taken back", refusedText(s.Rollout, now))
+	p.add("  Rolled back", refusedText(s.Rollout, now))
 	p.add("  Uses", usesText(s.QoS))
 	if v.Manifest != nil {
 		if spec := v.Manifest.Spec.Service(s.Name); spec != nil {
-			p.add("  Asks for", resourcesText(spec.Resources))
+			p.add("  Requests", resourcesText(spec.Resources))
 			if spec.Egress != nil {
-				p.add("  Reaches outside", spec.Egress.String())
+				p.add("  Egress", spec.Egress.String())
 			}
 			var ports []string
 			for _, q := range spec.Ports {
@@ -177,7 +177,7 @@ func describeService(out io.Writer, v *skerry.AppView, s *skerry.ServiceView, in
 			}
 			p.add("  Ports", strings.Join(ports, ", "))
 			if m := spec.Machine; m != nil && m.Durability == skerry.DurabilityRelaxed {
-				p.add("  Disk", "relaxed: what it has flushed is lost when the worker loses its power")
+				p.add("  Disk", "relaxed: flushed data is lost if the worker loses power")
 			}
 		}
 	}
@@ -197,7 +197,7 @@ func describeService(out io.Writer, v *skerry.AppView, s *skerry.ServiceView, in
 		if more := len(n.Instances) - len(at); more > 0 {
 			at = append(at, fmt.Sprintf("and %d more", more))
 		}
-		p.add("  Of instances", strings.Join(at, ", "))
+		p.add("  Instances'", strings.Join(at, ", "))
 	}
 	for _, g := range s.Ingress {
 		p.add("  Ingress", ingressText(&g))
@@ -330,7 +330,7 @@ func describeInstance(ctx context.Context, c *api.Client, out io.Writer, id sker
 		p.add("Overhead", fmt.Sprintf("%s, for runtime %s", resourcesText(i.Overhead), i.Runtime))
 	}
 	if i.Egress != nil {
-		p.add("Reaches outside", i.Egress.String())
+		p.add("Egress", i.Egress.String())
 	}
 	p.add("Uses", usesText(i.QoS))
 	p.add("Created", when(now, i.CreatedAt))
@@ -348,7 +348,7 @@ func describeInstance(ctx context.Context, c *api.Client, out io.Writer, id sker
 		}
 		t.print(out, false, true)
 	}
-	printReasons(out, "Why it has no place", i.Why)
+	printReasons(out, "Why it is not placed", i.Why)
 	if len(i.Timeline) > 0 {
 		fmt.Fprintln(out, "\nTimeline:")
 		t := table{head: []string{"  AFTER", "STATE", "PHASE", "TEXT"}}
@@ -358,7 +358,7 @@ func describeInstance(ctx context.Context, c *api.Client, out io.Writer, id sker
 		t.print(out, false, true)
 	}
 	if d := e.Decision; d != nil && d.Chosen != "" {
-		fmt.Fprintf(out, "\nThe %s chose %s of %d; `skerry explain %s` tells why.\n", d.Tier, clean(d.Chosen), d.Considered, i.ID)
+		fmt.Fprintf(out, "\nThe %s chose %s of %d; `skerry explain %s` shows why.\n", d.Tier, clean(d.Chosen), d.Considered, i.ID)
 	}
 	return describeEvents(ctx, c, out, api.EventFilter{Instance: id, Limit: 50}, "", now)
 }
@@ -392,7 +392,7 @@ func describeCluster(out io.Writer, v *skerry.ClusterView, now time.Time) {
 	if len(v.Report.Classes) == 0 {
 		return
 	}
-	fmt.Fprintln(out, "\nWhat is available, for each class of workers (sum, mean and deviation):")
+	fmt.Fprintln(out, "\nAvailable resources, by class of workers (sum, mean and deviation):")
 	t := table{head: []string{"  ARCH", "RUNTIMES", "DEVICES", "WORKERS", "CPU", "MEMORY", "STORAGE"}}
 	for _, k := range v.Report.Classes {
 		cpu := func(f float64) string { return cores(skerry.MilliCPU(f)) }
@@ -432,7 +432,7 @@ func updatesText(v *skerry.UpdatesView) string {
 		return ""
 	}
 	why := map[string]string{skerry.PaceIdle: "nothing changes", skerry.PaceChange: "something changes", skerry.PaceLimit: "a limit is near",
-		skerry.PaceLink: "its link is slow or loses much", skerry.PaceMetered: "the site's profile is metered", skerry.PaceFixed: "that is fixed"}[v.Why]
+		skerry.PaceLink: "its link is slow or lossy", skerry.PaceMetered: "the site's profile is metered", skerry.PaceFixed: "the interval is fixed"}[v.Why]
 	if why == "" {
 		why = v.Why
 	}
@@ -452,9 +452,9 @@ func describeCredit(p *pairs, v *skerry.CreditView, now time.Time) {
 		return
 	}
 	if v.Quarantine != "" {
-		p.add("In quarantine", fmt.Sprintf("%s, until %s if nothing more comes, or `skerry uncordon`", when(now, v.Since), until(now, v.Until)))
+		p.add("In quarantine", fmt.Sprintf("%s, until %s if nothing is added, or until `skerry uncordon`", when(now, v.Since), until(now, v.Until)))
 	}
-	p.add("Believed", fmt.Sprintf("%.0f %% of its score counts when something is placed", 100*v.Rank))
+	p.add("Believed", fmt.Sprintf("%.0f %% of its score counts for placement", 100*v.Rank))
 	for _, m := range v.Marks {
 		p.add("Implausible", fmt.Sprintf("%s: %s (%d times, last %s)", m.Kind, m.Text, m.Marks, when(now, m.Last)))
 	}
@@ -465,18 +465,18 @@ func describeWorker(ctx context.Context, c *api.Client, out io.Writer, v *skerry
 	p.add("Worker", string(v.Name))
 	p.add("Status", workerStatusText(v))
 	p.add("Since", when(now, v.Since))
-	p.add("Held because", v.Held)
+	p.add("Frozen because", v.Held)
 	p.add("Cordoned because", v.Hold)
 	p.add("Drained", drainText(v.Drain))
-	p.add("Takes nothing new", v.Refusing)
+	p.add("Unschedulable", v.Refusing)
 	describeCredit(p, v.Credit, now)
 	if v.Claims != nil {
-		p.add("Claims", resourcesText(*v.Claims)+", which is not believed")
+		p.add("Claims", resourcesText(*v.Claims)+", which is not trusted")
 	}
 	p.add("Machine", v.Machine)
 	p.add("Version", v.Version)
 	if v.Carrier == skerry.CarrierMQTT {
-		p.add("Agent", "not Skerry's, connected by MQTT; that connection alone shows that it lives, and carries no logs or terminals")
+		p.add("Agent", "external, connected by MQTT; only that connection shows that it is alive, and it carries no logs or terminals")
 	}
 	p.add("Upgrade", agentText(v))
 	if f := v.Facts; f != nil {

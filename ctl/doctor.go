@@ -34,9 +34,9 @@ const (
 func (a *app) doctorCommand() *cobra.Command {
 	var o, data string
 	var machine, client, security bool
-	cmd := &cobra.Command{Use: "doctor", Short: "Look for what is wrong on this machine and on the way to the server", Args: cobra.NoArgs,
-		Long: "Look for what is wrong: whether this machine can be a worker, and whether the context's server can be reached and trusted.\nEach finding comes with its cure. Exits with 1 when there is a problem.\n" +
-			"With --security, at a site's own server: what runs there and would be refused, or given less, if it came today.",
+	cmd := &cobra.Command{Use: "doctor", Short: "Diagnose this machine and the connection to the server", Args: cobra.NoArgs,
+		Long: "Check whether this machine can be a worker, and whether the context's server is reachable and trusted.\nEach problem comes with a fix. Exits with 1 if there is a problem.\n" +
+			"With --security, at a cluster: list what runs there and its admission policy would now refuse or restrict.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var list []Check
 			if security {
@@ -80,10 +80,10 @@ func (a *app) doctorCommand() *cobra.Command {
 			return nil
 		}}
 	outputFlag(cmd, &o)
-	cmd.Flags().StringVar(&data, "data", "", "directory below which the roles of this machine have their data (default their usual place)")
-	cmd.Flags().BoolVar(&machine, "machine", false, "look at this machine only")
-	cmd.Flags().BoolVar(&client, "client", false, "look at the way to the server only")
-	cmd.Flags().BoolVar(&security, "security", false, "list what the site runs and would not take today, by its admission policy")
+	cmd.Flags().StringVar(&data, "data", "", "directory that holds the roles' data directories (default the usual place)")
+	cmd.Flags().BoolVar(&machine, "machine", false, "check this machine only")
+	cmd.Flags().BoolVar(&client, "client", false, "check the connection to the server only")
+	cmd.Flags().BoolVar(&security, "security", false, "list what the site runs and its admission policy would now refuse")
 	cmd.MarkFlagsMutuallyExclusive("machine", "client", "security")
 	return cmd
 }
@@ -104,7 +104,7 @@ func (a *app) securityChecks(ctx context.Context) ([]Check, error) {
 		out = append(out, Check{u.Service.String() + " " + string(u.Instance), CheckWarning, u.Reason.Text, u.Reason.Hint})
 	}
 	if len(out) == 0 {
-		out = append(out, Check{"admission", CheckOK, "the site would take everything that it runs today, too", ""})
+		out = append(out, Check{"admission", CheckOK, "the admission policy accepts everything that the site runs", ""})
 	}
 	return out, nil
 }
@@ -115,7 +115,7 @@ func (a *app) serverChecks(ctx context.Context) []Check {
 	add := func(name, state, text, cure string) { out = append(out, Check{name, state, text, cure}) }
 	if path, err := ConfigPath(); err == nil {
 		if fi, err := os.Stat(path); err == nil && fi.Mode().Perm()&0o077 != 0 && filepath.Separator == '/' {
-			add("configuration", CheckProblem, fmt.Sprintf("%s may be read by others (mode %04o)", path, fi.Mode().Perm()), "chmod 600 "+path)
+			add("configuration", CheckProblem, fmt.Sprintf("%s is readable by others (mode %04o)", path, fi.Mode().Perm()), "chmod 600 "+path)
 		} else if err == nil {
 			add("configuration", CheckOK, path, "")
 		}
@@ -131,7 +131,7 @@ func (a *app) serverChecks(ctx context.Context) []Check {
 	defer cancel()
 	server, err := serverURL(x.Server)
 	if err != nil {
-		add("server", CheckProblem, err.Error(), "mend it with `skerry context add "+x.Name+" --server ...`")
+		add("server", CheckProblem, err.Error(), "fix it with `skerry context add "+x.Name+" --server ...`")
 		return out
 	}
 	u, _ := url.Parse(server)
@@ -141,7 +141,7 @@ func (a *app) serverChecks(ctx context.Context) []Check {
 		cure := "is the server running, and does a firewall let the port through?"
 		var dns *net.DNSError
 		if errors.As(err, &dns) {
-			cure = "the name is not known: check its spelling, or use an address"
+			cure = "the name does not resolve: check its spelling, or use an address"
 		}
 		add("server", CheckProblem, err.Error(), cure)
 		return out
@@ -164,12 +164,12 @@ func (a *app) serverChecks(ctx context.Context) []Check {
 	}
 	add("certificate", CheckOK, fmt.Sprintf("trusted; %s %s, version %s, answers in %s", v.Tier, v.Name, v.Version, time.Since(begin).Round(time.Millisecond)), "")
 	if v.Version != a.opt.Version {
-		add("version", CheckWarning, fmt.Sprintf("the server has %s, this program %s", v.Version, a.opt.Version), "use the same version, servers first")
+		add("version", CheckWarning, fmt.Sprintf("the server has %s, this program %s", v.Version, a.opt.Version), "use the same version; upgrade servers first")
 	}
 	if err := c.Ready(ctx); err != nil {
-		add("ready", CheckProblem, skerry.AsError(err).Message, "the server's log says more")
+		add("ready", CheckProblem, skerry.AsError(err).Message, "see the server's log")
 	} else {
-		add("ready", CheckOK, "the server does its work", "")
+		add("ready", CheckOK, "the server is ready", "")
 	}
 	w, err := c.Whoami(ctx)
 	if err != nil {

@@ -14,48 +14,48 @@ import (
 
 func (a *app) cordonCommand() *cobra.Command {
 	var reason string
-	cmd := &cobra.Command{Use: "cordon WORKER", Short: "Keep new work from a worker; what runs there runs on", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("worker"),
+	cmd := &cobra.Command{Use: "cordon WORKER", Short: "Cordon a worker: it gets no new instances, and keeps those it has", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("worker"),
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			if reason == "" {
-				reason = "held by its operator"
+				reason = "cordoned by its operator"
 			}
 			name := trimKind(args[0], "worker")
 			if err := c.HoldWorker(cmd.Context(), name, reason); err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "worker/%s takes nothing new\n", name)
+			fmt.Fprintf(cmd.OutOrStdout(), "worker/%s is cordoned\n", name)
 			return nil
 		})}
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for people")
+	cmd.Flags().StringVar(&reason, "reason", "", "reason, shown to people")
 	return cmd
 }
 
 func (a *app) uncordonCommand() *cobra.Command {
-	return &cobra.Command{Use: "uncordon WORKER|cluster/CLUSTER", Short: "Let a worker, or at the root a cluster, take new work again", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("worker"),
-		Long: `Let a worker take new work again: this ends skerry cordon, its draining, and a quarantine. What it says is believed again,
-also how much it has grown. At the root, cluster/NAME ends the quarantine of a cluster.`,
+	return &cobra.Command{Use: "uncordon WORKER|cluster/CLUSTER", Short: "Uncordon a worker, or at the root a cluster, so that it gets new instances again", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("worker"),
+		Long: `Let a worker get new instances again. This ends a cordon, a drain and a quarantine. The worker's claims are trusted again,
+including a larger capacity. At the root, cluster/NAME ends the quarantine of a cluster.`,
 		Example: "  skerry uncordon w1\n  skerry uncordon cluster/harbour",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			if name := trimKind(args[0], "cluster"); name != args[0] {
 				if err := c.TrustCluster(cmd.Context(), name); err != nil {
 					return err
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "cluster/%s takes new work again\n", name)
+				fmt.Fprintf(cmd.OutOrStdout(), "cluster/%s is uncordoned\n", name)
 				return nil
 			}
 			name := trimKind(args[0], "worker")
 			if err := c.HoldWorker(cmd.Context(), name, ""); err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "worker/%s takes new work again\n", name)
+			fmt.Fprintf(cmd.OutOrStdout(), "worker/%s is uncordoned\n", name)
 			return nil
 		})}
 }
 
-const drainHelp = `Keep new work from a worker, and have everything that can leave it: each instance once its copy elsewhere is ready, so that
-no request fails. What stays is told with the reason: copies of services that run once per worker, jobs that run to their
-end, services whose manifest names the worker, and services that keep data on it (--force moves these, too, without the data).
-What finds no room is tried again and again, at other sites as well where a root orchestrates.
+const drainHelp = `Cordon a worker and move its instances away. Each instance stops once its copy elsewhere is ready, so that no request fails.
+Instances that stay are listed with the reason: those of services that run once per worker, jobs until they finish, services
+whose manifest names the worker, and services that keep data on it (--force moves these too, without the data). If there is
+no room for an instance, Skerry keeps trying, under a root at other sites as well.
 
 The worker stays drained until skerry uncordon.`
 
@@ -68,16 +68,16 @@ type drainFlags struct {
 
 func (f *drainFlags) add(cmd *cobra.Command) {
 	f.timeout = 10 * time.Minute
-	cmd.Flags().StringVar(&f.req.Reason, "reason", "", "why, for people")
+	cmd.Flags().StringVar(&f.req.Reason, "reason", "", "reason, shown to people")
 	cmd.Flags().IntVar(&f.req.Parallel, "parallel", 1, "migrations at once")
-	cmd.Flags().BoolVar(&f.req.Force, "force", false, "move also what keeps data on the worker, which it loses")
-	cmd.Flags().BoolVar(&f.noWait, "no-wait", false, "do not wait until it is done")
+	cmd.Flags().BoolVar(&f.req.Force, "force", false, "also move instances that keep data on the worker; the data is lost")
+	cmd.Flags().BoolVar(&f.noWait, "no-wait", false, "do not wait until it has finished")
 	cmd.Flags().Var(spanValue{&f.timeout}, "timeout", "how long to wait")
 }
 
 func (a *app) drainCommand() *cobra.Command {
 	var f drainFlags
-	cmd := &cobra.Command{Use: "drain [worker] WORKER", Short: "Move everything away from a worker, without a failed request", Args: cobra.RangeArgs(1, 2), ValidArgsFunction: a.completeKind("worker"),
+	cmd := &cobra.Command{Use: "drain [worker] WORKER", Short: "Cordon a worker and move its instances away, without failed requests", Args: cobra.RangeArgs(1, 2), ValidArgsFunction: a.completeKind("worker"),
 		Long: drainHelp, Example: "  skerry drain worker w1 --reason 'new disk'\n  skerry uncordon w1",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			if len(args) == 2 && args[0] != "worker" && args[0] != "workers" {
@@ -86,7 +86,7 @@ func (a *app) drainCommand() *cobra.Command {
 			return a.drain(cmd, c, trimKind(args[len(args)-1], "worker"), &f)
 		})}
 	f.add(cmd)
-	cmd.Flags().StringVar(&f.req.To, "to", "", "worker that is preferred, where it will do")
+	cmd.Flags().StringVar(&f.req.To, "to", "", "preferred worker for the instances, where suitable")
 	return cmd
 }
 
@@ -106,7 +106,7 @@ func (a *app) drain(cmd *cobra.Command, c *api.Client, name string, f *drainFlag
 	for {
 		v, err := c.Worker(ctx, name)
 		if err == nil && v.Drain == nil {
-			return skerry.Errorf(skerry.CodeConflict, "somebody ended the draining of worker %s", name)
+			return skerry.Errorf(skerry.CodeConflict, "the drain of worker %s was cancelled", name)
 		}
 		if err == nil {
 			if text := drainText(v.Drain); text != last {
@@ -126,7 +126,7 @@ func (a *app) drain(cmd *cobra.Command, c *api.Client, name string, f *drainFlag
 			if err == nil {
 				stays(out, v.Drain)
 			}
-			return skerry.Errorf(skerry.CodeUnavailable, "worker %s is not drained after %s", name, span(f.timeout)).WithHint("it goes on; `skerry describe worker %s` shows what is in the way", name)
+			return skerry.Errorf(skerry.CodeUnavailable, "worker %s is not drained after %s", name, span(f.timeout)).WithHint("the drain continues; `skerry describe worker %s` shows what blocks it", name)
 		case <-time.After(time.Second):
 		}
 		if err != nil && ctx.Err() == nil {
@@ -144,7 +144,7 @@ func drainText(d *skerry.DrainView) string {
 	case d.Done:
 		return "drained"
 	}
-	return fmt.Sprintf("%d to leave, %d on their way, %d ending", d.Left-d.Moving, d.Moving, d.Ending)
+	return fmt.Sprintf("%d to move, %d moving, %d stopping", d.Left-d.Moving, d.Moving, d.Ending)
 }
 
 func stays(out io.Writer, d *skerry.DrainView) {
@@ -155,22 +155,22 @@ func stays(out io.Writer, d *skerry.DrainView) {
 
 // workerCommands are the commands about workers that ask their cluster.
 func (a *app) workerCommands() []*cobra.Command {
-	forget := &cobra.Command{Use: "forget WORKER", Short: "Forget a worker that is not connected, and revoke its key", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("worker"),
-		Long: "Forget a worker that is not connected, and revoke its key. What ran there gets another place. The name is free for another device then.",
+	forget := &cobra.Command{Use: "forget WORKER", Short: "Remove a disconnected worker and revoke its key", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("worker"),
+		Long: "Remove a disconnected worker and revoke its key. Its instances are placed elsewhere, and another device may take its name.",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			name := trimKind(args[0], "worker")
 			if err := c.DeleteWorker(cmd.Context(), name); err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "worker/%s is forgotten\n", name)
+			fmt.Fprintf(cmd.OutOrStdout(), "worker/%s is removed\n", name)
 			return nil
 		})}
 	var f drainFlags
-	replace := &cobra.Command{Use: "replace OLD NEW", Short: "Let another worker take the place of one", Args: cobra.ExactArgs(2), ValidArgsFunction: a.completeKind("worker"),
-		Long: `Let another worker of the site take the place of one. What runs on the old one moves to the new one where that will do, else
-elsewhere, as with skerry drain. An old one that is not connected is forgotten at once. A device that was installed anew and
-keeps its name needs no more than a token: skerry token create --role worker --name NAME --replace. One with more than twice
-the processors or memory is reckoned with by what the first one had until skerry uncordon NAME.`,
+	replace := &cobra.Command{Use: "replace OLD NEW", Short: "Replace a worker with another one", Args: cobra.ExactArgs(2), ValidArgsFunction: a.completeKind("worker"),
+		Long: `Replace a worker with another one of the same site. Instances on OLD move to NEW if it is suitable, otherwise elsewhere, as
+with skerry drain. If OLD is disconnected, it is removed at once. A reinstalled device that keeps its name needs only a
+token: skerry token create --role worker --name NAME --replace. If it has more than twice the processors or memory of
+before, the old capacity counts until skerry uncordon NAME.`,
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			old, name := trimKind(args[0], "worker"), trimKind(args[1], "worker")
 			v, err := c.Worker(cmd.Context(), old)
@@ -189,7 +189,7 @@ the processors or memory is reckoned with by what the first one had until skerry
 				if err := c.DeleteWorker(cmd.Context(), old); err != nil {
 					return err
 				}
-				fmt.Fprintf(out, "worker/%s is forgotten; what ran there gets another place\n", old)
+				fmt.Fprintf(out, "worker/%s is removed; its instances are placed elsewhere\n", old)
 				return nil
 			}
 			if f.req.To = name; f.req.Reason == "" {

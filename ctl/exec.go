@@ -18,7 +18,7 @@ import (
 func (a *app) execCommand() *cobra.Command {
 	var o api.ExecOptions
 	cmd := &cobra.Command{Use: "exec INSTANCE|APP/SERVICE -- COMMAND [ARG...]", Short: "Run a command inside an instance", Args: cobra.MinimumNArgs(2), ValidArgsFunction: a.completeLogs,
-		Long:    "Run a command inside an instance; of a service, one that is ready. The exit status is the command's.",
+		Long:    "Run a command inside an instance, or inside a ready instance of a service. The exit status is that of the command.",
 		Example: "  skerry exec -it shop/front -- sh\n  skerry exec front-x5b2k -- cat /etc/hosts",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			i, err := a.oneInstance(cmd.Context(), c, args[0])
@@ -29,15 +29,15 @@ func (a *app) execCommand() *cobra.Command {
 				o.Command = o.Command[1:]
 			}
 			if len(o.Command) == 0 {
-				return skerry.Errorf(skerry.CodeInvalid, "the command is missing").WithHint("write it behind --, such as -- sh")
+				return skerry.Errorf(skerry.CodeInvalid, "the command is missing").WithHint("write it after --, such as -- sh")
 			}
 			return execIn(cmd, c, i.ID, o)
 		})}
 	fs := cmd.Flags()
 	fs.BoolVarP(&o.Stdin, "stdin", "i", false, "pass on standard input")
-	fs.BoolVarP(&o.TTY, "tty", "t", false, "give the command a terminal")
-	fs.StringVarP(&o.Container, "container", "c", "", "an init or side container, in place of the main one")
-	fs.StringVarP(&o.User, "user", "u", "", "user, or user:group, in place of the container's")
+	fs.BoolVarP(&o.TTY, "tty", "t", false, "allocate a terminal for the command")
+	fs.StringVarP(&o.Container, "container", "c", "", "init or sidecar container, instead of the main one")
+	fs.StringVarP(&o.User, "user", "u", "", "user or user:group, instead of the container's")
 	fs.StringSliceVarP(&o.Env, "env", "e", nil, "environment variable NAME=VALUE; may be repeated")
 	fs.SetInterspersed(false) // what comes after the instance belongs to the command
 	return cmd
@@ -83,7 +83,7 @@ func execIn(cmd *cobra.Command, c *api.Client, id skerry.InstanceID, o api.ExecO
 	case cmd.Context().Err() != nil:
 		return &exitError{130, nil}
 	case err != nil:
-		return skerry.Errorf(skerry.CodeUnavailable, "the connection to %s was lost before the command ended: %w", id, err).WithHint("`skerry get instances` shows whether it still runs")
+		return skerry.Errorf(skerry.CodeUnavailable, "the connection to %s was lost before the command ended: %w", id, err).WithHint("`skerry get instances` shows whether it is still running")
 	case res.Error != "":
 		return &exitError{res.Code, skerry.Errorf(skerry.CodeInvalid, "%s", res.Error).WithHint("%s", res.Hint)}
 	case res.Code != 0:
@@ -106,7 +106,7 @@ func readExec(conn *execstream.Conn, out, errOut io.Writer) (res execstream.Resu
 			_, err = errOut.Write(p)
 		case execstream.Exit:
 			if json.Unmarshal(p, &res) != nil {
-				return res, errors.New("the answer cannot be read")
+				return res, errors.New("unreadable response")
 			}
 			return res, nil
 		}

@@ -17,8 +17,8 @@ import (
 func (a *app) explainCommand() *cobra.Command {
 	var o string
 	var schema bool
-	cmd := &cobra.Command{Use: "explain INSTANCE|APP/SERVICE", Short: "Tell why an instance is where it is, or why it is nowhere", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeLogs,
-		Long:    "Tell why an instance is where it is, or why it is nowhere: the decision of the tier that is asked, with what ruled\ncandidates out and what would help. With --schema, print the JSON Schema of manifests.",
+	cmd := &cobra.Command{Use: "explain INSTANCE|APP/SERVICE", Short: "Show why an instance was placed where it is, or why it could not be placed", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeLogs,
+		Long:    "Show why an instance was placed where it is, or why it could not be placed: the decision of the role you ask, why\ncandidates were ruled out and what would help. With --schema, print the JSON Schema of manifests.",
 		Example: "  skerry explain shop/front\n  skerry explain --schema > application.json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if schema {
@@ -26,7 +26,7 @@ func (a *app) explainCommand() *cobra.Command {
 				return err
 			}
 			if len(args) == 0 {
-				return skerry.Errorf(skerry.CodeInvalid, "what to explain is missing").WithHint("name an instance or APP/SERVICE")
+				return skerry.Errorf(skerry.CodeInvalid, "nothing to explain was named").WithHint("name an instance or APP/SERVICE")
 			}
 			return a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 				list, err := a.findInstances(cmd.Context(), c, args[0])
@@ -82,7 +82,7 @@ func printExplanation(w io.Writer, e *skerry.Explanation, now time.Time) {
 		p.add("Wanted by", until(now, e.Deadline))
 	}
 	p.flush()
-	printReasons(w, "Why it has no place", i.Why)
+	printReasons(w, "Why it is not placed", i.Why)
 	printClasses(w, e.Classes)
 	printRuntimes(w, e.Runtimes, len(e.Classes) > 0)
 	d := e.Decision
@@ -104,7 +104,7 @@ func printExplanation(w io.Writer, e *skerry.Explanation, now time.Time) {
 		case u.Unknown != "":
 			fmt.Fprintf(w, "  user %d: %s\n", n, clean(u.Unknown))
 		case u.Probes > 0:
-			fmt.Fprintf(w, "  user %d: found by round trips from %d workers, which disagree by %.1f ms\n", n, u.Probes, u.Residual)
+			fmt.Fprintf(w, "  user %d: located by round trips from %d workers, with a residual of %.1f ms\n", n, u.Probes, u.Residual)
 		}
 	}
 	for _, p := range d.Plugins {
@@ -141,7 +141,7 @@ func printClasses(w io.Writer, list []skerry.ClassVerdict) {
 	if len(list) == 0 {
 		return
 	}
-	fmt.Fprintln(w, "\nHow the site's workers stand to it now:")
+	fmt.Fprintln(w, "\nThe site's workers now:")
 	for _, k := range list {
 		name := strings.Join(nonEmpty(k.Class.Arch, strings.Join(k.Class.Runtimes, "+"), strings.Join(k.Class.Devices, "+")), " ")
 		if k.Area != "" {
@@ -158,7 +158,7 @@ func printClasses(w io.Writer, list []skerry.ClassVerdict) {
 		for _, r := range k.Out {
 			fmt.Fprintf(w, "    %s: %s\n", r.What, clean(whyText(r)))
 			if r.Sole > 0 && r.Hint != "" {
-				fmt.Fprintf(w, "      would let in one more: %s\n", clean(r.Hint))
+				fmt.Fprintf(w, "      would allow one more: %s\n", clean(r.Hint))
 			} else if r.Hint != "" {
 				fmt.Fprintf(w, "      hint: %s\n", clean(r.Hint))
 			}
@@ -170,7 +170,7 @@ func printClasses(w io.Writer, list []skerry.ClassVerdict) {
 // its workers have.
 func printRuntimes(w io.Writer, list []skerry.RuntimeChoice, cluster bool) {
 	rated := slices.ContainsFunc(list, func(r skerry.RuntimeChoice) bool { return r.Saturation > 0 }) // by what it is expected to bear
-	t := table{head: []string{"  RUNTIME", "ISOLATION", "MEMORY BESIDE", "WORKERS", "VERDICT"}}
+	t := table{head: []string{"  RUNTIME", "ISOLATION", "MEMORY OVERHEAD", "WORKERS", "VERDICT"}}
 	if rated {
 		t.head = slices.Insert(t.head, 4, "SATURATES AT", "HEAD-ROOM")
 	}
@@ -180,7 +180,7 @@ func printRuntimes(w io.Writer, list []skerry.RuntimeChoice, cluster bool) {
 		verdict, workers := "would do", ""
 		switch {
 		case r.Chosen && r.Crowded != "" && r.HeadRoom != nil:
-			verdict = "chosen for its head-room, although " + r.Crowded
+			verdict = "chosen for its headroom, although " + r.Crowded
 		case r.Chosen && r.Crowded != "":
 			verdict = "chosen, although " + r.Crowded
 		case r.Chosen:
@@ -190,9 +190,9 @@ func printRuntimes(w io.Writer, list []skerry.RuntimeChoice, cluster bool) {
 		case r.Out != "":
 			verdict = "ruled out: " + r.Out
 		case cluster && r.Workers == 0:
-			verdict = "would do, but no worker has it"
+			verdict = "suitable, but no worker has it"
 		case r.Crowded != "":
-			verdict = "would do, but " + r.Crowded
+			verdict = "suitable, but " + r.Crowded
 		}
 		if r.Workers > 0 {
 			workers = strconv.Itoa(r.Workers)
@@ -215,7 +215,7 @@ func printRuntimes(w io.Writer, list []skerry.RuntimeChoice, cluster bool) {
 	fmt.Fprintln(w)
 	t.print(w, false, true)
 	if rated {
-		fmt.Fprintln(w, "  A request is taken to need as much of a processor as one of the thesis's image service, and at most latencyObjective.")
+		fmt.Fprintln(w, "  A request is assumed to need as much processor time as one of the reference image service, and at most latencyObjective.")
 	}
 	for _, line := range sources {
 		fmt.Fprintln(w, clean(line))

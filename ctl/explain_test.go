@@ -19,10 +19,10 @@ func TestExplanationTellsOfSaturation(t *testing.T) {
 	var out bytes.Buffer
 	printRuntimes(&out, list, true)
 	for _, want := range []string{
-		"  RUNTIME     ISOLATION   MEMORY BESIDE     WORKERS",
+		"  RUNTIME     ISOLATION   MEMORY OVERHEAD   WORKERS",
 		"   SATURATES AT      HEAD-ROOM   VERDICT\n",
-		"  2         9.01/s, measured     -66 %       would do, but 15 requests per second are 166 % of the rate at which runtime gvisor saturates with 1 of a processor, more than 80 %\n",
-		"  2         16.2/s, published   8 %         chosen for its head-room, although 15 requests per second are 92 % of",
+		"  2         9.01/s, measured     -66 %       suitable, but 15 requests per second are 166 % of the rate at which runtime gvisor saturates with 1 of a processor, more than 80 %\n",
+		"  2         16.2/s, published   8 %         chosen for its headroom, although 15 requests per second are 92 % of",
 		"  gvisor takes 3.00 times as long for the same work as a container; measured on its worker\n",
 		"  microvm takes 1.67 times as long for the same work as a container; published: thesis, section 5.3.1",
 		"  not known",
@@ -50,10 +50,10 @@ func TestExplanationTellsWhatWasAsked(t *testing.T) {
 	printExplanation(&out, &e, now.Add(time.Minute))
 	for _, want := range []string{
 		"arm64 native+oci, area roof: 2 of 3 fit, scores 0.25 to 0.5\n",
-		"would let in one more: ask for at most 32Mi of memory\n",
+		"would allow one more: ask for at most 32Mi of memory\n",
 		"  amd64: none of 1 fits\n    runtime: it offers no working runtime oci\n      hint: look\n    area: elsewhere\n",
-		"  oci       shared      2Mi, budget      3         chosen\n  wasm      sandboxed   24Mi, measured   -         ruled out: has no users: a module is nobody\n  gvisor    sandboxed   40Mi, measured   -         would do, but no worker has it\n",
-		"  user 1: found by round trips from 5 workers, which disagree by 0.4 ms\n  user 2: nobody measured it in time\n",
+		"  oci       shared      2Mi, budget       3         chosen\n  wasm      sandboxed   24Mi, measured    -         ruled out: has no users: a module is nobody\n  gvisor    sandboxed   40Mi, measured    -         suitable, but no worker has it\n",
+		"  user 1: located by round trips from 5 workers, with a residual of 0.4 ms\n  user 2: nobody measured it in time\n",
 		"  plugin greenest: scored 2 candidates and ruled 1 out\n  plugin slow: skipped: it took longer than 200ms\n",
 	} {
 		if !strings.Contains(out.String(), want) {

@@ -146,7 +146,7 @@ func (p *progress) failed() error {
 					WithHint("what ran before serves again; change the manifest and apply it, or `skerry rollout resume %s/%s` to try the version again", k.Name, s.Name)
 			}
 			if n := len(s.Runs); s.Mode == skerry.ModeJob && n > 0 && s.Runs[n-1].Result == "Failed" {
-				return skerry.Errorf(skerry.CodeUnavailable, "job %s/%s failed", k.Name, s.Name).WithHint("`skerry logs %s/%s` shows what it said", k.Name, s.Name)
+				return skerry.Errorf(skerry.CodeUnavailable, "job %s/%s failed", k.Name, s.Name).WithHint("`skerry logs %s/%s` shows its output", k.Name, s.Name)
 			}
 		}
 	}
@@ -217,7 +217,7 @@ func (a *app) late(p *progress, timeout time.Duration) error {
 	e := &skerry.Error{Code: skerry.CodeUnavailable}
 	pending := p.pending()
 	for _, i := range pending {
-		text, hint := "no place was found yet", ""
+		text, hint := "not placed yet", ""
 		if len(i.Why) > 0 {
 			var parts []string
 			for _, w := range i.Why {
@@ -235,8 +235,8 @@ func (a *app) late(p *progress, timeout time.Duration) error {
 		e.Problems = append(e.Problems, skerry.Problem{Path: string(i.ID), Message: text, Hint: hint})
 	}
 	if len(pending) > 0 {
-		e.Message = fmt.Sprintf("accepted, but after %s %d of %d instances have no place", span(timeout), len(pending), len(p.insts))
-		e.Hint = "a place is still looked for; `skerry explain INSTANCE` tells more"
+		e.Message = fmt.Sprintf("accepted, but after %s %d of %d instances are not placed", span(timeout), len(pending), len(p.insts))
+		e.Hint = "Skerry keeps trying; `skerry explain INSTANCE` shows why"
 		return notPlaced(e)
 	}
 	for _, i := range p.instances() {
@@ -245,7 +245,7 @@ func (a *app) late(p *progress, timeout time.Duration) error {
 		}
 	}
 	e.Message = fmt.Sprintf("not everything is ready after %s", span(timeout))
-	e.Hint = "`skerry describe instance INSTANCE` and `skerry logs INSTANCE` tell more"
+	e.Hint = "see `skerry describe instance INSTANCE` and `skerry logs INSTANCE`"
 	return e
 }
 

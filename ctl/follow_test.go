@@ -108,7 +108,7 @@ func TestLate(t *testing.T) {
 	}
 	var b bytes.Buffer
 	PrintError(&b, err)
-	want := "error: accepted, but after 10s 1 of 2 instances have no place\n  front-a: needs 9Gi of memory (2 times) (ask for less)\nhint: a place is still looked for; `skerry explain INSTANCE` tells more\n"
+	want := "error: accepted, but after 10s 1 of 2 instances are not placed\n  front-a: needs 9Gi of memory (2 times) (ask for less)\nhint: Skerry keeps trying; `skerry explain INSTANCE` shows why\n"
 	if b.String() != want {
 		t.Errorf("got\n%swant\n%s", b.String(), want)
 	}

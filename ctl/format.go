@@ -219,7 +219,7 @@ func parseSince(s string, now time.Time) (time.Time, error) {
 	}
 	d, err := parseSpan(s)
 	if err != nil {
-		return time.Time{}, skerry.Errorf(skerry.CodeInvalid, "--since %q is neither a span of time nor a time", s).WithHint("write 5m, 2h, 1d, or 2006-01-02T15:04:05Z")
+		return time.Time{}, skerry.Errorf(skerry.CodeInvalid, "--since %q is neither a duration nor a time", s).WithHint("write 5m, 2h, 1d, or 2006-01-02T15:04:05Z")
 	}
 	return now.Add(-d), nil
 }
@@ -230,7 +230,7 @@ func parseSpan(s string) (time.Duration, error) {
 		if n, ok := strings.CutSuffix(s, suffix); ok {
 			f, err := strconv.ParseFloat(n, 64)
 			if err != nil || f < 0 || f > 36500 {
-				return 0, fmt.Errorf("%q is not a span of time", s)
+				return 0, fmt.Errorf("%q is not a duration", s)
 			}
 			return time.Duration(f * float64(unit)), nil
 		}

@@ -99,7 +99,7 @@ func TestPrintChanged(t *testing.T) {
 		}
 	}
 	want := "NAME        STATE      AGE\nlong-name   Starting   1s\nlong-name   Up         3s\nb           Up         1s\n"
-	if out.String() != want || gone.String() != "instance long-name is gone\n" {
+	if out.String() != want || gone.String() != "instance long-name is deleted\n" {
 		t.Errorf("got\n%s%swant\n%s", out.String(), gone.String(), want)
 	}
 }
@@ -174,7 +174,7 @@ func TestDescribeCreditAndUpdates(t *testing.T) {
 	describeCredit(p, &skerry.CreditView{Rank: 0.4, Quarantine: "it grew (3 times)", Since: now.Add(-time.Minute), Until: now.Add(time.Hour),
 		Marks: []skerry.CreditMark{{Kind: "capacity", Text: "it grew", Marks: 3, Last: now.Add(-time.Minute)}}}, now)
 	p.flush()
-	for _, want := range []string{"In quarantine:", "until", "or `skerry uncordon`", "40 % of its score", "capacity: it grew (3 times, last"} {
+	for _, want := range []string{"In quarantine:", "until", "or until `skerry uncordon`", "40 % of its score", "capacity: it grew (3 times, last"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is not in\n%s", want, out.String())
 		}

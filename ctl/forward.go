@@ -17,8 +17,8 @@ import (
 
 func (a *app) forwardCommand() *cobra.Command {
 	var address string
-	cmd := &cobra.Command{Use: "port-forward INSTANCE|APP/SERVICE [LOCAL:]REMOTE...", Short: "Lead local ports to an instance", Args: cobra.MinimumNArgs(2), ValidArgsFunction: a.completeLogs,
-		Long:    "Lead local TCP ports to ports of an instance, until Ctrl-C; of a service, to one that is ready. LOCAL 0 takes a free port.",
+	cmd := &cobra.Command{Use: "port-forward INSTANCE|APP/SERVICE [LOCAL:]REMOTE...", Short: "Forward local ports to an instance", Args: cobra.MinimumNArgs(2), ValidArgsFunction: a.completeLogs,
+		Long:    "Forward local TCP ports to ports of an instance, or of a ready instance of a service, until Ctrl-C. LOCAL 0 picks a free port.",
 		Example: "  skerry port-forward shop/front 8080\n  skerry port-forward front-x5b2k 9000:8080",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			var ports []portPair
@@ -69,10 +69,10 @@ func (a *app) forward(cmd *cobra.Command, c *api.Client, name, address string, p
 	for _, p := range ports {
 		ln, err := net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(p.local)))
 		if err != nil {
-			return skerry.Errorf(skerry.CodeConflict, "port %d: %w", p.local, err).WithHint("choose another local port: 0:%d takes a free one", p.remote)
+			return skerry.Errorf(skerry.CodeConflict, "port %d: %w", p.local, err).WithHint("choose another local port: 0:%d picks a free one", p.remote)
 		}
 		listeners = append(listeners, ln)
-		fmt.Fprintf(cmd.OutOrStdout(), "%s leads to port %d of %s\n", ln.Addr(), p.remote, name)
+		fmt.Fprintf(cmd.OutOrStdout(), "%s forwards to port %d of %s\n", ln.Addr(), p.remote, name)
 	}
 	for n, ln := range listeners {
 		stop := context.AfterFunc(ctx, func() { ln.Close() })

@@ -29,20 +29,20 @@ func (a *app) getCommand() *cobra.Command {
 	for _, r := range resources() {
 		kinds = append(kinds, r.plural2())
 	}
-	cmd := &cobra.Command{Use: "get KIND [NAME...]", Short: "List things, or show some of them", Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeObjects,
-		Long: "List things, or show some of them. KIND is one of\n\n  " + strings.Join(kinds, ", ") + `
+	cmd := &cobra.Command{Use: "get KIND [NAME...]", Short: "List resources, or show some of them", Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeObjects,
+		Long: "List resources, or show some of them. KIND is one of\n\n  " + strings.Join(kinds, ", ") + `
 
-or a short form: app, svc, inst, i, cl, w, ev, ns. KIND/NAME works, too. At a cluster, -o wide shows workers and
-addresses of instances.`,
+or a short form: app, svc, inst, i, cl, w, ev, ns. KIND/NAME works too. At a cluster, -o wide also shows the instances'
+workers and addresses.`,
 		Example: "  skerry get apps\n  skerry get instances -o wide --watch\n  skerry get app shop -o yaml",
 		RunE:    a.run(func(cmd *cobra.Command, c *api.Client, args []string) error { return a.get(cmd, c, &f, args) })}
 	outputFlag(cmd, &f.output)
 	fs := cmd.Flags()
-	fs.BoolVarP(&f.all, "all-namespaces", "A", false, "of all namespaces")
-	fs.StringVarP(&f.selector, "selector", "l", "", "only with these labels, such as a=b,c=d")
+	fs.BoolVarP(&f.all, "all-namespaces", "A", false, "in all namespaces")
+	fs.StringVarP(&f.selector, "selector", "l", "", "only those with these labels, such as a=b,c=d")
 	fs.StringVar(&f.app, "app", "", "only of this application")
-	fs.BoolVarP(&f.watch, "watch", "w", false, "go on and show what changes")
-	fs.BoolVar(&f.noHeaders, "no-headers", false, "leave the heading away")
+	fs.BoolVarP(&f.watch, "watch", "w", false, "keep running and show changes")
+	fs.BoolVar(&f.noHeaders, "no-headers", false, "omit the heading")
 	return cmd
 }
 
@@ -53,7 +53,7 @@ func (a *app) get(cmd *cobra.Command, c *api.Client, f *getFlags, args []string)
 	}
 	if kinds := strings.Split(kind, ","); len(kinds) > 1 {
 		if f.watch || f.output == formatJSON || f.output == formatYAML {
-			return skerry.Errorf(skerry.CodeInvalid, "several kinds cannot be watched, or shown as %s, at once", f.output).WithHint("ask for one after the other")
+			return skerry.Errorf(skerry.CodeInvalid, "several kinds cannot be watched or shown as %s at once", f.output).WithHint("ask for one after the other")
 		}
 		for n, k := range kinds {
 			if n > 0 {
@@ -290,7 +290,7 @@ func printChanged(cmd *cobra.Command, r *resource, f *getFlags, items []item, to
 		if !seen[name] {
 			delete(last, name)
 			if f.output == "" || f.output == formatTable || f.output == formatWide {
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s %s is gone\n", r.singular(), name)
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s %s is deleted\n", r.singular(), name)
 			}
 		}
 	}
@@ -326,7 +326,7 @@ func withoutAge(r *resource, cells []string) []string {
 
 func (a *app) eventsCommand() *cobra.Command {
 	var f getFlags
-	cmd := &cobra.Command{Use: "events [APP]", Short: "Show what happened", Args: cobra.MaximumNArgs(1),
+	cmd := &cobra.Command{Use: "events [APP]", Short: "Show events", Args: cobra.MaximumNArgs(1),
 		Example: "  skerry events shop\n  skerry events -w",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			if len(args) == 1 {
@@ -339,8 +339,8 @@ func (a *app) eventsCommand() *cobra.Command {
 			return a.get(cmd, c, &f, []string{"events"})
 		})}
 	outputFlag(cmd, &f.output)
-	cmd.Flags().BoolVarP(&f.watch, "watch", "w", false, "go on and show what happens")
-	cmd.Flags().BoolVarP(&f.all, "all-namespaces", "A", false, "of all namespaces")
-	cmd.Flags().BoolVar(&f.noHeaders, "no-headers", false, "leave the heading away")
+	cmd.Flags().BoolVarP(&f.watch, "watch", "w", false, "keep running and show new events")
+	cmd.Flags().BoolVarP(&f.all, "all-namespaces", "A", false, "in all namespaces")
+	cmd.Flags().BoolVar(&f.noHeaders, "no-headers", false, "omit the heading")
 	return cmd
 }

@@ -45,7 +45,7 @@ func imageDir() (string, error) {
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
-		return "", skerry.Errorf(skerry.CodeInvalid, "the image store has no place: %w", err).WithHint("name one with the environment variable SKERRY_IMAGES")
+		return "", skerry.Errorf(skerry.CodeInvalid, "no location for the image store: %w", err).WithHint("set the environment variable SKERRY_IMAGES")
 	}
 	return filepath.Join(home, ".local", "share", "skerry", "images"), nil
 }
@@ -70,9 +70,9 @@ func withImages(fn func(cmd *cobra.Command, st *artifact.Store, args []string) e
 }
 
 func (a *app) imageCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "image", Aliases: []string{"img"}, Short: "Build images and bring them to registries",
-		Long: `Build images and bring them to registries. Images are kept in a store of this user ($SKERRY_IMAGES, else
-~/.local/share/skerry/images). A name without a registry means the built-in registry of the context's server.`}
+	cmd := &cobra.Command{Use: "image", Aliases: []string{"img"}, Short: "Build images and push them to registries",
+		Long: `Build images and push them to registries. Images are kept in this user's store ($SKERRY_IMAGES, by default
+~/.local/share/skerry/images). A name without a registry refers to the built-in registry of the context's server.`}
 	cmd.AddCommand(a.imageBuild(), a.imagePush(), imageList(), imageRemove(), imageTag(), imageImport(), imageExport(), imagePrune(), a.imagePull())
 	return cmd
 }
@@ -84,8 +84,8 @@ type registryFlags struct {
 }
 
 func (f *registryFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.config, "registry-config", "", "credentials for registries (default ~/.docker/config.json, if it is there)")
-	cmd.Flags().StringSliceVar(&f.plain, "plain-http", nil, "registry (host:port) to speak to without TLS; may be repeated")
+	cmd.Flags().StringVar(&f.config, "registry-config", "", "credentials for registries (default ~/.docker/config.json, if it exists)")
+	cmd.Flags().StringSliceVar(&f.plain, "plain-http", nil, "registry (host:port) to use without TLS; may be repeated")
 }
 
 // source gives the way to the registry of an image.
@@ -120,10 +120,10 @@ func (a *app) imageBuild() *cobra.Command {
 	var labels []string
 	var push, quiet bool
 	var reg registryFlags
-	cmd := &cobra.Command{Use: "build DIR|BINARY -t NAME", Short: "Make an image of a folder, a static executable or a WebAssembly module", Args: cobra.ExactArgs(1),
-		Long: `Make an image of one layer: of a folder, which becomes the root of the image, of a static Linux
-executable, of a WebAssembly module (for the platform wasip1/wasm), of a kernel that is a
-whole program (for none/amd64, none/arm64 and so on), or of a disk with a system on it (qcow2 or raw; --platform says for which machines). The same content and options give the same digest.`,
+	cmd := &cobra.Command{Use: "build DIR|BINARY -t NAME", Short: "Build an image from a directory, a static executable or a WebAssembly module", Args: cobra.ExactArgs(1),
+		Long: `Build an image with one layer from a directory (which becomes the image's root), a static Linux executable,
+a WebAssembly module (platform wasip1/wasm), a unikernel (platforms none/amd64, none/arm64 and so on), or a
+bootable disk (qcow2 or raw; set the machine with --platform). The same content and options give the same digest.`,
 		Example: "  CGO_ENABLED=0 go build -o front ./front && skerry image build front -t shop/front:1 --push\n  skerry image build rootfs -t base:1 --platform arm64 --entrypoint /bin/sh\n  GOOS=wasip1 GOARCH=wasm go build -o greet ./greet && skerry image build greet -t shop/greet:1 --push",
 		RunE: withImages(func(cmd *cobra.Command, st *artifact.Store, args []string) error {
 			var err error
@@ -157,18 +157,18 @@ whole program (for none/amd64, none/arm64 and so on), or of a disk with a system
 		})}
 	fs := cmd.Flags()
 	fs.StringVarP(&o.Tag, "tag", "t", "", "name of the image, as repository:tag")
-	fs.StringVar(&platform, "platform", "", "OS/ARCH[/VARIANT], or ARCH alone (default what the executables are built for)")
-	fs.StringArrayVar(&o.Entrypoint, "entrypoint", nil, "program, and with each repetition an argument of it")
+	fs.StringVar(&platform, "platform", "", "OS/ARCH[/VARIANT] or ARCH (default the platform of the executables)")
+	fs.StringArrayVar(&o.Entrypoint, "entrypoint", nil, "program; repeat to add arguments")
 	fs.StringArrayVar(&o.Cmd, "cmd", nil, "default argument; may be repeated")
 	fs.StringArrayVar(&o.Env, "env", nil, "environment variable NAME=VALUE; may be repeated")
 	fs.StringVar(&o.User, "user", "", "user, or user:group")
-	fs.StringVar(&o.Workdir, "workdir", "", "directory in which the program starts")
+	fs.StringVar(&o.Workdir, "workdir", "", "working directory of the program")
 	fs.StringArrayVar(&labels, "label", nil, "label KEY=VALUE; may be repeated")
 	fs.StringSliceVar(&o.ExposedPorts, "expose", nil, "port that the program listens on, such as 8080 or 53/udp")
-	fs.StringVar(&o.StopSignal, "stop-signal", "", "signal that asks the program to end")
+	fs.StringVar(&o.StopSignal, "stop-signal", "", "signal that asks the program to stop")
 	fs.StringVar(&o.CACertificates, "ca-certificates", "", "PEM file with certificate authorities, for a static executable")
-	fs.BoolVar(&o.Index, "add-platform", false, "keep what the name has for other platforms")
-	fs.BoolVar(&push, "push", false, "push it, too")
+	fs.BoolVar(&o.Index, "add-platform", false, "keep the name's images for other platforms")
+	fs.BoolVar(&push, "push", false, "also push the image")
 	fs.BoolVarP(&quiet, "quiet", "q", false, "say less")
 	reg.add(cmd)
 	return cmd
@@ -192,7 +192,7 @@ func keyValues(flag string, list []string) (map[string]string, error) {
 func (a *app) imagePush() *cobra.Command {
 	var reg registryFlags
 	var quiet bool
-	cmd := &cobra.Command{Use: "push NAME [DESTINATION]", Short: "Push an image to the built-in registry, or to the one that is named", Args: cobra.RangeArgs(1, 2), ValidArgsFunction: completeImages,
+	cmd := &cobra.Command{Use: "push NAME [DESTINATION]", Short: "Push an image to the built-in registry or to another one", Args: cobra.RangeArgs(1, 2), ValidArgsFunction: completeImages,
 		Example: "  skerry image push shop/front:1\n  skerry image push shop/front:1 registry.example.com/shop/front:1",
 		RunE: withImages(func(cmd *cobra.Command, st *artifact.Store, args []string) error {
 			from, err := fullName(args[0])
@@ -230,7 +230,7 @@ func (a *app) imagePull() *cobra.Command {
 	var reg registryFlags
 	var platform string
 	var quiet bool
-	cmd := &cobra.Command{Use: "pull NAME", Short: "Fetch an image into the store", Args: cobra.ExactArgs(1),
+	cmd := &cobra.Command{Use: "pull NAME", Short: "Pull an image into the store", Args: cobra.ExactArgs(1),
 		RunE: withImages(func(cmd *cobra.Command, st *artifact.Store, args []string) error {
 			name, err := fullName(args[0])
 			if err != nil {
@@ -254,7 +254,7 @@ func (a *app) imagePull() *cobra.Command {
 			fmt.Fprintf(cmd.OutOrStdout(), "%s@%s\n", shortName(name), img.Digest)
 			return nil
 		})}
-	cmd.Flags().StringVar(&platform, "platform", "", "OS/ARCH[/VARIANT], or ARCH alone (default this machine's architecture)")
+	cmd.Flags().StringVar(&platform, "platform", "", "OS/ARCH[/VARIANT] or ARCH (default this machine's architecture)")
 	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "say less")
 	reg.add(cmd)
 	return cmd
@@ -321,7 +321,7 @@ func imageRemove() *cobra.Command {
 }
 
 func imageTag() *cobra.Command {
-	return &cobra.Command{Use: "tag NAME NEW", Short: "Give an image a further name", Args: cobra.ExactArgs(2), ValidArgsFunction: completeImages,
+	return &cobra.Command{Use: "tag NAME NEW", Short: "Give an image another name", Args: cobra.ExactArgs(2), ValidArgsFunction: completeImages,
 		RunE: withImages(func(cmd *cobra.Command, st *artifact.Store, args []string) error {
 			from, err := fullName(args[0])
 			if err != nil {
@@ -337,7 +337,7 @@ func imageTag() *cobra.Command {
 
 func imageImport() *cobra.Command {
 	var name string
-	cmd := &cobra.Command{Use: "import FILE|-", Short: "Read images from an archive, of OCI or of docker save", Args: cobra.ExactArgs(1),
+	cmd := &cobra.Command{Use: "import FILE|-", Short: "Import images from an archive in OCI or docker save format", Args: cobra.ExactArgs(1),
 		RunE: withImages(func(cmd *cobra.Command, st *artifact.Store, args []string) error {
 			in := cmd.InOrStdin()
 			if args[0] != "-" {
@@ -360,13 +360,13 @@ func imageImport() *cobra.Command {
 			}
 			return err
 		})}
-	cmd.Flags().StringVarP(&name, "tag", "t", "", "name for an archive without one")
+	cmd.Flags().StringVarP(&name, "tag", "t", "", "name for an image that has none in the archive")
 	return cmd
 }
 
 func imageExport() *cobra.Command {
 	var output string
-	cmd := &cobra.Command{Use: "export NAME... -o FILE", Short: "Write images as an OCI archive", Args: cobra.MinimumNArgs(1), ValidArgsFunction: completeImages,
+	cmd := &cobra.Command{Use: "export NAME... -o FILE", Short: "Export images as an OCI archive", Args: cobra.MinimumNArgs(1), ValidArgsFunction: completeImages,
 		RunE: withImages(func(cmd *cobra.Command, st *artifact.Store, args []string) error {
 			var names []string
 			for _, n := range args {
@@ -378,7 +378,7 @@ func imageExport() *cobra.Command {
 			}
 			if output == "-" || output == "" {
 				if terminal(cmd.OutOrStdout()) != nil {
-					return skerry.Errorf(skerry.CodeInvalid, "an archive is not written to a terminal").WithHint("name a file with -o")
+					return skerry.Errorf(skerry.CodeInvalid, "refusing to write an archive to a terminal").WithHint("name a file with -o")
 				}
 				return st.Export(cmd.Context(), cmd.OutOrStdout(), names...)
 			}
@@ -408,7 +408,7 @@ func exportTo(ctx context.Context, st *artifact.Store, file string, names []stri
 func imagePrune() *cobra.Command {
 	var all bool
 	var older time.Duration
-	cmd := &cobra.Command{Use: "prune", Short: "Remove content that no name needs", Args: cobra.NoArgs,
+	cmd := &cobra.Command{Use: "prune", Short: "Remove unreferenced content", Args: cobra.NoArgs,
 		RunE: withImages(func(cmd *cobra.Command, st *artifact.Store, _ []string) error {
 			keep := func(artifact.Entry) bool { return !all }
 			p, err := st.Prune(nil, time.Now().Add(-older), keep)
@@ -421,8 +421,8 @@ func imagePrune() *cobra.Command {
 			fmt.Fprintf(cmd.OutOrStdout(), "freed %s\n", size(skerry.Bytes(p.Bytes)))
 			return nil
 		})}
-	cmd.Flags().BoolVar(&all, "all", false, "remove names, too")
-	cmd.Flags().Var(spanValue{&older}, "unused-for", "with --all: only names that were not used for so long, such as 7d")
+	cmd.Flags().BoolVar(&all, "all", false, "also remove names")
+	cmd.Flags().Var(spanValue{&older}, "unused-for", "with --all: only names unused for this long, such as 7d")
 	return cmd
 }
 

@@ -64,7 +64,7 @@ func (a *app) findInstances(ctx context.Context, c *api.Client, name string) ([]
 	if n := uniquePrefix(known, name); n >= 0 {
 		return list[n : n+1], nil
 	}
-	hint := "`skerry get instances` lists them; APP/SERVICE means those of a service"
+	hint := "`skerry get instances` lists them; use APP/SERVICE for those of a service"
 	if s := skerry.Suggest(name, known); strings.HasPrefix(s, "did you mean") {
 		hint = s
 	}
@@ -105,7 +105,7 @@ func (a *app) instanceID(ctx context.Context, c *api.Client, name string) (skerr
 		return "", err
 	}
 	if len(list) > 1 {
-		return "", skerry.Errorf(skerry.CodeInvalid, "%q means %d instances", name, len(list)).WithHint("name one of them: %s, ...", list[0].ID)
+		return "", skerry.Errorf(skerry.CodeInvalid, "%q is ambiguous: it matches %d instances", name, len(list)).WithHint("name one of them: %s, ...", list[0].ID)
 	}
 	return list[0].ID, nil
 }

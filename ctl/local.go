@@ -13,15 +13,15 @@ import (
 // localCommand is what works on a worker's own device with nobody else in reach: the agent answers over its socket.
 func (a *app) localCommand() *cobra.Command {
 	var data string
-	cmd := &cobra.Command{Use: "local", Short: "Look after what runs on this device, with or without its cluster",
-		Long: `Look after what runs on this device, with or without its cluster: the worker's agent answers over a socket in its data
-directory, to whoever may write there. Nobody logs in. What is changed here is what a hand on the device may change: a
-restart in place; what should run is the cluster's to say.`,
+	cmd := &cobra.Command{Use: "local", Short: "Inspect and manage instances on this device, with or without its cluster",
+		Long: `Inspect and manage instances on this device, with or without its cluster. The worker's agent answers on a socket in its data
+directory, to anyone who may write there, without a login. Instances can be inspected and restarted in place; the cluster
+decides what should run.`,
 		Example: "  skerry local get\n  skerry local logs front-x5b2k -f\n  skerry local exec -it front-x5b2k -- sh\n  skerry local restart front-x5b2k"}
 	cmd.PersistentFlags().StringVar(&data, "data", a.opt.WorkerData, "data directory of the worker")
 	l := &app{opt: a.opt, local: func() (*api.Client, error) { return a.opt.LocalClient(data) }}
 	var f getFlags
-	get := &cobra.Command{Use: "get [INSTANCE]", Short: "List what the worker holds", Args: cobra.MaximumNArgs(1),
+	get := &cobra.Command{Use: "get [INSTANCE]", Short: "List the worker's instances", Args: cobra.MaximumNArgs(1),
 		RunE: l.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			list, err := c.Instances(cmd.Context(), api.InstanceFilter{})
 			if err != nil {
@@ -35,7 +35,7 @@ restart in place; what should run is the cluster's to say.`,
 				}
 			}
 			if len(args) == 1 && len(items) == 0 {
-				return skerry.Errorf(skerry.CodeNotFound, "instance %q is not on this device", args[0]).WithHint("`skerry local get` lists what is")
+				return skerry.Errorf(skerry.CodeNotFound, "instance %q is not on this device", args[0]).WithHint("`skerry local get` lists those that are")
 			}
 			r, err := findResource("instance")
 			if err != nil {

@@ -24,12 +24,12 @@ type loginFlags struct {
 
 func (a *app) loginCommand() *cobra.Command {
 	var f loginFlags
-	cmd := &cobra.Command{Use: "login [SERVER]", Short: "Log in at a root or a cluster", Args: cobra.MaximumNArgs(1),
-		Long: `Log in at a root or a cluster and keep the session in a context. SERVER is HOST, HOST:PORT or https://HOST:PORT; without
-it the context's server is meant.
+	cmd := &cobra.Command{Use: "login [SERVER]", Short: "Log in to a root or a cluster", Args: cobra.MaximumNArgs(1),
+		Long: `Log in to a root or a cluster and store the session in a context. SERVER is HOST, HOST:PORT or https://HOST:PORT; the
+default is the context's server.
 
-A server's certificate comes from its site's own authority. At the first login its SHA-256 is shown for you to compare
-with the one that the server's operator sees in its log, and is kept. Give it with --ca-pin where nobody can be asked.`,
+A server's certificate is issued by its own site's CA. The first login shows the CA's SHA-256, so that you can compare it
+with the one in the server's log, and then remembers it. Pass it as --ca-pin for non-interactive logins.`,
 		Example: "  skerry login root.example.com -u alice\n  skerry login --ca-pin sha256:… --password-file /run/secret -u ci root.example.com",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
@@ -38,14 +38,14 @@ with the one that the server's operator sees in its log, and is kept. Give it wi
 			return a.login(cmd, &f)
 		}}
 	fs := cmd.Flags()
-	fs.StringVar(&f.server, "server", "", "server, in place of the argument")
-	fs.StringVarP(&f.user, "user", "u", "", "user (asked for unless given)")
+	fs.StringVar(&f.server, "server", "", "server, instead of the argument")
+	fs.StringVarP(&f.user, "user", "u", "", "user (default: prompt)")
 	fs.StringVar(&f.passwordFile, "password-file", "", "file with the password")
 	fs.BoolVar(&f.passwordStdin, "password-stdin", false, "read the password from standard input")
-	fs.StringVar(&f.token, "token", "", "keep this access token instead of logging in with a password")
+	fs.StringVar(&f.token, "token", "", "store this access token instead of logging in with a password")
 	fs.StringVar(&f.pin, "ca-pin", "", "SHA-256 of the certificate authority, as sha256:HEX")
 	fs.StringVar(&f.caFile, "ca-file", "", "file with the certificate authority (PEM)")
-	fs.BoolVar(&f.trust, "trust", false, "trust the certificate authority that the server shows, without asking")
+	fs.BoolVar(&f.trust, "trust", false, "trust the certificate authority that the server presents, without asking")
 	fs.BoolVar(&f.system, "system-ca", false, "trust the certificate authorities of this machine")
 	return cmd
 }
@@ -69,7 +69,7 @@ func (a *app) login(cmd *cobra.Command, f *loginFlags) error {
 	old := cfg.Find(name)
 	if f.server == "" {
 		if old == nil {
-			return skerry.Errorf(skerry.CodeInvalid, "no server is named").WithHint("write `skerry login SERVER`")
+			return skerry.Errorf(skerry.CodeInvalid, "no server is given").WithHint("write `skerry login SERVER`")
 		}
 		f.server = old.Server
 	}
@@ -127,7 +127,7 @@ func (a *app) login(cmd *cobra.Command, f *loginFlags) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "logged in at %s %s as %s; context %s is in use\n", v.Tier, v.Name, x.User, name)
+	fmt.Fprintf(cmd.OutOrStdout(), "logged in to %s %s as %s; switched to context %s\n", v.Tier, v.Name, x.User, name)
 	return nil
 }
 
@@ -159,9 +159,9 @@ func trustServer(cmd *cobra.Command, x *Context, f *loginFlags) error {
 		in, ok := cmd.InOrStdin().(*os.File)
 		if !ok || !term.IsTerminal(int(in.Fd())) || f.passwordStdin {
 			return skerry.Errorf(skerry.CodeUnauthorized, "the certificate authority of %s is not known yet: %s", x.Server, pin).
-				WithHint("compare it with the server's, then log in with --ca-pin %s", pin)
+				WithHint("compare it with the one in the server's log, then log in with --ca-pin %s", pin)
 		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "The certificate authority of %s is not known yet:\n  %s\nCompare it with what the server's operator sees. Trust it? (yes/no) ", x.Server, pin)
+		fmt.Fprintf(cmd.ErrOrStderr(), "The certificate authority of %s is not known yet:\n  %s\nCompare it with the one in the server's log. Trust it? (yes/no) ", x.Server, pin)
 		line, err := readLine(in)
 		if err != nil {
 			return err
@@ -181,7 +181,7 @@ func askLogin(cmd *cobra.Command, f *loginFlags, old *Context) (user, password s
 	}
 	if user == "" {
 		if in, ok := cmd.InOrStdin().(*os.File); !ok || !term.IsTerminal(int(in.Fd())) {
-			return "", "", skerry.Errorf(skerry.CodeInvalid, "no user is named").WithHint("name one with --user")
+			return "", "", skerry.Errorf(skerry.CodeInvalid, "no user is given").WithHint("name one with --user")
 		}
 		fmt.Fprint(cmd.ErrOrStderr(), "User: ")
 		if user, err = readLine(cmd.InOrStdin()); err != nil {
@@ -203,7 +203,7 @@ func askLogin(cmd *cobra.Command, f *loginFlags, old *Context) (user, password s
 }
 
 func (a *app) logoutCommand() *cobra.Command {
-	return &cobra.Command{Use: "logout", Short: "End the session", Args: cobra.NoArgs,
+	return &cobra.Command{Use: "logout", Short: "Log out and end the session", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			x, err := a.chosen()
 			if err != nil {
@@ -238,7 +238,7 @@ func (a *app) logoutCommand() *cobra.Command {
 
 func (a *app) whoamiCommand() *cobra.Command {
 	var o string
-	cmd := &cobra.Command{Use: "whoami", Short: "Show who is logged in, where, and what they may do", Args: cobra.NoArgs,
+	cmd := &cobra.Command{Use: "whoami", Short: "Show the current user, server and permissions", Args: cobra.NoArgs,
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, _ []string) error {
 			w, err := c.Whoami(cmd.Context())
 			if err != nil {
@@ -270,7 +270,7 @@ func (a *app) whoamiCommand() *cobra.Command {
 func (a *app) passwdCommand() *cobra.Command {
 	return &cobra.Command{Use: "passwd", Short: "Change your password; your other sessions end", Args: cobra.NoArgs,
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, _ []string) error {
-			old, err := AskSecret(cmd, "Password now: ")
+			old, err := AskSecret(cmd, "Current password: ")
 			if err != nil {
 				return err
 			}
@@ -293,12 +293,12 @@ func askNew(cmd *cobra.Command) (string, error) {
 		return "", err
 	}
 	if f, ok := cmd.InOrStdin().(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		again, err := AskSecret(cmd, "Once more: ")
+		again, err := AskSecret(cmd, "Repeat it: ")
 		if err != nil {
 			return "", err
 		}
 		if again != p {
-			return "", skerry.Errorf(skerry.CodeInvalid, "the two passwords differ")
+			return "", skerry.Errorf(skerry.CodeInvalid, "the passwords do not match")
 		}
 	}
 	return p, nil

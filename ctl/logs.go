@@ -23,8 +23,8 @@ func (a *app) logsCommand() *cobra.Command {
 	var since string
 	var timestamps, noPrefix, raw bool
 	tail := -1
-	cmd := &cobra.Command{Use: "logs APP/SERVICE | INSTANCE", Short: "Show what instances have written", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeLogs,
-		Long:    "Show what instances have written. With several instances each line begins with its instance.",
+	cmd := &cobra.Command{Use: "logs APP/SERVICE | INSTANCE", Short: "Show the logs of instances", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeLogs,
+		Long:    "Show the logs of instances. With several instances, each line starts with the name of its instance.",
 		Example: "  skerry logs shop/front -f\n  skerry logs front-x5b2k --since 5m --tail 100\n  skerry logs front-x5b2k --previous",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			var err error
@@ -46,14 +46,14 @@ func (a *app) logsCommand() *cobra.Command {
 			return readLogs(cmd.Context(), c, list, o, p)
 		})}
 	fs := cmd.Flags()
-	fs.BoolVarP(&o.Follow, "follow", "f", false, "go on as lines come")
-	fs.BoolVarP(&o.Previous, "previous", "p", false, "of the run before the last restart")
-	fs.StringVar(&since, "since", "", "only lines since then: 5m, 2h, 1d, or a time")
-	fs.IntVar(&tail, "tail", -1, "only so many of the newest lines")
-	fs.StringVarP(&o.Container, "container", "c", "", "an init or side container, in place of the main one")
-	fs.BoolVarP(&timestamps, "timestamps", "t", false, "begin each line with its time")
-	fs.BoolVar(&noPrefix, "no-prefix", false, "do not name the instance on each line")
-	fs.BoolVar(&raw, "raw", false, "pass what instances wrote to a terminal as it is; without it, control characters are shown as \\x1b")
+	fs.BoolVarP(&o.Follow, "follow", "f", false, "keep running and show new lines")
+	fs.BoolVarP(&o.Previous, "previous", "p", false, "show the run before the last restart")
+	fs.StringVar(&since, "since", "", "only lines newer than 5m, 2h, 1d, or a time")
+	fs.IntVar(&tail, "tail", -1, "number of newest lines to show")
+	fs.StringVarP(&o.Container, "container", "c", "", "init or sidecar container, instead of the main one")
+	fs.BoolVarP(&timestamps, "timestamps", "t", false, "start each line with its time")
+	fs.BoolVar(&noPrefix, "no-prefix", false, "do not start lines with the instance's name")
+	fs.BoolVar(&raw, "raw", false, "write control characters to the terminal unescaped; by default they are shown as \\x1b")
 	return cmd
 }
 

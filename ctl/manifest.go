@@ -40,7 +40,7 @@ const maxFile = 64 << 20
 // input, which is "-".
 func readDocuments(names []string, stdin io.Reader) ([]document, error) {
 	if len(names) == 0 {
-		return nil, skerry.Errorf(skerry.CodeInvalid, "no manifest is named").WithHint("name a file or folder with -f; -f - reads standard input")
+		return nil, skerry.Errorf(skerry.CodeInvalid, "no manifest is given").WithHint("give a file or directory with -f; -f - reads standard input")
 	}
 	var out []document
 	for _, name := range names {
@@ -69,7 +69,7 @@ func readDocuments(names []string, stdin io.Reader) ([]document, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, skerry.Errorf(skerry.CodeInvalid, "%s holds no manifest", strings.Join(names, ", "))
+		return nil, skerry.Errorf(skerry.CodeInvalid, "%s contains no manifest", strings.Join(names, ", "))
 	}
 	return out, nil
 }
@@ -93,7 +93,7 @@ func readLimited(r io.Reader, name string) ([]byte, error) {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
 	if len(data) > maxFile {
-		return nil, skerry.Errorf(skerry.CodeTooLarge, "%s is larger than %s", name, skerry.Bytes(maxFile)).WithHint("a manifest has at most %s; put large files into an image", skerry.Bytes(skerry.MaxManifest))
+		return nil, skerry.Errorf(skerry.CodeTooLarge, "%s is larger than %s", name, skerry.Bytes(maxFile)).WithHint("the limit is %s; put large files into an image", skerry.Bytes(skerry.MaxManifest))
 	}
 	return data, nil
 }
@@ -120,7 +120,7 @@ func manifestFiles(name string) ([]string, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, skerry.Errorf(skerry.CodeNotFound, "folder %s holds no .yaml, .yml or .json file", name)
+		return nil, skerry.Errorf(skerry.CodeNotFound, "directory %s contains no .yaml, .yml or .json file", name)
 	}
 	return out, nil
 }

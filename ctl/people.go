@@ -74,14 +74,14 @@ func parseGrants(list []string) ([]auth.Grant, error) {
 	return out, nil
 }
 
-const grantHelp = `A grant is ROLE:ORGANISATION or ROLE:ORGANISATION:CLUSTER. * stands for all organisations, and for what belongs to none, such as
-workers; without a cluster all are meant. Roles are admin, operator, developer and viewer.`
+const grantHelp = `A grant is ROLE:ORGANISATION or ROLE:ORGANISATION:CLUSTER. * means all organisations, and resources without one, such as
+workers. Without a cluster, the grant applies to all clusters. Roles are admin, operator, developer and viewer.`
 
 func (a *app) userCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "user", Short: "Manage users and what they may do"}
+	cmd := &cobra.Command{Use: "user", Short: "Manage users and their permissions"}
 	var pw passwordFlags
 	var grants []string
-	create := &cobra.Command{Use: "create NAME", Short: "Make a user", Args: cobra.ExactArgs(1), Long: "Make a user.\n\n" + grantHelp,
+	create := &cobra.Command{Use: "create NAME", Short: "Create a user", Args: cobra.ExactArgs(1), Long: "Create a user.\n\n" + grantHelp,
 		Example: "  skerry user create alice --grant developer:shop --password-file alice.txt",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			list, err := parseGrants(grants)
@@ -117,13 +117,13 @@ func (a *app) userCommand() *cobra.Command {
 				return err
 			})}
 	}
-	grant := change("grant NAME GRANT...", "Grant a user more", func(u *auth.User, args []string) (api.UserPatch, error) {
+	grant := change("grant NAME GRANT...", "Add grants to a user", func(u *auth.User, args []string) (api.UserPatch, error) {
 		more, err := parseGrants(args)
 		list := append(u.Grants, more...)
 		return api.UserPatch{Grants: &list}, err
 	}, 2)
-	grant.Long = "Grant a user more.\n\n" + grantHelp
-	revoke := change("revoke NAME GRANT...", "Take grants back from a user", func(u *auth.User, args []string) (api.UserPatch, error) {
+	grant.Long = "Add grants to a user.\n\n" + grantHelp
+	revoke := change("revoke NAME GRANT...", "Revoke grants of a user", func(u *auth.User, args []string) (api.UserPatch, error) {
 		less, err := parseGrants(args)
 		list := []auth.Grant{}
 		for _, g := range u.Grants {
@@ -136,20 +136,20 @@ func (a *app) userCommand() *cobra.Command {
 			}
 		}
 		if err == nil && len(list) == len(u.Grants) {
-			err = skerry.Errorf(skerry.CodeNotFound, "user %s has none of these grants", u.Name).WithHint("`skerry get user %s` shows what there is", u.Name)
+			err = skerry.Errorf(skerry.CodeNotFound, "user %s has none of these grants", u.Name).WithHint("`skerry get user %s` lists the user's grants", u.Name)
 		}
 		return api.UserPatch{Grants: &list}, err
 	}, 2)
-	off := change("disable NAME", "Keep a user from logging in, and end all sessions", func(*auth.User, []string) (api.UserPatch, error) {
+	off := change("disable NAME", "Disable a user and end all of the user's sessions", func(*auth.User, []string) (api.UserPatch, error) {
 		yes := true
 		return api.UserPatch{Disabled: &yes}, nil
 	}, 1)
-	on := change("enable NAME", "Let a user log in again", func(*auth.User, []string) (api.UserPatch, error) {
+	on := change("enable NAME", "Enable a disabled user", func(*auth.User, []string) (api.UserPatch, error) {
 		no := false
 		return api.UserPatch{Disabled: &no}, nil
 	}, 1)
 	var setPW passwordFlags
-	set := &cobra.Command{Use: "password NAME", Short: "Set a user's password, and end all sessions", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("user"),
+	set := &cobra.Command{Use: "password NAME", Short: "Set a user's password and end all of the user's sessions", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("user"),
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			p, err := setPW.get(cmd)
 			if err != nil {
@@ -172,12 +172,12 @@ type quotaFlags struct {
 }
 
 func (f *quotaFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.cpu, "cpu", "", "cores of all instances together; 0 means no bound")
-	cmd.Flags().StringVar(&f.memory, "memory", "", "memory of all instances together, such as 4Gi; 0 means no bound")
-	cmd.Flags().StringVar(&f.storage, "storage", "", "storage of all instances together; 0 means no bound")
-	cmd.Flags().StringVar(&f.pushed, "pushed", "", "images in the built-in registry, such as 100Gi; 0 means 16Gi")
-	cmd.Flags().IntVar(&f.instances, "instances", 0, "number of instances; 0 means no bound")
-	cmd.Flags().IntVar(&f.addresses, "service-addresses", 0, "number of service addresses, three for each service and one for each of its numbered instances; 0 means no bound")
+	cmd.Flags().StringVar(&f.cpu, "cpu", "", "total cores of all instances; 0 means unlimited")
+	cmd.Flags().StringVar(&f.memory, "memory", "", "total memory of all instances, such as 4Gi; 0 means unlimited")
+	cmd.Flags().StringVar(&f.storage, "storage", "", "total storage of all instances; 0 means unlimited")
+	cmd.Flags().StringVar(&f.pushed, "pushed", "", "size of images in the built-in registry, such as 100Gi; 0 means 16Gi")
+	cmd.Flags().IntVar(&f.instances, "instances", 0, "number of instances; 0 means unlimited")
+	cmd.Flags().IntVar(&f.addresses, "service-addresses", 0, "number of service addresses, three for each service and one for each of its numbered instances; 0 means unlimited")
 }
 
 // apply changes a quota by the flags that were given.
@@ -220,7 +220,7 @@ func (f *quotaFlags) apply(cmd *cobra.Command, q *apps.Quota) error {
 func (a *app) orgCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "org", Aliases: []string{"organisation"}, Short: "Manage organisations and their quotas"}
 	var q quotaFlags
-	create := &cobra.Command{Use: "create NAME", Short: "Make an organisation", Args: cobra.ExactArgs(1),
+	create := &cobra.Command{Use: "create NAME", Short: "Create an organisation", Args: cobra.ExactArgs(1),
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			o := apps.Org{Name: args[0]}
 			if err := q.apply(cmd, &o.Quota); err != nil {
@@ -234,7 +234,7 @@ func (a *app) orgCommand() *cobra.Command {
 		})}
 	q.add(create)
 	var change quotaFlags
-	quota := &cobra.Command{Use: "quota NAME", Short: "Show or change what an organisation may use", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("org"),
+	quota := &cobra.Command{Use: "quota NAME", Short: "Show or change an organisation's quota", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("org"),
 		Example: "  skerry org quota shop --cpu 8 --memory 16Gi",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			if cmd.Flags().NFlag() == 0 {
@@ -259,14 +259,14 @@ func (a *app) orgCommand() *cobra.Command {
 			return skerry.Errorf(skerry.CodeNotFound, "there is no organisation %q", args[0]).WithHint("`skerry org list` shows them")
 		})}
 	change.add(quota)
-	cmd.AddCommand(create, a.listOf("orgs", "List the organisations with what they use"), quota, a.removeOf("org", "delete NAME...", "Remove organisations without namespaces"))
+	cmd.AddCommand(create, a.listOf("orgs", "List the organisations and their usage"), quota, a.removeOf("org", "delete NAME...", "Remove organisations without namespaces"))
 	return cmd
 }
 
 func (a *app) namespaceCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "namespace", Aliases: []string{"ns"}, Short: "Manage namespaces"}
 	org := "default"
-	create := &cobra.Command{Use: "create NAME", Short: "Make a namespace for an organisation", Args: cobra.ExactArgs(1),
+	create := &cobra.Command{Use: "create NAME", Short: "Create a namespace for an organisation", Args: cobra.ExactArgs(1),
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			if _, err := c.CreateNamespace(cmd.Context(), apps.Namespace{Name: args[0], Org: org}); err != nil {
 				return err
@@ -274,8 +274,8 @@ func (a *app) namespaceCommand() *cobra.Command {
 			fmt.Fprintf(cmd.OutOrStdout(), "namespace/%s created\n", args[0])
 			return nil
 		})}
-	create.Flags().StringVar(&org, "org", org, "organisation that it belongs to")
-	use := &cobra.Command{Use: "use NAME", Short: "Use a namespace from now on in this context", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("namespace"),
+	create.Flags().StringVar(&org, "org", org, "organisation that owns it")
+	use := &cobra.Command{Use: "use NAME", Short: "Switch to a namespace in this context", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("namespace"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			x, err := a.chosen()
 			if err != nil {
@@ -287,7 +287,7 @@ func (a *app) namespaceCommand() *cobra.Command {
 					return noContext(x.Name)
 				}
 				y.Namespace = args[0]
-				fmt.Fprintf(cmd.OutOrStdout(), "namespace %s is in use\n", args[0])
+				fmt.Fprintf(cmd.OutOrStdout(), "switched to namespace %s\n", args[0])
 				return nil
 			})
 		}}
@@ -296,11 +296,11 @@ func (a *app) namespaceCommand() *cobra.Command {
 }
 
 func (a *app) accessTokenCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "access-token", Short: "Manage tokens with which programs act as you"}
+	cmd := &cobra.Command{Use: "access-token", Short: "Manage access tokens, with which programs act as you"}
 	var r api.AccessTokenRequest
 	var ttl time.Duration
 	var scopes []string
-	create := &cobra.Command{Use: "create NAME", Short: "Make an access token; its text is shown once", Args: cobra.ExactArgs(1),
+	create := &cobra.Command{Use: "create NAME", Short: "Create an access token, which is shown once", Args: cobra.ExactArgs(1),
 		Example: "  SKERRY_TOKEN=$(skerry access-token create ci --scope apps:write --scope apps:read --ttl 90d)",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			r.Name, r.TTL = args[0], skerry.Duration(ttl)
@@ -312,20 +312,20 @@ func (a *app) accessTokenCommand() *cobra.Command {
 				return err
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), t.Text)
-			fmt.Fprintln(cmd.ErrOrStderr(), "keep it: it is not shown again; use it as SKERRY_TOKEN or with `skerry login --token`")
+			fmt.Fprintln(cmd.ErrOrStderr(), "store it now: it is not shown again. Use it as SKERRY_TOKEN or with `skerry login --token`")
 			return nil
 		})}
-	create.Flags().Var(spanValue{&ttl}, "ttl", "life, such as 90d (default until it is deleted)")
-	create.Flags().StringSliceVar(&scopes, "scope", nil, "limit it to this scope; may be repeated (`skerry whoami` lists yours)")
-	create.Flags().StringVar(&r.User, "for", "", "another user, for whom to make it")
-	cmd.AddCommand(create, a.listOf("access-tokens", "List your access tokens"), a.removeOf("access-token", "delete ID|NAME...", "Take access tokens back"))
+	create.Flags().Var(spanValue{&ttl}, "ttl", "lifetime, such as 90d (default: until deleted)")
+	create.Flags().StringSliceVar(&scopes, "scope", nil, "limit the token to this scope; may be repeated (skerry whoami lists yours)")
+	create.Flags().StringVar(&r.User, "for", "", "create it for another user")
+	cmd.AddCommand(create, a.listOf("access-tokens", "List your access tokens"), a.removeOf("access-token", "delete ID|NAME...", "Delete access tokens"))
 	return cmd
 }
 
 func (a *app) memberCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "member", Short: "Manage the clusters or workers that are enrolled"}
+	cmd := &cobra.Command{Use: "member", Short: "Manage enrolled clusters or workers"}
 	var reason string
-	revoke := &cobra.Command{Use: "revoke NAME", Short: "Revoke a member's key for good, and end its connection", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("member"),
+	revoke := &cobra.Command{Use: "revoke NAME", Short: "Permanently revoke a member's key and close its connection", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("member"),
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			if err := c.RevokeMember(cmd.Context(), args[0], reason); err != nil {
 				return err
@@ -333,8 +333,8 @@ func (a *app) memberCommand() *cobra.Command {
 			fmt.Fprintf(cmd.OutOrStdout(), "member/%s is revoked; it needs a new token to join again\n", args[0])
 			return nil
 		})}
-	revoke.Flags().StringVar(&reason, "reason", "", "why, for the records")
-	release := &cobra.Command{Use: "release NAME", Short: "End a member's quarantine, once the copy of it is removed", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("member"),
+	revoke.Flags().StringVar(&reason, "reason", "", "reason, for the record")
+	release := &cobra.Command{Use: "release NAME", Short: "End a member's quarantine after its copy is removed", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("member"),
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			if err := c.ReleaseMember(cmd.Context(), args[0]); err != nil {
 				return err

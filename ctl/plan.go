@@ -13,8 +13,8 @@ import (
 func (a *app) planCommand() *cobra.Command {
 	var files []string
 	var output string
-	cmd := &cobra.Command{Use: "plan -f FILE", Short: "Tell where the instances of manifests would go, changing nothing", Args: cobra.NoArgs,
-		Long:    "Tell where the instances of manifests would go, changing nothing. At the root, clusters are asked in the order in which they\nwould be offered the instances; at a cluster, the plan names workers. Round trips to users and plugins are not asked: what\ndepends on them is decided when the service is placed.\n\nExits with 2 when some instance would find no place.",
+	cmd := &cobra.Command{Use: "plan -f FILE", Short: "Show where instances would be placed, without changing anything", Args: cobra.NoArgs,
+		Long:    "Show where the instances of manifests would be placed, without changing anything. At the root, clusters are asked in the\norder in which they would be offered the instances; at a cluster, the plan names workers. Round trips to users are not\nmeasured and plugins are not asked: both take part only in actual placements.\n\nExits with 2 if an instance could not be placed.",
 		Example: "  skerry plan -f shop.yaml\n  skerry plan -f shop.yaml -o json",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, _ []string) error {
 			docs, err := readDocuments(files, cmd.InOrStdin())
@@ -40,13 +40,13 @@ func (a *app) planCommand() *cobra.Command {
 				missing += a.printPlan(cmd.OutOrStdout(), &plans[n])
 			}
 			if missing == 1 {
-				return notPlaced(skerry.Errorf(skerry.CodeUnavailable, "1 instance would find no place"))
+				return notPlaced(skerry.Errorf(skerry.CodeUnavailable, "1 instance could not be placed"))
 			} else if missing > 1 {
-				return notPlaced(skerry.Errorf(skerry.CodeUnavailable, "%d instances would find no place", missing))
+				return notPlaced(skerry.Errorf(skerry.CodeUnavailable, "%d instances could not be placed", missing))
 			}
 			return nil
 		})}
-	cmd.Flags().StringSliceVarP(&files, "file", "f", nil, "file, folder or - for standard input; may be repeated")
+	cmd.Flags().StringSliceVarP(&files, "file", "f", nil, "file, directory or - for standard input; may be repeated")
 	outputFlag(cmd, &output)
 	return cmd
 }
@@ -87,7 +87,7 @@ func (a *app) printPlan(w io.Writer, p *skerry.Plan) int {
 	for _, k := range without {
 		if k.Decision != nil && !told[k.Service] {
 			told[k.Service] = true
-			printReasons(w, "Why "+k.Service+" would have no place", k.Decision.Why)
+			printReasons(w, "Why "+k.Service+" could not be placed", k.Decision.Why)
 		}
 	}
 	return missing

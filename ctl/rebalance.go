@@ -11,14 +11,14 @@ import (
 func (a *app) rebalanceCommand() *cobra.Command {
 	var dryRun bool
 	var output string
-	cmd := &cobra.Command{Use: "rebalance", Short: "Move what runs at a site to clearly better places", Args: cobra.NoArgs,
-		Long: `Move what runs at a site to clearly better places, such as a worker that came back or joined: where the service's policy or its
-preferences rate another worker much higher, and from workers whose processors are busy to such that are not. One instance moves after
-the other, each once its copy there is ready, so that no request fails. What is in the memory of an instance is lost with the old copy.
+	cmd := &cobra.Command{Use: "rebalance", Short: "Move instances of a site to clearly better workers", Args: cobra.NoArgs,
+		Long: `Move instances of a site to clearly better workers, for example after a worker has joined or returned. An instance moves if
+its service's policy or preferences rate another worker much higher, or if its worker's processors are busy and another's
+are not. Instances move one at a time, each once its copy is ready, so that no request fails. Data in memory is lost.
 
-Never moved are services with onDisconnect: stopAfter or rigidness 0, what keeps data on its worker, copies that belong to their worker,
-jobs, and what is on a cordoned or held worker. With skerry cluster --rebalance the site does this by itself: at most one instance a
-minute, and the same one at most once an hour.`,
+Rebalancing never moves services with onDisconnect: stopAfter or rigidness 0, instances that keep data on their worker or
+run once per worker, jobs, or instances on a cordoned or frozen worker. With skerry cluster --rebalance, the site rebalances
+by itself: at most one instance a minute, and the same one at most once an hour.`,
 		Example: "  skerry rebalance --dry-run     # what would move, and why\n  skerry rebalance",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, _ []string) error {
 			plan, err := c.Rebalance(cmd.Context(), dryRun)
@@ -41,15 +41,15 @@ minute, and the same one at most once an hour.`,
 			}
 			switch n := len(plan.Moves); {
 			case n == 0:
-				fmt.Fprintln(out, "nothing has a clearly better place")
+				fmt.Fprintln(out, "no instance has a clearly better place")
 			case dryRun:
 				fmt.Fprintf(out, "%s would move\n", countOf(n))
 			default:
-				fmt.Fprintf(out, "%s move, one after the other; `skerry get events` follows it\n", countOf(n))
+				fmt.Fprintf(out, "%s move, one at a time; `skerry get events` shows the progress\n", countOf(n))
 			}
 			return nil
 		})}
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only tell what would move")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only show what would move")
 	outputFlag(cmd, &output)
 	return cmd
 }

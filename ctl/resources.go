@@ -103,7 +103,7 @@ func listApps(ctx context.Context, c *api.Client, q listQuery) ([]item, error) {
 		}
 		status := v.Status
 		if m := v.Amended; m != nil && len(m.Steps) > 0 {
-			status += ", amended by " + m.Steps[len(m.Steps)-1].Author + ", " + age(q.now, m.Since) + " ago"
+			status += ", overridden by " + m.Steps[len(m.Steps)-1].Author + ", " + age(q.now, m.Since) + " ago"
 		}
 		i := item{name: q.showKey(v.Key), value: v, cells: []string{q.showKey(v.Key), status, fmt.Sprintf("%d/%d", ready, want), strconv.Itoa(len(v.Services)),
 			strconv.Itoa(int(v.Gen)), age(q.now, v.CreatedAt)}, wide: []string{v.Org, v.Author, v.Origin}}
@@ -277,7 +277,7 @@ func workerStatusText(w *skerry.WorkerView) string {
 		s = append(s, "Connected")
 	}
 	if w.Held != "" {
-		s = append(s, "Held")
+		s = append(s, "Frozen")
 	}
 	switch {
 	case w.Drain != nil && w.Drain.Done:

@@ -36,15 +36,15 @@ func (a *app) targetText(k skerry.ServiceKey) string {
 }
 
 func (a *app) rolloutCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "rollout", Short: "Follow, pause, resume and undo updates",
-		Long: `Follow, pause, resume and undo updates. A changed service replaces its instances as update in its manifest says: the
-canary first, then wave by wave. A version that failed and was taken back is not tried again until the manifest changes, or
-until resume is asked for.`}
+	cmd := &cobra.Command{Use: "rollout", Short: "Watch, pause, resume and undo updates",
+		Long: `Watch, pause, resume and undo updates. A changed service replaces its instances as the update section of its manifest
+specifies: first the canary, then wave by wave. A version that failed and was rolled back is retried only when the manifest
+changes or you run resume.`}
 	restart := a.restartCommand()
 	cmd.AddCommand(a.rolloutStatusCommand(), a.rolloutHistoryCommand(),
-		a.rolloutChange(api.RolloutPause, "Keep updates where they are", "paused"),
-		a.rolloutChange(api.RolloutResume, "Let updates go on, or try a version again that was taken back", "resumed"),
-		a.rolloutChange(api.RolloutUndo, "Put an earlier version back", "goes back"), restart)
+		a.rolloutChange(api.RolloutPause, "Pause updates", "paused"),
+		a.rolloutChange(api.RolloutResume, "Resume updates, or retry a version that was rolled back", "resumed"),
+		a.rolloutChange(api.RolloutUndo, "Roll back to an earlier version", "goes back"), restart)
 	return cmd
 }
 
@@ -71,16 +71,16 @@ func (a *app) rolloutChange(action, short, word string) *cobra.Command {
 			return nil
 		})}
 	if action == api.RolloutUndo {
-		cmd.Long = "Put an earlier version back: the last one that differs, or that of a generation. It comes without canary and waves. The\nnumber of instances, and how they are replaced, stays as it is now."
-		cmd.Flags().IntVar(&to, "to", 0, "generation to which to go back, as rollout history lists them")
-		cmd.Flags().StringVar(&site, "amendment", "", "site whose amendment, made while it was without the root, is to be brought back, with its number of instances")
+		cmd.Long = "Roll back to an earlier version: the last one that differs, or that of a generation. The rollback skips canary and waves,\nand keeps the current number of instances and update settings."
+		cmd.Flags().IntVar(&to, "to", 0, "generation to roll back to, as listed by rollout history")
+		cmd.Flags().StringVar(&site, "amendment", "", "site whose override, made while the root was away, is to be adopted, with its number of instances")
 		cmd.MarkFlagsMutuallyExclusive("to", "amendment")
 	}
 	return cmd
 }
 
 func (a *app) rolloutHistoryCommand() *cobra.Command {
-	return &cobra.Command{Use: "history APP", Short: "List the versions that are kept", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("app"),
+	return &cobra.Command{Use: "history APP", Short: "List the stored versions", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("app"),
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			keys, err := a.appKeys(args)
 			if err != nil {
@@ -125,11 +125,11 @@ func rolloutText(s *skerry.ServiceView, now time.Time) string {
 			text += ", done"
 		}
 	case skerry.RolloutCanary:
-		text += fmt.Sprintf("; the canary (%d) is watched", r.Limit)
+		text += fmt.Sprintf("; observing the canary (%d)", r.Limit)
 	case skerry.RolloutPaused:
 		text += "; paused by " + r.Paused
 	case skerry.RolloutBack:
-		text += "; going back to it"
+		text += "; rolling back to it"
 	default:
 		text += fmt.Sprintf("; wave %d, up to %d", r.Wave, r.Limit)
 		if r.NextAt.After(now) {
@@ -149,13 +149,13 @@ func refusedText(r *skerry.RolloutView, now time.Time) string {
 	if r == nil || r.Refused == nil {
 		return ""
 	}
-	return fmt.Sprintf("revision %s was taken back %s ago: %s", r.Refused.Revision, age(now, r.Refused.At), r.Refused.Reason)
+	return fmt.Sprintf("revision %s was rolled back %s ago: %s", r.Refused.Revision, age(now, r.Refused.At), r.Refused.Reason)
 }
 
 func (a *app) rolloutStatusCommand() *cobra.Command {
 	watch, timeout := false, 5*time.Minute
-	cmd := &cobra.Command{Use: "status APP[/SERVICE]", Short: "Tell how far updates are", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("service"),
-		Long: "Tell how far updates are. With --watch it waits until they are done, and fails if a version was taken back.\n" + exitHelp,
+	cmd := &cobra.Command{Use: "status APP[/SERVICE]", Short: "Show the progress of updates", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("service"),
+		Long: "Show the progress of updates. With --watch, wait until they have finished, and fail if a version was rolled back.\n" + exitHelp,
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			k, err := a.targetKey(args[0])
 			if err != nil {
@@ -176,11 +176,11 @@ func (a *app) rolloutStatusCommand() *cobra.Command {
 				}
 			}
 			if watch && taken != "" {
-				return skerry.Errorf(skerry.CodeUnavailable, "%s", taken).WithHint("change the manifest and apply it, or `skerry rollout resume %s` to try it again", args[0])
+				return skerry.Errorf(skerry.CodeUnavailable, "%s", taken).WithHint("change the manifest and apply it, or retry with `skerry rollout resume %s`", args[0])
 			}
 			return nil
 		})}
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "wait until the updates are done")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "wait until the updates have finished")
 	cmd.Flags().Var(spanValue{&timeout}, "timeout", "how long to wait")
 	return cmd
 }
@@ -206,8 +206,8 @@ func (a *app) showRollouts(out io.Writer, v *skerry.AppView, service string, las
 		done = done && s.Rollout.Phase == skerry.RolloutDone && s.Ready >= s.Want
 		text := rolloutText(s, now)
 		if f := s.Rollout.Refused; f != nil {
-			taken = "service " + s.Name + ": revision " + f.Revision + " was taken back: " + f.Reason
-			text += "\n  " + "revision " + f.Revision + " was taken back: " + f.Reason
+			taken = "service " + s.Name + ": revision " + f.Revision + " was rolled back: " + f.Reason
+			text += "\n  " + "revision " + f.Revision + " was rolled back: " + f.Reason
 		}
 		if last[s.Name] != text {
 			last[s.Name] = text
@@ -239,7 +239,7 @@ func (a *app) watchRollouts(cmd *cobra.Command, c *api.Client, k skerry.ServiceK
 	case interrupted(cmd.Context()):
 		return cmd.Context().Err()
 	case errors.Is(err, context.DeadlineExceeded):
-		return skerry.Errorf(skerry.CodeUnavailable, "the updates of %s are not done after %s", k.App, span(timeout)).WithHint("`skerry describe app %s` shows what is in the way", k.App.Name)
+		return skerry.Errorf(skerry.CodeUnavailable, "the updates of %s have not finished after %s", k.App, span(timeout)).WithHint("`skerry describe app %s` shows what blocks them", k.App.Name)
 	}
 	return err
 }

@@ -16,11 +16,12 @@ import (
 )
 
 func (a *app) secretCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "secret", Short: "Manage secrets: passwords, keys and the like for services",
-		Long: `Manage secrets. A secret is one or several small files; a manifest names it under secrets, and its files appear in the containers in
-memory, below /run/secrets/NAME. They are sealed for each machine that holds them. Nobody can read them back, also not who made them.`}
+	cmd := &cobra.Command{Use: "secret", Short: "Manage secrets, such as passwords and keys of services",
+		Long: `Manage secrets. A secret is one or more small files. A manifest lists it under secrets; its files then appear in the containers
+in /run/secrets/NAME, in memory. They are encrypted for each machine that holds them. Nobody can read them back, not even
+their author.`}
 	var f secretFlags
-	create := &cobra.Command{Use: "create NAME", Short: "Keep a new secret", Args: cobra.ExactArgs(1),
+	create := &cobra.Command{Use: "create NAME", Short: "Create a secret", Args: cobra.ExactArgs(1),
 		Example: `  skerry secret create db --from-file password.txt
   openssl rand -base64 24 | skerry secret create db --from-file password=-
   skerry secret create tls --from-file cert.pem --from-file key.pem=/etc/ssl/private/shop.pem`,
@@ -35,9 +36,9 @@ memory, below /run/secrets/NAME. They are sealed for each machine that holds the
 			}
 			return err
 		})}
-	rotate := &cobra.Command{Use: "rotate NAME", Short: "Keep a new version of a secret, and roll the services that use it", Args: cobra.ExactArgs(1),
-		Long: `Keep a new version of a secret, with all of its files. Services that name no version are given it by an update like any other: one
-after the other, with their canaries and waves. Jobs have what they were applied with. Services that name a version keep it.`,
+	rotate := &cobra.Command{Use: "rotate NAME", Short: "Store a new version of a secret and update the services that use it", Args: cobra.ExactArgs(1),
+		Long: `Store a new version of a secret, with all of its files. Services that name no version get it by a normal update, with canary
+and waves, one service at a time. Jobs keep the version they were applied with, and services that name a version keep it.`,
 		Example: "  skerry secret rotate db --from-file password.txt",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			v, err := f.value(cmd.InOrStdin())
@@ -55,17 +56,17 @@ after the other, with their canaries and waves. Jobs have what they were applied
 			return nil
 		})}
 	for _, c := range []*cobra.Command{create, rotate} {
-		c.Flags().StringArrayVar(&f.files, "from-file", nil, "[NAME=]FILE: a file of the secret, by its own name or another; - is standard input, which needs one; may be repeated")
-		c.Flags().StringArrayVar(&f.literals, "from-literal", nil, "NAME=VALUE: a file with a value; it shows in the list of processes and in the shell's history; may be repeated")
+		c.Flags().StringArrayVar(&f.files, "from-file", nil, "[NAME=]FILE: a file of the secret, optionally under another name; NAME=- reads standard input; may be repeated")
+		c.Flags().StringArrayVar(&f.literals, "from-literal", nil, "NAME=VALUE: a file with this content, visible in the process list and the shell's history; may be repeated")
 	}
 	var g getFlags
-	ls := &cobra.Command{Use: "ls [NAME...]", Aliases: []string{"list", "get"}, Short: "Show secrets, without what they hold",
+	ls := &cobra.Command{Use: "ls [NAME...]", Aliases: []string{"list", "get"}, Short: "List secrets, without their content",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			return a.get(cmd, c, &g, append([]string{"secret"}, args...))
 		})}
 	outputFlag(ls, &g.output)
-	ls.Flags().BoolVarP(&g.all, "all-namespaces", "A", false, "of all namespaces")
-	rm := &cobra.Command{Use: "rm NAME...", Aliases: []string{"delete"}, Short: "Remove secrets that no service names", Args: cobra.MinimumNArgs(1),
+	ls.Flags().BoolVarP(&g.all, "all-namespaces", "A", false, "in all namespaces")
+	rm := &cobra.Command{Use: "rm NAME...", Aliases: []string{"delete"}, Short: "Remove secrets that no service uses", Args: cobra.MinimumNArgs(1),
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			var errs []error
 			for _, name := range args {
@@ -126,7 +127,7 @@ func (f *secretFlags) value(stdin io.Reader) (skerry.SecretValue, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, skerry.Errorf(skerry.CodeInvalid, "it is not said what the secret holds").WithHint("give --from-file FILE, or --from-file NAME=- for standard input")
+		return nil, skerry.Errorf(skerry.CodeInvalid, "the secret has no content").WithHint("give --from-file FILE, or --from-file NAME=- for standard input")
 	}
 	return out, out.Check()
 }

@@ -26,8 +26,8 @@ type Token struct {
 }
 
 func (a *app) tokenCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "token", Short: "Make and withdraw tokens with which clusters and workers join"}
-	cmd.AddCommand(a.tokenCreate(), a.listOf("tokens", "List the tokens"), a.removeOf("token", "delete ID...", "Withdraw tokens; whoever joined with one stays"))
+	cmd := &cobra.Command{Use: "token", Short: "Create and delete join tokens for clusters and workers"}
+	cmd.AddCommand(a.tokenCreate(), a.listOf("tokens", "List the tokens"), a.removeOf("token", "delete ID...", "Delete tokens; members that joined with one stay"))
 	return cmd
 }
 
@@ -35,12 +35,12 @@ func (a *app) tokenCreate() *cobra.Command {
 	var q TokenRequest
 	var role, data string
 	var ttl time.Duration
-	cmd := &cobra.Command{Use: "create", Short: "Make a one-time token with which a cluster or a worker joins", Args: cobra.NoArgs,
-		Long: `Make a one-time token with which a cluster joins the root, or a worker its cluster. The text goes to standard output and is
-not shown again.
+	cmd := &cobra.Command{Use: "create", Short: "Create a one-time join token for a cluster or a worker", Args: cobra.NoArgs,
+		Long: `Create a one-time token with which a cluster joins the root or a worker joins its cluster. The token is written to standard
+output and not shown again.
 
-With --data the role that runs on this machine is asked directly, which needs no login but the right to its data
-directory. Else the server of the context is asked.`,
+With --data, the role on this machine creates the token. This needs access to its data directory, but no login. Otherwise
+the context's server creates it.`,
 		Example: "  skerry token create --role cluster --name harbour\n  skerry token create --role worker --data /var/lib/skerry/cluster",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch q.Role = skerry.Tier(role); q.Role {
@@ -48,7 +48,7 @@ directory. Else the server of the context is asked.`,
 			case "":
 				return skerry.Errorf(skerry.CodeInvalid, "--role is missing").WithHint("use --role cluster at the root, --role worker at a cluster")
 			default:
-				return skerry.Errorf(skerry.CodeInvalid, "--role %q is not a role that joins", role).WithHint("use cluster, worker or successor")
+				return skerry.Errorf(skerry.CodeInvalid, "--role %q cannot join", role).WithHint("use cluster, worker or successor")
 			}
 			q.TTL = skerry.Duration(ttl)
 			t, err := a.makeToken(cmd, data, q)
@@ -56,13 +56,13 @@ directory. Else the server of the context is asked.`,
 				return err
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), t.Token)
-			fmt.Fprintf(cmd.ErrOrStderr(), "good for one %s until %s\n", q.Role, t.Expires.Local().Format(time.DateTime))
+			fmt.Fprintf(cmd.ErrOrStderr(), "valid for one %s until %s\n", q.Role, t.Expires.Local().Format(time.DateTime))
 			return nil
 		}}
-	cmd.Flags().StringVar(&role, "role", "", "cluster at the root; worker, or successor of the cluster itself, at a cluster")
+	cmd.Flags().StringVar(&role, "role", "", "cluster at the root; worker or successor at a cluster")
 	cmd.Flags().StringVar(&q.Name, "name", "", "bind the token to this name")
-	cmd.Flags().DurationVar(&ttl, "ttl", 0, "time in which it must be used (default 1h)")
-	cmd.Flags().BoolVar(&q.Replace, "replace", false, "let it take the name from a device that has it, for one that was installed anew")
+	cmd.Flags().DurationVar(&ttl, "ttl", 0, "time within which it must be used (default 1h)")
+	cmd.Flags().BoolVar(&q.Replace, "replace", false, "allow a reinstalled device to take over the name of an enrolled one")
 	cmd.Flags().StringVar(&data, "data", "", "data directory of a role that runs on this machine")
 	return cmd
 }

@@ -16,9 +16,9 @@ import (
 func (a *app) topCommand() *cobra.Command {
 	var o, by string
 	var all bool
-	cmd := &cobra.Command{Use: "top [instances|apps|workers]", Short: "Show who uses how much", Args: cobra.MaximumNArgs(1),
+	cmd := &cobra.Command{Use: "top [instances|apps|workers]", Short: "Show resource usage", Args: cobra.MaximumNArgs(1),
 		ValidArgsFunction: cobra.FixedCompletions([]string{"instances", "apps", "workers"}, cobra.ShellCompDirectiveNoFileComp),
-		Long:              "Show who uses how much, the largest first. Workers and the use of single instances are known at a cluster only.",
+		Long:              "Show resource usage, largest first. Only a cluster knows workers and the usage of single instances.",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			kind := "instances"
 			if len(args) == 1 {
@@ -29,7 +29,7 @@ func (a *app) topCommand() *cobra.Command {
 				kind = r.plural2()
 			}
 			if by != "cpu" && by != "memory" {
-				return skerry.Errorf(skerry.CodeInvalid, "--sort-by %q is not known", by).WithHint("use cpu or memory")
+				return skerry.Errorf(skerry.CodeInvalid, "--sort-by %q is not a column", by).WithHint("use cpu or memory")
 			}
 			q := listQuery{namespace: a.namespace(), all: all, now: time.Now()}
 			if all {
@@ -43,11 +43,11 @@ func (a *app) topCommand() *cobra.Command {
 			case "workers":
 				return topWorkers(cmd, c, o, by)
 			}
-			return skerry.Errorf(skerry.CodeInvalid, "%s have no top", kind).WithHint("use instances, apps or workers")
+			return skerry.Errorf(skerry.CodeInvalid, "top cannot show %s", kind).WithHint("use instances, apps or workers")
 		})}
 	outputFlag(cmd, &o)
 	cmd.Flags().StringVar(&by, "sort-by", "cpu", "cpu or memory")
-	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "of all namespaces")
+	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "in all namespaces")
 	return cmd
 }
 

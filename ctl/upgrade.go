@@ -13,18 +13,18 @@ import (
 	"skerry.dev/skerry/api"
 )
 
-const upgradeHelp = `Have the agents of workers go over to another program, one worker after the other. Each worker fetches the image, which has the
-program as /skerry, and tries it under the eyes of its old one: it has to reach the cluster, have every runtime work and every
-instance ready that was so before. One that does not do is stopped and the old one goes on; then the workers that are left are
-not touched. Instances and their connections are not touched by any of this.
+const upgradeHelp = `Upgrade the agents of workers, one worker at a time, with automatic rollback. Each worker pulls the image, which contains the
+program as /skerry, and runs it on trial, supervised by the old program: it must reach the cluster, and every runtime and
+instance that worked before must work. If it fails, the old program takes over again and the remaining workers are not
+upgraded. Instances and their connections are not affected.
 
-An image is made of a program with: skerry image build ./skerry -t site/agent:v2 --push`
+To build an image of a program: skerry image build ./skerry -t site/agent:v2 --push`
 
 func (a *app) upgradeCommand() *cobra.Command {
 	var q skerry.UpgradeRequest
 	var all, noWait bool
 	var window, steady, timeout time.Duration
-	cmd := &cobra.Command{Use: "upgrade [worker] WORKER... | upgrade workers --all", Short: "Have the agents of workers go over to another program, and come back by themselves if it does not do", Long: upgradeHelp,
+	cmd := &cobra.Command{Use: "upgrade [worker] WORKER... | upgrade workers --all", Short: "Upgrade the agents of workers, with automatic rollback", Long: upgradeHelp,
 		Args: cobra.ArbitraryArgs, ValidArgsFunction: a.completeKind("worker"), Example: "  skerry upgrade worker w1 --image site/agent:v2\n  skerry upgrade workers --all --image site/agent:v2",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			if len(args) > 0 && (args[0] == "worker" || args[0] == "workers") {
@@ -34,7 +34,7 @@ func (a *app) upgradeCommand() *cobra.Command {
 				return skerry.Errorf(skerry.CodeInvalid, "name workers, or --all").WithHint("`skerry get workers` lists them")
 			}
 			if q.Image == "" {
-				return skerry.Errorf(skerry.CodeInvalid, "--image is missing").WithHint("make one: skerry image build ./skerry -t site/agent:v2 --push")
+				return skerry.Errorf(skerry.CodeInvalid, "--image is missing").WithHint("build one: skerry image build ./skerry -t site/agent:v2 --push")
 			}
 			q.Window, q.Steady = skerry.Duration(window), skerry.Duration(steady)
 			names, err := upgradable(cmd.Context(), c, args)
@@ -44,18 +44,18 @@ func (a *app) upgradeCommand() *cobra.Command {
 			for n, name := range names {
 				if err := upgradeWorker(cmd.Context(), c, cmd.OutOrStdout(), name, q, noWait, timeout); err != nil {
 					if left := len(names) - n - 1; left > 0 {
-						return fmt.Errorf("%w; %d more are not touched", err, left)
+						return fmt.Errorf("%w; %d more are not upgraded", err, left)
 					}
 					return err
 				}
 			}
 			return nil
 		})}
-	cmd.Flags().StringVar(&q.Image, "image", "", "image that has the new program as /skerry")
-	cmd.Flags().BoolVar(&all, "all", false, "every worker of the site that is connected")
-	cmd.Flags().Var(spanValue{&window}, "window", "in which the new program has to do as well as the old one (default 2m)")
-	cmd.Flags().Var(spanValue{&steady}, "steady", "for how long without a break (default 15s)")
-	cmd.Flags().BoolVar(&noWait, "no-wait", false, "tell all of them at once, and do not wait")
+	cmd.Flags().StringVar(&q.Image, "image", "", "image that contains the new program as /skerry")
+	cmd.Flags().BoolVar(&all, "all", false, "all connected workers of the site")
+	cmd.Flags().Var(spanValue{&window}, "window", "time within which the new program must pass (default 2m)")
+	cmd.Flags().Var(spanValue{&steady}, "steady", "how long it must work without interruption (default 15s)")
+	cmd.Flags().BoolVar(&noWait, "no-wait", false, "start all upgrades at once and do not wait")
 	timeout = 15 * time.Minute
 	cmd.Flags().Var(spanValue{&timeout}, "timeout", "how long to wait for each")
 	return cmd
@@ -90,7 +90,7 @@ func upgradeWorker(ctx context.Context, c *api.Client, out io.Writer, name strin
 		return err
 	}
 	if noWait {
-		fmt.Fprintf(out, "worker/%s is told to go over to %s\n", name, q.Image)
+		fmt.Fprintf(out, "worker/%s is upgrading to %s\n", name, q.Image)
 		return nil
 	}
 	inTime, cancel := context.WithTimeout(ctx, timeout)
@@ -104,7 +104,7 @@ func upgradeWorker(ctx context.Context, c *api.Client, out io.Writer, name strin
 				order = v.Upgrade.Seq
 			}
 			if v.Upgrade.Seq != order {
-				return skerry.Errorf(skerry.CodeConflict, "somebody told worker %s to go over to %s meanwhile", name, v.Upgrade.Image)
+				return skerry.Errorf(skerry.CodeConflict, "meanwhile, somebody started an upgrade of worker %s to %s", name, v.Upgrade.Image)
 			}
 			if text := agentText(&v); text != last {
 				last = text
@@ -115,7 +115,7 @@ func upgradeWorker(ctx context.Context, c *api.Client, out io.Writer, name strin
 				case skerry.AgentPassed:
 					return nil
 				case skerry.AgentFailed:
-					return skerry.Errorf(skerry.CodeConflict, "worker %s stays with its program: %s", name, f.Agent.Why)
+					return skerry.Errorf(skerry.CodeConflict, "worker %s keeps its program: %s", name, f.Agent.Why)
 				}
 			}
 		}
@@ -124,7 +124,7 @@ func upgradeWorker(ctx context.Context, c *api.Client, out io.Writer, name strin
 			if interrupted(ctx) {
 				return ctx.Err()
 			}
-			return skerry.Errorf(skerry.CodeUnavailable, "worker %s has not told an outcome after %s", name, span(timeout)).WithHint("it goes on; `skerry describe worker %s` shows how far it is", name)
+			return skerry.Errorf(skerry.CodeUnavailable, "worker %s has reported no outcome after %s", name, span(timeout)).WithHint("the upgrade continues; `skerry describe worker %s` shows the progress", name)
 		case <-time.After(500 * time.Millisecond):
 		}
 		if err != nil && inTime.Err() == nil {
@@ -145,15 +145,15 @@ func agentText(v *skerry.WorkerView) string {
 	switch {
 	case f == nil || f.Order < v.Upgrade.Seq:
 		if v.Held != "" {
-			return v.Upgrade.Image + " waits until the worker is released on its device"
+			return v.Upgrade.Image + " waits until the device ends its freeze"
 		}
 		return v.Upgrade.Image + " waits"
 	case f.Stage == skerry.AgentFetching:
-		return v.Upgrade.Image + " is being fetched"
+		return v.Upgrade.Image + " is being pulled"
 	case f.Stage == skerry.AgentTrial:
 		return f.To + " is on trial, " + f.From + " looks"
 	case f.Stage == skerry.AgentFailed:
-		return v.Upgrade.Image + " did not do: " + f.Why
+		return v.Upgrade.Image + " failed its trial: " + f.Why
 	}
-	return "went from " + f.From + " to " + f.To
+	return "upgraded from " + f.From + " to " + f.To
 }

@@ -140,10 +140,10 @@ func TestUpgrade(t *testing.T) {
 	runs("v2") // though v1 is what was installed
 
 	for _, bad := range []struct{ path, window, why string }{
-		{file("v-ends", "exit 7"), "1m", "v-ends did not do: it ended: exit status 7"},
-		{file("v-hangs", "exec sleep 1000"), "5s", "v-hangs did not do: after 5s: it does not answer"},
+		{file("v-ends", "exit 7"), "1m", "v-ends failed its trial: it ended: exit status 7"},
+		{file("v-hangs", "exec sleep 1000"), "5s", "v-hangs failed its trial: after 5s: it does not answer"},
 		{file("v-lonely", "for a; do shift; [ \"$a\" = 127.0.0.1:7444 ] && a=127.0.0.1:1; set -- \"$@\" \"$a\"; done; exec "+program["v3"]+" \"$@\""), "6s",
-			"v-lonely did not do: after 6s: it is not connected to its cluster"},
+			"v-lonely failed its trial: after 6s: it is not connected to its cluster"},
 	} {
 		out, err := run("worker", "upgrade", bad.path, "--window", bad.window, "--steady", "1s")
 		if err == nil || !strings.Contains(out, bad.why) {
@@ -154,7 +154,7 @@ func TestUpgrade(t *testing.T) {
 	if out, err := run("worker", "upgrade", log.Name()); err == nil || !strings.Contains(out, "does not run on this machine") {
 		t.Errorf("what is no program: %v: %s", err, out)
 	}
-	if out, err := run("worker", "status"); err != nil || !strings.Contains(out, "v-lonely did not do, v2 went on") {
+	if out, err := run("worker", "status"); err != nil || !strings.Contains(out, "v-lonely failed its trial, v2 took over again") {
 		t.Errorf("the status does not tell: %v: %s", err, out)
 	}
 

@@ -32,7 +32,7 @@ one deployment that is not counted; the first given is what others are compared 
 What an adapter cannot do here is listed with its reason; beside it stands what the Oakestra paper (002) published, where it
 measured the same. --out keeps the report after each round: Ctrl-C deletes what is deployed and loses no complete round. Memory of processes of
 other users needs root.`,
-		Example: "  skerry bench orchestrator --adapter examples/adapters/skerry.sh --quick --rounds 3\n  skerry bench orchestrator --adapter examples/adapters/skerry.sh --adapter examples/adapters/k3s.sh --out both.json",
+		Example: "  skerry bench orchestrator --adapter examples/adapters/skerry.sh --quick --rounds 3\n  skerry bench orchestrator --adapter examples/adapters/skerry.sh --adapter examples/adapters/nomad.sh --out both.json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			err := saved.Check()
 			if err != nil {

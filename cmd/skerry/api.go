@@ -26,12 +26,12 @@ type apiFlags struct {
 }
 
 func (f *apiFlags) add(fs *pflag.FlagSet, listen string) {
-	fs.StringVar(&f.listen, "api", listen, "address on which users are served over HTTPS; empty for none")
-	fs.StringSliceVar(&f.names, "api-name", nil, "further host name or address of the API, for its certificate; may be repeated")
-	fs.StringVar(&f.cert, "api-cert", "", "file with a certificate for the API (PEM), in place of one of the site's own CA")
+	fs.StringVar(&f.listen, "api", listen, "address of the HTTPS API for users; empty to disable")
+	fs.StringSliceVar(&f.names, "api-name", nil, "additional host name or address of the API, for its certificate; may be repeated")
+	fs.StringVar(&f.cert, "api-cert", "", "file with a certificate for the API (PEM), instead of one issued by the site's own CA")
 	fs.StringVar(&f.key, "api-key", "", "file with the key of --api-cert")
-	fs.BoolVar(&f.plain, "api-plain", false, "serve HTTP instead of HTTPS; on loopback only")
-	fs.BoolVar(&f.openMetrics, "open-metrics", false, "offer /metrics without a login")
+	fs.BoolVar(&f.plain, "api-plain", false, "serve HTTP instead of HTTPS; only on loopback")
+	fs.BoolVar(&f.openMetrics, "open-metrics", false, "serve /metrics without a login")
 }
 
 // url is where the API is served, or empty.
@@ -48,7 +48,7 @@ func startAPI(ctx context.Context, s *service, b api.Backend, st store.Store, c 
 		return fmt.Errorf("API: %w", err)
 	}
 	if err := a.Open(); err != nil {
-		return skerry.Errorf(skerry.CodeInvalid, "API: %w", err).WithHint("choose another address with --api; an empty one serves no users")
+		return skerry.Errorf(skerry.CodeInvalid, "API: %w", err).WithHint("choose another address with --api; an empty one disables the API")
 	}
 	f.served = a.URL()
 	c.Log.Info("users are served", "role", b.Tier(), "url", f.served, "ca-pin", b.Authority().CAPin())

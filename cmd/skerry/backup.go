@@ -43,7 +43,7 @@ func (q *secret) to() ([]age.Recipient, error) {
 	for _, s := range q.recipients {
 		r, err := age.ParseX25519Recipient(s)
 		if err != nil {
-			return nil, skerry.Errorf(skerry.CodeInvalid, "recipient %q: %w", s, err).WithHint("write a public key of age, which begins with age1")
+			return nil, skerry.Errorf(skerry.CodeInvalid, "recipient %q: %w", s, err).WithHint("give an age public key, which starts with age1")
 		}
 		out = append(out, r)
 	}
@@ -98,7 +98,7 @@ func restoreKey(dir string, key []byte) error {
 type secretFlags struct{ passFile string }
 
 func (f *secretFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.passFile, "passphrase-file", "", "file with the passphrase (default $SKERRY_PASSPHRASE, else asked for)")
+	cmd.Flags().StringVar(&f.passFile, "passphrase-file", "", "file with the passphrase (default $SKERRY_PASSPHRASE, otherwise prompt)")
 }
 
 // get gives the passphrase, which is never empty. twice asks for it once more where it is typed.
@@ -125,9 +125,9 @@ func (f *secretFlags) read(cmd *cobra.Command, twice bool) (string, error) {
 	if err != nil || !twice {
 		return pass, err
 	}
-	again, err := ctl.AskSecret(cmd, "Once more: ")
+	again, err := ctl.AskSecret(cmd, "Repeat it: ")
 	if err == nil && again != pass {
-		err = skerry.Errorf(skerry.CodeInvalid, "the two passphrases differ")
+		err = skerry.Errorf(skerry.CodeInvalid, "the passphrases do not match")
 	}
 	return pass, err
 }
@@ -136,9 +136,9 @@ func backupCommand() *cobra.Command {
 	var data, storeURL string
 	var to []string
 	var sec secretFlags
-	cmd := &cobra.Command{Use: "backup FILE", Short: "Save the store of a role, encrypted", Args: cobra.ExactArgs(1),
-		Long: `Save the store of a role into FILE ("-" is standard output), encrypted to a passphrase or to public keys of age.
-A role that runs is saved as it is at one moment, without being stopped. Images and what runs are not part of it.`,
+	cmd := &cobra.Command{Use: "backup FILE", Short: "Back up the store of a role, encrypted", Args: cobra.ExactArgs(1),
+		Long: `Back up the store of a role to FILE ("-" is standard output), encrypted with a passphrase or to age public keys.
+A running role is not stopped; the backup is a consistent snapshot. It does not include images or running instances.`,
 		Example: "  skerry backup --data /var/lib/skerry/root root.backup\n  skerry backup --store etcd://127.0.0.1:2379/skerry --to age1… root.backup",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := secret{recipients: to}
@@ -155,18 +155,18 @@ A role that runs is saved as it is at one moment, without being stopped. Images 
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "saved %d bytes; keep the passphrase or key apart from the file\n", n)
+			fmt.Fprintf(cmd.ErrOrStderr(), "saved %d bytes; keep the passphrase or key separate from the file\n", n)
 			return nil
 		}}
 	storeFlags(cmd, &data, &storeURL)
-	cmd.Flags().StringSliceVar(&to, "to", nil, "public key of age to encrypt to, in place of a passphrase; may be repeated")
+	cmd.Flags().StringSliceVar(&to, "to", nil, "age public key to encrypt to, instead of a passphrase; may be repeated")
 	sec.add(cmd)
 	return cmd
 }
 
 func storeFlags(cmd *cobra.Command, data, url *string) {
 	cmd.Flags().StringVar(data, "data", filepath.Join(defaultData(), "root"), "data directory of the role")
-	cmd.Flags().StringVar(url, "store", "", "store, if it is not in the data directory, as given to the role")
+	cmd.Flags().StringVar(url, "store", "", "the role's --store, if the store is not in the data directory")
 }
 
 func openStore(ctx context.Context, data, url string) (store.Store, error) {
@@ -204,7 +204,7 @@ func backup(ctx context.Context, data, url string, q secret, w io.Writer) error 
 			return err
 		}
 		if _, err := os.Stat(filepath.Join(data, node.StateFile)); err != nil {
-			return skerry.Errorf(skerry.CodeNotFound, "there is no store in %s", data).WithHint("name the role's data directory with --data, or its store with --store")
+			return skerry.Errorf(skerry.CodeNotFound, "there is no store in %s", data).WithHint("give the role's data directory with --data, or its store with --store")
 		}
 	}
 	st, err := openStore(ctx, data, url)
@@ -251,11 +251,11 @@ func (c *counter) Write(p []byte) (int, error) { *c += counter(len(p)); return l
 func restoreCommand() *cobra.Command {
 	var data, storeURL, keyFile string
 	var sec secretFlags
-	cmd := &cobra.Command{Use: "restore FILE", Short: "Fill an empty store from a backup", Args: cobra.ExactArgs(1),
-		Long: `Fill the empty store of a role from a backup; "-" reads standard input. A store that has records is refused. The backup is
-verified to its end before anything is written.
+	cmd := &cobra.Command{Use: "restore FILE", Short: "Restore a backup into an empty store", Args: cobra.ExactArgs(1),
+		Long: `Restore a backup into the empty store of a role; "-" reads standard input. A store that contains records is refused. The whole
+backup is verified before anything is written.
 
-A restored store begins a new life: the role first learns what its children hold, and deletes nothing until it has.`,
+A restored store starts a new incarnation: the role first learns what its children run, and deletes nothing until then.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			in := cmd.InOrStdin()
@@ -317,22 +317,22 @@ A restored store begins a new life: the role first learns what its children hold
 			}
 			switch {
 			case errors.Is(err, store.ErrNotEmpty):
-				return skerry.Errorf(skerry.CodeConflict, "%w", err).WithHint("move the data directory away, or name another with --data")
+				return skerry.Errorf(skerry.CodeConflict, "%w", err).WithHint("move the data directory away, or give another with --data")
 			case err != nil:
 				return err
 			}
-			fmt.Fprint(cmd.OutOrStdout(), `The store is restored and begins a new life.
+			fmt.Fprint(cmd.OutOrStdout(), `The store is restored and starts a new incarnation.
 
 What happens next:
-  1. Start the role with this data directory, at the address it had before.
-  2. Its children connect and tell what they hold. Until each has, nothing of its is deleted or placed anew.
-  3. What was applied after the backup, and still runs, appears as not asked for; apply it again to keep it.
+  1. Start the role with this data directory, at the same address as before.
+  2. Its children connect and report what they run. Until a child has reported, nothing of it is deleted or placed again.
+  3. Anything applied after the backup that still runs is shown as not requested; apply it again to keep it.
   4. Images are not part of a backup; push those again that no child has.
 `)
 			return nil
 		}}
 	storeFlags(cmd, &data, &storeURL)
-	cmd.Flags().StringVar(&keyFile, "identity", "", "file with the private key of age that opens the backup, in place of a passphrase")
+	cmd.Flags().StringVar(&keyFile, "identity", "", "file with the age private key that decrypts the backup, instead of a passphrase")
 	sec.add(cmd)
 	return cmd
 }

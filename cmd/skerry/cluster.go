@@ -23,33 +23,33 @@ func clusterCommand() *cobra.Command {
 	var admission, plugins, profile, linkPublic string
 	var succeed []string
 	cmd := &cobra.Command{
-		Use: "cluster", Short: "Run a cluster orchestrator: it owns one site and its workers", Args: cobra.NoArgs,
-		Long: `Run a cluster orchestrator: it owns one site, lets in what its operator admits, and places instances on its workers.
+		Use: "cluster", Short: "Run a cluster: the orchestrator of one site and its workers", Args: cobra.NoArgs,
+		Long: `Run a cluster, the orchestrator of one site: it enforces the site's admission policy and places instances on its workers.
 
-Every flag may also be given as an environment variable: --root is SKERRY_ROOT. The site goes on without its root; with
---standalone it has none. The admission policy is a YAML file:
+Every flag can also be set by an environment variable: --root is SKERRY_ROOT. The site keeps working while its root is away;
+with --standalone it has none. The admission policy is a YAML file:
 
-  trusted: [default]        # organisations that may use everything
-  denied: []                # organisations that get nothing
-  allowed: []               # if not empty: only these get anything
-  level: restricted         # of what weakens isolation: restricted (no capabilities), baseline (the usual ones, devices) or privileged
-  levels: {partners: baseline}   # of single organisations
-  native: false             # what all others may use, whatever their level
+  trusted: [default]        # organisations without restrictions
+  denied: []                # organisations that may run nothing
+  allowed: []               # if not empty: only these may run anything
+  level: restricted         # isolation: restricted (no capabilities), baseline (the usual ones, devices) or privileged
+  levels: {partners: baseline}   # for single organisations
+  native: false             # for all others, whatever their level
   privileged: false
   hostPorts: false
-  ingress: false            # ways in from outside by way of the workers
-  hostPaths: [/srv/media, {path: /srv/up, writable: true}]   # read-only unless it says writable
-  maxPriority: 0            # above it they could push others out
+  ingress: false            # access from outside through the workers
+  hostPaths: [/srv/media, {path: /srv/up, writable: true}]   # read-only unless writable is set
+  maxPriority: 0            # higher priorities could preempt others
   registries: [registry.example.com]
-  noMeasuring: false        # true: no worker measures round trips to users, for anybody
-  measureNetworks: []       # private networks where workers measure round trips to users for foreign organisations
-  measurePorts: []          # TCP ports for that, beside 80, 443, 8080 and 8443
-  requireUserNamespaces: false # true: no containers on workers where root in them is root outside
-  egress:                   # where services of an organisation may go outside the overlay; * is everybody who is not named or trusted
+  noMeasuring: false        # true: workers never measure round trips to users
+  measureNetworks: []       # private networks where workers may measure round trips for untrusted organisations
+  measurePorts: []          # TCP ports for that, in addition to 80, 443, 8080 and 8443
+  requireUserNamespaces: false # true: no containers on workers without user namespaces
+  egress:                   # destinations outside the overlay by organisation; * is everybody not named or trusted
     "*": {allow: [{cidr: 0.0.0.0/0, except: [10.0.0.0/8]}, {cidr: 203.0.113.0/24, ports: [{port: 443}]}]}
     guests: {}              # nowhere
   maxPerInstance: {cpu: 2, memory: 1Gi}
-  quotas:                   # of an organisation's instances together, trusted or not
+  quotas:                   # total of an organisation's instances, trusted or not
     guests: {cpu: 8, instances: 40, serviceAddresses: 60}
 
 Successors stand by on machines of their own, with the same flags and --succeed:
@@ -57,16 +57,19 @@ Successors stand by on machines of their own, with the same flags and --succeed:
   skerry token create --role successor --name second --data /var/lib/skerry/cluster      # where the cluster runs
   skerry cluster --succeed harbour.example.com --join skt1.successor.… --root root.example.com   # on the other machine
 
-The cluster streams its store to the first two that are there. When it falls silent the site's workers vote for one of them, by majority; the
-machine that led stands by when it comes back. ` + "`skerry cluster status`" + ` shows who leads, and what the others have.
+The cluster replicates its store to the first two that connect. When the cluster falls silent, a majority of the site's workers
+elects one of them; the former leader stands by when it comes back. ` + "`skerry cluster status`" + ` shows who leads and how far the others are.
 
-When the store is lost and there is no successor, restore any backup of it, however old, for the site's CA and its identity at the root, and start once with
---rebuild. Workers come back by their certificates; what they run is taken up without a restart: the root's, as the root tells it, and the site's own
-services, made again from what workers hold of them. Nothing is started anew for half a minute, so that all can come back. ` + "`skerry cluster status`" + ` tells what was
-recovered and what was not. Without a backup join the root anew with a token made with --replace, and let the workers join again: what runs stays.
+If the store is lost and there is no successor, restore any backup, however old, which contains the site's CA and its identity
+at the root, and start once with --rebuild. Workers reconnect with their certificates, and their instances are adopted without a
+restart: those of the root by its books, and local services from the workers' copies of their specifications. For half a minute
+nothing is started, so that all workers can reconnect. ` + "`skerry cluster status`" + ` shows what
+was recovered and what was not. Without a backup, join the root again with a token created with --replace, and let the workers join
+again: running instances stay.
 
-Without a file no organisation is trusted, and all have the level restricted: containers without capabilities, no privileges, no devices,
-no host paths, no fixed host ports. What was placed before a change of the policy runs on; level: privileged lets everybody do everything.`,
+Without a policy file, no organisation is trusted and all have the level restricted: containers without capabilities, no privileges,
+no devices, no host paths, no fixed host ports. A change of the policy does not affect running instances. With level: privileged,
+everybody may do everything.`,
 		Example: "  skerry cluster --name harbour --root root.example.com --join skt1.cluster.…\n  skerry cluster --name island --standalone",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := fromEnv(cmd); err != nil {
@@ -89,7 +92,7 @@ no host paths, no fixed host ports. What was placed before a change of the polic
 				}
 			} else if standalone {
 				if len(j.parents) > 0 || j.token != "" || j.tokenFile != "" {
-					return skerry.Errorf(skerry.CodeInvalid, "--standalone means that there is no root").WithHint("leave --root and --join away, or --standalone")
+					return skerry.Errorf(skerry.CodeInvalid, "--standalone excludes --root and --join").WithHint("omit --root and --join, or omit --standalone")
 				}
 				if cfg.Join.Name = j.name; j.name == "" {
 					cfg.Join.Name, err = hostName()
@@ -109,7 +112,7 @@ no host paths, no fixed host ports. What was placed before a change of the polic
 			}
 			takes := "cluster " + k.Name() + " takes workers on " + k.LinkAddr().String()
 			if a := k.MQTTAddr(); a != nil {
-				takes += ", and agents of others by MQTT on " + a.String()
+				takes += ", and external agents by MQTT on " + a.String()
 			}
 			return s.run(cmd.Context(), takes)
 		},
@@ -118,24 +121,24 @@ no host paths, no fixed host ports. What was placed before a change of the polic
 	p.add(cmd.Flags(), clusterLink, clusterAPI)
 	j.add(cmd.Flags(), "root", "root", "7443")
 	cmd.AddCommand(statusCommand("cluster"), pluginCommand())
-	cmd.Flags().StringSliceVar(&succeed, "succeed", nil, "be a successor of the cluster at this address, HOST or HOST:PORT (port 7444 unless given), with --join and a token of the role successor the first time; may be repeated")
-	cmd.Flags().StringVar(&linkPublic, "link-public", "", "address at which workers reach this machine if it leads, HOST or HOST:PORT (default found out)")
-	cmd.Flags().BoolVar(&rebuild, "rebuild", false, "the site's store is lost: take up what workers run, and let in whoever holds a certificate of the site's CA; for one start")
+	cmd.Flags().StringSliceVar(&succeed, "succeed", nil, "stand by as a successor of the cluster at this address, HOST or HOST:PORT (default port 7444); the first time with --join and a token for a successor; may be repeated")
+	cmd.Flags().StringVar(&linkPublic, "link-public", "", "address at which workers reach this machine when it leads, HOST or HOST:PORT (default: detected)")
+	cmd.Flags().BoolVar(&rebuild, "rebuild", false, "rebuild a lost store: adopt what workers run, and accept every certificate of the site's CA; for one start only")
 	cmd.Flags().BoolVar(&standalone, "standalone", false, "this site has no root")
-	cmd.Flags().StringVar(&profile, "profile", clusterserver.Fast.Name, "how soon a lost worker is noticed, and what that may cost: fast (3 s; a beat a second) or metered (90 s; below 0.25 kbit/s for an idle worker)")
-	cmd.Flags().BoolVar(&rebalance, "rebalance", false, "move instances to clearly better places by itself, such as a worker that came back (skerry rebalance asks for it once)")
-	cmd.Flags().BoolVar(&trusted, "trusted-network", false, "the network between the site's workers is trusted: paths there are not sealed, only tagged")
-	cmd.Flags().BoolVar(&direct, "direct-sites", false, "let workers here and at other sites that allow it, too, reach each other without gateways; they learn each other's addresses")
-	cmd.Flags().StringVar(&relay, "relay", clusterRelay, "address of the site's relay, UDP and TCP: for workers that do not reach each other directly, and between sites; empty for none")
-	cmd.Flags().StringVar(&relayPublic, "relay-public", "", "address at which the relays of other sites reach this one, HOST or HOST:PORT (default found out)")
+	cmd.Flags().StringVar(&profile, "profile", clusterserver.Fast.Name, "how fast a lost worker is detected, and at what cost: fast (3 s; one heartbeat a second) or metered (90 s; below 0.25 kbit/s for an idle worker)")
+	cmd.Flags().BoolVar(&rebalance, "rebalance", false, "automatically move instances to clearly better workers, such as one that returned (skerry rebalance does so once)")
+	cmd.Flags().BoolVar(&trusted, "trusted-network", false, "trust the network between the site's workers: packets there are not encrypted, only tagged")
+	cmd.Flags().BoolVar(&direct, "direct-sites", false, "let this site's workers and those of other sites that also allow it connect directly, without gateways; they learn each other's addresses")
+	cmd.Flags().StringVar(&relay, "relay", clusterRelay, "address of the site's relay, UDP and TCP, for workers without a direct path to each other and between sites; empty to disable")
+	cmd.Flags().StringVar(&relayPublic, "relay-public", "", "address at which the relays of other sites reach this one, HOST or HOST:PORT (default: detected)")
 	cmd.Flags().StringVar(&mqtt, "mqtt", "", mqttHelp)
-	cmd.Flags().StringVar(&pool, "instance-pool", "", "IPv4 prefix that the federation's instances have addresses from (default 10.64.0.0/10)")
+	cmd.Flags().StringVar(&pool, "instance-pool", "", "IPv4 prefix for the addresses of the federation's instances (default 10.64.0.0/10)")
 	cmd.Flags().StringVar(&admission, "admission", "", "file with the site's admission policy")
 	cmd.Flags().StringVar(&plugins, "plugins", "", pluginsHelp)
 	return cmd
 }
 
-const mqttHelp = "address on which agents of others connect by MQTT over TLS, such as 0.0.0.0:8883 (default: none are taken)"
+const mqttHelp = "address for external agents, which connect by MQTT over TLS, such as 0.0.0.0:8883 (default: disabled)"
 
 // successorConfig sets up a machine that stands by. What it is called at the root it learns with the store.
 func successorConfig(cfg *node.ClusterConfig, j *joinFlags, standalone bool) (err error) {
@@ -144,7 +147,7 @@ func successorConfig(cfg *node.ClusterConfig, j *joinFlags, standalone bool) (er
 		return err
 	}
 	if !standalone && len(j.parents) == 0 {
-		return skerry.Errorf(skerry.CodeInvalid, "--root is missing").WithHint("name the site's root, or say --standalone if it has none: this machine may come to lead it")
+		return skerry.Errorf(skerry.CodeInvalid, "--root is missing").WithHint("name the site's root, or give --standalone if it has none: this machine may lead the site one day")
 	}
 	return nil
 }
@@ -166,7 +169,7 @@ func poolFlag(s string) (p netip.Prefix, err error) {
 func clusterConfig(c *commonFlags, p *parentFlags, admission, plugins string) (node.ClusterConfig, error) {
 	cfg := node.ClusterConfig{Link: p.link, LostAfter: p.lostAfter, CertLife: p.certLife, Journal: p.journal()}
 	if p.lostAfter < 0 {
-		return cfg, skerry.Errorf(skerry.CodeInvalid, "--lost-after never is for roots").WithHint("write a long time, such as 24h")
+		return cfg, skerry.Errorf(skerry.CodeInvalid, "--lost-after never is only valid at a root").WithHint("use a long duration, such as 24h")
 	}
 	var err error
 	if cfg.Common, err = c.common(); err != nil {
@@ -227,7 +230,7 @@ func startCluster(ctx context.Context, s *service, cfg node.ClusterConfig, api *
 func joinError(err error) error {
 	var r *skerry.Refuse
 	if errors.As(err, &r) {
-		return skerry.Errorf(skerry.CodeForbidden, "the parent refuses: %s", r.Reason).WithHint("%s", r.Hint)
+		return skerry.Errorf(skerry.CodeForbidden, "the parent refuses the connection: %s", r.Reason).WithHint("%s", r.Hint)
 	}
 	return err
 }

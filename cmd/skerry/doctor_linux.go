@@ -73,7 +73,7 @@ func (d *doctor) kernel() {
 
 func (d *doctor) rights() {
 	if os.Geteuid() != 0 {
-		d.add("rights", ctl.CheckWarning, "not root: a worker and some checks need it", "sudo skerry doctor")
+		d.add("rights", ctl.CheckWarning, "not root: a worker and some checks require it", "sudo skerry doctor")
 		return
 	}
 	d.add("rights", ctl.CheckOK, "root", "")
@@ -82,7 +82,7 @@ func (d *doctor) rights() {
 func (d *doctor) cgroups() {
 	var st unix.Statfs_t
 	if err := unix.Statfs("/sys/fs/cgroup", &st); err != nil {
-		d.add("cgroups", ctl.CheckProblem, "/sys/fs/cgroup is not there: "+err.Error(), "mount cgroup2 at /sys/fs/cgroup, or boot with systemd")
+		d.add("cgroups", ctl.CheckProblem, "/sys/fs/cgroup does not exist: "+err.Error(), "mount cgroup2 at /sys/fs/cgroup, or boot with systemd")
 		return
 	}
 	if st.Type == unix.SYSFS_MAGIC { // its empty directory: nothing is mounted there
@@ -128,10 +128,10 @@ func (d *doctor) overlay() {
 		return
 	}
 	if !bytes.Contains(data, []byte("\toverlay\n")) {
-		d.add("overlayfs", ctl.CheckProblem, "the kernel does not offer the overlay file system", "modprobe overlay; echo overlay > /etc/modules-load.d/overlay.conf")
+		d.add("overlayfs", ctl.CheckProblem, "the kernel does not support the overlay file system", "modprobe overlay; echo overlay > /etc/modules-load.d/overlay.conf")
 		return
 	}
-	d.add("overlayfs", ctl.CheckOK, "offered by the kernel", "")
+	d.add("overlayfs", ctl.CheckOK, "supported by the kernel", "")
 }
 
 func (d *doctor) programs() {
@@ -148,7 +148,7 @@ func (d *doctor) programs() {
 		d.add("oci runtime", ctl.CheckOK, found, "")
 	}
 	if path, err := exec.LookPath("conmon"); err != nil {
-		d.add("conmon", ctl.CheckProblem, "conmon is not installed; it looks after containers", "apt install conmon")
+		d.add("conmon", ctl.CheckProblem, "conmon is not installed; it supervises containers", "apt install conmon")
 	} else {
 		d.add("conmon", ctl.CheckOK, path, "")
 	}
@@ -179,7 +179,7 @@ func (d *doctor) programs() {
 	for _, r := range st.Runtimes {
 		switch {
 		case r.NoUserNamespaces():
-			d.add("runtime "+r.Name, ctl.CheckWarning, "passes its self-test, but root in containers is root outside: "+r.Cause, r.Cure)
+			d.add("runtime "+r.Name, ctl.CheckWarning, "passes its self-test, but without user namespaces (root in a container is root on the host):  "+r.Cause, r.Cure)
 		case r.Passed:
 			d.add("runtime "+r.Name, ctl.CheckOK, "passes its self-test", "")
 		case r.Absent:
@@ -192,13 +192,13 @@ func (d *doctor) programs() {
 
 func (d *doctor) forwarding() {
 	if _, err := exec.LookPath("nft"); err != nil {
-		d.add("nftables", ctl.CheckWarning, "the program nft is not installed; rules are made without it, but cannot be looked at", "apt install nftables")
+		d.add("nftables", ctl.CheckWarning, "the program nft is not installed; Skerry does not need it, but you cannot inspect rules without it", "apt install nftables")
 	} else {
 		d.add("nftables", ctl.CheckOK, "installed", "")
 	}
 	data, err := os.ReadFile("/proc/sys/net/ipv4/ip_forward")
 	if err == nil && strings.TrimSpace(string(data)) == "0" {
-		d.add("forwarding", ctl.CheckOK, "off now; a worker turns it on", "")
+		d.add("forwarding", ctl.CheckOK, "currently off; a worker turns it on", "")
 	} else if err == nil {
 		d.add("forwarding", ctl.CheckOK, "on", "")
 	}
@@ -219,11 +219,11 @@ func (d *doctor) neighbours() {
 	cure := fmt.Sprintf("sysctl net.ipv4.neigh.default.gc_thresh3=%d; the same in /etc/sysctl.d", 8*most)
 	switch used, full := neighbourTable(string(stats)); {
 	case full > 0:
-		d.add("neighbours", ctl.CheckWarning, fmt.Sprintf("the kernel's table of %d was full %d times since it booted; instances may not have answered then", most, full), cure)
+		d.add("neighbours", ctl.CheckWarning, fmt.Sprintf("the kernel's table of %d has overflowed %d times since boot; instances may have been unreachable then", most, full), cure)
 	case used > most*3/4:
 		d.add("neighbours", ctl.CheckWarning, fmt.Sprintf("the kernel's table of %d holds %d", most, used), cure)
 	default:
-		d.add("neighbours", ctl.CheckOK, fmt.Sprintf("%d of %d, which is room for %d more instances", used, most, (most-used)/perInstance), "")
+		d.add("neighbours", ctl.CheckOK, fmt.Sprintf("%d of %d used, enough for %d more instances", used, most, (most-used)/perInstance), "")
 	}
 }
 
@@ -252,7 +252,7 @@ func (d *doctor) clock() {
 	state, err := unix.Adjtimex(&tx)
 	switch {
 	case time.Now().Year() < 2025:
-		d.add("clock", ctl.CheckProblem, "the clock says "+time.Now().Format(time.DateTime), "set it; certificates are not valid at that time")
+		d.add("clock", ctl.CheckProblem, "the clock says "+time.Now().Format(time.DateTime), "set the clock; certificates are not valid at that time")
 	case err != nil:
 		d.add("clock", ctl.CheckSkipped, err.Error(), "")
 	case state == unix.TIME_ERROR || tx.Status&unix.STA_UNSYNC != 0:
@@ -278,7 +278,7 @@ func (d *doctor) disk() {
 	free := skerry.Bytes(int64(st.Bavail) * st.Bsize)
 	text := fmt.Sprintf("%d MiB free at %s", free/skerry.MiB, dir)
 	if free < 256*skerry.MiB {
-		d.add("disk", ctl.CheckProblem, text, "free some space; below 64 MiB a worker takes nothing new")
+		d.add("disk", ctl.CheckProblem, text, "free some space; below 64 MiB a worker gets no new instances")
 		return
 	}
 	d.add("disk", ctl.CheckOK, text, "")
@@ -293,9 +293,9 @@ func (d *doctor) roles() {
 		if callLocal(d.ctx, r.dir, "GET", "/status", nil, &st) == nil {
 			switch {
 			case !st.Ready:
-				d.add(r.role, ctl.CheckProblem, "runs, but is not ready: "+st.Why, "its log says more")
+				d.add(r.role, ctl.CheckProblem, "running, but not ready: "+st.Why, "see its log")
 			case st.Parent != nil && !st.Parent.Connected:
-				d.add(r.role, ctl.CheckProblem, "runs, but its parent is not connected: "+st.Parent.Why, "check the address and the way there")
+				d.add(r.role, ctl.CheckProblem, "running, but not connected to its parent: "+st.Parent.Why, "check the address and the network to it")
 			default:
 				d.add(r.role, ctl.CheckOK, r.role+" "+st.Name+" runs", "")
 			}
@@ -306,7 +306,7 @@ func (d *doctor) roles() {
 		}
 		ln, err := net.Listen("tcp", ":"+r.port)
 		if err != nil {
-			d.add(r.role, ctl.CheckWarning, "does not run here, and its port is taken: "+err.Error(), "`ss -tlnp sport = :"+r.port+"` shows by whom")
+			d.add(r.role, ctl.CheckWarning, "not running, and its port is in use: "+err.Error(), "`ss -tlnp sport = :"+r.port+"` shows by whom")
 			continue
 		}
 		ln.Close()

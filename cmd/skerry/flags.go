@@ -57,7 +57,7 @@ type commonFlags struct {
 
 func (f *commonFlags) add(fs *pflag.FlagSet, role string) {
 	fs.StringVar(&f.data, "data", filepath.Join(defaultData(), role), "data directory")
-	fs.StringVar(&f.store, "store", "", "store: sqlite:FILE, memory: or etcd://HOST:PORT,HOST:PORT/PREFIX (default a SQLite file in the data directory); of several processes over one etcd prefix one leads, the others take over")
+	fs.StringVar(&f.store, "store", "", "store: sqlite:FILE, memory: or etcd://HOST:PORT,HOST:PORT/PREFIX (default a SQLite file in the data directory); of several processes with one etcd prefix, one leads and the others stand by")
 	f.addLog(fs)
 }
 
@@ -78,7 +78,7 @@ func (f *commonFlags) logger() (*slog.Logger, error) {
 	case "json":
 		return slog.New(slog.NewJSONHandler(os.Stderr, opt)), nil
 	}
-	return nil, skerry.Errorf(skerry.CodeInvalid, "--log-format %q is not known", f.logFormat).WithHint("use text or json")
+	return nil, skerry.Errorf(skerry.CodeInvalid, "--log-format %q is not a format", f.logFormat).WithHint("use text or json")
 }
 
 func (f *commonFlags) common() (node.Common, error) {
@@ -103,9 +103,9 @@ type parentFlags struct {
 
 // addNames adds what a name server for hosts of services needs.
 func (f *parentFlags) addNames(fs *pflag.FlagSet) {
-	fs.StringVar(&f.names.Listen, "dns", "", "address on which to answer DNS for the hosts of ingresses, ADDRESS:53 (default: not at all)")
-	fs.StringSliceVar(&f.names.Zones, "dns-zone", nil, "zone that is delegated to this name server; may be repeated, the first one is its own")
-	fs.StringSliceVar(&f.namesPublic, "dns-public", nil, "address of this name server as others see it; may be repeated (default that of --dns)")
+	fs.StringVar(&f.names.Listen, "dns", "", "address on which to serve DNS for the hosts of ingresses, ADDRESS:53 (default: disabled)")
+	fs.StringSliceVar(&f.names.Zones, "dns-zone", nil, "zone delegated to this name server; may be repeated, the first one contains the server itself")
+	fs.StringSliceVar(&f.namesPublic, "dns-public", nil, "public address of this name server; may be repeated (default that of --dns)")
 }
 
 func (f *parentFlags) nameOptions() (tier.NameOptions, error) {
@@ -122,8 +122,8 @@ func (f *parentFlags) nameOptions() (tier.NameOptions, error) {
 
 func (f *parentFlags) add(fs *pflag.FlagSet, link, api string) {
 	fs.StringVar(&f.link, "link", link, "address on which children connect")
-	fs.Var((*patience)(&f.lostAfter), "lost-after", "silence after which a child counts as lost, and what it ran is started elsewhere (default: at a root 5m, and never is a value, too; at a cluster its profile's)")
-	fs.DurationVar(&f.certLife, "cert-life", 0, "life of children's certificates (0: the default)")
+	fs.Var((*patience)(&f.lostAfter), "lost-after", "silence after which a child counts as lost and its instances start elsewhere (default: 5m at a root, which also accepts never; at a cluster, set by --profile)")
+	fs.DurationVar(&f.certLife, "cert-life", 0, "lifetime of children's certificates (0: the default)")
 	f.api.add(fs, api)
 	f.addNames(fs)
 	f.addShared(fs)
@@ -150,7 +150,7 @@ func (p *patience) Set(text string) error {
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 {
-		return fmt.Errorf("%q is no time such as 90s; never is allowed at a root", text)
+		return fmt.Errorf("%q is not a duration such as 90s; never is valid only at a root", text)
 	}
 	*p = patience(d)
 	return nil
@@ -159,9 +159,9 @@ func (p *patience) Set(text string) error {
 func (*patience) Type() string { return "duration" }
 
 func (f *parentFlags) addShared(fs *pflag.FlagSet) {
-	fs.StringVar(&f.registryConfig, "registry-config", "", "credentials for image registries, in the form of ~/.docker/config.json; with \"organisations\": [...] in an entry the registry is there for those alone")
-	fs.StringSliceVar(&f.registries, "registry", nil, "image registry (host or host:port) to ask, which may be in a private network; may be repeated (default: every one at a public address, and those of --registry-config and --plain-http)")
-	fs.StringSliceVar(&f.plainHTTP, "plain-http", nil, "image registry (host:port) to speak to without TLS; may be repeated")
+	fs.StringVar(&f.registryConfig, "registry-config", "", "credentials for image registries, in the form of ~/.docker/config.json; with \"organisations\": [...] in an entry, only those may use the registry")
+	fs.StringSliceVar(&f.registries, "registry", nil, "image registry (host or host:port) to allow, which may be in a private network; may be repeated (default: all at public addresses, and those of --registry-config and --plain-http)")
+	fs.StringSliceVar(&f.plainHTTP, "plain-http", nil, "image registry (host:port) to use without TLS; may be repeated")
 	fs.IntVar(&f.events, "keep-events", 0, "number of events to keep (default 2000)")
 	fs.DurationVar(&f.eventAge, "keep-events-for", 0, "age at which events are dropped (default 168h)")
 }
@@ -195,11 +195,11 @@ type joinFlags struct {
 
 func (f *joinFlags) add(fs *pflag.FlagSet, parentFlag, parent, port string) {
 	f.port = port
-	fs.StringVar(&f.name, "name", "", "name within the site, a DNS label (default the name it joined with, else the host name)")
-	fs.StringVar(&f.token, "join", "", "token of skerry token create, or @FILE that holds it; needed the first time only. Others on the machine see arguments: --join-file and SKERRY_JOIN keep it from them")
-	fs.StringVar(&f.tokenFile, "join-file", "", "file with the token of skerry token create")
-	fs.StringSliceVar(&f.parents, parentFlag, nil, "address of the "+parent+", HOST or HOST:PORT (port "+port+" unless given); may be repeated")
-	fs.DurationVar(&f.wait, "join-wait", time.Minute, "how long to wait for a parent that cannot be reached when joining")
+	fs.StringVar(&f.name, "name", "", "name within the site, a DNS label (default the name it joined with, or the host name)")
+	fs.StringVar(&f.token, "join", "", "join token, or @FILE that contains it; needed only the first time. Other users of the machine can see arguments; --join-file and SKERRY_JOIN hide the token")
+	fs.StringVar(&f.tokenFile, "join-file", "", "file with the join token")
+	fs.StringSliceVar(&f.parents, parentFlag, nil, "address of the "+parent+", HOST or HOST:PORT (port "+port+" by default); may be repeated")
+	fs.DurationVar(&f.wait, "join-wait", time.Minute, "how long to wait for an unreachable parent when joining")
 }
 
 // text gives the join token.
@@ -208,7 +208,7 @@ func (f *joinFlags) text() (string, error) {
 		return tokenText(f.token)
 	}
 	if f.token != "" {
-		return "", skerry.Errorf(skerry.CodeInvalid, "--join and --join-file both name a token").WithHint("give one of them")
+		return "", skerry.Errorf(skerry.CodeInvalid, "--join and --join-file exclude each other").WithHint("give one of them")
 	}
 	return tokenText("@" + f.tokenFile)
 }
@@ -246,7 +246,7 @@ func (f *joinFlags) join(data, parentFlag string) (node.Join, error) {
 	if m, err := auth.OpenMember(filepath.Join(data, "identity")); err == nil {
 		if j.Name != "" && j.Name != m.Name() {
 			return j, skerry.Errorf(skerry.CodeConflict, "this data directory belongs to %s %q, not to %q", m.Tier(), m.Name(), j.Name).
-				WithHint("leave --name away, or use another --data directory")
+				WithHint("omit --name, or use another --data directory")
 		}
 		j.Name = m.Name()
 	}
@@ -258,7 +258,7 @@ func (f *joinFlags) join(data, parentFlag string) (node.Join, error) {
 		j.Name = name
 	}
 	if len(j.Parent) == 0 {
-		return j, skerry.Errorf(skerry.CodeInvalid, "--%s is missing", parentFlag).WithHint("name the address of the parent, such as --%s 192.0.2.1:%s", parentFlag, f.port)
+		return j, skerry.Errorf(skerry.CodeInvalid, "--%s is missing", parentFlag).WithHint("give the address of the parent, such as --%s 192.0.2.1:%s", parentFlag, f.port)
 	}
 	return j, nil
 }
@@ -268,7 +268,7 @@ func hostName() (string, error) {
 	h, _ := os.Hostname()
 	h, _, _ = strings.Cut(strings.ToLower(h), ".")
 	if err := skerry.CheckName(h); err != nil {
-		return "", skerry.Errorf(skerry.CodeInvalid, "the host name %q cannot serve as a name", h).WithHint("give one with --name")
+		return "", skerry.Errorf(skerry.CodeInvalid, "the host name %q is not a valid name", h).WithHint("give one with --name")
 	}
 	return h, nil
 }
@@ -305,7 +305,7 @@ func parseLocation(s string) (*skerry.Location, error) {
 	a, err1 := strconv.ParseFloat(strings.TrimSpace(lat), 64)
 	b, err2 := strconv.ParseFloat(strings.TrimSpace(lon), 64)
 	if !ok || err1 != nil || err2 != nil || a < -90 || a > 90 || b < -180 || b > 180 {
-		return nil, skerry.Errorf(skerry.CodeInvalid, "--location %q is not a place", s).WithHint("write latitude,longitude in degrees, such as 53.87,10.69")
+		return nil, skerry.Errorf(skerry.CodeInvalid, "--location %q is not a location", s).WithHint("write latitude,longitude in degrees, such as 53.87,10.69")
 	}
 	return &skerry.Location{Lat: a, Lon: b}, nil
 }
@@ -372,7 +372,7 @@ func cpuFlag(v *skerry.MilliCPU) pflag.Value {
 
 func mustDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return skerry.Errorf(skerry.CodeInvalid, "data directory: %w", err).WithHint("choose one that you may write to with --data")
+		return skerry.Errorf(skerry.CodeInvalid, "data directory: %w", err).WithHint("choose a writable one with --data")
 	}
 	return nil
 }

@@ -130,7 +130,7 @@ func dialLocal(dir string) (func(ctx context.Context, network, addr string) (net
 		case errors.Is(err, os.ErrPermission):
 			return nil, skerry.Errorf(skerry.CodeForbidden, "%w", err).WithHint("run it as the user that the role runs as, for example with sudo")
 		case err != nil && ctx.Err() == nil:
-			return nil, skerry.Errorf(skerry.CodeUnavailable, "%w (no answer at %s)", errNotRunning, sock).WithHint("start it, or name its data directory with --data")
+			return nil, skerry.Errorf(skerry.CodeUnavailable, "%w (no answer at %s)", errNotRunning, sock).WithHint("start it, or give its data directory with --data")
 		}
 		return c, err
 	}, nil
@@ -231,7 +231,7 @@ type standingLocal struct{ office *succession.Office }
 
 func (l *standingLocal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method+" "+r.URL.Path != "GET /status" {
-		answer(w, nil, skerry.Errorf(skerry.CodeUnavailable, "this machine stands by and does not lead its site").WithHint("ask the one that leads; `skerry cluster status` names it"))
+		answer(w, nil, skerry.Errorf(skerry.CodeUnavailable, "this machine is a standby and does not lead its site").WithHint("ask the leader; `skerry cluster status` names it"))
 		return
 	}
 	st := status{Role: "cluster", Version: version, Pid: os.Getpid(), Why: "it stands by"}
@@ -265,7 +265,7 @@ func (p *parentLocal) token(r *http.Request) (ctl.Token, error) {
 		want = skerry.TierWorker
 	}
 	if q.Role != want && (q.Role != skerry.TierSuccessor || p.office == nil) {
-		return ctl.Token{}, skerry.Errorf(skerry.CodeWrongTier, "a %s gives tokens to a %s, not to a %s", p.role, want, q.Role).
+		return ctl.Token{}, skerry.Errorf(skerry.CodeWrongTier, "a %s issues tokens for a %s, not for a %s", p.role, want, q.Role).
 			WithHint("ask a cluster for tokens of workers, and the root for tokens of clusters")
 	}
 	text, t, err := p.authority.CreateToken(r.Context(), auth.TokenOptions{Tier: q.Role, Name: q.Name, TTL: time.Duration(q.TTL), Replace: q.Replace, By: "local"})

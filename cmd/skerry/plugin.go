@@ -37,16 +37,16 @@ func pluginList(h *plugin.Host) []plugin.Status {
 }
 
 func pluginCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "plugin", Short: "Show and try the site's scheduling plugins", Args: cobra.NoArgs,
-		Long: `Show and try the site's scheduling plugins: WebAssembly modules and programs that score workers for a service. They are
-described by files in the directory that is given to the cluster by --plugins; docs/PLUGINS.md says how.`}
+	cmd := &cobra.Command{Use: "plugin", Short: "Show and test the site's scheduling plugins", Args: cobra.NoArgs,
+		Long: `Show and test the site's scheduling plugins: WebAssembly modules and programs that score workers for a service. Files in
+the cluster's --plugins directory describe them; see docs/PLUGINS.md.`}
 	cmd.AddCommand(pluginListCommand(), pluginCheckCommand(), pluginSampleCommand())
 	return cmd
 }
 
 func pluginListCommand() *cobra.Command {
 	var data, output string
-	cmd := &cobra.Command{Use: "list", Short: "Show how the plugins of the cluster on this machine fare", Args: cobra.NoArgs,
+	cmd := &cobra.Command{Use: "list", Short: "Show the status of this machine's cluster's plugins", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var list []plugin.Status
 			if err := callLocal(cmd.Context(), data, "GET", "/plugins", nil, &list); err != nil {
@@ -59,7 +59,7 @@ func pluginListCommand() *cobra.Command {
 			return nil
 		}}
 	cmd.Flags().StringVar(&data, "data", filepath.Join(defaultData(), "cluster"), "data directory of the role")
-	cmd.Flags().StringVarP(&output, "output", "o", "", "json for programs")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "json for use by programs")
 	return cmd
 }
 
@@ -73,7 +73,7 @@ func printJSON(out io.Writer, format string, v any) (bool, error) {
 		enc.SetIndent("", "  ")
 		return true, enc.Encode(v)
 	}
-	return true, skerry.Errorf(skerry.CodeInvalid, "-o %q is not a format", format).WithHint("use json, or leave it away")
+	return true, skerry.Errorf(skerry.CodeInvalid, "-o %q is not a format", format).WithHint("use json, or omit -o")
 }
 
 func printPlugins(out io.Writer, list []plugin.Status) {
@@ -98,7 +98,7 @@ func shown(all bool) string {
 	if all {
 		return "every service"
 	}
-	return "who names it"
+	return "by name"
 }
 
 func short(d time.Duration) string { return d.Round(10 * time.Microsecond).String() }
@@ -107,9 +107,9 @@ func mebi(b skerry.Bytes) string { return fmt.Sprintf("%.1f MiB", float64(b)/flo
 
 func pluginCheckCommand() *cobra.Command {
 	var output, query string
-	cmd := &cobra.Command{Use: "check DIR", Short: "Load and try the plugins of a directory", Args: cobra.ExactArgs(1),
-		Long: `Load the plugins of a directory and ask each a sample query, as the cluster would: with its limits and in its cage. Tells
-how long it took, how much memory, what it answered and what keeps it apart. Ends with an error when one does not work.`,
+	cmd := &cobra.Command{Use: "check DIR", Short: "Load and test the plugins of a directory", Args: cobra.ExactArgs(1),
+		Long: `Load the plugins of a directory and send each a sample query, as the cluster would: with its limits and in its sandbox.
+Shows the time, the memory, the answer and the isolation of each. Fails if a plugin does not work.`,
 		Example: "  skerry cluster plugin check /etc/skerry/plugins\n  skerry cluster plugin sample >q.json; skerry cluster plugin check . --query q.json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := plugin.Sample()
@@ -146,14 +146,14 @@ how long it took, how much memory, what it answered and what keeps it apart. End
 			}
 			switch {
 			case len(trials) == 0:
-				return skerry.Errorf(skerry.CodeNotFound, "there is no plugin in %s", args[0]).WithHint("a plugin is described by a file NAME.yaml or NAME.json")
+				return skerry.Errorf(skerry.CodeNotFound, "no plugin in %s", args[0]).WithHint("a plugin is described by a file NAME.yaml or NAME.json")
 			case bad > 0:
 				return skerry.Errorf(skerry.CodeInvalid, "%d of %d plugins do not work", bad, len(trials))
 			}
 			return nil
 		}}
-	cmd.Flags().StringVarP(&output, "output", "o", "", "json for programs")
-	cmd.Flags().StringVar(&query, "query", "", "file with the query to ask, as JSON (default: a sample)")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "json for use by programs")
+	cmd.Flags().StringVar(&query, "query", "", "file with the query to send, as JSON (default: a sample)")
 	return cmd
 }
 
@@ -166,7 +166,7 @@ func printTrials(out io.Writer, trials []plugin.Trial) {
 			fmt.Fprintf(tw, "  Limits:\t%s, %s\n", d.Timeout, d.Memory)
 		}
 		if len(t.Isolation) > 0 {
-			fmt.Fprintf(tw, "  Kept apart by:\t%s\n", strings.Join(t.Isolation, ", "))
+			fmt.Fprintf(tw, "  Isolation:\t%s\n", strings.Join(t.Isolation, ", "))
 		}
 		if t.First > 0 {
 			fmt.Fprintf(tw, "  Took:\t%s to load, %s for the first answer, %s for the next, %s\n", short(t.Load), short(t.First), short(t.Then), mebi(t.Memory))
@@ -184,7 +184,7 @@ func printTrials(out io.Writer, trials []plugin.Trial) {
 
 func pluginSampleCommand() *cobra.Command {
 	return &cobra.Command{Use: "sample", Short: "Print the sample query as one line of JSON", Args: cobra.NoArgs,
-		Long: "Print the sample query as one line of JSON, to try a plugin by hand: skerry cluster plugin sample | ./my-plugin",
+		Long: "Print the sample query as one line of JSON, to test a plugin by hand: skerry cluster plugin sample | ./my-plugin",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return json.NewEncoder(cmd.OutOrStdout()).Encode(plugin.Sample())
 		}}

@@ -28,12 +28,12 @@ func rootCommand() *cobra.Command {
 	var c commonFlags
 	var p parentFlags
 	cmd := &cobra.Command{
-		Use: "root", Short: "Run the root: it takes applications and hands them to clusters", Args: cobra.NoArgs,
-		Long: `Run the root: it takes applications from developers and knows sites only in aggregate.
+		Use: "root", Short: "Run the root: it accepts applications and offers their instances to clusters", Args: cobra.NoArgs,
+		Long: `Run the root: it accepts applications and offers their instances to clusters, whose sites it knows only in aggregate.
 
-Every flag may also be given as an environment variable: --log-level is SKERRY_LOG_LEVEL. At the first start the user
-admin is made; its password is in the file admin-password in the data directory. SIGTERM ends the role; what runs at the
-sites runs on.`,
+Every flag can also be set by an environment variable: --log-level is SKERRY_LOG_LEVEL. The first start creates the user
+admin, whose password is in the file admin-password in the data directory. SIGTERM stops the root; instances at the sites
+keep running.`,
 		Example: "  skerry root --data /var/lib/skerry/root\n  skerry token create --role cluster --data /var/lib/skerry/root",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := fromEnv(cmd); err != nil {
@@ -55,8 +55,8 @@ sites runs on.`,
 	c.add(cmd.Flags(), "root")
 	cmd.Flags().StringVar(&c.name, "name", "root", "name of the federation")
 	p.add(cmd.Flags(), rootLink, rootAPI)
-	cmd.Flags().StringVar(&p.amendments, "amendments", root.AmendmentsOwn, "what is adopted of changes made at sites that were without the root: own (of services that run at that site alone, and numbers of instances), all or none; the rest is kept for rollout undo")
-	cmd.Flags().DurationVar(&p.keepAlive, "keep-alive", link.DefaultKeepAlive, "how often a quiet link to a cluster is tried, 1s to 5m; both ends take it for broken when three tries were in vain")
+	cmd.Flags().StringVar(&p.amendments, "amendments", root.AmendmentsOwn, "which overrides, made at sites while the root was away, are adopted: own (those of services that run at that site only, and numbers of instances), all or none; the rest is kept for rollout undo")
+	cmd.Flags().DurationVar(&p.keepAlive, "keep-alive", link.DefaultKeepAlive, "how often an idle connection to a cluster is probed, 1s to 5m; both ends close it after three failed probes")
 	cmd.AddCommand(statusCommand("root"))
 	return cmd
 }
@@ -71,7 +71,7 @@ func rootConfig(c *commonFlags, p *parentFlags) (node.RootConfig, error) {
 		return node.RootConfig{}, err
 	}
 	if !slices.Contains([]string{"", root.AmendmentsOwn, root.AmendmentsAll, root.AmendmentsNone}, p.amendments) {
-		return node.RootConfig{}, skerry.Errorf(skerry.CodeInvalid, "--amendments %q is not known", p.amendments).WithHint("write own, all or none")
+		return node.RootConfig{}, skerry.Errorf(skerry.CodeInvalid, "--amendments %q is not a value", p.amendments).WithHint("write own, all or none")
 	}
 	if p.keepAlive != 0 && (p.keepAlive < time.Second || p.keepAlive > 5*time.Minute) {
 		return node.RootConfig{}, skerry.Errorf(skerry.CodeInvalid, "--keep-alive %s is not 1s to 5m", p.keepAlive)

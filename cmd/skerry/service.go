@@ -65,7 +65,7 @@ func (s *service) start(p part) {
 func (s *service) closer(f func() error) { s.closers = append(s.closers, f) }
 
 // errUpgrade ends the parts of a role whose process goes on, to exchange its program.
-var errUpgrade = errors.New("the program is exchanged")
+var errUpgrade = errors.New("the program is upgraded")
 
 // wait waits until ready is closed; a part that ends first is an error.
 func (s *service) wait(ctx context.Context, what string, ready <-chan struct{}) error {
@@ -81,7 +81,7 @@ func (s *service) wait(ctx context.Context, what string, ready <-chan struct{}) 
 
 func (s *service) early(e ended) error {
 	if e.err == nil {
-		return fmt.Errorf("%s ended by itself", e.name)
+		return fmt.Errorf("%s stopped unexpectedly", e.name)
 	}
 	return fmt.Errorf("%s: %w", e.name, e.err)
 }

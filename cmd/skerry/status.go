@@ -30,7 +30,7 @@ func joined(list []string) string { return strings.Join(list, ",") }
 // statusCommand shows how a role on this machine fares.
 func statusCommand(role string) *cobra.Command {
 	var data, output string
-	cmd := &cobra.Command{Use: "status", Short: "Show how the " + role + " on this machine fares", Args: cobra.NoArgs,
+	cmd := &cobra.Command{Use: "status", Short: "Show the status of the " + role + " on this machine", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var st status
 			if err := callLocal(cmd.Context(), data, "GET", "/status", nil, &st); err != nil {
@@ -45,10 +45,10 @@ func statusCommand(role string) *cobra.Command {
 				enc.SetIndent("", "  ")
 				return enc.Encode(st)
 			}
-			return skerry.Errorf(skerry.CodeInvalid, "-o %q is not a format", output).WithHint("use json, or leave it away")
+			return skerry.Errorf(skerry.CodeInvalid, "-o %q is not a format", output).WithHint("use json, or omit -o")
 		}}
 	cmd.Flags().StringVar(&data, "data", filepath.Join(defaultData(), role), "data directory of the role")
-	cmd.Flags().StringVarP(&output, "output", "o", "", "json for programs")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "json for use by programs")
 	return cmd
 }
 
@@ -71,7 +71,7 @@ func printStatus(out io.Writer, st *status) {
 		printSuccession(tw, s)
 	}
 	if st.Held != "" {
-		fmt.Fprintf(tw, "Held:\t%s\n", st.Held)
+		fmt.Fprintf(tw, "Frozen:\t%s\n", st.Held)
 	}
 	if st.Secrets != "" {
 		fmt.Fprintf(tw, "Secrets:\tsealed for a key in: %s\n", st.Secrets)
@@ -110,7 +110,7 @@ func printStatus(out io.Writer, st *status) {
 }
 
 func printSuccession(tw io.Writer, s *succession.Status) {
-	fmt.Fprintf(tw, "Seat:\t%s, %s, term %d\n", s.Seat, s.State, s.Term)
+	fmt.Fprintf(tw, "Candidate:\t%s, %s, term %d\n", s.Seat, s.State, s.Term)
 	if s.Why != "" {
 		fmt.Fprintf(tw, "\t%s\n", s.Why)
 	}
@@ -119,9 +119,9 @@ func printSuccession(tw io.Writer, s *succession.Status) {
 	if s.Behind > 0 {
 		fmt.Fprintf(tw, ", %d behind the leader", s.Behind)
 	}
-	fmt.Fprintf(tw, "\nVoters:\t%d workers, %d choose another leader", len(s.Voters), s.Majority)
+	fmt.Fprintf(tw, "\nVoters:\t%d workers, %d vote for another leader", len(s.Voters), s.Majority)
 	if s.Keeps > 0 {
-		fmt.Fprintf(tw, ", %d in touch keep this one", s.Keeps)
+		fmt.Fprintf(tw, ", %d connected keep this one", s.Keeps)
 	}
 	fmt.Fprintln(tw)
 	for _, f := range s.Aside {
@@ -135,14 +135,14 @@ func printRebuilt(out io.Writer, r *skerry.Rebuilt) {
 	}
 	fmt.Fprintf(out, "\nRebuilt from %d workers", r.Workers)
 	if r.Waiting {
-		fmt.Fprint(out, "; others have time to come back, nothing is started anew yet")
+		fmt.Fprint(out, "; waiting for others to reconnect, nothing is started yet")
 	}
 	fmt.Fprintf(out, ":\n  %d instances of the root's have a worker\n", r.OfRoot)
 	for _, s := range r.Own {
-		fmt.Fprintf(out, "  %s: %d of %d instances taken up, its application made again\n", s.Service, s.Instances, s.Wanted)
+		fmt.Fprintf(out, "  %s: %d of %d instances adopted, its application rebuilt\n", s.Service, s.Instances, s.Wanted)
 	}
 	for _, l := range r.Left {
-		fmt.Fprintf(out, "  %s runs on and was not taken up: %s\n", l.Instance, l.Why)
+		fmt.Fprintf(out, "  %s keeps running and was not adopted: %s\n", l.Instance, l.Why)
 	}
 	fmt.Fprintln(out, "Not recovered:")
 	for _, text := range skerry.NotRebuilt() {
@@ -173,7 +173,7 @@ func printOverlay(out io.Writer, o *overlay.Status) {
 		return
 	}
 	if o.ID == 0 {
-		fmt.Fprintf(out, "Overlay:\t%s; the cluster has not given addresses yet\n", o.Path)
+		fmt.Fprintf(out, "Overlay:\t%s; no addresses from the cluster yet\n", o.Path)
 		return
 	}
 	fmt.Fprintf(out, "Overlay:\t%s, number %d, UDP port %d, %s\n", o.Path, o.ID, o.Port, orDash(o.Cipher))

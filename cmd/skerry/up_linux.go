@@ -30,11 +30,11 @@ func upCommand() *cobra.Command {
 	var f upFlags
 	cmd := &cobra.Command{
 		Use: "up", Short: "Run root, cluster and worker in one process", Args: cobra.NoArgs,
-		Long: `Run root, a cluster named local and a worker in one process: all of Skerry on one machine. The roles join by themselves
-and listen on loopback, unless told otherwise. Contexts named local and local-site are added to the client's
-configuration, for the root and the cluster.
+		Long: `Run root, a cluster named local and a worker in one process: all of Skerry on one machine. The roles join automatically and
+listen on loopback by default. The contexts local and local-site, for the root and the cluster, are added to the client's
+configuration.
 
-Every flag may also be given as an environment variable: --data is SKERRY_DATA.`,
+Every flag can also be set by an environment variable: --data is SKERRY_DATA.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := fromEnv(cmd); err != nil {
 				return err
@@ -55,14 +55,14 @@ Every flag may also be given as an environment variable: --data is SKERRY_DATA.`
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&f.data, "data", defaultData(), "data directory; each role has its own below")
-	fs.StringVar(&f.rootLink, "root-link", "127.0.0.1:7443", "address on which further clusters connect")
-	fs.StringVar(&f.clusterLink, "cluster-link", "127.0.0.1:7444", "address on which further workers connect")
-	fs.StringVar(&f.clusterAPI, "cluster-api", "127.0.0.1:7481", "address on which the site's operator is served; empty for none")
+	fs.StringVar(&f.data, "data", defaultData(), "data directory; each role has a subdirectory")
+	fs.StringVar(&f.rootLink, "root-link", "127.0.0.1:7443", "address for connections of additional clusters")
+	fs.StringVar(&f.clusterLink, "cluster-link", "127.0.0.1:7444", "address for connections of additional workers")
+	fs.StringVar(&f.clusterAPI, "cluster-api", "127.0.0.1:7481", "address of the cluster's API, for the site's operator; empty to disable")
 	fs.StringVar(&f.mqtt, "mqtt", "", mqttHelp)
-	fs.StringVar(&f.admission, "admission", "", "file with the site's admission policy (default: the organisation default is trusted with everything, as on a machine of one person)")
+	fs.StringVar(&f.admission, "admission", "", "file with the site's admission policy (default: the organisation default may do everything, which suits a personal machine)")
 	fs.StringVar(&f.plugins, "plugins", "", pluginsHelp)
-	fs.StringVar(&f.contextName, "add-context", "local", "name of the client's context to add, beside NAME-site for the cluster; empty adds none")
+	fs.StringVar(&f.contextName, "add-context", "local", "name of the client's context to add, along with NAME-site for the cluster; empty adds none")
 	fs.StringVar(&f.worker.join.name, "name", "", "name of the worker (default the host name)")
 	f.shared.api.add(fs, "127.0.0.1:7480")
 	f.shared.addShared(fs)
@@ -166,8 +166,8 @@ func (f *upFlags) welcome(cmd *cobra.Command, r *node.Root, k *node.Cluster, roo
 		fmt.Fprintf(out, "Or in a browser, as admin with the same password:\n\n  %s/ui/\n\n", root.served)
 	}
 	if f.admission == "" {
-		fmt.Fprintf(out, "Whoever may deploy in the organisation %s may do everything on this machine: native processes, privileged containers, any path.\n"+
-			"That suits one person's machine. Before you let others in, give --admission a policy; `skerry cluster --help` shows one.\n\n", node.DefaultOrg)
+		fmt.Fprintf(out, "Anyone who may deploy in the organisation %s may do everything on this machine: native processes, privileged containers, any path.\n"+
+			"That suits a personal machine. Before you let others in, set a policy with --admission; `skerry cluster --help` shows one.\n\n", node.DefaultOrg)
 	}
 	if f.contextName != "" && site.served != "" {
 		fmt.Fprintf(out, "The site's own server, which knows workers and addresses:\n\n  skerry login --context %s-site --user admin --password-file %s\n\n",

@@ -7,11 +7,11 @@ import (
 func workerCommand() *cobra.Command {
 	var w workerFlags
 	cmd := &cobra.Command{
-		Use: "worker", Short: "Run a worker: it runs the instances that its cluster gives it", Args: cobra.NoArgs,
-		Long: `Run a worker: it runs the instances that its cluster gives it, in containers or as processes.
+		Use: "worker", Short: "Run a worker: it runs the instances that its cluster assigns to it", Args: cobra.NoArgs,
+		Long: `Run a worker: it runs the instances that its cluster assigns to it, in any of its runtimes.
 
-Every flag may also be given as an environment variable: --cluster is SKERRY_CLUSTER. SIGTERM ends the agent; what runs
-runs on, and the next start takes it up again.`,
+Every flag can also be set by an environment variable: --cluster is SKERRY_CLUSTER. SIGTERM stops the agent; instances keep
+running, and the agent adopts them when it starts again.`,
 		Example: "  skerry worker --cluster harbour.example.com --join skt1.worker.…\n  skerry worker check\n  skerry worker status",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := fromEnv(cmd); err != nil {

@@ -25,35 +25,35 @@ func workerHoldCommands() []*cobra.Command {
 		return cmd
 	}
 	var data, reason string
-	hold := &cobra.Command{Use: "hold", Short: "Have the worker on this device carry out nothing that its cluster asks for", Args: cobra.NoArgs,
-		Long: `Have the worker on this device carry out nothing that its cluster asks for: no start, update, restart or stop, while a vehicle
-drives or a robot works. What runs runs on, also after restarts of the agent and reboots; the cluster sees what waits and
-why. skerry worker release ends this; skerry worker approve carries out what waits for one instance. What a service itself
-asked for with onDisconnect: stopAfter is done all the same.
+	hold := &cobra.Command{Use: "hold", Short: "Freeze the worker on this device: it carries out nothing that its cluster asks for", Args: cobra.NoArgs,
+		Long: `Freeze the worker on this device, for example while a vehicle drives or a robot works: it carries out nothing that its cluster
+asks for, no start, update, restart or stop. Instances keep running, also across restarts of the agent and reboots. The cluster
+sees which changes are pending and why. skerry worker release ends the freeze; skerry worker approve carries out the pending
+change of one instance. A service with onDisconnect: stopAfter still stops as it requested.
 
-To keep new work from a worker, at its cluster: skerry cordon. To move what runs there elsewhere: skerry drain.`,
+To keep new instances off a worker, run skerry cordon at its cluster. To move its instances elsewhere, run skerry drain.`,
 		Example: "  skerry worker hold --reason 'on the road'\n  skerry worker status\n  skerry worker release",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := ask(cmd, data, "/hold", holdRequest{Reason: reason}); err != nil {
 				return err
 			}
-			fmt.Fprintln(cmd.OutOrStdout(), "the worker is held")
+			fmt.Fprintln(cmd.OutOrStdout(), "the worker is frozen")
 			return nil
 		}}
-	hold.Flags().StringVar(&reason, "reason", "", "why, for people")
-	release := &cobra.Command{Use: "release", Short: "Let the worker on this device carry out what waits, and what its cluster asks for", Args: cobra.NoArgs,
+	hold.Flags().StringVar(&reason, "reason", "", "reason, shown to people")
+	release := &cobra.Command{Use: "release", Short: "End the freeze of the worker on this device and carry out pending changes", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := ask(cmd, data, "/release", holdRequest{}); err != nil {
 				return err
 			}
-			fmt.Fprintln(cmd.OutOrStdout(), "the worker is released")
+			fmt.Fprintln(cmd.OutOrStdout(), "the worker is no longer frozen")
 			return nil
 		}}
 	all := false
-	approve := &cobra.Command{Use: "approve INSTANCE... | approve --all", Short: "Carry out what waits for instances, while the worker is held",
+	approve := &cobra.Command{Use: "approve INSTANCE... | approve --all", Short: "Carry out pending changes of instances while the worker is frozen",
 		Args: func(_ *cobra.Command, args []string) error {
 			if all == (len(args) > 0) {
-				return skerry.Errorf(skerry.CodeInvalid, "name instances, or --all").WithHint("`skerry worker status` lists what waits")
+				return skerry.Errorf(skerry.CodeInvalid, "name instances, or --all").WithHint("`skerry worker status` lists pending changes")
 			}
 			return nil
 		},
@@ -66,12 +66,12 @@ To keep new work from a worker, at its cluster: skerry cordon. To move what runs
 					return err
 				}
 				if id == "" {
-					id = "all that waited"
+					id = "all pending changes"
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%s is carried out\n", id)
+				fmt.Fprintf(cmd.OutOrStdout(), "approved: %s\n", id)
 			}
 			return nil
 		}}
-	approve.Flags().BoolVar(&all, "all", false, "all that waits now")
+	approve.Flags().BoolVar(&all, "all", false, "approve all pending changes")
 	return []*cobra.Command{dataFlag(hold, &data), dataFlag(release, &data), dataFlag(approve, &data)}
 }

@@ -108,7 +108,7 @@ func isPort(s string) bool {
 
 func needRoot(what string) error {
 	if os.Geteuid() != 0 {
-		return skerry.Errorf(skerry.CodeForbidden, "%s needs root: it makes cgroups, mounts and network namespaces", what).WithHint("run it with sudo, or as a systemd service")
+		return skerry.Errorf(skerry.CodeForbidden, "%s needs root: it creates cgroups, mounts and network namespaces", what).WithHint("run it with sudo, or as a systemd service")
 	}
 	return nil
 }
@@ -185,8 +185,8 @@ func startWorker(ctx context.Context, s *service, cfg node.WorkerConfig, http st
 
 func workerCheck() *cobra.Command {
 	var w workerFlags
-	cmd := &cobra.Command{Use: "check", Short: "Test every runtime on this machine, with cause and cure", Args: cobra.NoArgs,
-		Long: "Test every runtime on this machine, and tell for each that does not work why, and what would help. Exits with 1 when none works.",
+	cmd := &cobra.Command{Use: "check", Short: "Test every runtime on this machine and suggest fixes", Args: cobra.NoArgs,
+		Long: "Test every runtime on this machine. For each that does not work, show why and how to fix it. Exits with 1 if none works.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := needRoot("worker check"); err != nil {
 				return err
@@ -219,9 +219,9 @@ func workerCheck() *cobra.Command {
 					return nil
 				}
 			}
-			return skerry.Errorf(skerry.CodeUnsupported, "no runtime works on this machine").WithHint("the cures above name what is missing; on Debian: apt install crun conmon")
+			return skerry.Errorf(skerry.CodeUnsupported, "no runtime works on this machine").WithHint("see the fixes above; on Debian: apt install crun conmon")
 		}}
-	cmd.Flags().StringVar(&w.common.data, "data", defaultData()+"/worker", "data directory of the worker, to ask it if it runs")
+	cmd.Flags().StringVar(&w.common.data, "data", defaultData()+"/worker", "data directory of the worker, to ask it if it is running")
 	w.addGuest(cmd.Flags())
 	w.addContainerd(cmd.Flags())
 	w.common.addLog(cmd.Flags())
@@ -243,7 +243,7 @@ func printRuntimes(out io.Writer, list []skerry.RuntimeReport) {
 		if !r.Passed {
 			fmt.Fprintf(out, "\n%s does not work: %s\n  cure: %s\n", r.Name, r.Cause, orDash(r.Cure))
 		} else if r.NoUserNamespaces() {
-			fmt.Fprintf(out, "\n%s works, but root in containers is root outside: %s\n  cure: %s\n", r.Name, orDash(r.Cause), orDash(r.Cure))
+			fmt.Fprintf(out, "\n%s works, but without user namespaces (root in a container is root on the host): %s\n  cure: %s\n", r.Name, orDash(r.Cause), orDash(r.Cure))
 		}
 	}
 }
@@ -251,10 +251,9 @@ func printRuntimes(out io.Writer, list []skerry.RuntimeReport) {
 func workerCleanup() *cobra.Command {
 	var w workerFlags
 	var yes, purge bool
-	cmd := &cobra.Command{Use: "cleanup", Short: "End and remove everything that a worker has on this machine", Args: cobra.NoArgs,
-		Long: `End every instance of a worker on this machine and remove its containers, cgroups, mounts, network namespaces and rules.
-The agent must be stopped. With --purge its data directory goes too: the worker has then left its site, and needs a new
-token to join again.`,
+	cmd := &cobra.Command{Use: "cleanup", Short: "Remove everything that a worker left on this machine", Args: cobra.NoArgs,
+		Long: `Stop every instance of a worker on this machine and remove its containers, cgroups, mounts, network namespaces and rules.
+The agent must be stopped. --purge also removes its data directory: the worker then needs a new token to join again.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := needRoot("worker cleanup"); err != nil {
 				return err
@@ -263,10 +262,10 @@ token to join again.`,
 				return err
 			}
 			if !yes {
-				return skerry.Errorf(skerry.CodeInvalid, "this ends every instance on the machine").WithHint("give --yes if that is meant")
+				return skerry.Errorf(skerry.CodeInvalid, "this stops every instance on the machine").WithHint("confirm with --yes")
 			}
 			if callLocal(cmd.Context(), w.common.data, "GET", "/status", nil, &status{}) == nil {
-				return skerry.Errorf(skerry.CodeConflict, "the agent runs").WithHint("stop it first, for example with systemctl stop skerry-worker")
+				return skerry.Errorf(skerry.CodeConflict, "the agent is running").WithHint("stop it first, for example with systemctl stop skerry-worker")
 			}
 			cfg, err := w.config()
 			if err != nil {
@@ -281,14 +280,14 @@ token to join again.`,
 					return err
 				}
 			}
-			fmt.Fprintln(cmd.OutOrStdout(), "nothing of the worker is left on this machine"+map[bool]string{false: " but its data in " + cfg.Dir}[purge])
+			fmt.Fprintln(cmd.OutOrStdout(), "everything of the worker is removed from this machine"+map[bool]string{false: " except its data in " + cfg.Dir}[purge])
 			return nil
 		}}
 	w.common.add(cmd.Flags(), "worker")
 	cmd.Flags().StringVar(&w.join.name, "name", "", "name of the worker (default the name it joined with)")
-	cmd.Flags().StringVar(&w.runDir, "run-dir", "", "as given to the worker, if its data directory does not tell")
-	cmd.Flags().StringVar(&w.cgroup, "cgroup-parent", "", "as given to the worker, if its data directory does not tell")
+	cmd.Flags().StringVar(&w.runDir, "run-dir", "", "the worker's value, if its data directory does not record it")
+	cmd.Flags().StringVar(&w.cgroup, "cgroup-parent", "", "the worker's value, if its data directory does not record it")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
-	cmd.Flags().BoolVar(&purge, "purge", false, "remove the data directory, too")
+	cmd.Flags().BoolVar(&purge, "purge", false, "also remove the data directory")
 	return cmd
 }

@@ -24,15 +24,15 @@ func refusing(use, short string) *cobra.Command {
 }
 
 func workerCheck() *cobra.Command {
-	return refusing("check", "Test every runtime on this machine, with cause and cure")
+	return refusing("check", "Test every runtime on this machine and suggest fixes")
 }
 
 func workerProfile() *cobra.Command {
-	return refusing("profile", "Measure what the runtimes of this machine cost, for placement")
+	return refusing("profile", "Measure the overhead of this machine's runtimes, for placement")
 }
 
 func workerCleanup() *cobra.Command {
-	return refusing("cleanup", "End and remove everything that a worker has on this machine")
+	return refusing("cleanup", "Remove everything that a worker left on this machine")
 }
 
 func upCommand() *cobra.Command {

@@ -23,16 +23,15 @@ import (
 func workerProfile() *cobra.Command {
 	var w workerFlags
 	rounds := 3
-	cmd := &cobra.Command{Use: "profile", Short: "Measure what the runtimes of this machine cost, for placement", Args: cobra.NoArgs,
-		Long: `Measure how much processor time the same work (small requests over TCP, with files) takes in each runtime of this machine,
-as a multiple of what it takes in a container, and how many requests one processor answers in a second by the clock, which tells a machine
-that is slow, or that is not given its processors for all of the time, from others. The result is kept in the worker's data directory; the
-worker tells its cluster, which then goes by it, in place of published figures, where it chooses runtimes and places what they run.
-What else runs on the machine matters little to multiples, which are of processor time, and does matter to the rate. Takes less
-than a minute; machines that are emulated take longer. The program itself does the work in each runtime, so it has to be a static one, as those
-that are released and those of make build are.
+	cmd := &cobra.Command{Use: "profile", Short: "Measure the overhead of this machine's runtimes, for placement", Args: cobra.NoArgs,
+		Long: `Measure how much processor time the same work (small requests over TCP, with file access) takes in each runtime of this
+machine, relative to a container, and how many requests one processor answers per second of wall-clock time. The rate reveals
+machines that are slow or that share their processors. The result is stored in the worker's data directory and reported to
+the cluster, which uses it instead of published figures to choose runtimes and workers. Other load on the machine affects
+the rate, but hardly the relative figures, which are of processor time. Takes less than a minute, or longer for emulated
+machines. The program itself does the work in each runtime, so it must be static, as released builds and make build are.
 
-Give the flags that the worker is given for its machines.`,
+Give the same flags for virtual machines as to the worker.`,
 		Example: "  skerry worker profile --data /var/lib/skerry/worker",
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if err := needRoot("worker profile"); err != nil {
@@ -66,7 +65,7 @@ Give the flags that the worker is given for its machines.`,
 			return nil
 		}}
 	cmd.Flags().StringVar(&w.common.data, "data", defaultData()+"/worker", "data directory of the worker")
-	cmd.Flags().IntVar(&rounds, "rounds", rounds, "how often each runtime does the work; the median counts")
+	cmd.Flags().IntVar(&rounds, "rounds", rounds, "how many times each runtime does the work; the median counts")
 	w.addGuest(cmd.Flags())
 	w.addContainerd(cmd.Flags())
 	w.common.addLog(cmd.Flags())

@@ -64,7 +64,7 @@ func (p *profiler) run(ctx context.Context) error {
 		pause = profileAgain * p.after
 		taken, err := profileTaken(p.dir)
 		if err != nil {
-			p.log.Warn("what was measured of runtimes cannot be read, and is measured anew", "err", err)
+			p.log.Warn("the measurements of runtimes cannot be read, and are repeated", "err", err)
 		}
 		load, err := os.ReadFile("/proc/loadavg")
 		if err == nil {
@@ -98,7 +98,7 @@ func profileTaken(dir string) (at time.Time, err error) {
 	return at, err
 }
 
-var errProfiled = errors.New("it was measured not long ago")
+var errProfiled = errors.New("it was measured recently")
 
 // profileDue gives nil when a profile is to be taken: errProfiled while the last one holds, and another error while at least half of the processors
 // are busy, by the load over the last minute.
@@ -140,7 +140,7 @@ func (p *profiler) take(ctx context.Context) error {
 	}
 	// Others come first. Its tasks, of which the rate counts, have groups of their own.
 	if err := unix.Setpriority(unix.PRIO_PROCESS, cmd.Process.Pid, 19); err != nil {
-		p.log.Debug("measuring is not put behind others", "err", err)
+		p.log.Debug("measuring does not run at a lower priority", "err", err)
 	}
 	if err := cmd.Wait(); err != nil {
 		return fmt.Errorf("%s (%w)", saidLast(out.String()), err)

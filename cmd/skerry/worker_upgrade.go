@@ -28,7 +28,7 @@ func upgradeText(s *upgrade.State) string {
 	case s.Last == nil:
 		return ""
 	case !s.Last.Passed:
-		return fmt.Sprintf("%s did not do, %s went on: %s", s.Last.Version, s.Last.From, s.Last.Why)
+		return fmt.Sprintf("%s failed its trial, %s took over again: %s", s.Last.Version, s.Last.From, s.Last.Why)
 	}
 	return fmt.Sprintf("from %s to %s, passed %s", s.Last.From, s.Last.Version, s.Last.At.Local().Format(time.DateTime))
 }
@@ -38,12 +38,12 @@ func workerUpgrade() *cobra.Command {
 	var data string
 	var noWait bool
 	var window, steady time.Duration
-	cmd := &cobra.Command{Use: "upgrade PROGRAM", Short: "Have the agent on this device go over to another program, and come back by itself if it does not do", Args: cobra.ExactArgs(1),
-		Long: `Have the agent on this device go over to another program, a file of this one's kind in another version. The agent ends and
-the new program takes its place on trial, looked at by the old one: it has to reach the cluster, have every runtime work and
-every instance ready that was so before, for --steady without a break, within --window. Then the device stays with it, also
-after reboots, until another program is installed by hand. One that ends, hangs or does worse is stopped, and the old one
-goes on with its own state. Instances and their connections are not touched by any of this.`,
+	cmd := &cobra.Command{Use: "upgrade PROGRAM", Short: "Upgrade the agent on this device, with automatic rollback", Args: cobra.ExactArgs(1),
+		Long: `Upgrade the agent on this device to PROGRAM, another version of skerry. The new program runs on trial, supervised by the old
+one: within --window, it must reach the cluster, and every runtime and instance that worked before must work, for --steady
+without interruption. If it passes, the device keeps it, also across reboots, until another program is installed by hand. If it
+exits, hangs or does worse, the old program takes over again with its own state. Instances and their connections are not
+affected.`,
 		Example: "  skerry worker upgrade ./skerry-v2\n  skerry worker status",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path, err := filepath.Abs(args[0])
@@ -77,16 +77,16 @@ goes on with its own state. Instances and their connections are not touched by a
 					continue
 				}
 				if l := st.Programs.Last; !l.Passed {
-					return skerry.Errorf(skerry.CodeConflict, "%s did not do: %s", l.Version, l.Why).WithHint("%s goes on; the agent's log has more", l.From)
+					return skerry.Errorf(skerry.CodeConflict, "%s failed its trial: %s", l.Version, l.Why).WithHint("%s took over again; see the agent's log", l.From)
 				}
-				fmt.Fprintf(out, "%s has passed and is the agent's program now\n", p.Version)
+				fmt.Fprintf(out, "%s passed its trial and is now the agent's program\n", p.Version)
 				return nil
 			}
 			return skerry.Errorf(skerry.CodeUnavailable, "no outcome was seen").WithHint("`skerry worker status` shows it")
 		}}
 	cmd.Flags().StringVar(&data, "data", filepath.Join(defaultData(), "worker"), "data directory of the worker")
-	cmd.Flags().DurationVar(&window, "window", upgrade.Window, "in which the new program has to do as well as the old one")
-	cmd.Flags().DurationVar(&steady, "steady", upgrade.Steady, "for how long without a break")
+	cmd.Flags().DurationVar(&window, "window", upgrade.Window, "time within which the new program must pass")
+	cmd.Flags().DurationVar(&steady, "steady", upgrade.Steady, "how long it must work without interruption")
 	cmd.Flags().BoolVar(&noWait, "no-wait", false, "do not wait for the outcome")
 	return cmd
 }

@@ -114,7 +114,7 @@ func (p *programs) Facts() (*skerry.AgentFacts, error) {
 // serve answers a request for an upgrade on the device.
 func (p *programs) serve(w http.ResponseWriter, r *http.Request) {
 	if p == nil {
-		answer(w, nil, skerry.Errorf(skerry.CodeUnsupported, "a worker of `skerry up` has no program of its own").WithHint("start skerry up anew with the new program"))
+		answer(w, nil, skerry.Errorf(skerry.CodeUnsupported, "a worker of `skerry up` has no program of its own").WithHint("restart skerry up with the new program"))
 		return
 	}
 	var q upgradeRequest
@@ -196,7 +196,7 @@ func try(ctx context.Context, dir *upgrade.Dir, data string, log *slog.Logger) e
 		return nil
 	case err != nil:
 		// A full disk, for example. The worker has to work all the same, and not try for ever; the next start tries again.
-		log.Error("the upgrade came to no proper end; what was there before goes on", "err", err)
+		log.Error("the upgrade was interrupted; the previous program is used", "err", err)
 		if err := os.Setenv(noTrialEnv, "1"); err != nil {
 			return err
 		}
