@@ -62,7 +62,7 @@ type IngressView struct {
 	TLS      IngressTLS `json:"tls"`
 	Policy   Balance    `json:"policy"`
 	// At are the workers that offer it; at the root the clusters.
-	At []string `json:"at,omitempty" doc:"Workers that clients can come to; at the root the clusters."`
+	At []string `json:"at,omitempty" doc:"Workers that serve the ingress; at the root, clusters."`
 	// Problems say why it is not offered, or not everywhere.
 	Problems []string `json:"problems,omitempty" doc:"Why it is not offered, or not everywhere."`
 }

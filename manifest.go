@@ -100,7 +100,7 @@ type ServiceSpec struct {
 	Container `json:",inline"`
 	Platforms []string `json:"platforms,omitempty" doc:"Platforms that all of its images are built for, such as linux/arm64, where their registry could be asked. The server fills it in; what a manifest says is not looked at."`
 
-	Wasm     *Wasm           `json:"wasm,omitempty" doc:"How a module of runtime wasm is run. Default: once, with sockets that listen at the service's TCP ports (SKERRY_LISTEN tells their descriptors)."`
+	Wasm     *Wasm           `json:"wasm,omitempty" doc:"How a module of runtime wasm is run. Default: once, with sockets that listen at the service's TCP ports (SKERRY_LISTEN lists their descriptors)."`
 	Machine  *Machine        `json:"machine,omitempty" doc:"What a machine of runtime vm is given."`
 	Init     []SideContainer `json:"init,omitempty" doc:"Containers that run one after the other, to the end, before the main one starts."`
 	Sidecars []SideContainer `json:"sidecars,omitempty" doc:"Containers that run beside the main one; they start before it and stop after it."`
@@ -134,8 +134,8 @@ type ServiceSpec struct {
 // Container is one program with its image and surroundings.
 type Container struct {
 	Image      string            `json:"image,omitempty" doc:"Image reference, as registry/repository:tag or with @sha256:digest. For runtime native it may be left out: the command is then found on the host."`
-	Command    []string          `json:"command,omitempty" doc:"Program and first arguments, in place of the image's entry point."`
-	Args       []string          `json:"args,omitempty" doc:"Arguments, in place of the image's. A unikernel has them for its command line, with $(NAME) for a variable of its environment, or of its network: NET_IPV4, NET_IPV4_CIDR and NET_IPV4_GATEWAY, the same with IPV6, NET_MAC, NET_MTU, NET_DNS."`
+	Command    []string          `json:"command,omitempty" doc:"Program and first arguments, instead of the image's entry point."`
+	Args       []string          `json:"args,omitempty" doc:"Arguments, instead of the image's. A unikernel gets them as its command line, with $(NAME) for a variable of its environment, or of its network: NET_IPV4, NET_IPV4_CIDR and NET_IPV4_GATEWAY, the same with IPV6, NET_MAC, NET_MTU, NET_DNS."`
 	Env        map[string]string `json:"env,omitempty" doc:"Environment variables."`
 	WorkingDir string            `json:"workingDir,omitempty" doc:"Directory in which the program starts."`
 	User       string            `json:"user,omitempty" doc:"User, or user:group, by name or number."`
@@ -267,7 +267,7 @@ type ExecProbe struct {
 // RestartSpec says what happens when the main container ends.
 type RestartSpec struct {
 	Policy      string   `json:"policy,omitempty" doc:"always, onFailure or never. Default: always, and never for jobs, where job.backoffLimit counts the failures." enum:"always,onFailure,never"`
-	MaxAttempts *int     `json:"maxAttempts,omitempty" doc:"Restarts in window after which the instance has failed and is placed anew. Default: 5." min:"0" max:"10000"`
+	MaxAttempts *int     `json:"maxAttempts,omitempty" doc:"Restarts in window after which the instance has failed and is placed again. Default: 5." min:"0" max:"10000"`
 	Window      Duration `json:"window,omitempty" doc:"Time in which restarts are counted. Default: 10m."`
 	Backoff     Duration `json:"backoff,omitempty" doc:"Wait before the first restart; it doubles each time. Default: 500ms."`
 	MaxBackoff  Duration `json:"maxBackoff,omitempty" doc:"Longest wait. Default: 1m."`
@@ -279,7 +279,7 @@ type UpdateSpec struct {
 	MaxSurge       *int      `json:"maxSurge,omitempty" doc:"Instances above replicas during a rolling update. Default: 1; 0 with local volumes or devices, where the new one starts when the old one has ended." min:"0" max:"10000"`
 	MaxUnavailable *int      `json:"maxUnavailable,omitempty" doc:"Instances that may be missing during a rolling update. Default: 0; 1 with local volumes or devices." min:"0" max:"10000"`
 	Canary         *Canary   `json:"canary,omitempty" doc:"Instances of the new version that come first and are watched. Default: none."`
-	Batch          int       `json:"batch,omitempty" doc:"Instances per wave; the next begins when all so far are healthy. Default: all in one wave." min:"0" max:"10000"`
+	Batch          int       `json:"batch,omitempty" doc:"Instances per wave; the next wave starts when all of them are healthy. Default: all in one wave." min:"0" max:"10000"`
 	Pause          Duration  `json:"pause,omitempty" doc:"Wait between waves. Default: 0s."`
 	HealthyTime    *Duration `json:"healthyTime,omitempty" doc:"Time for which an instance of the new version must have been ready to count. Default: 10s with canary, batch or rollback, else 0s."`
 	Rollback       string    `json:"rollback,omitempty" doc:"automatic puts the version before back when the new one fails, or off. Default: off." enum:"automatic,off"`
@@ -307,8 +307,8 @@ const (
 
 // Canary is how many instances of a new version come first, and for how long they are watched before others follow.
 type Canary struct {
-	Count   int      `json:"count,omitempty" doc:"Instances; in place of percent. Default: 1." min:"0" max:"10000"`
-	Percent int      `json:"percent,omitempty" doc:"Per cent of replicas, rounded up; in place of count." min:"0" max:"100"`
+	Count   int      `json:"count,omitempty" doc:"Instances; instead of percent. Default: 1." min:"0" max:"10000"`
+	Percent int      `json:"percent,omitempty" doc:"Percentage of replicas, rounded up; instead of count." min:"0" max:"100"`
 	For     Duration `json:"for,omitempty" doc:"Time for which all of them must have been ready without a restart. Default: 1m."`
 }
 

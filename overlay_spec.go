@@ -181,7 +181,7 @@ func (q Port) carries(proto string) bool { return q.Proto() == proto || q.Proto(
 
 // Ingress lets clients outside the overlay reach a service by way of the workers.
 type Ingress struct {
-	Host     string     `json:"host,omitempty" doc:"Host name of requests, or *.DOMAIN for every name one label below it; with protocol tcp the name that a TLS client asks for. Default: any."`
+	Host     string     `json:"host,omitempty" doc:"Host name of requests, or *.DOMAIN for every name one label below it; with protocol tcp, the name that a TLS client requests. Default: any."`
 	Path     string     `json:"path,omitempty" doc:"Prefix of the path, in whole segments; the longest one counts. Default: /, and none for protocol tcp."`
 	Port     PortRef    `json:"port" doc:"Port of the service that it leads to, by name or number."`
 	Policy   Balance    `json:"policy,omitempty" doc:"Which instance is taken. Default: closest, as seen from the worker that the client came to." enum:"round-robin,closest,least-loaded"`

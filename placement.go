@@ -66,7 +66,7 @@ type Placement struct {
 	Priority        int               `json:"priority,omitempty" doc:"When there is no room, instances of lower priority are moved or ended to make some. Default: 0." min:"-1000" max:"1000"`
 	Contention      *Contention       `json:"contention,omitempty" doc:"How much it loads shared resources and how much it suffers when they are loaded. Default: learned from what it uses."`
 	Rigidness       *float64          `json:"rigidness,omitempty" doc:"How soon a violated SLA leads to a new placement: 0 never, 1 at once (Schema 1: rigidness). Default: 0.5." min:"0" max:"1"`
-	ConvergenceTime *Duration         `json:"convergenceTime,omitempty" doc:"Longest time for finding a place (Schema 1: convergence_time); after it the reasons are reported and the search goes on at a slower pace. Default: 30s."`
+	ConvergenceTime *Duration         `json:"convergenceTime,omitempty" doc:"Maximum time for finding a place (Schema 1: convergence_time); after that the reasons are reported and the search continues more slowly. Default: 30s."`
 }
 
 // Location is a point on the earth in degrees.

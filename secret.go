@@ -27,7 +27,7 @@ type SecretUse struct {
 	Version int    `json:"version,omitempty" doc:"The version to keep to. Default: the newest; rotating the secret then rolls the service." min:"0" max:"1000000000"`
 	Path    string `json:"path,omitempty" doc:"Directory in which its files appear, in memory. Default: /run/secrets/NAME."`
 	Mode    string `json:"mode,omitempty" doc:"Permissions of the files in octal; they belong to the container's user. Default: 0400."`
-	Current string `json:"current,omitempty" doc:"Filled in: the version that instances have, with what tells it from others of that number."`
+	Current string `json:"current,omitempty" doc:"Set by Skerry: the version that instances have, with a unique suffix."`
 }
 
 // SecretValue is what a version of a secret holds: files by name. Nothing that prints or marshals it shows more than that it is there.

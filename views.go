@@ -37,14 +37,14 @@ type ServiceView struct {
 	Digest    string       `json:"digest,omitempty"`
 	Revision  string       `json:"revision,omitempty"`
 	Want      int          `json:"want"`
-	Scale     *ScaleView   `json:"scale,omitempty" doc:"What the load asks for, where the number of instances follows it."`
+	Scale     *ScaleView   `json:"scale,omitempty" doc:"Autoscaling status, if the number of instances follows the load."`
 	Ready     int          `json:"ready"`
 	UpToDate  int          `json:"upToDate"`
 	Instances int          `json:"instances"`
 	Restarts  int          `json:"restarts"`
 	QoS       *QoS         `json:"qos,omitempty"`
 	Runs      []RunView    `json:"runs,omitempty"`
-	Rollout   *RolloutView `json:"rollout,omitempty" doc:"How far the newest version has come; of services only."`
+	Rollout   *RolloutView `json:"rollout,omitempty" doc:"Progress of the newest version; of services only."`
 	// Addresses are its service addresses in its own application.
 	Addresses *NetworkService `json:"addresses,omitempty"`
 	Ingress   []IngressView   `json:"ingress,omitempty" doc:"Ways in from outside."`
@@ -91,13 +91,13 @@ type PlannedCopy struct {
 type ClusterView struct {
 	Name      ClusterName   `json:"name"`
 	Connected bool          `json:"connected"`
-	Lost      bool          `json:"lost,omitempty" doc:"It has been out of touch for so long that its instances are started elsewhere."`
+	Lost      bool          `json:"lost,omitempty" doc:"It has been disconnected for so long that its instances are started elsewhere."`
 	Since     time.Time     `json:"since,omitzero"`
 	Version   string        `json:"version,omitempty"`
 	Report    ClusterReport `json:"report"`
 	ReportAt  time.Time     `json:"reportAt,omitzero"`
 	Instances int           `json:"instances"`
-	Credit    *CreditView   `json:"credit,omitempty" doc:"What speaks against what it says; nothing does where it is missing."`
+	Credit    *CreditView   `json:"credit,omitempty" doc:"Disputed claims; missing if there are none."`
 }
 
 // DrainRequest asks for a worker to be drained.
@@ -125,7 +125,7 @@ type RootMigrate struct {
 // Migrating tells what was begun for a MigrateRequest.
 type Migrating struct {
 	Instance InstanceID  `json:"instance"`
-	Worker   WorkerName  `json:"worker,omitempty" doc:"On which a copy starts. The root is not told."`
+	Worker   WorkerName  `json:"worker,omitempty" doc:"Worker on which the copy starts. The root does not know it."`
 	Cluster  ClusterName `json:"cluster,omitempty" doc:"Within which, or to which, it moves, at the root."`
 	Copy     InstanceID  `json:"copy,omitempty" doc:"The instance that takes its place at another cluster, once it is ready."`
 }
@@ -183,8 +183,8 @@ type WorkerView struct {
 	Carrier   string       `json:"carrier,omitempty" doc:"mqtt: an agent of others, judged by its MQTT connection alone, without beats and streams; empty: the link."`
 	Since     time.Time    `json:"since,omitzero"`
 	Hold      string       `json:"hold,omitempty" doc:"Why an operator keeps new work away."`
-	Drain     *DrainView   `json:"drain,omitempty" doc:"How far it is with leaving, when it is drained."`
-	Held      string       `json:"held,omitempty" doc:"Why it is held on its device, and carries out nothing that it is asked for."`
+	Drain     *DrainView   `json:"drain,omitempty" doc:"Progress of the drain, if it is being drained."`
+	Held      string       `json:"held,omitempty" doc:"Reason for which it is frozen on its device: it carries out nothing that its cluster asks for."`
 	Refusing  string       `json:"refusing,omitempty" doc:"Why it takes nothing new."`
 	Facts     *WorkerFacts `json:"facts,omitempty"`
 	Reserved  Resources    `json:"reserved"`
@@ -196,10 +196,10 @@ type WorkerView struct {
 	Instances  int          `json:"instances"`
 	Version    string       `json:"version,omitempty"`
 	Machine    string       `json:"machine,omitempty"`
-	Upgrade    *AgentOrder  `json:"upgrade,omitempty" doc:"The program that its agent was told to go over to last; facts.agent tells how far that is."`
+	Upgrade    *AgentOrder  `json:"upgrade,omitempty" doc:"The last program that its agent was told to upgrade to; facts.agent shows the progress."`
 	Updates    *UpdatesView `json:"updates,omitempty" doc:"How often it reports; missing where its agent does not say."`
-	Credit     *CreditView  `json:"credit,omitempty" doc:"What speaks against what it says; nothing does where it is missing."`
-	Claims     *Resources   `json:"claims,omitempty" doc:"What it says it has, where that is not believed: facts.capacity is what counts. skerry uncordon has it believed."`
+	Credit     *CreditView  `json:"credit,omitempty" doc:"Disputed claims; missing if there are none."`
+	Claims     *Resources   `json:"claims,omitempty" doc:"Claimed capacity, if it is not trusted: facts.capacity counts instead. skerry uncordon accepts the claim."`
 }
 
 // UpdatesView is how often a worker reports, which adapts between 1 s and 60 s.
@@ -213,7 +213,7 @@ type UpdatesView struct {
 // CreditView is what speaks against what a worker or a cluster says.
 type CreditView struct {
 	Rank       float64      `json:"rank" doc:"By how much its score counts when something is placed, above 0 and at most 1."`
-	Quarantine string       `json:"quarantine,omitempty" doc:"Why it gets nothing new; skerry uncordon ends that."`
+	Quarantine string       `json:"quarantine,omitempty" doc:"Why it gets no new instances; skerry uncordon ends the quarantine."`
 	Since      time.Time    `json:"since,omitzero" doc:"Of the quarantine."`
 	Until      time.Time    `json:"until,omitzero" doc:"When the quarantine ends by itself if nothing more comes."`
 	Marks      []CreditMark `json:"marks,omitempty"`
@@ -225,7 +225,7 @@ type CreditMark struct {
 	Text    string    `json:"text"`
 	Marks   int       `json:"marks" doc:"How often that was counted, ever."`
 	Last    time.Time `json:"last"`
-	For     float64   `json:"for,omitempty" doc:"What speaks for it in the same respect, less what is forgotten."`
+	For     float64   `json:"for,omitempty" doc:"Evidence in its favour in the same respect, decayed over time."`
 	Against float64   `json:"against" doc:"The marks, less what is forgotten: half of it in half an hour, and in twice the time after each quarantine."`
 }
 

@@ -25,7 +25,7 @@ type RolloutView struct {
 	Paused    string       `json:"paused,omitempty" doc:"Who paused it."`
 	Failures  int          `json:"failures,omitempty" doc:"Restarts and failures of instances of the new revision."`
 	Reason    string       `json:"reason,omitempty" doc:"Of the last failure."`
-	Refused   *RefusedView `json:"refused,omitempty" doc:"A version that was taken back, and is not tried again until the manifest changes."`
+	Refused   *RefusedView `json:"refused,omitempty" doc:"A version that was rolled back, and is not retried until the manifest changes."`
 }
 
 // RefusedView is a version that failed and was taken back.

@@ -116,12 +116,12 @@ func (c *Client) unreachable(err error) error {
 	var unknown x509.UnknownAuthorityError
 	var host x509.HostnameError
 	var pinned *tls.CertificateVerificationError
-	e := skerry.Errorf(skerry.CodeUnavailable, "%s cannot be reached: %w", c.base, err).WithHint("is it running, and is the address right? `skerry doctor` looks for what is wrong")
+	e := skerry.Errorf(skerry.CodeUnavailable, "%s cannot be reached: %w", c.base, err).WithHint("check that it is running and that the address is right; `skerry doctor` diagnoses the connection")
 	switch {
 	case errors.As(err, &host):
 		e.Hint = "start the server with --api-name " + c.base.Hostname() + ", or use a name that its certificate has"
 	case errors.As(err, &unknown), errors.As(err, &pinned), strings.Contains(err.Error(), "was pinned"):
-		e.Hint = "the certificate is not the one that was trusted; if the server was set up anew, log in again with `skerry login --ca-pin`, after comparing the pin"
+		e.Hint = "the certificate is not the trusted one; if the server was reinstalled, compare its pin and log in again with `skerry login --ca-pin`"
 	}
 	return e
 }
@@ -241,7 +241,7 @@ func (c *Client) send(ctx context.Context, method, path string, q url.Values, in
 		err = json.NewDecoder(res.Body).Decode(out)
 	}
 	if err != nil {
-		return skerry.Errorf(skerry.CodeUnavailable, "the answer of %s cannot be read: %w", c.base, err).WithHint("try again; is it a Skerry server?")
+		return skerry.Errorf(skerry.CodeUnavailable, "the answer of %s cannot be read: %w", c.base, err).WithHint("try again, and check that it is a Skerry server")
 	}
 	return nil
 }

@@ -14,5 +14,5 @@ func (h *Handler) addDashboard() {
 	h.raw(operation{ID: "dashboard", Method: http.MethodGet, Path: dashboardPath, Scope: auth.ScopePublic, Object: objNone, Tag: "dashboard", Type: "text/html",
 		Summary: "The dashboard's pages and files, below this path."}, "GET "+dashboardPath, web.Handler(dashboardPath))
 	h.raw(operation{ID: "home", Method: http.MethodGet, Path: "/", Scope: auth.ScopePublic, Object: objNone, Tag: "dashboard", Type: "text/html",
-		Summary: "Leads to the dashboard."}, "GET /{$}", http.RedirectHandler(dashboardPath, http.StatusSeeOther))
+		Summary: "Redirect to the dashboard."}, "GET /{$}", http.RedirectHandler(dashboardPath, http.StatusSeeOther))
 }

@@ -74,8 +74,8 @@ func NewHandler(opt Options) (*Handler, error) {
 			Info: &huma.Info{Title: "Skerry", Version: apiVersion, Description: "The REST interface of root and cluster.",
 				License: &huma.License{Name: "Apache-2.0", Identifier: "Apache-2.0"}},
 			Components: &huma.Components{Schemas: registry, SecuritySchemes: map[string]*huma.SecurityScheme{
-				"bearer": {Type: "http", Scheme: "bearer", BearerFormat: "JWT", Description: "What a login gives, or an access token."},
-				"basic":  {Type: "http", Scheme: "basic", Description: "User and password or access token; for image registries."},
+				"bearer": {Type: "http", Scheme: "bearer", BearerFormat: "JWT", Description: "An access token, or the token from a login."},
+				"basic":  {Type: "http", Scheme: "basic", Description: "User name with password or access token; for image registries."},
 			}}},
 		Formats: map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat}, DefaultFormat: "application/json",
 		RejectUnknownQueryParameters: true, Transformers: []huma.Transformer{h.translate},
@@ -140,15 +140,15 @@ type (
 )
 
 func (bytesText) Schema(huma.Registry) *huma.Schema {
-	return &huma.Schema{AnyOf: []*huma.Schema{{Type: "string"}, {Type: "number"}}, Description: "Bytes: a number, or a text such as 64Mi or 2G. Answers use the text."}
+	return &huma.Schema{AnyOf: []*huma.Schema{{Type: "string"}, {Type: "number"}}, Description: "Bytes: a number, or a string such as 64Mi or 2G. Responses use the string."}
 }
 
 func (coresText) Schema(huma.Registry) *huma.Schema {
-	return &huma.Schema{AnyOf: []*huma.Schema{{Type: "number"}, {Type: "string"}}, Description: "Cores: a number such as 0.5, or a text such as 500m. Answers use the number."}
+	return &huma.Schema{AnyOf: []*huma.Schema{{Type: "number"}, {Type: "string"}}, Description: "Cores: a number such as 0.5, or a string such as 500m. Responses use the number."}
 }
 
 func (durationText) Schema(huma.Registry) *huma.Schema {
-	return &huma.Schema{Type: "string", Description: "A span of time such as 30s or 5m."}
+	return &huma.Schema{Type: "string", Description: "A duration such as 30s or 5m."}
 }
 
 func (manifestText) Schema(huma.Registry) *huma.Schema {
@@ -247,7 +247,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r.Body = c.body
 	}
 	if !h.limits.addr(address(r)) {
-		h.fail(rec, r, skerry.Errorf(skerry.CodeRateLimited, "too many requests come from %s", address(r)).WithHint("wait a second and try again"))
+		h.fail(rec, r, skerry.Errorf(skerry.CodeRateLimited, "too many requests from %s", address(r)).WithHint("wait a second and try again"))
 		return
 	}
 	if r.URL.Path != "/v2" && !strings.HasPrefix(r.URL.Path, "/v2/") {
@@ -273,7 +273,7 @@ func (h *Handler) unknown(w http.ResponseWriter, r *http.Request) {
 	}
 	if len(allow) > 0 {
 		w.Header().Set("Allow", strings.Join(allow, ", "))
-		h.failStatus(w, r, http.StatusMethodNotAllowed, skerry.Errorf(skerry.CodeInvalid, "%.16q is not possible here", r.Method).WithHint("possible: %s", strings.Join(allow, ", ")))
+		h.failStatus(w, r, http.StatusMethodNotAllowed, skerry.Errorf(skerry.CodeInvalid, "method %.16q is not allowed here", r.Method).WithHint("allowed: %s", strings.Join(allow, ", ")))
 		return
 	}
 	h.fail(w, r, skerry.Errorf(skerry.CodeNotFound, "there is nothing at %.200q", r.URL.Path).WithHint("the API is described at /openapi.json"))

@@ -55,7 +55,7 @@ func TestProblemsOfBadRequests(t *testing.T) {
 		says, hint               string
 	}{
 		"nothing there":        {"GET", "/v1/nothing", "", "", 404, "nothing at", "openapi"},
-		"wrong method":         {"PATCH", "/v1/apps", "", "", 405, "not possible", "GET, POST"},
+		"wrong method":         {"PATCH", "/v1/apps", "", "", 405, "not allowed", "GET, POST"},
 		"empty manifest":       {"POST", "/v1/apps", yaml, "# nothing\n", 422, "", ""},
 		"no body":              {"POST", "/v1/apps", yaml, "", 400, "body is required", ""},
 		"broken UTF-8":         {"POST", "/v1/apps", yaml, "metadata: {name: \"\xff\"}", 422, "UTF-8", "UTF-8"},

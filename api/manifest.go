@@ -64,7 +64,7 @@ func fromYAML(data []byte) ([]byte, error) {
 		}
 		hint := ""
 		if strings.Contains(text, "already set in map") {
-			hint = "a key is given twice; keep one of them"
+			hint = "a key is set twice; keep one of them"
 		}
 		return skerry.Errorf(skerry.CodeInvalid, "the manifest is not valid YAML: %s", text).WithHint("%s", hint)
 	}

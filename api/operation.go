@@ -201,7 +201,7 @@ func (h *Handler) authenticate(r *http.Request) (*auth.Principal, error) {
 		kind, token = "Bearer", t
 	}
 	if !strings.EqualFold(kind, "Bearer") || token == "" {
-		return nil, skerry.Errorf(skerry.CodeUnauthorized, "this needs a login").WithHint("log in with `skerry login`, or send an access token as Authorization: Bearer")
+		return nil, skerry.Errorf(skerry.CodeUnauthorized, "a login is required").WithHint("log in with `skerry login`, or send an access token as Authorization: Bearer")
 	}
 	return h.opt.People.Authenticate(strings.TrimSpace(token))
 }
@@ -278,7 +278,7 @@ func (h *Handler) allow(who *auth.Principal, s, look auth.Scope, org, cluster st
 func forbidden(who *auth.Principal, s auth.Scope) error {
 	if len(who.Only) > 0 {
 		return skerry.Errorf(skerry.CodeForbidden, "access token %q of user %s has no scope %s for this", who.Token, who.User, s).
-			WithHint("make one with that scope, if the user has it")
+			WithHint("create one with that scope, if the user has it")
 	}
 	return skerry.Errorf(skerry.CodeForbidden, "user %s has no scope %s for this", who.User, s).
 		WithHint("ask an admin for a role that has it; `skerry whoami` shows yours")

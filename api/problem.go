@@ -59,7 +59,7 @@ func (h *Handler) problemOf(c *call, err error) *Problem {
 	status := e.Code.HTTPStatus()
 	if e.Code == skerry.CodeInternal {
 		h.opt.Log.Error("request failed", "request", c.id, "operation", c.operation, "err", err)
-		e = skerry.Errorf(skerry.CodeInternal, "the server failed to answer").WithHint("its log says why; look for request %s", c.id)
+		e = skerry.Errorf(skerry.CodeInternal, "the server failed to answer").WithHint("see the server's log for request %s", c.id)
 	}
 	if errors.As(err, new(errMediaType)) {
 		status = http.StatusUnsupportedMediaType

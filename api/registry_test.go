@@ -142,7 +142,7 @@ func TestRegistryAsksTheSameUsers(t *testing.T) {
 	if _, err := head.CreateNamespace(ctx, spaceOf("tools", "umbra")); err == nil || skerry.AsError(err).Code != skerry.CodeConflict {
 		t.Errorf("umbra took the namespace of the site's images: %v", err)
 	}
-	if err := admin.DeleteNamespace(ctx, "acme-space"); err == nil || !strings.Contains(err.Error(), "still holds image acme-space/") {
+	if err := admin.DeleteNamespace(ctx, "acme-space"); err == nil || !strings.Contains(err.Error(), "still contains image acme-space/") {
 		t.Errorf("a namespace with images: %v", err)
 	}
 	list, err := admin.Audit(ctx, "dev-acme", "registry", 0)
@@ -218,7 +218,7 @@ func TestPushesOfOneOrganisation(t *testing.T) {
 		t.Errorf("usage: %+v", u)
 	}
 	// A namespace that is deleted neither makes room nor leaves its images to who is given the name next.
-	if err := acme.DeleteNamespace(ctx, "acme-more"); err == nil || !strings.Contains(err.Error(), "still holds image acme-more/") {
+	if err := acme.DeleteNamespace(ctx, "acme-more"); err == nil || !strings.Contains(err.Error(), "still contains image acme-more/") {
 		t.Errorf("delete a namespace with an image: %v", err)
 	}
 	if err := umbra.DeleteImage(ctx, "acme-more/web:1"); err == nil {

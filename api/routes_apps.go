@@ -42,7 +42,7 @@ func (h *Handler) do(ctx context.Context, msg any) (*answer[apps.Applied], error
 
 func (h *Handler) addApps() {
 	type listIn struct {
-		Namespace string `query:"namespace" maxLength:"63" doc:"Only of this namespace."`
+		Namespace string `query:"namespace" maxLength:"63" doc:"Only applications of this namespace."`
 	}
 	add(h, operation{ID: "list-apps", Method: http.MethodGet, Path: "/v1/apps", Scope: auth.ScopeAppsRead, Object: objEach, Tag: "applications", Summary: "List the applications."},
 		func(ctx context.Context, who *auth.Principal, in *listIn) (*listAnswer[skerry.AppView], error) {
@@ -60,18 +60,18 @@ func (h *Handler) addApps() {
 			return &answer[skerry.AppView]{v}, err
 		})
 	add(h, operation{ID: "delete-app", Method: http.MethodDelete, Path: "/v1/apps/{namespace}/{app}", Scope: auth.ScopeAppsWrite, Object: objApp, Tag: "applications",
-		Summary: "End an application, in whatever state it is.", Status: http.StatusAccepted, Audit: true},
+		Summary: "Delete an application, whatever its state.", Status: http.StatusAccepted, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *AppPath) (*none, error) {
 			_, err := h.opt.Backend.Do(ctx, apps.Delete{Key: in.key(), Actor: who.User})
 			return nil, err
 		})
 	add(h, operation{ID: "deploy-app", Method: http.MethodPost, Path: "/v1/apps/{namespace}/{app}/deploy", Scope: auth.ScopeAppsWrite, Object: objApp, Tag: "applications",
-		Summary: "Deploy an application that was registered.", Status: http.StatusAccepted, Audit: true},
+		Summary: "Deploy a registered application.", Status: http.StatusAccepted, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *AppPath) (*answer[apps.Applied], error) {
 			return h.do(ctx, apps.Deploy{Key: in.key(), Actor: who.User})
 		})
 	add(h, operation{ID: "restart-app", Method: http.MethodPost, Path: "/v1/apps/{namespace}/{app}/restart", Scope: auth.ScopeAppsWrite, Object: objApp, Tag: "applications",
-		Summary: "Restart every instance of an application, one after the other.", Status: http.StatusAccepted, Audit: true},
+		Summary: "Restart every instance of an application, one at a time.", Status: http.StatusAccepted, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *AppPath) (*answer[apps.Applied], error) {
 			return h.do(ctx, apps.Restart{Service: skerry.ServiceKey{App: in.key()}, Actor: who.User})
 		})
@@ -87,7 +87,7 @@ func (h *Handler) addApps() {
 			return h.do(ctx, apps.Scale{Service: in.service(), Replicas: in.Body.Replicas, Actor: who.User})
 		})
 	add(h, operation{ID: "restart-service", Method: http.MethodPost, Path: "/v1/apps/{namespace}/{app}/services/{service}/restart", Scope: auth.ScopeAppsWrite, Object: objApp,
-		Tag: "applications", Summary: "Restart every instance of a service, one after the other.", Status: http.StatusAccepted, Audit: true},
+		Tag: "applications", Summary: "Restart every instance of a service, one at a time.", Status: http.StatusAccepted, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *ServicePath) (*answer[apps.Applied], error) {
 			return h.do(ctx, apps.Restart{Service: in.service(), Actor: who.User})
 		})
@@ -97,12 +97,12 @@ func (h *Handler) addApply() {
 	type applyIn struct {
 		ContentType string            `header:"Content-Type" maxLength:"200"`
 		Register    bool              `query:"register" doc:"Store only; deploy later."`
-		DryRun      bool              `query:"dryRun" doc:"Check only; change nothing."`
-		Expect      skerry.Generation `query:"expectGeneration" doc:"Refuse if the application is not at this generation."`
+		DryRun      bool              `query:"dryRun" doc:"Validate only; change nothing."`
+		Expect      skerry.Generation `query:"expectGeneration" doc:"Fail unless the application is at this generation."`
 		RawBody     []byte            `contentType:"application/yaml"`
 	}
 	o := operation{ID: "apply-app", Method: http.MethodPost, Path: "/v1/apps", Scope: auth.ScopeAppsWrite, Object: objNamed, Tag: "applications",
-		Summary: "Create an application, or change it to what the manifest says.", Body: skerry.MaxManifest + 1, Audit: true}
+		Summary: "Create or update an application from its manifest.", Body: skerry.MaxManifest + 1, Audit: true}
 	add(h, o, func(ctx context.Context, who *auth.Principal, in *applyIn) (*answer[apps.Applied], error) {
 		app, key, ctx, err := h.manifest(ctx, who, in.ContentType, in.RawBody)
 		if err != nil {
@@ -119,7 +119,7 @@ func (h *Handler) addApply() {
 		RawBody     []byte `contentType:"application/yaml"`
 	}
 	plan := operation{ID: "plan-app", Method: http.MethodPost, Path: "/v1/plan", Scope: auth.ScopeAppsWrite, Object: objNamed, Tag: "applications",
-		Summary: "Tell where the instances of a manifest would go, changing nothing.", Body: skerry.MaxManifest + 1}
+		Summary: "Show where the instances of a manifest would be placed, without changing anything.", Body: skerry.MaxManifest + 1}
 	add(h, plan, func(ctx context.Context, who *auth.Principal, in *planIn) (*answer[skerry.Plan], error) {
 		app, _, ctx, err := h.manifest(ctx, who, in.ContentType, in.RawBody)
 		if err != nil {

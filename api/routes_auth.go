@@ -83,11 +83,11 @@ func (h *Handler) addAuth() {
 		Body struct {
 			User     string `json:"user" maxLength:"63"`
 			Password string `json:"password" maxLength:"1024"`
-			Cookie   bool   `json:"cookie,omitempty" doc:"For browsers: keep the refresh token in a cookie that scripts cannot read, in place of telling it."`
+			Cookie   bool   `json:"cookie,omitempty" doc:"For browsers: store the refresh token in a cookie that scripts cannot read, instead of returning it."`
 		}
 	}
 	add(h, operation{ID: opLogin, Method: http.MethodPost, Path: "/v1/auth/login", Scope: auth.ScopePublic, Object: objNone, Tag: "login",
-		Summary: "Log in with user and password.", Audit: true},
+		Summary: "Log in with user name and password.", Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *loginIn) (*tokensAnswer, error) {
 			callOf(ctx).object = in.Body.User
 			t, err := h.opt.People.Login(ctx, in.Body.User, in.Body.Password, addressOf(ctx))
@@ -100,7 +100,7 @@ func (h *Handler) addAuth() {
 		}
 	}
 	add(h, operation{ID: "refresh", Method: http.MethodPost, Path: "/v1/auth/refresh", Scope: auth.ScopePublic, Object: objNone, Tag: "login",
-		Summary: "Take a refresh token for the next pair of tokens."},
+		Summary: "Exchange a refresh token for a new pair of tokens."},
 		func(ctx context.Context, _ *auth.Principal, in *refreshIn) (*tokensAnswer, error) {
 			refresh, cookie, err := h.refreshOf(in.Body.Refresh, in.Cookies)
 			if err != nil {
@@ -110,12 +110,12 @@ func (h *Handler) addAuth() {
 			return h.tokensAnswer(ctx, t, cookie), err
 		})
 	add(h, operation{ID: "logout", Method: http.MethodPost, Path: "/v1/auth/logout", Scope: auth.ScopeSelf, Object: objNone, Tag: "login",
-		Summary: "End the session with all its tokens.", Status: http.StatusNoContent, Audit: true},
+		Summary: "End the session and revoke its tokens.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, who *auth.Principal, _ *none) (*loggedOut, error) {
 			return &loggedOut{h.sessionCookie(callOf(ctx), "")}, h.opt.People.Logout(ctx, who)
 		})
 	add(h, operation{ID: "whoami", Method: http.MethodGet, Path: "/v1/auth/whoami", Scope: auth.ScopeSelf, Object: objNone, Tag: "login",
-		Summary: "Who is logged in, and what they may do."},
+		Summary: "Show the current user and permissions."},
 		func(ctx context.Context, who *auth.Principal, _ *none) (*answer[Who], error) {
 			w := Who{User: who.User, Token: who.Token, Grants: who.Grants, Scopes: []auth.Scope{}, Site: h.opt.Backend.Name(), Tier: h.opt.Backend.Tier()}
 			for _, s := range auth.Scopes() {
@@ -126,7 +126,7 @@ func (h *Handler) addAuth() {
 			return &answer[Who]{w}, nil
 		})
 	add(h, operation{ID: "list-roles", Method: http.MethodGet, Path: "/v1/roles", Scope: auth.ScopeSelf, Object: objNone, Tag: "login",
-		Summary: "What each role may do."},
+		Summary: "List the roles and their permissions."},
 		func(context.Context, *auth.Principal, *none) (*listAnswer[RoleView], error) {
 			var out []RoleView
 			for _, r := range auth.Roles() {
@@ -147,13 +147,13 @@ func (h *Handler) addAuth() {
 		}
 	}
 	add(h, operation{ID: "change-password", Method: http.MethodPost, Path: "/v1/auth/password", Scope: auth.ScopeSelf, Object: objNone, Tag: "login",
-		Summary: "Change the own password; other sessions end.", Status: http.StatusNoContent, Audit: true},
+		Summary: "Change your own password; your other sessions end.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *passwordIn) (*none, error) {
 			return nil, h.opt.People.ChangePassword(ctx, who, in.Body.Old, in.Body.New, addressOf(ctx))
 		})
 
 	type tokensIn struct {
-		User string `query:"user" doc:"Of another user, or * for everybody's; needs users:admin."`
+		User string `query:"user" doc:"Another user, or * for all users; requires users:admin."`
 	}
 	add(h, operation{ID: "list-access-tokens", Method: http.MethodGet, Path: "/v1/access-tokens", Scope: auth.ScopeSelf, Object: objNone, Tag: "access tokens",
 		Summary: "List access tokens."},
@@ -179,7 +179,7 @@ func (h *Handler) addAuth() {
 		}
 	}
 	add(h, operation{ID: "create-access-token", Method: http.MethodPost, Path: "/v1/access-tokens", Scope: auth.ScopeSelf, Object: objNone, Tag: "access tokens",
-		Summary: "Make an access token for a program.", Status: http.StatusCreated, Audit: true},
+		Summary: "Create an access token for a program.", Status: http.StatusCreated, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *tokenIn) (*answer[NewAccessToken], error) {
 			callOf(ctx).object = in.Body.Name
 			user := in.Body.User
@@ -188,7 +188,7 @@ func (h *Handler) addAuth() {
 			}
 			switch {
 			case who.Token != "":
-				return nil, skerry.Errorf(skerry.CodeForbidden, "an access token cannot make another").WithHint("log in with a password first")
+				return nil, skerry.Errorf(skerry.CodeForbidden, "an access token cannot create another one").WithHint("log in with a password first")
 			case user != who.User && !who.May(auth.ScopeUsersAdmin, "", h.cluster()):
 				return nil, forbidden(who, auth.ScopeUsersAdmin)
 			}
@@ -196,13 +196,13 @@ func (h *Handler) addAuth() {
 			return &answer[NewAccessToken]{NewAccessToken{t, text}}, err
 		})
 	type idIn struct {
-		ID string `path:"id" maxLength:"63" doc:"Id, or the name of one of the own."`
+		ID string `path:"id" maxLength:"63" doc:"Id, or the name of one of your own tokens."`
 	}
 	add(h, operation{ID: "delete-access-token", Method: http.MethodDelete, Path: "/v1/access-tokens/{id}", Scope: auth.ScopeSelf, Object: objNone, Tag: "access tokens",
-		Summary: "Take an access token back.", Status: http.StatusNoContent, Audit: true},
+		Summary: "Delete an access token.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *idIn) (*none, error) {
 			if len(who.Only) > 0 && in.ID != who.Token {
-				return nil, skerry.Errorf(skerry.CodeForbidden, "an access token that is limited to scopes can take back no other").WithHint("log in with a password first")
+				return nil, skerry.Errorf(skerry.CodeForbidden, "an access token that is limited to scopes cannot delete others").WithHint("log in with a password first")
 			}
 			err := h.opt.People.DeleteAccessToken(ctx, who.User, in.ID)
 			if err != nil && skerry.AsError(err).Code == skerry.CodeNotFound && who.May(auth.ScopeUsersAdmin, "", h.cluster()) {
@@ -232,7 +232,7 @@ func (h *Handler) addUsers() {
 			Grants   []auth.Grant `json:"grants,omitempty" maxItems:"256"`
 		}
 	}
-	add(h, operation{ID: "create-user", Method: http.MethodPost, Path: "/v1/users", Scope: auth.ScopeUsersAdmin, Object: objSite, Tag: "users", Summary: "Make a user.",
+	add(h, operation{ID: "create-user", Method: http.MethodPost, Path: "/v1/users", Scope: auth.ScopeUsersAdmin, Object: objSite, Tag: "users", Summary: "Create a user.",
 		Status: http.StatusCreated, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *createIn) (*answer[auth.User], error) {
 			callOf(ctx).object = in.Body.Name
@@ -252,13 +252,13 @@ func (h *Handler) addUsers() {
 		Body UserPatch
 	}
 	add(h, operation{ID: "change-user", Method: http.MethodPatch, Path: "/v1/users/{user}", Scope: auth.ScopeUsersAdmin, Object: objSite, Tag: "users",
-		Summary: "Change a user's password, grants or whether they may log in.", Audit: true},
+		Summary: "Change a user's password or grants, or disable or enable the user.", Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *changeIn) (*answer[auth.User], error) {
 			u, err := h.opt.People.ChangeUser(ctx, in.User, auth.UserChange{Password: in.Body.Password, Grants: in.Body.Grants, Disabled: in.Body.Disabled})
 			return &answer[auth.User]{u}, err
 		})
 	add(h, operation{ID: "delete-user", Method: http.MethodDelete, Path: "/v1/users/{user}", Scope: auth.ScopeUsersAdmin, Object: objSite, Tag: "users",
-		Summary: "Remove a user with sessions and access tokens.", Status: http.StatusNoContent, Audit: true},
+		Summary: "Delete a user with all sessions and access tokens.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *UserPath) (*none, error) {
 			return nil, h.opt.People.DeleteUser(ctx, in.User)
 		})

@@ -40,7 +40,7 @@ func (h *Handler) addCertificates() {
 		Body Certificate
 	}
 	add(h, operation{ID: "put-certificate", Method: http.MethodPut, Path: "/v1/orgs/{org}/certificates/{name}", Scope: auth.ScopeAppsWrite, Object: objOrg, Tag: "certificates",
-		Summary: "Keep a certificate with its key for ingresses, in place of the one of that name.", Audit: true},
+		Summary: "Store a certificate with its key for ingresses, replacing one of the same name.", Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *putIn) (*answer[skerry.CertificateView], error) {
 			v, err := h.opt.Backend.Do(ctx, apps.PutCertificate{Org: in.Org, Name: in.Name, Actor: who.User, CertPEM: []byte(in.Body.Certificate), KeyPEM: []byte(in.Body.Key)})
 			if err != nil {
@@ -49,13 +49,13 @@ func (h *Handler) addCertificates() {
 			return &answer[skerry.CertificateView]{v.(skerry.CertificateView)}, nil
 		})
 	add(h, operation{ID: "delete-certificate", Method: http.MethodDelete, Path: "/v1/orgs/{org}/certificates/{name}", Scope: auth.ScopeAppsWrite, Object: objOrg, Tag: "certificates",
-		Summary: "Remove a certificate that no application names.", Status: http.StatusNoContent, Audit: true},
+		Summary: "Remove a certificate that no application uses.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *nameIn) (*none, error) {
 			_, err := h.opt.Backend.Do(ctx, apps.DeleteCertificate{Org: in.Org, Name: in.Name})
 			return nil, err
 		})
 	add(h, operation{ID: "ingress-authority", Method: http.MethodGet, Path: "/v1/ingress/authority", Scope: auth.ScopeAppsRead, Object: objEach, Tag: "certificates", At: skerry.TierCluster,
-		Summary: "Give the certificate by which clients know the site's ingresses with tls: self."},
+		Summary: "Return the CA certificate of the site's ingresses with tls: self."},
 		func(ctx context.Context, _ *auth.Principal, _ *none) (*answer[IngressAuthority], error) {
 			pem, err := h.opt.Backend.IngressAuthority(ctx)
 			return &answer[IngressAuthority]{IngressAuthority{string(pem)}}, err

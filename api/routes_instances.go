@@ -64,7 +64,7 @@ func (h *Handler) addInstances() {
 			return &answer[skerry.Instance]{e.Instance}, err
 		})
 	add(h, operation{ID: "delete-instance", Method: http.MethodDelete, Path: "/v1/instances/{id}", Scope: auth.ScopeAppsWrite, Object: objInstance, Tag: "instances",
-		Summary: "End an instance; its service gets another.", Status: http.StatusAccepted, Audit: true},
+		Summary: "Delete an instance; its service replaces it.", Status: http.StatusAccepted, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *InstancePath) (*none, error) {
 			_, err := h.opt.Backend.Do(ctx, apps.DeleteInstance{ID: skerry.InstanceID(in.ID), Actor: who.User})
 			return nil, err
@@ -74,7 +74,7 @@ func (h *Handler) addInstances() {
 		Body skerry.MigrateRequest
 	}
 	add(h, operation{ID: "migrate-instance", Method: http.MethodPost, Path: "/v1/instances/{id}/migrate", Scope: auth.ScopeAppsWrite, Object: objInstance, Tag: "instances",
-		Summary: "Move an instance to another worker, or from the root to another cluster: a copy starts there, and takes its place once it is ready. To name a worker needs the scope workers:read, to name a cluster clusters:read.",
+		Summary: "Move an instance to another worker, or from the root to another cluster: a copy starts there and replaces the instance once it is ready. Naming a worker requires the scope workers:read, naming a cluster clusters:read.",
 		Status:  http.StatusAccepted, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *migrateIn) (*answer[skerry.Migrating], error) {
 			if to := in.Body.To; to != "" {
@@ -90,7 +90,7 @@ func (h *Handler) addInstances() {
 			return &answer[skerry.Migrating]{m}, err
 		})
 	add(h, operation{ID: "explain-instance", Method: http.MethodGet, Path: "/v1/instances/{id}/explain", Scope: auth.ScopeAppsRead, Object: objInstance, Tag: "instances",
-		Summary: "Tell how an instance came to where it is, or why it is nowhere."},
+		Summary: "Explain why an instance was placed where it is, or why it could not be placed."},
 		func(ctx context.Context, _ *auth.Principal, in *InstancePath) (*answer[skerry.Explanation], error) {
 			e, err := h.opt.Backend.Explain(ctx, skerry.InstanceID(in.ID))
 			if err == nil {
@@ -101,10 +101,10 @@ func (h *Handler) addInstances() {
 	type logsIn struct {
 		InstancePath
 		Container string    `query:"container" maxLength:"63" doc:"Default: main."`
-		Follow    bool      `query:"follow" doc:"Go on as lines come."`
-		Previous  bool      `query:"previous" doc:"Of the run before the last restart."`
+		Follow    bool      `query:"follow" doc:"Keep streaming new lines."`
+		Previous  bool      `query:"previous" doc:"The run before the last restart."`
 		Since     time.Time `query:"since" doc:"Only lines after this time (RFC 3339)."`
-		Tail      int       `query:"tail" minimum:"0" maximum:"1000000" doc:"Only so many of the newest lines."`
+		Tail      int       `query:"tail" minimum:"0" maximum:"1000000" doc:"Number of newest lines."`
 	}
 	add(h, operation{ID: "read-logs", Method: http.MethodGet, Path: "/v1/instances/{id}/logs", Scope: auth.ScopeAppsLogs, Object: objInstance, Tag: "instances",
 		Summary: "Read the log, one JSON object a line: time, stream, line.", Stream: true, Type: "application/x-ndjson"},
@@ -132,7 +132,7 @@ func (h *Handler) addInstances() {
 		Port int `query:"port" required:"true" minimum:"1" maximum:"65535"`
 	}
 	add(h, operation{ID: "port-forward", Method: http.MethodGet, Path: "/v1/instances/{id}/portforward", Scope: auth.ScopeAppsForward, Object: objInstance, Tag: "instances",
-		Summary: "Join the connection to a port of an instance (Upgrade: skerry-tcp/1).", Stream: true, Audit: true, Type: "application/octet-stream"},
+		Summary: "Forward the connection to a port of an instance (Upgrade: skerry-tcp/1).", Stream: true, Audit: true, Type: "application/octet-stream"},
 		func(ctx context.Context, _ *auth.Principal, in *forwardIn) (*stream, error) {
 			callOf(ctx).detail = "port " + strconv.Itoa(in.Port)
 			return h.pass(in.ID, "/portforward"), nil
@@ -143,7 +143,7 @@ func (h *Handler) addInstances() {
 			return h.pass(in.ID, "/stats"), nil
 		})
 	add(h, operation{ID: "instance-metrics", Method: http.MethodGet, Path: "/v1/instances/{id}/metrics", Scope: auth.ScopeMetricsRead, Object: objInstance, Tag: "metrics",
-		Summary: "Scrape the metrics that an instance offers.", Type: "text/plain"},
+		Summary: "Scrape the metrics of an instance.", Type: "text/plain"},
 		func(ctx context.Context, _ *auth.Principal, in *InstancePath) (*stream, error) {
 			return h.pass(in.ID, "/metrics"), nil
 		})

@@ -23,7 +23,7 @@ func (h *Handler) addOrgs() {
 		})
 	type createIn struct{ Body apps.Org }
 	add(h, operation{ID: "create-org", Method: http.MethodPost, Path: "/v1/orgs", Scope: auth.ScopeOrgsAdmin, Object: objSite, Tag: "organisations",
-		Summary: "Make an organisation.", Status: http.StatusCreated, Audit: true},
+		Summary: "Create an organisation.", Status: http.StatusCreated, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *createIn) (*answer[apps.Org], error) {
 			callOf(ctx).object = in.Body.Name
 			if h.orgExists(ctx, in.Body.Name) == nil {
@@ -33,7 +33,7 @@ func (h *Handler) addOrgs() {
 			return &answer[apps.Org]{in.Body}, err
 		})
 	add(h, operation{ID: "delete-org", Method: http.MethodDelete, Path: "/v1/orgs/{org}", Scope: auth.ScopeOrgsAdmin, Object: objSite, Tag: "organisations",
-		Summary: "Remove an organisation that has no namespaces.", Status: http.StatusNoContent, Audit: true},
+		Summary: "Delete an organisation without namespaces.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *OrgPath) (*none, error) {
 			_, err := h.opt.Backend.Do(ctx, apps.DeleteOrg{Name: in.Org})
 			return nil, err
@@ -53,7 +53,7 @@ func (h *Handler) addOrgs() {
 			return &answer[apps.Org]{o}, err
 		})
 	add(h, operation{ID: "org-usage", Method: http.MethodGet, Path: "/v1/orgs/{org}/usage", Scope: auth.ScopeOrgsRead, Object: objOrg, Tag: "organisations",
-		Summary: "What an organisation's applications ask for, and what it has in the built-in registry."},
+		Summary: "Show an organisation's resource requests and its use of the built-in registry."},
 		func(ctx context.Context, _ *auth.Principal, in *OrgPath) (*answer[apps.Usage], error) {
 			if err := h.orgExists(ctx, in.Org); err != nil {
 				return nil, err
@@ -69,7 +69,7 @@ func (h *Handler) addOrgs() {
 		})
 	type spaceIn struct{ Body apps.Namespace }
 	add(h, operation{ID: "create-namespace", Method: http.MethodPost, Path: "/v1/namespaces", Scope: auth.ScopeOrgsAdmin, Object: objNamed, Tag: "organisations",
-		Summary: "Make a namespace for an organisation.", Status: http.StatusCreated, Audit: true},
+		Summary: "Create a namespace for an organisation.", Status: http.StatusCreated, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *spaceIn) (*answer[apps.Namespace], error) {
 			callOf(ctx).object = in.Body.Name
 			if err := h.allow(who, auth.ScopeOrgsAdmin, auth.ScopeOrgsRead, in.Body.Org, h.cluster(), noOrg(in.Body.Org)); err != nil {
@@ -77,7 +77,7 @@ func (h *Handler) addOrgs() {
 			}
 			// What is below a name that is no namespace is everybody's: nobody takes it for an organisation of his own.
 			if image := h.imageBelow(in.Body.Name); image != "" && !who.May(auth.ScopeImagesPush, "", h.cluster()) && h.spaceOf(ctx, in.Body.Name) == "" {
-				return nil, skerry.Errorf(skerry.CodeConflict, "there are images below the name %s, such as %s, which belong to everybody", in.Body.Name, image).
+				return nil, skerry.Errorf(skerry.CodeConflict, "there are images below the name %s, such as %s, which belong to the whole site", in.Body.Name, image).
 					WithHint("choose another name, or ask who may push images of the whole site")
 			}
 			_, err := h.opt.Backend.Do(ctx, apps.PutNamespace{Namespace: in.Body})
@@ -87,14 +87,14 @@ func (h *Handler) addOrgs() {
 		Namespace string `path:"namespace" maxLength:"63"`
 	}
 	add(h, operation{ID: "delete-namespace", Method: http.MethodDelete, Path: "/v1/namespaces/{namespace}", Scope: auth.ScopeOrgsAdmin, Object: objNamespace, Tag: "organisations",
-		Summary: "Remove a namespace that has no applications and no images.", Status: http.StatusNoContent, Audit: true},
+		Summary: "Delete a namespace without applications and images.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *nameIn) (*none, error) {
 			// Whoever is given the name next would read its images, and nobody would be charged for them.
 			if l, ok := h.opt.Backend.Registry().(ImageLister); ok {
 				if image, err := l.Clear(in.Namespace); err != nil {
 					return nil, err
 				} else if image != "" {
-					return nil, skerry.Errorf(skerry.CodeConflict, "namespace %s still holds image %s", in.Namespace, image).
+					return nil, skerry.Errorf(skerry.CodeConflict, "namespace %s still contains image %s", in.Namespace, image).
 						WithHint("delete its images first: `skerry get images` lists them, `skerry delete image NAME` deletes one")
 				}
 			}

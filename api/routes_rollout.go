@@ -18,7 +18,7 @@ const (
 
 // RolloutRequest asks for something to be done with the rollouts of an application.
 type RolloutRequest struct {
-	Action  string            `json:"action" enum:"pause,resume,undo" doc:"pause keeps rollouts where they are; resume lets them go on, and has a version tried again that was taken back; undo puts an earlier version back."`
+	Action  string            `json:"action" enum:"pause,resume,undo" doc:"pause stops rollouts where they are; resume continues them and retries a version that was rolled back; undo rolls back to an earlier version."`
 	Service string            `json:"service,omitempty" maxLength:"63" doc:"Only of this service. Default: of all."`
 	To      skerry.Generation `json:"to,omitempty" doc:"Generation to which to go back. Default: the last one that differs."`
 	// Amendment names a site, instead of To.

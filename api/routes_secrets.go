@@ -28,7 +28,7 @@ func (h *Handler) addSecrets() {
 		Namespace string `path:"namespace" maxLength:"63"`
 	}
 	add(h, operation{ID: "list-secrets", Method: http.MethodGet, Path: "/v1/namespaces/{namespace}/secrets", Scope: auth.ScopeAppsRead, Object: objNamespace, Tag: "secrets",
-		Summary: "List the secrets of a namespace, without what they hold."},
+		Summary: "List the secrets of a namespace, without their content."},
 		func(ctx context.Context, _ *auth.Principal, in *spaceIn) (*listAnswer[skerry.SecretView], error) {
 			list, err := h.opt.Backend.Secrets(ctx, in.Namespace)
 			return seen(list, err, func(*skerry.SecretView) bool { return true })
@@ -36,11 +36,11 @@ func (h *Handler) addSecrets() {
 	type putIn struct {
 		Namespace string `path:"namespace" maxLength:"63"`
 		Name      string `path:"name" maxLength:"63"`
-		Rotate    bool   `query:"rotate" doc:"Keep a new version of a secret that is there. Default: a new secret."`
+		Rotate    bool   `query:"rotate" doc:"Store a new version of an existing secret. Default: create a new secret."`
 		Body      SecretData
 	}
 	add(h, operation{ID: "put-secret", Method: http.MethodPut, Path: "/v1/namespaces/{namespace}/secrets/{name}", Scope: auth.ScopeSecretsWrite, Object: objNamespace, Tag: "secrets",
-		Summary: "Keep a new secret, or a new version of one: services that do not keep to a version are then rolled.", Body: secretBody, Audit: true},
+		Summary: "Store a new secret, or a new version of one; services that name no version are then updated.", Body: secretBody, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *putIn) (*answer[skerry.SecretView], error) {
 			v, err := h.opt.Backend.Do(ctx, apps.PutSecret{Namespace: in.Namespace, Name: in.Name, Rotate: in.Rotate, Actor: who.User, Value: in.Body.Data})
 			if err != nil {
@@ -49,7 +49,7 @@ func (h *Handler) addSecrets() {
 			return &answer[skerry.SecretView]{v.(skerry.SecretView)}, nil
 		})
 	add(h, operation{ID: "delete-secret", Method: http.MethodDelete, Path: "/v1/namespaces/{namespace}/secrets/{name}", Scope: auth.ScopeSecretsWrite, Object: objNamespace, Tag: "secrets",
-		Summary: "Remove a secret that no service names.", Status: http.StatusNoContent, Audit: true},
+		Summary: "Delete a secret that no service uses.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *secretIn) (*none, error) {
 			_, err := h.opt.Backend.Do(ctx, apps.DeleteSecret{Namespace: in.Namespace, Name: in.Name, Actor: who.User})
 			return nil, err

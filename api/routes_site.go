@@ -37,7 +37,7 @@ type JoinTokenRequest struct {
 	Role    skerry.Tier     `json:"role" enum:"cluster,worker,successor"`
 	Name    string          `json:"name,omitempty" maxLength:"63" doc:"Only this name may join with it."`
 	TTL     skerry.Duration `json:"ttl,omitempty" doc:"Default: 1h; at most 720h."`
-	Replace bool            `json:"replace,omitempty" doc:"The name may be taken from a device that has it, because it was installed anew."`
+	Replace bool            `json:"replace,omitempty" doc:"A reinstalled device may take over the name of an enrolled one."`
 }
 
 // Member is an enrolled cluster or worker.
@@ -77,12 +77,12 @@ func (h *Handler) addSite() {
 			return nil, err
 		})
 	add(h, operation{ID: "delete-cluster", Method: http.MethodDelete, Path: "/v1/clusters/{cluster}", Scope: auth.ScopeClusterAdmin, Object: objCluster, Tag: "clusters",
-		At: skerry.TierRoot, Summary: "Forget a cluster that is not connected, and revoke it.", Status: http.StatusNoContent, Audit: true},
+		At: skerry.TierRoot, Summary: "Remove a disconnected cluster and revoke its key.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *clusterIn) (*none, error) {
 			return nil, h.opt.Backend.RemoveChild(ctx, in.Cluster, who.User)
 		})
 	add(h, operation{ID: "trust-cluster", Method: http.MethodPut, Path: "/v1/clusters/{cluster}/trust", Scope: auth.ScopeClusterAdmin, Object: objCluster, Tag: "clusters",
-		At: skerry.TierRoot, Summary: "Believe a cluster again, whatever was counted against it, and end its quarantine.", Status: http.StatusNoContent, Audit: true},
+		At: skerry.TierRoot, Summary: "Trust a cluster again: forget what was counted against it and end its quarantine.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *clusterIn) (*none, error) {
 			return nil, h.opt.Backend.TrustCluster(ctx, in.Cluster)
 		})
@@ -116,13 +116,13 @@ func (h *Handler) addWorkers() {
 			return nil, err
 		})
 	add(h, operation{ID: "worker-overlay", Method: http.MethodGet, Path: "/v1/workers/{worker}/overlay", Scope: auth.ScopeWorkersRead, Object: objSite, Tag: "workers", At: skerry.TierCluster,
-		Summary: "Ask a worker by which ways it reaches the others in the overlay."},
+		Summary: "Ask a worker for its paths to other workers in the overlay."},
 		func(ctx context.Context, _ *auth.Principal, in *WorkerPath) (*answer[skerry.OverlayView], error) {
 			v, err := h.opt.Backend.WorkerOverlay(ctx, in.Worker)
 			return &answer[skerry.OverlayView]{v}, err
 		})
 	add(h, operation{ID: "delete-worker", Method: http.MethodDelete, Path: "/v1/workers/{worker}", Scope: auth.ScopeWorkersWrite, Object: objSite, Tag: "workers",
-		At: skerry.TierCluster, Summary: "Forget a worker that is not connected, and revoke it.", Status: http.StatusNoContent, Audit: true},
+		At: skerry.TierCluster, Summary: "Remove a disconnected worker and revoke its key.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *WorkerPath) (*none, error) {
 			return nil, h.opt.Backend.RemoveChild(ctx, in.Worker, who.User)
 		})
@@ -131,23 +131,23 @@ func (h *Handler) addWorkers() {
 		Body skerry.DrainRequest
 	}
 	add(h, operation{ID: "drain-worker", Method: http.MethodPut, Path: "/v1/workers/{worker}/drain", Scope: auth.ScopeWorkersWrite, Object: objSite, Tag: "workers",
-		At: skerry.TierCluster, Summary: "Keep new work from a worker and have everything that can leave it, each instance once its copy elsewhere is ready. Ending the hold ends this.", Status: http.StatusAccepted, Audit: true},
+		At: skerry.TierCluster, Summary: "Drain a worker: cordon it and move its instances away, each once its copy elsewhere is ready. Uncordoning the worker ends the drain.", Status: http.StatusAccepted, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *drainIn) (*none, error) {
 			return nil, h.opt.Backend.DrainWorker(ctx, in.Worker, in.Body)
 		})
 	add(h, operation{ID: "list-unadmitted", Method: http.MethodGet, Path: "/v1/unadmitted", Scope: auth.ScopeWorkersRead, Object: objSite, Tag: "workers", At: skerry.TierCluster,
-		Summary: "List what runs at the site and would be refused, or given less, by its admission policy of now."},
+		Summary: "List what runs at the site and its current admission policy would refuse or restrict."},
 		func(ctx context.Context, _ *auth.Principal, _ *none) (*listAnswer[skerry.Unadmitted], error) {
 			list, err := h.opt.Backend.Unadmitted(ctx)
 			return listOf(list), err
 		})
 	type rebalanceIn struct {
 		Body struct {
-			DryRun bool `json:"dryRun,omitempty" doc:"Only tell what would be moved."`
+			DryRun bool `json:"dryRun,omitempty" doc:"Only show what would move."`
 		}
 	}
 	add(h, operation{ID: "rebalance", Method: http.MethodPost, Path: "/v1/rebalance", Scope: auth.ScopeWorkersWrite, Object: objSite, Tag: "workers",
-		At: skerry.TierCluster, Summary: "Move what runs at the site to clearly better places, one instance after the other and each once its copy there is ready, or tell what would be moved.", Audit: true},
+		At: skerry.TierCluster, Summary: "Move instances of the site to clearly better workers, one at a time and each once its copy is ready, or show what would move.", Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *rebalanceIn) (*answer[skerry.RebalancePlan], error) {
 			p, err := h.opt.Backend.Rebalance(ctx, in.Body.DryRun)
 			return &answer[skerry.RebalancePlan]{p}, err
@@ -157,7 +157,7 @@ func (h *Handler) addWorkers() {
 		Body skerry.UpgradeRequest
 	}
 	add(h, operation{ID: "upgrade-worker", Method: http.MethodPut, Path: "/v1/workers/{worker}/upgrade", Scope: auth.ScopeWorkersWrite, Object: objSite, Tag: "workers",
-		At: skerry.TierCluster, Summary: "Have a worker's agent go over to another program, and come back by itself if that does not do. The worker's facts tell how far it is.", Status: http.StatusAccepted, Audit: true},
+		At: skerry.TierCluster, Summary: "Upgrade a worker's agent, with automatic rollback. The worker's facts show the progress.", Status: http.StatusAccepted, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *upgradeIn) (*none, error) {
 			return nil, h.opt.Backend.UpgradeWorker(ctx, in.Worker, in.Body)
 		})
@@ -168,7 +168,7 @@ func (h *Handler) addWorkers() {
 		}
 	}
 	add(h, operation{ID: "hold-worker", Method: http.MethodPut, Path: "/v1/workers/{worker}/hold", Scope: auth.ScopeWorkersWrite, Object: objSite, Tag: "workers",
-		At: skerry.TierCluster, Summary: "Keep new work from a worker, or end that, any drain, and any quarantine: what it says is believed again.", Status: http.StatusNoContent, Audit: true},
+		At: skerry.TierCluster, Summary: "Cordon a worker, or uncordon it, which also ends a drain and a quarantine: its claims are trusted again.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *holdIn) (*none, error) {
 			return nil, h.opt.Backend.HoldWorker(ctx, in.Worker, in.Body.Reason)
 		})
@@ -186,7 +186,7 @@ func (h *Handler) addTokens() {
 		})
 	type createIn struct{ Body JoinTokenRequest }
 	add(h, operation{ID: "create-token", Method: http.MethodPost, Path: "/v1/tokens", Scope: auth.ScopeTokensAdmin, Object: objSite, Tag: "join tokens",
-		Summary: "Make a one-time token with which a cluster or worker joins.", Status: http.StatusCreated, Audit: true},
+		Summary: "Create a one-time join token for a cluster or worker.", Status: http.StatusCreated, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *createIn) (*answer[NewJoinToken], error) {
 			callOf(ctx).object = string(in.Body.Role) + "/" + in.Body.Name
 			text, t, err := h.opt.Backend.Authority().CreateToken(ctx, auth.TokenOptions{Tier: in.Body.Role, TTL: time.Duration(in.Body.TTL), Name: in.Body.Name, Replace: in.Body.Replace, By: who.User})
@@ -196,7 +196,7 @@ func (h *Handler) addTokens() {
 		ID string `path:"id" maxLength:"63"`
 	}
 	add(h, operation{ID: "delete-token", Method: http.MethodDelete, Path: "/v1/tokens/{id}", Scope: auth.ScopeTokensAdmin, Object: objSite, Tag: "join tokens",
-		Summary: "Withdraw a join token; who joined with it stays.", Status: http.StatusNoContent, Audit: true},
+		Summary: "Delete a join token; members that joined with it stay.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *idIn) (*none, error) {
 			return nil, h.opt.Backend.Authority().DeleteToken(ctx, in.ID)
 		})
@@ -236,7 +236,7 @@ func (h *Handler) addMembers() {
 		return out
 	}
 	add(h, operation{ID: "revoke-member", Method: http.MethodDelete, Path: "/v1/members/{name}", Scope: auth.ScopeMembersAdmin, Object: objSite, Tag: "members",
-		Summary: "Revoke the key of a cluster or worker for good, and end its connection.", Status: http.StatusNoContent, Audit: true},
+		Summary: "Permanently revoke the key of a cluster or worker and close its connection.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *revokeIn) (*none, error) {
 			if err := h.opt.Backend.Authority().Revoke(ctx, child(in.Name), in.Name, who.User, strings.TrimSpace(in.Reason)); err != nil {
 				return nil, err
@@ -245,7 +245,7 @@ func (h *Handler) addMembers() {
 			return nil, nil
 		})
 	add(h, operation{ID: "release-member", Method: http.MethodPost, Path: "/v1/members/{name}/release", Scope: auth.ScopeMembersAdmin, Object: objSite, Tag: "members",
-		Summary: "End a quarantine, once the copy is removed.", Status: http.StatusNoContent, Audit: true},
+		Summary: "End a quarantine after the copy is removed.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *MemberPath) (*none, error) {
 			return nil, h.opt.Backend.Authority().Release(ctx, child(in.Name), in.Name)
 		})

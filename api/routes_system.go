@@ -31,7 +31,7 @@ type TargetGroup struct {
 }
 
 func (h *Handler) addSystem() {
-	add(h, operation{ID: "version", Method: http.MethodGet, Path: "/v1/version", Scope: auth.ScopePublic, Object: objNone, Tag: "system", Summary: "What this server is."},
+	add(h, operation{ID: "version", Method: http.MethodGet, Path: "/v1/version", Scope: auth.ScopePublic, Object: objNone, Tag: "system", Summary: "Describe this server."},
 		func(ctx context.Context, _ *auth.Principal, _ *none) (*answer[Version], error) {
 			b := h.opt.Backend
 			return &answer[Version]{Version{Version: h.opt.Version, API: apiVersion, Tier: b.Tier(), Name: b.Name(), Started: b.Started(), CAPin: b.Authority().CAPin()}}, nil
@@ -41,7 +41,7 @@ func (h *Handler) addSystem() {
 		Operation string `query:"operation" maxLength:"63"`
 		Limit     int    `query:"limit" minimum:"1" maximum:"10000" default:"200"`
 	}
-	add(h, operation{ID: "list-audit", Method: http.MethodGet, Path: "/v1/audit", Scope: auth.ScopeAuditRead, Object: objSite, Tag: "system", Summary: "Who did what, oldest first."},
+	add(h, operation{ID: "list-audit", Method: http.MethodGet, Path: "/v1/audit", Scope: auth.ScopeAuditRead, Object: objSite, Tag: "system", Summary: "List audit records, oldest first."},
 		func(ctx context.Context, _ *auth.Principal, in *auditIn) (*listAnswer[auth.AuditRecord], error) {
 			list, err := h.opt.People.AuditRecords(ctx, in.Limit, func(r *auth.AuditRecord) bool {
 				return (in.User == "" || r.User == in.User) && (in.Operation == "" || r.Operation == in.Operation)
@@ -66,7 +66,7 @@ func (h *Handler) addSystem() {
 		})
 	type targetsOut struct{ Body []TargetGroup }
 	add(h, operation{ID: "metrics-targets", Method: http.MethodGet, Path: "/v1/metrics/targets", Scope: auth.ScopeMetricsRead, Object: objEach, Tag: "metrics",
-		Summary: "Instances that offer metrics, for Prometheus' HTTP service discovery; they are scraped through this server."},
+		Summary: "List instances with metrics, for Prometheus' HTTP service discovery; they are scraped through this server."},
 		func(ctx context.Context, who *auth.Principal, _ *none) (*targetsOut, error) {
 			list, err := h.opt.Backend.Scrapes(ctx)
 			if err != nil {
@@ -107,8 +107,8 @@ func (h *Handler) addPlain() {
 	get("openapi-yaml", "/openapi.yaml", "application/openapi+yaml", "system", "This document as YAML.", text("application/openapi+yaml", func() []byte { return h.specYAML }))
 	schema := skerry.ApplicationSchema()
 	get("manifest-schema", "/schema/application.json", "application/schema+json", "system", "The JSON Schema of manifests.", text("application/schema+json", func() []byte { return schema }))
-	get("healthz", "/healthz", "text/plain", "system", "Whether the process lives.", func(w http.ResponseWriter, r *http.Request) { plain(w, nil) })
-	get("readyz", "/readyz", "text/plain", "system", "Whether it can do its work, and if not, why.", func(w http.ResponseWriter, r *http.Request) { plain(w, h.opt.Backend.Ready()) })
+	get("healthz", "/healthz", "text/plain", "system", "Whether the process is alive.", func(w http.ResponseWriter, r *http.Request) { plain(w, nil) })
+	get("readyz", "/readyz", "text/plain", "system", "Whether the server is ready, and if not, why.", func(w http.ResponseWriter, r *http.Request) { plain(w, h.opt.Backend.Ready()) })
 	metrics := operation{ID: "metrics", Method: http.MethodGet, Path: "/metrics", Scope: auth.ScopeMetricsRead, Object: objSite, Tag: "metrics",
 		Summary: "The metrics of this server, for Prometheus.", Type: "text/plain"}
 	if h.opt.OpenMetrics {
@@ -116,7 +116,7 @@ func (h *Handler) addPlain() {
 	}
 	h.raw(metrics, "GET /metrics", http.HandlerFunc(h.serveMetrics))
 	h.raw(operation{ID: "registry", Method: http.MethodGet, Path: "/v2/", Scope: auth.ScopePublic, Object: objNone, Tag: "images", Type: "application/json",
-		Summary: "The built-in registry (OCI distribution protocol), below this path with all its methods. It asks images:read and images:push of the organisation that owns the namespace named first in the repository."},
+		Summary: "The built-in registry (OCI distribution protocol), below this path with all its methods. It requires images:read and images:push in the organisation of the namespace that the repository's name starts with."},
 		"/v2/", http.HandlerFunc(h.serveRegistry))
 }
 

@@ -47,10 +47,10 @@ type Server struct {
 // NewServer makes the server; Open listens and Run serves.
 func NewServer(h *Handler, l Listen) (*Server, error) {
 	if l.Addr == "" {
-		return nil, errors.New("an address to listen on is needed")
+		return nil, errors.New("no address to listen on is given")
 	}
 	if (l.CertFile == "") != (l.KeyFile == "") {
-		return nil, errors.New("certificate and key are needed together")
+		return nil, errors.New("certificate and key require each other")
 	}
 	s := &Server{h: h, l: l, fresh: map[net.Conn]struct{}{}, idle: map[net.Conn]struct{}{}}
 	s.http = &http.Server{Handler: h, ConnState: s.connState, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: maxHeader,
@@ -227,7 +227,7 @@ func (s *Server) Run(ctx context.Context) error {
 	grace, stop := context.WithTimeout(context.Background(), stopWait)
 	defer stop()
 	if err := s.http.Shutdown(grace); err != nil {
-		s.h.opt.Log.Warn("requests are cut off, because the server stops", "after", stopWait, "err", err)
+		s.h.opt.Log.Warn("requests are cut off because the server stops", "after", stopWait, "err", err)
 		s.http.Close()
 	}
 	<-done

@@ -37,5 +37,5 @@ func (h *Handler) refreshOf(body, cookies string) (refresh string, cookie bool, 
 			return k.Value, true, nil
 		}
 	}
-	return "", false, skerry.Errorf(skerry.CodeInvalid, "there is no refresh token, neither in the body nor in a cookie").WithHint("log in")
+	return "", false, skerry.Errorf(skerry.CodeInvalid, "no refresh token in the body or a cookie").WithHint("log in")
 }

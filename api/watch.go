@@ -85,10 +85,10 @@ func (h *Handler) addEvents() {
 		Namespace string `query:"namespace" maxLength:"63"`
 		App       string `query:"app" maxLength:"63"`
 		Instance  string `query:"instance" maxLength:"128"`
-		Limit     int    `query:"limit" minimum:"1" maximum:"10000" default:"200" doc:"At most so many of the newest."`
+		Limit     int    `query:"limit" minimum:"1" maximum:"10000" default:"200" doc:"Maximum number of newest events."`
 	}
 	add(h, operation{ID: "list-events", Method: http.MethodGet, Path: "/v1/events", Scope: auth.ScopeEventsRead, Object: objEach, Tag: "events",
-		Summary: "List what happened, oldest first."},
+		Summary: "List events, oldest first."},
 		func(ctx context.Context, who *auth.Principal, in *listIn) (*listAnswer[skerry.Event], error) {
 			see := h.seer(ctx, who, auth.ScopeEventsRead)
 			all := h.opt.Backend.Journal().List(0, func(e *skerry.Event) bool {
@@ -98,7 +98,7 @@ func (h *Handler) addEvents() {
 			return listOf(all[max(len(all)-in.Limit, 0):]), nil
 		})
 	add(h, operation{ID: "watch", Method: http.MethodGet, Path: "/v1/watch", Scope: auth.ScopeAppsRead, Object: objEach, Tag: "events",
-		Summary: "Tell what there is and then what changes, one JSON object a line, or as server-sent events. Events need events:read.", Stream: true, Type: "application/x-ndjson"},
+		Summary: "Stream the current state and then changes, one JSON object a line or as server-sent events. Events require events:read.", Stream: true, Type: "application/x-ndjson"},
 		func(ctx context.Context, who *auth.Principal, in *watchIn) (*stream, error) {
 			o, err := parseWatch(in)
 			if err != nil {

@@ -12,7 +12,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Leads to the dashboard.
+         * Redirect to the dashboard.
          * @description Scope: public, asked of: -.
          */
         get: operations["home"];
@@ -32,7 +32,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Whether the process lives.
+         * Whether the process is alive.
          * @description Scope: public, asked of: -.
          */
         get: operations["healthz"];
@@ -112,7 +112,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Whether it can do its work, and if not, why.
+         * Whether the server is ready, and if not, why.
          * @description Scope: public, asked of: -.
          */
         get: operations["readyz"];
@@ -178,7 +178,7 @@ export interface paths {
         get: operations["list-access-tokens"];
         put?: never;
         /**
-         * Make an access token for a program.
+         * Create an access token for a program.
          * @description Scope: self, asked of: -.
          */
         post: operations["create-access-token"];
@@ -199,7 +199,7 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * Take an access token back.
+         * Delete an access token.
          * @description Scope: self, asked of: -.
          */
         delete: operations["delete-access-token"];
@@ -222,7 +222,7 @@ export interface paths {
         get: operations["list-apps"];
         put?: never;
         /**
-         * Create an application, or change it to what the manifest says.
+         * Create or update an application from its manifest.
          * @description Scope: apps:write, asked of: named in body.
          */
         post: operations["apply-app"];
@@ -247,7 +247,7 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * End an application, in whatever state it is.
+         * Delete an application, whatever its state.
          * @description Scope: apps:write, asked of: application.
          */
         delete: operations["delete-app"];
@@ -266,7 +266,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Deploy an application that was registered.
+         * Deploy a registered application.
          * @description Scope: apps:write, asked of: application.
          */
         post: operations["deploy-app"];
@@ -286,7 +286,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Restart every instance of an application, one after the other.
+         * Restart every instance of an application, one at a time.
          * @description Scope: apps:write, asked of: application.
          */
         post: operations["restart-app"];
@@ -326,7 +326,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Restart every instance of a service, one after the other.
+         * Restart every instance of a service, one at a time.
          * @description Scope: apps:write, asked of: application.
          */
         post: operations["restart-service"];
@@ -364,7 +364,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Who did what, oldest first.
+         * List audit records, oldest first.
          * @description Scope: audit:read, asked of: site.
          */
         get: operations["list-audit"];
@@ -386,7 +386,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Log in with user and password.
+         * Log in with user name and password.
          * @description Scope: public, asked of: -.
          */
         post: operations["login"];
@@ -406,7 +406,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * End the session with all its tokens.
+         * End the session and revoke its tokens.
          * @description Scope: self, asked of: -.
          */
         post: operations["logout"];
@@ -426,7 +426,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Change the own password; other sessions end.
+         * Change your own password; your other sessions end.
          * @description Scope: self, asked of: -.
          */
         post: operations["change-password"];
@@ -446,7 +446,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Take a refresh token for the next pair of tokens.
+         * Exchange a refresh token for a new pair of tokens.
          * @description Scope: public, asked of: -.
          */
         post: operations["refresh"];
@@ -464,7 +464,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Who is logged in, and what they may do.
+         * Show the current user and permissions.
          * @description Scope: self, asked of: -.
          */
         get: operations["whoami"];
@@ -511,7 +511,7 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * Forget a cluster that is not connected, and revoke it.
+         * Remove a disconnected cluster and revoke its key.
          * @description Scope: clusters:admin, asked of: cluster.
          */
         delete: operations["delete-cluster"];
@@ -529,7 +529,7 @@ export interface paths {
         };
         get?: never;
         /**
-         * Believe a cluster again, whatever was counted against it, and end its quarantine.
+         * Trust a cluster again: forget what was counted against it and end its quarantine.
          * @description Scope: clusters:admin, asked of: cluster.
          */
         put: operations["trust-cluster"];
@@ -548,7 +548,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List what happened, oldest first.
+         * List events, oldest first.
          * @description Scope: events:read, asked of: each item.
          */
         get: operations["list-events"];
@@ -588,7 +588,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Give the certificate by which clients know the site's ingresses with tls: self.
+         * Return the CA certificate of the site's ingresses with tls: self.
          * @description Scope: apps:read, asked of: each item.
          */
         get: operations["ingress-authority"];
@@ -635,7 +635,7 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * End an instance; its service gets another.
+         * Delete an instance; its service replaces it.
          * @description Scope: apps:write, asked of: instance.
          */
         delete: operations["delete-instance"];
@@ -672,7 +672,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Tell how an instance came to where it is, or why it is nowhere.
+         * Explain why an instance was placed where it is, or why it could not be placed.
          * @description Scope: apps:read, asked of: instance.
          */
         get: operations["explain-instance"];
@@ -712,7 +712,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Scrape the metrics that an instance offers.
+         * Scrape the metrics of an instance.
          * @description Scope: metrics:read, asked of: instance.
          */
         get: operations["instance-metrics"];
@@ -734,7 +734,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Move an instance to another worker, or from the root to another cluster: a copy starts there, and takes its place once it is ready. To name a worker needs the scope workers:read, to name a cluster clusters:read.
+         * Move an instance to another worker, or from the root to another cluster: a copy starts there and replaces the instance once it is ready. Naming a worker requires the scope workers:read, naming a cluster clusters:read.
          * @description Scope: apps:write, asked of: instance.
          */
         post: operations["migrate-instance"];
@@ -752,7 +752,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Join the connection to a port of an instance (Upgrade: skerry-tcp/1).
+         * Forward the connection to a port of an instance (Upgrade: skerry-tcp/1).
          * @description Scope: apps:forward, asked of: instance.
          */
         get: operations["port-forward"];
@@ -815,7 +815,7 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * Revoke the key of a cluster or worker for good, and end its connection.
+         * Permanently revoke the key of a cluster or worker and close its connection.
          * @description Scope: members:admin, asked of: site.
          */
         delete: operations["revoke-member"];
@@ -834,7 +834,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * End a quarantine, once the copy is removed.
+         * End a quarantine after the copy is removed.
          * @description Scope: members:admin, asked of: site.
          */
         post: operations["release-member"];
@@ -852,7 +852,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Instances that offer metrics, for Prometheus' HTTP service discovery; they are scraped through this server.
+         * List instances with metrics, for Prometheus' HTTP service discovery; they are scraped through this server.
          * @description Scope: metrics:read, asked of: each item.
          */
         get: operations["metrics-targets"];
@@ -878,7 +878,7 @@ export interface paths {
         get: operations["list-namespaces"];
         put?: never;
         /**
-         * Make a namespace for an organisation.
+         * Create a namespace for an organisation.
          * @description Scope: orgs:admin, asked of: named in body.
          */
         post: operations["create-namespace"];
@@ -899,7 +899,7 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * Remove a namespace that has no applications and no images.
+         * Delete a namespace without applications and images.
          * @description Scope: orgs:admin, asked of: namespace.
          */
         delete: operations["delete-namespace"];
@@ -916,7 +916,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List the secrets of a namespace, without what they hold.
+         * List the secrets of a namespace, without their content.
          * @description Scope: apps:read, asked of: namespace.
          */
         get: operations["list-secrets"];
@@ -937,13 +937,13 @@ export interface paths {
         };
         get?: never;
         /**
-         * Keep a new secret, or a new version of one: services that do not keep to a version are then rolled.
+         * Store a new secret, or a new version of one; services that name no version are then updated.
          * @description Scope: secrets:write, asked of: namespace.
          */
         put: operations["put-secret"];
         post?: never;
         /**
-         * Remove a secret that no service names.
+         * Delete a secret that no service uses.
          * @description Scope: secrets:write, asked of: namespace.
          */
         delete: operations["delete-secret"];
@@ -966,7 +966,7 @@ export interface paths {
         get: operations["list-orgs"];
         put?: never;
         /**
-         * Make an organisation.
+         * Create an organisation.
          * @description Scope: orgs:admin, asked of: site.
          */
         post: operations["create-org"];
@@ -987,7 +987,7 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * Remove an organisation that has no namespaces.
+         * Delete an organisation without namespaces.
          * @description Scope: orgs:admin, asked of: site.
          */
         delete: operations["delete-org"];
@@ -1025,13 +1025,13 @@ export interface paths {
         };
         get?: never;
         /**
-         * Keep a certificate with its key for ingresses, in place of the one of that name.
+         * Store a certificate with its key for ingresses, replacing one of the same name.
          * @description Scope: apps:write, asked of: organisation.
          */
         put: operations["put-certificate"];
         post?: never;
         /**
-         * Remove a certificate that no application names.
+         * Remove a certificate that no application uses.
          * @description Scope: apps:write, asked of: organisation.
          */
         delete: operations["delete-certificate"];
@@ -1068,7 +1068,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What an organisation's applications ask for, and what it has in the built-in registry.
+         * Show an organisation's resource requests and its use of the built-in registry.
          * @description Scope: orgs:read, asked of: organisation.
          */
         get: operations["org-usage"];
@@ -1090,7 +1090,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Tell where the instances of a manifest would go, changing nothing.
+         * Show where the instances of a manifest would be placed, without changing anything.
          * @description Scope: apps:write, asked of: named in body.
          */
         post: operations["plan-app"];
@@ -1110,7 +1110,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Move what runs at the site to clearly better places, one instance after the other and each once its copy there is ready, or tell what would be moved.
+         * Move instances of the site to clearly better workers, one at a time and each once its copy is ready, or show what would move.
          * @description Scope: workers:write, asked of: site.
          */
         post: operations["rebalance"];
@@ -1128,7 +1128,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What each role may do.
+         * List the roles and their permissions.
          * @description Scope: self, asked of: -.
          */
         get: operations["list-roles"];
@@ -1154,7 +1154,7 @@ export interface paths {
         get: operations["list-tokens"];
         put?: never;
         /**
-         * Make a one-time token with which a cluster or worker joins.
+         * Create a one-time join token for a cluster or worker.
          * @description Scope: tokens:admin, asked of: site.
          */
         post: operations["create-token"];
@@ -1175,7 +1175,7 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * Withdraw a join token; who joined with it stays.
+         * Delete a join token; members that joined with it stay.
          * @description Scope: tokens:admin, asked of: site.
          */
         delete: operations["delete-token"];
@@ -1192,7 +1192,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List what runs at the site and would be refused, or given less, by its admission policy of now.
+         * List what runs at the site and its current admission policy would refuse or restrict.
          * @description Scope: workers:read, asked of: site.
          */
         get: operations["list-unadmitted"];
@@ -1218,7 +1218,7 @@ export interface paths {
         get: operations["list-users"];
         put?: never;
         /**
-         * Make a user.
+         * Create a user.
          * @description Scope: users:admin, asked of: site.
          */
         post: operations["create-user"];
@@ -1243,14 +1243,14 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * Remove a user with sessions and access tokens.
+         * Delete a user with all sessions and access tokens.
          * @description Scope: users:admin, asked of: site.
          */
         delete: operations["delete-user"];
         options?: never;
         head?: never;
         /**
-         * Change a user's password, grants or whether they may log in.
+         * Change a user's password or grants, or disable or enable the user.
          * @description Scope: users:admin, asked of: site.
          */
         patch: operations["change-user"];
@@ -1264,7 +1264,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What this server is.
+         * Describe this server.
          * @description Scope: public, asked of: -.
          */
         get: operations["version"];
@@ -1284,7 +1284,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Tell what there is and then what changes, one JSON object a line, or as server-sent events. Events need events:read.
+         * Stream the current state and then changes, one JSON object a line or as server-sent events. Events require events:read.
          * @description Scope: apps:read, asked of: each item.
          */
         get: operations["watch"];
@@ -1331,7 +1331,7 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * Forget a worker that is not connected, and revoke it.
+         * Remove a disconnected worker and revoke its key.
          * @description Scope: workers:write, asked of: site.
          */
         delete: operations["delete-worker"];
@@ -1349,7 +1349,7 @@ export interface paths {
         };
         get?: never;
         /**
-         * Keep new work from a worker and have everything that can leave it, each instance once its copy elsewhere is ready. Ending the hold ends this.
+         * Drain a worker: cordon it and move its instances away, each once its copy elsewhere is ready. Uncordoning the worker ends the drain.
          * @description Scope: workers:write, asked of: site.
          */
         put: operations["drain-worker"];
@@ -1369,7 +1369,7 @@ export interface paths {
         };
         get?: never;
         /**
-         * Keep new work from a worker, or end that, any drain, and any quarantine: what it says is believed again.
+         * Cordon a worker, or uncordon it, which also ends a drain and a quarantine: its claims are trusted again.
          * @description Scope: workers:write, asked of: site.
          */
         put: operations["hold-worker"];
@@ -1388,7 +1388,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Ask a worker by which ways it reaches the others in the overlay.
+         * Ask a worker for its paths to other workers in the overlay.
          * @description Scope: workers:read, asked of: site.
          */
         get: operations["worker-overlay"];
@@ -1409,7 +1409,7 @@ export interface paths {
         };
         get?: never;
         /**
-         * Have a worker's agent go over to another program, and come back by itself if that does not do. The worker's facts tell how far it is.
+         * Upgrade a worker's agent, with automatic rollback. The worker's facts show the progress.
          * @description Scope: workers:write, asked of: site.
          */
         put: operations["upgrade-worker"];
@@ -1428,7 +1428,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * The built-in registry (OCI distribution protocol), below this path with all its methods. It asks images:read and images:push of the organisation that owns the namespace named first in the repository.
+         * The built-in registry (OCI distribution protocol), below this path with all its methods. It requires images:read and images:push in the organisation of the namespace that the repository's name starts with.
          * @description Scope: public, asked of: -.
          */
         get: operations["registry"];
@@ -1470,9 +1470,9 @@ export interface components {
             image: string;
             /** Format: int64 */
             seq: number;
-            /** @description A span of time such as 30s or 5m. */
+            /** @description A duration such as 30s or 5m. */
             steady: string;
-            /** @description A span of time such as 30s or 5m. */
+            /** @description A duration such as 30s or 5m. */
             window: string;
         };
         AmendmentStep: {
@@ -1630,11 +1630,11 @@ export interface components {
         };
         ClusterView: {
             connected: boolean;
-            /** @description What speaks against what it says; nothing does where it is missing. */
+            /** @description Disputed claims; missing if there are none. */
             credit?: components["schemas"]["CreditView"];
             /** Format: int64 */
             instances: number;
-            /** @description It has been out of touch for so long that its instances are started elsewhere. */
+            /** @description It has been disconnected for so long that its instances are started elsewhere. */
             lost?: boolean;
             name: string;
             report: components["schemas"]["ClusterReport"];
@@ -1671,7 +1671,7 @@ export interface components {
             against: number;
             /**
              * Format: double
-             * @description What speaks for it in the same respect, less what is forgotten.
+             * @description Evidence in its favour in the same respect, decayed over time.
              */
             for?: number;
             /** @description capacity, use, starts, place, replays, tokens, counts or refusals. */
@@ -1687,7 +1687,7 @@ export interface components {
         };
         CreditView: {
             marks?: components["schemas"]["CreditMark"][] | null;
-            /** @description Why it gets nothing new; skerry uncordon ends that. */
+            /** @description Why it gets no new instances; skerry uncordon ends the quarantine. */
             quarantine?: string;
             /**
              * Format: double
@@ -1891,7 +1891,7 @@ export interface components {
             size: string | number;
         };
         Ingress: {
-            /** @description Host name of requests, or *.DOMAIN for every name one label below it; with protocol tcp the name that a TLS client asks for. Default: any. */
+            /** @description Host name of requests, or *.DOMAIN for every name one label below it; with protocol tcp, the name that a TLS client requests. Default: any. */
             host?: string;
             /**
              * Format: int64
@@ -1939,7 +1939,7 @@ export interface components {
             service: components["schemas"]["ServiceKey"];
         };
         IngressView: {
-            /** @description Workers that clients can come to; at the root the clusters. */
+            /** @description Workers that serve the ingress; at the root, clusters. */
             at?: string[] | null;
             host?: string;
             /** Format: int64 */
@@ -2006,7 +2006,7 @@ export interface components {
         JoinTokenRequest: {
             /** @description Only this name may join with it. */
             name?: string;
-            /** @description The name may be taken from a device that has it, because it was installed anew. */
+            /** @description A reinstalled device may take over the name of an enrolled one. */
             replace?: boolean;
             /** @enum {string} */
             role: "cluster" | "worker" | "successor";
@@ -2083,7 +2083,7 @@ export interface components {
             lon: number;
         };
         LoginInBody: {
-            /** @description For browsers: keep the refresh token in a cookie that scripts cannot read, in place of telling it. */
+            /** @description For browsers: store the refresh token in a cookie that scripts cannot read, instead of returning it. */
             cookie?: boolean;
             password: string;
             user: string;
@@ -2120,7 +2120,7 @@ export interface components {
             /** @description The instance that takes its place at another cluster, once it is ready. */
             copy?: string;
             instance: string;
-            /** @description On which a copy starts. The root is not told. */
+            /** @description Worker on which the copy starts. The root does not know it. */
             worker?: string;
         };
         Moments: {
@@ -2353,14 +2353,14 @@ export interface components {
             type: string;
         };
         QoS: {
-            /** @description Cores: a number such as 0.5, or a text such as 500m. Answers use the number. */
+            /** @description Cores: a number such as 0.5, or a string such as 500m. Responses use the number. */
             cpu: number | string;
             /** Format: double */
             disk?: number;
             links?: {
                 [key: string]: number;
             };
-            /** @description Bytes: a number, or a text such as 64Mi or 2G. Answers use the text. */
+            /** @description Bytes: a number, or a string such as 64Mi or 2G. Responses use the string. */
             memory: string | number;
             /** Format: double */
             network?: number;
@@ -2419,7 +2419,7 @@ export interface components {
             what: string;
         };
         RebalanceInBody: {
-            /** @description Only tell what would be moved. */
+            /** @description Only show what would move. */
             dryRun?: boolean;
         };
         RebalanceMove: {
@@ -2512,7 +2512,7 @@ export interface components {
         };
         RolloutRequest: {
             /**
-             * @description pause keeps rollouts where they are; resume lets them go on, and has a version tried again that was taken back; undo puts an earlier version back.
+             * @description pause stops rollouts where they are; resume continues them and retries a version that was rolled back; undo rolls back to an earlier version.
              * @enum {string}
              */
             action: "pause" | "resume" | "undo";
@@ -2557,7 +2557,7 @@ export interface components {
             phase: "Canary" | "Progressing" | "Paused" | "GoingBack" | "Done";
             /** @description Of the last failure. */
             reason?: string;
-            /** @description A version that was taken back, and is not tried again until the manifest changes. */
+            /** @description A version that was rolled back, and is not retried until the manifest changes. */
             refused?: components["schemas"]["RefusedView"];
             revision: string;
             /** Format: date-time */
@@ -2588,7 +2588,7 @@ export interface components {
             headRoom?: number;
             isolation: string;
             lacking?: boolean;
-            /** @description Bytes: a number, or a text such as 64Mi or 2G. Answers use the text. */
+            /** @description Bytes: a number, or a string such as 64Mi or 2G. Responses use the string. */
             memory: string | number;
             out?: string;
             processor: components["schemas"]["RuntimeFigure"];
@@ -2717,10 +2717,10 @@ export interface components {
             /** Format: int64 */
             restarts: number;
             revision?: string;
-            /** @description How far the newest version has come; of services only. */
+            /** @description Progress of the newest version; of services only. */
             rollout?: components["schemas"]["RolloutView"];
             runs?: components["schemas"]["RunView"][] | null;
-            /** @description What the load asks for, where the number of instances follows it. */
+            /** @description Autoscaling status, if the number of instances follows the load. */
             scale?: components["schemas"]["ScaleView"];
             /** Format: int64 */
             upToDate: number;
@@ -2906,19 +2906,19 @@ export interface components {
             beats?: boolean;
             /** @description mqtt: an agent of others, judged by its MQTT connection alone, without beats and streams; empty: the link. */
             carrier?: string;
-            /** @description What it says it has, where that is not believed: facts.capacity is what counts. skerry uncordon has it believed. */
+            /** @description Claimed capacity, if it is not trusted: facts.capacity counts instead. skerry uncordon accepts the claim. */
             claims?: components["schemas"]["Resources"];
             connected: boolean;
             /** @description Place in the network, in milliseconds; error is relative, 1 knows nothing. */
             coordinate?: components["schemas"]["Coordinate"];
-            /** @description What speaks against what it says; nothing does where it is missing. */
+            /** @description Disputed claims; missing if there are none. */
             credit?: components["schemas"]["CreditView"];
             /** @description It is lost, and another worker reaches it. */
             cutOff?: boolean;
-            /** @description How far it is with leaving, when it is drained. */
+            /** @description Progress of the drain, if it is being drained. */
             drain?: components["schemas"]["DrainView"];
             facts?: components["schemas"]["WorkerFacts"];
-            /** @description Why it is held on its device, and carries out nothing that it is asked for. */
+            /** @description Reason for which it is frozen on its device: it carries out nothing that its cluster asks for. */
             held?: string;
             /** @description Why an operator keeps new work away. */
             hold?: string;
@@ -2936,7 +2936,7 @@ export interface components {
             since?: string;
             /** @description How often it reports; missing where its agent does not say. */
             updates?: components["schemas"]["UpdatesView"];
-            /** @description The program that its agent was told to go over to last; facts.agent tells how far that is. */
+            /** @description The last program that its agent was told to upgrade to; facts.agent shows the progress. */
             upgrade?: components["schemas"]["AgentOrder"];
             used: components["schemas"]["Resources"];
             /** @description Of a lost worker: what others found out about it. */
@@ -3115,7 +3115,7 @@ export interface operations {
     "list-access-tokens": {
         parameters: {
             query?: {
-                /** @description Of another user, or * for everybody's; needs users:admin. */
+                /** @description Another user, or * for all users; requires users:admin. */
                 user?: string;
             };
             header?: never;
@@ -3182,7 +3182,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description Id, or the name of one of the own. */
+                /** @description Id, or the name of one of your own tokens. */
                 id: string;
             };
             cookie?: never;
@@ -3210,7 +3210,7 @@ export interface operations {
     "list-apps": {
         parameters: {
             query?: {
-                /** @description Only of this namespace. */
+                /** @description Only applications of this namespace. */
                 namespace?: string;
             };
             header?: never;
@@ -3244,9 +3244,9 @@ export interface operations {
             query?: {
                 /** @description Store only; deploy later. */
                 register?: boolean;
-                /** @description Check only; change nothing. */
+                /** @description Validate only; change nothing. */
                 dryRun?: boolean;
-                /** @description Refuse if the application is not at this generation. */
+                /** @description Fail unless the application is at this generation. */
                 expectGeneration?: number;
             };
             header?: {
@@ -3834,7 +3834,7 @@ export interface operations {
                 namespace?: string;
                 app?: string;
                 instance?: string;
-                /** @description At most so many of the newest. */
+                /** @description Maximum number of newest events. */
                 limit?: number;
             };
             header?: never;
@@ -4125,13 +4125,13 @@ export interface operations {
             query?: {
                 /** @description Default: main. */
                 container?: string;
-                /** @description Go on as lines come. */
+                /** @description Keep streaming new lines. */
                 follow?: boolean;
-                /** @description Of the run before the last restart. */
+                /** @description The run before the last restart. */
                 previous?: boolean;
                 /** @description Only lines after this time (RFC 3339). */
                 since?: string;
-                /** @description Only so many of the newest lines. */
+                /** @description Number of newest lines. */
                 tail?: number;
             };
             header?: never;
@@ -4679,7 +4679,7 @@ export interface operations {
     "put-secret": {
         parameters: {
             query?: {
-                /** @description Keep a new version of a secret that is there. Default: a new secret. */
+                /** @description Store a new version of an existing secret. Default: create a new secret. */
                 rotate?: boolean;
             };
             header?: never;
