@@ -146,7 +146,7 @@ spec:
   await expect(page.getByRole("status").filter({ hasText: "Valid:" })).toBeVisible();
   await page.getByRole("button", { name: "Plan and apply" }).click();
   await page.getByRole("button", { name: "Apply", exact: true }).click();
-  await expect(page.getByText("The new version was taken back", { exact: true })).toBeVisible({ timeout: 120_000 });
+  await expect(page.getByText("The new version was rolled back", { exact: true })).toBeVisible({ timeout: 120_000 });
   const gauge = page.locator("section", { has: page.getByRole("heading", { name: "gauge" }) });
   await expect(gauge.getByText("2 of 2 ready")).toBeVisible({ timeout: 120_000 });
 });

@@ -23,7 +23,7 @@ test("an access token is made, shown once and taken back", async () => {
   await make("Make");
   await expect(page.getByLabel("The token", { exact: true })).toHaveText(/.{20}/);
   await accessible(page);
-  await page.getByRole("button", { name: "I have it" }).click();
+  await page.getByRole("button", { name: "I have stored it" }).click();
   await page.getByRole("button", { name: "Delete backup" }).click();
   await make("Delete");
   await expect(page.getByText("You have none.")).toBeVisible();
@@ -102,7 +102,7 @@ test("a cluster is invited, with the command that joins it", async () => {
   await make("Make");
   await expect(page.getByLabel("The command", { exact: true })).toContainText("skerry cluster");
   await accessible(page);
-  await page.getByRole("button", { name: "I have it" }).click();
+  await page.getByRole("button", { name: "I have stored it" }).click();
   await page
     .getByRole("button", { name: /^Delete token/ })
     .first()

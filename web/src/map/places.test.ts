@@ -39,7 +39,7 @@ test("clusters and workers become marks, with or without a place", () => {
     { name: "w", connected: true, hold: "disk", instances: 1, facts: { area: "quay", location: { lat: 5, lon: 6 } } },
   ] as unknown as WorkerView[];
   expect(workerMarks(w)).toMatchObject([
-    { name: "w", state: "Held", location: { lat: 5, lon: 6 }, areas: ["quay"], to: "/workers/w" },
+    { name: "w", state: "Cordoned", location: { lat: 5, lon: 6 }, areas: ["quay"], to: "/workers/w" },
   ]);
 });
 

@@ -155,7 +155,7 @@ export function World({
         <ActionIcon variant="default" size="lg" aria-label="Zoom out" onClick={() => change(keys["-"]!)}>
           <IconMinus size={18} aria-hidden />
         </ActionIcon>
-        <ActionIcon variant="default" size="lg" aria-label="Show all that is there" onClick={() => setMoved(null)}>
+        <ActionIcon variant="default" size="lg" aria-label="Show all" onClick={() => setMoved(null)}>
           <IconFocus2 size={18} aria-hidden />
         </ActionIcon>
         <ActionIcon

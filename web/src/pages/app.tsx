@@ -66,7 +66,7 @@ export default function AppPage() {
       {!app.deployed && <ActButton path={path + "/deploy"} label="Deploy" done={`${name} is deployed`} />}
       <Menu position="bottom-end">
         <Menu.Target>
-          <ActionIcon variant="default" size={36} aria-label="More that can be done with the application">
+          <ActionIcon variant="default" size={36} aria-label="More actions">
             <IconDotsVertical size={18} aria-hidden />
           </ActionIcon>
         </Menu.Target>
@@ -75,7 +75,7 @@ export default function AppPage() {
             onClick={() =>
               ask({
                 title: `Restart ${name}?`,
-                text: "Its instances are replaced one after the other.",
+                text: "Its instances are replaced one at a time.",
                 action: "Restart",
                 run: () => client.call("POST", path + "/restart"),
                 done: `${name} is restarted`,
@@ -89,7 +89,7 @@ export default function AppPage() {
             onClick={() =>
               ask({
                 title: `Delete ${name}?`,
-                text: "All its instances are ended. Data in its local volumes is removed.",
+                text: "All its instances are stopped. Data in its local volumes is removed.",
                 action: "Delete",
                 danger: true,
                 run: async () => {
@@ -121,7 +121,7 @@ export default function AppPage() {
       actions={actions}
     >
       {why.length > 0 && (
-        <Alert color="orange" variant="light" title="Not all is well">
+        <Alert color="orange" variant="light" title="There are problems">
           {why.map((w, i) => (
             <div key={i}>{w}</div>
           ))}
@@ -262,7 +262,7 @@ function Service({ app, s, path, write }: { app: AppView; s: ServiceView; path: 
               onClick={() =>
                 ask({
                   title: `Restart ${s.name}?`,
-                  text: "Its instances are replaced one after the other.",
+                  text: "Its instances are replaced one at a time.",
                   action: "Restart",
                   run: () => client.call("POST", `${path}/services/${encodeURIComponent(s.name)}/restart`),
                   done: `${s.name} is restarted`,
@@ -317,7 +317,7 @@ function Service({ app, s, path, write }: { app: AppView; s: ServiceView; path: 
             {write && (
               <Group gap="xs" mt="xs">
                 {r.phase === "Paused" ? (
-                  <Button size="xs" variant="default" onClick={() => rollout("resume", "The update goes on")}>
+                  <Button size="xs" variant="default" onClick={() => rollout("resume", "The update continues")}>
                     Go on
                   </Button>
                 ) : (
@@ -325,7 +325,11 @@ function Service({ app, s, path, write }: { app: AppView; s: ServiceView; path: 
                     Pause
                   </Button>
                 )}
-                <Button size="xs" variant="default" onClick={() => rollout("undo", "The version before is put back")}>
+                <Button
+                  size="xs"
+                  variant="default"
+                  onClick={() => rollout("undo", "Rolling back to the previous version")}
+                >
                   Undo
                 </Button>
               </Group>
@@ -333,7 +337,7 @@ function Service({ app, s, path, write }: { app: AppView; s: ServiceView; path: 
           </Alert>
         )}
         {r?.refused && (
-          <Alert variant="light" color="red" title="The new version was taken back">
+          <Alert variant="light" color="red" title="The new version was rolled back">
             <Text size="sm">
               {clock(r.refused.at)}: {r.refused.reason}
             </Text>
@@ -442,16 +446,16 @@ function Versions({
                         variant="default"
                         onClick={() =>
                           ask({
-                            title: `Back to generation ${r.generation}?`,
+                            title: `Roll back to generation ${r.generation}?`,
                             text: `${name} becomes again what it was then; its instances are replaced as its update policy says.`,
-                            action: "Put back",
+                            action: "Roll back",
                             run: () =>
                               client.call("POST", path + "/rollout", { body: { action: "undo", to: r.generation } }),
-                            done: `Generation ${r.generation} is put back`,
+                            done: `Rolling back to generation ${r.generation}`,
                           })
                         }
                       >
-                        Put back
+                        Roll back
                       </Button>
                     )}
                   </Table.Td>

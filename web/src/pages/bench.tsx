@@ -92,11 +92,7 @@ export default function Bench() {
       onDragLeave={() => setOver(false)}
       onDrop={drop}
     >
-      <Page
-        title="Bench reports"
-        sub="From your own disk: nothing is sent anywhere"
-        actions={reports.length > 0 && button}
-      >
+      <Page title="Bench reports" sub="Read from your disk: nothing is uploaded" actions={reports.length > 0 && button}>
         {errors.map((e) => (
           <Alert key={e} color="red" variant="light" role="alert" icon={<IconAlertTriangle aria-hidden />} title={e} />
         ))}
@@ -105,7 +101,7 @@ export default function Bench() {
             <Stack align="center">
               <Text ta="center">
                 {over
-                  ? "Let go to open"
+                  ? "Drop to open"
                   : "Drop JSON files of skerry bench runtime, interference, orchestrator, network or schedule here, or"}
               </Text>
               {!over && button}

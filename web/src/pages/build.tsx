@@ -223,7 +223,7 @@ function Editor({
               </Text>
             </Panel>
             {m.broken && (
-              <Alert color="orange" variant="light" title="The form waits">
+              <Alert color="orange" variant="light" title="The form is paused">
                 The text cannot be read as YAML: {m.broken.message}
               </Alert>
             )}
@@ -346,7 +346,7 @@ function PlanView({ plan }: { plan: Plan }) {
   return (
     <Stack>
       {(plan.lost ?? []).length > 0 && (
-        <Alert color="red" variant="light" title="This is lost for good">
+        <Alert color="red" variant="light" title="This cannot be undone">
           {plan.lost!.map((l, i) => (
             <div key={i}>{l}</div>
           ))}
@@ -411,7 +411,7 @@ function useLeave(dirty: boolean, saved: { current: boolean }) {
       centered
       closeButtonProps={{ "aria-label": "Close" }}
     >
-      <Text>What you have entered is lost.</Text>
+      <Text>Your changes will be lost.</Text>
       <Group justify="flex-end" mt="md">
         <Button variant="default" onClick={() => b.reset?.()} data-autofocus>
           Stay

@@ -57,7 +57,7 @@ function Shown({ c, path, reload, error }: { c: ClusterView; path: string; reloa
               onClick={() =>
                 ask({
                   title: `Remove ${c.name}?`,
-                  text: "The root forgets the cluster and takes back its key: it cannot come back without a new token. What ran there is started elsewhere.",
+                  text: "The root removes the cluster and revokes its key: it needs a new token to join again. Its instances are started elsewhere.",
                   action: "Remove",
                   danger: true,
                   run: async () => {
@@ -83,7 +83,7 @@ function Shown({ c, path, reload, error }: { c: ClusterView; path: string; reloa
         <Alert
           color="red"
           variant="light"
-          title="It has been out of touch for so long that its instances are started elsewhere."
+          title="It has been disconnected for so long that its instances are started elsewhere."
         />
       )}
       <Tabs
@@ -134,18 +134,18 @@ function Shown({ c, path, reload, error }: { c: ClusterView; path: string; reloa
                       variant="default"
                       onClick={() =>
                         ask({
-                          title: `Believe ${c.name} again?`,
-                          text: "Whatever was counted against it is forgotten, and a quarantine ends.",
-                          action: "Believe it",
+                          title: `Trust ${c.name} again?`,
+                          text: "Everything counted against it is forgotten, and a quarantine ends.",
+                          action: "Trust it",
                           run: async () => {
                             await client.call("PUT", path + "/trust");
                             reload();
                           },
-                          done: `${c.name} is believed again`,
+                          done: `${c.name} is trusted again`,
                         })
                       }
                     >
-                      Believe it again
+                      Trust again
                     </Button>
                   )
                 }
@@ -169,7 +169,7 @@ function Shown({ c, path, reload, error }: { c: ClusterView; path: string; reloa
 
 function Classes({ c }: { c: ClusterView }) {
   const list = c.report.classes ?? [];
-  if (list.length === 0) return <Empty>It has told of no workers.</Empty>;
+  if (list.length === 0) return <Empty>It has reported no workers.</Empty>;
   return (
     <>
       <Text size="sm" c="dimmed" mb="xs">

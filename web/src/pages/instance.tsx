@@ -52,7 +52,7 @@ export default function InstancePage() {
                       onClick={() =>
                         ask({
                           title: `Replace ${i.id}?`,
-                          text: "The instance is ended; its service gets another.",
+                          text: "The instance is stopped; its service replaces it.",
                           action: "Replace",
                           danger: true,
                           run: async () => {
@@ -136,8 +136,8 @@ function State({ i }: { i: Instance }) {
         )
         .join(", ") || "–",
     ],
-    ["Asked for", `CPU ${i.resources?.cpu ?? "–"}, memory ${i.resources?.memory ?? "–"}`],
-    ["Beside it, by its runtime", i.overhead ? `CPU ${i.overhead.cpu ?? 0}, memory ${i.overhead.memory ?? 0}` : "–"],
+    ["Requested", `CPU ${i.resources?.cpu ?? "–"}, memory ${i.resources?.memory ?? "–"}`],
+    ["Runtime overhead", i.overhead ? `CPU ${i.overhead.cpu ?? 0}, memory ${i.overhead.memory ?? 0}` : "–"],
     ["Image", i.digest || "–"],
     ["Version", `generation ${i.generation}, revision ${i.revision}`],
     ["Restarts", i.restarts],
@@ -255,7 +255,7 @@ function Placement({ e }: { e: Explanation }) {
                 <Table.Tr>
                   <Table.Th>Runtime</Table.Th>
                   <Table.Th>Isolation</Table.Th>
-                  <Table.Th ta="right">Memory beside it</Table.Th>
+                  <Table.Th ta="right">Memory overhead</Table.Th>
                   <Table.Th ta="right">CPU, of a container’s</Table.Th>
                   <Table.Th>Why not</Table.Th>
                   <Table.Th>Source</Table.Th>

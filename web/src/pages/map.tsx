@@ -52,7 +52,7 @@ export default function WorldPage() {
             searchable
             clearable
             clearButtonProps={{ "aria-label": "No application" }}
-            nothingFoundMessage="There is none of that name."
+            nothingFoundMessage="There is none with that name."
             data={[...apps.values()].map((a) => ({
               value: appID(a.key),
               label: a.key.namespace === "default" ? a.key.name : appID(a.key),

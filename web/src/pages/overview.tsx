@@ -67,7 +67,7 @@ export function Overview() {
         />
         <Number_ value={bad.length} label={bad.length === 1 ? "needs attention" : "need attention"} />
       </SimpleGrid>
-      <Panel title="What needs attention">
+      <Panel title="Needs attention">
         {bad.length === 0 ? (
           <Text c="dimmed">
             {!fleet.synced

@@ -97,9 +97,9 @@ test("who administers clusters may believe and remove them; others may look", as
     answers: { "/v1/clusters/pier": pier },
   };
   const { calls } = asUser(<ClusterPage />, { ...o, scopes: ["clusters:read", "clusters:admin"] });
-  await userEvent.click(await screen.findByRole("button", { name: "Believe it again" }));
+  await userEvent.click(await screen.findByRole("button", { name: "Trust again" }));
   expect(calls).not.toContain("PUT /v1/clusters/pier/trust"); // it is asked first
-  await userEvent.click(within(await screen.findByRole("dialog")).getByRole("button", { name: "Believe it" }));
+  await userEvent.click(within(await screen.findByRole("dialog")).getByRole("button", { name: "Trust it" }));
   expect(calls).toContain("PUT /v1/clusters/pier/trust");
   expect(screen.getByRole("button", { name: "Remove" })).toBeTruthy();
   expect(screen.getByText("riscv64")).toBeTruthy();
@@ -115,7 +115,7 @@ test("without the right to it nothing can be done with a cluster", async () => {
     scopes: ["clusters:read"],
   });
   expect(await screen.findByRole("heading", { name: "pier" })).toBeTruthy();
-  for (const name of ["Believe it again", "Remove"]) expect(screen.queryByRole("button", { name })).toBeNull();
+  for (const name of ["Trust again", "Remove"]) expect(screen.queryByRole("button", { name })).toBeNull();
 });
 
 test("a worker shows its drain, its runtimes and its paths", async () => {

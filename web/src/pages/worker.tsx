@@ -81,9 +81,9 @@ function Warnings({ w }: { w: WorkerView }) {
         (w.verdict ? ": " + w.verdict : "") +
         (w.cutOff ? ". Another worker reaches it: it is cut off from its cluster alone." : "."),
     );
-  if (w.held) list.push("It is held on its device, and carries out nothing: " + w.held + ".");
-  if (w.hold && !w.drain) list.push("New work is kept away: " + w.hold + ".");
-  if (w.refusing && !w.hold && !w.credit?.quarantine) list.push("It takes nothing new: " + w.refusing + ".");
+  if (w.held) list.push("It is frozen and carries out nothing: " + w.held + ".");
+  if (w.hold && !w.drain) list.push("Cordoned: " + w.hold + ".");
+  if (w.refusing && !w.hold && !w.credit?.quarantine) list.push("It gets no new instances: " + w.refusing + ".");
   if (w.claims)
     list.push(
       `It says that it has ${cores(parseCPU(w.claims.cpu))} CPU and ${bytes(parseBytes(w.claims.memory))} memory, which is not believed; what it joined with counts.`,
@@ -92,7 +92,7 @@ function Warnings({ w }: { w: WorkerView }) {
   if (a && a.stage !== "Passed")
     list.push(
       a.stage === "Failed"
-        ? `Its agent stays with the program that it had: ${a.why || "the new one did not do"}.`
+        ? `Its agent keeps its previous program: ${a.why || "the new one failed"}.`
         : `Its agent goes over to another program${a.to ? ", version " + a.to : ""}: ${a.stage === "Fetching" ? "it is fetched" : "it works under the eyes of the old one"}.`,
     );
   if (!list.length) return null;
@@ -108,7 +108,7 @@ function Warnings({ w }: { w: WorkerView }) {
 /** Drain tells how far a drain is, and what stays and why. */
 function Drain({ d }: { d: DrainView }) {
   const text = d.done
-    ? "All that can leave has left."
+    ? "All instances that can move have moved."
     : `${count(d.left, "instance")} still to leave, ${d.moving} of them being started elsewhere; ${count(d.ending, "old copy", "old copies")} being ended.`;
   return (
     <Panel title={d.done ? "Drained" : "Being drained"}>
@@ -118,7 +118,7 @@ function Drain({ d }: { d: DrainView }) {
         </Text>
         {!d.done && <Progress value={100} animated striped aria-label={text} />}
         {(d.stays ?? []).length > 0 && (
-          <div className="table-wrap" tabIndex={0} role="region" aria-label="What stays">
+          <div className="table-wrap" tabIndex={0} role="region" aria-label="Instances that stay">
             <Table>
               <Table.Thead>
                 <Table.Tr>
@@ -177,13 +177,13 @@ function State({ w }: { w: WorkerView }) {
               ]}
             />
           ) : (
-            <Empty>It has not told of its device yet.</Empty>
+            <Empty>It has not reported its device yet.</Empty>
           )}
         </Panel>
         <Panel title="Connection">
           <Facts
             rows={[
-              ["By", w.carrier === "mqtt" ? "MQTT, an agent of others" : "the link"],
+              ["By", w.carrier === "mqtt" ? "MQTT, an external agent" : "the link"],
               [
                 "Beats",
                 w.carrier ? undefined : w.beats ? "they come" : "none come: it is judged by its connection alone",
@@ -231,9 +231,9 @@ function Room({ w }: { w: WorkerView }) {
         <Table.Thead>
           <Table.Tr>
             <Table.Th>Of what</Table.Th>
-            <Table.Th ta="right">It has</Table.Th>
-            <Table.Th ta="right">Asked for</Table.Th>
-            <Table.Th ta="right">Left</Table.Th>
+            <Table.Th ta="right">Capacity</Table.Th>
+            <Table.Th ta="right">Requested</Table.Th>
+            <Table.Th ta="right">Available</Table.Th>
             <Table.Th ta="right">In use by the whole machine</Table.Th>
           </Table.Tr>
         </Table.Thead>
@@ -259,7 +259,7 @@ export function verdict(r: RuntimeReport): "works" | "is not there" | "does not 
 }
 
 function Runtimes({ list }: { list: readonly RuntimeReport[] }) {
-  if (list.length === 0) return <Empty>It has told of no runtimes.</Empty>;
+  if (list.length === 0) return <Empty>It has reported no runtimes.</Empty>;
   const rank = (r: RuntimeReport) => (r.passed ? 0 : r.absent ? 2 : 1);
   return (
     <div className="table-wrap" tabIndex={0} role="region" aria-label="Runtimes">
@@ -384,7 +384,7 @@ function Overlay({ path, w }: { path: string; w: WorkerView }) {
       <Panel>
         <Empty>
           {w.carrier
-            ? "An agent of others takes no part in the overlay."
+            ? "An external agent takes no part in the overlay."
             : "The worker is not connected, so it cannot be asked."}
         </Empty>
       </Panel>

@@ -45,8 +45,8 @@ export default function Workers() {
                       <Table.Th>For</Table.Th>
                       <Table.Th>Arch</Table.Th>
                       <Table.Th ta="right">Instances</Table.Th>
-                      <Table.Th ta="right">CPU asked for</Table.Th>
-                      <Table.Th ta="right">Memory asked for</Table.Th>
+                      <Table.Th ta="right">CPU requested</Table.Th>
+                      <Table.Th ta="right">Memory requested</Table.Th>
                       <Table.Th>Runtimes</Table.Th>
                       <Table.Th>Place</Table.Th>
                       <Table.Th>Trust</Table.Th>
@@ -122,7 +122,7 @@ function Rebalance() {
         const p = await client.call<RebalancePlan>("POST", "/v1/rebalance", { body: { dryRun } });
         setPlan(dryRun ? p : null);
       },
-      dryRun ? undefined : "The instances are moved one after the other",
+      dryRun ? undefined : "The instances are moved one at a time",
     );
     setBusy(false);
   };
@@ -142,9 +142,9 @@ function Rebalance() {
       >
         <Stack>
           {moves.length === 0 ? (
-            <Text>Nothing would be clearly better off elsewhere.</Text>
+            <Text>No instance has a clearly better place.</Text>
           ) : (
-            <div className="table-wrap" tabIndex={0} role="region" aria-label="What would be moved">
+            <div className="table-wrap" tabIndex={0} role="region" aria-label="Instances to move">
               <Table>
                 <Table.Thead>
                   <Table.Tr>

@@ -30,7 +30,7 @@ export function Credit({ credit, actions }: { credit: CreditView | undefined; ac
   return (
     <Panel title="Trust" actions={actions}>
       {credit?.quarantine && (
-        <Alert color="red" variant="light" title="It gets nothing new" mb="sm">
+        <Alert color="red" variant="light" title="It gets no new instances" mb="sm">
           {credit.quarantine}
           {credit.since && <> Since {clock(credit.since)}</>}
           {credit.until && <>, until {clock(credit.until)} if nothing more comes</>}.
@@ -38,11 +38,11 @@ export function Credit({ credit, actions }: { credit: CreditView | undefined; ac
       )}
       <Text size="sm" mb={marks.length ? "sm" : 0}>
         {!credit
-          ? "Nothing speaks against what it says."
+          ? "No claims are disputed."
           : `When something is placed, its score counts for ${Math.round(credit.rank * 100)} %.`}
       </Text>
       {marks.length > 0 && (
-        <div className="table-wrap" tabIndex={0} role="region" aria-label="What speaks against it">
+        <div className="table-wrap" tabIndex={0} role="region" aria-label="Disputed claims">
           <Table>
             <Table.Thead>
               <Table.Tr>

@@ -39,7 +39,7 @@ export class Caught extends Component<{ children: ReactNode }, { error?: Error }
           <Text size="sm" c="dimmed">
             {this.state.error.message}
           </Text>
-          <Button onClick={() => location.reload()}>Load it again</Button>
+          <Button onClick={() => location.reload()}>Reload</Button>
         </Stack>
       </Center>
     );

@@ -82,14 +82,14 @@ function Migrate({ i, onDone }: { i: Instance; onDone: () => void }) {
         )}
         <TextInput
           label="Reason"
-          description="For people; it stands in the events."
+          description="Shown in the events."
           maxLength={200}
           value={reason}
           onChange={(e) => setReason(e.currentTarget.value)}
         />
         {!(root && to) && (
           <Checkbox
-            label="Move it also if it keeps data on its worker, which it then loses"
+            label="Move it even if it keeps data on its worker; the data is lost"
             checked={force}
             onChange={(e) => setForce(e.currentTarget.checked)}
           />

@@ -53,7 +53,7 @@ export default function Terminal({ id }: { id: string }) {
                 ? r.error
                   ? r.error + (r.hint ? ` – ${r.hint}` : "")
                   : `The command ended with status ${r.code}.`
-                : "The connection was lost, or the command could not be run.",
+                : "The connection was lost, or the command could not be started.",
             );
             setRun(null);
           },

@@ -8,7 +8,7 @@ test("what can be done with a worker follows how it stands", () => {
   expect(offered({ connected: true, hold: "disk" })).toEqual({
     drain: true,
     hold: false,
-    release: "Release",
+    release: "Uncordon",
     remove: false,
   });
   expect(offered({ connected: true, hold: "drained", drain })).toEqual({
@@ -20,8 +20,8 @@ test("what can be done with a worker follows how it stands", () => {
   expect(offered({ connected: false, claims: { cpu: 64 } })).toEqual({
     drain: true,
     hold: true,
-    release: "Believe it again",
+    release: "Trust again",
     remove: true,
   });
-  expect(offered({ connected: true, credit: { rank: 0.1, quarantine: "lies" } }).release).toBe("Believe it again");
+  expect(offered({ connected: true, credit: { rank: 0.1, quarantine: "lies" } }).release).toBe("Trust again");
 });

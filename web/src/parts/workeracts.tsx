@@ -16,8 +16,8 @@ export function offered(w: Pick<WorkerView, "connected" | "hold" | "drain" | "cr
   const distrusted = Boolean(w.credit?.quarantine || w.claims);
   let release = "";
   if (w.drain) release = "End the drain";
-  else if (w.hold) release = "Release";
-  else if (distrusted) release = "Believe it again";
+  else if (w.hold) release = "Uncordon";
+  else if (distrusted) release = "Trust again";
   return { drain: !w.drain, hold: !w.hold && !w.drain, release, remove: !w.connected };
 }
 
@@ -35,13 +35,13 @@ export function WorkerActions({ w, path, reload }: { w: WorkerView; path: string
           onClick={() =>
             ask({
               title: `${can.release}: ${w.name}?`,
-              text: "It gets new work again. This ends a hold, a drain and a quarantine, and what the worker says of itself is believed.",
+              text: "The worker gets new instances again. This ends a cordon, a drain and a quarantine, and its claims are trusted again.",
               action: can.release,
               run: async () => {
                 await client.call("PUT", path + "/hold", { body: { reason: "" } });
                 reload();
               },
-              done: `${w.name} gets new work again`,
+              done: `${w.name} is uncordoned`,
             })
           }
         >
@@ -50,7 +50,7 @@ export function WorkerActions({ w, path, reload }: { w: WorkerView; path: string
       )}
       {can.hold && (
         <Button variant="default" onClick={() => setForm("hold")}>
-          Hold
+          Cordon
         </Button>
       )}
       {can.drain && (
@@ -65,7 +65,7 @@ export function WorkerActions({ w, path, reload }: { w: WorkerView; path: string
           onClick={() =>
             ask({
               title: `Remove ${w.name}?`,
-              text: "The cluster forgets the worker and takes back its key: it cannot come back without a new token. What ran there is started elsewhere.",
+              text: "The cluster removes the worker and revokes its key: it needs a new token to join again. Its instances are started elsewhere.",
               action: "Remove",
               danger: true,
               run: async () => {
@@ -82,7 +82,7 @@ export function WorkerActions({ w, path, reload }: { w: WorkerView; path: string
       <Modal
         opened={form === "hold"}
         onClose={() => setForm(null)}
-        title={`Hold ${w.name}`}
+        title={`Cordon ${w.name}`}
         centered
         closeButtonProps={{ "aria-label": "Close" }}
       >
@@ -109,15 +109,14 @@ function Hold({ w, path, done }: { w: WorkerView; path: string; done: () => void
     <form
       onSubmit={async (e) => {
         e.preventDefault();
-        if (await act(() => client.call("PUT", path + "/hold", { body: { reason } }), `${w.name} gets nothing new`))
-          done();
+        if (await act(() => client.call("PUT", path + "/hold", { body: { reason } }), `${w.name} is cordoned`)) done();
       }}
     >
       <Stack>
         <Text size="sm">New work is kept away; what runs there stays.</Text>
         <TextInput
           label="Why"
-          description="Others read it when they wonder."
+          description="Shown to others."
           required
           maxLength={200}
           value={reason}
@@ -126,7 +125,7 @@ function Hold({ w, path, done }: { w: WorkerView; path: string; done: () => void
         />
         <Group justify="flex-end">
           <Button type="submit" disabled={!reason.trim()}>
-            Hold
+            Cordon
           </Button>
         </Group>
       </Stack>
@@ -175,16 +174,16 @@ function Drain({ w, path, done }: { w: WorkerView; path: string; done: () => voi
           onChange={setParallel}
         />
         <Select
-          label="Preferably to"
-          placeholder="Wherever is best"
+          label="Preferred worker"
+          placeholder="Best available"
           clearable
-          clearButtonProps={{ "aria-label": "Wherever is best" }}
+          clearButtonProps={{ "aria-label": "Best available" }}
           data={(others.data?.items ?? []).map((o) => o.name).filter((n) => n !== w.name)}
           value={to}
           onChange={setTo}
         />
         <Checkbox
-          label="Also what keeps data on the worker, which it then loses"
+          label="Also move instances that keep data on the worker; the data is lost"
           checked={force}
           onChange={(e) => setForce(e.currentTarget.checked)}
         />

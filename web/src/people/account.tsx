@@ -64,7 +64,7 @@ function Password() {
         <Stack maw={400}>
           {error !== undefined && <Problem error={error} />}
           <PasswordInput
-            label="Password until now"
+            label="Current password"
             autoComplete="current-password"
             required
             value={old}
@@ -80,7 +80,7 @@ function Password() {
             visibilityToggleButtonProps={toggle}
           />
           <PasswordInput
-            label="New password, again"
+            label="Repeat the new password"
             autoComplete="new-password"
             required
             value={again}
@@ -118,7 +118,7 @@ function AccessTokens() {
           <Rows
             label="Access tokens"
             head={["Name", "Made", "Good", "May", ""]}
-            empty="You have none. A program that speaks to the API uses one in place of your password."
+            empty="You have none. Programs use one instead of your password to access the API."
             rows={list.items.map((t) => ({
               key: t.id,
               cells: [
@@ -179,12 +179,12 @@ function AccessTokens() {
         <Select label="Life" data={lives} value={ttl} onChange={(v) => setTTL(v ?? "")} allowDeselect={false} />
         <MultiSelect
           label="It may only"
-          description="Nothing chosen: all that you may"
+          description="None chosen: all your permissions"
           data={(who?.scopes ?? []).map((s) => ({ value: s, label: scopeWords(s) }))}
           value={scopes}
           onChange={setScopes}
           clearable
-          clearButtonProps={{ "aria-label": "All that you may" }}
+          clearButtonProps={{ "aria-label": "All your permissions" }}
         />
       </Form>
       {made && (

@@ -42,7 +42,7 @@ export function JoinTokens() {
           <Rows
             label="Join tokens"
             head={["For a", "Name", "Made", "By", "Good", "Used", ""]}
-            empty="There are none. Make one for a machine that is to join."
+            empty="There are none. Create one for a machine that is to join."
             rows={list.items.map((t) => ({
               key: t.id,
               cells: [
@@ -59,7 +59,7 @@ export function JoinTokens() {
                   onClick={() =>
                     ask({
                       title: `Delete the token ${t.id}?`,
-                      text: "Nothing can join with it any more. What has joined stays.",
+                      text: "Nothing can join with it any more. Members that joined with it stay.",
                       action: "Delete",
                       danger: true,
                       run: async () => {
@@ -106,8 +106,8 @@ export function JoinTokens() {
         />
         <Select label="Life" data={lives} value={ttl} onChange={(v) => v && setTTL(v)} allowDeselect={false} />
         <Checkbox
-          label="It takes the name from a device that has it"
-          description="For a machine that was installed anew"
+          label="It takes over the name of an enrolled device"
+          description="For a reinstalled machine"
           checked={replace}
           onChange={(e) => setReplace(e.currentTarget.checked)}
         />

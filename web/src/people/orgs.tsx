@@ -250,7 +250,7 @@ function Quota({ org, onClose, onDone }: { org: Org; onClose: () => void; onDone
         onDone();
       }}
     >
-      <Text size="sm">What all its instances may ask for together. An empty field is no limit.</Text>
+      <Text size="sm">Total resources that its instances may request. An empty field means no limit.</Text>
       {text("cpu", "CPU, in cores", "4 or 500m")}
       {text("memory", "Memory", "8Gi")}
       {text("storage", "Storage", "100Gi")}
@@ -392,7 +392,7 @@ export function Certificates() {
         />
         <FileInput
           label="File with the private key"
-          description="Nobody can read it again"
+          description="Nobody can read it back"
           accept=".pem,.key"
           onChange={read(setKey)}
           clearable

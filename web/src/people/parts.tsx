@@ -123,10 +123,10 @@ export function Once({ title, onClose, children }: { title: string; onClose: () 
       closeButtonProps={{ "aria-label": "Close" }}
     >
       <Stack>
-        <Text size="sm">Keep it now: it is not shown again.</Text>
+        <Text size="sm">Store it now: it is not shown again.</Text>
         {children}
         <Group justify="flex-end">
-          <Button onClick={onClose}>I have it</Button>
+          <Button onClick={onClose}>I have stored it</Button>
         </Group>
       </Stack>
     </Modal>

@@ -98,7 +98,7 @@ export function Secrets() {
                         onClick={() =>
                           ask({
                             title: `Delete the secret ${s.name}?`,
-                            text: "Nothing can give it back.",
+                            text: "This cannot be undone.",
                             action: "Delete",
                             danger: true,
                             run: () => client.call("DELETE", `${path}/${encodeURIComponent(s.name)}`).then(q.reload),
@@ -130,7 +130,7 @@ export function Secrets() {
           q.reload();
         }}
       >
-        <Text size="sm">All its files are replaced. They are never shown again, to nobody.</Text>
+        <Text size="sm">All its files are replaced. Nobody can read them back.</Text>
         <TextInput
           label="Name"
           required
@@ -182,7 +182,7 @@ export function Secrets() {
         </div>
         <Checkbox
           label="Rotate"
-          description="Give it to the instances that use it, too"
+          description="Update the instances that use it"
           checked={rotate}
           onChange={(e) => setRotate(e.currentTarget.checked)}
         />

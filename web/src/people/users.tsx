@@ -278,7 +278,7 @@ export function Roles() {
   return (
     <Panel
       title="What each role may do, where it is granted"
-      actions={<Checkbox label="Only what I may" checked={own} onChange={(e) => setOwn(e.currentTarget.checked)} />}
+      actions={<Checkbox label="Only my permissions" checked={own} onChange={(e) => setOwn(e.currentTarget.checked)} />}
     >
       <Loaded of={q}>
         {(list) => {
@@ -290,7 +290,7 @@ export function Roles() {
               <Table>
                 <Table.Thead>
                   <Table.Tr>
-                    <Table.Th>Who has it may</Table.Th>
+                    <Table.Th>Permissions</Table.Th>
                     <Table.Th>Scope</Table.Th>
                     {list.items.map((r) => (
                       <Table.Th key={r.role} ta="center" tt="capitalize">

@@ -6,18 +6,18 @@ export function memberState(
     Partial<Pick<WorkerView, "held" | "drain" | "hold" | "refusing">>,
 ): string {
   if (m.lost) return "Lost";
-  if (!m.connected) return "Out of touch";
+  if (!m.connected) return "Disconnected";
   if (m.credit?.quarantine) return "Quarantined";
-  if (m.held) return "Held on its device";
+  if (m.held) return "Frozen";
   if (m.drain) return m.drain.done ? "Drained" : "Draining";
-  if (m.hold) return "Held";
+  if (m.hold) return "Cordoned";
   if (m.refusing) return "Takes nothing new";
   return "Connected";
 }
 
 /** trust tells in short what is thought of what a member says. */
 export function trust(c: CreditView | undefined): string {
-  if (!c) return "Believed";
+  if (!c) return "Trusted";
   if (c.quarantine) return "Quarantined: " + c.quarantine;
-  return c.rank < 1 ? `Counts for ${Math.round(c.rank * 100)} %` : "Believed";
+  return c.rank < 1 ? `Counts for ${Math.round(c.rank * 100)} %` : "Trusted";
 }

@@ -23,7 +23,7 @@ test("what does not run as it should is told, and nothing else", () => {
     wave: 1,
     refused: { at: "", reason: "failed 2 times", revision: "b" },
   } as ServiceView["rollout"];
-  expect(trouble(app({ rollout }))).toEqual(["gauge: the new version was taken back: failed 2 times"]);
+  expect(trouble(app({ rollout }))).toEqual(["gauge: the new version was rolled back: failed 2 times"]);
   expect(
     trouble(
       app({

@@ -6,7 +6,7 @@ export function trouble(a: AppView): string[] {
   const out: string[] = [];
   for (const s of a.services ?? []) {
     const r = s.rollout;
-    if (r?.refused) out.push(`${s.name}: the new version was taken back: ${r.refused.reason || "it did not do"}`);
+    if (r?.refused) out.push(`${s.name}: the new version was rolled back: ${r.refused.reason || "it failed"}`);
     else if (r && (r.phase === "GoingBack" || r.phase === "Paused") && r.reason)
       out.push(`${s.name}: ${r.phase === "Paused" ? "the update is paused" : "the update goes back"}: ${r.reason}`);
     if (s.mode === "service" || s.mode === "perWorker") {
