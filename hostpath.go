@@ -16,8 +16,18 @@ type HostPath struct {
 	Writable bool `json:"writable,omitempty" cbor:"2,keyasint,omitempty"`
 }
 
-// UnmarshalJSON accepts a text, too.
+// UnmarshalJSON accepts a text, too, and leaves it to whoever mounts it to look at the path.
 func (h *HostPath) UnmarshalJSON(data []byte) error {
+	type plain HostPath
+	if json.Unmarshal(data, &h.Path) == nil {
+		h.Writable = false
+		return nil
+	}
+	return json.Unmarshal(data, (*plain)(h))
+}
+
+// unmarshalStrict refuses paths that are not absolute.
+func (h *HostPath) unmarshalStrict(data []byte) error {
 	type plain HostPath
 	var p plain
 	if json.Unmarshal(data, &p.Path) != nil {

@@ -16,7 +16,7 @@ func TestHostPath(t *testing.T) {
 		`7`:                                  "",
 	} {
 		var h HostPath
-		err := json.Unmarshal([]byte(in), &h)
+		err := h.unmarshalStrict([]byte(in))
 		if (err == nil) != (want != "") {
 			t.Errorf("%s: %v", in, err)
 		}
@@ -39,7 +39,7 @@ func FuzzHostPath(f *testing.F) {
 	f.Add([]byte(`{"path":"/srv","writable":true}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var h, again HostPath
-		if json.Unmarshal(data, &h) != nil {
+		if h.unmarshalStrict(data) != nil {
 			return
 		}
 		out, err := json.Marshal(h)

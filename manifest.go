@@ -2,6 +2,7 @@ package skerry
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -21,6 +22,17 @@ func (d Duration) String() string { return time.Duration(d).String() }
 func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(d.String()) }
 
 func (d *Duration) UnmarshalJSON(data []byte) error {
+	// One that should not be is read back from records and answers, as with Bytes.
+	if err := d.unmarshalStrict(data); err == nil || !errors.Is(err, errNegative) {
+		return err
+	}
+	return nil
+}
+
+var errNegative = errors.New("is negative; a duration is zero or more")
+
+// unmarshalStrict gives an error with a negative one, and sets it.
+func (d *Duration) unmarshalStrict(data []byte) error {
 	var s string
 	if err := json.Unmarshal(data, &s); err != nil {
 		return fmt.Errorf("a duration must be a string such as 30s or 5m, not %s", data)
@@ -29,10 +41,10 @@ func (d *Duration) UnmarshalJSON(data []byte) error {
 	if err != nil {
 		return fmt.Errorf("%q is not a duration; write a number with a unit, such as 30s or 5m", s)
 	}
-	if v < 0 {
-		return fmt.Errorf("%q is negative; a duration is zero or more", s)
-	}
 	*d = Duration(v)
+	if v < 0 {
+		return fmt.Errorf("%q %w", s, errNegative)
+	}
 	return nil
 }
 

@@ -43,8 +43,23 @@ func (o OnDisconnect) MarshalJSON() ([]byte, error) {
 	return json.Marshal(string(o))
 }
 
-// UnmarshalJSON reads what a manifest has.
+// UnmarshalJSON reads what MarshalJSON gives, also what no manifest may have: records and answers stay readable, and a word of a later
+// version is none of this one's.
 func (o *OnDisconnect) UnmarshalJSON(data []byte) error {
+	var m struct {
+		StopAfter Duration `json:"stopAfter"`
+	}
+	err := json.Unmarshal(data, (*string)(o))
+	if err != nil {
+		if err = json.Unmarshal(data, &m); err == nil {
+			*o = StopAfter(time.Duration(m.StopAfter))
+		}
+	}
+	return err
+}
+
+// unmarshalStrict reads what a manifest has.
+func (o *OnDisconnect) unmarshalStrict(data []byte) error {
 	var word string
 	if json.Unmarshal(data, &word) == nil {
 		if word != string(OnDisconnectRun) && word != "" {

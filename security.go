@@ -1,6 +1,7 @@
 package skerry
 
 import (
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
@@ -43,13 +44,14 @@ func (l SecurityLevel) withoutContainer() SecurityLevel {
 	return l
 }
 
-// UnmarshalText accepts the names of levels alone.
-func (l *SecurityLevel) UnmarshalText(text []byte) error {
-	if slices.Contains(SecurityLevels(), SecurityLevel(text)) {
-		*l = SecurityLevel(text)
-		return nil
+// unmarshalStrict accepts the names of levels alone. In records any other counts as the least.
+func (l *SecurityLevel) unmarshalStrict(data []byte) error {
+	var text SecurityLevel
+	if err := json.Unmarshal(data, (*string)(&text)); err != nil || !slices.Contains(SecurityLevels(), text) {
+		return fmt.Errorf("%s is no security level; the levels are restricted, baseline and privileged", data)
 	}
-	return fmt.Errorf("%q is no security level; the levels are restricted, baseline and privileged", text)
+	*l = text
+	return nil
 }
 
 // LevelNeed is a field of a service that needs more than LevelRestricted.
