@@ -163,6 +163,7 @@ type call struct {
 	object    string
 	detail    string // for the audit: what was done to the object
 	audit     bool
+	guess     bool // it came with a password
 	secure    bool // it came over TLS
 	code      skerry.Code
 	w         http.ResponseWriter
@@ -290,8 +291,7 @@ func (h *Handler) done(c *call, r *http.Request, status int, took time.Duration)
 		user, token = c.who.User, c.who.Token
 	}
 	h.opt.Log.Debug("request", "request", c.id, "user", user, "addr", address(r), "operation", c.operation, "object", c.object, "status", status, "took", took)
-	refused := c.code == skerry.CodeForbidden || c.code == skerry.CodeUnauthorized && c.operation == opLogin
-	if !c.audit && !refused || c.code == skerry.CodeRateLimited { // floods must not push out what matters
+	if !h.audited(c, address(r)) {
 		return
 	}
 	result := "ok"
@@ -304,6 +304,22 @@ func (h *Handler) done(c *call, r *http.Request, status int, took time.Duration)
 	defer cancel()
 	h.opt.People.Audit(ctx, auth.AuditRecord{User: user, Token: token, Address: address(r), Operation: c.operation, Object: c.object,
 		Detail: cut(c.detail, maxDetail), Result: result, Request: c.id})
+}
+
+// audited reports whether a request comes into the audit: what changed something, and of what did not as much as leaves room for that.
+func (h *Handler) audited(c *call, addr string) bool {
+	switch {
+	case c.code == "":
+		return c.audit
+	case c.code == skerry.CodeUnauthorized:
+		return c.guess && h.limits.failure(addr) // without a login nobody changes anything
+	case c.code == skerry.CodeRateLimited || !c.audit && c.code != skerry.CodeForbidden:
+		return false
+	}
+	if c.who == nil {
+		return h.limits.failure(addr)
+	}
+	return h.limits.failure(c.who.User)
 }
 
 // maxDetail bounds what the audit keeps of a request, in bytes.

@@ -42,17 +42,41 @@ type limits struct {
 	Limits
 	mu      sync.Mutex
 	users   map[string]*rate.Limiter
+	failed  map[string]*rate.Limiter // users and addresses whose failures are audited
+	failing *rate.Limiter
 	addrs   map[string]*rate.Limiter
 	streams map[string]int
 	open    int
 }
 
 func newLimits(l Limits) *limits {
-	return &limits{Limits: l.fill(), users: map[string]*rate.Limiter{}, addrs: map[string]*rate.Limiter{}, streams: map[string]int{}}
+	return &limits{Limits: l.fill(), users: map[string]*rate.Limiter{}, addrs: map[string]*rate.Limiter{}, failed: map[string]*rate.Limiter{},
+		failing: rate.NewLimiter(rate.Every(failureEvery), auditedFailures), streams: map[string]int{}}
 }
 
 func (l *limits) user(name string) bool { return l.take(&l.users, name, l.UserRate) }
 func (l *limits) addr(a string) bool    { return l.take(&l.addrs, a, l.AddressRate) }
+
+// Failures in the audit: this many at once, then one in a while, of all; of one user or address a tenth of them at once.
+const (
+	auditedFailures = 300
+	failureEvery    = time.Minute
+)
+
+// failure reports whether a failure of a user or an address may come into the audit, which must not be flooded.
+func (l *limits) failure(who string) bool {
+	l.mu.Lock()
+	b := l.failed[who]
+	if b == nil {
+		if len(l.failed) >= maxBuckets {
+			l.failed = map[string]*rate.Limiter{}
+		}
+		b = rate.NewLimiter(rate.Every(failureEvery), auditedFailures/10)
+		l.failed[who] = b
+	}
+	l.mu.Unlock()
+	return b.Allow() && l.failing.Allow()
+}
 
 func (l *limits) take(m *map[string]*rate.Limiter, key string, r float64) bool {
 	if r < 0 {

@@ -89,7 +89,7 @@ func (h *Handler) addAuth() {
 	add(h, operation{ID: opLogin, Method: http.MethodPost, Path: "/v1/auth/login", Scope: auth.ScopePublic, Object: objNone, Tag: "login",
 		Summary: "Log in with user name and password.", Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *loginIn) (*tokensAnswer, error) {
-			callOf(ctx).object = in.Body.User
+			callOf(ctx).object, callOf(ctx).guess = in.Body.User, true
 			t, err := h.opt.People.Login(ctx, in.Body.User, in.Body.Password, addressOf(ctx))
 			return h.tokensAnswer(ctx, t, in.Body.Cookie), err
 		})

@@ -138,6 +138,7 @@ func (h *Handler) serveRegistry(w http.ResponseWriter, r *http.Request) {
 	user, password, basic := r.BasicAuth()
 	switch {
 	case basic:
+		c.guess, c.object = true, cut(user, 256)
 		who, err = h.opt.People.AuthenticateBasic(r.Context(), user, password, address(r))
 	case r.Header.Get("Authorization") != "":
 		who, err = h.authenticate(r)

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"skerry.dev/skerry"
 	"skerry.dev/skerry/store"
 )
 
@@ -36,6 +37,7 @@ type auditLog struct {
 	mu          sync.Mutex
 	first, last uint64 // kept; last == 0: none
 	pruned      time.Time
+	steady      skerry.Steady
 }
 
 // found takes the key of a stored record; keys come in order.
@@ -76,12 +78,17 @@ func (p *People) Audit(ctx context.Context, r AuditRecord) {
 		drop = append(drop, a.first)
 		a.first++
 	}
-	prune := now.Sub(a.pruned) > pruneEvery
+	prune := a.steady.Enough(now) && now.Sub(a.pruned) > pruneEvery
 	if prune {
 		a.pruned = now
 	}
 	oldest := a.first
 	a.mu.Unlock()
+	for _, n := range drop { // somebody may have made many to be rid of some
+		if rec, err := p.cfg.Store.Get(ctx, p.cfg.Prefix+auditKey(n)); err == nil {
+			p.cfg.Log.Info("audit record was dropped for newer ones", "record", string(rec.Value))
+		}
+	}
 	for prune && oldest < r.Seq && len(drop) < 1024 {
 		rec, err := p.cfg.Store.Get(ctx, p.cfg.Prefix+auditKey(oldest))
 		var old AuditRecord

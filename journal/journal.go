@@ -35,6 +35,7 @@ type Journal struct {
 	mu     sync.Mutex
 	events []skerry.Event // oldest first
 	seq    uint64
+	steady skerry.Steady
 	subs   map[*Subscription]bool
 }
 
@@ -96,7 +97,8 @@ func (j *Journal) Record(now time.Time, events []skerry.Event) []skerry.Write {
 	}
 	most := min(maxDrop+len(events), len(j.events))
 	drop := min(max(len(j.events)-j.limits.Events, 0), most)
-	for drop < most && now.Sub(j.events[drop].At) > j.limits.Age {
+	steady := j.steady.Enough(now)
+	for steady && drop < most && now.Sub(j.events[drop].At) > j.limits.Age {
 		drop++
 	}
 	for _, e := range j.events[:drop] {
