@@ -119,6 +119,10 @@ func (t *JoinToken) check(now time.Time, tier skerry.Tier, name, key string) (st
 		}
 		return "", t.refuseUsed()
 	}
+	if madeAhead(now, t.Created) {
+		return "", &skerry.Refuse{Code: skerry.RefuseTokenExpired,
+			Reason: "the token was made at " + t.Created.UTC().Format(time.RFC3339) + ", and here it is " + now.UTC().Format(time.RFC3339) + ": the clock was set back", Hint: again}
+	}
 	if now.After(t.Expires) {
 		return "", &skerry.Refuse{Code: skerry.RefuseTokenExpired,
 			Reason: "the token expired at " + t.Expires.UTC().Format(time.RFC3339), Hint: again}

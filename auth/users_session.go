@@ -44,8 +44,12 @@ type session struct {
 	Rotated time.Time `json:"rotated"`
 }
 
+// madeAhead reports whether something was made under a clock that was ahead of the present one. It would be good until that time comes again, and
+// as long as it may be after that.
+func madeAhead(now, made time.Time) bool { return made.Sub(now) > time.Hour }
+
 func (s *session) alive(now time.Time) bool {
-	return now.Sub(s.Rotated) < SessionIdle && now.Sub(s.Created) < SessionLife
+	return now.Sub(s.Rotated) < SessionIdle && now.Sub(s.Created) < SessionLife && !madeAhead(now, s.Created) && !madeAhead(now, s.Rotated)
 }
 
 // Tokens are what a login or a refresh gives. Refresh is empty when another command has refreshed a moment ago: the newer

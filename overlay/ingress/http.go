@@ -183,6 +183,7 @@ func (in *Ingress) reverseProxy() *httputil.ReverseProxy {
 			}
 			p.Out.Host = p.In.Host
 			p.Out.URL.RawQuery = p.In.URL.RawQuery // nothing here reads it, so it may be what the service likes
+			dropCookies(p.Out)
 			// What a client claims about itself is dropped, unless it is a proxy of ours.
 			peer, _ := netip.ParseAddrPort(p.In.RemoteAddr)
 			ip := peer.Addr().Unmap()
@@ -197,6 +198,32 @@ func (in *Ingress) reverseProxy() *httputil.ReverseProxy {
 				}
 			}
 		},
+	}
+}
+
+// ownCookies begin the names of the cookies that keep a browser logged in at the API.
+var ownCookies = []string{"skerry-root-", "skerry-cluster-"}
+
+// dropCookies takes those out of a request. Browsers send cookies to every port of a host, so that they come here when the API has the same
+// host name as the ingress, and no service may see them.
+func dropCookies(r *http.Request) {
+	var kept []string
+	dropped := false
+	for _, line := range r.Header["Cookie"] {
+		for c := range strings.SplitSeq(line, ";") {
+			c = strings.TrimSpace(c)
+			if slices.ContainsFunc(ownCookies, func(name string) bool { return strings.HasPrefix(c, name) }) {
+				dropped = true
+			} else if c != "" {
+				kept = append(kept, c)
+			}
+		}
+	}
+	if !dropped {
+		return
+	}
+	if r.Header.Del("Cookie"); len(kept) > 0 {
+		r.Header.Set("Cookie", strings.Join(kept, "; "))
 	}
 }
 

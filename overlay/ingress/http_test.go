@@ -247,6 +247,24 @@ func TestForwardedHeaders(t *testing.T) {
 	}
 }
 
+// A browser sends the cookie of the API's login to every port of the host; no service sees it.
+func TestLoginCookiesStayOutside(t *testing.T) {
+	in, w, addr := start(t, Options{})
+	w.serve(t, "1/10.30.1.1:80", func(rw http.ResponseWriter, r *http.Request) { fmt.Fprint(rw, r.Header["Cookie"]) })
+	set(t, in, Config{Listeners: []Listener{web(Route{Net: 1, Targets: to("10.30.1.1:80")})}})
+	for sent, want := range map[string]string{
+		"Cookie: skerry-cluster-harbour=secret\r\n":                                         "200 []",
+		"Cookie: a=1; skerry-root-main=secret; b=\"x y\"\r\n":                               `200 [a=1; b="x y"]`,
+		"Cookie: a=1;skerry-cluster-x=secret\r\nCookie: skerry-root-main=secret; c=3\r\n":   "200 [a=1; c=3]",
+		"Cookie: a=1;  b=2; skerry=mine\r\n":                                                "200 [a=1;  b=2; skerry=mine]",
+		"Cookie:\tskerry-root-main=secret\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n": "200 []",
+	} {
+		if got := raw(t, addr(80), "GET /v1/auth/x HTTP/1.1\r\nHost: a\r\n"+sent+"Connection: close\r\n\r\n"); len(got) == 0 || got[0] != want {
+			t.Errorf("%q: %q, want %q", sent, got, want)
+		}
+	}
+}
+
 func TestUpgradeSurvivesNewRoutes(t *testing.T) {
 	in, w, addr := start(t, Options{})
 	w.serve(t, "1/10.30.1.1:80", func(rw http.ResponseWriter, r *http.Request) {
