@@ -33,16 +33,16 @@ type httpsCert struct {
 	a     *Authority
 	names []string
 
-	mu      sync.Mutex
-	cert    *tls.Certificate
-	renewAt time.Time
+	mu     sync.Mutex
+	cert   *tls.Certificate
+	issued time.Time // by the wall clock
 }
 
 func (h *httpsCert) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := h.a.cfg.Now()
-	if h.cert != nil && now.Before(h.renewAt) {
+	if h.cert != nil && !renewDue(now, h.issued, httpsLife/2) {
 		return h.cert, nil
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader) // browsers do not take Ed25519
@@ -66,8 +66,14 @@ func (h *httpsCert) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		return nil, err
 	}
 	h.cert = &tls.Certificate{Certificate: [][]byte{der, h.a.ca.cert.Raw}, PrivateKey: key}
-	h.renewAt = now.Add(httpsLife / 2)
+	h.issued = now.Round(0)
 	return h.cert, nil
+}
+
+// renewDue reports whether a certificate is to be issued anew because of its age, or since the clock was set: others look at its dates.
+func renewDue(now, issued time.Time, after time.Duration) bool {
+	age := now.Round(0).Sub(issued)
+	return age < -time.Minute || age > after
 }
 
 // CAPin names the site's CA for the users of its API: the SHA-256 of its certificate, as sha256:HEX.

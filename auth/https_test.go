@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"testing"
+	"time"
 
 	"skerry.dev/skerry"
 )
@@ -30,6 +31,29 @@ func TestHTTPSForBrowsers(t *testing.T) {
 	for _, name := range []string{"root.example", "192.0.2.1"} {
 		if _, err := parseDER(t, cert.Certificate[0]).Verify(x509.VerifyOptions{Roots: roots, DNSName: name}); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// TestCertificatesFollowTheClock: a device without a battery has a clock of 1970 until somebody tells it the time, and browsers look at dates.
+func TestCertificatesFollowTheClock(t *testing.T) {
+	o := newOffice(t, skerry.TierCluster)
+	o.clock.pass(8766 * time.Hour)
+	https, err := o.HTTPS([]string{"root.example"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := o.ServerTLS()
+	for _, jump := range []time.Duration{0, -3 * time.Hour, 40 * 8766 * time.Hour, -39 * 8766 * time.Hour, 24 * time.Hour} {
+		o.clock.pass(jump)
+		for what, conf := range map[string]*tls.Config{"API": https, "link": link} {
+			cert, err := conf.GetCertificate(&tls.ClientHelloInfo{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c := parseDER(t, cert.Certificate[0]); o.clock.Now().Before(c.NotBefore) || o.clock.Now().After(c.NotAfter) {
+				t.Errorf("%s: at %v its certificate is good from %v to %v", what, o.clock.Now(), c.NotBefore, c.NotAfter)
+			}
 		}
 	}
 }

@@ -20,14 +20,14 @@ type serverCert struct {
 	mu      sync.Mutex
 	short   *tls.Certificate // the leaf alone
 	full    *tls.Certificate // with the CA, for those who join and know only its pin
-	renewAt time.Time
+	issued  time.Time // by the wall clock
 }
 
 func (a *Authority) serverCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	s := &a.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now := a.cfg.Now(); s.short == nil || now.After(s.renewAt) {
+	if now := a.cfg.Now(); s.short == nil || renewDue(now, s.issued, serverLife*2/3) {
 		pub, key, err := ed25519.GenerateKey(rand.Reader)
 		if err != nil {
 			return nil, err
@@ -38,7 +38,7 @@ func (a *Authority) serverCertificate(hello *tls.ClientHelloInfo) (*tls.Certific
 		}
 		s.short = &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 		s.full = &tls.Certificate{Certificate: [][]byte{der, a.ca.cert.Raw}, PrivateKey: key}
-		s.renewAt = now.Add(serverLife * 2 / 3)
+		s.issued = now.Round(0)
 	}
 	if slices.Contains(hello.SupportedProtos, joinProto) || !slices.ContainsFunc(hello.SupportedProtos, isOurs) {
 		return s.full, nil // also for agents of others, of whom some join

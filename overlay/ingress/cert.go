@@ -113,7 +113,7 @@ func (k *keyring) get(t skerry.IngressTLS, h *tls.ClientHelloInfo) (*tls.Certifi
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := time.Now()
-	if c := k.issued[name]; c != nil && now.Before(renewal(c.Leaf)) {
+	if c := k.issued[name]; c != nil && now.Before(renewal(c.Leaf)) && !now.Before(c.Leaf.NotBefore) {
 		return c, nil
 	}
 	c, err := k.issue(name, now)
