@@ -29,7 +29,7 @@ func TestChaosComesToRest(t *testing.T) {
 
 func chaos(t *testing.T, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 99))
-	w := New(seed)
+	w := newWorld(t, seed)
 	w.Audit = seed < 20 // it costs more than all the rest
 	var nodes []*Node
 	f := facts(2000)
@@ -122,7 +122,7 @@ func chaos(t *testing.T, seed uint64) {
 			up(n)
 		}
 	}
-	for _, n := range w.Workers {
+	for _, n := range ordered(w.Workers) {
 		w.suffer(n, 0)
 	}
 	w.Run(5 * time.Minute)

@@ -111,6 +111,14 @@ func newWorld(t testing.TB, seed uint64) *World {
 	return w
 }
 
+// ordered gives nodes by name: whatever a test does to a world in the order of a map, it does in another one the next time.
+func ordered(nodes map[string]*Node) (out []*Node) {
+	for _, name := range slices.Sorted(maps.Keys(nodes)) {
+		out = append(out, nodes[name])
+	}
+	return out
+}
+
 // TestDigestsOfSeeds holds generated fleets against the file: 30 of them, all among long tests and with -update. TestScenarios does it for
 // scenarios.
 func TestDigestsOfSeeds(t *testing.T) {

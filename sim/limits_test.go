@@ -42,7 +42,7 @@ func (w *World) texts(reason string) (out []string) {
 // booksHold checks what sites believe against what is promised.
 func (w *World) booksHold(t *testing.T) {
 	t.Helper()
-	for _, c := range w.Clusters {
+	for _, c := range ordered(w.Clusters) {
 		if c.Up {
 			for _, text := range c.Core.(*cluster.Core).Audit() {
 				t.Errorf("%s: %s", c.Name, text)
@@ -114,14 +114,14 @@ func TestLimitsChangeInPlace(t *testing.T) {
 // sameLimits checks what sites and workers hold of an application.
 func (w *World) sameLimits(t *testing.T, name string, cpu skerry.MilliCPU) {
 	t.Helper()
-	for _, c := range w.Clusters {
+	for _, c := range ordered(w.Clusters) {
 		for _, i := range c.Core.(*cluster.Core).Instances() {
 			if i.Service == web(name) && (i.Resources.CPU != cpu || slices.ContainsFunc(i.Conditions, func(k skerry.Condition) bool { return k.Type == skerry.UpToDate })) {
 				t.Errorf("%s believes %s has %v: %+v", c.Name, i.ID, i.Resources.CPU, i.Conditions)
 			}
 		}
 	}
-	for _, x := range w.Workers {
+	for _, x := range ordered(w.Workers) {
 		for _, i := range x.Core.(*worker.Core).Views() {
 			if i.Service == web(name) && i.Resources.CPU != cpu {
 				t.Errorf("%s has %s with %v", x.Name, i.ID, i.Resources.CPU)

@@ -53,7 +53,7 @@ func TestRoutesBetweenSites(t *testing.T) {
 	w.must(t, w.Root, two)
 	w.Run(10 * time.Second)
 	var from *Node
-	for _, n := range w.Workers {
+	for _, n := range ordered(w.Workers) {
 		if strings.HasPrefix(n.Name, "a/") && n.Tasks() == 1 {
 			from = n
 		}
@@ -112,7 +112,7 @@ func TestRoutesBetweenSites(t *testing.T) {
 	// One instance fewer there is one fewer here; uninterested, nothing is left at either end.
 	w.must(t, w.Root, app("shop", 1, func(s *skerry.ServiceSpec) { s.Placement.Cluster = "b" }))
 	w.Run(20 * time.Second)
-	for _, n := range w.Workers {
+	for _, n := range ordered(w.Workers) {
 		for key := range n.fabric {
 			if strings.HasPrefix(key, "peer/") || strings.HasPrefix(key, "route/") {
 				t.Errorf("%s still has %s", n.Name, key)

@@ -41,10 +41,10 @@ func panicking(w *World, panics func(n *Node, msg any) bool) {
 }
 
 func (w *World) all() (out []*Node) {
-	for _, n := range w.Clusters {
+	for _, n := range ordered(w.Clusters) {
 		out = append(out, n)
 	}
-	for _, n := range w.Workers {
+	for _, n := range ordered(w.Workers) {
 		out = append(out, n)
 	}
 	return out

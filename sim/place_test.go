@@ -2,7 +2,9 @@ package sim
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -220,7 +222,9 @@ func (w *World) holders(name string) map[string]int {
 // An application goes as a whole to a site that can hold it, and is split where none can.
 func TestSplitOnlyWhereNoSiteHoldsAll(t *testing.T) {
 	w := newWorld(t, 21)
-	for name, workers := range map[string]int{"small": 3, "large": 9} {
+	sizes := map[string]int{"small": 3, "large": 9}
+	for _, name := range slices.Sorted(maps.Keys(sizes)) {
+		workers := sizes[name]
 		w.AddCluster(name)
 		for i := range workers {
 			w.AddWorker(name, fmt.Sprintf("w%d", i), facts(500)) // one instance each
@@ -285,13 +289,13 @@ func TestSiteComesBackSlowly(t *testing.T) {
 	w.check(t, "shop", 2, 2)
 	before := w.where(site, "shop")
 	w.Kill(site)
-	for _, n := range w.Workers {
+	for _, n := range ordered(w.Workers) {
 		w.PowerOff(n)
 	}
 	w.Run(10 * time.Second)
 	w.Restart(site, nil)
 	w.Run(15 * time.Second)
-	for _, n := range w.Workers {
+	for _, n := range ordered(w.Workers) {
 		w.Restart(n, &f)
 	}
 	w.Run(20 * time.Second)

@@ -87,7 +87,7 @@ func TestFullServiceChangesItsRuntime(t *testing.T) {
 
 // A service that follows its load has more instances before any of them changes its runtime, although nothing but requests is to be followed.
 func TestFullServiceGrowsFirst(t *testing.T) {
-	w := New(12)
+	w := newWorld(t, 12)
 	w.Audit = true
 	w.AddCluster("a")
 	w.AddWorker("a", "edgewk1", with("microvm"))
@@ -106,7 +106,7 @@ func TestFullServiceGrowsFirst(t *testing.T) {
 		for _, i := range w.ClusterCore("a").Instances() {
 			use[i.ID] = skerry.QoS{CPU: min(500, 800/skerry.MilliCPU(w.ready("shop")))}
 		}
-		for _, n := range w.Workers {
+		for _, n := range ordered(w.Workers) {
 			w.Do(n, worker.Usage{Instances: use})
 		}
 		w.Run(10 * time.Second)

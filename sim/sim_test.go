@@ -61,7 +61,7 @@ func (w *World) ready(name string) int {
 
 func (w *World) tasks() int {
 	n := 0
-	for _, x := range w.Workers {
+	for _, x := range ordered(w.Workers) {
 		n += x.Tasks()
 	}
 	return n

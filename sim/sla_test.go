@@ -73,7 +73,7 @@ func TestPressureEverywhere(t *testing.T) {
 			return f
 		}
 		w, site, _, _ := lone(t, rigid(0.5))
-		for _, n := range w.Workers {
+		for _, n := range ordered(w.Workers) {
 			w.Do(n, worker.Facts{Facts: in("north")})
 		}
 		w.must(t, w.Root, app("shop", 1, rigid(0.5), func(s *skerry.ServiceSpec) { s.Placement.Area = "north" }))
@@ -81,7 +81,7 @@ func TestPressureEverywhere(t *testing.T) {
 		id := w.RootCore().Apps.Instances(web("shop"))[0].ID
 		at := w.Workers["a/"+on(site, id)]
 		pressed := &skerry.Pressure{CPU: 0.6}
-		for _, n := range w.Workers {
+		for _, n := range ordered(w.Workers) {
 			w.Do(n, worker.Usage{Pressure: pressed})
 		}
 		w.Run(2 * time.Minute)

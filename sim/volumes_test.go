@@ -14,7 +14,7 @@ import (
 
 // volumes tells which machines have local volumes of which replicas of a service, as "a/w1 0".
 func (w *World) volumes(name string) (out []string) {
-	for _, n := range w.Workers {
+	for _, n := range ordered(w.Workers) {
 		for claim := range n.volumes {
 			if claim.Service == web(name) {
 				out = append(out, fmt.Sprintf("%s %d", n.Name, claim.Ordinal))
@@ -62,7 +62,7 @@ func TestDataStaysWithItsReplica(t *testing.T) {
 	w.Run(time.Minute)
 	same("after an update")
 	w.Restart(w.Root, nil)
-	for _, n := range w.Clusters {
+	for _, n := range ordered(w.Clusters) {
 		w.Restart(n, nil)
 	}
 	w.Run(time.Minute)
