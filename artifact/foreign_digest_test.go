@@ -108,3 +108,39 @@ func TestManifestOfAnothersLayer(t *testing.T) {
 		}
 	}
 }
+
+// Nor does he get it by an index of a registry of his own that names it.
+func TestIndexOfAnothersImage(t *testing.T) {
+	ctx := context.Background()
+	cache := openStore(t, Options{})
+	d := addImage(t, cache, "reg.example/theirs/app:1", amd64, gz, layerTar(t, entry{kind: tar.TypeReg, name: "secret", body: "x"}))
+	m, err := cache.readManifest(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	evil := openStore(t, Options{})
+	desc := m.desc
+	desc.Platform = &ocispec.Platform{OS: "linux", Architecture: "amd64"}
+	index, err := evil.putBlob(mustJSON(ocispec.Index{Versioned: m.image.Versioned, MediaType: ocispec.MediaTypeImageIndex, Manifests: []ocispec.Descriptor{desc}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	upstream := &Handler{Store: evil, Registry: "evil.example", Authorize: allow}
+	source := &Source{BaseURL: "http://" + startHandler(t, upstream)}
+	mine, err := ParseRef("evil.example/mine/x:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := evil.setName(mine, index); err != nil {
+		t.Fatal(err)
+	}
+	if img, err := cache.Pull(ctx, mine.String(), amd64, nil, source); err == nil {
+		t.Errorf("pulled %s", img.Manifest)
+	}
+	// The same by way of a cache, to somebody who has nothing.
+	proxy := &Handler{Store: cache, Registry: "reg.example", Authorize: allow, Upstream: func(string) []*Source { return []*Source{source} }}
+	by := &Source{BaseURL: "http://" + startHandler(t, proxy)}
+	if img, err := openStore(t, Options{}).Pull(ctx, mine.String(), amd64, nil, by); err == nil {
+		t.Errorf("pulled by way of a cache: %s", img.Manifest)
+	}
+}

@@ -289,7 +289,14 @@ func (h *Handler) getManifest(w http.ResponseWriter, r *http.Request, repo Ref, 
 			return unknown(err, "MANIFEST_UNKNOWN")
 		}
 	}
-	m, err := h.Store.manifest(r.Context(), ref, identifier, sources)
+	var m *manifest
+	var err error
+	if ref.Digest != "" && len(sources) > 0 && !h.isLocal(repo.Registry) && !h.Store.named(repo, ref.Digest) {
+		// Only an index names it, perhaps without having it: whoever has it can send it.
+		m, err = h.Store.ask(r.Context(), ref, identifier, sources)
+	} else {
+		m, err = h.Store.manifest(r.Context(), ref, identifier, sources)
+	}
 	if err != nil {
 		return unknown(err, "MANIFEST_UNKNOWN")
 	}

@@ -426,13 +426,21 @@ func (s *Store) namesOf(repo Ref) map[string]digest.Digest {
 // Has reports whether an image, or a manifest of one, is here for the repository of a reference, and not only for another.
 func (s *Store) Has(r Ref, d digest.Digest) bool {
 	repo := Ref{Registry: r.Registry, Repository: r.Repository}
-	for _, have := range s.namesOf(repo) {
-		if have == d {
-			return true
-		}
+	if s.named(repo, d) {
+		return true
 	}
 	for desc := range s.content(repo) {
 		if desc.Digest == d {
+			return true
+		}
+	}
+	return false
+}
+
+// named reports whether a repository has a name for a manifest itself.
+func (s *Store) named(repo Ref, d digest.Digest) bool {
+	for _, have := range s.namesOf(repo) {
+		if have == d {
 			return true
 		}
 	}

@@ -81,8 +81,12 @@ func (s *Store) resolve(ctx context.Context, r Ref, p Platform, sources []*Sourc
 	return out, m, nil
 }
 
-// part gets a manifest of an image that the caller may have. It comes from the store if it is there.
+// part gets a manifest that another one names. It comes from the store if it is there for the same repository: an index may name somebody
+// else's.
 func (s *Store) part(ctx context.Context, r Ref, d digest.Digest, sources []*Source) (*manifest, error) {
+	if len(sources) > 0 && !s.Has(r, d) {
+		return s.ask(ctx, r, d.String(), sources)
+	}
 	if m, err := s.readManifest(d); err == nil {
 		return m, nil
 	} else if !errors.Is(err, ErrNotFound) {
