@@ -38,21 +38,21 @@ func TestHTTPSForBrowsers(t *testing.T) {
 // TestCertificatesFollowTheClock: a device without a battery has a clock of 1970 until somebody tells it the time, and browsers look at dates.
 func TestCertificatesFollowTheClock(t *testing.T) {
 	o := newOffice(t, skerry.TierCluster)
-	o.clock.pass(8766 * time.Hour)
+	o.clock.add(8766 * time.Hour)
 	https, err := o.HTTPS([]string{"root.example"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	link := o.ServerTLS()
 	for _, jump := range []time.Duration{0, -3 * time.Hour, 40 * 8766 * time.Hour, -39 * 8766 * time.Hour, 24 * time.Hour} {
-		o.clock.pass(jump)
+		o.clock.add(jump)
 		for what, conf := range map[string]*tls.Config{"API": https, "link": link} {
 			cert, err := conf.GetCertificate(&tls.ClientHelloInfo{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if c := parseDER(t, cert.Certificate[0]); o.clock.Now().Before(c.NotBefore) || o.clock.Now().After(c.NotAfter) {
-				t.Errorf("%s: at %v its certificate is good from %v to %v", what, o.clock.Now(), c.NotBefore, c.NotAfter)
+			if c := parseDER(t, cert.Certificate[0]); o.clock.now().Before(c.NotBefore) || o.clock.now().After(c.NotAfter) {
+				t.Errorf("%s: at %v its certificate is good from %v to %v", what, o.clock.now(), c.NotBefore, c.NotAfter)
 			}
 		}
 	}

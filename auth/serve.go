@@ -17,10 +17,10 @@ import (
 
 // serverCert is the parent's own certificate. Its key lives in memory only and is made anew at each start.
 type serverCert struct {
-	mu      sync.Mutex
-	short   *tls.Certificate // the leaf alone
-	full    *tls.Certificate // with the CA, for those who join and know only its pin
-	issued  time.Time // by the wall clock
+	mu     sync.Mutex
+	short  *tls.Certificate // the leaf alone
+	full   *tls.Certificate // with the CA, for those who join and know only its pin
+	issued time.Time        // by the wall clock
 }
 
 func (a *Authority) serverCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
