@@ -26,9 +26,11 @@ func (c *Core) Audit() (faults []string) {
 			ports[worker][k]++
 		}
 	}
-	for _, k := range c.claims {
-		if c.workers[k.Worker] != nil {
-			reserved[k.Worker] = reserved[k.Worker].Add(skerry.Resources{Storage: k.idle})
+	idle, wrong := c.volumes.Audit()
+	faults = append(faults, wrong...)
+	for name, size := range idle {
+		if c.workers[name] != nil {
+			reserved[name] = reserved[name].Add(skerry.Resources{Storage: size})
 		}
 	}
 	limits, on := map[skerry.AppKey]int{}, 0

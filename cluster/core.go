@@ -15,6 +15,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/cluster/detect"
+	"skerry.dev/skerry/cluster/volumes"
 	"skerry.dev/skerry/credit"
 	"skerry.dev/skerry/fleet"
 	"skerry.dev/skerry/internal/wire"
@@ -117,8 +118,7 @@ type Core struct {
 	services    map[skerry.ServiceKey]*learned
 	salvaged    salvage
 	grew        bool // capacity may have appeared: try what waits
-	claims      map[skerry.VolumeClaim]*claim
-	claimsDue   bool // one of them may have lost its owner
+	volumes     *volumes.Claims
 
 	reportAt  time.Time
 	reportDue bool
@@ -235,8 +235,9 @@ func New(opt Options) *Core {
 		Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), Up: fleet.NewParent(life, opt.Sets),
 		workers: map[string]*worker{}, site: sched.NewSite(), places: map[skerry.InstanceID]*placement{}, groups: map[skerry.InstanceID]*group{},
 		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, peers: peering{given: map[string]uint64{}, secret: opt.Secret[:]}, moving: map[skerry.InstanceID]bool{}, stranded: map[skerry.InstanceID]bool{}, originals: map[skerry.InstanceID]bool{}, drains: map[string]bool{}, held: map[string]bool{}, watched: map[skerry.InstanceID]bool{}, amends: map[skerry.AppKey]*amended{}, dependent: map[skerry.InstanceID]bool{}, scalers: map[skerry.ServiceKey]*apps.Scaler{}, doubted: map[string]bool{}, starts: map[skerry.InstanceID]bool{}, services: map[skerry.ServiceKey]*learned{}, byWorker: map[string]map[skerry.InstanceID]*placement{},
-		astray: map[skerry.InstanceID]map[string]bool{}, published: map[skerry.AppKey]map[endpointsAt]bool{}, waiting: map[skerry.InstanceID]bool{}, making: map[skerry.InstanceID]string{}, claims: map[skerry.VolumeClaim]*claim{}, removing: map[skerry.InstanceID]bool{}, linked: map[skerry.AppKey]bool{}}
+		astray: map[skerry.InstanceID]map[string]bool{}, published: map[skerry.AppKey]map[endpointsAt]bool{}, waiting: map[skerry.InstanceID]bool{}, making: map[skerry.InstanceID]string{}, removing: map[skerry.InstanceID]bool{}, linked: map[skerry.AppKey]bool{}}
 	c.detect = detect.New(detect.Options{LostAfter: opt.LostAfter, StartGrace: opt.StartGrace}, sight{c})
+	c.volumes = volumes.New(disks{c})
 	return c
 }
 
@@ -270,8 +271,8 @@ func (c *Core) Load(key string, value []byte) error {
 				c.doubted[w.Name] = true
 			}
 		}
-	case strings.HasPrefix(key, prefixClaim):
-		err = c.loadClaim(value)
+	case strings.HasPrefix(key, volumes.Prefix):
+		err = c.volumes.Load(value)
 	case strings.HasPrefix(key, prefixLeaving):
 		err = c.readLeaving(key, value)
 	case key == keyFabric:
@@ -546,7 +547,7 @@ func (c *Core) settle(now time.Time, fx *skerry.Effects, replies []skerry.Messag
 			}
 			c.expandGroups(now, fx)
 		}
-		c.reserveClaims()
+		c.volumes.Reserve()
 		c.drainWorkers(now, fx)
 		c.placeWaiting(now, fx)
 		if !c.Apps.Dirty() && !c.grew {

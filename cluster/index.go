@@ -33,7 +33,7 @@ func (c *Core) bind(p *placement, worker string) {
 		}
 	}
 	p.Worker = worker
-	c.claimsDue = c.claimsDue || p.A.Spec.KeepsData()
+	c.touchClaims(p)
 	if worker == "" {
 		c.settleLimits(p) // nothing is promised to it, and it will be started with them
 		return
@@ -53,7 +53,7 @@ func (c *Core) forget(p *placement) {
 		}
 	}
 	delete(c.places, p.A.ID)
-	c.claimsDue = c.claimsDue || p.A.Spec.KeepsData()
+	c.touchClaims(p)
 	delete(c.waiting, p.A.ID)
 	delete(c.starts, p.A.ID)
 	delete(c.removing, p.A.ID)

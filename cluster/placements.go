@@ -47,7 +47,7 @@ func (c *Core) reconcileDesired(now time.Time, changed, deleted []string, fx *sk
 		if app, is := strings.CutPrefix(key, "net/"); is {
 			c.relink(app)
 		} else if _, is := skerry.ParseVolumeKey(key); is {
-			c.claimsDue = true
+			c.volumes.Touch()
 		} else if have && c.foreignItem(key, value, false) {
 			continue
 		}
@@ -78,7 +78,7 @@ func (c *Core) reconcileDesired(now time.Time, changed, deleted []string, fx *sk
 		} else if app, ok := strings.CutPrefix(key, "net/"); ok {
 			c.relink(app)
 		} else if _, ok := skerry.ParseVolumeKey(key); ok {
-			c.claimsDue = true
+			c.volumes.Touch()
 		} else {
 			c.foreignItem(key, nil, true)
 		}
@@ -394,7 +394,7 @@ func (c *Core) observe(now time.Time, worker string, o skerry.Observation, fx *s
 		c.endOriginal(p)
 		c.abandon(p) // it has done its work, or will be placed anew
 		c.reserve(p, -1)
-		c.claimsDue = c.claimsDue || p.A.Spec.KeepsData()
+		c.touchClaims(p)
 		c.grew, c.reportDue = true, true
 	}
 	if o.Ready && p.Late != nil && p.Late.Worker == worker && p.Next != nil && !p.Next.Rescue {

@@ -118,7 +118,7 @@ func (c *Core) left(worker string, id skerry.InstanceID) {
 	}
 	if h, ok := w.leaving[id]; ok {
 		delete(w.leaving, id)
-		c.claimsDue = true
+		c.volumes.Touch()
 		c.notes = append(c.notes, skerry.Write{Key: leavingKey(worker, id)})
 		if delete(c.draining[h.service], drainAt{worker, id}); len(c.draining[h.service]) == 0 {
 			delete(c.draining, h.service)

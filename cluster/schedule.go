@@ -17,8 +17,8 @@ func (c *Core) request(p *placement) *sched.Request {
 	r := &sched.Request{Instance: p.A.ID, Service: p.A.Service.Service, Spec: s, Need: p.need(), Only: p.Pinned, Avoid: p.Avoid, Users: p.Users,
 		Contention: c.contentionOf(p), Kept: c.keptFrom(p), Data: c.dataAt(p), Devices: p.A.Devices, Runtime: p.A.Runtime,
 		Egress: c.opt.Admission.egressOf(p.A.Org, s) != nil}
-	if k := c.claims[p.claims()]; k != nil && r.Data == k.Worker {
-		r.Need.Storage -= k.idle // which is its own
+	if r.Data != "" {
+		r.Need.Storage -= c.volumes.Idle(p.claims()) // which is its own
 	}
 	if c.peersMatter(p) {
 		r.Peers = c.peersOf(p, func(*placement) bool { return true })

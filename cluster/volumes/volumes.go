@@ -1,0 +1,225 @@
+// Package volumes remembers which worker has the local volumes of a replica. It owns these claims and their records, and keeps room on the
+// disk for those that no instance uses. It decides nothing about instances, and never touches a disk. The cluster's core, which alone
+// imports it, says where instances are, and places them where their data is. It is pure: no clock, no disk, no socket.
+//
+//	placed ─► claimed ─ran there─► its data, which stays while the owner says so, or an instance is there ─► removed (tombstone)
+//	             └─ moved before it ran: claimed elsewhere, nothing is lost
+package volumes
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"skerry.dev/skerry"
+)
+
+// Prefix is that of the keys of the records; apps has claims of its own.
+const Prefix = "claimed/"
+
+// Site is what the claims need of the rest of a site.
+type Site interface {
+	// Keep has a worker keep volumes, and Drop has it remove them.
+	Keep(worker string, v skerry.VolumeClaim)
+	Drop(worker string, v skerry.VolumeClaim)
+	// Reserve takes so much more of a worker's disk, or less.
+	Reserve(worker string, size skerry.Bytes)
+	// Occupied reports whether an instance on a worker, or one on its way out there, holds the room of the volumes by itself.
+	Occupied(v skerry.VolumeClaim, worker string) bool
+	// Replica reports whether the site has an instance for the volumes, wherever it is.
+	Replica(v skerry.VolumeClaim) bool
+	// Owned reports whether the owner of the application says that the data is to stay.
+	Owned(v skerry.VolumeClaim) bool
+	// Write persists a record with what follows from this step.
+	Write(w skerry.Write)
+}
+
+// Claims are all claims of a site.
+type Claims struct {
+	site Site
+	all  map[skerry.VolumeClaim]*claim
+	due  bool // one of them may have lost its owner, or its instance
+}
+
+// claim is a record.
+type claim struct {
+	skerry.VolumeClaim
+	Worker string `json:"worker"`
+	Ran    bool   `json:"ran,omitempty"`   // an instance ran there, so that there is data
+	Owned  bool   `json:"owned,omitempty"` // the owner has told of it: when it no longer does, the data goes
+	// Size is what the volumes may take of the disk. It is reserved by itself while no instance does that.
+	Size skerry.Bytes `json:"size,omitempty"`
+	idle skerry.Bytes // reserved so
+}
+
+// Gone is a claim that was given up.
+type Gone struct {
+	skerry.VolumeClaim
+	Data bool // there was some
+}
+
+// New gives a site without claims.
+func New(site Site) *Claims { return &Claims{site: site, all: map[skerry.VolumeClaim]*claim{}} }
+
+// Load takes a record.
+func (c *Claims) Load(value []byte) error {
+	k := new(claim)
+	err := json.Unmarshal(value, k)
+	if err == nil {
+		c.all[k.VolumeClaim] = k
+	}
+	return err
+}
+
+// Start writes and sends all again, because half of a commit may have been lost.
+func (c *Claims) Start() {
+	for _, v := range c.sorted() {
+		c.note(c.all[v])
+	}
+	c.due = true
+}
+
+// Touch notes that something changed on which claims depend: an instance, or what its owner wants.
+func (c *Claims) Touch() { c.due = true }
+
+// Place has a worker keep volumes of a size, for an instance that it gets.
+func (c *Claims) Place(v skerry.VolumeClaim, worker string, size skerry.Bytes) {
+	k := c.all[v]
+	if k == nil {
+		k = &claim{VolumeClaim: v, Worker: worker}
+		c.all[v] = k
+	}
+	if k.Worker != worker {
+		c.reserve(k, 0)
+		c.site.Drop(k.Worker, v)
+		k.Worker, k.Ran = worker, false
+	}
+	k.Size = size
+	c.note(k)
+	c.due = true
+}
+
+// Ran notes that an instance ran on a worker, so that there is data now.
+func (c *Claims) Ran(v skerry.VolumeClaim, worker string) {
+	if k := c.all[v]; k != nil && k.Worker == worker && !k.Ran {
+		k.Ran = true
+		c.note(k)
+	}
+}
+
+// Known reports whether a worker was ever to keep volumes.
+func (c *Claims) Known(v skerry.VolumeClaim) bool { return c.all[v] != nil }
+
+// At gives the worker that has data of a replica, or "".
+func (c *Claims) At(v skerry.VolumeClaim) string {
+	if k := c.all[v]; k != nil && k.Ran {
+		return k.Worker
+	}
+	return ""
+}
+
+// Idle is what is reserved for volumes while no instance holds their room.
+func (c *Claims) Idle(v skerry.VolumeClaim) skerry.Bytes {
+	if k := c.all[v]; k != nil {
+		return k.idle
+	}
+	return 0
+}
+
+// Wanted reports whether a worker is to have volumes that it was told to keep.
+func (c *Claims) Wanted(v skerry.VolumeClaim, worker string) bool {
+	if k := c.all[v]; k != nil {
+		return k.Worker == worker
+	}
+	return c.site.Replica(v)
+}
+
+// Reserve keeps room for the volumes of replicas that do not run, and only of those.
+func (c *Claims) Reserve() {
+	if !c.due {
+		return
+	}
+	for v, k := range c.all {
+		size := k.Size
+		if c.site.Occupied(v, k.Worker) {
+			size = 0
+		}
+		c.reserve(k, size)
+	}
+}
+
+// Release has workers remove the data of replicas that nobody wants any more, and of those that never ran.
+func (c *Claims) Release() {
+	if !c.due {
+		return
+	}
+	c.Reserve()
+	c.due = false
+	for _, v := range c.sorted() {
+		k := c.all[v]
+		owned := c.site.Owned(v)
+		if owned && !k.Owned {
+			k.Owned = true
+			c.note(k)
+		}
+		if owned || k.Ran && !k.Owned || c.site.Replica(v) {
+			continue
+		}
+		c.reserve(k, 0)
+		c.site.Drop(k.Worker, v)
+		delete(c.all, v)
+		c.site.Write(skerry.Write{Key: Prefix + v.Key()})
+	}
+}
+
+// Forget gives up what was on a worker that is gone for good.
+func (c *Claims) Forget(worker string) (gone []Gone) {
+	for _, v := range c.sorted() {
+		if k := c.all[v]; k.Worker == worker {
+			delete(c.all, v)
+			gone = append(gone, Gone{v, k.Ran})
+		}
+	}
+	return gone
+}
+
+// Audit reports what of the claims contradicts itself, and what is reserved for them on each worker.
+func (c *Claims) Audit() (reserved map[string]skerry.Bytes, faults []string) {
+	reserved = map[string]skerry.Bytes{}
+	for v, k := range c.all {
+		reserved[k.Worker] += k.idle
+		if k.VolumeClaim != v {
+			faults = append(faults, fmt.Sprintf("the claim of %s is listed as that of %s", k.Key(), v.Key()))
+		}
+		if k.Worker == "" {
+			faults = append(faults, v.Key()+" is claimed nowhere")
+		}
+		if !c.due && k.idle != 0 && (k.idle != k.Size || c.site.Occupied(v, k.Worker)) {
+			faults = append(faults, fmt.Sprintf("%s: %d of %d bytes are reserved on %s; an instance holds them: %v", v.Key(), k.idle, k.Size, k.Worker,
+				c.site.Occupied(v, k.Worker)))
+		}
+	}
+	return reserved, faults
+}
+
+// reserve keeps so much of a worker's disk for volumes that no instance has.
+func (c *Claims) reserve(k *claim, size skerry.Bytes) {
+	if k.idle != size {
+		c.site.Reserve(k.Worker, size-k.idle)
+		k.idle = size
+	}
+}
+
+func (c *Claims) note(k *claim) {
+	data, err := json.Marshal(k)
+	if err != nil {
+		panic("records always marshal: " + err.Error())
+	}
+	c.site.Write(skerry.Write{Key: Prefix + k.Key(), Value: data})
+	c.site.Keep(k.Worker, k.VolumeClaim)
+}
+
+func (c *Claims) sorted() []skerry.VolumeClaim {
+	return slices.SortedFunc(maps.Keys(c.all), skerry.VolumeClaim.Compare)
+}

@@ -1,0 +1,196 @@
+package volumes
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"skerry.dev/skerry"
+)
+
+// shed is a site with one service whose replicas have volumes.
+type shed struct {
+	at       map[skerry.VolumeClaim]string // where instances are that hold the room of their volumes
+	replicas map[skerry.VolumeClaim]bool
+	owned    map[skerry.VolumeClaim]bool
+	kept     map[string]map[skerry.VolumeClaim]bool
+	reserved map[string]skerry.Bytes
+	records  map[string]string
+	claims   *Claims
+}
+
+func (s *shed) Keep(worker string, v skerry.VolumeClaim) {
+	if s.kept[worker] == nil {
+		s.kept[worker] = map[skerry.VolumeClaim]bool{}
+	}
+	s.kept[worker][v] = true
+}
+func (s *shed) Drop(worker string, v skerry.VolumeClaim)          { delete(s.kept[worker], v) }
+func (s *shed) Reserve(worker string, size skerry.Bytes)          { s.reserved[worker] += size }
+func (s *shed) Occupied(v skerry.VolumeClaim, worker string) bool { return s.at[v] == worker }
+func (s *shed) Replica(v skerry.VolumeClaim) bool                 { return s.replicas[v] }
+func (s *shed) Owned(v skerry.VolumeClaim) bool                   { return s.owned[v] }
+func (s *shed) Write(w skerry.Write) {
+	if s.records[w.Key] = string(w.Value); w.Value == nil {
+		delete(s.records, w.Key)
+	}
+}
+
+func newShed() *shed {
+	s := &shed{map[skerry.VolumeClaim]string{}, map[skerry.VolumeClaim]bool{}, map[skerry.VolumeClaim]bool{}, map[string]map[skerry.VolumeClaim]bool{},
+		map[string]skerry.Bytes{}, map[string]string{}, nil}
+	s.claims = New(s)
+	return s
+}
+
+// settle does what the core does at the end of each step, and holds the books against what workers were told.
+func (s *shed) settle(t *testing.T) {
+	t.Helper()
+	s.claims.Release()
+	reserved, faults := s.claims.Audit()
+	for name, size := range s.reserved {
+		if reserved[name] != size {
+			t.Errorf("%d bytes are reserved on %s, the claims say %d", size, name, reserved[name])
+		}
+	}
+	if len(faults) > 0 {
+		t.Error(faults)
+	}
+}
+
+// run has a replica run on a worker.
+func (s *shed) run(t *testing.T, v skerry.VolumeClaim, worker string) {
+	t.Helper()
+	s.replicas[v], s.at[v] = true, worker
+	s.claims.Place(v, worker, skerry.GiB)
+	s.claims.Ran(v, worker)
+	s.settle(t)
+}
+
+func (s *shed) end(v skerry.VolumeClaim) {
+	delete(s.at, v)
+	delete(s.replicas, v)
+	s.claims.Touch()
+}
+
+func replica(n int) skerry.VolumeClaim {
+	return skerry.VolumeClaim{Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "n", Name: "a"}, Service: "db"}, Ordinal: n}
+}
+
+// TestLifeOfAClaim: data stays while its owner wants it, keeps its room while nothing runs, and goes with the owner's word.
+func TestLifeOfAClaim(t *testing.T) {
+	s, v := newShed(), replica(1)
+	s.owned[v] = true
+	s.run(t, v, "w1")
+	if at := s.claims.At(v); at != "w1" || s.reserved["w1"] != 0 || !s.kept["w1"][v] {
+		t.Fatalf("while it runs: data at %q, %d bytes reserved, kept %v; want w1, none by itself, kept", at, s.reserved["w1"], s.kept)
+	}
+	s.end(v)
+	s.settle(t)
+	if s.claims.At(v) != "w1" || s.claims.Idle(v) != skerry.GiB || s.reserved["w1"] != skerry.GiB {
+		t.Fatalf("scaled down: data at %q, %d bytes reserved; want w1 and 1 GiB", s.claims.At(v), s.reserved["w1"])
+	}
+	s.run(t, v, "w1")
+	if s.claims.Idle(v) != 0 {
+		t.Fatalf("it runs again: %d bytes are reserved twice", s.claims.Idle(v))
+	}
+	s.end(v)
+	s.owned = map[skerry.VolumeClaim]bool{}
+	s.settle(t)
+	if s.claims.Known(v) || s.kept["w1"][v] || len(s.records) > 0 || s.reserved["w1"] != 0 {
+		t.Fatalf("its owner gave it up: known %v, kept %v, records %v, %d bytes reserved; want none", s.claims.Known(v), s.kept, s.records, s.reserved["w1"])
+	}
+}
+
+// TestMovedBeforeItRan: what never ran has no data, and its claim moves with it.
+func TestMovedBeforeItRan(t *testing.T) {
+	s, v := newShed(), replica(1)
+	s.replicas[v], s.at[v] = true, "w1"
+	s.claims.Place(v, "w1", skerry.GiB)
+	s.settle(t)
+	if at := s.claims.At(v); at != "" {
+		t.Fatalf("data at %q before anything ran", at)
+	}
+	s.at[v] = "w2"
+	s.claims.Place(v, "w2", skerry.GiB)
+	s.claims.Ran(v, "w1") // late word of the place before
+	s.settle(t)
+	if s.claims.At(v) != "" || s.kept["w1"][v] || !s.kept["w2"][v] {
+		t.Fatalf("moved: data at %q, kept %v; want none, on w2 alone", s.claims.At(v), s.kept)
+	}
+	s.end(v)
+	s.settle(t)
+	if s.claims.Known(v) {
+		t.Fatal("the claim of what never ran outlived it")
+	}
+}
+
+// TestUnownedDataStays: before the owner has said anything of data it is kept, since half of what it says may be on its way.
+func TestUnownedDataStays(t *testing.T) {
+	s, v := newShed(), replica(1)
+	s.run(t, v, "w1")
+	s.end(v)
+	s.settle(t)
+	if s.claims.At(v) != "w1" {
+		t.Fatalf("data at %q; want w1, nobody has given it up", s.claims.At(v))
+	}
+}
+
+// TestRecords: claims are the same after a start, byte for byte, and a worker's removal gives up its own alone.
+func TestRecords(t *testing.T) {
+	s := newShed()
+	s.owned[replica(1)] = true
+	s.run(t, replica(1), "w1")
+	s.run(t, replica(2), "w2")
+	const want = `{"service":{"app":{"namespace":"n","name":"a"},"service":"db"},"ordinal":1,"worker":"w1","ran":true,"owned":true,"size":"1Gi"}`
+	if got := s.records[Prefix+replica(1).Key()]; got != want {
+		t.Errorf("the record is %s, want %s", got, want)
+	}
+	again := newShed()
+	for _, key := range slices.Sorted(maps.Keys(s.records)) {
+		if !strings.HasPrefix(key, Prefix) {
+			t.Errorf("a record %s", key)
+		}
+		if err := again.claims.Load([]byte(s.records[key])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again.at, again.replicas, again.owned = s.at, s.replicas, s.owned
+	again.claims.Start()
+	again.settle(t)
+	if !maps.Equal(again.records, s.records) {
+		t.Errorf("after a start %v, before %v", again.records, s.records)
+	}
+	for _, x := range []struct {
+		n      int
+		worker string
+		wanted bool
+	}{{1, "w1", true}, {1, "w2", false}, {3, "w1", false}} {
+		if got := again.claims.Wanted(replica(x.n), x.worker); got != x.wanted {
+			t.Errorf("replica %d at %s: wanted %v, want %v", x.n, x.worker, got, x.wanted)
+		}
+	}
+	if gone := again.claims.Forget("w1"); !slices.Equal(gone, []Gone{{replica(1), true}}) || again.claims.At(replica(2)) != "w2" {
+		t.Errorf("forgetting w1 gave up %v, and left replica 2 at %q", gone, again.claims.At(replica(2)))
+	}
+	if again.claims.Load([]byte("{")) == nil {
+		t.Error("a broken record is read")
+	}
+}
+
+// TestAuditFindsWhatIsWrong in the books.
+func TestAuditFindsWhatIsWrong(t *testing.T) {
+	for name, spoil := range map[string]func(k *claim){
+		"claimed nowhere":            func(k *claim) { k.Worker = "" },
+		"is listed as":               func(k *claim) { k.Ordinal++ },
+		"bytes are reserved on w1; ": func(k *claim) { k.idle = 1 },
+	} {
+		s, v := newShed(), replica(1)
+		s.run(t, v, "w1")
+		spoil(s.claims.all[v])
+		if _, faults := s.claims.Audit(); !strings.Contains(strings.Join(faults, "\n"), name) {
+			t.Errorf("%v, want %q", faults, name)
+		}
+	}
+}
