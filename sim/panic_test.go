@@ -41,12 +41,8 @@ func panicking(w *World, panics func(n *Node, msg any) bool) {
 }
 
 func (w *World) all() (out []*Node) {
-	for _, n := range ordered(w.Clusters) {
-		out = append(out, n)
-	}
-	for _, n := range ordered(w.Workers) {
-		out = append(out, n)
-	}
+	out = append(out, ordered(w.Clusters)...)
+	out = append(out, ordered(w.Workers)...)
 	return out
 }
 
