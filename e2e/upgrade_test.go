@@ -131,7 +131,7 @@ func TestUpgrade(t *testing.T) {
 	}
 	runs("v1")
 
-	if out, err := run("worker", "upgrade", program["v2"], "--steady", "2s"); err != nil || !strings.Contains(out, "v2 has passed") {
+	if out, err := run("worker", "upgrade", program["v2"], "--steady", "2s"); err != nil || !strings.Contains(out, "v2 passed its trial") {
 		t.Fatalf("%v: %s", err, out)
 	}
 	runs("v2")
