@@ -188,7 +188,7 @@ func TestEgress(t *testing.T) {
 		t.Errorf("the site's rules are not shown:\n%s", out)
 	}
 	i = s.instance("shop", "shut", "a")
-	if out := string(s.skerry("", "describe", "instance", string(i.ID))); !strings.Contains(out, "Reaches outside") || !strings.Contains(out, "nothing") {
+	if out := string(s.skerry("", "describe", "instance", string(i.ID))); !strings.Contains(out, "Egress") || !strings.Contains(out, "nothing") {
 		t.Errorf("its own rules are not shown:\n%s", out)
 	}
 	wide := egressApp("wide", "{allow: [{cidr: 0.0.0.0/0, ports: [{port: 1}]}]}")
