@@ -2,8 +2,8 @@ package skerry
 
 import "time"
 
-// Steady tells for how long the clock was not set. What deletes by age asks it first: a clock that jumps ahead, as after a dead battery, would
-// delete all. The zero value is ready. It is not safe for concurrent use.
+// Steady tells for how long the clock was not set. What deletes by age asks it first: a clock that jumps ahead, as after a dead battery,
+// would delete all. The zero value is ready. It is not safe for concurrent use.
 type Steady struct{ since, last time.Time }
 
 // SteadyEnough is for how long a clock must not have been set before anything is deleted by age.

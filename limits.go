@@ -42,8 +42,8 @@ func (r Resources) MostMemory() Bytes { return max(r.Memory, r.Limits.Memory) }
 // privileged. Quotas of memory count it for every such container.
 const DefaultMemory = 512 * MiB
 
-// DefaultStorage is the most that a container may write to its layer, and to volumes without a size, which says nothing of storage, where its
-// organisation has not the level privileged. Quotas of storage count it.
+// DefaultStorage is the most that a container may write to its layer, and to volumes without a size, which says nothing of storage, where
+// its organisation has not the level privileged. Quotas of storage count it.
 const DefaultStorage = 4 * GiB
 
 // Enforced gives a container's resources as a worker enforces them for an organisation of this level. Machines and modules have a size

@@ -116,7 +116,8 @@ func (c *Client) unreachable(err error) error {
 	var unknown x509.UnknownAuthorityError
 	var host x509.HostnameError
 	var pinned *tls.CertificateVerificationError
-	e := skerry.Errorf(skerry.CodeUnavailable, "%s cannot be reached: %w", c.base, err).WithHint("check that it is running and that the address is right; `skerry doctor` diagnoses the connection")
+	e := skerry.Errorf(skerry.CodeUnavailable, "%s cannot be reached: %w", c.base, err).
+		WithHint("check that it is running and that the address is right; `skerry doctor` diagnoses the connection")
 	switch {
 	case errors.As(err, &host):
 		e.Hint = "start the server with --api-name " + c.base.Hostname() + ", or use a name that its certificate has"
@@ -241,7 +242,8 @@ func (c *Client) send(ctx context.Context, method, path string, q url.Values, in
 		err = json.NewDecoder(res.Body).Decode(out)
 	}
 	if err != nil {
-		return skerry.Errorf(skerry.CodeUnavailable, "the answer of %s cannot be read: %w", c.base, err).WithHint("try again, and check that it is a Skerry server")
+		return skerry.Errorf(skerry.CodeUnavailable, "the answer of %s cannot be read: %w", c.base, err).
+			WithHint("try again, and check that it is a Skerry server")
 	}
 	return nil
 }

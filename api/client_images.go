@@ -10,8 +10,8 @@ import (
 	"skerry.dev/skerry"
 )
 
-// DeleteImage deletes an image of the built-in registry, named as Images names it. Where the repository has other tags of the same image, only the
-// tag goes.
+// DeleteImage deletes an image of the built-in registry, named as Images names it. Where the repository has other tags of the same image,
+// only the tag goes.
 func (c *Client) DeleteImage(ctx context.Context, name string) error {
 	list, err := c.Images(ctx)
 	if err != nil {
@@ -34,7 +34,8 @@ func (c *Client) DeleteImage(ctx context.Context, name string) error {
 		}
 	}
 	if digest == "" {
-		return skerry.Errorf(skerry.CodeNotFound, "there is no image %q in the built-in registry", name).WithHint("`skerry get images` lists them")
+		return skerry.Errorf(skerry.CodeNotFound, "there is no image %q in the built-in registry", name).
+			WithHint("`skerry get images` lists them")
 	}
 	id := digest
 	for _, v := range list {

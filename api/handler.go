@@ -248,7 +248,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r.Body = c.body
 	}
 	if !h.limits.addr(address(r)) {
-		h.fail(rec, r, skerry.Errorf(skerry.CodeRateLimited, "too many requests from %s", address(r)).WithHint("wait a second and try again"))
+		h.fail(rec, r, skerry.Errorf(skerry.CodeRateLimited, "too many requests from %s", address(r)).
+			WithHint("wait a second and try again"))
 		return
 	}
 	if r.URL.Path != "/v2" && !strings.HasPrefix(r.URL.Path, "/v2/") {
@@ -274,7 +275,8 @@ func (h *Handler) unknown(w http.ResponseWriter, r *http.Request) {
 	}
 	if len(allow) > 0 {
 		w.Header().Set("Allow", strings.Join(allow, ", "))
-		h.failStatus(w, r, http.StatusMethodNotAllowed, skerry.Errorf(skerry.CodeInvalid, "method %.16q is not allowed here", r.Method).WithHint("allowed: %s", strings.Join(allow, ", ")))
+		h.failStatus(w, r, http.StatusMethodNotAllowed, skerry.Errorf(skerry.CodeInvalid, "method %.16q is not allowed here", r.Method).
+			WithHint("allowed: %s", strings.Join(allow, ", ")))
 		return
 	}
 	h.fail(w, r, skerry.Errorf(skerry.CodeNotFound, "there is nothing at %.200q", r.URL.Path).WithHint("the API is described at /openapi.json"))

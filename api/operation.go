@@ -201,7 +201,8 @@ func (h *Handler) authenticate(r *http.Request) (*auth.Principal, error) {
 		kind, token = "Bearer", t
 	}
 	if !strings.EqualFold(kind, "Bearer") || token == "" {
-		return nil, skerry.Errorf(skerry.CodeUnauthorized, "a login is required").WithHint("log in with `skerry login`, or send an access token as Authorization: Bearer")
+		return nil, skerry.Errorf(skerry.CodeUnauthorized, "a login is required").
+			WithHint("log in with `skerry login`, or send an access token as Authorization: Bearer")
 	}
 	return h.opt.People.Authenticate(strings.TrimSpace(token))
 }

@@ -188,7 +188,8 @@ func (h *Handler) addAuth() {
 			}
 			switch {
 			case who.Token != "":
-				return nil, skerry.Errorf(skerry.CodeForbidden, "an access token cannot create another one").WithHint("log in with a password first")
+				return nil, skerry.Errorf(skerry.CodeForbidden, "an access token cannot create another one").
+					WithHint("log in with a password first")
 			case user != who.User && !who.May(auth.ScopeUsersAdmin, "", h.cluster()):
 				return nil, forbidden(who, auth.ScopeUsersAdmin)
 			}
@@ -202,7 +203,8 @@ func (h *Handler) addAuth() {
 		Summary: "Delete an access token.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *idIn) (*none, error) {
 			if len(who.Only) > 0 && in.ID != who.Token {
-				return nil, skerry.Errorf(skerry.CodeForbidden, "an access token that is limited to scopes cannot delete others").WithHint("log in with a password first")
+				return nil, skerry.Errorf(skerry.CodeForbidden, "an access token that is limited to scopes cannot delete others").
+					WithHint("log in with a password first")
 			}
 			err := h.opt.People.DeleteAccessToken(ctx, who.User, in.ID)
 			if err != nil && skerry.AsError(err).Code == skerry.CodeNotFound && who.May(auth.ScopeUsersAdmin, "", h.cluster()) {

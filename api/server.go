@@ -146,7 +146,8 @@ func (s *Server) URL() string {
 	return scheme + "://" + net.JoinHostPort(host, fmt.Sprint(a.Port))
 }
 
-// Connections of which nobody waits for an answer, and all. A client that only holds them takes descriptors that the role needs for its links.
+// Connections of which nobody waits for an answer, and all. A client that only holds them takes descriptors that the role needs for its
+// links.
 const (
 	maxQuiet = 1024
 	maxConns = 8192

@@ -11,7 +11,8 @@ import (
 // maxRuns is how many runs of a service are remembered.
 const maxRuns = 10
 
-// Retries of a run wait for this long after a failure, twice as long after each further one in a row, at most the longest. Kubernetes does the same.
+// Retries of a run wait for this long after a failure, twice as long after each further one in a row, at most the longest. Kubernetes does
+// the same.
 const (
 	firstRerun   = 10 * time.Second
 	longestRerun = 6 * time.Minute

@@ -78,7 +78,8 @@ func TestShortNamesStayWithinAnOrganisation(t *testing.T) {
 	})
 	refused(t, c, hostile, skerry.CodeInvalid, "export[0].as: a service has no short name in applications of another organisation")
 
-	// One of before is still reached, where that is asked for, and by its full name alone; those of the own organisation have their short names.
+	// One of before is still reached, where that is asked for, and by its full name alone; those of the own organisation have their short
+	// names.
 	register(t, c, "other", "db", 1, 1, skerry.Export{To: "default/*", As: "db"})
 	hostile.App.Spec.Services[0].Export[0].As = ""
 	do(t, c, hostile)
@@ -100,8 +101,8 @@ func importedBy(c *Controller) map[string]bool {
 	return names
 }
 
-// What another organisation exports is not there for an application that did not ask for it, whichever of the two comes first, and goes when it
-// does not ask any more. Neither end lets the other's packets in.
+// What another organisation exports is not there for an application that did not ask for it, whichever of the two comes first, and goes
+// when it does not ask any more. Neither end lets the other's packets in.
 func TestImporterConsents(t *testing.T) {
 	c := controller(t, Quota{})
 	for _, org := range []string{"friend", "rogue"} {

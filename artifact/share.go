@@ -16,8 +16,8 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// Share is the part of a registry that the pushes of one owner may take. Each blob that the owner's names, unfinished pushes and running uploads
-// lead to counts once, whatever others have of it: what they push or delete changes nothing for this owner, and tells it nothing.
+// Share is the part of a registry that the pushes of one owner may take. Each blob that the owner's names, unfinished pushes and running
+// uploads lead to counts once, whatever others have of it: what they push or delete changes nothing for this owner, and tells it nothing.
 type Share struct {
 	Owner      string   // such as an organisation; "" has no bound
 	Namespaces []string // first parts of repositories, all that are the owner's

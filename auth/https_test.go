@@ -35,7 +35,8 @@ func TestHTTPSForBrowsers(t *testing.T) {
 	}
 }
 
-// TestCertificatesFollowTheClock: a device without a battery has a clock of 1970 until somebody tells it the time, and browsers look at dates.
+// TestCertificatesFollowTheClock: a device without a battery has a clock of 1970 until somebody tells it the time, and browsers look at
+// dates.
 func TestCertificatesFollowTheClock(t *testing.T) {
 	o := newOffice(t, skerry.TierCluster)
 	o.clock.add(8766 * time.Hour)

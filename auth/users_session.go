@@ -44,8 +44,8 @@ type session struct {
 	Rotated time.Time `json:"rotated"`
 }
 
-// madeAhead reports whether something was made under a clock that was ahead of the present one. It would be good until that time comes again, and
-// as long as it may be after that.
+// madeAhead reports whether something was made under a clock that was ahead of the present one. It would be good until that time comes
+// again, and as long as it may be after that.
 func madeAhead(now, made time.Time) bool { return made.Sub(now) > time.Hour }
 
 func (s *session) alive(now time.Time) bool {

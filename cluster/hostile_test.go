@@ -93,7 +93,8 @@ func TestReportOfNoNumbers(t *testing.T) {
 	}
 }
 
-// A root that was taken over makes neither paths nor images of its own: no manifest with them is accepted anywhere, and a site looks itself.
+// A root that was taken over makes neither paths nor images of its own: no manifest with them is accepted anywhere, and a site looks
+// itself.
 func TestAssignmentsOfACapturedRoot(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	good := func() *skerry.Assignment {

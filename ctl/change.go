@@ -146,7 +146,8 @@ KIND is app, instance, cluster, worker, namespace, org, user, token, access-toke
 				args = []string{kind, name}
 			}
 			if len(args) < 2 {
-				return skerry.Errorf(skerry.CodeInvalid, "nothing to delete was named").WithHint("write `skerry delete app NAME`, or -f FILE")
+				return skerry.Errorf(skerry.CodeInvalid, "nothing to delete was named").
+					WithHint("write `skerry delete app NAME`, or -f FILE")
 			}
 			r, err := findResource(args[0])
 			if err != nil {
@@ -363,16 +364,19 @@ func (a *app) waitCompleted(cmd *cobra.Command, c *api.Client, k skerry.AppKey, 
 	})
 	switch {
 	case errors.Is(err, errDone) && len(why) > 0:
-		return skerry.Errorf(skerry.CodeUnavailable, "jobs of %s failed: %s", a.short(k), strings.Join(why, "; ")).WithHint("allow more time with job.finishBefore, or run more at once with job.parallelism")
+		return skerry.Errorf(skerry.CodeUnavailable, "jobs of %s failed: %s", a.short(k), strings.Join(why, "; ")).
+			WithHint("allow more time with job.finishBefore, or run more at once with job.parallelism")
 	case errors.Is(err, errDone) && len(failed) > 0:
-		return skerry.Errorf(skerry.CodeUnavailable, "jobs of %s failed: %s", a.short(k), strings.Join(failed, ", ")).WithHint("`skerry logs %s/%s` shows its output", k.Name, failed[0])
+		return skerry.Errorf(skerry.CodeUnavailable, "jobs of %s failed: %s", a.short(k), strings.Join(failed, ", ")).
+			WithHint("`skerry logs %s/%s` shows its output", k.Name, failed[0])
 	case errors.Is(err, errDone):
 		fmt.Fprintf(cmd.OutOrStdout(), "app/%s has completed\n", a.short(k))
 		return nil
 	case interrupted(cmd.Context()):
 		return cmd.Context().Err()
 	case errors.Is(err, context.DeadlineExceeded):
-		return skerry.Errorf(skerry.CodeUnavailable, "application %s has not completed after %s", k, span(timeout)).WithHint("`skerry describe app %s` shows the progress", k.Name)
+		return skerry.Errorf(skerry.CodeUnavailable, "application %s has not completed after %s", k, span(timeout)).
+			WithHint("`skerry describe app %s` shows the progress", k.Name)
 	}
 	return err
 }

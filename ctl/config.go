@@ -74,7 +74,8 @@ func ConfigPath() (string, error) {
 	if dir == "" {
 		home, err := os.UserHomeDir()
 		if err != nil {
-			return "", skerry.Errorf(skerry.CodeInvalid, "no location for the configuration file: %w", err).WithHint("set the environment variable SKERRY_CONFIG")
+			return "", skerry.Errorf(skerry.CodeInvalid, "no location for the configuration file: %w", err).
+				WithHint("set the environment variable SKERRY_CONFIG")
 		}
 		dir = filepath.Join(home, ".config")
 	}
@@ -100,7 +101,8 @@ func parseConfig(path string, data []byte) (*Config, error) {
 	}
 	j, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
-		return nil, skerry.Errorf(skerry.CodeInvalid, "the configuration %s is not valid: %w", path, err).WithHint("fix it, or remove it and log in again")
+		return nil, skerry.Errorf(skerry.CodeInvalid, "the configuration %s is not valid: %w", path, err).
+			WithHint("fix it, or remove it and log in again")
 	}
 	if p := skerry.DecodeStrict(j, c); len(p) > 0 {
 		return nil, &skerry.Error{Code: skerry.CodeInvalid, Message: "the configuration " + path + " is not valid", Problems: p}

@@ -67,7 +67,8 @@ func (a *app) describeCommand() *cobra.Command {
 				}
 				return describeWorker(ctx, c, out, &v, time.Now())
 			}
-			return skerry.Errorf(skerry.CodeUnsupported, "%s cannot be described", r.plural2()).WithHint("`skerry get %s -o yaml` shows everything", r.singular())
+			return skerry.Errorf(skerry.CodeUnsupported, "%s cannot be described", r.plural2()).
+				WithHint("`skerry get %s -o yaml` shows everything", r.singular())
 		})}
 }
 

@@ -126,7 +126,8 @@ func (a *app) drain(cmd *cobra.Command, c *api.Client, name string, f *drainFlag
 			if err == nil {
 				stays(out, v.Drain)
 			}
-			return skerry.Errorf(skerry.CodeUnavailable, "worker %s is not drained after %s", name, span(f.timeout)).WithHint("the drain continues; `skerry describe worker %s` shows what blocks it", name)
+			return skerry.Errorf(skerry.CodeUnavailable, "worker %s is not drained after %s", name, span(f.timeout)).
+				WithHint("the drain continues; `skerry describe worker %s` shows what blocks it", name)
 		case <-time.After(time.Second):
 		}
 		if err != nil && ctx.Err() == nil {

@@ -83,7 +83,8 @@ func execIn(cmd *cobra.Command, c *api.Client, id skerry.InstanceID, o api.ExecO
 	case cmd.Context().Err() != nil:
 		return &exitError{130, nil}
 	case err != nil:
-		return skerry.Errorf(skerry.CodeUnavailable, "the connection to %s was lost before the command ended: %w", id, err).WithHint("`skerry get instances` shows whether it is still running")
+		return skerry.Errorf(skerry.CodeUnavailable, "the connection to %s was lost before the command ended: %w", id, err).
+			WithHint("`skerry get instances` shows whether it is still running")
 	case res.Error != "":
 		return &exitError{res.Code, skerry.Errorf(skerry.CodeInvalid, "%s", res.Error).WithHint("%s", res.Hint)}
 	case res.Code != 0:

@@ -146,7 +146,8 @@ func (p *progress) failed() error {
 					WithHint("what ran before serves again; change the manifest and apply it, or `skerry rollout resume %s/%s` to try the version again", k.Name, s.Name)
 			}
 			if n := len(s.Runs); s.Mode == skerry.ModeJob && n > 0 && s.Runs[n-1].Result == "Failed" {
-				return skerry.Errorf(skerry.CodeUnavailable, "job %s/%s failed", k.Name, s.Name).WithHint("`skerry logs %s/%s` shows its output", k.Name, s.Name)
+				return skerry.Errorf(skerry.CodeUnavailable, "job %s/%s failed", k.Name, s.Name).
+					WithHint("`skerry logs %s/%s` shows its output", k.Name, s.Name)
 			}
 		}
 	}

@@ -219,7 +219,8 @@ func parseSince(s string, now time.Time) (time.Time, error) {
 	}
 	d, err := parseSpan(s)
 	if err != nil {
-		return time.Time{}, skerry.Errorf(skerry.CodeInvalid, "--since %q is neither a duration nor a time", s).WithHint("write 5m, 2h, 1d, or 2006-01-02T15:04:05Z")
+		return time.Time{}, skerry.Errorf(skerry.CodeInvalid, "--since %q is neither a duration nor a time", s).
+			WithHint("write 5m, 2h, 1d, or 2006-01-02T15:04:05Z")
 	}
 	return now.Add(-d), nil
 }

@@ -69,7 +69,8 @@ func (a *app) forward(cmd *cobra.Command, c *api.Client, name, address string, p
 	for _, p := range ports {
 		ln, err := net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(p.local)))
 		if err != nil {
-			return skerry.Errorf(skerry.CodeConflict, "port %d: %w", p.local, err).WithHint("choose another local port: 0:%d picks a free one", p.remote)
+			return skerry.Errorf(skerry.CodeConflict, "port %d: %w", p.local, err).
+				WithHint("choose another local port: 0:%d picks a free one", p.remote)
 		}
 		listeners = append(listeners, ln)
 		fmt.Fprintf(cmd.OutOrStdout(), "%s forwards to port %d of %s\n", ln.Addr(), p.remote, name)

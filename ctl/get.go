@@ -53,7 +53,8 @@ func (a *app) get(cmd *cobra.Command, c *api.Client, f *getFlags, args []string)
 	}
 	if kinds := strings.Split(kind, ","); len(kinds) > 1 {
 		if f.watch || f.output == formatJSON || f.output == formatYAML {
-			return skerry.Errorf(skerry.CodeInvalid, "several kinds cannot be watched or shown as %s at once", f.output).WithHint("ask for one after the other")
+			return skerry.Errorf(skerry.CodeInvalid, "several kinds cannot be watched or shown as %s at once", f.output).
+				WithHint("ask for one after the other")
 		}
 		for n, k := range kinds {
 			if n > 0 {

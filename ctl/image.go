@@ -45,7 +45,8 @@ func imageDir() (string, error) {
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
-		return "", skerry.Errorf(skerry.CodeInvalid, "no location for the image store: %w", err).WithHint("set the environment variable SKERRY_IMAGES")
+		return "", skerry.Errorf(skerry.CodeInvalid, "no location for the image store: %w", err).
+			WithHint("set the environment variable SKERRY_IMAGES")
 	}
 	return filepath.Join(home, ".local", "share", "skerry", "images"), nil
 }

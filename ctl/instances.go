@@ -105,7 +105,8 @@ func (a *app) instanceID(ctx context.Context, c *api.Client, name string) (skerr
 		return "", err
 	}
 	if len(list) > 1 {
-		return "", skerry.Errorf(skerry.CodeInvalid, "%q is ambiguous: it matches %d instances", name, len(list)).WithHint("name one of them: %s, ...", list[0].ID)
+		return "", skerry.Errorf(skerry.CodeInvalid, "%q is ambiguous: it matches %d instances", name, len(list)).
+			WithHint("name one of them: %s, ...", list[0].ID)
 	}
 	return list[0].ID, nil
 }

@@ -35,7 +35,8 @@ decides what should run.`,
 				}
 			}
 			if len(args) == 1 && len(items) == 0 {
-				return skerry.Errorf(skerry.CodeNotFound, "instance %q is not on this device", args[0]).WithHint("`skerry local get` lists those that are")
+				return skerry.Errorf(skerry.CodeNotFound, "instance %q is not on this device", args[0]).
+					WithHint("`skerry local get` lists those that are")
 			}
 			r, err := findResource("instance")
 			if err != nil {

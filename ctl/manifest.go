@@ -40,7 +40,8 @@ const maxFile = 64 << 20
 // input, which is "-".
 func readDocuments(names []string, stdin io.Reader) ([]document, error) {
 	if len(names) == 0 {
-		return nil, skerry.Errorf(skerry.CodeInvalid, "no manifest is given").WithHint("give a file or directory with -f; -f - reads standard input")
+		return nil, skerry.Errorf(skerry.CodeInvalid, "no manifest is given").
+			WithHint("give a file or directory with -f; -f - reads standard input")
 	}
 	var out []document
 	for _, name := range names {
@@ -93,7 +94,8 @@ func readLimited(r io.Reader, name string) ([]byte, error) {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
 	if len(data) > maxFile {
-		return nil, skerry.Errorf(skerry.CodeTooLarge, "%s is larger than %s", name, skerry.Bytes(maxFile)).WithHint("the limit is %s; put large files into an image", skerry.Bytes(skerry.MaxManifest))
+		return nil, skerry.Errorf(skerry.CodeTooLarge, "%s is larger than %s", name, skerry.Bytes(maxFile)).
+			WithHint("the limit is %s; put large files into an image", skerry.Bytes(skerry.MaxManifest))
 	}
 	return data, nil
 }

@@ -136,7 +136,8 @@ func (a *app) userCommand() *cobra.Command {
 			}
 		}
 		if err == nil && len(list) == len(u.Grants) {
-			err = skerry.Errorf(skerry.CodeNotFound, "user %s has none of these grants", u.Name).WithHint("`skerry get user %s` lists the user's grants", u.Name)
+			err = skerry.Errorf(skerry.CodeNotFound, "user %s has none of these grants", u.Name).
+				WithHint("`skerry get user %s` lists the user's grants", u.Name)
 		}
 		return api.UserPatch{Grants: &list}, err
 	}, 2)
@@ -177,7 +178,8 @@ func (f *quotaFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.storage, "storage", "", "total storage of all instances; 0 means unlimited")
 	cmd.Flags().StringVar(&f.pushed, "pushed", "", "size of images in the built-in registry, such as 100Gi; 0 means 16Gi")
 	cmd.Flags().IntVar(&f.instances, "instances", 0, "number of instances; 0 means unlimited")
-	cmd.Flags().IntVar(&f.addresses, "service-addresses", 0, "number of service addresses, three for each service and one for each of its numbered instances; 0 means unlimited")
+	cmd.Flags().IntVar(&f.addresses, "service-addresses", 0,
+		"number of service addresses, three for each service and one for each of its numbered instances; 0 means unlimited")
 }
 
 // apply changes a quota by the flags that were given.

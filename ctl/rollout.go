@@ -73,7 +73,8 @@ func (a *app) rolloutChange(action, short, word string) *cobra.Command {
 	if action == api.RolloutUndo {
 		cmd.Long = "Roll back to an earlier version: the last one that differs, or that of a generation. The rollback skips canary and waves,\nand keeps the current number of instances and update settings."
 		cmd.Flags().IntVar(&to, "to", 0, "generation to roll back to, as listed by rollout history")
-		cmd.Flags().StringVar(&site, "amendment", "", "site whose override, made while the root was away, is to be adopted, with its number of instances")
+		cmd.Flags().StringVar(&site, "amendment", "",
+			"site whose override, made while the root was away, is to be adopted, with its number of instances")
 		cmd.MarkFlagsMutuallyExclusive("to", "amendment")
 	}
 	return cmd
@@ -176,7 +177,8 @@ func (a *app) rolloutStatusCommand() *cobra.Command {
 				}
 			}
 			if watch && taken != "" {
-				return skerry.Errorf(skerry.CodeUnavailable, "%s", taken).WithHint("change the manifest and apply it, or retry with `skerry rollout resume %s`", args[0])
+				return skerry.Errorf(skerry.CodeUnavailable, "%s", taken).
+					WithHint("change the manifest and apply it, or retry with `skerry rollout resume %s`", args[0])
 			}
 			return nil
 		})}
@@ -239,7 +241,8 @@ func (a *app) watchRollouts(cmd *cobra.Command, c *api.Client, k skerry.ServiceK
 	case interrupted(cmd.Context()):
 		return cmd.Context().Err()
 	case errors.Is(err, context.DeadlineExceeded):
-		return skerry.Errorf(skerry.CodeUnavailable, "the updates of %s have not finished after %s", k.App, span(timeout)).WithHint("`skerry describe app %s` shows what blocks them", k.App.Name)
+		return skerry.Errorf(skerry.CodeUnavailable, "the updates of %s have not finished after %s", k.App, span(timeout)).
+			WithHint("`skerry describe app %s` shows what blocks them", k.App.Name)
 	}
 	return err
 }

@@ -127,7 +127,8 @@ func (f *secretFlags) value(stdin io.Reader) (skerry.SecretValue, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, skerry.Errorf(skerry.CodeInvalid, "the secret has no content").WithHint("give --from-file FILE, or --from-file NAME=- for standard input")
+		return nil, skerry.Errorf(skerry.CodeInvalid, "the secret has no content").
+			WithHint("give --from-file FILE, or --from-file NAME=- for standard input")
 	}
 	return out, out.Check()
 }

@@ -34,7 +34,8 @@ func (a *app) upgradeCommand() *cobra.Command {
 				return skerry.Errorf(skerry.CodeInvalid, "name workers, or --all").WithHint("`skerry get workers` lists them")
 			}
 			if q.Image == "" {
-				return skerry.Errorf(skerry.CodeInvalid, "--image is missing").WithHint("build one: skerry image build ./skerry -t site/agent:v2 --push")
+				return skerry.Errorf(skerry.CodeInvalid, "--image is missing").
+					WithHint("build one: skerry image build ./skerry -t site/agent:v2 --push")
 			}
 			q.Window, q.Steady = skerry.Duration(window), skerry.Duration(steady)
 			names, err := upgradable(cmd.Context(), c, args)
@@ -124,7 +125,8 @@ func upgradeWorker(ctx context.Context, c *api.Client, out io.Writer, name strin
 			if interrupted(ctx) {
 				return ctx.Err()
 			}
-			return skerry.Errorf(skerry.CodeUnavailable, "worker %s has reported no outcome after %s", name, span(timeout)).WithHint("the upgrade continues; `skerry describe worker %s` shows the progress", name)
+			return skerry.Errorf(skerry.CodeUnavailable, "worker %s has reported no outcome after %s", name, span(timeout)).
+				WithHint("the upgrade continues; `skerry describe worker %s` shows the progress", name)
 		case <-time.After(500 * time.Millisecond):
 		}
 		if err != nil && inTime.Err() == nil {

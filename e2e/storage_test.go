@@ -15,8 +15,8 @@ import (
 	"skerry.dev/skerry/cluster"
 )
 
-// TestInstanceThatFillsItsLayer: of three instances one writes a file that it has deleted, and one fills a volume without a size. Both end, with the
-// reason, and what they wrote is gone; the third, and the worker, go on.
+// TestInstanceThatFillsItsLayer: of three instances one writes a file that it has deleted, and one fills a volume without a size. Both
+// end, with the reason, and what they wrote is gone; the third, and the worker, go on.
 func TestInstanceThatFillsItsLayer(t *testing.T) {
 	disk, _, _ := small(t, "400m")
 	s := (&site{t: t, dirs: map[string]string{"worker": filepath.Join(disk, "worker")}, admission: &cluster.Admission{}}).open()

@@ -15,8 +15,8 @@ import (
 	"skerry.dev/skerry/runtime"
 )
 
-// How often layers are measured: when so much of the disk went since the last time, else once in a while, and never so often that it costs more
-// than a part of the time.
+// How often layers are measured: when so much of the disk went since the last time, else once in a while, and never so often that it costs
+// more than a part of the time.
 const (
 	diskLook  = time.Second
 	diskSlack = 32 * skerry.MiB
@@ -131,8 +131,8 @@ func (s *Server) holdLayer(ctx context.Context, l layer) {
 	}
 }
 
-// endOf is how a container ended, told by its driver and, if the worker ended it for its use of the disk, by that. What it wrote goes then: the
-// task stays until its log is not asked for any more.
+// endOf is how a container ended, told by its driver and, if the worker ended it for its use of the disk, by that. What it wrote goes
+// then: the task stays until its log is not asked for any more.
 func (s *Server) endOf(ctx context.Context, d runtime.Driver, h runtime.Handle, e runtime.Exit) skerry.Exit {
 	exit := exitOf(e)
 	s.mu.Lock()

@@ -54,8 +54,8 @@ func (s *Server) probe(ctx context.Context, a ProbeOn, kind ProbeKind) {
 	}
 }
 
-// nextTry gives the time until the next try. What is not ready yet is asked sooner at first, so that it gets its traffic without waiting for an
-// interval: early doubles.
+// nextTry gives the time until the next try. What is not ready yet is asked sooner at first, so that it gets its traffic without waiting
+// for an interval: early doubles.
 func nextTry(interval, early time.Duration, soon bool) (wait, nextEarly time.Duration) {
 	wait = max(interval, minProbe)
 	if soon {

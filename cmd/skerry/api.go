@@ -48,7 +48,8 @@ func startAPI(ctx context.Context, s *service, b api.Backend, st store.Store, c 
 		return fmt.Errorf("API: %w", err)
 	}
 	if err := a.Open(); err != nil {
-		return skerry.Errorf(skerry.CodeInvalid, "API: %w", err).WithHint("choose another address with --api; an empty one disables the API")
+		return skerry.Errorf(skerry.CodeInvalid, "API: %w", err).
+			WithHint("choose another address with --api; an empty one disables the API")
 	}
 	f.served = a.URL()
 	c.Log.Info("users are served", "role", b.Tier(), "url", f.served, "ca-pin", b.Authority().CAPin())

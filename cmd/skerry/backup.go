@@ -43,7 +43,8 @@ func (q *secret) to() ([]age.Recipient, error) {
 	for _, s := range q.recipients {
 		r, err := age.ParseX25519Recipient(s)
 		if err != nil {
-			return nil, skerry.Errorf(skerry.CodeInvalid, "recipient %q: %w", s, err).WithHint("give an age public key, which starts with age1")
+			return nil, skerry.Errorf(skerry.CodeInvalid, "recipient %q: %w", s, err).
+				WithHint("give an age public key, which starts with age1")
 		}
 		out = append(out, r)
 	}
@@ -204,7 +205,8 @@ func backup(ctx context.Context, data, url string, q secret, w io.Writer) error 
 			return err
 		}
 		if _, err := os.Stat(filepath.Join(data, node.StateFile)); err != nil {
-			return skerry.Errorf(skerry.CodeNotFound, "there is no store in %s", data).WithHint("give the role's data directory with --data, or its store with --store")
+			return skerry.Errorf(skerry.CodeNotFound, "there is no store in %s", data).
+				WithHint("give the role's data directory with --data, or its store with --store")
 		}
 	}
 	st, err := openStore(ctx, data, url)

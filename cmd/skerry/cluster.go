@@ -92,7 +92,8 @@ everybody may do everything.`,
 				}
 			} else if standalone {
 				if len(j.parents) > 0 || j.token != "" || j.tokenFile != "" {
-					return skerry.Errorf(skerry.CodeInvalid, "--standalone excludes --root and --join").WithHint("omit --root and --join, or omit --standalone")
+					return skerry.Errorf(skerry.CodeInvalid, "--standalone excludes --root and --join").
+						WithHint("omit --root and --join, or omit --standalone")
 				}
 				if cfg.Join.Name = j.name; j.name == "" {
 					cfg.Join.Name, err = hostName()
@@ -121,16 +122,25 @@ everybody may do everything.`,
 	p.add(cmd.Flags(), clusterLink, clusterAPI)
 	j.add(cmd.Flags(), "root", "root", "7443")
 	cmd.AddCommand(statusCommand("cluster"), pluginCommand())
-	cmd.Flags().StringSliceVar(&succeed, "succeed", nil, "stand by as a successor of the cluster at this address, HOST or HOST:PORT (default port 7444); the first time with --join and a token for a successor; may be repeated")
-	cmd.Flags().StringVar(&linkPublic, "link-public", "", "address at which workers reach this machine when it leads, HOST or HOST:PORT (default: detected)")
-	cmd.Flags().BoolVar(&rebuild, "rebuild", false, "rebuild a lost store: adopt what workers run, and accept every certificate of the site's CA; for one start only")
+	cmd.Flags().StringSliceVar(&succeed, "succeed", nil,
+		"stand by as a successor of the cluster at this address, HOST or HOST:PORT (default port 7444); the first time with --join and a token for a successor; may be repeated")
+	cmd.Flags().StringVar(&linkPublic, "link-public", "",
+		"address at which workers reach this machine when it leads, HOST or HOST:PORT (default: detected)")
+	cmd.Flags().BoolVar(&rebuild, "rebuild", false,
+		"rebuild a lost store: adopt what workers run, and accept every certificate of the site's CA; for one start only")
 	cmd.Flags().BoolVar(&standalone, "standalone", false, "this site has no root")
-	cmd.Flags().StringVar(&profile, "profile", clusterserver.Fast.Name, "how fast a lost worker is detected, and at what cost: fast (3 s; one heartbeat a second) or metered (90 s; below 0.25 kbit/s for an idle worker)")
-	cmd.Flags().BoolVar(&rebalance, "rebalance", false, "automatically move instances to clearly better workers, such as one that returned (skerry rebalance does so once)")
-	cmd.Flags().BoolVar(&trusted, "trusted-network", false, "trust the network between the site's workers: packets there are not encrypted, only tagged")
-	cmd.Flags().BoolVar(&direct, "direct-sites", false, "let this site's workers and those of other sites that also allow it connect directly, without gateways; they learn each other's addresses")
-	cmd.Flags().StringVar(&relay, "relay", clusterRelay, "address of the site's relay, UDP and TCP, for workers without a direct path to each other and between sites; empty to disable")
-	cmd.Flags().StringVar(&relayPublic, "relay-public", "", "address at which the relays of other sites reach this one, HOST or HOST:PORT (default: detected)")
+	cmd.Flags().StringVar(&profile, "profile", clusterserver.Fast.Name,
+		"how fast a lost worker is detected, and at what cost: fast (3 s; one heartbeat a second) or metered (90 s; below 0.25 kbit/s for an idle worker)")
+	cmd.Flags().BoolVar(&rebalance, "rebalance", false,
+		"automatically move instances to clearly better workers, such as one that returned (skerry rebalance does so once)")
+	cmd.Flags().BoolVar(&trusted, "trusted-network", false,
+		"trust the network between the site's workers: packets there are not encrypted, only tagged")
+	cmd.Flags().BoolVar(&direct, "direct-sites", false,
+		"let this site's workers and those of other sites that also allow it connect directly, without gateways; they learn each other's addresses")
+	cmd.Flags().StringVar(&relay, "relay", clusterRelay,
+		"address of the site's relay, UDP and TCP, for workers without a direct path to each other and between sites; empty to disable")
+	cmd.Flags().StringVar(&relayPublic, "relay-public", "",
+		"address at which the relays of other sites reach this one, HOST or HOST:PORT (default: detected)")
 	cmd.Flags().StringVar(&mqtt, "mqtt", "", mqttHelp)
 	cmd.Flags().StringVar(&pool, "instance-pool", "", "IPv4 prefix for the addresses of the federation's instances (default 10.64.0.0/10)")
 	cmd.Flags().StringVar(&admission, "admission", "", "file with the site's admission policy")
@@ -147,7 +157,8 @@ func successorConfig(cfg *node.ClusterConfig, j *joinFlags, standalone bool) (er
 		return err
 	}
 	if !standalone && len(j.parents) == 0 {
-		return skerry.Errorf(skerry.CodeInvalid, "--root is missing").WithHint("name the site's root, or give --standalone if it has none: this machine may lead the site one day")
+		return skerry.Errorf(skerry.CodeInvalid, "--root is missing").
+			WithHint("name the site's root, or give --standalone if it has none: this machine may lead the site one day")
 	}
 	return nil
 }
@@ -169,7 +180,8 @@ func poolFlag(s string) (p netip.Prefix, err error) {
 func clusterConfig(c *commonFlags, p *parentFlags, admission, plugins string) (node.ClusterConfig, error) {
 	cfg := node.ClusterConfig{Link: p.link, LostAfter: p.lostAfter, CertLife: p.certLife, Journal: p.journal()}
 	if p.lostAfter < 0 {
-		return cfg, skerry.Errorf(skerry.CodeInvalid, "--lost-after never is only valid at a root").WithHint("use a long duration, such as 24h")
+		return cfg, skerry.Errorf(skerry.CodeInvalid, "--lost-after never is only valid at a root").
+			WithHint("use a long duration, such as 24h")
 	}
 	var err error
 	if cfg.Common, err = c.common(); err != nil {

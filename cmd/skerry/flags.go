@@ -57,7 +57,8 @@ type commonFlags struct {
 
 func (f *commonFlags) add(fs *pflag.FlagSet, role string) {
 	fs.StringVar(&f.data, "data", filepath.Join(defaultData(), role), "data directory")
-	fs.StringVar(&f.store, "store", "", "store: sqlite:FILE, memory: or etcd://HOST:PORT,HOST:PORT/PREFIX (default a SQLite file in the data directory); of several processes with one etcd prefix, one leads and the others stand by")
+	fs.StringVar(&f.store, "store", "",
+		"store: sqlite:FILE, memory: or etcd://HOST:PORT,HOST:PORT/PREFIX (default a SQLite file in the data directory); of several processes with one etcd prefix, one leads and the others stand by")
 	f.addLog(fs)
 }
 
@@ -104,7 +105,8 @@ type parentFlags struct {
 // addNames adds what a name server for hosts of services needs.
 func (f *parentFlags) addNames(fs *pflag.FlagSet) {
 	fs.StringVar(&f.names.Listen, "dns", "", "address on which to serve DNS for the hosts of ingresses, ADDRESS:53 (default: disabled)")
-	fs.StringSliceVar(&f.names.Zones, "dns-zone", nil, "zone delegated to this name server; may be repeated, the first one contains the server itself")
+	fs.StringSliceVar(&f.names.Zones, "dns-zone", nil,
+		"zone delegated to this name server; may be repeated, the first one contains the server itself")
 	fs.StringSliceVar(&f.namesPublic, "dns-public", nil, "public address of this name server; may be repeated (default that of --dns)")
 }
 
@@ -122,7 +124,8 @@ func (f *parentFlags) nameOptions() (tier.NameOptions, error) {
 
 func (f *parentFlags) add(fs *pflag.FlagSet, link, api string) {
 	fs.StringVar(&f.link, "link", link, "address on which children connect")
-	fs.Var((*patience)(&f.lostAfter), "lost-after", "silence after which a child counts as lost and its instances start elsewhere (default: 5m at a root, which also accepts never; at a cluster, set by --profile)")
+	fs.Var((*patience)(&f.lostAfter), "lost-after",
+		"silence after which a child counts as lost and its instances start elsewhere (default: 5m at a root, which also accepts never; at a cluster, set by --profile)")
 	fs.DurationVar(&f.certLife, "cert-life", 0, "lifetime of children's certificates (0: the default)")
 	f.api.add(fs, api)
 	f.addNames(fs)
@@ -160,7 +163,8 @@ func (*patience) Type() string { return "duration" }
 
 func (f *parentFlags) addShared(fs *pflag.FlagSet) {
 	fs.StringVar(&f.registryConfig, "registry-config", "", "credentials for image registries, in the form of ~/.docker/config.json; with \"organisations\": [...] in an entry, only those may use the registry")
-	fs.StringSliceVar(&f.registries, "registry", nil, "image registry (host or host:port) to allow, which may be in a private network; may be repeated (default: all at public addresses, and those of --registry-config and --plain-http)")
+	fs.StringSliceVar(&f.registries, "registry", nil,
+		"image registry (host or host:port) to allow, which may be in a private network; may be repeated (default: all at public addresses, and those of --registry-config and --plain-http)")
 	fs.StringSliceVar(&f.plainHTTP, "plain-http", nil, "image registry (host:port) to use without TLS; may be repeated")
 	fs.IntVar(&f.events, "keep-events", 0, "number of events to keep (default 2000)")
 	fs.DurationVar(&f.eventAge, "keep-events-for", 0, "age at which events are dropped (default 168h)")
@@ -196,7 +200,8 @@ type joinFlags struct {
 func (f *joinFlags) add(fs *pflag.FlagSet, parentFlag, parent, port string) {
 	f.port = port
 	fs.StringVar(&f.name, "name", "", "name within the site, a DNS label (default the name it joined with, or the host name)")
-	fs.StringVar(&f.token, "join", "", "join token, or @FILE that contains it; needed only the first time. Other users of the machine can see arguments; --join-file and SKERRY_JOIN hide the token")
+	fs.StringVar(&f.token, "join", "",
+		"join token, or @FILE that contains it; needed only the first time. Other users of the machine can see arguments; --join-file and SKERRY_JOIN hide the token")
 	fs.StringVar(&f.tokenFile, "join-file", "", "file with the join token")
 	fs.StringSliceVar(&f.parents, parentFlag, nil, "address of the "+parent+", HOST or HOST:PORT (port "+port+" by default); may be repeated")
 	fs.DurationVar(&f.wait, "join-wait", time.Minute, "how long to wait for an unreachable parent when joining")
@@ -258,7 +263,8 @@ func (f *joinFlags) join(data, parentFlag string) (node.Join, error) {
 		j.Name = name
 	}
 	if len(j.Parent) == 0 {
-		return j, skerry.Errorf(skerry.CodeInvalid, "--%s is missing", parentFlag).WithHint("give the address of the parent, such as --%s 192.0.2.1:%s", parentFlag, f.port)
+		return j, skerry.Errorf(skerry.CodeInvalid, "--%s is missing", parentFlag).
+			WithHint("give the address of the parent, such as --%s 192.0.2.1:%s", parentFlag, f.port)
 	}
 	return j, nil
 }
@@ -305,7 +311,8 @@ func parseLocation(s string) (*skerry.Location, error) {
 	a, err1 := strconv.ParseFloat(strings.TrimSpace(lat), 64)
 	b, err2 := strconv.ParseFloat(strings.TrimSpace(lon), 64)
 	if !ok || err1 != nil || err2 != nil || a < -90 || a > 90 || b < -180 || b > 180 {
-		return nil, skerry.Errorf(skerry.CodeInvalid, "--location %q is not a location", s).WithHint("write latitude,longitude in degrees, such as 53.87,10.69")
+		return nil, skerry.Errorf(skerry.CodeInvalid, "--location %q is not a location", s).
+			WithHint("write latitude,longitude in degrees, such as 53.87,10.69")
 	}
 	return &skerry.Location{Lat: a, Lon: b}, nil
 }

@@ -130,7 +130,8 @@ func dialLocal(dir string) (func(ctx context.Context, network, addr string) (net
 		case errors.Is(err, os.ErrPermission):
 			return nil, skerry.Errorf(skerry.CodeForbidden, "%w", err).WithHint("run it as the user that the role runs as, for example with sudo")
 		case err != nil && ctx.Err() == nil:
-			return nil, skerry.Errorf(skerry.CodeUnavailable, "%w (no answer at %s)", errNotRunning, sock).WithHint("start it, or give its data directory with --data")
+			return nil, skerry.Errorf(skerry.CodeUnavailable, "%w (no answer at %s)", errNotRunning, sock).
+				WithHint("start it, or give its data directory with --data")
 		}
 		return c, err
 	}, nil
@@ -231,7 +232,8 @@ type standingLocal struct{ office *succession.Office }
 
 func (l *standingLocal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method+" "+r.URL.Path != "GET /status" {
-		answer(w, nil, skerry.Errorf(skerry.CodeUnavailable, "this machine is a standby and does not lead its site").WithHint("ask the leader; `skerry cluster status` names it"))
+		answer(w, nil, skerry.Errorf(skerry.CodeUnavailable, "this machine is a standby and does not lead its site").
+			WithHint("ask the leader; `skerry cluster status` names it"))
 		return
 	}
 	st := status{Role: "cluster", Version: version, Pid: os.Getpid(), Why: "it stands by"}

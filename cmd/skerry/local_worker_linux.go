@@ -102,7 +102,8 @@ func (l *workerLocal) instances(w http.ResponseWriter, r *http.Request, rest str
 		}
 		n := slices.IndexFunc(list, func(i skerry.Instance) bool { return i.ID == id })
 		if err == nil && n < 0 {
-			err = skerry.Errorf(skerry.CodeNotFound, "instance %q is not on this device", id).WithHint("`skerry local get` lists those that are")
+			err = skerry.Errorf(skerry.CodeNotFound, "instance %q is not on this device", id).
+				WithHint("`skerry local get` lists those that are")
 		}
 		if err != nil {
 			answer(w, nil, err)

@@ -146,7 +146,8 @@ Shows the time, the memory, the answer and the isolation of each. Fails if a plu
 			}
 			switch {
 			case len(trials) == 0:
-				return skerry.Errorf(skerry.CodeNotFound, "no plugin in %s", args[0]).WithHint("a plugin is described by a file NAME.yaml or NAME.json")
+				return skerry.Errorf(skerry.CodeNotFound, "no plugin in %s", args[0]).
+					WithHint("a plugin is described by a file NAME.yaml or NAME.json")
 			case bad > 0:
 				return skerry.Errorf(skerry.CodeInvalid, "%d of %d plugins do not work", bad, len(trials))
 			}

@@ -55,8 +55,10 @@ keep running.`,
 	c.add(cmd.Flags(), "root")
 	cmd.Flags().StringVar(&c.name, "name", "root", "name of the federation")
 	p.add(cmd.Flags(), rootLink, rootAPI)
-	cmd.Flags().StringVar(&p.amendments, "amendments", root.AmendmentsOwn, "which overrides, made at sites while the root was away, are adopted: own (those of services that run at that site only, and numbers of instances), all or none; the rest is kept for rollout undo")
-	cmd.Flags().DurationVar(&p.keepAlive, "keep-alive", link.DefaultKeepAlive, "how often an idle connection to a cluster is probed, 1s to 5m; both ends close it after three failed probes")
+	cmd.Flags().StringVar(&p.amendments, "amendments", root.AmendmentsOwn,
+		"which overrides, made at sites while the root was away, are adopted: own (those of services that run at that site only, and numbers of instances), all or none; the rest is kept for rollout undo")
+	cmd.Flags().DurationVar(&p.keepAlive, "keep-alive", link.DefaultKeepAlive,
+		"how often an idle connection to a cluster is probed, 1s to 5m; both ends close it after three failed probes")
 	cmd.AddCommand(statusCommand("root"))
 	return cmd
 }
@@ -71,7 +73,8 @@ func rootConfig(c *commonFlags, p *parentFlags) (node.RootConfig, error) {
 		return node.RootConfig{}, err
 	}
 	if !slices.Contains([]string{"", root.AmendmentsOwn, root.AmendmentsAll, root.AmendmentsNone}, p.amendments) {
-		return node.RootConfig{}, skerry.Errorf(skerry.CodeInvalid, "--amendments %q is not a value", p.amendments).WithHint("write own, all or none")
+		return node.RootConfig{}, skerry.Errorf(skerry.CodeInvalid, "--amendments %q is not a value", p.amendments).
+			WithHint("write own, all or none")
 	}
 	if p.keepAlive != 0 && (p.keepAlive < time.Second || p.keepAlive > 5*time.Minute) {
 		return node.RootConfig{}, skerry.Errorf(skerry.CodeInvalid, "--keep-alive %s is not 1s to 5m", p.keepAlive)

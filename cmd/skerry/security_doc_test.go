@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// SECURITY.md names, for each that may be hostile, tests that attack as they would, and ATTACKS.md those of what was tried: these exist, in the
-// packages that they say.
+// SECURITY.md names, for each that may be hostile, tests that attack as they would, and ATTACKS.md those of what was tried: these exist,
+// in the packages that they say.
 func TestSecurityNamesTests(t *testing.T) {
 	for _, file := range []string{"SECURITY.md", "docs/ATTACKS.md"} {
 		t.Run(file, func(t *testing.T) { namesTests(t, "../../"+file) })

@@ -60,9 +60,11 @@ Every flag can also be set by an environment variable: --data is SKERRY_DATA.`,
 	fs.StringVar(&f.clusterLink, "cluster-link", "127.0.0.1:7444", "address for connections of additional workers")
 	fs.StringVar(&f.clusterAPI, "cluster-api", "127.0.0.1:7481", "address of the cluster's API, for the site's operator; empty to disable")
 	fs.StringVar(&f.mqtt, "mqtt", "", mqttHelp)
-	fs.StringVar(&f.admission, "admission", "", "file with the site's admission policy (default: the organisation default may do everything, which suits a personal machine)")
+	fs.StringVar(&f.admission, "admission", "",
+		"file with the site's admission policy (default: the organisation default may do everything, which suits a personal machine)")
 	fs.StringVar(&f.plugins, "plugins", "", pluginsHelp)
-	fs.StringVar(&f.contextName, "add-context", "local", "name of the client's context to add, along with NAME-site for the cluster; empty adds none")
+	fs.StringVar(&f.contextName, "add-context", "local",
+		"name of the client's context to add, along with NAME-site for the cluster; empty adds none")
 	fs.StringVar(&f.worker.join.name, "name", "", "name of the worker (default the host name)")
 	f.shared.api.add(fs, "127.0.0.1:7480")
 	f.shared.addShared(fs)

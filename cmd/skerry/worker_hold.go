@@ -53,7 +53,8 @@ To keep new instances off a worker, run skerry cordon at its cluster. To move it
 	approve := &cobra.Command{Use: "approve INSTANCE... | approve --all", Short: "Carry out pending changes of instances while the worker is frozen",
 		Args: func(_ *cobra.Command, args []string) error {
 			if all == (len(args) > 0) {
-				return skerry.Errorf(skerry.CodeInvalid, "name instances, or --all").WithHint("`skerry worker status` lists pending changes")
+				return skerry.Errorf(skerry.CodeInvalid, "name instances, or --all").
+					WithHint("`skerry worker status` lists pending changes")
 			}
 			return nil
 		},

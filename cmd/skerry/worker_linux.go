@@ -108,7 +108,8 @@ func isPort(s string) bool {
 
 func needRoot(what string) error {
 	if os.Geteuid() != 0 {
-		return skerry.Errorf(skerry.CodeForbidden, "%s needs root: it creates cgroups, mounts and network namespaces", what).WithHint("run it with sudo, or as a systemd service")
+		return skerry.Errorf(skerry.CodeForbidden, "%s needs root: it creates cgroups, mounts and network namespaces", what).
+			WithHint("run it with sudo, or as a systemd service")
 	}
 	return nil
 }
@@ -219,7 +220,8 @@ func workerCheck() *cobra.Command {
 					return nil
 				}
 			}
-			return skerry.Errorf(skerry.CodeUnsupported, "no runtime works on this machine").WithHint("see the fixes above; on Debian: apt install crun conmon")
+			return skerry.Errorf(skerry.CodeUnsupported, "no runtime works on this machine").
+				WithHint("see the fixes above; on Debian: apt install crun conmon")
 		}}
 	cmd.Flags().StringVar(&w.common.data, "data", defaultData()+"/worker", "data directory of the worker, to ask it if it is running")
 	w.addGuest(cmd.Flags())
@@ -265,7 +267,8 @@ The agent must be stopped. --purge also removes its data directory: the worker t
 				return skerry.Errorf(skerry.CodeInvalid, "this stops every instance on the machine").WithHint("confirm with --yes")
 			}
 			if callLocal(cmd.Context(), w.common.data, "GET", "/status", nil, &status{}) == nil {
-				return skerry.Errorf(skerry.CodeConflict, "the agent is running").WithHint("stop it first, for example with systemctl stop skerry-worker")
+				return skerry.Errorf(skerry.CodeConflict, "the agent is running").
+					WithHint("stop it first, for example with systemctl stop skerry-worker")
 			}
 			cfg, err := w.config()
 			if err != nil {

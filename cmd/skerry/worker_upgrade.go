@@ -77,7 +77,8 @@ affected.`,
 					continue
 				}
 				if l := st.Programs.Last; !l.Passed {
-					return skerry.Errorf(skerry.CodeConflict, "%s failed its trial: %s", l.Version, l.Why).WithHint("%s took over again; see the agent's log", l.From)
+					return skerry.Errorf(skerry.CodeConflict, "%s failed its trial: %s", l.Version, l.Why).
+						WithHint("%s took over again; see the agent's log", l.From)
 				}
 				fmt.Fprintf(out, "%s passed its trial and is now the agent's program\n", p.Version)
 				return nil

@@ -114,7 +114,8 @@ func (p *programs) Facts() (*skerry.AgentFacts, error) {
 // serve answers a request for an upgrade on the device.
 func (p *programs) serve(w http.ResponseWriter, r *http.Request) {
 	if p == nil {
-		answer(w, nil, skerry.Errorf(skerry.CodeUnsupported, "a worker of `skerry up` has no program of its own").WithHint("restart skerry up with the new program"))
+		answer(w, nil, skerry.Errorf(skerry.CodeUnsupported, "a worker of `skerry up` has no program of its own").
+			WithHint("restart skerry up with the new program"))
 		return
 	}
 	var q upgradeRequest

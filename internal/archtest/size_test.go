@@ -15,8 +15,8 @@ const (
 // size is how large a type is.
 type size struct{ fields, methods int }
 
-// grown lists the types beyond the goal, with what each has come down to. The numbers only ever fall: take state and the methods on it out into a
-// part (cluster/detect is one), and write the new numbers here.
+// grown lists the types beyond the goal, with what each has come down to. The numbers only ever fall: take state and the methods on it out
+// into a part (cluster/detect is one), and write the new numbers here.
 var grown = map[string]size{
 	"apps.Controller":       {28, 180},
 	"cluster.Core":          {58, 360},

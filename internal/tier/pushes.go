@@ -21,8 +21,8 @@ func LimitPushes(r Registry, book OrgBook) {
 	}
 }
 
-// pushShare is what the organisation of a namespace may push. An organisation that is known by its namespaces alone, as the root's are at a site,
-// has the default.
+// pushShare is what the organisation of a namespace may push. An organisation that is known by its namespaces alone, as the root's are at
+// a site, has the default.
 func (m *Images) pushShare(ctx context.Context, namespace string) (share artifact.Share, err error) {
 	book := m.book.Load()
 	if book == nil {

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of an address's share. Counting takes the kernel longer the more connections there are: 4 us for a new one at 4096, 30 at 16384. And the
-// table of connections is never so small that a few hundred are too many.
+// Bounds of an address's share. Counting takes the kernel longer the more connections there are: 4 us for a new one at 4096, 30 at 16384.
+// And the table of connections is never so small that a few hundred are too many.
 const (
 	mostFlows  = 8192
 	leastFlows = 256
@@ -35,8 +35,8 @@ func tracked() int {
 	return n
 }
 
-// shareOf is how many connections one address may have begun, so that all instances together take no more than half of the table. It changes by
-// halves, since those that are there are not counted again when it does.
+// shareOf is how many connections one address may have begun, so that all instances together take no more than half of the table. It
+// changes by halves, since those that are there are not counted again when it does.
 func shareOf(room, addresses int) int {
 	share := room / 2
 	for n := 1; n < addresses; n *= 2 {
@@ -45,8 +45,8 @@ func shareOf(room, addresses int) int {
 	return max(min(share, mostFlows), min(leastFlows, room/2))
 }
 
-// shareFlows bounds the connections that each instance may have begun through this host, in a table of its own that stays while others are written
-// anew: what is counted is in it. Instances have two addresses each. A kernel that cannot count does without.
+// shareFlows bounds the connections that each instance may have begun through this host, in a table of its own that stays while others are
+// written anew: what is counted is in it. Instances have two addresses each. A kernel that cannot count does without.
 func (n *Network) shareFlows(instances int) error {
 	room := n.opts.Flows
 	if room == 0 {

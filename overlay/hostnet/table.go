@@ -19,8 +19,8 @@ import (
 	"skerry.dev/skerry/overlay/internal/kernel"
 )
 
-// setPorts brings the host ports, and the policies of egress, into the tables. The answer names the attachments whose port is not free; the empty
-// name stands for the table itself.
+// setPorts brings the host ports, and the policies of egress, into the tables. The answer names the attachments whose port is not free;
+// the empty name stands for the table itself.
 func (n *Network) setPorts(ms []mapping, e *egress) map[string]error {
 	errs := map[string]error{}
 	fresh := slices.DeleteFunc(slices.Clone(ms), func(m mapping) bool { return slices.Contains(n.ports, m) })
