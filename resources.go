@@ -266,7 +266,7 @@ type WorkerFacts struct {
 	Agent    *AgentFacts       `json:"agent,omitempty" cbor:"16,keyasint,omitempty"`   // nil: it was never told to go over to another program
 	// Attachable are devices that one instance at a time may have, as vendor.com/class=name or by their stable path; sorted.
 	Attachable []string `json:"attachable,omitempty" cbor:"18,keyasint,omitempty"`
-	// Egress: it holds instances to Assignment.Egress. An agent of before ignores that.
+	// Egress: it holds instances to Assignment.Egress. Older agents ignore that.
 	Egress bool `json:"egress,omitempty" cbor:"19,keyasint,omitempty"`
 }
 

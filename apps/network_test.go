@@ -78,7 +78,7 @@ func TestShortNamesStayWithinAnOrganisation(t *testing.T) {
 	})
 	refused(t, c, hostile, skerry.CodeInvalid, "export[0].as: a service has no short name in applications of another organisation")
 
-	// One of before is still reached, where that is asked for, and by its full name alone; those of the own organisation have their short
+	// An older one is still reached where somebody imports it, and by its full name alone; those of the own organisation have their short
 	// names.
 	register(t, c, "other", "db", 1, 1, skerry.Export{To: "default/*", As: "db"})
 	hostile.App.Spec.Services[0].Export[0].As = ""

@@ -43,7 +43,7 @@ func (c *Controller) apply(now time.Time, r Apply) (Applied, skerry.Effects, err
 		a.Deployed = old.Deployed || !r.Register
 		if string(mustJSON(old.Manifest)) == string(mustJSON(a.Manifest)) && a.Deployed == old.Deployed && maps.Equal(old.Digests, a.Digests) {
 			res.Gen, res.Unchanged = old.Gen, true
-			if len(a.Refused) < len(old.Refused) { // whoever applies what runs has seen that the other version was taken back
+			if len(a.Refused) < len(old.Refused) { // whoever applies what runs has acknowledged the rollback
 				old.Refused = a.Refused
 				c.dirty[key] = true
 				c.saveApp(old, &fx)

@@ -51,7 +51,7 @@ func (h *Handler) shareOf(ctx context.Context, repo Ref) (Share, error) {
 	return h.Share(ctx, namespace)
 }
 
-// bounded reports whether there is anything to reckon.
+// bounded reports whether the owner has a limit.
 func (s Share) bounded() bool { return s.Owner != "" && s.Bytes > 0 }
 
 func (h *Handler) account(owner string) *account {

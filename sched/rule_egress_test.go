@@ -22,7 +22,7 @@ func TestEgress(t *testing.T) {
 	})
 }
 
-// The root gives a service with a policy to no site that cannot hold it, such as one of before.
+// The root gives a service with a policy to no site that cannot hold it, such as one of an earlier version.
 func TestEgressOfSites(t *testing.T) {
 	for egress, want := range map[bool]string{true: "s", false: ""} {
 		f := NewFederation()

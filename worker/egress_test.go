@@ -42,7 +42,7 @@ func TestEgress(t *testing.T) {
 	if err := n.setEgress(context.Background(), "another", &skerry.Egress{}); err != nil || len(host.last.Attachments) != 1 {
 		t.Errorf("%+v, %v", host.last, err)
 	}
-	a.Egress, a.Spec.Egress = nil, &skerry.Egress{} // from a site of before
+	a.Egress, a.Spec.Egress = nil, &skerry.Egress{} // from a site of an earlier version
 	if _, _, err := n.add(t.Context(), &a, nil); err != nil || host.last.Attachments[0].Egress == nil {
 		t.Errorf("%+v, %v", host.last, err)
 	}

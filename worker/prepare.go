@@ -469,7 +469,7 @@ func (s *Server) mounts(a *skerry.Assignment, k *skerry.Container, driver string
 			}
 			mount := runtime.Mount{Type: "bind", Source: s.volumeSource(a, &v), Target: m.Path, ReadOnly: m.ReadOnly}
 			if driver == skerry.RuntimeNative && bounded(a) {
-				// Root of a machine, or of a container of before, may have made devices in it, and nothing else keeps a process from them.
+				// Root of a machine, or of a container that ran without a user namespace, may have made devices in it, and nothing else keeps a process from them.
 				mount.Options = []string{"nosuid", "nodev"}
 			}
 			out = append(out, mount)

@@ -49,7 +49,7 @@ func (r userRegistry) lock() (unlock func(), err error) {
 	}
 }
 
-// give takes note that an instance's range is free. An error leaves a file behind that means nothing, as the instance's own is gone.
+// give releases an instance's range. After an error a file stays behind that claims nothing, because the instance's own is gone.
 func (r userRegistry) give(first uint32, file string) {
 	if r == "" {
 		return
