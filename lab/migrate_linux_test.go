@@ -86,7 +86,7 @@ func TestMigrationLosesNothing(t *testing.T) {
 	// A version that ends at once is taken back.
 	s.skerry(strings.Replace(version("3", careful), `[answer, ":80"]`, "[answer, nowhere]", 1), "apply", "-f", "-", "--no-wait")
 	s.await("the bad version is taken back", func() bool {
-		return strings.Contains(string(s.skerry("", "rollout", "status", "shop/web")), "was taken back")
+		return strings.Contains(string(s.skerry("", "rollout", "status", "shop/web")), "was rolled back")
 	})
 	s.await("one instance is left", func() bool { return len(s.web()) == 1 })
 	if got := revision(); got != first {
