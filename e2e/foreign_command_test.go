@@ -59,7 +59,7 @@ func TestForeignAgentByCommand(t *testing.T) {
 		out, _ := try("get", "workers", "-o", "wide")
 		return strings.Contains(out, "plc-7") && strings.Contains(out, "native") && strings.Contains(out, "skerry-agent.py")
 	})
-	if out := run("describe", "worker", "plc-7"); !strings.Contains(out, "connected by MQTT; that connection alone shows") || !strings.Contains(out, "this agent runs plain processes") {
+	if out := run("describe", "worker", "plc-7"); !strings.Contains(out, "connected by MQTT; only that connection shows") || !strings.Contains(out, "this agent runs plain processes") {
 		t.Error(out)
 	}
 	run("apply", "-f", "../examples/apps/native.yaml")
