@@ -154,7 +154,7 @@ spec:
 test("a worker dies, and what ran there is replaced", async ({ browser }) => {
   const operator = await visitor(browser);
   await login(operator, site, sitePassword);
-  await expect(operator.getByRole("link", { name: "w2" })).toBeVisible();
+  await expect(operator.getByRole("link", { name: "w2", exact: true })).toBeVisible();
   await go(operator, "/apps/default/pair?tab=instances", site);
   const rows = operator.getByRole("row", { name: /pair\/buoy/ });
   await expect(rows).toHaveCount(2);
@@ -231,7 +231,7 @@ test("who may only look finds nothing to press", async ({ browser }) => {
   await expect(viewer.getByRole("link", { name: "New application" })).toHaveCount(0);
   await expect(viewer.getByRole("link", { name: "Clusters" })).toHaveCount(0);
   await viewer.getByRole("link", { name: "Applications", exact: true }).click();
-  await viewer.getByRole("region", { name: "Applications" }).getByRole("link", { name: "tide" }).click();
+  await viewer.getByRole("region", { name: "Applications" }).getByRole("link", { name: "tide", exact: true }).click();
   await expect(viewer.getByText("2 of 2 ready")).toBeVisible();
   await expect(viewer.getByRole("button", { name: "Scale" })).toHaveCount(0);
   await expect(viewer.getByRole("link", { name: "Edit" })).toHaveCount(0);
