@@ -138,7 +138,7 @@ func (x *executor) all(ctx context.Context) error {
 			for len(computing.queue) > 0 && computing.running < runtime.NumCPU() {
 				start(&computing)
 			}
-			if len(waiting.queue) > 0 && waiting.running < x.o.jobs && (waiting.running == 0 || load.room()) {
+			if len(waiting.queue) > 0 && waiting.running < x.room(waiting.queue[0]) && (waiting.running == 0 || load.room()) {
 				load = newLoad(waiting.queue[0].seconds) // what has just begun shows only after a while
 				start(&waiting)
 			}
@@ -175,6 +175,14 @@ func (x *executor) all(ctx context.Context) error {
 		x.total.fail(testID{strings.TrimPrefix(pkg, module+"/"), ""}, "it could not be built; see above")
 	}
 	return errors.Join(buildErr, ctx.Err())
+}
+
+// room is how many tests that wait may run beside each other if this one is the next. Short ones hardly compute.
+func (x *executor) room(next job) int {
+	if next.seconds < longTest {
+		return x.o.jobs + runtime.NumCPU()
+	}
+	return x.o.jobs
 }
 
 // seconds is what a process took last time.
