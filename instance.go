@@ -250,6 +250,9 @@ const (
 	EventWarning EventType = "Warning"
 )
 
+// EventStoreRepaired is the reason of the event of a worker whose store was damaged.
+const EventStoreRepaired = "StoreRepaired"
+
 // Event is something that happened, for people. Events of workloads go up to the root; a site's own do not.
 type Event struct {
 	Seq      uint64      `json:"seq" cbor:"1,keyasint,omitempty"`

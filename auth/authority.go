@@ -27,6 +27,9 @@ const (
 	recRevoked  = "revoked/"  // + key hash
 )
 
+// CARecord is the record with the CA's key, without which a site's children no longer know it.
+const CARecord = "auth/" + recCA
+
 // DefaultCertLife is how long a child's certificate lives. Children renew after two thirds of it.
 const DefaultCertLife = 24 * time.Hour
 
@@ -140,6 +143,12 @@ func OpenAuthority(ctx context.Context, cfg AuthorityConfig) (*Authority, error)
 func (a *Authority) loadCA(ctx context.Context) error {
 	rec, err := a.cfg.Store.Get(ctx, a.cfg.Prefix+recCA)
 	if errors.Is(err, store.ErrNotFound) {
+		if others, _, err := a.cfg.Store.List(ctx, a.cfg.Prefix); err != nil {
+			return err
+		} else if len(others) > 0 {
+			return fmt.Errorf("record %s is lost, and %d others of the authority are there; no new one takes its place, because every child would have to join again: restore a backup",
+				a.cfg.Prefix+recCA, len(others))
+		}
 		ca, err := newSiteCA(a.cfg.Site, a.cfg.Tier)
 		if err != nil {
 			return err

@@ -338,11 +338,15 @@ func (c *Core) workerReport(now time.Time, name string, m *skerry.Report, fx *sk
 	return ""
 }
 
-// workerEvent takes what a worker tells of an instance of its own.
+// workerEvent takes what a worker tells of an instance of its own, or that its store was damaged.
 func (c *Core) workerEvent(now time.Time, name string, data []byte, fx *skerry.Effects) {
 	var e skerry.Event
 	if c.codec.Unmarshal(data, &e) != nil {
 		c.Kids.Ignored.Count(fleet.IgnoredUnreadable)
+		return
+	}
+	if e.Instance == "" && e.Reason == skerry.EventStoreRepaired {
+		c.siteEvent(fx, now, skerry.EventWarning, e.Reason, e.Text[:min(len(e.Text), 500)], name)
 		return
 	}
 	p := c.places[e.Instance]

@@ -24,6 +24,10 @@ type Parent struct {
 
 const prefixParent = "parent/"
 
+// DesiredRecords begins the keys of the records that a child keeps of its desired set. They are whole or worth nothing: what is missing
+// there would look like what the parent does not want.
+const DesiredRecords = prefixParent + Desired + "/"
+
 // NewParent makes the child's side of a link. inc names this life of what the child reports; it must be new at each
 // start, because reported state is not kept.
 func NewParent(inc skerry.Incarnation, opt reconcile.Options) *Parent {

@@ -2,19 +2,20 @@ package sim
 
 import (
 	"context"
-	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	"skerry.dev/skerry/fleet"
 	"skerry.dev/skerry/internal/loop"
-	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/worker"
 )
 
 // Boot starts a node's process from its store.
 func (w *World) Boot(n *Node) {
 	n.life++
+	w.repair(n)
 	n.Core = n.make()
 	n.outer = n.Core
 	if w.wrap != nil {
@@ -58,7 +59,25 @@ func (w *World) Boot(n *Node) {
 	}
 }
 
-// read hands a node's store to its core. One that is damaged is set aside, as internal/node does, and the role begins with an empty one.
+// repair does what internal/node does with a worker's store that is damaged: what is whole of it is kept. Either one record is lost, or
+// the file cannot be read at all.
+func (w *World) repair(n *Node) {
+	if n.repaired = n.disk.rotten; !n.repaired {
+		return
+	}
+	n.disk.rotten, n.disk.before = false, nil
+	if keys := slices.Sorted(maps.Keys(n.Store)); len(keys) > 0 && w.rng.IntN(2) == 0 {
+		delete(n.Store, keys[w.rng.IntN(len(keys))])
+		maps.DeleteFunc(n.Store, func(k string, _ []byte) bool { return strings.HasPrefix(k, fleet.DesiredRecords) })
+	} else {
+		clear(n.Store)
+	}
+	if w.guard != nil {
+		w.guard.repaired(n)
+	}
+}
+
+// read hands a node's store to its core.
 func (w *World) read(n *Node) {
 	load := func(k string, v []byte) error {
 		if err := n.load(n.Core, k, v); err != nil {
@@ -66,13 +85,7 @@ func (w *World) read(n *Node) {
 		}
 		return nil
 	}
-	err := loop.Load(context.Background(), n, load)
-	if errors.Is(err, store.ErrDamaged) {
-		n.Store, n.disk.rotten, n.disk.before = map[string][]byte{}, false, nil
-		if w.guard != nil {
-			w.guard.setAside(n)
-		}
-	} else if err != nil {
+	if err := loop.Load(context.Background(), n, load); err != nil {
 		w.fault("%s: %v", n.Name, err)
 	}
 }

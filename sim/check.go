@@ -303,8 +303,8 @@ func (k *checker) blank(n *Node) {
 	maps.DeleteFunc(k.gens, func(h held, _ skerry.Generation) bool { return h.node == n.Name })
 }
 
-// setAside is called when a node's store was damaged and it began with an empty one; what runs goes on.
-func (k *checker) setAside(n *Node) { k.forget(n) }
+// repaired is called when a worker's store was damaged and it began with what was left; what runs goes on.
+func (k *checker) repaired(n *Node) { k.forget(n) }
 
 // rolledBack is called when a power cut took back what a node's disk had acknowledged. Its users find what they asked for last, or what
 // they had asked for before.

@@ -134,7 +134,9 @@ type Node struct {
 	leaving uint64
 
 	skew time.Duration // its clock is ahead of the world's by this
-	disk disk
+	// repaired: its store was damaged before this life, and has lost records.
+	repaired bool
+	disk     disk
 	// loop is the production path from a step to what follows, in this life; engine is it, or what a test put around it.
 	loop   *loop.Engine
 	engine engine
@@ -253,8 +255,9 @@ func (w *World) addWorker(site, name, carrier string, facts skerry.WorkerFacts) 
 		facts.Address = name + ".test"
 	}
 	full := site + "/" + name
-	n := w.node(full, func() core {
-		return worker.New(worker.Options{Name: name, Seed: w.bytes(), ReportFixed: w.reportFixed})
+	var n *Node
+	n = w.node(full, func() core {
+		return worker.New(worker.Options{Name: name, Seed: w.bytes(), ReportFixed: w.reportFixed, Repaired: n.repaired})
 	}, func(c core, now time.Time) skerry.Effects { return c.(*worker.Core).Start(now) },
 		func(c core, k string, v []byte) error { return c.(*worker.Core).Load(k, v) },
 		func(c core) []skerry.SetAck { return c.(*worker.Core).Up.Hello() })

@@ -46,7 +46,7 @@ func (o Options) withDefaults() Options {
 //	sqlite:/var/lib/skerry/root.db            a file, created when missing (its folder is not)
 //	etcd://user:password@host:2379,host:2379/prefix   an etcd cluster; etcds:// for TLS
 //
-// A damaged file is moved aside and reported as *DamagedError; opening again then gives an empty store.
+// A damaged file, or one that has lost acknowledged writes, is reported as *DamagedError and left as it is; see Repair and SetAside.
 func Open(ctx context.Context, rawURL string, o Options) (Store, error) {
 	o = o.withDefaults()
 	scheme, rest, _ := strings.Cut(rawURL, ":")
@@ -57,10 +57,7 @@ func Open(ctx context.Context, rawURL string, o Options) (Store, error) {
 		}
 		return newMemory(o), nil
 	case "sqlite":
-		path := rest
-		if strings.HasPrefix(rest, "//") { // sqlite:///abs/path, as some write it
-			path = rest[2:]
-		}
+		path, _ := sqlitePath(rawURL)
 		if path == "" || strings.HasSuffix(path, "/") {
 			return nil, fmt.Errorf("store %q: name a file, such as sqlite:/var/lib/skerry/root.db", rawURL)
 		}
@@ -82,18 +79,3 @@ func Open(ctx context.Context, rawURL string, o Options) (Store, error) {
 	}
 	return nil, fmt.Errorf("store %q: unknown kind %q; use sqlite:PATH, etcd://HOST:PORT/PREFIX or memory: (nothing is kept)", rawURL, scheme)
 }
-
-// DamagedError says that a store's file could not be trusted and has been moved aside. The next Open makes an empty
-// store, which the caller fills by resynchronising as a new incarnation.
-type DamagedError struct {
-	Path     string // the store's file
-	SetAside string // where it is now, with its -wal and -shm beside it
-	Cause    error
-}
-
-func (e *DamagedError) Error() string {
-	return fmt.Sprintf("store %s is damaged (%v); it was set aside as %s", e.Path, e.Cause, e.SetAside)
-}
-
-// Unwrap makes errors.Is(err, ErrDamaged) true.
-func (e *DamagedError) Unwrap() []error { return []error{ErrDamaged, e.Cause} }

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 )
@@ -38,6 +37,7 @@ type sqlite struct {
 	path string
 	o    Options
 	lock *fileLock
+	head head  // of the writer
 	feed *feed // memory's share of history is small; older changes come from the file
 
 	write   *sql.DB
@@ -64,6 +64,16 @@ func sqliteDSN(path string, cacheKiB int, more ...string) string {
 	return (&url.URL{Scheme: "file", Path: filepath.ToSlash(path), RawQuery: q.Encode()}).String()
 }
 
+// readOnlyDSN opens a file for reading. Closing the last connection of another kind would write the log back into the file and delete it,
+// which on a damaged one destroys what is left.
+func readOnlyDSN(path string, cacheKiB int) string {
+	q := url.Values{"mode": {"ro"}}
+	for _, p := range []string{"query_only(1)", "busy_timeout(10000)", "cache_size(-" + strconv.Itoa(cacheKiB) + ")", "mmap_size(0)"} {
+		q.Add("_pragma", p)
+	}
+	return (&url.URL{Scheme: "file", Path: filepath.ToSlash(path), RawQuery: q.Encode()}).String()
+}
+
 func openSQLite(ctx context.Context, path string, o Options) (*sqlite, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -73,20 +83,30 @@ func openSQLite(ctx context.Context, path string, o Options) (*sqlite, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store %s: %w", path, err)
 	}
-	s := &sqlite{path: path, o: o, lock: lock, queue: make(chan *request, 64), stop: make(chan struct{}), done: make(chan struct{})}
+	s := &sqlite{path: path, o: o, lock: lock, head: head{path: path + headSuffix}, queue: make(chan *request, 64), stop: make(chan struct{}), done: make(chan struct{})}
 	if err := s.open(ctx); err != nil {
 		s.closeFiles()
-		if isDamage(err) {
-			err = setAside(path, o, err)
-		} else {
+		var damaged *DamagedError
+		switch {
+		case errors.As(err, &damaged):
+			err = damaged
+		case isDamage(err):
+			err = &DamagedError{Path: path, Acknowledged: s.head.read(), Revision: s.head.read(), Cause: err}
+		default:
 			err = fmt.Errorf("store %s: %w", path, err)
 		}
-		return nil, errors.Join(err, lock.release())
+		if e := lock.release(); e != nil {
+			err = errors.Join(err, e)
+		}
+		return nil, err
 	}
 	return s, nil
 }
 
 func (s *sqlite) open(ctx context.Context) error {
+	if err := s.verify(ctx); err != nil {
+		return err
+	}
 	// SQLite would create it readable for all, and gives its log the same rights.
 	f, err := os.OpenFile(s.path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -162,9 +182,6 @@ func (s *sqlite) prepare(ctx context.Context, conn *sql.Conn) (*writer, int64, e
 		return nil, 0, errors.New("this is an SQLite file of another program; name another file")
 	case version > schemaVersion:
 		return nil, 0, fmt.Errorf("%w: the file has schema %d and this program knows %d; use the newer program, or restore a backup", ErrNewer, version, schemaVersion)
-	}
-	if err := checkFile(ctx, conn); err != nil {
-		return nil, 0, err
 	}
 	if err := checkHistory(ctx, conn); err != nil {
 		return nil, 0, err
@@ -337,28 +354,8 @@ func (s *sqlite) closeFiles() error {
 			errs = append(errs, db.Close())
 		}
 	}
+	errs = append(errs, s.head.close())
 	return errors.Join(errs...)
-}
-
-// setAside moves a damaged file and its log out of the way.
-func setAside(path string, o Options, cause error) error {
-	to := path + ".damaged-" + o.Now().UTC().Format("20060102T150405Z")
-	for i := 1; ; i++ {
-		if _, err := os.Lstat(to); errors.Is(err, os.ErrNotExist) {
-			break
-		}
-		to = fmt.Sprintf("%s.%d", strings.TrimSuffix(to, "."+strconv.Itoa(i-1)), i)
-	}
-	// The log first: a file without its log could be taken for whole, a log without its file cannot.
-	for _, suffix := range []string{"-wal", "-shm", ""} {
-		if err := os.Rename(path+suffix, to+suffix); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("store %s is damaged (%w) and could not be set aside: %w", path, cause, err)
-		}
-	}
-	if err := syncDir(filepath.Dir(path)); err != nil {
-		return err
-	}
-	return &DamagedError{Path: path, SetAside: to, Cause: cause}
 }
 
 // syncDir makes new names in a folder durable.

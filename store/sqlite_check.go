@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"os"
+	"strconv"
 
 	driver "modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
@@ -39,6 +41,8 @@ func sqliteError(err error) error {
 		case sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMMAP, sqlite3.SQLITE_IOERR_SHMOPEN:
 			// These files are only ever grown: what stops that is a full disk.
 			return fmt.Errorf("%w; free some space on its disk: %w", ErrFull, err)
+		case sqlite3.SQLITE_IOERR_SHORT_READ: // a file that is too short to be one
+			return fmt.Errorf("%w: %w", ErrDamaged, err)
 		}
 	}
 	return err
@@ -53,17 +57,43 @@ func ignoreDone(err error) error {
 	return err
 }
 
-// checkFile reads the whole file: its structure by SQLite, every record by its checksum. Stores are small (a hundred
-// thousand records take a fraction of a second), and acting on a wrong record costs more.
-func checkFile(ctx context.Context, conn *sql.Conn) error {
+// verify reads the whole file before anything may write to it: its structure by SQLite, every record by its checksum, and whether it
+// goes as far as was acknowledged. Stores are small (a hundred thousand records take a fraction of a second), and acting on a wrong
+// record costs more.
+func (s *sqlite) verify(ctx context.Context) error {
+	acked := s.head.read()
+	st, err := os.Stat(s.path)
+	switch {
+	case err != nil && !errors.Is(err, os.ErrNotExist):
+		return err
+	case err != nil || st.Size() == 0: // a log alone is one that SQLite has begun
+		if acked > 0 {
+			return &DamagedError{Path: s.path, Acknowledged: acked}
+		}
+		return nil
+	}
+	db, err := openDB(readOnlyDSN(s.path, s.o.CacheKiB), 1)
+	if err != nil {
+		return err
+	}
+	bad := &DamagedError{Path: s.path, Acknowledged: acked, Revision: acked}
+	return errors.Join(bad.check(ctx, db), db.Close())
+}
+
+// check completes e, and gives it if there is damage. It gives nil for a file of another program, too.
+func (e *DamagedError) check(ctx context.Context, db *sql.DB) error {
+	var appID int64
+	if err := db.QueryRowContext(ctx, "PRAGMA application_id").Scan(&appID); err != nil || appID != applicationID {
+		return sqliteError(err)
+	}
 	var verdict string
-	if err := conn.QueryRowContext(ctx, "PRAGMA quick_check(1)").Scan(&verdict); err != nil {
+	if err := db.QueryRowContext(ctx, "PRAGMA quick_check(1)").Scan(&verdict); err != nil {
 		return sqliteError(err)
 	}
 	if verdict != "ok" {
 		return fmt.Errorf("%w: %s", ErrDamaged, verdict)
 	}
-	rows, err := conn.QueryContext(ctx, "SELECT key, revision, sum, value FROM record")
+	rows, err := db.QueryContext(ctx, "SELECT key, revision, sum, value FROM record")
 	if err != nil {
 		return sqliteError(err)
 	}
@@ -73,14 +103,28 @@ func checkFile(ctx context.Context, conn *sql.Conn) error {
 		var r Record
 		var sum int64
 		if err := rows.Scan(&key, &r.Revision, &sum, &value); err != nil {
-			return sqliteError(err)
+			return fmt.Errorf("%w: a record is of another type: %w", ErrDamaged, err)
 		}
 		r.Key, r.Value = string(key), value
 		if err := checkSum(r, sum); err != nil {
-			return err
+			e.Records, e.Cause = append(e.Records, strconv.Quote(r.Key)), err
+			continue
 		}
+		e.Whole++
 	}
-	return sqliteError(rows.Err())
+	if err := rows.Err(); err != nil {
+		return sqliteError(err)
+	}
+	if len(e.Records) > 0 {
+		return e
+	}
+	if err := db.QueryRowContext(ctx, "SELECT value FROM meta WHERE name = 'revision'").Scan(&e.Revision); err != nil {
+		return fmt.Errorf("%w: its revision cannot be read: %w", ErrDamaged, err)
+	}
+	if e.Acknowledged > e.Revision {
+		return e
+	}
+	return nil
 }
 
 // checkHistory reads the change table. History that cannot be trusted is forgotten, no more: the records are whole, and

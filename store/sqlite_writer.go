@@ -177,13 +177,21 @@ func (s *sqlite) writer(w *writer) {
 func (s *sqlite) do(w *writer, r *request) {
 	switch {
 	case r.load != nil:
-		if r.err = w.load(r.load, r.adopt); r.err == nil {
+		if r.adopt > 0 {
+			if r.err = s.head.lower(0); r.err != nil {
+				return
+			}
+		}
+		r.err = w.load(r.load, r.adopt)
+		s.head.write(w.revision)
+		if r.err == nil {
 			s.compacted.Store(w.revision)
 			s.feed.reset(w.revision)
 		}
 	case r.extend != nil:
 		var cs []change
 		if cs, r.err = w.extend(r.extend); r.err == nil {
+			s.head.write(w.revision)
 			s.feed.add(cs...)
 			s.trim(w, len(cs))
 		}
@@ -214,6 +222,7 @@ func (s *sqlite) apply(w *writer, batch []*request) {
 		return
 	}
 	if err == nil {
+		s.head.write(w.revision)
 		s.feed.add(changes...)
 	}
 	for _, r := range batch {

@@ -20,8 +20,10 @@ import (
 
 // Options set up a core.
 type Options struct {
-	Name        string
-	Seed        [16]byte      // must differ at each start of a process
+	Name string
+	Seed [16]byte // must differ at each start of a process
+	// Repaired: the store has lost records. Containers that it does not know run on until the cluster says what they are.
+	Repaired    bool
 	ReportFixed time.Duration // an interval of reports that does not adapt; 0: it does, between 1 s and 60 s
 	Sets        reconcile.Options
 }
@@ -42,6 +44,8 @@ type Core struct {
 	seq      uint64
 	reportAt time.Time
 	ready    bool                         // tasks of an earlier life were looked for
+	strays   map[skerry.InstanceID][]Task // what runs of instances whose records were lost
+	repaired bool                         // in this life or one before, and the cluster has not had its time since
 	pace     skerry.Pace                  // that the cluster asks for
 	keeps    bool                         // KeepContact was asked for
 	hold     *hold                        // on the device; nil: none
@@ -54,7 +58,7 @@ type Core struct {
 // New makes a core without state; Load adds the records of the store, Start ends that, and Reattach must follow.
 func New(opt Options) *Core {
 	life := skerry.Incarnation(fmt.Sprintf("%s.%x", opt.Name, opt.Seed[:8]))
-	return &Core{opt: opt, Up: fleet.NewParent(life, opt.Sets), codec: wire.New(), insts: map[skerry.InstanceID]*inst{}, waits: map[skerry.InstanceID]string{}, vols: map[skerry.VolumeClaim]*volumes{}}
+	return &Core{opt: opt, Up: fleet.NewParent(life, opt.Sets), codec: wire.New(), insts: map[skerry.InstanceID]*inst{}, strays: map[skerry.InstanceID][]Task{}, waits: map[skerry.InstanceID]string{}, vols: map[skerry.VolumeClaim]*volumes{}}
 }
 
 const prefixInst = "inst/"
@@ -62,6 +66,10 @@ const prefixInst = "inst/"
 // Load takes one record of the store.
 func (c *Core) Load(key string, value []byte) error {
 	if c.Up.Load(key, value) {
+		return nil
+	}
+	if key == keyRepaired {
+		c.repaired = true
 		return nil
 	}
 	if key == keyHold {
@@ -86,6 +94,10 @@ func (c *Core) Start(now time.Time) skerry.Effects {
 	var fx skerry.Effects
 	if err := c.Up.Finish(); err != nil {
 		fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "DamagedRecords", Text: "what the cluster wants here is fetched again: " + err.Error()})
+	}
+	if c.opt.Repaired && !c.repaired {
+		c.repaired = true
+		fx.Put(keyRepaired, []byte("{}"))
 	}
 	for _, id := range c.ids() {
 		c.tell(c.insts[id])
@@ -441,6 +453,7 @@ func (c *Core) NextWake() time.Time {
 	for _, v := range c.vols {
 		consider(v.again)
 	}
+	consider(c.straysEnd())
 	return next
 }
 
@@ -448,6 +461,7 @@ func (c *Core) settle(now time.Time, fx *skerry.Effects, replies []skerry.Messag
 	c.stopCutOff(now, fx)
 	c.keepContact(fx)
 	c.volumesDue(now, fx)
+	c.straysDue(now, fx)
 	if c.ready {
 		for _, id := range c.ids() {
 			if i := c.insts[id]; i != nil && !i.wake().IsZero() && !i.wake().After(now) {
@@ -558,6 +572,14 @@ func (c *Core) ids() []skerry.InstanceID {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// warn tells the cluster of something that concerns the whole worker.
+func (c *Core) warn(now time.Time, reason, text string) (fx skerry.Effects) {
+	e := skerry.Event{At: now, Type: skerry.EventWarning, Reason: reason, Text: text}
+	fx.Events = append(fx.Events, e)
+	_, _ = c.Up.Events.Append(c.codec.Marshal(e)) // one that is too large to travel stays here
+	return fx
 }
 
 // event tells of something that happened to an instance, here and to the cluster.

@@ -19,6 +19,10 @@ func (c *Core) reattach(now time.Time, tasks []Task, fx *skerry.Effects) {
 	for _, t := range tasks {
 		k := key{t.ID, t.Name}
 		i := c.insts[t.ID]
+		if c.repaired && (i == nil || i.Containers[t.Name] == nil) {
+			c.strays[t.ID] = append(c.strays[t.ID], t)
+			continue
+		}
 		if i == nil || i.Containers[t.Name] == nil || t.Attempt != i.Containers[t.Name].Attempt {
 			if i == nil || i.Containers[t.Name] == nil || t.Attempt != i.Containers[t.Name].Attempt-1 {
 				fx.Actions = append(fx.Actions, Discard{Handle: t.Handle})

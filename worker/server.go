@@ -56,14 +56,16 @@ type ServerOptions struct {
 	Name    string
 	Version string
 	Store   store.Store
-	Dir     string // where volumes and files of instances are kept
-	RunDir  string // in memory, for what ends with the machine's uptime; empty: nothing of that kind is kept
-	Member  *auth.Member
-	Addrs   func() []string // of the cluster
-	Boot    string
-	Machine string
-	Drivers []runtime.Driver
-	Users   UserPool // of user namespaces
+	// Repaired says what the store had lost when it was opened; empty: nothing.
+	Repaired string
+	Dir      string // where volumes and files of instances are kept
+	RunDir   string // in memory, for what ends with the machine's uptime; empty: nothing of that kind is kept
+	Member   *auth.Member
+	Addrs    func() []string // of the cluster
+	Boot     string
+	Machine  string
+	Drivers  []runtime.Driver
+	Users    UserPool // of user namespaces
 	// UserRegistry is a directory in memory where the workers of a machine see each other's users; empty: they do not.
 	UserRegistry string
 	Network      Network
@@ -108,6 +110,8 @@ type Server struct {
 	came      came
 	rtt       *rtt          // nil: does not measure
 	nudge     chan struct{} // measure use now
+	// toldRepaired: the event of it was raised. load alone uses it.
+	toldRepaired bool
 	// measurePace has the last interval that the core asked for.
 	measurePace chan time.Duration
 	links       linkTimes
@@ -246,11 +250,15 @@ func (s *Server) Runtimes() []skerry.RuntimeReport {
 }
 
 func (s *Server) load(ctx context.Context) (loop.Core, skerry.Effects, error) {
-	c := New(Options{Name: s.opt.Name, Seed: tier.Seed()})
+	c := New(Options{Name: s.opt.Name, Seed: tier.Seed(), Repaired: s.opt.Repaired != ""})
 	if err := tier.LoadCore(ctx, s.opt.Store, s.journal, c.Load); err != nil {
 		return nil, skerry.Effects{}, err
 	}
 	first := c.Start(time.Now()) // now it knows what the cluster wants here
+	if s.opt.Repaired != "" && !s.toldRepaired {
+		first.Merge(c.warn(time.Now(), skerry.EventStoreRepaired, s.opt.Repaired))
+		s.toldRepaired = true
+	}
 	if s.fabric != nil {
 		items := c.FabricItems()
 		s.fabric.load(items)

@@ -20,6 +20,8 @@ type device struct {
 	kv   map[string][]byte
 	src  *reconcile.Source
 	acts []any // of the last step
+	// repaired: the store lost records before the next life
+	repaired bool
 }
 
 func newDevice(t *testing.T) *device {
@@ -34,7 +36,7 @@ func newDevice(t *testing.T) *device {
 func (d *device) start() {
 	d.t.Helper()
 	d.life++
-	d.c = New(Options{Name: "w", Seed: [16]byte{d.life}})
+	d.c = New(Options{Name: "w", Seed: [16]byte{d.life}, Repaired: d.repaired})
 	for k, v := range d.kv {
 		if err := d.c.Load(k, v); err != nil {
 			d.t.Fatal(err)

@@ -170,11 +170,18 @@ func storeFlags(cmd *cobra.Command, data, url *string) {
 	cmd.Flags().StringVar(url, "store", "", "the role's --store, if the store is not in the data directory")
 }
 
+// sqliteURL is the store in a data directory.
+func sqliteURL(data string) string { return "sqlite:" + filepath.Join(data, node.StateFile) }
+
 func openStore(ctx context.Context, data, url string) (store.Store, error) {
 	if url == "" {
-		url = "sqlite:" + filepath.Join(data, node.StateFile)
+		url = sqliteURL(data)
 	}
-	return store.Open(ctx, url, store.Options{})
+	st, err := store.Open(ctx, url, store.Options{})
+	if errors.Is(err, store.ErrInUse) {
+		return nil, skerry.Errorf(skerry.CodeConflict, "%w", err).WithHint("stop the role first")
+	}
+	return st, node.Damage(err, data)
 }
 
 func backup(ctx context.Context, data, url string, q secret, w io.Writer) error {
@@ -254,8 +261,8 @@ func restoreCommand() *cobra.Command {
 	var data, storeURL, keyFile string
 	var sec secretFlags
 	cmd := &cobra.Command{Use: "restore FILE", Short: "Restore a backup into an empty store", Args: cobra.ExactArgs(1),
-		Long: `Restore a backup into the empty store of a role; "-" reads standard input. A store that contains records is refused. The whole
-backup is verified before anything is written.
+		Long: `Restore a backup into the empty store of a role; "-" reads standard input. A store that contains records is refused; a damaged
+one is set aside first. The whole backup is verified before anything is written.
 
 A restored store starts a new incarnation: the role first learns what its children run, and deletes nothing until then.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -297,8 +304,13 @@ A restored store starts a new incarnation: the role first learns what its childr
 				}
 			}
 			st, err := openStore(ctx, data, storeURL)
-			if errors.Is(err, store.ErrInUse) {
-				return skerry.Errorf(skerry.CodeConflict, "%w", err).WithHint("stop the role first")
+			var damaged *store.DamagedError
+			if errors.As(err, &damaged) { // the backup takes its place
+				var aside string
+				if aside, err = store.SetAside(damaged.Path, store.Options{}); err == nil {
+					fmt.Fprintf(cmd.ErrOrStderr(), "%v; the damaged file is %s\n", damaged, aside)
+					st, err = openStore(ctx, data, storeURL)
+				}
 			}
 			if err != nil {
 				return err

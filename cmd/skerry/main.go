@@ -60,7 +60,7 @@ func commands() *cobra.Command {
 		Roles: []*cobra.Command{rootCommand(), clusterCommand(), workerCommand(), upCommand()}})
 	measure := bench.Command()
 	measure.AddCommand(append(device.Commands(), interference.Command(), orchestrator.Command())...)
-	ctl.Operate(root, backupCommand(), restoreCommand(), measure, sim.Command())
+	ctl.Operate(root, backupCommand(), restoreCommand(), repairCommand(), measure, sim.Command())
 	ctl.Operate(root, extraCommands()...)
 	return root
 }

@@ -1,9 +1,11 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -163,7 +165,11 @@ func (c *ClusterConfig) sharedMember(ctx context.Context, st *leading, site *aut
 	if err != nil {
 		return nil, err
 	}
+	kept := files
 	return m, m.Mirror(func(files map[string][]byte) error {
+		if maps.EqualFunc(files, kept, bytes.Equal) {
+			return nil // a site starts, and serves its readers, while its disk is full
+		}
 		var ops []store.Op
 		for name, data := range files {
 			ops = append(ops, store.Op{Key: prefixMember + name, Value: data})
@@ -171,6 +177,9 @@ func (c *ClusterConfig) sharedMember(ctx context.Context, st *leading, site *aut
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
 		_, err := st.Store.Commit(ctx, ops)
+		if err == nil {
+			kept = files
+		}
 		return err
 	})
 }

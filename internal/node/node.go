@@ -54,15 +54,41 @@ func (c *Common) fill() error {
 	return nil
 }
 
-// openStore opens the role's store. A damaged file is set aside and named; the role then begins with what others tell it.
+// openStore opens the store of a root or a cluster. A damaged one is refused: an empty one in its place would be another site with
+// another CA and other users, and its children would have lost their parent.
 func (c *Common) openStore(ctx context.Context) (store.Store, error) {
 	st, err := store.Open(ctx, c.StoreURL, store.Options{})
-	var damaged *store.DamagedError
-	if errors.As(err, &damaged) {
-		c.Log.Error("the store was damaged and set aside; the role starts with an empty one and gets its state from its parent", "err", damaged)
-		st, err = store.Open(ctx, c.StoreURL, store.Options{})
+	return st, Damage(err, c.Dir)
+}
+
+// Damage adds the ways out to the error of a damaged store; others it leaves as they are.
+func Damage(err error, dir string) error {
+	if !errors.Is(err, store.ErrDamaged) {
+		return err
 	}
-	return st, err
+	return skerry.Errorf(skerry.CodeUnavailable, "%w", err).WithHint("`skerry restore --data %[1]s FILE` puts a backup in its place; `skerry repair --data %[1]s` goes on with the records "+
+		"that are whole. If the site has successors, move state.db* away on this machine and start it with --succeed: it copies the leader's store", dir)
+}
+
+// openWorkerStore opens the store of a worker. A damaged one is repaired at once, for nobody may be near: the worker keeps what runs, and
+// its cluster sends again what it wants here. It gives what was lost; empty: nothing.
+func (c *Common) openWorkerStore(ctx context.Context) (st store.Store, lost string, err error) {
+	st, err = store.Open(ctx, c.StoreURL, store.Options{})
+	var damaged *store.DamagedError
+	if !errors.As(err, &damaged) {
+		return st, "", err
+	}
+	lost = damaged.Error()
+	if done, err := store.Repair(ctx, c.StoreURL, store.Options{}, tier.Repaired); err == nil {
+		lost += ": " + done.String()
+	} else if aside, err2 := store.SetAside(damaged.Path, store.Options{}); err2 == nil {
+		lost += fmt.Sprintf("; nothing of it could be kept (%v); it is %s now", err, aside)
+	} else {
+		return nil, "", errors.Join(damaged, err, err2)
+	}
+	c.Log.Error("the store was damaged; what runs here goes on, and the cluster sends what it wants here again", "err", lost)
+	st, err = store.Open(ctx, c.StoreURL, store.Options{})
+	return st, lost, err
 }
 
 // openImages opens the image store below the data directory.

@@ -123,7 +123,8 @@ func OpenWorker(ctx context.Context, c WorkerConfig) (w *Worker, err error) {
 			w = nil
 		}
 	}()
-	if w.Store, err = c.openStore(ctx); err != nil {
+	repaired := ""
+	if w.Store, repaired, err = c.openWorkerStore(ctx); err != nil {
 		return w, err
 	}
 	if w.Images, err = artifact.Open(filepath.Join(c.Dir, "images"), artifact.Options{}); err != nil {
@@ -147,7 +148,7 @@ func OpenWorker(ctx context.Context, c WorkerConfig) (w *Worker, err error) {
 			return w, err
 		}
 	}
-	opt := worker.ServerOptions{Secrets: secrets, Name: member.Name(), Version: c.Version, Store: w.Store, Dir: c.Dir, RunDir: c.RunDir, UserRegistry: userRegistry, Member: member, Boot: bootID, Machine: machine(),
+	opt := worker.ServerOptions{Secrets: secrets, Name: member.Name(), Version: c.Version, Store: w.Store, Repaired: repaired, Dir: c.Dir, RunDir: c.RunDir, UserRegistry: userRegistry, Member: member, Boot: bootID, Machine: machine(),
 		Addrs: func() []string { return c.Parent }, Drivers: w.Drivers, Users: c.Users, Images: w.Images, Facts: c.Facts, Attach: c.Attach, Agent: c.Agent, MinFree: c.MinFree, ProbeAddress: c.ProbeAddress, ProbeEvery: c.ProbeEvery, Log: c.Log}
 	if c.PullLimit > 0 {
 		opt.PullLimit = rate.NewLimiter(rate.Limit(c.PullLimit), int(max(c.PullLimit, 256*skerry.KiB)))
@@ -353,7 +354,7 @@ func CleanMachine(ctx context.Context, c WorkerConfig) (err error) {
 	if err := skerry.CheckName(c.Join.Name); err != nil {
 		return err
 	}
-	st, err := c.openStore(ctx) // its lock makes sure that no agent runs
+	st, _, err := c.openWorkerStore(ctx) // its lock makes sure that no agent runs
 	if err != nil {
 		return err
 	}

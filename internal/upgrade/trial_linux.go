@@ -224,8 +224,10 @@ func (v *Supervisor) watch(ctx context.Context, t *Trial) (why string, err error
 	}
 }
 
-// storeFiles are a store's file and what SQLite keeps beside it.
-func storeFiles(path string) []string { return []string{path, path + "-wal", path + "-shm"} }
+// storeFiles are a store's file and what is kept beside it.
+func storeFiles(path string) []string {
+	return []string{path, path + "-wal", path + "-shm", path + ".head"}
+}
 
 // keepStore copies the store as the old program left it, once.
 func (d *Dir) keepStore() error {

@@ -1,0 +1,256 @@
+package store_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry/internal/testenv"
+	"skerry.dev/skerry/store"
+)
+
+const damagedKeys = 200
+
+func damagedValue(i int) string { return strings.Repeat("precious", 20) + fmt.Sprint(i) }
+
+// crashed gives a directory as a process leaves it that is killed after n acknowledged commits: with a log that is not yet in the file.
+func crashed(t *testing.T, n int) string {
+	t.Helper()
+	ctx := context.Background()
+	live, dir := filepath.Join(t.TempDir(), "a.db"), t.TempDir()
+	s := mustOpen(t, "sqlite:"+live)
+	defer s.Close()
+	for i := range n {
+		if _, err := s.Commit(ctx, []store.Op{{Key: fmt.Sprintf("key/%d", i%damagedKeys), Value: []byte(damagedValue(i))}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, suffix := range []string{"", "-wal", ".head"} {
+		b, err := os.ReadFile(live + suffix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "a.db"+suffix), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return filepath.Join(dir, "a.db")
+}
+
+// closed is a store that was closed, with a record for each key.
+func closed(t *testing.T) string {
+	t.Helper()
+	path := crashed(t, damagedKeys)
+	if err := mustOpen(t, "sqlite:"+path).Close(); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func harm(t *testing.T, path string, how func(b []byte) []byte) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(path, how(b), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// files gives the content of all files in a directory but the lock.
+func files(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	for _, e := range list {
+		b, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasSuffix(e.Name(), ".lock") && !strings.HasSuffix(e.Name(), "-shm") {
+			out[e.Name()] = string(b)
+		}
+	}
+	return out
+}
+
+// recordAt finds a value in a leaf of the record table, which is an index to SQLite (type 10); history is not.
+func recordAt(b []byte) int {
+	for page := 0; page < len(b); page += 4096 {
+		if n := bytes.Index(b[page:page+4096], []byte("precious")); b[page] == 10 && n > 0 {
+			return page + n
+		}
+	}
+	panic("no record found")
+}
+
+// TestDamageIsRefused: a store that is damaged is not opened, not changed, and repaired as far as it is whole.
+func TestDamageIsRefused(t *testing.T) {
+	ctx := context.Background()
+	for name, c := range map[string]struct {
+		harm  func(b []byte) []byte
+		whole int // at least so many records survive
+		lost  int // records named as lost
+	}{
+		"no SQLite file": {func(b []byte) []byte { return bytes.Repeat([]byte("x"), len(b)) }, 0, 0},
+		"torn page":      {func(b []byte) []byte { copy(b[len(b)-8192:], make([]byte, 4096)); return b }, 1, 0},
+		"short text":     {func([]byte) []byte { return []byte("no store at all") }, 0, 0},
+		"cut short":      {func(b []byte) []byte { return b[:len(b)/2] }, 0, 0},
+		"one bit":        {func(b []byte) []byte { b[recordAt(b)] ^= 1; return b }, damagedKeys - 1, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := closed(t)
+			harm(t, path, c.harm)
+			before := files(t, filepath.Dir(path))
+			for range 2 { // it stays refused
+				_, err := store.Open(ctx, "sqlite:"+path, store.Options{})
+				var d *store.DamagedError
+				if !errors.As(err, &d) || !errors.Is(err, store.ErrDamaged) {
+					t.Fatalf("opened with %v", err)
+				}
+				if len(d.Records) != c.lost {
+					t.Errorf("it names %q", d.Records)
+				}
+				t.Log(err)
+			}
+			for f, b := range files(t, filepath.Dir(path)) {
+				if before[f] != b {
+					t.Errorf("opening changed %s", f)
+				}
+			}
+			now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+			o := store.Options{Now: func() time.Time { return now }}
+			done, err := store.Repair(ctx, "sqlite:"+path, o, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Log(done)
+			if want := path + ".damaged-20300102T030405Z"; done.SetAside != want {
+				t.Errorf("set aside as %s", done.SetAside)
+			}
+			if done.Whole < c.whole || len(done.Lost) != c.lost || done.Whole+len(done.Lost) < damagedKeys && !done.Unreadable {
+				t.Errorf("repaired: %+v", done)
+			}
+			s := mustOpen(t, "sqlite:"+path)
+			defer s.Close()
+			rs, rev, err := s.List(ctx, "")
+			if err != nil || len(rs) != done.Whole || rev <= damagedKeys {
+				t.Errorf("the repaired store has %d records at %d (%v)", len(rs), rev, err)
+			}
+			right(t, rs, damagedKeys)
+		})
+	}
+}
+
+// right checks that records are those of crashed after n commits.
+func right(t *testing.T, rs []store.Record, n int) {
+	t.Helper()
+	for _, r := range rs {
+		var i int
+		if _, err := fmt.Sscanf(r.Key, "key/%d", &i); err != nil {
+			t.Errorf("record %q", r.Key)
+			continue
+		}
+		last := i + (n-1-i)/damagedKeys*damagedKeys
+		if string(r.Value) != damagedValue(last) {
+			t.Errorf("%q is %q", r.Key, r.Value)
+		}
+	}
+}
+
+// TestRepairKeepsWhatItMust: without a record that is needed nothing is changed, and a store that is whole is left alone.
+func TestRepairKeepsWhatItMust(t *testing.T) {
+	ctx := context.Background()
+	path := closed(t)
+	if _, err := store.Repair(ctx, "sqlite:"+path, store.Options{}, nil); !errors.Is(err, store.ErrNotDamaged) {
+		t.Errorf("a whole store: %v", err)
+	}
+	harm(t, path, func(b []byte) []byte { b[recordAt(b)] ^= 1; return b })
+	var d *store.DamagedError
+	if _, err := store.Open(ctx, "sqlite:"+path, store.Options{}); !errors.As(err, &d) {
+		t.Fatal(err)
+	}
+	before := files(t, filepath.Dir(path))
+	lost := strings.Trim(d.Records[0], `"`)
+	if _, err := store.Repair(ctx, "sqlite:"+path, store.Options{}, nil, lost); !errors.Is(err, store.ErrDamaged) || !strings.Contains(err.Error(), lost) {
+		t.Errorf("without %s: %v", lost, err)
+	}
+	after := files(t, filepath.Dir(path))
+	for f := range before {
+		if before[f] != after[f] {
+			t.Errorf("%s was changed", f)
+		}
+	}
+}
+
+// TestLostTail: acknowledged writes do not vanish without a word, whatever byte of the file or its log is hit, or if either is missing.
+func TestLostTail(t *testing.T) {
+	ctx := context.Background()
+	const n = damagedKeys + 150
+	path := crashed(t, n)
+	whole := files(t, filepath.Dir(path))
+	rng := rand.New(rand.NewPCG(1, 2))
+	try := func(what string, now map[string]string) {
+		t.Helper()
+		dir := t.TempDir()
+		for name, b := range now {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(b), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s, err := store.Open(ctx, "sqlite:"+filepath.Join(dir, "a.db"), store.Options{})
+		if err != nil {
+			return // it says so
+		}
+		defer s.Close()
+		rs, rev, err := s.List(ctx, "")
+		if err != nil {
+			return
+		}
+		if len(rs) != damagedKeys || rev < n {
+			t.Errorf("%s: opened with %d records of %d at revision %d of %d", what, len(rs), damagedKeys, rev, n)
+		}
+		right(t, rs, n)
+	}
+	with := func(name, b string) map[string]string {
+		out := map[string]string{}
+		for k, v := range whole {
+			out[k] = v
+		}
+		if out[name] = b; b == "" {
+			delete(out, name)
+		}
+		return out
+	}
+	try("whole", whole)
+	try("no file", with("a.db", ""))
+	try("no log", with("a.db-wal", ""))
+	try("no head", with("a.db.head", ""))
+	for _, name := range []string{"a.db", "a.db-wal", "a.db.head"} {
+		for range testenv.Times(150, 3000) {
+			b := []byte(whole[name])
+			at := rng.IntN(len(b))
+			b[at] ^= 1 << rng.IntN(8)
+			try(fmt.Sprintf("byte %d of %s", at, name), with(name, string(b)))
+		}
+		try("half of "+name, with(name, whole[name][:len(whole[name])/2]))
+	}
+	// An older copy in the place of the file, as a restored disk has it.
+	older := crashed(t, n-1)
+	b, err := os.ReadFile(older + "-wal")
+	if err != nil {
+		t.Fatal(err)
+	}
+	try("an older log", with("a.db-wal", string(b)))
+}
