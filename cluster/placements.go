@@ -16,6 +16,9 @@ const maxMoves = 2
 
 // reviewDesired looks at everything that the root wants here, as after a start.
 func (c *Core) reviewDesired(now time.Time, fx *skerry.Effects) {
+	if c.Up.Desired.Incarnation() == "" {
+		return // a set that was lost says nothing
+	}
 	var changed, deleted []string
 	for key := range c.Up.Desired.All() {
 		changed = append(changed, key)

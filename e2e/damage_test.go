@@ -4,7 +4,9 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"os"
 	"os/exec"
@@ -12,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
@@ -38,15 +41,24 @@ func flip(t *testing.T, data, key string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const pageSize, leafOfRecords = 4096, 10 // history is in pages of another type
 	value := list[0].Value[:min(len(list[0].Value), 40)]
-	for page := 0; page < len(b); page += pageSize {
-		if n := bytes.Index(b[page:page+pageSize], value); n > 0 && b[page] == leafOfRecords {
-			b[page+n+len(value)/2] ^= 4
-			if err := os.WriteFile(path, b, 0o600); err != nil {
-				t.Fatal(err)
-			}
+	for from := 0; ; { // history and free pages have copies of it
+		n := bytes.Index(b[from:], value)
+		if n < 0 {
+			break
+		}
+		from += n + len(value)
+		harmed := bytes.Clone(b)
+		harmed[from-len(value)/2] ^= 4
+		if err := os.WriteFile(path, harmed, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		st, err := store.Open(t.Context(), "sqlite:"+path, store.Options{})
+		if errors.Is(err, store.ErrDamaged) {
 			return
+		}
+		if err := errors.Join(err, st.Close()); err != nil {
+			t.Fatal(err)
 		}
 	}
 	t.Fatalf("record %s is not in the file", list[0].Key)
@@ -62,7 +74,9 @@ func TestDamagedStores(t *testing.T) {
 	applied(t, c, "stable", sleeping("stable", 2, 0), 2)
 	run := func(fails bool, args ...string) string {
 		t.Helper()
-		cmd := exec.Command(p.program, args...)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, p.program, args...)
 		cmd.Env = append(os.Environ(), "SKERRY_PASSPHRASE=a passphrase of a test")
 		out, err := cmd.CombinedOutput()
 		if (err != nil) != fails {

@@ -65,6 +65,7 @@ func (w *World) repair(n *Node) {
 	if n.repaired = n.disk.rotten; !n.repaired {
 		return
 	}
+	n.repairs++
 	n.disk.rotten, n.disk.before = false, nil
 	if keys := slices.Sorted(maps.Keys(n.Store)); len(keys) > 0 && w.rng.IntN(2) == 0 {
 		delete(n.Store, keys[w.rng.IntN(len(keys))])

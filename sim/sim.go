@@ -6,6 +6,7 @@ import (
 	"container/heap"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -134,8 +135,9 @@ type Node struct {
 	leaving uint64
 
 	skew time.Duration // its clock is ahead of the world's by this
-	// repaired: its store was damaged before this life, and has lost records.
+	// repaired: its store was damaged before this life, and has lost records. repairs is how often that was.
 	repaired bool
+	repairs  int
 	disk     disk
 	// loop is the production path from a step to what follows, in this life; engine is it, or what a test put around it.
 	loop   *loop.Engine
@@ -215,7 +217,7 @@ func (w *World) node(name string, mk func() core, start func(core, time.Time) sk
 func (w *World) AddCluster(name string) *Node {
 	var n *Node
 	n = w.node(name, func() core {
-		return cluster.New(cluster.Options{Name: name, Incarnation: skerry.Incarnation(name + "1"), Term: n.term(), Seed: w.bytes(), Secret: w.secret(),
+		return cluster.New(cluster.Options{Name: name, Incarnation: skerry.Incarnation(name + strconv.Itoa(1+n.repairs)), Term: n.term(), Seed: w.bytes(), Secret: w.secret(),
 			Admission: cluster.Admission{Trusted: []string{"default"}}, Policies: sched.Policies(), Rebalance: w.Rebalance})
 	}, func(c core, now time.Time) skerry.Effects { return c.(*cluster.Core).Start(now) },
 		func(c core, k string, v []byte) error { return c.(*cluster.Core).Load(k, v) },

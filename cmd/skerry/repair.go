@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -50,7 +52,11 @@ A repaired store starts a new incarnation: the role first learns what its childr
 					return err
 				}
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s\n\nStart the role. Until a child has reported, nothing of it is deleted or placed again.\n", done)
+			out := cmd.OutOrStdout()
+			fmt.Fprintf(out, "%s\n\nStart the role. Until a child has reported, nothing of it is deleted or placed again.\n", done)
+			if done.Unreadable || slices.ContainsFunc(done.Lost, func(key string) bool { return strings.HasPrefix(key, `"place/`) }) {
+				fmt.Fprintln(out, "If it is a cluster, start it once with --rebuild, so that it takes over the instances that it no longer knows.")
+			}
 			return nil
 		}}
 	storeFlags(cmd, &data, &storeURL)
