@@ -10,9 +10,9 @@ import (
 	"skerry.dev/skerry/fleet"
 )
 
-// TestRepairedSite: whichever record a site's store has lost, but for where its instances are, the site goes on after a repair: what runs is not started anew, and in the end
-// runs as often as was asked for.
-func TestRepairedSite(t *testing.T) {
+// TestRepaired: whichever record the store of a site or root has lost, but for those of instances, what runs is not started anew
+// after a repair, and a site in the end runs as many as were asked for.
+func TestRepaired(t *testing.T) {
 	t.Parallel()
 	settled := func(seed uint64) *World {
 		w := New(seed)
@@ -36,26 +36,40 @@ func TestRepairedSite(t *testing.T) {
 		}
 		return out
 	}
-	for _, lost := range slices.Sorted(maps.Keys(settled(1).Clusters["a"].Store)) {
-		if strings.HasPrefix(lost, "place/") {
-			continue // skerry repair says to start with --rebuild then, which e2e TestRebuild does
-		}
-		w := settled(1)
-		site, before := w.Clusters["a"], running(w)
-		w.crash(site, false)
-		delete(site.Store, lost)
-		maps.DeleteFunc(site.Store, func(k string, _ []byte) bool { return strings.HasPrefix(k, fleet.DesiredRecords) })
-		site.repairs++
-		w.boot(site)
-		for range 180 {
-			w.Run(time.Second)
-			for _, k := range before {
-				if !slices.Contains(running(w), k) {
-					t.Errorf("%s is lost: %s was ended", lost, k.id)
-					before = nil
+	for _, name := range []string{"a", "root"} {
+		first := settled(1).upper(name)
+		for _, lost := range slices.Sorted(maps.Keys(first.Store)) {
+			if strings.HasPrefix(lost, "place/") || strings.HasPrefix(lost, "inst/") {
+				// For a site, skerry repair says to start with --rebuild then, which e2e TestRebuild does. A root replaces the instance.
+				continue
+			}
+			w := settled(1)
+			n, before := w.upper(name), running(w)
+			w.crash(n, false)
+			delete(n.Store, lost)
+			maps.DeleteFunc(n.Store, func(k string, _ []byte) bool { return strings.HasPrefix(k, fleet.DesiredRecords) })
+			n.repairs++
+			w.boot(n)
+			for range 180 {
+				w.Run(time.Second)
+				for _, k := range before {
+					if !slices.Contains(running(w), k) {
+						t.Errorf("%s has lost %s: %s was ended", name, lost, k.id)
+						before = nil
+					}
 				}
 			}
+			if name != "root" { // what it no longer knows is shown there as not requested
+				w.check(t, "shop", 3, 3)
+			}
 		}
-		w.check(t, "shop", 3, 3)
 	}
+}
+
+// upper gives a node that is no worker.
+func (w *World) upper(name string) *Node {
+	if name == "root" {
+		return w.Root
+	}
+	return w.Clusters[name]
 }

@@ -188,7 +188,7 @@ func New(seed uint64) *World {
 	w := &World{Now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), Clusters: map[string]*Node{}, Workers: map[string]*Node{},
 		Latency: time.Millisecond, rng: rand.New(rand.NewPCG(seed, 1)), seed: seed, cut: map[string]bool{}, linked: map[string]bool{}, epoch: map[string]uint64{}}
 	w.Root = w.node("root", func() core {
-		return root.New(root.Options{Incarnation: "r1", Epoch: 1, Seed: w.bytes(), LostAfter: w.lostAfter, Amendments: w.amendments})
+		return root.New(root.Options{Incarnation: skerry.Incarnation("r" + strconv.Itoa(1+w.Root.repairs)), Epoch: 1, Seed: w.bytes(), LostAfter: w.lostAfter, Amendments: w.amendments})
 	}, func(c core, now time.Time) skerry.Effects { return c.(*root.Core).Start(now) },
 		func(c core, k string, v []byte) error { return c.(*root.Core).Load(k, v) }, nil)
 	w.Boot(w.Root)
