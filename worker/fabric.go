@@ -129,6 +129,7 @@ type joined struct {
 	service skerry.ServiceKey
 	ordinal int
 	at      skerry.Attachment
+	inside  bool // its policy of egress opens nothing
 }
 
 func newFabric(o Overlay, log *slog.Logger) *fabric {

@@ -221,7 +221,7 @@ func (f *fabric) namesLocked() resolver.Config {
 		if i.service.Service == "" {
 			continue // the ingress: nobody looks for it, and it asks for no names
 		}
-		in := resolver.Instance{Service: i.service, Ordinal: i.ordinal, Local: true}
+		in := resolver.Instance{Service: i.service, Ordinal: i.ordinal, Local: true, Inside: i.inside}
 		for _, p := range i.at.Addresses {
 			in.Addrs = append(in.Addrs, p.Addr())
 		}

@@ -97,7 +97,7 @@ func TestFabricLink(t *testing.T) {
 	}
 	attach := func() {
 		t.Helper()
-		err := f.attached(t.Context(), map[skerry.InstanceID]joined{"web-1": {shop("web").App, shop("web"), 0, skerry.Attachment{Device: "sk.1", Addresses: []netip.Prefix{prefix("10.64.0.1/32")}, MTU: 1380}}})
+		err := f.attached(t.Context(), map[skerry.InstanceID]joined{"web-1": {shop("web").App, shop("web"), 0, skerry.Attachment{Device: "sk.1", Addresses: []netip.Prefix{prefix("10.64.0.1/32")}, MTU: 1380}, false}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -183,7 +183,7 @@ func TestFabric(t *testing.T) {
 			t.Errorf("%+v", h)
 		}
 		at := skerry.Attachment{Device: "sk.1", Addresses: []netip.Prefix{prefix("10.64.0.1/32")}, MTU: 1404}
-		if err := f.attached(ctx, map[skerry.InstanceID]joined{"web-1": {shop("web").App, shop("web"), 0, at}}); err != nil {
+		if err := f.attached(ctx, map[skerry.InstanceID]joined{"web-1": {shop("web").App, shop("web"), 0, at, false}}); err != nil {
 			t.Fatal(err)
 		}
 		// Links are wanted ahead; what is missed or looked up, from then on.
@@ -289,7 +289,7 @@ func TestFabric(t *testing.T) {
 		before := len(p.gone())
 		f.take(Fabric{Key: "peer/2", Item: &skerry.OverlayPeer{ID: 2, Key: skerry.OverlayKey{22}, Name: "other"}})
 		f.take(Fabric{Key: skerry.RouteKey(shop("store")), Item: &skerry.Route{Service: shop("store"), Net: 7, Backends: []skerry.RouteBackend{{Instance: "s3", Peer: 2, Addr: a("10.64.1.3")}}}})
-		if err := f.attached(ctx, map[skerry.InstanceID]joined{"web-1": {shop("web").App, shop("web"), 0, at}}); !errors.Is(err, tunnel.ErrHangs) {
+		if err := f.attached(ctx, map[skerry.InstanceID]joined{"web-1": {shop("web").App, shop("web"), 0, at, false}}); !errors.Is(err, tunnel.ErrHangs) {
 			t.Errorf("got %v", err)
 		}
 		if got := p.picture(); !strings.HasPrefix(got, "7/10.30.3.1>10.64.1.3 ") || len(p.gone()) != before+1 {
@@ -336,7 +336,7 @@ func TestFabricPlain(t *testing.T) {
 	at := skerry.Attachment{Device: "sk.1", Addresses: []netip.Prefix{prefix("10.64.0.1/32")}, MTU: 1404}
 	attach := func() string {
 		t.Helper()
-		if err := f.attached(t.Context(), map[skerry.InstanceID]joined{"web-1": {shop("web").App, shop("web"), 0, at}}); err != nil {
+		if err := f.attached(t.Context(), map[skerry.InstanceID]joined{"web-1": {shop("web").App, shop("web"), 0, at, false}}); err != nil {
 			t.Fatal(err)
 		}
 		return p.picture()

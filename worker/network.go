@@ -211,7 +211,7 @@ func (n *attachments) apply(ctx context.Context, mine uint64) error {
 			continue
 		}
 		w := n.wants[id]
-		insts[id] = joined{w.service.App, w.service, w.ordinal, a}
+		insts[id] = joined{w.service.App, w.service, w.ordinal, a, w.egress != nil && len(w.egress.Allow) == 0}
 	}
 	n.mu.Unlock()
 	if n.fabric != nil {

@@ -173,6 +173,35 @@ func TestForwarding(t *testing.T) {
 	})
 }
 
+// An instance that may go nowhere outside asks nobody there either, by whatever kind of name, nor for what others have asked; its own
+// names it has. It is let out when its policy opens something.
+func TestNamesOfTheOutsideStayThere(t *testing.T) {
+	r, u := forwarding(t, map[string]func([]byte) [][]byte{"udp " + a1: says(60, "198.51.100.7")}, a1)
+	c := testConfig()
+	c.Upstreams = []netip.AddrPort{netip.MustParseAddrPort(a1)}
+	c.Instances[0].Inside = true
+	r.Set(c)
+	if got := ask(t, r, "10.64.0.2", "www.example.org.", dns.TypeA); got != "198.51.100.7" {
+		t.Fatal(got)
+	}
+	u.take()
+	for _, src := range []string{"10.64.0.1", "fd00::1", "::ffff:10.64.0.1"} {
+		for name, kind := range map[string]dns.Type{"www.example.org.": dns.TypeA, "c2VjcmV0.example.org.": dns.TypeTXT, "7.100.51.198.in-addr.arpa.": dns.TypePTR, "org.": dns.TypeNS, ".": dns.TypeNS} {
+			if got := ask(t, r, src, name, kind); got != "Refused" || u.take() != "" {
+				t.Errorf("%s asks for %s: %s", src, name, got)
+			}
+		}
+	}
+	if got := ask(t, r, "10.64.0.1", "db.", dns.TypeA); got != "10.30.2.1" {
+		t.Errorf("its own: %s", got)
+	}
+	c.Instances[0].Inside = false
+	r.Set(c)
+	if got := ask(t, r, "10.64.0.1", "other.example.org.", dns.TypeA); got != "198.51.100.7" {
+		t.Errorf("let out: %s", got)
+	}
+}
+
 func TestFailover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		serve := map[string]func([]byte) [][]byte{"udp " + a1: silent, "udp " + a2: says(60, "198.51.100.7")}

@@ -61,6 +61,8 @@ type Instance struct {
 	Service skerry.ServiceKey
 	Ordinal int
 	Local   bool
+	// Inside: it may not go outside the overlay, and names of the outside are refused to it. A question is a way out, too.
+	Inside bool
 }
 
 // Options are the parts of a Resolver that do not change.
@@ -211,6 +213,9 @@ func (r *Resolver) respond(src netip.AddrPort, msg []byte, limit int) ([]byte, f
 		n.kind = foreign // a top-level domain, asked for by who validates answers
 	}
 	switch {
+	case n.kind == foreign && v.inside[src.Addr().Unmap().WithZone("")]:
+		r.count(cRefused)
+		return q.status(rcodeRefused), nil
 	case n.kind == foreign:
 		if resp := r.fwd.cached(&q); resp != nil {
 			r.count(cCached)

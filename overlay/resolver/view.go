@@ -17,6 +17,7 @@ type view struct {
 	private   []netip.Prefix
 	apps      map[skerry.AppKey]*appView
 	askers    map[netip.Addr]*appView
+	inside    map[netip.Addr]bool // askers that may not go outside
 	instances map[netip.Addr]Instance
 }
 
@@ -38,7 +39,7 @@ type serviceView struct {
 
 func newView(c Config, serial uint32) *view {
 	v := &view{serial: serial, ipv6: c.IPv6, upstreams: slices.Clone(c.Upstreams), private: slices.Clone(c.Private),
-		apps: map[skerry.AppKey]*appView{}, askers: map[netip.Addr]*appView{}, instances: map[netip.Addr]Instance{}}
+		apps: map[skerry.AppKey]*appView{}, askers: map[netip.Addr]*appView{}, inside: map[netip.Addr]bool{}, instances: map[netip.Addr]Instance{}}
 	for _, a := range c.Apps {
 		v.apps[a.Key] = newAppView(a)
 	}
@@ -53,7 +54,7 @@ func newView(c Config, serial uint32) *view {
 					app = newAppView(App{Key: i.Service.App})
 					v.apps[i.Service.App] = app
 				}
-				v.askers[addr] = app
+				v.askers[addr], v.inside[addr] = app, i.Inside
 			}
 		}
 	}
