@@ -46,20 +46,29 @@ const DefaultMemory = 512 * MiB
 // its organisation has not the level privileged. Quotas of storage count it.
 const DefaultStorage = 4 * GiB
 
-// Enforced gives a container's resources as a worker enforces them for an organisation of this level. Machines and modules have a size
+// Enforced gives a container's resources as a worker enforces them for an organisation of this level. Machines and modules have memory
 // without being asked; nothing is added for what was placed before there were levels.
 func (l SecurityLevel) Enforced(r Resources, runtime string) Resources {
+	if l == "" || l == LevelPrivileged {
+		return r
+	}
+	orDefault(&r.Storage, DefaultStorage)
 	switch runtime {
 	case RuntimeWasm, RuntimeMicroVM, RuntimeUnikernel, RuntimeVM:
 		return r
 	}
-	if l != "" && l != LevelPrivileged && r.MostMemory() == 0 {
+	if r.MostMemory() == 0 {
 		r.Limits.Memory = DefaultMemory
 	}
-	if l != "" && l != LevelPrivileged {
-		orDefault(&r.Storage, DefaultStorage)
-	}
 	return r
+}
+
+// MachineDisk is the size of the disk that a service asks for as a machine, or 0.
+func (s *ServiceSpec) MachineDisk() Bytes {
+	if s.Machine == nil {
+		return 0
+	}
+	return s.Machine.Disk
 }
 
 // atMost gives what may be used at most in place of what is asked for.
@@ -70,8 +79,15 @@ func (r Resources) atMost() Resources {
 	return r
 }
 
-// AtMost is what an instance may use at most, its limits in place of what it is sure of. Quotas bound it.
-func (s *ServiceSpec) AtMost() Resources { return s.sum(Resources.atMost) }
+// AtMost is what an instance may use at most, its limits in place of what it is sure of, and a machine the whole of its disk. Quotas bound
+// it.
+func (s *ServiceSpec) AtMost() Resources {
+	out := s.sum(Resources.atMost)
+	if more := s.MachineDisk() - s.Resources.atMost().Storage; more > 0 {
+		out = out.Add(Resources{Storage: more})
+	}
+	return out
+}
 
 // LimitsIO reports whether a container of the service is to be limited in what it reads and writes.
 func (s *ServiceSpec) LimitsIO() bool {

@@ -38,6 +38,18 @@ func TestAtMost(t *testing.T) {
 			t.Errorf("at level %q what has a size is given another", level)
 		}
 	}
+	// The disk of a machine counts as far as it is more than its storage.
+	for disk, want := range map[Bytes]Bytes{0: 2 * DefaultStorage, GiB: 2 * DefaultStorage, 20 * GiB: 20*GiB + DefaultStorage} {
+		s.Machine = &Machine{Disk: disk}
+		if got := s.AtMost(); got.Storage != want {
+			t.Errorf("with a disk of %s it has %s, want %s", disk, got.Storage, want)
+		}
+	}
+	for _, runtime := range []string{RuntimeOCI, RuntimeNative, RuntimeWasm, RuntimeMicroVM, RuntimeVM, RuntimeUnikernel} {
+		if got := LevelBaseline.Enforced(Resources{}, runtime).Storage; got != DefaultStorage {
+			t.Errorf("in %s it may write %s", runtime, got)
+		}
+	}
 	if got := s.Need(); got.CPU != 150 || got.Memory != 64*MiB {
 		t.Errorf("it needs %s cores, %s", got.CPU, got.Memory)
 	}

@@ -9,7 +9,7 @@ import (
 type Resources struct {
 	CPU          MilliCPU `json:"cpu,omitempty" doc:"Cores, such as 0.5, or 500m (Schema 1: vcpus)." cbor:"1,keyasint,omitempty"`
 	Memory       Bytes    `json:"memory,omitempty" doc:"Memory, such as 64Mi (Schema 1: memory)." cbor:"2,keyasint,omitempty"`
-	Storage      Bytes    `json:"storage,omitempty" doc:"Local storage for what a container writes to its image's files, and to volumes without a size. One that has more is ended. Default: 4Gi, or no limit at level privileged." cbor:"3,keyasint,omitempty"`
+	Storage      Bytes    `json:"storage,omitempty" doc:"Local storage for what a container writes to its image's files, a machine to its disk, and each to volumes without a size. One that has more is ended. Of a native process, volumes alone are measured. Default: 4Gi, or no limit at level privileged; for a machine at least machine.disk." cbor:"3,keyasint,omitempty"`
 	GPUs         int      `json:"gpus,omitempty" doc:"Graphics processors (Schema 1: vgpus)." min:"0" max:"1024" cbor:"4,keyasint,omitempty"`
 	TPUs         int      `json:"tpus,omitempty" doc:"Tensor processors (Schema 1: vtpus)." min:"0" max:"1024" cbor:"5,keyasint,omitempty"`
 	BandwidthIn  Bytes    `json:"bandwidthIn,omitempty" doc:"Bytes per second towards the instance (Schema 1: bandwidth_in)." cbor:"6,keyasint,omitempty"`

@@ -15,11 +15,11 @@ import (
 	"skerry.dev/skerry/cluster"
 )
 
-// TestInstanceThatFillsItsLayer: of three instances one writes a file that it has deleted, and one fills a volume without a size. Both
-// end, with the reason, and what they wrote is gone; the third, and the worker, go on.
+// TestInstanceThatFillsItsLayer: of four instances one writes a file that it has deleted, and two, one of them a native process, fill a
+// volume without a size. These three end, with the reason, and what they wrote is gone; the fourth, and the worker, go on.
 func TestInstanceThatFillsItsLayer(t *testing.T) {
 	disk, _, _ := small(t, "400m")
-	s := (&site{t: t, dirs: map[string]string{"worker": filepath.Join(disk, "worker")}, admission: &cluster.Admission{}}).open()
+	s := (&site{t: t, dirs: map[string]string{"worker": filepath.Join(disk, "worker")}, admission: &cluster.Admission{Native: true}}).open()
 	s.image("test/workload:1", workload)
 	once := func(args ...string) func(*skerry.ServiceSpec) {
 		return func(x *skerry.ServiceSpec) {
@@ -38,9 +38,12 @@ func TestInstanceThatFillsItsLayer(t *testing.T) {
 	s.do(app("greedy",
 		service("layer", "test/workload:1", once("hoard", "/deleted", "100")),
 		service("volume", "test/workload:1", once("hoard", "/scratch/file", "100")),
+		service("native", "test/workload:1", once("hoard", "/mnt/file", "100"), func(x *skerry.ServiceSpec) {
+			x.Runtime, x.Mounts[0].Path = skerry.RuntimeNative, "/mnt"
+		}),
 	))
 	ended := map[string]bool{}
-	s.await("both are ended for it", func() bool {
+	s.await("they are ended for it", func() bool {
 		list, err := s.Cluster.Instances(context.Background())
 		if err != nil {
 			return false
@@ -50,7 +53,7 @@ func TestInstanceThatFillsItsLayer(t *testing.T) {
 				ended[i.Service.Service] = true
 			}
 		}
-		return len(ended) == 2
+		return len(ended) == 3
 	})
 	told := slices.ContainsFunc(s.Root.Journal().List(0, nil), func(e skerry.Event) bool { return e.Reason == "StorageExceeded" })
 	if !told {

@@ -104,9 +104,9 @@ type Resizer interface {
 	Limits(ctx context.Context, h Handle) (Resources, error)
 }
 
-// Layered is a driver whose tasks write to a layer of their own on the worker's disk.
+// Layered is a driver that tells where its tasks write on the worker's disk beside their mounts.
 type Layered interface {
-	// Layer says where that is. A task that has none, because all it writes is somebody else's, gives a Layer without Dir.
+	// Layer says where that is. A task that has none, because all it writes is somebody else's, gives a Layer without Dir and Files.
 	Layer(ctx context.Context, h Handle) (Layer, error)
 	// DropLayer removes what a task that has exited wrote, before the task itself is removed.
 	DropLayer(ctx context.Context, h Handle) error
@@ -116,6 +116,8 @@ type Layered interface {
 type Layer struct {
 	Dir  string // where it lies on the disk
 	Root string // where it is mounted over the image
+	// Files are disks of a machine that it writes to.
+	Files []string
 	// Procs are the processes of the task. They may hold files that were deleted.
 	Procs []int
 }

@@ -31,13 +31,18 @@ type layer struct {
 	most   diskuse.Use
 }
 
-// storageOf is what a container may have on the disk. What was placed before there were levels has no limit, as it had none.
+// storageOf is what a container may have on the disk; a machine may fill the disk that it asks for. What was placed before there were
+// levels has no limit, as it had none.
 func storageOf(a *skerry.Assignment, name, driver string) skerry.Bytes {
 	if a.Level == "" {
 		return 0
 	}
 	_, res := containerOf(&a.Spec, name)
-	return a.Level.Enforced(res, driver).Storage
+	n := a.Level.Enforced(res, driver).Storage
+	if n > 0 && name == skerry.MainContainer {
+		n = max(n, a.Spec.MachineDisk())
+	}
+	return n
 }
 
 // filesFor is how many files go with so many bytes, as ext4 makes inodes for a disk.
@@ -96,15 +101,13 @@ func (s *Server) holdLayer(ctx context.Context, l layer) {
 	if err != nil {
 		return
 	}
-	layered, ok := d.(runtime.Layered)
-	if !ok {
-		return
+	var at runtime.Layer
+	if layered, ok := d.(runtime.Layered); ok {
+		if at, err = layered.Layer(ctx, h); err != nil {
+			return // it has just ended
+		}
 	}
-	at, err := layered.Layer(ctx, h)
-	if err != nil {
-		return // it has just ended
-	}
-	dirs := l.dirs
+	dirs := append(l.dirs, at.Files...)
 	if at.Dir != "" {
 		dirs = append(dirs, at.Dir)
 	}
@@ -115,7 +118,7 @@ func (s *Server) holdLayer(ctx context.Context, l layer) {
 	if !use.Over(l.most) {
 		return
 	}
-	why := fmt.Sprintf("more than the %s that it may write to its layer and to volumes without a size", skerry.Bytes(l.most.Bytes))
+	why := fmt.Sprintf("more than the %s that it may write to its layer or disk and to volumes without a size", skerry.Bytes(l.most.Bytes))
 	switch {
 	case use.Deep:
 		why = "directories too deep to be measured"

@@ -41,7 +41,7 @@ type meter struct {
 	deleted   map[[2]uint64]bool
 }
 
-// Of measures directories, and files of some file systems that were deleted and that processes still hold: those take room as well, and no
+// Of measures directories or single files, and files of some file systems that were deleted and that processes still hold: those take room as well, and no
 // directory has them. The file systems are those of the directories and of further paths.
 func Of(dirs, paths []string, pids []int, most Use) (Use, error) {
 	m := &meter{most: most, devices: map[uint64]bool{}, deleted: map[[2]uint64]bool{}}
@@ -57,8 +57,13 @@ func Of(dirs, paths []string, pids []int, most Use) (Use, error) {
 		if errors.Is(err, unix.ENOENT) {
 			continue
 		}
-		if err == nil {
+		var st unix.Stat_t
+		switch {
+		case err == nil:
 			err = m.dir(os.NewFile(uintptr(fd), dir), 0)
+		case errors.Is(err, unix.ENOTDIR) && unix.Lstat(dir, &st) == nil:
+			m.count(&st)
+			err = nil
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("measure %s: %w", dir, err))

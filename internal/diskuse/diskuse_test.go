@@ -37,6 +37,9 @@ func TestOf(t *testing.T) {
 	if u := measure(t, dir, Use{}); u.Bytes != 1<<20 || u.Files != 2 {
 		t.Errorf("one file with two names: %+v", u)
 	}
+	if u := measure(t, file, Use{}); u.Bytes != 1<<19 || u.Files != 1 {
+		t.Errorf("a file: %+v", u)
+	}
 	// A link leads nowhere, and a hole takes nothing.
 	must(t, os.Symlink("/", filepath.Join(dir, "link")))
 	must(t, os.WriteFile(filepath.Join(dir, "hole"), nil, 0o600))

@@ -89,7 +89,7 @@ func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, 
 	}
 	s.Disks = []diskFile{{"root", root, true}}
 	if s.Guest.Scratch {
-		scratch := t.Path("scratch.ext4")
+		scratch := t.Path(scratchFile)
 		if err := d.scratchDisk(ctx, scratch); err != nil {
 			return err
 		}
