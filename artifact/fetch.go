@@ -30,10 +30,11 @@ const (
 	copyChunk    = 32 << 10
 )
 
-// flight is one blob on its way, whoever waits for it. It writes into partial/HEX; readers may follow in the file. The
+// flight is one blob on its way to a repository, whoever waits for it. It writes into partial/NAME; readers may follow in the file. The
 // last byte is withheld until the digest is right, so that no reader takes a wrong blob for a whole one.
 type flight struct {
 	desc   ocispec.Descriptor
+	name   string // of its file: the digest and the repository
 	file   *os.File
 	cancel context.CancelFunc
 
@@ -64,36 +65,41 @@ func (s *Store) join(r Ref, desc ocispec.Descriptor, sources []*Source) (*flight
 	if err := checkDescriptor(desc, 1<<40); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
+	name := desc.Digest.Encoded() + "-" + proofName(r)
+	used := s.usedNow()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil, errors.New("the image store is closed")
 	}
-	if n, ok := s.hasBlob(desc.Digest); ok {
+	if n, ok := s.fetched(r, desc.Digest, sources); ok {
 		if n == desc.Size {
 			return nil, nil
 		}
 		return nil, fmt.Errorf("%s: %w: it has %d bytes and its manifest says %d", desc.Digest, ErrInvalid, n, desc.Size)
 	}
-	if f := s.flights[desc.Digest]; f != nil {
+	if f := s.flights[name]; f != nil {
 		if f.desc.Size != desc.Size {
 			return nil, fmt.Errorf("%s: %w: two manifests say that it has %d and %d bytes", desc.Digest, ErrInvalid, f.desc.Size, desc.Size)
 		}
 		f.waiters++
 		return f, nil
 	}
-	file, err := os.OpenFile(filepath.Join(s.dir, "partial", desc.Digest.Encoded()), os.O_RDWR|os.O_CREATE, 0o600)
+	if err := s.makeRoomLocked(desc.Size, used); err != nil {
+		return nil, err
+	}
+	file, err := os.OpenFile(filepath.Join(s.dir, "partial", name), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, diskError(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	f := &flight{desc: desc, file: file, cancel: cancel, wake: make(chan struct{}), waiters: 1}
-	s.flights[desc.Digest] = f
+	f := &flight{desc: desc, name: name, file: file, cancel: cancel, wake: make(chan struct{}), waiters: 1}
+	s.flights[name] = f
 	s.running.Go(func() {
 		err := s.fly(ctx, f, r, sources)
 		cancel()
 		s.mu.Lock()
-		delete(s.flights, desc.Digest)
+		delete(s.flights, name)
 		s.mu.Unlock()
 		f.update(f.have, true, diskError(err))
 	})
@@ -105,7 +111,7 @@ func (s *Store) leave(f *flight) {
 	s.mu.Lock()
 	f.waiters--
 	last := f.waiters == 0
-	if last && s.flights[f.desc.Digest] == f {
+	if last && s.flights[f.name] == f {
 		// Nobody joins one that is about to stop; the next gets its own, after this one has let go of the file.
 		f.cancel()
 	}
@@ -122,8 +128,9 @@ func (s *Store) leave(f *flight) {
 	}
 }
 
-// fetchBlob makes sure that a blob is here. progress, if not nil, gets the bytes that are.
+// fetchBlob makes sure that a blob is here, and is one of the repository's. progress, if not nil, gets the bytes that are.
 func (s *Store) fetchBlob(ctx context.Context, r Ref, desc ocispec.Descriptor, sources []*Source, progress func(int64)) error {
+	s.serves(ctx, r, desc.Digest, sources) // a registry's word may save the transfer
 	for {
 		f, err := s.join(r, desc, sources)
 		if err != nil {
@@ -243,7 +250,10 @@ func (s *Store) fly(ctx context.Context, f *flight, r Ref, sources []*Source) (e
 			}
 		}
 		if err == nil {
-			return s.adopt(f.file, f.desc.Digest)
+			if err := s.adopt(f.file, f.desc.Digest); err != nil {
+				return err
+			}
+			return s.noteProof(r, f.desc.Digest)
 		}
 		if errors.Is(diskError(err), ErrFull) {
 			// Room matters more now than a head start later.

@@ -303,7 +303,7 @@ func (h *Handler) getManifest(w http.ResponseWriter, r *http.Request, repo Ref, 
 	if len(sources) > 0 {
 		// Named by digest too: what is below it may then be had from here, also when the tag has moved on.
 		for _, n := range []Ref{ref, repo.pinned(m.desc.Digest)} {
-			if err := h.Store.setName(n, m.desc.Digest); err != nil {
+			if err := h.Store.putName(n, name{Digest: m.desc.Digest, Cached: m.fetched}); err != nil {
 				return err
 			}
 		}
@@ -348,8 +348,8 @@ func (h *Handler) getBlob(w http.ResponseWriter, r *http.Request, repo Ref, id s
 	}
 	defer h.Store.pin(d)()
 	desc, linked := h.link(repo, d)
-	size, here := h.Store.hasBlob(d)
 	sources := h.sources(repo)
+	here := h.Store.serves(r.Context(), repo, d, sources)
 	if !linked || !here && desc.Size == 0 {
 		if len(sources) == 0 {
 			return failf(http.StatusNotFound, "BLOB_UNKNOWN", "%s has no blob %s", repo.Name(), d)
@@ -372,7 +372,7 @@ func (h *Handler) getBlob(w http.ResponseWriter, r *http.Request, repo Ref, id s
 	w.Header().Set("Docker-Content-Digest", d.String())
 	w.Header().Set("Etag", `"`+d.String()+`"`)
 	if here {
-		return h.serveFile(w, r, d, size)
+		return h.serveFile(w, r, d)
 	}
 	if r.Method == http.MethodHead {
 		w.Header().Set("Content-Length", strconv.FormatInt(desc.Size, 10))
@@ -384,13 +384,13 @@ func (h *Handler) getBlob(w http.ResponseWriter, r *http.Request, repo Ref, id s
 		return err
 	}
 	if f == nil { // arrived meanwhile
-		return h.serveFile(w, r, d, desc.Size)
+		return h.serveFile(w, r, d)
 	}
 	defer h.Store.leave(f)
 	return serveFlight(w, r, f)
 }
 
-func (h *Handler) serveFile(w http.ResponseWriter, r *http.Request, d digest.Digest, _ int64) error {
+func (h *Handler) serveFile(w http.ResponseWriter, r *http.Request, d digest.Digest) error {
 	f, err := os.Open(h.Store.blobPath(d))
 	if err != nil {
 		return err

@@ -264,6 +264,9 @@ func (h *Handler) keep(repo Ref, id string, up *upload, want digest.Digest) erro
 
 // grant lets a repository use a blob before a manifest names it.
 func (h *Handler) grant(repo Ref, share Share, d digest.Digest, size int64) error {
+	if err := h.Store.noteProof(repo, d); err != nil {
+		return err
+	}
 	return h.settle(share, size, func() (func(), error) {
 		s := h.Store
 		s.mu.Lock()
@@ -346,12 +349,12 @@ func (h *Handler) name(repo, ref Ref, share Share, raw []byte, d digest.Digest) 
 			h.Store.mu.Lock()
 			old, had := h.Store.names[n.key()]
 			h.Store.mu.Unlock()
-			if err := h.Store.putName(n, d, true); err != nil {
+			if err := h.Store.putName(n, name{Digest: d, Pushed: true}); err != nil {
 				return nil, err
 			}
 			undo = append(undo, func() {
 				if had {
-					_ = h.Store.putName(n, old.Digest, old.Pushed)
+					_ = h.Store.putName(n, old)
 				} else {
 					_ = h.Store.removeName(n)
 				}

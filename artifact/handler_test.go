@@ -78,15 +78,23 @@ func TestPullThrough(t *testing.T) {
 		t.Errorf("%d fetches of 4 blobs from the registry", n)
 	}
 	// The registry is gone: what the site has, it serves.
-	f.set(func(http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusForbidden) })
-	})
+	answers := func(status int) {
+		f.set(func(http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(status) })
+		})
+	}
+	answers(http.StatusGone)
 	s := openStore(t, Options{})
 	if _, err := s.Pull(ctx, f.host+"/team/app:1", amd64, nil, &Source{BaseURL: "http://" + clusterHost}); err != nil {
 		t.Errorf("offline: %v", err)
 	}
 	if _, err := s.Pull(ctx, f.host+"/team/other:1", amd64, nil, &Source{BaseURL: "http://" + clusterHost}); err == nil {
 		t.Error("an unknown image was found")
+	}
+	// It does not serve what the registry refuses.
+	answers(http.StatusForbidden)
+	if _, err := s.Pull(ctx, f.host+"/team/app:1", amd64, nil, &Source{BaseURL: "http://" + clusterHost}); !errors.Is(err, ErrDenied) {
+		t.Errorf("refused by the registry: %v", err)
 	}
 }
 

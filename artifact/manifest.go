@@ -30,6 +30,8 @@ type manifest struct {
 	raw   []byte
 	image *ocispec.Manifest
 	index *ocispec.Index
+
+	fetched bool // just now, from another registry
 }
 
 // parseManifest reads OCI and Docker v2 schema 2 manifests and indexes.

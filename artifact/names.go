@@ -59,21 +59,24 @@ func (s *Store) saveNamesLocked() error {
 }
 
 // setName writes the index when something other than the time of use changes: that alone is not worth a write to flash.
-func (s *Store) setName(r Ref, d digest.Digest) error { return s.putName(r, d, false) }
+func (s *Store) setName(r Ref, d digest.Digest) error { return s.putName(r, name{Digest: d}) }
 
-// putName is setName; pushed notes that a client put it here.
-func (s *Store) putName(r Ref, d digest.Digest, pushed bool) error {
+// putName is setName with what else is known: that a client put it here, or that it came from another registry.
+func (s *Store) putName(r Ref, n name) error {
+	d := n.Digest
 	key := r.key()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.o.Now().UTC()
 	old, had := s.names[key]
-	if had && old.Digest == d && (old.Pushed || !pushed) {
+	n.Cached = n.Cached && !(had && old.Pushed && old.Digest == d)
+	if had && old.Digest == d && (old.Pushed || !n.Pushed) && (old.Cached || !n.Cached) {
 		old.LastUsed = now
 		s.names[key], s.dirty = old, true
 		return nil
 	}
-	s.names[key] = name{Digest: d, Added: now, LastUsed: now, Pushed: pushed}
+	n.Added, n.LastUsed = now, now
+	s.names[key] = n
 	s.changes++
 	if err := s.saveNamesLocked(); err != nil {
 		if delete(s.names, key); had {
@@ -111,6 +114,13 @@ func (s *Store) Lookup(r Ref) (digest.Digest, bool) {
 		return r.Digest, ok
 	}
 	return n.Digest, ok
+}
+
+// pushed reports whether a client put a name here.
+func (s *Store) pushed(r Ref) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.names[r.key()].Pushed
 }
 
 // Tag gives an image that is in the store a further name.
@@ -302,7 +312,7 @@ func (s *Store) prune(digests []digest.Digest, before time.Time, keep func(Entry
 		if err != nil || live[digest.NewDigestFromEncoded(digest.SHA256, e.Name())] || !st.ModTime().Before(before) {
 			continue
 		}
-		if err := os.Remove(filepath.Join(s.dir, "blobs", "sha256", e.Name())); err != nil {
+		if err := s.removeBlob(digest.NewDigestFromEncoded(digest.SHA256, e.Name())); err != nil {
 			return out, gone, err
 		}
 		out.Blobs++
@@ -314,7 +324,7 @@ func (s *Store) prune(digests []digest.Digest, before time.Time, keep func(Entry
 	}
 	for _, e := range partial {
 		st, err := e.Info()
-		if err != nil || s.flights[digest.NewDigestFromEncoded(digest.SHA256, e.Name())] != nil || !st.ModTime().Before(before) {
+		if err != nil || s.flights[e.Name()] != nil || !st.ModTime().Before(before) {
 			continue
 		}
 		if os.Remove(filepath.Join(s.dir, "partial", e.Name())) == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -113,6 +114,10 @@ func (s *Store) ask(ctx context.Context, r Ref, identifier string, sources []*So
 	for _, src := range sources {
 		m, err := src.manifest(ctx, r, identifier)
 		if err == nil {
+			m.fetched = true
+			if err := s.makeRoom(int64(len(m.raw))); err != nil {
+				return nil, fmt.Errorf("image %s: %w", r.Familiar(), err)
+			}
 			if _, err := s.putBlob(m.raw); err != nil {
 				return nil, fmt.Errorf("image %s: %w", r.Familiar(), err)
 			}
@@ -128,8 +133,9 @@ func (s *Store) ask(ctx context.Context, r Ref, identifier string, sources []*So
 		failures = append(failures, err)
 	}
 	// Not found everywhere is an answer; an unreachable registry is none, and what the store knows is better. A name that
-	// only lives here (built, imported) is found here too.
-	if derr != nil {
+	// only lives here (built, imported) is found here too. Refused everywhere is final but for what was pushed here.
+	denied := len(failures) > 0 && !slices.ContainsFunc(failures, func(err error) bool { return !errors.Is(err, ErrDenied) })
+	if derr != nil && (!denied || s.pushed(r)) {
 		if local, ok := s.Lookup(r); ok {
 			if m, err := s.readManifest(local); err == nil {
 				return m, nil

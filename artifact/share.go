@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"maps"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -227,7 +226,7 @@ func (s *Store) release(blobs []digest.Digest) error {
 		if live[d] {
 			continue
 		}
-		if err := os.Remove(s.blobPath(d)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := s.removeBlob(d); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
 	}

@@ -21,6 +21,10 @@ type Options struct {
 	// means a million.
 	MaxLayer   int64
 	MaxEntries int
+	// MaxCache bounds what is kept of registries other than Local, whose images are the store's own unless they came from another one; 0 is
+	// no bound.
+	MaxCache int64
+	Local    string
 	// AllowDevices lets layers bring device nodes. Without it such an image is refused.
 	AllowDevices bool
 	// Now is the clock for last use and age; nil means time.Now.
@@ -30,7 +34,8 @@ type Options struct {
 // Store is a folder of images:
 //
 //	blobs/sha256/HEX   manifests, configs, layers as they came; complete and verified
-//	partial/HEX        blobs on their way, continued after a break
+//	partial/NAME       blobs on their way, continued after a break
+//	proven/HEX/NAME    which repositories were found to have a blob
 //	layers/ID/fs       unpacked layers, in the form overlayfs wants
 //	names.json         which name means which digest
 //	tmp/               what must not survive a crash; emptied by Open
@@ -45,10 +50,12 @@ type Store struct {
 	names   map[string]name                        // key: Ref.String() with a tag or a digest
 	dirty   bool                                   // names.json lags behind in lastUsed only
 	pins    map[digest.Digest]int                  // blobs that running calls rely on; Prune leaves them
-	flights map[digest.Digest]*flight              // blobs on their way
+	flights map[string]*flight                     // blobs on their way, by the names of their files
 	unpacks map[digest.Digest]*unpack              // layers being unpacked, by diff ID
 	grants  map[string]map[digest.Digest]time.Time // uploaded to a repository and not named yet, since
 	changes uint64                                 // counts what changes names or grants
+	inUse   func() []digest.Digest
+	evicted int64
 	closed  bool
 	running sync.WaitGroup // flights
 }
@@ -59,6 +66,7 @@ type name struct {
 	Added    time.Time     `json:"added"`
 	LastUsed time.Time     `json:"lastUsed"`
 	Pushed   bool          `json:"pushed,omitempty"` // by a client, to a registry that serves this store
+	Cached   bool          `json:"cached,omitempty"` // it came from another registry, which has it
 }
 
 // Open opens or makes the store in dir and clears away what a crash left.
@@ -76,7 +84,7 @@ func Open(dir string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{dir: dir, o: o, names: map[string]name{}, pins: map[digest.Digest]int{}, flights: map[digest.Digest]*flight{},
+	s := &Store{dir: dir, o: o, names: map[string]name{}, pins: map[digest.Digest]int{}, flights: map[string]*flight{},
 		unpacks: map[digest.Digest]*unpack{}, grants: map[string]map[digest.Digest]time.Time{}}
 	for _, d := range []string{".", "blobs/sha256", "partial", "layers", "empty"} {
 		// Readable for the image's own user in a container; the files inside decide further. blobs stay private.
@@ -106,13 +114,13 @@ func (s *Store) recover() error {
 		return err
 	}
 	raw, err := os.ReadFile(filepath.Join(s.dir, "names.json"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+	if err == nil {
+		err = s.loadNames(raw)
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return s.loadNames(raw)
+	return s.adoptProofs()
 }
 
 // Close stops transfers, which stay to be resumed, and releases the folder. It is idempotent.

@@ -113,6 +113,11 @@ func addImage(t testing.TB, s *Store, ref string, p Platform, compress func([]by
 	if err != nil {
 		t.Fatal(err)
 	}
+	for desc := range s.under(slices.Values([]digest.Digest{d})) { // as a pull does
+		if err := s.noteProof(r, desc.Digest); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if err := s.setName(r, d); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,204 @@
+package artifact
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+)
+
+// CacheUse is what a store holds of other registries: blobs that no image of its own needs, and what comes of such.
+type CacheUse struct {
+	Bytes, Max int64
+	Evicted    int64 // names that went for others since the store was opened
+}
+
+// Cache is what the store holds of other registries.
+func (s *Store) Cache() CacheUse {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.cachedLocked()
+	return CacheUse{Bytes: c.bytes, Max: s.o.MaxCache, Evicted: s.evicted}
+}
+
+// cached is a name that may go, with what it alone keeps.
+type cachedName struct {
+	key   string
+	used  time.Time
+	inUse bool
+	blobs []digest.Digest
+}
+
+type cacheState struct {
+	bytes int64
+	names []cachedName
+	refs  map[digest.Digest]int // of blobs that may go, by how many of the names
+}
+
+// own reports whether a name is no copy of what another registry has.
+func (s *Store) own(key string, n name) bool {
+	return !n.Cached && (n.Pushed || strings.HasPrefix(key, s.o.Local+"/"))
+}
+
+// cachedLocked sums what is not the store's own.
+func (s *Store) cachedLocked() (c cacheState) {
+	var tops []digest.Digest
+	c.refs = map[digest.Digest]int{}
+	for k, n := range s.names {
+		if s.own(k, n) {
+			tops = append(tops, n.Digest)
+		} else {
+			c.names = append(c.names, cachedName{key: k, used: n.LastUsed})
+			c.bytes += slot
+		}
+	}
+	kept := map[digest.Digest]bool{}
+	for d := range s.under(slices.Values(tops)) {
+		kept[d.Digest] = true
+	}
+	for _, g := range s.grants {
+		for d := range g {
+			kept[d] = true
+		}
+	}
+	blobs, _ := os.ReadDir(filepath.Join(s.dir, "blobs", "sha256"))
+	for _, e := range blobs {
+		d := digest.NewDigestFromEncoded(digest.SHA256, e.Name())
+		if st, err := e.Info(); err == nil && !kept[d] {
+			c.refs[d] = 0
+			c.bytes += slots(st.Size())
+		}
+	}
+	partial, _ := os.ReadDir(filepath.Join(s.dir, "partial"))
+	for _, e := range partial {
+		if st, err := e.Info(); err == nil && s.flights[e.Name()] == nil {
+			c.bytes += slots(st.Size())
+		}
+	}
+	for _, f := range s.flights {
+		c.bytes += slots(f.desc.Size)
+	}
+	for i := range c.names {
+		n := &c.names[i]
+		for d := range s.under(slices.Values([]digest.Digest{s.names[n.key].Digest})) {
+			if _, may := c.refs[d.Digest]; may {
+				c.refs[d.Digest]++
+				n.blobs = append(n.blobs, d.Digest)
+			}
+		}
+	}
+	return c
+}
+
+// usedNow gives what something runs from. The lock must not be held.
+func (s *Store) usedNow() map[digest.Digest]bool {
+	s.mu.Lock()
+	list := s.inUse
+	s.mu.Unlock()
+	used := map[digest.Digest]bool{}
+	if list != nil && s.o.MaxCache > 0 {
+		for _, d := range list() {
+			used[d] = true
+		}
+	}
+	return used
+}
+
+// totalLocked sums all blobs, and those that come. It reads no manifest.
+func (s *Store) totalLocked() (sum int64) {
+	for _, dir := range []string{"blobs/sha256", "partial"} {
+		list, _ := os.ReadDir(filepath.Join(s.dir, dir))
+		for _, e := range list {
+			if st, err := e.Info(); err == nil {
+				sum += slots(st.Size())
+			}
+		}
+	}
+	for _, f := range s.flights {
+		sum += slots(f.desc.Size)
+	}
+	return sum + slot*int64(len(s.names))
+}
+
+// makeRoom is makeRoomLocked for something that is stored at once.
+func (s *Store) makeRoom(need int64) error {
+	used := s.usedNow()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.makeRoomLocked(need, used)
+}
+
+// makeRoomLocked has so many bytes of another registry fit in: parts of broken transfers and what has no name go first, then names, the
+// longest unused first, and last those that something runs from, which can be fetched again.
+func (s *Store) makeRoomLocked(need int64, used map[digest.Digest]bool) error {
+	if s.o.MaxCache <= 0 || s.totalLocked()+slots(need) <= s.o.MaxCache {
+		return nil
+	}
+	c := s.cachedLocked()
+	c.bytes += slots(need)
+	if c.bytes <= s.o.MaxCache {
+		return nil
+	}
+	s.changes++
+	partial, _ := os.ReadDir(filepath.Join(s.dir, "partial"))
+	for _, e := range partial {
+		if st, err := e.Info(); err == nil && s.flights[e.Name()] == nil && os.Remove(filepath.Join(s.dir, "partial", e.Name())) == nil {
+			c.bytes -= slots(st.Size())
+		}
+	}
+	drop := func(d digest.Digest) {
+		if n, here := s.hasBlob(d); here && s.pins[d] == 0 && s.removeBlob(d) == nil {
+			c.bytes -= slots(n)
+		}
+	}
+	for d, n := range c.refs {
+		if n == 0 && c.bytes > s.o.MaxCache {
+			drop(d)
+		}
+	}
+	for i := range c.names {
+		c.names[i].inUse = used[s.names[c.names[i].key].Digest]
+	}
+	slices.SortFunc(c.names, func(a, b cachedName) int {
+		if a.inUse != b.inUse {
+			return map[bool]int{true: 1, false: -1}[a.inUse]
+		}
+		return cmp.Or(a.used.Compare(b.used), strings.Compare(a.key, b.key))
+	})
+	gone := false
+	for _, n := range c.names {
+		if c.bytes <= s.o.MaxCache {
+			break
+		}
+		delete(s.names, n.key)
+		s.evicted++
+		gone = true
+		c.bytes -= slot
+		for _, d := range n.blobs {
+			if c.refs[d]--; c.refs[d] == 0 {
+				drop(d)
+			}
+		}
+	}
+	if gone {
+		if err := s.saveNamesLocked(); err != nil {
+			s.dirty = true // fewer names need no more room, but a new file does
+		}
+	}
+	if c.bytes > s.o.MaxCache {
+		return fmt.Errorf("%w: %d bytes do not fit into the %d that this cache of other registries may have; the operator raises that with --image-cache", ErrFull, need, s.o.MaxCache)
+	}
+	return nil
+}
+
+// KeepInUse has makeRoom spare what something runs from as long as there is something else.
+func (s *Store) KeepInUse(digests func() []digest.Digest) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.inUse = digests
+}

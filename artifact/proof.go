@@ -1,0 +1,97 @@
+package artifact
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base32"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+)
+
+// A blob that is here serves a repository only once the repository was found to have it: else somebody who has heard of the digest of
+// another's layer would get it by a manifest of his own, at a registry of his own. The proof is a file proven/HEX/REGISTRY-REPOSITORY. A
+// repository proves a blob by sending it; where another repository of the same registry did, by the registry's word.
+
+func shortID(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:15]))
+}
+
+func proofName(r Ref) string { return shortID(r.Registry) + "-" + shortID(r.Repository) }
+
+func (s *Store) proofs(d digest.Digest) string { return filepath.Join(s.dir, "proven", d.Encoded()) }
+
+// proven reports whether a repository was found to have a blob.
+func (s *Store) proven(r Ref, d digest.Digest) bool {
+	_, err := os.Lstat(filepath.Join(s.proofs(d), proofName(r)))
+	return err == nil
+}
+
+// noteProof notes that a repository has a blob.
+func (s *Store) noteProof(r Ref, d digest.Digest) error {
+	if err := os.MkdirAll(s.proofs(d), 0o700); err != nil {
+		return diskError(err)
+	}
+	return diskError(os.WriteFile(filepath.Join(s.proofs(d), proofName(r)), nil, 0o600))
+}
+
+// removeBlob removes a blob with its proofs, the proofs first.
+func (s *Store) removeBlob(d digest.Digest) error {
+	if err := os.RemoveAll(s.proofs(d)); err != nil {
+		return err
+	}
+	return os.Remove(s.blobPath(d))
+}
+
+// serves reports whether a blob that is here may be given to a repository. Without sources it may: nobody else knows more.
+func (s *Store) serves(ctx context.Context, r Ref, d digest.Digest, sources []*Source) bool {
+	size, here := s.hasBlob(d)
+	if !here || len(sources) == 0 || s.proven(r, d) {
+		return here
+	}
+	list, err := os.ReadDir(s.proofs(d))
+	if err != nil || !slices.ContainsFunc(list, func(e fs.DirEntry) bool { return strings.HasPrefix(e.Name(), shortID(r.Registry)+"-") }) {
+		return false
+	}
+	for _, src := range sources {
+		if n, err := src.blobSize(ctx, r, d); err == nil {
+			return n == size && s.noteProof(r, d) == nil
+		}
+	}
+	return false
+}
+
+// fetched reports whether a blob need not be fetched, as far as nobody is asked.
+func (s *Store) fetched(r Ref, d digest.Digest, sources []*Source) (int64, bool) {
+	n, here := s.hasBlob(d)
+	return n, here && (len(sources) == 0 || s.proven(r, d))
+}
+
+// adoptProofs takes the names of a store of an earlier version, which noted no proofs, at their word.
+func (s *Store) adoptProofs() error {
+	dir := filepath.Join(s.dir, "proven")
+	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, k := range slices.Sorted(maps.Keys(s.names)) {
+		r, err := ParseRef(k)
+		if err != nil {
+			continue
+		}
+		for desc := range s.under(slices.Values([]digest.Digest{s.names[k].Digest})) {
+			if _, here := s.hasBlob(desc.Digest); here {
+				if err := s.noteProof(r, desc.Digest); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return os.MkdirAll(dir, 0o700)
+}
