@@ -30,3 +30,16 @@ func (s *Server) OrgsBehind(ctx context.Context, namespace string) ([]string, er
 		return out, nil
 	})
 }
+
+// imagesInUse lists the images, pinned, of what the site holds.
+func (s *Server) imagesInUse() []string {
+	out, _ := tier.View(context.Background(), s.Role, func(c *Core) (out []string, err error) {
+		for _, p := range c.places {
+			for _, pinned := range p.A.Digest {
+				out = append(out, pinned)
+			}
+		}
+		return out, nil
+	})
+	return out
+}

@@ -27,3 +27,16 @@ func (s *Server) pulls(ctx context.Context, site, have string) (tier.Pulls, erro
 		return p, nil
 	})
 }
+
+// imagesInUse lists the images, pinned, of the applications.
+func (s *Server) imagesInUse() []string {
+	out, _ := tier.View(context.Background(), s.Role, func(c *Core) (out []string, err error) {
+		for _, a := range c.Apps.Apps() {
+			for _, pinned := range a.Digests {
+				out = append(out, pinned)
+			}
+		}
+		return out, nil
+	})
+	return out
+}

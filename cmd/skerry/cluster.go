@@ -187,6 +187,7 @@ func clusterConfig(c *commonFlags, p *parentFlags, admission, plugins string) (n
 	if cfg.Common, err = c.common(); err != nil {
 		return cfg, err
 	}
+	cfg.ImageCache = p.imageCache
 	if cfg.Admission, err = readAdmission(admission); err != nil {
 		return cfg, err
 	}

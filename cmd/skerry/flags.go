@@ -92,6 +92,7 @@ type parentFlags struct {
 	link, registryConfig string
 	plainHTTP            []string
 	registries           []string // that may be asked
+	imageCache           skerry.Bytes
 	lostAfter, certLife  time.Duration
 	keepAlive            time.Duration // of a root
 	amendments           string
@@ -166,6 +167,9 @@ func (f *parentFlags) addShared(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&f.registries, "registry", nil,
 		"image registry (host or host:port) to allow, which may be in a private network; may be repeated (default: all at public addresses, and those of --registry-config and --plain-http)")
 	fs.StringSliceVar(&f.plainHTTP, "plain-http", nil, "image registry (host:port) to use without TLS; may be repeated")
+	f.imageCache = node.DefaultImageCache
+	fs.Var(bytesFlag(&f.imageCache), "image-cache",
+		"how much of other registries' images to keep, such as 16Gi; what is not in use goes first, and an image that does not fit is refused")
 	fs.IntVar(&f.events, "keep-events", 0, "number of events to keep (default 2000)")
 	fs.DurationVar(&f.eventAge, "keep-events-for", 0, "age at which events are dropped (default 168h)")
 }

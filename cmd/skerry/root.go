@@ -79,6 +79,7 @@ func rootConfig(c *commonFlags, p *parentFlags) (node.RootConfig, error) {
 	if p.keepAlive != 0 && (p.keepAlive < time.Second || p.keepAlive > 5*time.Minute) {
 		return node.RootConfig{}, skerry.Errorf(skerry.CodeInvalid, "--keep-alive %s is not 1s to 5m", p.keepAlive)
 	}
+	common.ImageCache = p.imageCache
 	reg, err := p.registry()
 	return node.RootConfig{Amendments: p.amendments, Common: common, Name: c.name, Link: p.link, LostAfter: p.lostAfter, KeepAlive: p.keepAlive, CertLife: p.certLife, Journal: p.journal(), Registry: reg, Names: names}, err
 }

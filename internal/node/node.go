@@ -3,6 +3,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -31,8 +32,13 @@ type Common struct {
 	Dir      string // data directory
 	StoreURL string // default: SQLite in Dir
 	Version  string
-	Log      *slog.Logger
+	// ImageCache is how many bytes of other registries' images a root or cluster keeps; 0 is DefaultImageCache.
+	ImageCache skerry.Bytes
+	Log        *slog.Logger
 }
+
+// DefaultImageCache is how much a root or cluster keeps of other registries' images.
+const DefaultImageCache = 16 * skerry.GiB
 
 func (c *Common) fill() error {
 	if c.Dir == "" {
@@ -93,7 +99,7 @@ func (c *Common) openWorkerStore(ctx context.Context) (st store.Store, lost stri
 
 // openImages opens the image store below the data directory.
 func (c *Common) openImages(hasParent bool, src *artifact.Source) (*tier.Images, error) {
-	st, err := artifact.Open(filepath.Join(c.Dir, "images"), artifact.Options{})
+	st, err := artifact.Open(filepath.Join(c.Dir, "images"), artifact.Options{MaxCache: int64(cmp.Or(c.ImageCache, DefaultImageCache)), Local: tier.BuiltInRegistry})
 	if err != nil {
 		return nil, err
 	}

@@ -25,6 +25,7 @@ type RoleMetrics struct {
 	Foreign   *mqtt.Listener // nil: there is none
 	Up        *Up
 	Ready     error
+	Images    Registry // nil: it has none
 	Apps      []skerry.AppView
 	Instances []skerry.Instance
 	Refused   map[string]int // what neighbours asked of the overlay and did not get, by reason
@@ -71,6 +72,15 @@ func (m *RoleMetrics) Write(w io.Writer) {
 	}
 	if m.Up != nil {
 		WriteParent(w, m.Up)
+	}
+	if i, ok := m.Images.(*Images); ok {
+		c := i.Store.Cache()
+		metric(w, "skerry_image_cache_bytes", "gauge", "What is kept of other registries' images.")
+		fmt.Fprintf(w, "skerry_image_cache_bytes %d\n", c.Bytes)
+		metric(w, "skerry_image_cache_limit_bytes", "gauge", "How much may be kept of them.")
+		fmt.Fprintf(w, "skerry_image_cache_limit_bytes %d\n", c.Max)
+		metric(w, "skerry_image_cache_evicted_total", "counter", "Names of images that went to make room for others.")
+		fmt.Fprintf(w, "skerry_image_cache_evicted_total %d\n", c.Evicted)
 	}
 	metric(w, "skerry_ignored_total", "counter", "What peers sent that had no effect, by reason.")
 	writeBy(w, "skerry_ignored_total", "reason", m.Ignored)

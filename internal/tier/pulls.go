@@ -1,11 +1,14 @@
 package tier
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/opencontainers/go-digest"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
@@ -75,6 +78,22 @@ func LimitPulls(r Registry, find FindPulls) {
 	}
 }
 
+// KeepImages has a role's registry spare the images, pinned, that something runs from when it makes room for others.
+func KeepImages(r Registry, inUse func() []string) {
+	m, ok := r.(*Images)
+	if !ok {
+		return
+	}
+	m.Store.KeepInUse(func() (out []digest.Digest) {
+		for _, pinned := range inUse() {
+			if _, d, ok := strings.Cut(pinned, "@"); ok {
+				out = append(out, digest.Digest(d))
+			}
+		}
+		return out
+	})
+}
+
 // childPulls is what is known of a child.
 type childPulls struct {
 	state string
@@ -134,6 +153,20 @@ func (m *Images) childMayRead(ctx context.Context, child string, repo artifact.R
 		}
 	}
 	return no
+}
+
+// ServesOrg reports whether a site has the registry of an image for an organisation, and gives that registry. orgs are those that registries
+// are for, where they are not for all.
+func ServesOrg(orgs map[string][]string, ref, pinned, org string) (registry string, ok bool) {
+	r, err := artifact.ParseRef(cmp.Or(pinned, ref))
+	if err != nil || org == "" {
+		return "", true
+	}
+	if _, anywhere := unnamed(ref, r); anywhere && pinned == "" {
+		return "", true // who has it decides when it is resolved
+	}
+	list, bounded := orgs[r.Registry]
+	return r.Registry, !bounded || slices.Contains(list, org)
 }
 
 // unnamed gives what a reference means at the built-in registry, where it names no registry.
