@@ -35,6 +35,8 @@ type Admission struct {
 	MaxPriority int `json:"maxPriority,omitempty"`
 	// Registries, if not empty, lists the registries that images of foreign organisations may come from.
 	Registries []string `json:"registries,omitempty"`
+	// RegistryOrgs are those that a registry is there for, as the operator's registry credentials have it; one without an entry is for all.
+	RegistryOrgs map[string][]string `json:"-"`
 	// NoMeasuring keeps the site's workers from measuring round trips to addresses of users that a service names, whoever
 	// asks: a worker then sends nothing to addresses that a manifest chose. Round trips among workers are not meant.
 	NoMeasuring bool `json:"noMeasuring,omitempty"`
@@ -186,6 +188,13 @@ func (p *Admission) Check(a *skerry.Assignment) *skerry.Reason {
 		return no("choose another site", "organisation %s is not served", a.Org)
 	}
 	s := &a.Spec
+	// Workers start what they have without asking: an organisation must not find another's image there.
+	for _, ref := range s.Images() {
+		if registry, ok := tier.ServesOrg(p.RegistryOrgs, ref, a.Digest[ref], a.Org); !ok {
+			return no("use another registry, or ask the operator of the site, who lists organisations beside the registry's credentials (--registry-config)",
+				"registry %s is not there for organisation %s", registry, a.Org)
+		}
+	}
 	if why := p.checkEgress(a.Org, s); why != nil || slices.Contains(p.Trusted, a.Org) {
 		return why
 	}
@@ -247,11 +256,41 @@ func (c *Core) Unadmitted() (out []skerry.Unadmitted) {
 			why = &skerry.Reason{What: "admission", Text: "it was placed before there were levels; once it is placed anew it has 512Mi of memory and 4Gi of storage where it says nothing",
 				Hint: "if it needs more, say so in resources.memory and resources.storage"}
 		}
+		if why == nil {
+			if text := c.opt.Admission.checkUsers(p.A.Org, &p.A.Spec.Placement); text != "" {
+				why = &skerry.Reason{What: "admission", Text: "latency to a user is not measured: " + text, Hint: "leave that user out, or grant it"}
+			}
+		}
 		if why != nil {
 			out = append(out, skerry.Unadmitted{Instance: id, Service: p.A.Service, Org: p.A.Org, Level: level, Reason: *why})
 		}
 	}
+	for _, org := range slices.Sorted(maps.Keys(c.opt.Admission.Quotas)) {
+		if what := c.opt.Admission.Quotas[org].exceeded(c.usedBy(org, "")); what != "" {
+			out = append(out, skerry.Unadmitted{Org: org, Reason: skerry.Reason{What: "quota",
+				Text: fmt.Sprintf("organisation %s is above the site's quota of %s, which counts limits, and defaults where nothing is said; what runs goes on, and no more is admitted", org, what),
+				Hint: fmt.Sprintf("raise quotas.%s in the site's admission policy, or delete something", org)}})
+		}
+	}
 	return out
+}
+
+// exceeded names the bounds that are exceeded, or gives "".
+func (q SiteQuota) exceeded(used siteUse) string {
+	var names []string
+	limit, sum := q.Vector(), used.need.Vector()
+	for i := range limit {
+		if limit[i] > 0 && sum[i] > limit[i] {
+			names = append(names, skerry.ResourceNames[i])
+		}
+	}
+	if q.Instances > 0 && used.instances > q.Instances {
+		names = append(names, "instances")
+	}
+	if q.ServiceAddresses > 0 && used.addresses() > q.ServiceAddresses {
+		names = append(names, "service addresses")
+	}
+	return strings.Join(names, ", ")
 }
 
 // offered gives the facts of a worker as the site takes them: without a runtime that the policy does not let in.

@@ -55,6 +55,11 @@ func TestAdmission(t *testing.T) {
 	}
 	foreign := func(s *skerry.ServiceSpec) { s.Image = "evil.example/x:1" }
 	large := func(s *skerry.ServiceSpec) { s.Resources.Memory = 8 * skerry.GiB }
+	pinned := func(org, repo string) *skerry.Assignment {
+		a := as(org, nil)
+		a.Digest = map[string]string{a.Spec.Image: repo + "@sha256:" + strings.Repeat("0", 64)}
+		return a
+	}
 	for _, c := range []struct {
 		name   string
 		policy Admission
@@ -65,6 +70,10 @@ func TestAdmission(t *testing.T) {
 		{"native", Admission{}, as("guest", native), "runtime asks for a process of the host, which needs the security level privileged; organisation guest has restricted"},
 		{"priority", Admission{}, as("guest", func(s *skerry.ServiceSpec) { s.Placement.Priority = 1 }), "no priority above 0"},
 		{"priority up to what is allowed", Admission{MaxPriority: 5}, as("guest", func(s *skerry.ServiceSpec) { s.Placement.Priority = 5 }), ""},
+		{"a registry of another organisation", Admission{Trusted: []string{"guest"}, RegistryOrgs: map[string][]string{"evil.example": {"home"}}}, as("guest", foreign),
+			"registry evil.example is not there for organisation guest"},
+		{"a pinned image of one", Admission{RegistryOrgs: map[string][]string{"docker.io": {"home"}}}, pinned("guest", "docker.io/shop/web"), "registry docker.io is not there"},
+		{"a registry of one's own", Admission{RegistryOrgs: map[string][]string{"evil.example": {"home"}}}, as("home", foreign), ""},
 		{"native of one's own", Admission{Trusted: []string{"home"}}, as("home", native), ""},
 		{"native allowed", Admission{Native: true}, as("guest", native), ""},
 		{"a capability of the host's", Admission{Native: true, Level: skerry.LevelBaseline}, as("guest", func(s *skerry.ServiceSpec) {
@@ -250,6 +259,12 @@ func TestUnadmitted(t *testing.T) {
 	}
 	if got := c.Unadmitted(); len(c.places) != 2 || len(got) != 0 {
 		t.Fatalf("%d instances, told of %+v", len(c.places), got)
+	}
+
+	// Above a quota of the site, which counts 4Gi of storage for each instance that says nothing.
+	c.opt.Admission.Quotas = map[string]SiteQuota{"default": {Resources: skerry.Resources{Storage: 6 * skerry.GiB}}}
+	if got := c.Unadmitted(); len(got) != 1 || got[0].Org != "default" || got[0].Instance != "" || !strings.Contains(got[0].Reason.Text, "above the site's quota of storage") || got[0].Reason.Hint == "" {
+		t.Errorf("told of %+v", got)
 	}
 
 	c.opt.Admission = Admission{}

@@ -90,6 +90,9 @@ func OpenCluster(ctx context.Context, c ClusterConfig) (*Cluster, error) {
 		st.close()
 		return nil, err
 	}
+	if c.Registry != nil && c.Registry.Guard != nil {
+		c.Admission.RegistryOrgs = c.Registry.Guard.Organisations
+	}
 	opt := cluster.ServerOptions{Name: c.Join.Name, Version: c.Version, Store: st.Store, Link: c.Link, MQTT: c.MQTT, Images: images, Admission: c.Admission,
 		Policies: sched.Policies(), Journal: c.Journal, LostAfter: c.LostAfter, Profile: c.Profile, CertLife: c.CertLife, Office: st.theOffice(), Rebuild: c.Rebuild, Relay: c.Relay, RelayPublic: c.RelayPublic, Trusted: c.Trusted, Rebalance: c.Rebalance, Direct: c.Direct, Pool: c.Pool, Names: c.Names, Log: c.Log}
 	fail := func(err error) (*Cluster, error) { return nil, errors.Join(err, images.Store.Close(), st.close()) }
