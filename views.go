@@ -259,11 +259,12 @@ type Scrape struct {
 	Metrics  Metrics  `json:"metrics"`
 }
 
-// Unadmitted is an instance that a site runs and would not take today, by its admission policy of now.
+// Unadmitted is an instance that a site runs and would not take today, by its admission policy of now; or, without an instance, what a
+// service or an organisation has that takes no effect or would be refused today.
 type Unadmitted struct {
-	Instance InstanceID    `json:"instance"`
-	Service  ServiceKey    `json:"service"`
+	Instance InstanceID    `json:"instance,omitempty"`
+	Service  ServiceKey    `json:"service,omitzero"`
 	Org      string        `json:"org"`
-	Level    SecurityLevel `json:"level" doc:"What the site grants the organisation now."`
+	Level    SecurityLevel `json:"level,omitempty" doc:"What the site grants the organisation now, if it is about an instance."`
 	Reason   Reason        `json:"reason" doc:"Why it would be refused, or what it has that new ones would not."`
 }

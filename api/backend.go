@@ -59,7 +59,7 @@ type Backend interface {
 	Migrate(ctx context.Context, id skerry.InstanceID, r skerry.MigrateRequest, actor string) (skerry.Migrating, error)
 	// Rebalance moves what runs to clearly better places, or tells what it would.
 	Rebalance(ctx context.Context, dryRun bool) (skerry.RebalancePlan, error)
-	// Unadmitted lists what runs at a site and would be refused today.
+	// Unadmitted lists what is there and would be refused, or takes no effect, today.
 	Unadmitted(ctx context.Context) ([]skerry.Unadmitted, error)
 	// WorkerOverlay asks a worker how it fares in the overlay.
 	WorkerOverlay(ctx context.Context, name string) (skerry.OverlayView, error)

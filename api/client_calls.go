@@ -368,7 +368,7 @@ func (c *Client) HoldWorker(ctx context.Context, name, reason string) error {
 	return c.do(ctx, http.MethodPut, "/v1/workers/"+esc(name)+"/hold", nil, map[string]string{"reason": reason}, nil)
 }
 
-// Unadmitted lists what runs at a site and would be refused, or given less, by its admission policy of now.
+// Unadmitted lists what is there and would be refused, given less, or without effect today.
 func (c *Client) Unadmitted(ctx context.Context) ([]skerry.Unadmitted, error) {
 	return list[skerry.Unadmitted](ctx, c, "/v1/unadmitted", nil)
 }

@@ -11,6 +11,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/auth"
 )
@@ -217,6 +218,15 @@ func TestPushesOfOneOrganisation(t *testing.T) {
 	if u.Pushed < 900<<10 || u.Pushed > skerry.MiB || u.Uploads != 0 {
 		t.Errorf("usage: %+v", u)
 	}
+	// Who has more than the quota of now keeps it, and is listed.
+	_, err = admin.SetQuota(ctx, "acme", apps.Quota{Pushed: skerry.MiB / 2})
+	must(t, err)
+	list, err := admin.Unadmitted(ctx)
+	if err != nil || len(list) != 1 || list[0].Org != "acme" || !strings.Contains(list[0].Reason.Text, "and may have 512Ki") || !strings.Contains(list[0].Reason.Hint, "skerry org quota acme --pushed") {
+		t.Errorf("listed: %+v, %v", list, err)
+	}
+	_, err = admin.SetQuota(ctx, "acme", apps.Quota{Pushed: skerry.MiB})
+	must(t, err)
 	// A namespace that is deleted neither makes room nor leaves its images to who is given the name next.
 	if err := acme.DeleteNamespace(ctx, "acme-more"); err == nil || !strings.Contains(err.Error(), "still contains image acme-more/") {
 		t.Errorf("delete a namespace with an image: %v", err)

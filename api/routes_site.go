@@ -135,8 +135,8 @@ func (h *Handler) addWorkers() {
 		func(ctx context.Context, _ *auth.Principal, in *drainIn) (*none, error) {
 			return nil, h.opt.Backend.DrainWorker(ctx, in.Worker, in.Body)
 		})
-	add(h, operation{ID: "list-unadmitted", Method: http.MethodGet, Path: "/v1/unadmitted", Scope: auth.ScopeWorkersRead, Object: objSite, Tag: "workers", At: skerry.TierCluster,
-		Summary: "List what runs at the site and its current admission policy would refuse or restrict."},
+	add(h, operation{ID: "list-unadmitted", Method: http.MethodGet, Path: "/v1/unadmitted", Scope: auth.ScopeWorkersRead, Object: objSite, Tag: "workers",
+		Summary: "List what runs, or was granted, and would be refused, restricted or without effect today."},
 		func(ctx context.Context, _ *auth.Principal, _ *none) (*listAnswer[skerry.Unadmitted], error) {
 			list, err := h.opt.Backend.Unadmitted(ctx)
 			return listOf(list), err

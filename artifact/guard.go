@@ -71,6 +71,31 @@ func (g *Guard) check(registry string) error {
 	return nil
 }
 
+// Refuses gives the reason for which a registry is not asked, as far as that is known before anybody asks it, or nil.
+func (g *Guard) Refuses(ctx context.Context, registry string) error {
+	if err := g.check(registry); err != nil || g.Lists(registry) {
+		return err
+	}
+	host := registry
+	if h, _, err := net.SplitHostPort(registry); err == nil {
+		host = h
+	}
+	host = strings.Trim(host, "[]")
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return nil // nobody reaches it now
+	}
+	var why error
+	for _, a := range addrs {
+		what := special(a)
+		if what == "" {
+			return nil
+		}
+		why = &RefusedError{registry, fmt.Sprintf("%s is %s", a, what)}
+	}
+	return why
+}
+
 type originKey struct{}
 
 // withOrigin notes on whose behalf requests are made, also after redirects and to token servers.

@@ -98,9 +98,22 @@ func (s *Server) Workers(ctx context.Context) ([]skerry.WorkerView, error) {
 	return tier.View(ctx, s.Role, func(c *Core) ([]skerry.WorkerView, error) { return c.Workers(), nil })
 }
 
-// Unadmitted lists what runs at the site and would be refused today.
+// Unadmitted lists what the site has and would be refused, or takes no effect, today.
 func (s *Server) Unadmitted(ctx context.Context) ([]skerry.Unadmitted, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]skerry.Unadmitted, error) { return c.Unadmitted(), nil })
+	var used []tier.UsedImage
+	list, err := tier.View(ctx, s.Role, func(c *Core) ([]skerry.Unadmitted, error) {
+		for _, id := range sortedIDs(c.places) {
+			if p := c.places[id]; p.Worker != "" && !p.Removing && !p.ended() && c.opt.Admission.Check(&p.A) == nil {
+				used = append(used, tier.ImagesOf(p.A.Service, p.A.Org, &p.A.Spec)...)
+			}
+		}
+		return append(c.Unadmitted(), c.Apps.Restricted()...), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	more, err := tier.Restricted(ctx, s.opt.Images, s, used)
+	return append(list, more...), err
 }
 
 // HoldWorker keeps new work from a worker; an empty reason ends that.
@@ -205,7 +218,7 @@ func (s *Server) Scrapes(ctx context.Context) ([]skerry.Scrape, error) {
 
 // WriteMetrics writes the cluster's Prometheus text.
 func (s *Server) WriteMetrics(ctx context.Context, w http.ResponseWriter) {
-	m := tier.RoleMetrics{Role: s.Role, Down: s.Down(), Foreign: s.Foreign(), Up: s.up.Load(), Ready: s.Ready()}
+	m := tier.RoleMetrics{Role: s.Role, Down: s.Down(), Foreign: s.Foreign(), Up: s.up.Load(), Ready: s.Ready(), Images: s.opt.Images}
 	m.Apps, _ = s.Apps(ctx)
 	m.Instances, _ = s.Instances(ctx)
 	m.Refused, _ = tier.View(ctx, s.Role, func(c *Core) (map[string]int, error) { return maps.Clone(c.routes.refused), nil })

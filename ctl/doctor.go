@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -36,7 +37,7 @@ func (a *app) doctorCommand() *cobra.Command {
 	var machine, client, security bool
 	cmd := &cobra.Command{Use: "doctor", Short: "Diagnose this machine and the connection to the server", Args: cobra.NoArgs,
 		Long: "Check whether this machine can be a worker, and whether the context's server is reachable and trusted.\nEach problem comes with a fix. Exits with 1 if there is a problem.\n" +
-			"With --security, at a cluster: list what runs there and its admission policy would now refuse or restrict.",
+			"With --security: list what runs at a cluster and would now be refused or restricted; and, at a root too, exports without effect, organisations above their quotas, and images of registries that are not asked.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var list []Check
 			if security {
@@ -83,7 +84,7 @@ func (a *app) doctorCommand() *cobra.Command {
 	cmd.Flags().StringVar(&data, "data", "", "directory that holds the roles' data directories (default the usual place)")
 	cmd.Flags().BoolVar(&machine, "machine", false, "check this machine only")
 	cmd.Flags().BoolVar(&client, "client", false, "check the connection to the server only")
-	cmd.Flags().BoolVar(&security, "security", false, "list what the site runs and its admission policy would now refuse")
+	cmd.Flags().BoolVar(&security, "security", false, "list what the server has and would now refuse, restrict, or give no effect")
 	cmd.MarkFlagsMutuallyExclusive("machine", "client", "security")
 	return cmd
 }
@@ -101,10 +102,14 @@ func (a *app) securityChecks(ctx context.Context) ([]Check, error) {
 	}
 	var out []Check
 	for _, u := range found {
-		out = append(out, Check{u.Service.String() + " " + string(u.Instance), CheckWarning, u.Reason.Text, u.Reason.Hint})
+		name := "organisation " + u.Org
+		if u.Service != (skerry.ServiceKey{}) {
+			name = strings.TrimSpace(u.Service.String() + " " + string(u.Instance))
+		}
+		out = append(out, Check{name, CheckWarning, u.Reason.Text, u.Reason.Hint})
 	}
 	if len(out) == 0 {
-		out = append(out, Check{"admission", CheckOK, "the admission policy accepts everything that the site runs", ""})
+		out = append(out, Check{"admission", CheckOK, "nothing that is here would be refused, restricted or without effect today", ""})
 	}
 	return out, nil
 }

@@ -130,9 +130,23 @@ func (s *Server) DrainWorker(context.Context, string, skerry.DrainRequest) error
 	return wrongTier("workers")
 }
 
-// Unadmitted is answered by clusters only.
-func (s *Server) Unadmitted(context.Context) ([]skerry.Unadmitted, error) {
-	return nil, wrongTier("what they admit")
+// Unadmitted lists what applications and organisations have that takes no effect, or would be refused, today. Sites list what they run.
+func (s *Server) Unadmitted(ctx context.Context) ([]skerry.Unadmitted, error) {
+	var used []tier.UsedImage
+	list, err := tier.View(ctx, s.Role, func(c *Core) ([]skerry.Unadmitted, error) {
+		for _, a := range c.Apps.Apps() {
+			for i := range a.Manifest.Spec.Services {
+				sv := &a.Manifest.Spec.Services[i]
+				used = append(used, tier.ImagesOf(skerry.ServiceKey{App: a.Key(), Service: sv.Name}, a.Org, sv)...)
+			}
+		}
+		return c.Apps.Restricted(), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	more, err := tier.Restricted(ctx, s.opt.Images, s, used)
+	return append(list, more...), err
 }
 
 // Rebalance is answered by clusters only.
@@ -176,7 +190,7 @@ func (s *Server) Scrapes(ctx context.Context) ([]skerry.Scrape, error) {
 
 // WriteMetrics writes the root's Prometheus text.
 func (s *Server) WriteMetrics(ctx context.Context, w http.ResponseWriter) {
-	m := tier.RoleMetrics{Role: s.Role, Down: s.Down(), Ready: s.Ready()}
+	m := tier.RoleMetrics{Role: s.Role, Down: s.Down(), Ready: s.Ready(), Images: s.opt.Images}
 	m.Apps, _ = s.Apps(ctx)
 	m.Instances, _ = s.Instances(ctx)
 	m.Refused, _ = tier.View(ctx, s.Role, func(c *Core) (map[string]int, error) { return maps.Clone(c.relations.counts), nil })
