@@ -4,6 +4,7 @@ package runtimetest
 
 import (
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 // disk is measured: when a guest writes there is its own business.
 func (s *suite) layer(t *testing.T) {
 	d, ok := s.d.(runtime.Layered)
-	if !ok || s.d.Name() == skerry.RuntimeNative || s.d.Name() == skerry.RuntimeWasm {
+	if !ok || slices.Contains([]string{skerry.RuntimeNative, skerry.RuntimeWasm, skerry.RuntimeUnikernel}, s.d.Name()) {
 		t.Skip("its tasks have no layer on the disk")
 	}
 	sp := s.spec("hoard", "/gone", "8")

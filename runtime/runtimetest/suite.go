@@ -82,10 +82,12 @@ func Run(t *testing.T, o Options) {
 	if s.shares() {
 		t.Run("crash", s.crash)
 	}
+	if !o.Brief || o.Machine {
+		t.Run("layer", s.layer)
+	}
 	if !o.Brief {
 		t.Run("environment", s.environment)
 		t.Run("resize", s.resize)
-		t.Run("layer", s.layer)
 		t.Run("checkpoint", s.checkpoint)
 		t.Run("logs", s.logs)
 		t.Run("many", s.many)
