@@ -268,6 +268,8 @@ type WorkerFacts struct {
 	Attachable []string `json:"attachable,omitempty" cbor:"18,keyasint,omitempty"`
 	// Egress: it holds instances to Assignment.Egress. Older agents ignore that.
 	Egress bool `json:"egress,omitempty" cbor:"19,keyasint,omitempty"`
+	// Levels: it gives no instance more than Assignment.Level. Older agents ignore that.
+	Levels bool `json:"levels,omitempty" cbor:"20,keyasint,omitempty"`
 }
 
 // AgentKey is the key of the AgentOrder in a worker's desired set.

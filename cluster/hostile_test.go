@@ -18,7 +18,7 @@ func TestChangedSpecIsAdmitted(t *testing.T) {
 	c := New(Options{Name: "a", Incarnation: "a1", Term: 1})
 	c.Start(now)
 	c.Step(now, ChildUp{Hello: &skerry.Hello{Name: "w", Sets: []skerry.SetAck{{Set: "desired", Incarnation: "a1"}}}})
-	c.Step(now, ChildFrame{Name: "w", Msg: &skerry.Report{Kind: skerry.ReportWorker, Payload: wire.New().Marshal(&skerry.WorkerReport{Facts: &skerry.WorkerFacts{Arch: "amd64",
+	c.Step(now, ChildFrame{Name: "w", Msg: &skerry.Report{Kind: skerry.ReportWorker, Payload: wire.New().Marshal(&skerry.WorkerReport{Facts: &skerry.WorkerFacts{Levels: true, Arch: "amd64",
 		Runtimes: []skerry.RuntimeReport{{Name: "oci", Passed: true}}, Capacity: skerry.Resources{CPU: 4000, Memory: skerry.GiB}}})}})
 	a := skerry.Assignment{ID: "web-r1", Org: "guest", Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "guest", Name: "shop"}, Service: "web"}, Gen: 1, Spec: skerry.ServiceSpec{Name: "web"}}
 	a.Spec.Image = "web:1"
@@ -148,7 +148,7 @@ func TestSiteStartsAfterOddClaims(t *testing.T) {
 			}
 		}
 		step(ChildUp{Hello: &skerry.Hello{Name: "w", Sets: []skerry.SetAck{{Set: "desired", Incarnation: "a1"}}}})
-		step(ChildFrame{Name: "w", Msg: &skerry.Report{Kind: skerry.ReportWorker, Payload: wire.New().Marshal(&skerry.WorkerReport{Facts: &skerry.WorkerFacts{Arch: "amd64",
+		step(ChildFrame{Name: "w", Msg: &skerry.Report{Kind: skerry.ReportWorker, Payload: wire.New().Marshal(&skerry.WorkerReport{Facts: &skerry.WorkerFacts{Levels: true, Arch: "amd64",
 			Capacity: skerry.Resources{CPU: skerry.MilliCPU(n), Memory: skerry.Bytes(n), Storage: skerry.Bytes(n)}}})}})
 		next, claimed := New(Options{Name: "a", Incarnation: "a1", Term: 1}), false
 		for key, value := range records {

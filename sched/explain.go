@@ -182,7 +182,7 @@ func (s *Site) Explain(now time.Time, p Policy, r *Request) []skerry.ClassVerdic
 		g := byKind[s.kindOf[n]]
 		if g == nil {
 			k := s.kinds[s.kindOf[n]]
-			key := k.class.Arch + "|" + strings.Join(k.class.Runtimes, ",") + "|" + strings.Join(k.class.Devices, ",") + "|" + k.area + "|" + strconv.FormatBool(k.class.Egress)
+			key := k.class.Arch + "|" + strings.Join(k.class.Runtimes, ",") + "|" + strings.Join(k.class.Devices, ",") + "|" + k.area + "|" + strconv.FormatBool(k.class.Egress) + strconv.FormatBool(k.levels)
 			if g = groups[key]; g == nil {
 				g = &group{ClassVerdict: skerry.ClassVerdict{Class: k.class, Area: k.area}, all: tally{s: s}, sole: tally{s: s}}
 				groups[key] = g

@@ -18,14 +18,15 @@ type Request struct {
 	Instance skerry.InstanceID
 	Service  string // name within its application, for links and spreading
 	Spec     *skerry.ServiceSpec
-	Need     skerry.Resources // of the instance alone: what the runtime takes beside it is added for each worker
-	Only     string           // the only worker that may have it; empty: any
-	Devices  []string         // of its worker's, that it has already
-	Runtime  string           // in which it runs already, for Give; empty: the one that it would have
-	Data     string           // the worker that has its local volumes, with data in them; empty: there are none
-	Avoid    []string         // workers, or clusters, tried in this round
-	Egress   bool             // its site holds it to a policy of egress, whatever its manifest says
-	Kept     []string         // workers whose room is kept for instances of higher priority
+	Need     skerry.Resources     // of the instance alone: what the runtime takes beside it is added for each worker
+	Only     string               // the only worker that may have it; empty: any
+	Devices  []string             // of its worker's, that it has already
+	Runtime  string               // in which it runs already, for Give; empty: the one that it would have
+	Data     string               // the worker that has its local volumes, with data in them; empty: there are none
+	Avoid    []string             // workers, or clusters, tried in this round
+	Egress   bool                 // its site holds it to a policy of egress, whatever its manifest says
+	Level    skerry.SecurityLevel // of its organisation at the site; empty at the root
+	Kept     []string             // workers whose room is kept for instances of higher priority
 	// Peers are the placed instances of the same application, this one left out.
 	Peers []Peer
 	// Users holds, for each user of the placement, where it is in the network; nil until that was measured.

@@ -39,6 +39,7 @@ type Worker struct {
 	Limited   bool
 	Abilities []string
 	Egress    bool // it holds instances to a policy of egress
+	Levels    bool // and to security levels
 }
 
 // Site holds a site's workers in columns, in blocks of 64 near each other, with a summary for each block and each 64
@@ -87,6 +88,7 @@ type kind struct {
 
 	limited   bool
 	abilities []string
+	levels    bool
 }
 
 // extra is what few workers have.
@@ -307,9 +309,12 @@ func (s *Site) kind(w *Worker) int32 {
 	if w.Egress {
 		key += "\x00egress"
 	}
+	if w.Levels {
+		key += "\x00levels"
+	}
 	id, ok := s.kindID[key]
 	if !ok {
-		k := &kind{key: key, costs: w.Costs, class: skerry.Class{Arch: w.Arch, Runtimes: runtimes, Devices: devices, Egress: w.Egress}, taints: taints, area: w.Area, limited: w.Limited, abilities: abilities}
+		k := &kind{key: key, costs: w.Costs, class: skerry.Class{Arch: w.Arch, Runtimes: runtimes, Devices: devices, Egress: w.Egress}, taints: taints, area: w.Area, limited: w.Limited, abilities: abilities, levels: w.Levels}
 		if last := len(s.freeKinds) - 1; last >= 0 {
 			id, s.freeKinds = s.freeKinds[last], s.freeKinds[:last]
 			s.kinds[id] = k
