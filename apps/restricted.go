@@ -9,13 +9,13 @@ import (
 
 // Restricted lists what applications have that takes no effect or would not be taken today: exports to another organisation that the
 // other application does not import, their short names, and organisations that ask for more than their quotas.
-func (c *Controller) Restricted() (out []skerry.Unadmitted) {
+func Restricted(c *Controller) (out []skerry.Unadmitted) {
 	for _, o := range c.exporting(skerry.AppKey{}) {
 		if o.Borrowed {
 			continue // whoever owns it lists it
 		}
 		for i := range o.Manifest.Spec.Services {
-			out = append(out, c.unimported(o, &o.Manifest.Spec.Services[i])...)
+			out = append(out, unimported(c, o, &o.Manifest.Spec.Services[i])...)
 		}
 	}
 	for _, o := range c.Orgs() {
@@ -29,7 +29,7 @@ func (c *Controller) Restricted() (out []skerry.Unadmitted) {
 }
 
 // unimported lists the applications of other organisations that a service is exported to in vain.
-func (c *Controller) unimported(o *App, s *skerry.ServiceSpec) (out []skerry.Unadmitted) {
+func unimported(c *Controller, o *App, s *skerry.ServiceSpec) (out []skerry.Unadmitted) {
 	for _, a := range c.Apps() {
 		if a.Org == o.Org || a.Deleting {
 			continue

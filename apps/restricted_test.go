@@ -24,7 +24,7 @@ func TestRestricted(t *testing.T) {
 	}
 	check := func(when string, parts ...string) {
 		t.Helper()
-		got := c.Restricted()
+		got := Restricted(c)
 		if len(parts) == 0 && len(got) != 0 || len(parts) > 0 && len(got) != 1 {
 			t.Fatalf("%s: %+v", when, got)
 		}

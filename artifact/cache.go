@@ -18,12 +18,20 @@ type CacheUse struct {
 	Evicted    int64 // names that went for others since the store was opened
 }
 
-// Cache is what the store holds of other registries.
-func (s *Store) Cache() CacheUse {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := s.cachedLocked()
-	return CacheUse{Bytes: c.bytes, Max: s.o.MaxCache, Evicted: s.evicted}
+// Cache is what a store holds of other registries.
+type Cache struct {
+	s *Store
+
+	// Guarded by Store.mu.
+	inUse   func() []digest.Digest
+	evicted int64
+}
+
+// Use says how much that is.
+func (c *Cache) Use() CacheUse {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	return CacheUse{Bytes: c.sumLocked().bytes, Max: c.s.o.MaxCache, Evicted: c.evicted}
 }
 
 // cached is a name that may go, with what it alone keeps.
@@ -41,19 +49,20 @@ type cacheState struct {
 }
 
 // own reports whether a name is no copy of what another registry has.
-func (s *Store) own(key string, n name) bool {
-	return !n.Cached && (n.Pushed || strings.HasPrefix(key, s.o.Local+"/"))
+func (c *Cache) own(key string, n name) bool {
+	return !n.Cached && (n.Pushed || strings.HasPrefix(key, c.s.o.Local+"/"))
 }
 
-// cachedLocked sums what is not the store's own.
-func (s *Store) cachedLocked() (c cacheState) {
+// sumLocked sums what is not the store's own.
+func (k *Cache) sumLocked() (c cacheState) {
+	s := k.s
 	var tops []digest.Digest
 	c.refs = map[digest.Digest]int{}
-	for k, n := range s.names {
-		if s.own(k, n) {
+	for name, n := range s.names {
+		if k.own(name, n) {
 			tops = append(tops, n.Digest)
 		} else {
-			c.names = append(c.names, cachedName{key: k, used: n.LastUsed})
+			c.names = append(c.names, cachedName{key: name, used: n.LastUsed})
 			c.bytes += slot
 		}
 	}
@@ -96,12 +105,12 @@ func (s *Store) cachedLocked() (c cacheState) {
 }
 
 // usedNow gives what something runs from. The lock must not be held.
-func (s *Store) usedNow() map[digest.Digest]bool {
-	s.mu.Lock()
-	list := s.inUse
-	s.mu.Unlock()
+func (c *Cache) usedNow() map[digest.Digest]bool {
+	c.s.mu.Lock()
+	list := c.inUse
+	c.s.mu.Unlock()
 	used := map[digest.Digest]bool{}
-	if list != nil && s.o.MaxCache > 0 {
+	if list != nil && c.s.o.MaxCache > 0 {
 		for _, d := range list() {
 			used[d] = true
 		}
@@ -110,7 +119,8 @@ func (s *Store) usedNow() map[digest.Digest]bool {
 }
 
 // totalLocked sums all blobs, and those that come. It reads no manifest.
-func (s *Store) totalLocked() (sum int64) {
+func (c *Cache) totalLocked() (sum int64) {
+	s := c.s
 	for _, dir := range []string{"blobs/sha256", "partial"} {
 		list, _ := os.ReadDir(filepath.Join(s.dir, dir))
 		for _, e := range list {
@@ -126,20 +136,21 @@ func (s *Store) totalLocked() (sum int64) {
 }
 
 // makeRoom is makeRoomLocked for something that is stored at once.
-func (s *Store) makeRoom(need int64) error {
-	used := s.usedNow()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.makeRoomLocked(need, used)
+func (c *Cache) makeRoom(need int64) error {
+	used := c.usedNow()
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	return c.makeRoomLocked(need, used)
 }
 
 // makeRoomLocked has so many bytes of another registry fit in: parts of broken transfers and what has no name go first, then names, the
 // longest unused first, and last those that something runs from, which can be fetched again.
-func (s *Store) makeRoomLocked(need int64, used map[digest.Digest]bool) error {
-	if s.o.MaxCache <= 0 || s.totalLocked()+slots(need) <= s.o.MaxCache {
+func (k *Cache) makeRoomLocked(need int64, used map[digest.Digest]bool) error {
+	s := k.s
+	if s.o.MaxCache <= 0 || k.totalLocked()+slots(need) <= s.o.MaxCache {
 		return nil
 	}
-	c := s.cachedLocked()
+	c := k.sumLocked()
 	c.bytes += slots(need)
 	if c.bytes <= s.o.MaxCache {
 		return nil
@@ -152,7 +163,7 @@ func (s *Store) makeRoomLocked(need int64, used map[digest.Digest]bool) error {
 		}
 	}
 	drop := func(d digest.Digest) {
-		if n, here := s.hasBlob(d); here && s.pins[d] == 0 && s.removeBlob(d) == nil {
+		if n, here := s.hasBlob(d); here && s.pins[d] == 0 && s.proofs.removeBlob(d) == nil {
 			c.bytes -= slots(n)
 		}
 	}
@@ -176,7 +187,7 @@ func (s *Store) makeRoomLocked(need int64, used map[digest.Digest]bool) error {
 			break
 		}
 		delete(s.names, n.key)
-		s.evicted++
+		k.evicted++
 		gone = true
 		c.bytes -= slot
 		for _, d := range n.blobs {
@@ -197,8 +208,8 @@ func (s *Store) makeRoomLocked(need int64, used map[digest.Digest]bool) error {
 }
 
 // KeepInUse has makeRoom spare what something runs from as long as there is something else.
-func (s *Store) KeepInUse(digests func() []digest.Digest) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.inUse = digests
+func (c *Cache) KeepInUse(digests func() []digest.Digest) {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	c.inUse = digests
 }

@@ -28,11 +28,11 @@ func TestCacheIsBounded(t *testing.T) {
 	if _, err := local.Push(ctx, "reg.example/own/app:1", "reg.example/own/app:1", &Source{BaseURL: by.BaseURL}, nil); err != nil {
 		t.Fatal(err)
 	}
-	if u := cache.Cache(); u.Bytes != 0 || u.Max != 10*mib {
+	if u := cache.Cache.Use(); u.Bytes != 0 || u.Max != 10*mib {
 		t.Errorf("what was pushed counts: %+v", u)
 	}
 	var used []digest.Digest
-	cache.KeepInUse(func() []digest.Digest { return used })
+	cache.Cache.KeepInUse(func() []digest.Digest { return used })
 	ref := func(i int) string { return fmt.Sprintf("%s/many/app%d:1", f.host, i) }
 	for i := range 8 {
 		f.push(t, fmt.Sprintf("many/app%d:1", i), amd64, 2*mib, 1)
@@ -43,7 +43,7 @@ func TestCacheIsBounded(t *testing.T) {
 		if i == 1 {
 			used = append(used, img.Digest)
 		}
-		if u := cache.Cache(); u.Bytes > u.Max {
+		if u := cache.Cache.Use(); u.Bytes > u.Max {
 			t.Fatalf("after %d: %+v", i, u)
 		}
 	}
@@ -60,7 +60,7 @@ func TestCacheIsBounded(t *testing.T) {
 	if got := have(); !slices.Equal(got, []int{1, 5, 6, 7}) {
 		t.Errorf("the cache has %v, want what is used and the newest", got)
 	}
-	if u := cache.Cache(); u.Evicted == 0 {
+	if u := cache.Cache.Use(); u.Evicted == 0 {
 		t.Errorf("%+v", u)
 	}
 	f.push(t, "large:1", amd64, 11*mib, 1)
@@ -80,7 +80,7 @@ func TestCacheIsBounded(t *testing.T) {
 	if _, err := openStore(t, Options{}).Pull(ctx, f.host+"/four:1", amd64, nil, by); err != nil {
 		t.Errorf("all is in use: %v", err)
 	}
-	if u := cache.Cache(); u.Bytes > u.Max {
+	if u := cache.Cache.Use(); u.Bytes > u.Max {
 		t.Errorf("%+v", u)
 	}
 	if _, err := openStore(t, Options{}).Pull(ctx, "reg.example/own/app@"+own.String(), amd64, nil, by); err != nil {
@@ -99,7 +99,7 @@ func TestManifestsAreBounded(t *testing.T) {
 	for i := range 20 {
 		_, _ = s.Resolve(t.Context(), fmt.Sprintf("%s/x/y:%d", host, i), amd64, &Source{})
 	}
-	if u := s.Cache(); n.Load() < 20 || u.Bytes > u.Max {
+	if u := s.Cache.Use(); n.Load() < 20 || u.Bytes > u.Max {
 		t.Errorf("%d were sent: %+v", n.Load(), u)
 	}
 }

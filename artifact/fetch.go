@@ -66,13 +66,13 @@ func (s *Store) join(r Ref, desc ocispec.Descriptor, sources []*Source) (*flight
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	name := desc.Digest.Encoded() + "-" + proofName(r)
-	used := s.usedNow()
+	used := s.Cache.usedNow()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil, errors.New("the image store is closed")
 	}
-	if n, ok := s.fetched(r, desc.Digest, sources); ok {
+	if n, ok := s.proofs.fetched(r, desc.Digest, sources); ok {
 		if n == desc.Size {
 			return nil, nil
 		}
@@ -85,7 +85,7 @@ func (s *Store) join(r Ref, desc ocispec.Descriptor, sources []*Source) (*flight
 		f.waiters++
 		return f, nil
 	}
-	if err := s.makeRoomLocked(desc.Size, used); err != nil {
+	if err := s.Cache.makeRoomLocked(desc.Size, used); err != nil {
 		return nil, err
 	}
 	file, err := os.OpenFile(filepath.Join(s.dir, "partial", name), os.O_RDWR|os.O_CREATE, 0o600)
@@ -130,7 +130,7 @@ func (s *Store) leave(f *flight) {
 
 // fetchBlob makes sure that a blob is here, and is one of the repository's. progress, if not nil, gets the bytes that are.
 func (s *Store) fetchBlob(ctx context.Context, r Ref, desc ocispec.Descriptor, sources []*Source, progress func(int64)) error {
-	s.serves(ctx, r, desc.Digest, sources) // a registry's word may save the transfer
+	s.proofs.serve(ctx, r, desc.Digest, sources) // a registry's word may save the transfer
 	for {
 		f, err := s.join(r, desc, sources)
 		if err != nil {
@@ -253,7 +253,7 @@ func (s *Store) fly(ctx context.Context, f *flight, r Ref, sources []*Source) (e
 			if err := s.adopt(f.file, f.desc.Digest); err != nil {
 				return err
 			}
-			return s.noteProof(r, f.desc.Digest)
+			return s.proofs.note(r, f.desc.Digest)
 		}
 		if errors.Is(diskError(err), ErrFull) {
 			// Room matters more now than a head start later.

@@ -349,7 +349,7 @@ func (h *Handler) getBlob(w http.ResponseWriter, r *http.Request, repo Ref, id s
 	defer h.Store.pin(d)()
 	desc, linked := h.link(repo, d)
 	sources := h.sources(repo)
-	here := h.Store.serves(r.Context(), repo, d, sources)
+	here := h.Store.proofs.serve(r.Context(), repo, d, sources)
 	if !linked || !here && desc.Size == 0 {
 		if len(sources) == 0 {
 			return failf(http.StatusNotFound, "BLOB_UNKNOWN", "%s has no blob %s", repo.Name(), d)

@@ -264,7 +264,7 @@ func (h *Handler) keep(repo Ref, id string, up *upload, want digest.Digest) erro
 
 // grant lets a repository use a blob before a manifest names it.
 func (h *Handler) grant(repo Ref, share Share, d digest.Digest, size int64) error {
-	if err := h.Store.noteProof(repo, d); err != nil {
+	if err := h.Store.proofs.note(repo, d); err != nil {
 		return err
 	}
 	return h.settle(share, size, func() (func(), error) {

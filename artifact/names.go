@@ -116,8 +116,8 @@ func (s *Store) Lookup(r Ref) (digest.Digest, bool) {
 	return n.Digest, ok
 }
 
-// pushed reports whether a client put a name here.
-func (s *Store) pushed(r Ref) bool {
+// pushedTo reports whether a client put a name into a store.
+func pushedTo(s *Store, r Ref) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.names[r.key()].Pushed
@@ -312,7 +312,7 @@ func (s *Store) prune(digests []digest.Digest, before time.Time, keep func(Entry
 		if err != nil || live[digest.NewDigestFromEncoded(digest.SHA256, e.Name())] || !st.ModTime().Before(before) {
 			continue
 		}
-		if err := s.removeBlob(digest.NewDigestFromEncoded(digest.SHA256, e.Name())); err != nil {
+		if err := s.proofs.removeBlob(digest.NewDigestFromEncoded(digest.SHA256, e.Name())); err != nil {
 			return out, gone, err
 		}
 		out.Blobs++

@@ -26,68 +26,71 @@ func shortID(s string) string {
 
 func proofName(r Ref) string { return shortID(r.Registry) + "-" + shortID(r.Repository) }
 
-func (s *Store) proofs(d digest.Digest) string { return filepath.Join(s.dir, "proven", d.Encoded()) }
+// proofs are those of a store.
+type proofs struct{ s *Store }
 
-// proven reports whether a repository was found to have a blob.
-func (s *Store) proven(r Ref, d digest.Digest) bool {
-	_, err := os.Lstat(filepath.Join(s.proofs(d), proofName(r)))
+func (p proofs) of(d digest.Digest) string { return filepath.Join(p.s.dir, "proven", d.Encoded()) }
+
+// has reports whether a repository was found to have a blob.
+func (p proofs) has(r Ref, d digest.Digest) bool {
+	_, err := os.Lstat(filepath.Join(p.of(d), proofName(r)))
 	return err == nil
 }
 
-// noteProof notes that a repository has a blob.
-func (s *Store) noteProof(r Ref, d digest.Digest) error {
-	if err := os.MkdirAll(s.proofs(d), 0o700); err != nil {
+// note notes that a repository has a blob.
+func (p proofs) note(r Ref, d digest.Digest) error {
+	if err := os.MkdirAll(p.of(d), 0o700); err != nil {
 		return diskError(err)
 	}
-	return diskError(os.WriteFile(filepath.Join(s.proofs(d), proofName(r)), nil, 0o600))
+	return diskError(os.WriteFile(filepath.Join(p.of(d), proofName(r)), nil, 0o600))
 }
 
 // removeBlob removes a blob with its proofs, the proofs first.
-func (s *Store) removeBlob(d digest.Digest) error {
-	if err := os.RemoveAll(s.proofs(d)); err != nil {
+func (p proofs) removeBlob(d digest.Digest) error {
+	if err := os.RemoveAll(p.of(d)); err != nil {
 		return err
 	}
-	return os.Remove(s.blobPath(d))
+	return os.Remove(p.s.blobPath(d))
 }
 
-// serves reports whether a blob that is here may be given to a repository. Without sources it may: nobody else knows more.
-func (s *Store) serves(ctx context.Context, r Ref, d digest.Digest, sources []*Source) bool {
-	size, here := s.hasBlob(d)
-	if !here || len(sources) == 0 || s.proven(r, d) {
+// serve reports whether a blob that is here may be given to a repository. Without sources it may: nobody else knows more.
+func (p proofs) serve(ctx context.Context, r Ref, d digest.Digest, sources []*Source) bool {
+	size, here := p.s.hasBlob(d)
+	if !here || len(sources) == 0 || p.has(r, d) {
 		return here
 	}
-	list, err := os.ReadDir(s.proofs(d))
+	list, err := os.ReadDir(p.of(d))
 	if err != nil || !slices.ContainsFunc(list, func(e fs.DirEntry) bool { return strings.HasPrefix(e.Name(), shortID(r.Registry)+"-") }) {
 		return false
 	}
 	for _, src := range sources {
 		if n, err := src.blobSize(ctx, r, d); err == nil {
-			return n == size && s.noteProof(r, d) == nil
+			return n == size && p.note(r, d) == nil
 		}
 	}
 	return false
 }
 
 // fetched reports whether a blob need not be fetched, as far as nobody is asked.
-func (s *Store) fetched(r Ref, d digest.Digest, sources []*Source) (int64, bool) {
-	n, here := s.hasBlob(d)
-	return n, here && (len(sources) == 0 || s.proven(r, d))
+func (p proofs) fetched(r Ref, d digest.Digest, sources []*Source) (int64, bool) {
+	n, here := p.s.hasBlob(d)
+	return n, here && (len(sources) == 0 || p.has(r, d))
 }
 
-// adoptProofs takes the names of a store of an earlier version, which noted no proofs, at their word.
-func (s *Store) adoptProofs() error {
-	dir := filepath.Join(s.dir, "proven")
+// adopt takes the names of a store of an earlier version, which noted no proofs, at their word.
+func (p proofs) adopt() error {
+	dir := filepath.Join(p.s.dir, "proven")
 	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	for _, k := range slices.Sorted(maps.Keys(s.names)) {
+	for _, k := range slices.Sorted(maps.Keys(p.s.names)) {
 		r, err := ParseRef(k)
 		if err != nil {
 			continue
 		}
-		for desc := range s.under(slices.Values([]digest.Digest{s.names[k].Digest})) {
-			if _, here := s.hasBlob(desc.Digest); here {
-				if err := s.noteProof(r, desc.Digest); err != nil {
+		for desc := range p.s.under(slices.Values([]digest.Digest{p.s.names[k].Digest})) {
+			if _, here := p.s.hasBlob(desc.Digest); here {
+				if err := p.note(r, desc.Digest); err != nil {
 					return err
 				}
 			}

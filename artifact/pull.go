@@ -115,7 +115,7 @@ func (s *Store) ask(ctx context.Context, r Ref, identifier string, sources []*So
 		m, err := src.manifest(ctx, r, identifier)
 		if err == nil {
 			m.fetched = true
-			if err := s.makeRoom(int64(len(m.raw))); err != nil {
+			if err := s.Cache.makeRoom(int64(len(m.raw))); err != nil {
 				return nil, fmt.Errorf("image %s: %w", r.Familiar(), err)
 			}
 			if _, err := s.putBlob(m.raw); err != nil {
@@ -135,7 +135,7 @@ func (s *Store) ask(ctx context.Context, r Ref, identifier string, sources []*So
 	// Not found everywhere is an answer; an unreachable registry is none, and what the store knows is better. A name that
 	// only lives here (built, imported) is found here too. Refused everywhere is final but for what was pushed here.
 	denied := len(failures) > 0 && !slices.ContainsFunc(failures, func(err error) bool { return !errors.Is(err, ErrDenied) })
-	if derr != nil && (!denied || s.pushed(r)) {
+	if derr != nil && (!denied || pushedTo(s, r)) {
 		if local, ok := s.Lookup(r); ok {
 			if m, err := s.readManifest(local); err == nil {
 				return m, nil

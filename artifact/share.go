@@ -226,7 +226,7 @@ func (s *Store) release(blobs []digest.Digest) error {
 		if live[d] {
 			continue
 		}
-		if err := s.removeBlob(d); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := s.proofs.removeBlob(d); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
 	}

@@ -42,6 +42,8 @@ type Options struct {
 //
 // One process uses it at a time. All methods may be called concurrently.
 type Store struct {
+	Cache *Cache
+
 	dir  string
 	o    Options
 	lock *os.File
@@ -54,9 +56,8 @@ type Store struct {
 	unpacks map[digest.Digest]*unpack              // layers being unpacked, by diff ID
 	grants  map[string]map[digest.Digest]time.Time // uploaded to a repository and not named yet, since
 	changes uint64                                 // counts what changes names or grants
-	inUse   func() []digest.Digest
-	evicted int64
 	closed  bool
+	proofs  proofs
 	running sync.WaitGroup // flights
 }
 
@@ -86,6 +87,7 @@ func Open(dir string, o Options) (*Store, error) {
 	}
 	s := &Store{dir: dir, o: o, names: map[string]name{}, pins: map[digest.Digest]int{}, flights: map[string]*flight{},
 		unpacks: map[digest.Digest]*unpack{}, grants: map[string]map[digest.Digest]time.Time{}}
+	s.Cache, s.proofs = &Cache{s: s}, proofs{s}
 	for _, d := range []string{".", "blobs/sha256", "partial", "layers", "empty"} {
 		// Readable for the image's own user in a container; the files inside decide further. blobs stay private.
 		mode := fs.FileMode(0o711)
@@ -120,7 +122,7 @@ func (s *Store) recover() error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return s.adoptProofs()
+	return s.proofs.adopt()
 }
 
 // Close stops transfers, which stay to be resumed, and releases the folder. It is idempotent.

@@ -114,7 +114,7 @@ func addImage(t testing.TB, s *Store, ref string, p Platform, compress func([]by
 		t.Fatal(err)
 	}
 	for desc := range s.under(slices.Values([]digest.Digest{d})) { // as a pull does
-		if err := s.noteProof(r, desc.Digest); err != nil {
+		if err := s.proofs.note(r, desc.Digest); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -107,7 +107,7 @@ func (s *Server) Unadmitted(ctx context.Context) ([]skerry.Unadmitted, error) {
 				used = append(used, tier.ImagesOf(p.A.Service, p.A.Org, &p.A.Spec)...)
 			}
 		}
-		return append(c.Unadmitted(), c.Apps.Restricted()...), nil
+		return append(c.Unadmitted(), apps.Restricted(c.Apps)...), nil
 	})
 	if err != nil {
 		return nil, err

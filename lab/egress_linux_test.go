@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	dns "golang.org/x/net/dns/dnsmessage"
 	"golang.org/x/sys/unix"
 )
 
@@ -152,6 +153,50 @@ func reach(ns, network, addr string) (open bool, err error) {
 	return err == nil, err
 }
 
+// nameStatus asks the name server of an instance, as the instance.
+func nameStatus(ns, name string) (status dns.RCode, err error) {
+	conf, err := os.ReadFile(filepath.Join(filepath.Dir(filepath.Dir(ns)), "root/etc/resolv.conf"))
+	if err != nil {
+		return 0, err
+	}
+	_, server, _ := strings.Cut(string(conf), "nameserver ")
+	server, _, _ = strings.Cut(server, "\n")
+	q := dns.Message{Header: dns.Header{ID: 7, RecursionDesired: true}, Questions: []dns.Question{{Name: dns.MustNewName(name), Type: dns.TypeTXT, Class: dns.ClassINET}}}
+	raw, err := q.Pack()
+	if err != nil {
+		return 0, err
+	}
+	err = onThread(func() error {
+		f, err := os.Open(ns)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err := unix.Setns(int(f.Fd()), unix.CLONE_NEWNET); err != nil {
+			return err
+		}
+		c, err := net.Dial("udp", net.JoinHostPort(strings.TrimSpace(server), "53"))
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(time.Minute))
+		if _, err := c.Write(raw); err != nil {
+			return err
+		}
+		answer := make([]byte, 1500)
+		n, err := c.Read(answer)
+		if err != nil {
+			return err
+		}
+		var p dns.Parser
+		h, err := p.Start(answer[:n])
+		status = h.RCode
+		return err
+	})
+	return status, err
+}
+
 // TestEgress has services with and without rules of their own on a worker of each data plane: everything outside is as the rules say, by
 // TCP and UDP, IPv4 and IPv6; the overlay and its names go on as ever. What goes beyond the site's rules is refused, and what is in force
 // is shown.
@@ -176,6 +221,11 @@ func TestEgress(t *testing.T) {
 			}
 			if open, err := reach(ns, "tcp", net.JoinHostPort(s.l.Topology.Host("site").Address, clusterAPI)); err != nil || open {
 				t.Errorf("%s on %s reaches the site's API: %v", service, worker, err)
+			}
+			// Questions are a way out as well: who may go nowhere is refused, and others are told that nobody above answers.
+			wantStatus := map[string]dns.RCode{"shut": dns.RCodeRefused, "some": dns.RCodeServerFailure, "any": dns.RCodeServerFailure}[service]
+			if got, err := nameStatus(ns, "c2VjcmV0.example.org."); err != nil || got != wantStatus {
+				t.Errorf("%s on %s asks for a name of the outside: %v, %v", service, worker, got, err)
 			}
 			others := map[string]int{"any": 1}[service] // nobody is led to itself
 			if by, at, err := s.get(string(i.ID), "http://any/", 8); err != nil || len(at) != 2-others {

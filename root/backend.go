@@ -140,7 +140,7 @@ func (s *Server) Unadmitted(ctx context.Context) ([]skerry.Unadmitted, error) {
 				used = append(used, tier.ImagesOf(skerry.ServiceKey{App: a.Key(), Service: sv.Name}, a.Org, sv)...)
 			}
 		}
-		return c.Apps.Restricted(), nil
+		return apps.Restricted(c.Apps), nil
 	})
 	if err != nil {
 		return nil, err

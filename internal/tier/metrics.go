@@ -74,7 +74,7 @@ func (m *RoleMetrics) Write(w io.Writer) {
 		WriteParent(w, m.Up)
 	}
 	if i, ok := m.Images.(*Images); ok {
-		c := i.Store.Cache()
+		c := i.Store.Cache.Use()
 		metric(w, "skerry_image_cache_bytes", "gauge", "What is kept of other registries' images.")
 		fmt.Fprintf(w, "skerry_image_cache_bytes %d\n", c.Bytes)
 		metric(w, "skerry_image_cache_limit_bytes", "gauge", "How much may be kept of them.")

@@ -84,7 +84,7 @@ func KeepImages(r Registry, inUse func() []string) {
 	if !ok {
 		return
 	}
-	m.Store.KeepInUse(func() (out []digest.Digest) {
+	m.Store.Cache.KeepInUse(func() (out []digest.Digest) {
 		for _, pinned := range inUse() {
 			if _, d, ok := strings.Cut(pinned, "@"); ok {
 				out = append(out, digest.Digest(d))
