@@ -14,8 +14,9 @@ import (
 
 // CacheUse is what a store holds of other registries: blobs that no image of its own needs, and what comes of such.
 type CacheUse struct {
-	Bytes, Max int64
-	Evicted    int64 // names that went for others since the store was opened
+	Bytes   int64 `json:"bytes"`
+	Max     int64 `json:"max"`
+	Evicted int64 `json:"evicted"` // names that went for others since the store was opened
 }
 
 // Cache is what a store holds of other registries.

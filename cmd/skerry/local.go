@@ -18,6 +18,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/ctl"
 	"skerry.dev/skerry/internal/succession"
@@ -44,6 +45,8 @@ type status struct {
 	Pin       string                 `json:"caPin,omitempty"`
 	Runtimes  []skerry.RuntimeReport `json:"runtimes,omitempty"`
 	Instances []skerry.Observation   `json:"instances,omitempty"`
+	// Cache is what a root or cluster keeps of other registries' images.
+	Cache *artifact.CacheUse `json:"imageCache,omitempty"`
 	// Secrets says what keeps the key of a worker's secrets.
 	Secrets string `json:"secrets,omitempty"`
 	// Held is why a worker is held on its device.
@@ -195,6 +198,7 @@ type parentLocal struct {
 	dir        string // of its data
 	authority  *auth.Authority
 	store      store.Store
+	images     *artifact.Store
 	ready      func() error
 	parent     func() (bool, string, bool) // nil at the root
 	plugins    *plugin.Host                // nil: none
@@ -249,6 +253,8 @@ func (p *parentLocal) status() status {
 	if err := p.ready(); err != nil {
 		st.Ready, st.Why = false, err.Error()
 	}
+	use := p.images.Cache.Use()
+	st.Cache = &use
 	if p.parent != nil {
 		if up, why, ok := p.parent(); ok {
 			st.Parent = &parentStatus{up, why}

@@ -70,6 +70,9 @@ func printStatus(out io.Writer, st *status) {
 	if s := st.Succession; s != nil {
 		printSuccession(tw, s)
 	}
+	if c := st.Cache; c != nil {
+		fmt.Fprintf(tw, "Image cache:\t%s of %s\n", skerry.Bytes(c.Bytes), skerry.Bytes(c.Max))
+	}
 	if st.Held != "" {
 		fmt.Fprintf(tw, "Frozen:\t%s\n", st.Held)
 	}
