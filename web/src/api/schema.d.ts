@@ -1192,7 +1192,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List what runs at the site and its current admission policy would refuse or restrict.
+         * List what runs, or was granted, and would be refused, restricted or without effect today.
          * @description Scope: workers:read, asked of: site.
          */
         get: operations["list-unadmitted"];
@@ -2485,7 +2485,7 @@ export interface components {
              * @description Processes and threads; a limit only. Default: 512.
              */
             pids?: number;
-            /** @description Local storage for what a container writes to its image's files, and to volumes without a size. One that has more is ended. Default: 4Gi, or no limit at level privileged. */
+            /** @description Local storage for what a container writes to its image's files, a machine to its disk, and each to volumes without a size. One that has more is ended. Of a native process, volumes alone are measured. Default: 4Gi, or no limit at level privileged; for a machine at least machine.disk. */
             storage?: string | number;
             /**
              * Format: int64
@@ -2780,13 +2780,13 @@ export interface components {
             user: string;
         };
         Unadmitted: {
-            instance: string;
-            /** @description What the site grants the organisation now. */
-            level: string;
+            instance?: string;
+            /** @description What the site grants the organisation now, if it is about an instance. */
+            level?: string;
             org: string;
             /** @description Why it would be refused, or what it has that new ones would not. */
             reason: components["schemas"]["Reason"];
-            service: components["schemas"]["ServiceKey"];
+            service?: components["schemas"]["ServiceKey"];
         };
         UpdatesView: {
             /**
@@ -2891,6 +2891,7 @@ export interface components {
             labels?: {
                 [key: string]: string;
             };
+            levels?: boolean;
             location?: components["schemas"]["Location"];
             os: string;
             overlay?: components["schemas"]["OverlayFacts"];
