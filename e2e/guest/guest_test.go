@@ -85,6 +85,7 @@ func TestSystemd(t *testing.T) {
 		{"enforced", g.enforced, false},
 		{"manager", g.manager, false},
 		{"outlive", g.outlive, false},
+		{"clock", g.clock, false},
 		{"reboot", g.reboot, true},
 		{"stop all", g.stopAll, true},
 		{"upgrade", g.upgrade, true},
@@ -336,6 +337,25 @@ func (g *guest) outlive(t *testing.T) {
 		}
 		// Taken up means that it can be reached again.
 		g.must(t, "skerry exec run/box -- /workload print again && skerry logs run/bare | grep ready")
+	}
+}
+
+// clock sets the clock under all roles, by more than certificates, logins and leases last, and back. What runs is not touched, its parts stay
+// in touch, and who logs in anew finds an API with a certificate of now.
+func (g *guest) clock(t *testing.T) {
+	before := g.must(t, "systemctl show -P MainPID skerry-root skerry-cluster skerry-worker")
+	for _, by := range []string{"+ 3 years", "- 3 years"} {
+		g.must(t, "date -s \"$(date -Is -d \"$(date -Is) "+by+"\")\"")
+		g.await(t, "skerry login --trust -u admin --password-file /var/lib/skerry/root/admin-password 127.0.0.1 2>&1")
+		g.await(t, "skerry wait run --for ready --timeout 10s")
+		g.connected(t)
+		if now := g.tasks(t, "box", "bare"); !maps.Equal(now, g.running) {
+			t.Errorf("%s: ran %v, now %v", by, g.running, now)
+		}
+		g.await(t, "skerry exec run/box -- /workload print again")
+	}
+	if after := g.must(t, "systemctl show -P MainPID skerry-root skerry-cluster skerry-worker"); after != before {
+		t.Errorf("roles were started anew: %s, %s", before, after)
 	}
 }
 
