@@ -8,6 +8,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/detect"
+	"skerry.dev/skerry/cluster/trust"
 	"skerry.dev/skerry/sched"
 )
 
@@ -126,11 +127,11 @@ func (c *Core) Audit() (faults []string) {
 			}
 		}
 	}
-	seen := map[string]*detect.Worker{}
+	seen, trusted := map[string]*detect.Worker{}, map[string]*trust.Worker{}
 	for name, w := range c.workers {
-		seen[name] = w.sight
+		seen[name], trusted[name] = w.sight, w.trust
 	}
-	faults = append(faults, c.detect.Audit(seen)...)
+	faults = append(append(faults, c.detect.Audit(seen)...), c.trust.Audit(trusted)...)
 	for app, at := range c.published {
 		for e := range at {
 			if c.workers[e.worker] == nil || c.byApp[app] == nil {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/trust"
 	"skerry.dev/skerry/sched"
 )
 
@@ -12,8 +13,8 @@ import (
 func TestUseThatIsOver(t *testing.T) {
 	c := New(Options{Name: "a", Incarnation: "a1", Term: 1, Policies: sched.Policies(), Admission: Admission{Trusted: []string{"acme"}}})
 	c.Start(time.Unix(1e9, 0))
-	c.addWorker(&worker{Name: "here"})
-	c.addWorker(&worker{Name: "lost"})
+	c.addWorker(&worker{Name: "here"}, trust.Record{})
+	c.addWorker(&worker{Name: "lost"}, trust.Record{})
 	c.detect.Lose("lost")
 	k := skerry.ServiceKey{App: skerry.AppKey{Namespace: "acme", Name: "shop"}, Service: "web"}
 	for id, p := range map[skerry.InstanceID]*placement{

@@ -15,8 +15,8 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/cluster/detect"
+	"skerry.dev/skerry/cluster/trust"
 	"skerry.dev/skerry/cluster/volumes"
-	"skerry.dev/skerry/credit"
 	"skerry.dev/skerry/fleet"
 	"skerry.dev/skerry/internal/wire"
 	"skerry.dev/skerry/reconcile"
@@ -108,8 +108,6 @@ type Core struct {
 	amends      map[skerry.AppKey]*amended         // applications of the root that were changed here while it was away
 	dependent   map[skerry.InstanceID]bool         // placements that end when the root is away for long
 	contact     time.Time                          // when the root was heard last, while it is not connected; zero: not since the start
-	doubted     map[string]bool                    // workers of whom something is counted (see credit.go)
-	creditDue   time.Time                          // when to look at them again
 	starts      map[skerry.InstanceID]bool         // placements that have yet to run where they are
 	startsDue   time.Time                          // when one of them should have
 	scalers     map[skerry.ServiceKey]*apps.Scaler // of the root's services, while it is away
@@ -119,6 +117,7 @@ type Core struct {
 	salvaged    salvage
 	grew        bool // capacity may have appeared: try what waits
 	volumes     *volumes.Claims
+	trust       *trust.Trust
 
 	reportAt  time.Time
 	reportDue bool
@@ -141,6 +140,7 @@ type worker struct {
 	reportSeq uint64         // of the last report on this connection,
 	staleSeq  uint64         // and of the newest of those that came too late
 	sight     *detect.Worker // whether it is in touch; the detector's to change
+	trust     *trust.Worker  // how far it is trusted; trust's to change
 	reserved  skerry.Resources
 	class     string                     // key of its capability class,
 	classFor  *skerry.WorkerFacts        // worked out for these facts
@@ -149,14 +149,16 @@ type worker struct {
 	loads     skerry.Contention          // of what runs there, summed
 	placed    *skerry.Coordinate         // that routes tell
 	gate      *skerry.IngressState       // nil: it has told nothing
-	Credit    *credit.Book               `json:"credit,omitempty"` // nil: nothing speaks against it
-	Base      skerry.Resources           `json:"base,omitzero"`    // what it had when it joined
-	Claims    *skerry.Resources          `json:"claims,omitempty"` // what it says it has, where that is not believed
 	gain      uint32                     // that it was told on this connection; 0: none
 	gainAt    time.Time                  // then, or when it was the right one last
 	near      string                     // the limit that it is for
-	heard     map[string]heard           // round trips to it, by who measured them
 	immodest  bool                       // an interest of it was refused on this connection, and that was told
+}
+
+// workerRecord is what is kept of a worker, with what parts of the core own.
+type workerRecord struct {
+	*worker
+	trust.Record
 }
 
 // placement is an instance that the site holds.
@@ -234,10 +236,11 @@ func New(opt Options) *Core {
 	c := &Core{opt: opt, salvaged: found, fabric: newFabric(), routes: newRouting(), foreign: newForeign(), ingress: newEntrances(), readmit: map[string]bool{}, draining: map[skerry.ServiceKey]map[drainAt]bool{}, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
 		Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), Up: fleet.NewParent(life, opt.Sets),
 		workers: map[string]*worker{}, site: sched.NewSite(), places: map[skerry.InstanceID]*placement{}, groups: map[skerry.InstanceID]*group{},
-		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, peers: peering{given: map[string]uint64{}, secret: opt.Secret[:]}, moving: map[skerry.InstanceID]bool{}, stranded: map[skerry.InstanceID]bool{}, originals: map[skerry.InstanceID]bool{}, drains: map[string]bool{}, held: map[string]bool{}, watched: map[skerry.InstanceID]bool{}, amends: map[skerry.AppKey]*amended{}, dependent: map[skerry.InstanceID]bool{}, scalers: map[skerry.ServiceKey]*apps.Scaler{}, doubted: map[string]bool{}, starts: map[skerry.InstanceID]bool{}, services: map[skerry.ServiceKey]*learned{}, byWorker: map[string]map[skerry.InstanceID]*placement{},
+		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, peers: peering{given: map[string]uint64{}, secret: opt.Secret[:]}, moving: map[skerry.InstanceID]bool{}, stranded: map[skerry.InstanceID]bool{}, originals: map[skerry.InstanceID]bool{}, drains: map[string]bool{}, held: map[string]bool{}, watched: map[skerry.InstanceID]bool{}, amends: map[skerry.AppKey]*amended{}, dependent: map[skerry.InstanceID]bool{}, scalers: map[skerry.ServiceKey]*apps.Scaler{}, starts: map[skerry.InstanceID]bool{}, services: map[skerry.ServiceKey]*learned{}, byWorker: map[string]map[skerry.InstanceID]*placement{},
 		astray: map[skerry.InstanceID]map[string]bool{}, published: map[skerry.AppKey]map[endpointsAt]bool{}, waiting: map[skerry.InstanceID]bool{}, making: map[skerry.InstanceID]string{}, removing: map[skerry.InstanceID]bool{}, linked: map[skerry.AppKey]bool{}}
 	c.detect = detect.New(detect.Options{LostAfter: opt.LostAfter, StartGrace: opt.StartGrace}, sight{c})
 	c.volumes = volumes.New(disks{c})
+	c.trust = trust.New(witnesses{c})
 	return c
 }
 
@@ -260,15 +263,12 @@ func (c *Core) Load(key string, value []byte) error {
 			c.groups[g.A.ID] = g
 		}
 	case strings.HasPrefix(key, prefixWorker):
-		w := new(worker)
-		if err = json.Unmarshal(value, w); err == nil {
-			w.ports = map[string]int{}
-			c.addWorker(w)
-			if w.Drain != nil {
-				c.drains[w.Name] = true
-			}
-			if w.Credit != nil {
-				c.doubted[w.Name] = true
+		r := workerRecord{worker: new(worker)}
+		if err = json.Unmarshal(value, &r); err == nil {
+			r.ports = map[string]int{}
+			c.addWorker(r.worker, r.Record)
+			if r.Drain != nil {
+				c.drains[r.Name] = true
 			}
 		}
 	case strings.HasPrefix(key, volumes.Prefix):
@@ -350,7 +350,7 @@ func (c *Core) Start(now time.Time) skerry.Effects {
 			c.tellGroup(now, g, &fx)
 		}
 	}
-	c.creditDue = now.Add(creditEvery)
+	c.trust.Start(now)
 	c.Apps.Start(now)
 	c.Apps.ReviewClaims(&fx)
 	c.Apps.SetTargets([]string{Self})
@@ -480,7 +480,7 @@ func (c *Core) Tick(now time.Time) skerry.Effects {
 	c.rebalance(now, &fx)
 	c.reviewPeers(now, &fx)
 	c.lateStarts(now, &fx)
-	c.reviewCredit(now, &fx)
+	c.reviewTrust(now, &fx)
 	c.turnTags(now)
 	c.settle(now, &fx, nil)
 	return fx
@@ -502,9 +502,7 @@ func (c *Core) NextWake() time.Time {
 	consider(c.scaleDue())
 	consider(c.drainDue)
 	consider(c.startsDue)
-	if len(c.doubted) > 0 {
-		consider(c.creditDue)
-	}
+	consider(c.trust.Due())
 	consider(c.balance.at)
 	if c.rebuilding() {
 		consider(c.rebuildDue())

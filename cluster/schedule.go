@@ -92,7 +92,7 @@ func (c *Core) seeWorker(w *worker) {
 		}
 	}
 	v.Load = w.loads
-	v.Credit, v.Doubt = w.reckon()
+	v.Credit, v.Doubt = w.trust.Rank()
 	for k := range w.ports {
 		v.HostPorts[k] = true
 	}

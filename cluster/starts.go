@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/credit"
 )
 
 // A worker that accepts an instance and never runs it is found out by comparison. What has not started after a while gets a
@@ -67,9 +66,7 @@ func (c *Core) expectStart(at time.Time) {
 
 // compareStart compares a first start with one that another worker did not manage.
 func (c *Core) compareStart(now time.Time, p *placement, fx *skerry.Effects) {
-	if w := c.workers[p.Worker]; w != nil && w.Credit != nil {
-		w.Credit.Good(now, credit.Starts)
-	}
+	c.trust.Started(now, p.Worker)
 	l := p.Late
 	p.Late = nil
 	if l == nil || l.Worker == p.Worker || l.Bad {
@@ -80,15 +77,14 @@ func (c *Core) compareStart(now time.Time, p *placement, fx *skerry.Effects) {
 	if w == nil || slower*took > l.Waited {
 		return
 	}
-	if w.Credit == nil { // what it does run speaks for it
-		for _, o := range c.on(w.Name) {
-			if o.Ran && o.Obs.State == skerry.Running {
-				c.book(w).Vouch(credit.Starts)
-			}
+	runs := 0
+	for _, o := range c.byWorker[w.Name] {
+		if o.Ran && o.Obs.State == skerry.Running {
+			runs++
 		}
 	}
 	text := fmt.Sprintf("it accepted %s and did not run it for %s; another worker did after %s", p.A.Service.String(), l.Waited.Round(time.Second), took.Round(time.Millisecond))
-	c.marked(now, w, c.book(w).Mark(now, credit.Starts, text), text, fx)
+	c.counted(now, c.trust.Slow(now, w.Name, runs, text), fx)
 }
 
 // lateStarts asks what the links of workers look like that should have started something.

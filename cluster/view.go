@@ -23,7 +23,8 @@ func (c *Core) Workers() []skerry.WorkerView {
 		}
 		v.Carrier = w.Carrier
 		v.Updates = w.updates()
-		v.Credit, v.Claims = w.Credit.View(), w.Claims
+		told := w.trust.Record()
+		v.Credit, v.Claims = told.Credit.View(), told.Claims
 		v.Drain, v.Upgrade = c.viewDrain(w), w.Agent
 		if k := c.Kids.Get(name); k != nil {
 			v.Connected, v.Since, v.Version, v.Machine = k.Connected, k.Since, k.Version, k.Machine

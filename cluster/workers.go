@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/trust"
 	"skerry.dev/skerry/credit"
 	"skerry.dev/skerry/fleet"
 )
@@ -18,7 +19,7 @@ func (c *Core) childUp(now time.Time, hello *skerry.Hello, fx *skerry.Effects) {
 	w := c.workers[hello.Name]
 	if w == nil {
 		w = &worker{Name: hello.Name, ports: map[string]int{}}
-		c.addWorker(w)
+		c.addWorker(w, trust.Record{})
 		c.saveWorker(w, fx)
 	}
 	if w.Carrier != hello.Carrier { // another kind of agent took over: it reads other items
@@ -39,9 +40,9 @@ func (c *Core) childUp(now time.Time, hello *skerry.Hello, fx *skerry.Effects) {
 }
 
 // addWorker enters a worker, new or read from the store.
-func (c *Core) addWorker(w *worker) {
+func (c *Core) addWorker(w *worker, r trust.Record) {
 	c.workers[w.Name] = w
-	w.sight = c.detect.Add(w.Name)
+	w.sight, w.trust = c.detect.Add(w.Name), c.trust.Add(w.Name, r)
 }
 
 // item encodes an item of a worker's desired set as its agent reads it.
@@ -71,7 +72,9 @@ func (c *Core) resend(name string) {
 	}
 }
 
-func (c *Core) saveWorker(w *worker, fx *skerry.Effects) { fx.Put(prefixWorker+w.Name, mustJSON(w)) }
+func (c *Core) saveWorker(w *worker, fx *skerry.Effects) {
+	fx.Put(prefixWorker+w.Name, mustJSON(workerRecord{w, w.trust.Record()}))
+}
 
 // reach marks the instances of a worker that is back in touch. What it said last still holds until it says otherwise: a set
 // that did not change is not sent again.
@@ -241,7 +244,7 @@ func (c *Core) workerReport(now time.Time, name string, m *skerry.Report, fx *sk
 			w.staleSeq = r.Seq
 		} else if r.Seq < w.reportSeq {
 			const text = "it sends reports again that it sent before"
-			c.marked(now, w, c.book(w).Odd(now, credit.Replays, text), text, fx)
+			c.counted(now, c.trust.Odd(now, name, credit.Replays, text), fx)
 		}
 		return fleet.IgnoredOld
 	}
@@ -258,7 +261,8 @@ func (c *Core) workerReport(now time.Time, name string, m *skerry.Report, fx *sk
 	}
 	w.report, w.reportAt = r, now
 	w.report.Heard = nil
-	c.examine(now, w, &r, fx)
+	c.counted(now, c.trust.Use(now, name, &r), fx)
+	c.counted(now, c.trust.Place(now, name, r.Coordinate, r.Heard[:min(len(r.Heard), peersEach)]), fx)
 	c.wandered(w)
 	if held != r.Held {
 		c.heldChanged(now, w, fx)
@@ -293,7 +297,9 @@ func (c *Core) workerReport(now time.Time, name string, m *skerry.Report, fx *sk
 	if facts == nil {
 		return ""
 	}
-	if facts = c.opt.Admission.offered(c.believable(now, w, facts, fx)); reflect.DeepEqual(facts, w.Facts) {
+	facts, found := c.trust.Capacity(now, name, facts)
+	c.counted(now, found, fx)
+	if facts = c.opt.Admission.offered(facts); reflect.DeepEqual(facts, w.Facts) {
 		return ""
 	}
 	if facts.Location != nil && !facts.Location.Valid() {
@@ -460,9 +466,9 @@ func (c *Core) removeWorker(now time.Time, name string, fx *skerry.Effects) {
 	}
 	c.endDrain(now, w, fx)
 	delete(c.held, name)
-	delete(c.doubted, name)
 	delete(c.workers, name)
 	c.detect.Remove(name)
+	c.trust.Remove(name)
 	for id := range c.astray {
 		c.found(id, name)
 	}
@@ -485,7 +491,7 @@ func (c *Core) holdWorker(now time.Time, m HoldWorker, fx *skerry.Effects) {
 	}
 	if w.Hold = m.Reason; m.Reason == "" {
 		c.endDrain(now, w, fx)
-		c.forgive(now, w, fx)
+		c.restoreTrust(now, w, fx)
 	}
 	c.saveWorker(w, fx)
 	c.seeWorker(w)
@@ -497,8 +503,8 @@ func (w *worker) refusing() string {
 	switch {
 	case w.Hold != "":
 		return "held: " + w.Hold
-	case w.Credit != nil && w.Credit.Quarantine != "":
-		return "in quarantine: " + w.Credit.Quarantine
+	case w.trust.Quarantine() != "":
+		return "in quarantine: " + w.trust.Quarantine()
 	case w.Facts == nil:
 		return "it has not yet told what it has"
 	}
