@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"encoding/binary"
+	"hash/fnv"
 	"maps"
 	"math"
 	"slices"
@@ -28,19 +30,20 @@ func (c *Core) locate(rtt map[string]float64) (out skerry.UserPosition) {
 }
 
 // frame is a hash of the coordinates of the workers that measured the users of an instance.
-func (c *Core) frame(p *placement) (h uint64) {
+func (c *Core) frame(p *placement) uint64 {
+	h := fnv.New64a()
 	for _, rtt := range p.heard {
 		for _, name := range slices.Sorted(maps.Keys(rtt)) {
-			h = mix(h ^ hashOf(name))
+			at := append([]byte(name), 0)
 			if w := c.workers[name]; w != nil && w.coordinate() != nil {
-				for _, x := range w.coordinate().Vec {
-					h = mix(h ^ math.Float64bits(x))
+				for _, x := range append(w.coordinate().Vec[:], w.coordinate().Height) {
+					at = binary.BigEndian.AppendUint64(at, math.Float64bits(x))
 				}
-				h = mix(h ^ math.Float64bits(w.coordinate().Height))
 			}
+			h.Write(at)
 		}
 	}
-	return h
+	return h.Sum64()
 }
 
 // shiftUsers places users anew in a network whose workers have moved since: coordinates only mean something to each other,
