@@ -132,6 +132,7 @@ func (c *Core) Audit() (faults []string) {
 		seen[name], trusted[name] = w.sight, w.trust
 	}
 	faults = append(append(faults, c.detect.Audit(seen)...), c.trust.Audit(trusted)...)
+	faults = append(faults, c.peers.Audit(func(name string) bool { return c.workers[name] != nil })...)
 	for app, at := range c.published {
 		for e := range at {
 			if c.workers[e.worker] == nil || c.byApp[app] == nil {

@@ -15,6 +15,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/cluster/detect"
+	"skerry.dev/skerry/cluster/network"
 	"skerry.dev/skerry/cluster/trust"
 	"skerry.dev/skerry/cluster/volumes"
 	"skerry.dev/skerry/fleet"
@@ -88,7 +89,6 @@ type Core struct {
 	seq      uint64
 	rounds   uint64
 	plugins  map[string]Plugin
-	peers    peering
 	fabric   fabric
 	routes   routing
 	ingress  entrances
@@ -117,6 +117,7 @@ type Core struct {
 	salvaged    salvage
 	grew        bool // capacity may have appeared: try what waits
 	volumes     *volumes.Claims
+	peers       *network.Peers
 	trust       *trust.Trust
 
 	reportAt  time.Time
@@ -236,11 +237,12 @@ func New(opt Options) *Core {
 	c := &Core{opt: opt, salvaged: found, fabric: newFabric(), routes: newRouting(), foreign: newForeign(), ingress: newEntrances(), readmit: map[string]bool{}, draining: map[skerry.ServiceKey]map[drainAt]bool{}, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
 		Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), Up: fleet.NewParent(life, opt.Sets),
 		workers: map[string]*worker{}, site: sched.NewSite(), places: map[skerry.InstanceID]*placement{}, groups: map[skerry.InstanceID]*group{},
-		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, peers: peering{given: map[string]uint64{}, secret: opt.Secret[:]}, moving: map[skerry.InstanceID]bool{}, stranded: map[skerry.InstanceID]bool{}, originals: map[skerry.InstanceID]bool{}, drains: map[string]bool{}, held: map[string]bool{}, watched: map[skerry.InstanceID]bool{}, amends: map[skerry.AppKey]*amended{}, dependent: map[skerry.InstanceID]bool{}, scalers: map[skerry.ServiceKey]*apps.Scaler{}, starts: map[skerry.InstanceID]bool{}, services: map[skerry.ServiceKey]*learned{}, byWorker: map[string]map[skerry.InstanceID]*placement{},
+		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, moving: map[skerry.InstanceID]bool{}, stranded: map[skerry.InstanceID]bool{}, originals: map[skerry.InstanceID]bool{}, drains: map[string]bool{}, held: map[string]bool{}, watched: map[skerry.InstanceID]bool{}, amends: map[skerry.AppKey]*amended{}, dependent: map[skerry.InstanceID]bool{}, scalers: map[skerry.ServiceKey]*apps.Scaler{}, starts: map[skerry.InstanceID]bool{}, services: map[skerry.ServiceKey]*learned{}, byWorker: map[string]map[skerry.InstanceID]*placement{},
 		astray: map[skerry.InstanceID]map[string]bool{}, published: map[skerry.AppKey]map[endpointsAt]bool{}, waiting: map[skerry.InstanceID]bool{}, making: map[skerry.InstanceID]string{}, removing: map[skerry.InstanceID]bool{}, linked: map[skerry.AppKey]bool{}}
 	c.detect = detect.New(detect.Options{LostAfter: opt.LostAfter, StartGrace: opt.StartGrace}, sight{c})
 	c.volumes = volumes.New(disks{c})
 	c.trust = trust.New(witnesses{c})
+	c.peers = network.NewPeers(members{c}, opt.Secret[:])
 	return c
 }
 
@@ -281,8 +283,8 @@ func (c *Core) Load(key string, value []byte) error {
 		err = c.loadIngress(value)
 	case strings.HasPrefix(key, prefixAmend):
 		err = c.loadAmendment(value)
-	case key == keyPeers:
-		err = json.Unmarshal(value, &c.peers)
+	case key == network.KeyPeers:
+		err = c.peers.Load(value)
 	case c.Kids.Load(key, value), c.Up.Load(key, value):
 	default:
 		_, err = c.Apps.Load(key, value)
@@ -358,7 +360,7 @@ func (c *Core) Start(now time.Time) skerry.Effects {
 	c.reviewDesired(now, &fx)
 	c.reviewChildren()
 	c.reviewClaims()
-	c.peersChanged(now)
+	c.peers.Touch(now)
 	c.rebalance(now, &fx) // from then on each minute
 	c.grew = true
 	c.settle(now, &fx, nil)
@@ -478,7 +480,9 @@ func (c *Core) Tick(now time.Time) skerry.Effects {
 	c.expire(now, &fx)
 	c.judgeWatched(now, &fx)
 	c.rebalance(now, &fx)
-	c.reviewPeers(now, &fx)
+	if record := c.peers.Review(now); record != nil {
+		fx.Put(network.KeyPeers, record)
+	}
 	c.lateStarts(now, &fx)
 	c.reviewTrust(now, &fx)
 	c.turnTags(now)
@@ -497,7 +501,7 @@ func (c *Core) NextWake() time.Time {
 	consider(c.Kids.Due())
 	consider(c.Up.Due())
 	consider(c.nextExpiry())
-	consider(c.peers.due)
+	consider(c.peers.Due())
 	consider(c.nextAlone())
 	consider(c.scaleDue())
 	consider(c.drainDue)

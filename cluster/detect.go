@@ -5,6 +5,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/detect"
+	"skerry.dev/skerry/cluster/network"
 )
 
 type (
@@ -107,7 +108,7 @@ func (s sight) Exchange(a, b string) bool {
 }
 
 // Spot implements detect.Site.
-func (s sight) Spot(worker string) uint64 { return hashOf(worker) }
+func (s sight) Spot(worker string) uint64 { return network.Spot(worker) }
 
 // Serves implements detect.Site.
 func (s sight) Serves(worker string) bool { return len(s.c.byWorker[worker]) > 0 }

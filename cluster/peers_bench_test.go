@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/network"
 )
 
 // One review of who measures round trips to whom, in a site of ten thousand workers where nothing has changed.
@@ -15,11 +16,11 @@ func BenchmarkReviewPeers(b *testing.B) {
 		s.keep(s.c.Step(s.now, ChildUp{Hello: &skerry.Hello{Name: name}}))
 		s.c.workers[name].Facts = &skerry.WorkerFacts{Probe: fmt.Sprintf("10.0.%d.%d:7000", i/250, i%250+1)}
 	}
-	var fx skerry.Effects
-	s.c.peersChanged(s.now)
-	s.c.reviewPeers(s.now.Add(reviewLater), &fx)
-	for b.Loop() {
-		s.c.peers.due = s.now
-		s.c.reviewPeers(s.now.Add(reviewLater), &fx)
+	review := func() {
+		s.c.peers.Touch(s.now)
+		s.c.peers.Review(s.now.Add(network.ReviewLater))
+	}
+	for review(); b.Loop(); {
+		review()
 	}
 }

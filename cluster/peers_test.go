@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/network"
 	"skerry.dev/skerry/internal/wire"
 )
 
@@ -76,12 +77,12 @@ func (s *peersSite) told(name string) *skerry.Peers {
 func TestPeersAreGivenToThoseWhoMeasure(t *testing.T) {
 	s := newPeersSite(t)
 	s.join("old", "")
-	s.wait(reviewLater)
+	s.wait(network.ReviewLater)
 	if s.told("old") != nil {
 		t.Error("a site in which nobody measures has peers")
 	}
 	s.join("a", "192.0.2.1:7001")
-	s.wait(reviewLater)
+	s.wait(network.ReviewLater)
 	if p := s.told("a"); p == nil || len(p.List) != 0 || len(p.Key) != 32 {
 		t.Errorf("a worker alone: %+v", p)
 	}
@@ -89,7 +90,7 @@ func TestPeersAreGivenToThoseWhoMeasure(t *testing.T) {
 	s.join("behind-nat", "")
 	s.join("liar", "0.0.0.0:1")
 	s.join("nonsense", "somewhere")
-	s.wait(reviewLater)
+	s.wait(network.ReviewLater)
 	for name, want := range map[string][]string{"a": {"192.0.2.2:7002"}, "b": {"192.0.2.1:7001"}, "behind-nat": {"192.0.2.1:7001", "192.0.2.2:7002"}} {
 		if p := s.told(name); p == nil || !slices.Equal(p.List, want) || !bytes.Equal(p.Key, s.told("a").Key) {
 			t.Errorf("%s: %+v, want %v", name, p, want)
@@ -102,19 +103,19 @@ func TestKeyChangesWhenAWorkerIsRemoved(t *testing.T) {
 	for i := range 3 {
 		s.join(fmt.Sprint("w", i), fmt.Sprintf("192.0.2.%d:7000", i+1))
 	}
-	s.wait(reviewLater)
+	s.wait(network.ReviewLater)
 	before := s.told("w0")
 	s.start() // another life keeps the key, and what workers were told
 	for i := range 3 {
 		s.join(fmt.Sprint("w", i), fmt.Sprintf("192.0.2.%d:7000", i+1))
 	}
-	s.wait(reviewLater)
+	s.wait(network.ReviewLater)
 	if p := s.told("w0"); p == nil || p.KeyID != before.KeyID || !bytes.Equal(p.Key, before.Key) {
 		t.Errorf("after a restart: %+v, before %+v", p, before)
 	}
 	s.keep(s.c.Step(s.now, ChildDown{Name: "w2"}))
 	s.wait(10 * time.Second)
-	s.wait(reviewLater)
+	s.wait(network.ReviewLater)
 	if p := s.told("w0"); p.KeyID != before.KeyID || len(p.List) != 1 {
 		t.Errorf("after a worker was lost: %+v", p)
 	}
@@ -122,78 +123,9 @@ func TestKeyChangesWhenAWorkerIsRemoved(t *testing.T) {
 	if s.keep(fx); fx.Err != nil {
 		t.Fatal(fx.Err)
 	}
-	s.wait(reviewLater)
+	s.wait(network.ReviewLater)
 	if p := s.told("w0"); p.KeyID == before.KeyID || bytes.Equal(p.Key, before.Key) || !bytes.Equal(p.Key, s.told("w1").Key) {
 		t.Errorf("the key that the removed worker knows is still used: %+v", p)
-	}
-}
-
-func TestPeersOfMany(t *testing.T) {
-	ring := func(n int) *peering {
-		p := &peering{}
-		for i := range n {
-			name := fmt.Sprint("worker-", i)
-			p.ring = append(p.ring, spot{hash: hashOf(name), name: name, addr: fmt.Sprintf("10.0.%d.%d:7000", i/250, i%250+1)})
-		}
-		slices.SortFunc(p.ring, func(a, b spot) int {
-			if a.hash < b.hash {
-				return -1
-			}
-			return 1
-		})
-		return p
-	}
-	const n = 1000
-	now := time.Unix(1e9, 0)
-	many := ring(n)
-	asked := map[string]int{}
-	for i := range n {
-		list := many.of(fmt.Sprint("worker-", i), now)
-		if len(slices.Compact(slices.Clone(list))) != peersEach || slices.Contains(list, fmt.Sprintf("10.0.%d.%d:7000", i/250, i%250+1)) {
-			t.Fatalf("worker %d: %v", i, list)
-		}
-		for _, a := range list {
-			asked[a]++
-		}
-	}
-	most := 0
-	for _, k := range asked {
-		most = max(most, k)
-	}
-	if most > 12*peersEach {
-		t.Errorf("one worker is asked by %d", most)
-	}
-	// One more changes the peers of few.
-	more, changed := ring(n+1), 0
-	for i := range n {
-		if name := fmt.Sprint("worker-", i); !slices.Equal(many.of(name, now), more.of(name, now)) {
-			changed++
-		}
-	}
-	if changed > n/10 {
-		t.Errorf("one more worker changes the peers of %d of %d", changed, n)
-	}
-	// Peers turn over slowly, and half of them not at all.
-	differ := func(a, b []string) (k int) {
-		for _, x := range a {
-			if !slices.Contains(b, x) {
-				k++
-			}
-		}
-		return k
-	}
-	first := many.of("worker-7", now)
-	for m := range 12 {
-		a, b := many.of("worker-7", now.Add(time.Duration(m)*rotateEvery)), many.of("worker-7", now.Add(time.Duration(m+1)*rotateEvery))
-		if k := differ(a, b); k > 2 {
-			t.Errorf("%d peers are replaced at once", k)
-		}
-		if k := differ(first, b); k > peersEach-peersStable {
-			t.Errorf("%d peers are replaced after %d turns", k, m+1)
-		}
-	}
-	if k := differ(first, many.of("worker-7", now.Add(12*rotateEvery))); k < 3 {
-		t.Errorf("only %d peers were replaced in two hours", k)
 	}
 }
 

@@ -96,7 +96,7 @@ func (c *Core) foreignToken(now time.Time, w *worker, p *placement, o *skerry.Ob
 type witnesses struct{ c *Core }
 
 // At implements trust.Site.
-func (s witnesses) At(probe string) string { return s.c.peers.at[probe] }
+func (s witnesses) At(probe string) string { return s.c.peers.At(probe) }
 
 // Position implements trust.Site.
 func (s witnesses) Position(worker string) *skerry.Coordinate {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/network"
 	"skerry.dev/skerry/cluster/trust"
 	"skerry.dev/skerry/credit"
 	"skerry.dev/skerry/fleet"
@@ -28,7 +29,7 @@ func (c *Core) childUp(now time.Time, hello *skerry.Hello, fx *skerry.Effects) {
 		c.resend(hello.Name)
 	}
 	if w.sight.Lost() {
-		c.peersChanged(now)
+		c.peers.Touch(now)
 	}
 	w.immodest, w.reportSeq, w.staleSeq = false, 0, 0
 	w.gain, w.gainAt, w.near = 0, now, ""
@@ -262,7 +263,7 @@ func (c *Core) workerReport(now time.Time, name string, m *skerry.Report, fx *sk
 	w.report, w.reportAt = r, now
 	w.report.Heard = nil
 	c.counted(now, c.trust.Use(now, name, &r), fx)
-	c.counted(now, c.trust.Place(now, name, r.Coordinate, r.Heard[:min(len(r.Heard), peersEach)]), fx)
+	c.counted(now, c.trust.Place(now, name, r.Coordinate, r.Heard[:min(len(r.Heard), network.PeersEach)]), fx)
 	c.wandered(w)
 	if held != r.Held {
 		c.heldChanged(now, w, fx)
@@ -306,7 +307,7 @@ func (c *Core) workerReport(now time.Time, name string, m *skerry.Report, fx *sk
 		facts.Location = nil
 	}
 	if w.Facts == nil || w.Facts.Probe != facts.Probe {
-		c.peersChanged(now)
+		c.peers.Touch(now)
 	}
 	if was := w.Facts; was == nil || !reflect.DeepEqual(was.Overlay, facts.Overlay) {
 		c.readmit[name] = true
@@ -373,7 +374,7 @@ func (c *Core) loseWorker(now time.Time, w *worker, fx *skerry.Effects) {
 	}
 	c.Apps.Came(now, w.Name, nil)
 	c.Apps.Waits(now, w.Name, nil)
-	c.peersChanged(now)
+	c.peers.Touch(now)
 	c.seeWorker(w)
 	c.reportDue = true
 	c.siteEvent(fx, now, skerry.EventWarning, "WorkerLost", "worker "+w.Name+" has been out of touch for "+now.Sub(since).Round(time.Second).String()+" ("+c.detect.Verdict(w.Name)+"); its instances get a new place", w.Name)
@@ -473,10 +474,7 @@ func (c *Core) removeWorker(now time.Time, name string, fx *skerry.Effects) {
 		c.found(id, name)
 	}
 	c.expel(now, w, fx)
-	// It knew the key of the others.
-	c.peers.renew = true
-	delete(c.peers.given, name)
-	c.peersChanged(now)
+	c.peers.Remove(now, name)
 	c.site.Remove(name)
 	fx.Delete(prefixWorker + name)
 	c.Kids.Remove(name, fx)

@@ -37,8 +37,9 @@ var imports = map[string]string{
 
 	// roles: Core and Server each
 	"root":            ". api apps auth credit fleet internal/loop internal/tier internal/wire internal/execstream journal link overlay/resolver reconcile sched store vault",
-	"cluster":         ". cluster/detect cluster/trust cluster/volumes ipam overlay/relay api apps auth coord credit fleet internal/loop internal/panics internal/tier internal/wire internal/execstream journal link overlay/resolver reconcile sched store vault",
+	"cluster":         ". cluster/detect cluster/network cluster/trust cluster/volumes ipam overlay/relay api apps auth coord credit fleet internal/loop internal/panics internal/tier internal/wire internal/execstream journal link overlay/resolver reconcile sched store vault",
 	"cluster/detect":  ".",
+	"cluster/network": ".",
 	"cluster/trust":   ". credit",
 	"cluster/volumes": ".",
 	"worker":          ". artifact auth coord fleet internal/blockdev internal/cdi internal/diskuse internal/loop internal/loopfs internal/panics internal/tier internal/topology internal/wire internal/execstream journal link overlay overlay/hostnet overlay/ingress overlay/resolver overlay/tunnel overlay/wireguard reconcile runtime store vault",
@@ -112,7 +113,7 @@ var imports = map[string]string{
 var roles = []string{"root", "cluster", "worker"}
 
 // pure packages take the time as an argument: no clock, no disk, no socket, no goroutine.
-var pure = []string{"sched", "reconcile", "ipam", "coord", "credit", "apps", "fleet", "tenure", "cluster/detect", "cluster/trust", "cluster/volumes"}
+var pure = []string{"sched", "reconcile", "ipam", "coord", "credit", "apps", "fleet", "tenure", "cluster/detect", "cluster/network", "cluster/trust", "cluster/volumes"}
 
 // impureImports may not be imported by pure packages.
 var impureImports = []string{"os", "os/...", "net", "net/http/...", "io/ioutil", "io/fs", "log", "log/slog", "syscall", "math/rand", "crypto/rand", "runtime/...",
