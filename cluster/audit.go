@@ -132,7 +132,8 @@ func (c *Core) Audit() (faults []string) {
 		seen[name], trusted[name] = w.sight, w.trust
 	}
 	faults = append(append(faults, c.detect.Audit(seen)...), c.trust.Audit(trusted)...)
-	faults = append(faults, c.peers.Audit(func(name string) bool { return c.workers[name] != nil })...)
+	known := func(worker string) bool { return c.workers[worker] != nil }
+	faults = append(append(faults, c.peers.Audit(known)...), c.ingress.Audit(known)...)
 	for app, at := range c.published {
 		for e := range at {
 			if c.workers[e.worker] == nil || c.byApp[app] == nil {

@@ -91,7 +91,6 @@ type Core struct {
 	plugins  map[string]Plugin
 	fabric   fabric
 	routes   routing
-	ingress  entrances
 	readmit  map[string]bool // workers whose part in the overlay must be looked at again
 	draining map[skerry.ServiceKey]map[drainAt]bool
 	foreign  foreign
@@ -118,6 +117,7 @@ type Core struct {
 	grew        bool // capacity may have appeared: try what waits
 	volumes     *volumes.Claims
 	peers       *network.Peers
+	ingress     *network.Ingress
 	trust       *trust.Trust
 
 	reportAt  time.Time
@@ -149,7 +149,6 @@ type worker struct {
 	leaving   map[skerry.InstanceID]held // by instances that were told to end
 	loads     skerry.Contention          // of what runs there, summed
 	placed    *skerry.Coordinate         // that routes tell
-	gate      *skerry.IngressState       // nil: it has told nothing
 	gain      uint32                     // that it was told on this connection; 0: none
 	gainAt    time.Time                  // then, or when it was the right one last
 	near      string                     // the limit that it is for
@@ -234,7 +233,7 @@ func New(opt Options) *Core {
 	}
 	found := salvage{own: map[skerry.ServiceKey]int{}, wanted: map[skerry.ServiceKey]int{}, left: map[skerry.InstanceID]string{}}
 	life := opt.Incarnation + skerry.Incarnation(fmt.Sprintf(".%x", opt.Seed[:6]))
-	c := &Core{opt: opt, salvaged: found, fabric: newFabric(), routes: newRouting(), foreign: newForeign(), ingress: newEntrances(), readmit: map[string]bool{}, draining: map[skerry.ServiceKey]map[drainAt]bool{}, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
+	c := &Core{opt: opt, salvaged: found, fabric: newFabric(), routes: newRouting(), foreign: newForeign(), readmit: map[string]bool{}, draining: map[skerry.ServiceKey]map[drainAt]bool{}, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
 		Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), Up: fleet.NewParent(life, opt.Sets),
 		workers: map[string]*worker{}, site: sched.NewSite(), places: map[skerry.InstanceID]*placement{}, groups: map[skerry.InstanceID]*group{},
 		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, moving: map[skerry.InstanceID]bool{}, stranded: map[skerry.InstanceID]bool{}, originals: map[skerry.InstanceID]bool{}, drains: map[string]bool{}, held: map[string]bool{}, watched: map[skerry.InstanceID]bool{}, amends: map[skerry.AppKey]*amended{}, dependent: map[skerry.InstanceID]bool{}, scalers: map[skerry.ServiceKey]*apps.Scaler{}, starts: map[skerry.InstanceID]bool{}, services: map[skerry.ServiceKey]*learned{}, byWorker: map[string]map[skerry.InstanceID]*placement{},
@@ -243,6 +242,7 @@ func New(opt Options) *Core {
 	c.volumes = volumes.New(disks{c})
 	c.trust = trust.New(witnesses{c})
 	c.peers = network.NewPeers(members{c}, opt.Secret[:])
+	c.ingress = network.NewIngress(gates{c})
 	return c
 }
 
@@ -279,8 +279,8 @@ func (c *Core) Load(key string, value []byte) error {
 		err = c.readLeaving(key, value)
 	case key == keyFabric:
 		err = json.Unmarshal(value, &c.fabric)
-	case key == keyIngress:
-		err = c.loadIngress(value)
+	case key == network.KeyIngress:
+		err = c.ingress.Load(value)
 	case strings.HasPrefix(key, prefixAmend):
 		err = c.loadAmendment(value)
 	case key == network.KeyPeers:

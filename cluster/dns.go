@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/network"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/overlay/resolver"
 )
@@ -84,9 +85,9 @@ func (n *names) run(ctx context.Context) error {
 	defer n.authority.Close()
 	t := time.NewTicker(namesEvery)
 	defer t.Stop()
-	var told []HostEntries
+	var told []network.HostEntries
 	for first := true; ; first = false {
-		hosts, err := tier.View(ctx, n.s.Role, func(c *Core) ([]HostEntries, error) { return c.HostNames(), nil })
+		hosts, err := tier.View(ctx, n.s.Role, func(c *Core) ([]network.HostEntries, error) { return c.ingress.Hosts(), nil })
 		if err == nil && (first || !reflect.DeepEqual(hosts, told)) {
 			told = hosts
 			n.serial++
@@ -102,7 +103,7 @@ func (n *names) run(ctx context.Context) error {
 
 // zonesOf makes the zones of what the site offers. All hosts are in the site's own zone, under their whole name, because
 // the root leads there; those that are in a zone are also in that as they are.
-func zonesOf(serial uint32, o *tier.NameOptions, hosts []HostEntries) resolver.AuthorityConfig {
+func zonesOf(serial uint32, o *tier.NameOptions, hosts []network.HostEntries) resolver.AuthorityConfig {
 	c := resolver.AuthorityConfig{Serial: serial}
 	for i, zone := range o.Zones {
 		d := resolver.Domain{Name: zone, Servers: []resolver.NameServer{{Name: "ns." + zone, Addrs: o.Addrs}}}
@@ -166,8 +167,8 @@ func (n *names) measureOnce(ctx context.Context) {
 	defer cancel()
 	workers, err := tier.View(ctx, n.s.Role, func(c *Core) ([]string, error) {
 		var out []string
-		for name, w := range c.workers {
-			if k := c.Kids.Get(name); w.gate != nil && k != nil && k.Connected {
+		for name := range c.workers {
+			if k := c.Kids.Get(name); c.ingress.Tells(name) && k != nil && k.Connected {
 				out = append(out, name)
 			}
 		}

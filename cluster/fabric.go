@@ -377,7 +377,7 @@ func (c *Core) publishNetwork(app skerry.AppKey) {
 			}
 		}
 	}
-	if c.granted(app) {
+	if c.ingress.Granted(app) {
 		for name, w := range c.workers {
 			at[name] = at[name] || w.hasIngress()
 		}
@@ -385,7 +385,7 @@ func (c *Core) publishNetwork(app skerry.AppKey) {
 	maps.DeleteFunc(at, func(_ string, there bool) bool { return !there })
 	var bare, full []byte
 	if n := c.network(app); n != nil && len(at) > 0 {
-		gate, plain := c.withIngress(n)
+		gate, plain := c.ingress.Directory(n)
 		bare, full = c.codec.Marshal(plain), c.codec.Marshal(gate)
 	}
 	for name := range at {

@@ -48,10 +48,11 @@ func newIngressAuthority(site string, now time.Time) (*skerry.IngressCertificate
 // own.
 func (s *Server) IngressAuthority(ctx context.Context) ([]byte, error) {
 	return tier.View(ctx, s.Role, func(c *Core) ([]byte, error) {
-		if c.ingress.Authority == nil {
+		a := c.ingress.Authority()
+		if a == nil {
 			return nil, skerry.Errorf(skerry.CodeNotFound, "the site has no authority for ingresses")
 		}
-		return c.ingress.Authority.CertPEM, nil
+		return a.CertPEM, nil
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/cluster/network"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/internal/wire"
 	"skerry.dev/skerry/overlay/resolver"
@@ -29,7 +30,7 @@ func newGateSite(t *testing.T) *gateSite {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.c.ingress.Authority, s.c.ingress.AuthKey = authority, authority.KeyPEM
+	s.c.ingress.Start(authority)
 	s.each = 50
 	return s
 }
@@ -61,7 +62,14 @@ func (s *gateSite) offer(ns, name string, list ...skerry.Ingress) {
 
 // readmit has the site look at everything again, as after a start with another admission policy.
 func (s *gateSite) readmit() {
-	s.c.ingress.fresh, s.c.ingress.asked = true, map[skerry.AppKey][]asked{}
+	s.c.ingress = network.NewIngress(gates{s.c})
+	for k, v := range s.kv {
+		if k == network.KeyIngress && s.c.ingress.Load(v) != nil {
+			s.t.Errorf("%s cannot be read", k)
+		}
+	}
+	s.keep(s.c.Tick(s.now))
+	s.c.gatesChanged()
 	s.keep(s.c.Tick(s.now))
 }
 
@@ -96,7 +104,7 @@ func (s *gateSite) serve(worker string, st skerry.IngressState) {
 }
 
 func (s *gateSite) why(ns, app string) (out []string) {
-	for _, v := range s.c.ingressViews(key(ns, app).App)["web"] {
+	for _, v := range s.c.ingress.Views(key(ns, app).App)["web"] {
 		out = append(out, fmt.Sprint(v.Host, v.Path, " at ", v.At, " ", v.Problems))
 	}
 	return out
@@ -150,7 +158,7 @@ func TestWaysInGoToWorkersThatOfferThem(t *testing.T) {
 	if got := fmt.Sprint(s.why("acme", "shop")); !strings.Contains(got, "shop.example.org/ at [w1] []") || !strings.Contains(got, "safe.example.org/ at [] [w1: port 443 is taken]") {
 		t.Error(got)
 	}
-	hosts := s.c.HostNames()
+	hosts := s.c.ingress.Hosts()
 	if len(hosts) != 2 || hosts[0].Host != "safe.example.org" || hosts[0].Entries[0].Healthy || !hosts[1].Entries[0].Healthy || hosts[1].Entries[0].Addrs[0].String() != "192.0.2.1" {
 		t.Errorf("%+v", hosts)
 	}
@@ -208,9 +216,6 @@ func TestWaysInAreCountedOnce(t *testing.T) {
 	s.serve(bad, skerry.IngressState{Serving: []skerry.AppKey{k.App}, Problems: slices.Repeat([]skerry.IngressProblem{trouble}, 50)})
 	if n := offered(); n != 2 {
 		t.Errorf("%d workers offer it when another one complains fifty times", n)
-	}
-	if n := len(s.c.workers[bad].gate.Problems[0].Text); n > maxGateText+3 {
-		t.Errorf("a text of %d bytes is kept", n)
 	}
 	s.serve(bad, skerry.IngressState{Serving: slices.Repeat([]skerry.AppKey{k.App}, 50)})
 	if n := offered(); n != 3 {
@@ -295,7 +300,7 @@ func TestZones(t *testing.T) {
 	if err := o.Fill(); err != nil || o.Zone() != "harbour.example.org" || fmt.Sprint(o.Addrs) != "[192.0.2.53]" {
 		t.Fatalf("%+v, %v", o, err)
 	}
-	c := zonesOf(7, o, []HostEntries{{Host: "shop.example.org", Entries: []Entry{{Worker: "a", Healthy: true}}}, {Host: "*.else.net"}})
+	c := zonesOf(7, o, []network.HostEntries{{Host: "shop.example.org", Entries: []network.Entry{{Worker: "a", Healthy: true}}}, {Host: "*.else.net"}})
 	var got []string
 	for _, d := range c.Domains {
 		for _, h := range d.Hosts {

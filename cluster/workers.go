@@ -475,6 +475,7 @@ func (c *Core) removeWorker(now time.Time, name string, fx *skerry.Effects) {
 	}
 	c.expel(now, w, fx)
 	c.peers.Remove(now, name)
+	c.ingress.Tell(name, nil)
 	c.site.Remove(name)
 	fx.Delete(prefixWorker + name)
 	c.Kids.Remove(name, fx)

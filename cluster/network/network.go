@@ -1,7 +1,9 @@
-// Package network owns what a site's workers are told of each other. Each type below has its own state and record, and is used by itself:
+// Package network owns what a site's workers are told of each other, and of clients. Each type below has a state, a record and an audit of
+// its own, and knows none of the others:
 //
 //	Peers      who measures round trips to whom: a ring of all workers, and the key of their datagrams
+//	Ingress    which ways in the site offers to clients, at which workers, and which application gets which
 //
-// The cluster's core, which alone imports it, says which workers there are, and sends what they are told. It is pure: no clock, no disk, no
-// socket.
+// The cluster's core, which alone imports it, answers their questions about workers and applications, and sends what they return. It is
+// pure: no clock, no disk, no socket.
 package network

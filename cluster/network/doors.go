@@ -1,0 +1,95 @@
+package network
+
+import (
+	"fmt"
+	"strings"
+
+	"skerry.dev/skerry"
+)
+
+// Door is a way in that an application asks for.
+type Door struct {
+	App     skerry.AppKey
+	Org     string
+	Service string
+	skerry.Ingress
+
+	door  string
+	order uint64 // who came first
+}
+
+// String describes a door for people.
+func (d *Door) String() string {
+	host := d.Host
+	if host == "" {
+		host = "*"
+	}
+	return fmt.Sprintf("%s:%d%s", host, d.Listen, d.Path)
+}
+
+// doorJudge holds the doors that are taken.
+type doorJudge struct {
+	doors map[string]*Door
+	ports map[int]*Door
+	hosts map[string]*Door // by port and host, for what all paths of a host share
+	names map[int][]*Door  // hosts by port, one each
+}
+
+func newDoorJudge() *doorJudge {
+	return &doorJudge{doors: map[string]*Door{}, ports: map[int]*Door{}, hosts: map[string]*Door{}, names: map[int][]*Door{}}
+}
+
+// take gives a door to who asks for it, or the reason for not doing so.
+func (j *doorJudge) take(a *Door) string {
+	whose := func(o *Door) string {
+		if o.Org == a.Org {
+			return "application " + o.App.String()
+		}
+		return "another organisation"
+	}
+	if o := j.doors[a.door]; o != nil {
+		return "the same host, path and port lead to a service of " + whose(o) + " already"
+	}
+	if o := j.ports[a.Listen]; o != nil && (o.Protocol != a.Protocol || o.EncryptedName() != a.EncryptedName()) {
+		return fmt.Sprintf("port %d is used in another way (%s) by %s", a.Listen, kindOf(o), whose(o))
+	}
+	host := fmt.Sprint(a.Listen, " ", a.Host)
+	o := j.hosts[host]
+	if o != nil && (o.TLS != a.TLS || o.Org != a.Org && a.TLS != skerry.TLSOff && a.TLS != skerry.TLSSelf) {
+		return fmt.Sprintf("the host has another certificate on port %d, of %s", a.Listen, whose(o))
+	}
+	// Paths below a host of somebody else's would get what its users send there.
+	if a.Host != "" {
+		for _, o := range j.names[a.Listen] {
+			if o.Org != a.Org && o.Host != "" && overlap(o.Host, a.Host) {
+				return fmt.Sprintf("host %s belongs to another organisation on port %d", o.Host, a.Listen)
+			}
+		}
+	}
+	j.doors[a.door] = a
+	if j.ports[a.Listen] == nil {
+		j.ports[a.Listen] = a
+	}
+	if o == nil {
+		j.hosts[host] = a
+		j.names[a.Listen] = append(j.names[a.Listen], a)
+	}
+	return ""
+}
+
+func kindOf(a *Door) string {
+	if a.EncryptedName() {
+		return a.Protocol + " with TLS"
+	}
+	return a.Protocol + " without TLS"
+}
+
+// overlap reports whether two hosts, either of which may be *.DOMAIN, have a name in common.
+func overlap(a, b string) bool {
+	covers := func(wild, name string) bool {
+		domain, ok := strings.CutPrefix(wild, "*.")
+		_, up, _ := strings.Cut(name, ".")
+		return ok && up == domain
+	}
+	return a == b || covers(a, b) || covers(b, a)
+}

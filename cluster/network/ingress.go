@@ -1,0 +1,316 @@
+package network
+
+import (
+	"cmp"
+	"encoding/json"
+	"iter"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"skerry.dev/skerry"
+)
+
+const (
+	// KeyIngress is the key of the record.
+	KeyIngress = "ingress"
+	// maxGateProblems and maxGateText bound what is kept of a worker's troubles, and maxWaiting how many services it can say that
+	// something waits for.
+	maxGateProblems, maxGateText = 500, 300
+	maxWaiting                   = 1000
+)
+
+// Gate is a worker that lets clients in.
+type Gate struct {
+	Worker    string
+	Connected bool
+	Addrs     []netip.Addr   // where clients come to; an unspecified one says nothing
+	Networks  []netip.Prefix // that the worker is in
+}
+
+// Gates is what Ingress must know of a site.
+type Gates interface {
+	// Asked gives the doors that an application asks for.
+	Asked(app skerry.AppKey) []Door
+	// Admit gives the reason for which an organisation gets no door, or "".
+	Admit(org string) string
+	// Open lists the workers that are in touch and let clients in, by name.
+	Open() []Gate
+	// Ready reports whether a service has an instance to lead clients to, or gets one when they come.
+	Ready(k skerry.ServiceKey) bool
+}
+
+// Ingress is which ways in a site offers, and to whom. Applications ask for doors (a port of the workers, a host, a path); each door leads to
+// one service, and the first that asked keeps it.
+//
+//	manifests --> asked --(admission, then who was first)--> granted: in the directories of workers with an ingress
+//	                                                     \-> refused, with a reason
+type Ingress struct {
+	gates   Gates
+	record  ingressRecord
+	asked   map[skerry.AppKey][]Door
+	refused map[skerry.AppKey]map[string]string // reasons, by door
+	states  map[string]*skerry.IngressState     // what workers tell of theirs
+	fresh   bool                                // nothing was looked at yet
+}
+
+type ingressRecord struct {
+	// Authority signs the certificates of routes that have none of their own. It is good for nothing else.
+	Authority *skerry.IngressCertificate `json:"authority,omitempty"`
+	AuthKey   []byte                     `json:"authorityKey,omitempty"`
+	// Last and Orders say who came first: orders by application and door.
+	Last   uint64            `json:"last,omitempty"`
+	Orders map[string]uint64 `json:"orders,omitempty"`
+}
+
+// Refusal is a door that an application does not get (any more).
+type Refusal struct {
+	*Door
+	Why string
+}
+
+// NewIngress makes a site without ways in.
+func NewIngress(gates Gates) *Ingress {
+	return &Ingress{gates: gates, record: ingressRecord{Orders: map[string]uint64{}}, asked: map[skerry.AppKey][]Door{},
+		refused: map[skerry.AppKey]map[string]string{}, states: map[string]*skerry.IngressState{}, fresh: true}
+}
+
+// Load takes the record.
+func (g *Ingress) Load(value []byte) error {
+	r := &g.record
+	if err := json.Unmarshal(value, r); err != nil {
+		return err
+	}
+	if r.Orders == nil {
+		r.Orders = map[string]uint64{}
+	}
+	if r.Authority != nil {
+		r.Authority.KeyPEM = r.AuthKey
+	}
+	return nil
+}
+
+// Start gives a site its authority if it has none, and gives the record, if that changed.
+func (g *Ingress) Start(authority *skerry.IngressCertificate) (record []byte) {
+	if g.record.Authority != nil || authority == nil {
+		return nil
+	}
+	g.record.Authority, g.record.AuthKey = authority, authority.KeyPEM
+	return mustJSON(&g.record)
+}
+
+// Authority is the certificate by which clients know the ingresses of the site that have none of their own, or nil.
+func (g *Ingress) Authority() *skerry.IngressCertificate { return g.record.Authority }
+
+// Fresh reports whether Settle has yet to look at all applications.
+func (g *Ingress) Fresh() bool { return g.fresh }
+
+// Apps lists the applications that ask for doors, in any order.
+func (g *Ingress) Apps() iter.Seq[skerry.AppKey] { return maps.Keys(g.asked) }
+
+// Tell takes what a worker says of its ingress; nil: nothing any more. It gives the services that something waits for there.
+func (g *Ingress) Tell(worker string, st *skerry.IngressState) (waiting []skerry.ServiceKey) {
+	if st == nil {
+		delete(g.states, worker)
+		return nil
+	}
+	g.states[worker] = plausible(st)
+	return g.states[worker].Waiting
+}
+
+// Tells reports whether a worker says anything of its ingress.
+func (g *Ingress) Tells(worker string) bool { return g.states[worker] != nil }
+
+// plausible gives what a worker tells with everything once, and troubles alone of what it serves: each worker counts for one
+// in what is told of a way in, and only for itself.
+func plausible(st *skerry.IngressState) *skerry.IngressState {
+	out := new(skerry.IngressState)
+	serving := map[skerry.AppKey]bool{}
+	for _, app := range st.Serving {
+		if !serving[app] {
+			serving[app] = true
+			out.Serving = append(out.Serving, app)
+		}
+	}
+	told := map[skerry.IngressDoor]bool{}
+	for _, p := range st.Problems {
+		d := skerry.IngressDoor{Service: p.Service, Door: p.Door}
+		if told[d] || !serving[p.Service.App] || len(out.Problems) == maxGateProblems {
+			continue
+		}
+		told[d] = true
+		if len(p.Text) > maxGateText {
+			p.Text = strings.ToValidUTF8(p.Text[:maxGateText], "") + "..."
+		}
+		out.Problems = append(out.Problems, p)
+	}
+	for _, k := range st.Waiting[:min(len(st.Waiting), maxWaiting)] {
+		if serving[k.App] {
+			out.Waiting = append(out.Waiting, k)
+		}
+	}
+	return out
+}
+
+func orderKey(app skerry.AppKey, door string) string { return app.String() + " " + door }
+
+// Settle looks at the doors that some applications ask for, and works out who gets which, if that changed. It gives the record, if that
+// changed, and the doors that are refused now and were not before, or for another reason. Directories lists the applications whose
+// directories are to be published.
+func (g *Ingress) Settle(look map[skerry.AppKey]bool) (record []byte, changed bool, refusals []Refusal, directories []skerry.AppKey) {
+	g.fresh = false
+	r, saved := &g.record, true
+	for _, app := range sortedApps(maps.Keys(look)) {
+		list, was := g.gates.Asked(app), g.asked[app]
+		for i := range list {
+			list[i].door = list[i].Ingress.Door()
+			k := orderKey(app, list[i].door)
+			if r.Orders[k] == 0 {
+				r.Last++
+				r.Orders[k], saved = r.Last, false
+			}
+			list[i].order = r.Orders[k]
+		}
+		for _, o := range was {
+			if !slices.ContainsFunc(list, func(d Door) bool { return d.door == o.door }) {
+				delete(r.Orders, orderKey(app, o.door))
+				saved = false
+			}
+		}
+		if slices.Equal(list, was) {
+			continue
+		}
+		changed = true
+		if len(list) == 0 {
+			delete(g.asked, app)
+		} else {
+			g.asked[app] = list
+		}
+	}
+	if !saved {
+		record = mustJSON(r)
+	}
+	if !changed {
+		return record, false, nil, nil
+	}
+	refused := g.judge()
+	for _, app := range sortedApps(maps.Keys(g.asked)) {
+		for _, door := range slices.Sorted(maps.Keys(refused[app])) {
+			if why := refused[app][door]; g.refused[app][door] != why {
+				i := slices.IndexFunc(g.asked[app], func(d Door) bool { return d.door == door })
+				refusals = append(refusals, Refusal{&g.asked[app][i], why})
+			}
+		}
+		if !maps.Equal(refused[app], g.refused[app]) {
+			directories = append(directories, app)
+		}
+	}
+	g.refused = refused
+	return record, true, refusals, directories
+}
+
+func sortedApps(apps iter.Seq[skerry.AppKey]) []skerry.AppKey {
+	return slices.SortedFunc(apps, func(a, b skerry.AppKey) int { return strings.Compare(a.String(), b.String()) })
+}
+
+// judge gives the reasons for which doors are refused. What belongs to other organisations is not named.
+func (g *Ingress) judge() map[skerry.AppKey]map[string]string {
+	var all []*Door
+	for _, list := range g.asked {
+		for i := range list {
+			all = append(all, &list[i])
+		}
+	}
+	slices.SortFunc(all, func(a, b *Door) int { return cmp.Compare(a.order, b.order) })
+	out := map[skerry.AppKey]map[string]string{}
+	j := newDoorJudge()
+	for _, d := range all {
+		why := g.gates.Admit(d.Org)
+		if why == "" {
+			why = j.take(d)
+		}
+		if why == "" {
+			continue
+		}
+		if out[d.App] == nil {
+			out[d.App] = map[string]string{}
+		}
+		out[d.App][d.door] = why
+	}
+	return out
+}
+
+// Granted reports whether the site offers something of an application.
+func (g *Ingress) Granted(app skerry.AppKey) bool { return len(g.asked[app]) > len(g.refused[app]) }
+
+// Networks counts the applications that the site offers something of: an ingress has an address in the network of each.
+func (g *Ingress) Networks() (n int) {
+	for app := range g.asked {
+		if g.Granted(app) {
+			n++
+		}
+	}
+	return n
+}
+
+// Offers reports whether an ingress leads to a service.
+func (g *Ingress) Offers(k skerry.ServiceKey) bool {
+	return slices.ContainsFunc(g.asked[k.App], func(d Door) bool {
+		_, no := g.refused[k.App][d.door]
+		return d.Service == k.Service && !no
+	})
+}
+
+// Directory gives the directory of an application as workers with an ingress get it, and as others do.
+func (g *Ingress) Directory(n *skerry.AppNetwork) (gate, plain *skerry.AppNetwork) {
+	full, bare := *n, *n
+	full.Services, bare.Services = slices.Clone(n.Services), slices.Clone(n.Services)
+	bare.Certificates, bare.Authority, full.Authority = nil, nil, nil
+	refused := g.refused[n.App]
+	for i := range full.Services {
+		bare.Services[i].Ingress = nil
+		full.Services[i].Ingress = slices.DeleteFunc(slices.Clone(n.Services[i].Ingress), func(in skerry.Ingress) bool {
+			_, no := refused[in.Door()]
+			return no
+		})
+		for _, in := range full.Services[i].Ingress {
+			if in.TLS == skerry.TLSSelf {
+				full.Authority = g.record.Authority
+			}
+		}
+	}
+	return &full, &bare
+}
+
+// Audit reports contradictions in what is known of the ways in, against the workers that the site knows.
+func (g *Ingress) Audit(known func(worker string) bool) (faults []string) {
+	bad := func(text string) { faults = append(faults, text) }
+	doors := map[string]bool{}
+	for app, list := range g.asked {
+		for i := range list {
+			d := &list[i]
+			k := orderKey(app, d.door)
+			doors[k] = true
+			if d.App != app || d.order == 0 || d.order != g.record.Orders[k] || d.order > g.record.Last {
+				bad(k + " is not in the order of those who came")
+			}
+		}
+		if len(list) == 0 {
+			bad(app.String() + " is listed, and asks for nothing")
+		}
+	}
+	for app, list := range g.refused {
+		for door := range list {
+			if !doors[orderKey(app, door)] {
+				bad(orderKey(app, door) + " is refused, and nobody asks for it")
+			}
+		}
+	}
+	for worker := range g.states {
+		if !known(worker) {
+			bad(worker + " is gone, and tells of an ingress")
+		}
+	}
+	return faults
+}

@@ -1,0 +1,157 @@
+package network
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"skerry.dev/skerry"
+)
+
+// maxDoors bounds what a site tells the root of.
+const maxDoors = 2000
+
+// problem says why a worker does not lead clients to a door, or nothing.
+func (g *Ingress) problem(at *Gate, d *Door) (text string) {
+	st := g.states[at.Worker]
+	switch {
+	case !at.Connected:
+		return "worker " + at.Worker + " is not connected"
+	case st == nil || !slices.Contains(st.Serving, d.App):
+		return "worker " + at.Worker + " does not serve it yet"
+	}
+	for _, p := range st.Problems {
+		if p.Service == (skerry.ServiceKey{App: d.App, Service: d.Service}) && p.Door == d.door {
+			text = at.Worker + ": " + p.Text
+		}
+	}
+	return text
+}
+
+// Views shows the ways in to the services of an application, by service.
+func (g *Ingress) Views(app skerry.AppKey) map[string][]skerry.IngressView {
+	out := map[string][]skerry.IngressView{}
+	if len(g.asked[app]) == 0 {
+		return out
+	}
+	gates := g.gates.Open()
+	for i := range g.asked[app] {
+		d := &g.asked[app][i]
+		v := skerry.IngressView{Host: d.Host, Path: d.Path, Listen: d.Listen, Protocol: d.Protocol, TLS: d.TLS, Policy: d.Policy}
+		if why, no := g.refused[app][d.door]; no {
+			v.Problems = []string{why}
+		} else {
+			for i := range gates {
+				if problem := g.problem(&gates[i], d); problem != "" {
+					v.Problems = append(v.Problems, problem)
+				} else {
+					v.At = append(v.At, gates[i].Worker)
+				}
+			}
+		}
+		if len(v.At)+len(v.Problems) == 0 {
+			v.Problems = []string{"no worker has an ingress"}
+		}
+		out[d.Service] = append(out[d.Service], v)
+	}
+	return out
+}
+
+// Doors sums up the doors of the applications that are not the site's own, for the root. Workers are looked at once, however many there are.
+func (g *Ingress) Doors(own func(app skerry.AppKey) bool) (out []skerry.IngressDoor) {
+	if len(g.asked) == 0 {
+		return nil
+	}
+	serving, without, waiting := map[skerry.AppKey]int{}, map[skerry.IngressDoor]int{}, map[skerry.ServiceKey]bool{}
+	for _, at := range g.gates.Open() {
+		st := g.states[at.Worker]
+		if st == nil || !at.Connected {
+			continue
+		}
+		for _, app := range st.Serving {
+			serving[app]++
+		}
+		for _, k := range st.Waiting {
+			waiting[k] = true
+		}
+		for _, p := range st.Problems {
+			without[skerry.IngressDoor{Service: p.Service, Door: p.Door}]++
+		}
+	}
+	for app, list := range g.asked {
+		if own(app) {
+			continue
+		}
+		for i := range list {
+			a := &list[i]
+			d := skerry.IngressDoor{Service: skerry.ServiceKey{App: app, Service: a.Service}, Door: a.door}
+			n := serving[app] - without[d]
+			if d.Problem = g.refused[app][a.door]; d.Problem == "" && n > 0 && g.gates.Ready(d.Service) {
+				d.Workers, d.Waiting = n, waiting[d.Service]
+			}
+			out = append(out, d)
+		}
+	}
+	slices.SortFunc(out, func(a, b skerry.IngressDoor) int {
+		return cmp.Or(strings.Compare(a.Service.String(), b.Service.String()), strings.Compare(a.Door, b.Door))
+	})
+	return out[:min(len(out), maxDoors)]
+}
+
+// Entry is a worker that a host name may lead clients to.
+type Entry struct {
+	Worker  string
+	Addrs   []netip.Addr
+	Near    []netip.Prefix // networks that the worker is in
+	Healthy bool
+}
+
+// HostEntries is a host name with the workers that offer something under it.
+type HostEntries struct {
+	Host    string
+	Entries []Entry
+}
+
+// Hosts lists the host names that the site offers something under, by name.
+func (g *Ingress) Hosts() (out []HostEntries) {
+	if len(g.asked) == 0 {
+		return nil
+	}
+	by := map[string]map[string]*Entry{}
+	gates := g.gates.Open()
+	for app, list := range g.asked {
+		for i := range list {
+			d := &list[i]
+			if _, no := g.refused[app][d.door]; no || d.Host == "" {
+				continue
+			}
+			ready := g.gates.Ready(skerry.ServiceKey{App: app, Service: d.Service})
+			for i := range gates {
+				at := &gates[i]
+				addrs := slices.DeleteFunc(slices.Clone(at.Addrs), netip.Addr.IsUnspecified)
+				if len(addrs) == 0 {
+					continue
+				}
+				if by[d.Host] == nil {
+					by[d.Host] = map[string]*Entry{}
+				}
+				e := by[d.Host][at.Worker]
+				if e == nil {
+					e = &Entry{Worker: at.Worker, Addrs: addrs, Near: at.Networks}
+					by[d.Host][at.Worker] = e
+				}
+				e.Healthy = e.Healthy || ready && g.problem(at, d) == ""
+			}
+		}
+	}
+	for _, host := range slices.Sorted(maps.Keys(by)) {
+		h := HostEntries{Host: host}
+		for _, w := range slices.Sorted(maps.Keys(by[host])) {
+			h.Entries = append(h.Entries, *by[host][w])
+		}
+		out = append(out, h)
+	}
+	return out
+}
