@@ -84,41 +84,40 @@ type Core struct {
 	published map[skerry.AppKey]map[endpointsAt]bool
 	linked    map[skerry.AppKey]bool // applications whose endpoints must be worked out again
 	// notes are records of what leaves workers, to be written; leavers those that were read.
-	notes    []skerry.Write
-	leavers  map[drainAt]held
-	seq      uint64
-	rounds   uint64
-	plugins  map[string]Plugin
-	fabric   fabric
-	routes   routing
-	readmit  map[string]bool // workers whose part in the overlay must be looked at again
-	draining map[skerry.ServiceKey]map[drainAt]bool
-	foreign  foreign
-	// fabricDirty: the fabric's record must be written.
-	fabricDirty bool
-	moving      map[skerry.InstanceID]bool // placements with a successor
-	drains      map[string]bool            // workers that are drained
-	held        map[string]bool            // workers that are held on their devices
-	balance     balance
-	drainDue    time.Time                          // when to look at them again; zero: when something happens
-	stranded    map[skerry.InstanceID]bool         // placements that ran on a worker that is out of touch
-	originals   map[skerry.InstanceID]bool         // placements with an original
-	watched     map[skerry.InstanceID]bool         // placements whose SLA is violated
-	amends      map[skerry.AppKey]*amended         // applications of the root that were changed here while it was away
-	dependent   map[skerry.InstanceID]bool         // placements that end when the root is away for long
-	contact     time.Time                          // when the root was heard last, while it is not connected; zero: not since the start
-	starts      map[skerry.InstanceID]bool         // placements that have yet to run where they are
-	startsDue   time.Time                          // when one of them should have
-	scalers     map[skerry.ServiceKey]*apps.Scaler // of the root's services, while it is away
-	scaled      time.Time                          // when loads were looked at
-	scales      bool                               // something of the root's follows its load
-	services    map[skerry.ServiceKey]*learned
-	salvaged    salvage
-	grew        bool // capacity may have appeared: try what waits
-	volumes     *volumes.Claims
-	peers       *network.Peers
-	ingress     *network.Ingress
-	trust       *trust.Trust
+	notes     []skerry.Write
+	leavers   map[drainAt]held
+	seq       uint64
+	rounds    uint64
+	plugins   map[string]Plugin
+	fabric    fabric
+	routes    routing
+	readmit   map[string]bool // workers whose part in the overlay must be looked at again
+	draining  map[skerry.ServiceKey]map[drainAt]bool
+	foreign   foreign
+	moving    map[skerry.InstanceID]bool // placements with a successor
+	drains    map[string]bool            // workers that are drained
+	held      map[string]bool            // workers that are held on their devices
+	balance   balance
+	drainDue  time.Time                          // when to look at them again; zero: when something happens
+	stranded  map[skerry.InstanceID]bool         // placements that ran on a worker that is out of touch
+	originals map[skerry.InstanceID]bool         // placements with an original
+	watched   map[skerry.InstanceID]bool         // placements whose SLA is violated
+	amends    map[skerry.AppKey]*amended         // applications of the root that were changed here while it was away
+	dependent map[skerry.InstanceID]bool         // placements that end when the root is away for long
+	contact   time.Time                          // when the root was heard last, while it is not connected; zero: not since the start
+	starts    map[skerry.InstanceID]bool         // placements that have yet to run where they are
+	startsDue time.Time                          // when one of them should have
+	scalers   map[skerry.ServiceKey]*apps.Scaler // of the root's services, while it is away
+	scaled    time.Time                          // when loads were looked at
+	scales    bool                               // something of the root's follows its load
+	services  map[skerry.ServiceKey]*learned
+	salvaged  salvage
+	grew      bool // capacity may have appeared: try what waits
+	volumes   *volumes.Claims
+	peers     *network.Peers
+	paths     *network.Paths
+	ingress   *network.Ingress
+	trust     *trust.Trust
 
 	reportAt  time.Time
 	reportDue bool
@@ -233,7 +232,7 @@ func New(opt Options) *Core {
 	}
 	found := salvage{own: map[skerry.ServiceKey]int{}, wanted: map[skerry.ServiceKey]int{}, left: map[skerry.InstanceID]string{}}
 	life := opt.Incarnation + skerry.Incarnation(fmt.Sprintf(".%x", opt.Seed[:6]))
-	c := &Core{opt: opt, salvaged: found, fabric: newFabric(), routes: newRouting(), foreign: newForeign(), readmit: map[string]bool{}, draining: map[skerry.ServiceKey]map[drainAt]bool{}, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
+	c := &Core{opt: opt, salvaged: found, fabric: newFabric(), routes: newRouting(), paths: network.NewPaths(), foreign: newForeign(), readmit: map[string]bool{}, draining: map[skerry.ServiceKey]map[drainAt]bool{}, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
 		Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), Up: fleet.NewParent(life, opt.Sets),
 		workers: map[string]*worker{}, site: sched.NewSite(), places: map[skerry.InstanceID]*placement{}, groups: map[skerry.InstanceID]*group{},
 		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, moving: map[skerry.InstanceID]bool{}, stranded: map[skerry.InstanceID]bool{}, originals: map[skerry.InstanceID]bool{}, drains: map[string]bool{}, held: map[string]bool{}, watched: map[skerry.InstanceID]bool{}, amends: map[skerry.AppKey]*amended{}, dependent: map[skerry.InstanceID]bool{}, scalers: map[skerry.ServiceKey]*apps.Scaler{}, starts: map[skerry.InstanceID]bool{}, services: map[skerry.ServiceKey]*learned{}, byWorker: map[string]map[skerry.InstanceID]*placement{},
@@ -579,8 +578,8 @@ func (c *Core) settle(now time.Time, fx *skerry.Effects, replies []skerry.Messag
 	c.publishSite()
 	c.forgetForeign(now)
 	c.serveRelay(fx)
-	if c.fabricDirty {
-		c.fabricDirty = false
+	if c.fabric.dirty {
+		c.fabric.dirty = false
 		c.saveFabric(fx)
 	}
 	c.releaseClaims()

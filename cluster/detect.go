@@ -104,7 +104,7 @@ func (s sight) Witnesses() (out []string) {
 
 // Exchange implements detect.Site: the routes of one of two workers lead to the other one.
 func (s sight) Exchange(a, b string) bool {
-	return s.c.routes.reach[a][b] > 0 || s.c.routes.reach[b][a] > 0
+	return s.c.paths.Exchange(a, b)
 }
 
 // Spot implements detect.Site.

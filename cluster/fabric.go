@@ -32,6 +32,7 @@ type fabric struct {
 	sites map[skerry.AppKey]map[string]bool // workers that have the directory of an application
 	turn  int64                             // period of tags that peers were told of
 	read  map[skerry.AppKey]readNetwork     // directories of the root's applications
+	dirty bool                              // the record must be written
 }
 
 const keyFabric = "fabric"
@@ -153,14 +154,9 @@ func (c *Core) trim(now time.Time, w *worker) {
 		w.closing = slices.DeleteFunc(w.closing, func(x netip.Prefix) bool { return x == b })
 		w.Blocks = slices.DeleteFunc(slices.Clone(w.Blocks), func(x netip.Prefix) bool { return x == b })
 		c.fabric.Blocks.Return(w.Name, b, now.Add(blockRest))
-		c.fabricDirty, c.readmit[w.Name] = true, true
+		c.fabric.dirty, c.readmit[w.Name] = true, true
 		c.changedHere()
-		for to := range c.routes.reach[w.Name] {
-			c.routes.peers[to] = true
-		}
-		for from := range c.routes.from[w.Name] {
-			c.routes.peers[from] = true
-		}
+		c.paths.TouchPeers(w.Name)
 	}
 	// A whole block and as many again as are kept spare must be left over, or it would soon be asked for anew.
 	const size = 1 << (32 - ipam.BlockBits)
@@ -285,10 +281,7 @@ func (c *Core) expel(now time.Time, w *worker, fx *skerry.Effects) {
 	for k := range c.routes.of[w.Name] {
 		c.unwant(w.Name, k)
 	}
-	for to := range c.routes.from[w.Name] {
-		c.routes.peers[to] = true
-	}
-	delete(c.routes.from, w.Name)
+	c.paths.TouchUsers(w.Name)
 	delete(c.fabric.told, w.Name)
 	for app, at := range c.fabric.sites {
 		if delete(at, w.Name); len(at) == 0 {
@@ -413,7 +406,7 @@ func (c *Core) publishNetwork(app skerry.AppKey) {
 
 // publishPeers tells workers of those that they exchange packets with: whom their routes lead to, and whose lead to them.
 func (c *Core) publishPeers() {
-	for name := range c.routes.peers {
+	for name := range c.paths.Changed() {
 		if site, _, ok := strings.Cut(name, "/"); ok {
 			c.foreign.mail[site] = true
 			continue
@@ -422,13 +415,7 @@ func (c *Core) publishPeers() {
 		if k == nil {
 			continue
 		}
-		want := map[string]bool{}
-		for to := range c.routes.reach[name] {
-			want[to] = true
-		}
-		for from := range c.routes.from[name] {
-			want[from] = true
-		}
+		want := c.paths.Peers(name)
 		if w := c.workers[name]; w != nil && w.Peer != 0 {
 			for _, other := range c.foreignIn(w) {
 				want[other] = true
@@ -456,7 +443,6 @@ func (c *Core) publishPeers() {
 			}
 		}
 	}
-	clear(c.routes.peers)
 }
 
 // ensureSecret makes what keys and tags are made of.
@@ -516,7 +502,7 @@ func (c *Core) turnTags(now time.Time) {
 	if turn := now.Unix() / int64(tagTurn/time.Second); turn != c.fabric.turn {
 		c.fabric.turn = turn
 		for name := range c.workers {
-			c.routes.peers[name] = true
+			c.paths.Touch(name)
 		}
 		c.publishPeers()
 	}

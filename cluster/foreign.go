@@ -152,9 +152,7 @@ func (c *Core) foreignItem(key string, value []byte, gone bool) bool {
 			f.mail[rest] = true
 			for name := range f.peers { // whether they are told addresses may have changed
 				if strings.HasPrefix(name, rest+"/") {
-					for from := range c.routes.from[name] {
-						c.routes.peers[from] = true
-					}
+					c.paths.TouchUsers(name)
 				}
 			}
 			for k, by := range f.wanted {
@@ -242,7 +240,7 @@ func (c *Core) takeMail(site, topic string, value []byte, gone bool) {
 	for _, p := range slices.Concat(was, in.Peers) {
 		for _, to := range p.To {
 			if name := c.fabric.names[to]; name != "" {
-				c.routes.peers[name] = true
+				c.paths.Touch(name)
 			}
 		}
 	}
@@ -395,7 +393,7 @@ func (c *Core) publishSite() {
 			if of, _, _ := strings.Cut(name, "/"); of != site {
 				continue
 			}
-			for from := range c.routes.from[name] {
+			for from := range c.paths.Users(name) {
 				w := c.workers[from]
 				if w == nil || w.Peer == 0 || w.Facts == nil || w.Facts.Overlay == nil {
 					continue

@@ -69,7 +69,7 @@ func (c *Core) meet(site string, p skerry.ForeignPeer) bool {
 		}
 		c.fabric.LastForeign = max(c.fabric.LastForeign, foreignFirst-1) + 1
 		c.fabric.Foreign[name] = c.fabric.LastForeign
-		c.fabricDirty = true
+		c.fabric.dirty = true
 	}
 	p.Prefixes = slices.DeleteFunc(slices.Clone(p.Prefixes[:min(len(p.Prefixes), maxPrefixes)]), func(q netip.Prefix) bool {
 		return info == nil || !slices.ContainsFunc(info.Extents, func(e netip.Prefix) bool { return e.Bits() <= q.Bits() && e.Contains(q.Addr()) }) || c.own(q)
@@ -77,9 +77,7 @@ func (c *Core) meet(site string, p skerry.ForeignPeer) bool {
 	c.fabric.names[c.fabric.Foreign[name]] = name
 	f.peers[name], f.again = p, true
 	// Who knows it already must learn of its new key or addresses.
-	for from := range c.routes.from[name] {
-		c.routes.peers[from] = true
-	}
+	c.paths.TouchUsers(name)
 	return true
 }
 
@@ -147,7 +145,7 @@ func (c *Core) forgetForeign(now time.Time) {
 		case f.refs[name] > 0:
 			delete(f.idle, name)
 			continue
-		case since.IsZero() || len(c.routes.from[name]) > 0:
+		case since.IsZero() || c.paths.Reached(name):
 			since = now
 		case now.Sub(since) >= foreignRest:
 			site, _, _ := strings.Cut(name, "/")
@@ -158,7 +156,7 @@ func (c *Core) forgetForeign(now time.Time) {
 			delete(c.fabric.Foreign, name)
 			delete(f.peers, name)
 			delete(f.idle, name)
-			c.fabricDirty, f.again = true, true
+			c.fabric.dirty, f.again = true, true
 			continue
 		}
 		f.idle[name] = since

@@ -13,7 +13,7 @@ import (
 	"skerry.dev/skerry/coord"
 )
 
-// routing keeps the routes that workers are interested in, and who must know whom because of them.
+// routing keeps the routes that workers are interested in. Who must know whom because of them is in paths.
 //
 //	worker: want/<service> --> cluster: route/<service> to it, and a peer item to both ends of each path
 //
@@ -23,12 +23,6 @@ type routing struct {
 	apps  map[skerry.AppKey]map[skerry.ServiceKey]bool // services of an application that somebody wants
 	of    map[string]map[skerry.ServiceKey]bool        // the same by worker
 	dirty map[skerry.ServiceKey]bool                   // services whose routes must be worked out again
-	// via holds the workers that each route leads to, reach counts by worker how many of its routes lead to another one, and
-	// from is that the other way round.
-	via   map[via][]string
-	reach map[string]map[string]int
-	from  map[string]map[string]bool
-	peers map[string]bool // workers whose peers must be looked at again
 	// lawful are services that there are, and that somebody here wants who may reach them; other sites are asked for those alone.
 	lawful  map[skerry.ServiceKey]bool
 	refused map[string]int // interests so far, by reason
@@ -39,7 +33,7 @@ type routing struct {
 
 func newRouting() routing {
 	return routing{apps: map[skerry.AppKey]map[skerry.ServiceKey]bool{}, wants: map[skerry.ServiceKey]map[string]bool{}, of: map[string]map[skerry.ServiceKey]bool{}, dirty: map[skerry.ServiceKey]bool{},
-		via: map[via][]string{}, reach: map[string]map[string]int{}, from: map[string]map[string]bool{}, peers: map[string]bool{}, lawful: map[skerry.ServiceKey]bool{}, refill: map[string]bool{}, refused: map[string]int{refusedUnread: 0, refusedWants: 0, refusedPeers: 0, refusedExtents: 0}}
+		lawful: map[skerry.ServiceKey]bool{}, refill: map[string]bool{}, refused: map[string]int{refusedUnread: 0, refusedWants: 0, refusedPeers: 0, refusedExtents: 0}}
 }
 
 // want takes an interest of a worker. What it may not know it is not told, and nothing says so: a service that is not there
@@ -93,7 +87,7 @@ func (c *Core) unwant(name string, k skerry.ServiceKey) {
 	}
 	r.dirty[k] = true
 	c.Kids.Delete(name, skerry.RouteKey(k))
-	c.reroute(name, k, nil)
+	c.paths.Route(name, k, nil)
 }
 
 // refillPause is the least time between two looks at the interests of workers that have too many.
@@ -182,7 +176,7 @@ func (c *Core) loadWants() {
 				}
 			}
 		}
-		c.routes.peers[name] = true
+		c.paths.Touch(name)
 	}
 }
 
@@ -279,7 +273,7 @@ func (c *Core) publishRoutes() {
 		c.publishForeign(k, all)
 		if len(abroad) > 0 {
 			for _, b := range all {
-				c.routes.peers[b.name] = true // whom they are told of depends on what they have
+				c.paths.Touch(b.name) // whom they are told of depends on what they have
 			}
 		}
 		all = append(all, c.foreignBackends(k)...)
@@ -293,7 +287,7 @@ func (c *Core) publishRoutes() {
 			net := c.mayReach(name, k)
 			if net == 0 {
 				c.Kids.Delete(name, skerry.RouteKey(k))
-				c.reroute(name, k, nil)
+				c.paths.Route(name, k, nil)
 				continue
 			}
 			lawful = c.exists(k)
@@ -313,7 +307,7 @@ func (c *Core) publishRoutes() {
 					to = append(to, b.name)
 				}
 			}
-			c.reroute(name, k, to)
+			c.paths.Route(name, k, to)
 		}
 		c.isLawful(k, lawful)
 	}
@@ -405,53 +399,4 @@ func (c *Core) mayReach(name string, k skerry.ServiceKey) skerry.NetworkID {
 		}
 	}
 	return 0
-}
-
-// reroute takes which workers the route of a service leads a worker to; none, when it has no route.
-func (c *Core) reroute(name string, k skerry.ServiceKey, to []string) {
-	r := &c.routes
-	count := func(to string, by int) {
-		if r.reach[name] == nil {
-			r.reach[name] = map[string]int{}
-		}
-		before := r.reach[name][to]
-		r.reach[name][to] = before + by
-		if before > 0 && before+by > 0 {
-			return
-		}
-		r.peers[name], r.peers[to] = true, true
-		if by > 0 {
-			if r.from[to] == nil {
-				r.from[to] = map[string]bool{}
-			}
-			r.from[to][name] = true
-			return
-		}
-		if delete(r.reach[name], to); len(r.reach[name]) == 0 {
-			delete(r.reach, name)
-		}
-		if delete(r.from[to], name); len(r.from[to]) == 0 {
-			delete(r.from, to)
-		}
-	}
-	if slices.Equal(r.via[via{name, k}], to) {
-		return
-	}
-	for _, t := range to {
-		count(t, 1)
-	}
-	for _, t := range r.via[via{name, k}] {
-		count(t, -1)
-	}
-	if len(to) == 0 {
-		delete(r.via, via{name, k})
-	} else {
-		r.via[via{name, k}] = to
-	}
-}
-
-// via is a worker's route to a service.
-type via struct {
-	worker  string
-	service skerry.ServiceKey
 }

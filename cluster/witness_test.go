@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/network"
 )
 
 // Whoever exchanges packets with a suspect is asked first, and is told its number in the overlay: it may have a way to it where the
@@ -18,7 +19,8 @@ func TestWitnessesOfTheOverlay(t *testing.T) {
 		if name == other {
 			other = "w6"
 		}
-		s.c.routes.reach = map[string]map[string]int{other: {name: 1}}
+		s.c.paths = network.NewPaths()
+		s.c.paths.Route(other, skerry.ServiceKey{}, []string{name})
 		var fx skerry.Effects
 		w := s.c.workers[name]
 		s.c.suspect(s.now, w, &fx)

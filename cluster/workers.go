@@ -323,13 +323,8 @@ func (c *Core) workerReport(now time.Time, name string, m *skerry.Report, fx *sk
 			}
 		}
 		// Those that exchange packets with it must know its new endpoints at once.
-		c.routes.peers[name] = true
-		for to := range c.routes.reach[name] {
-			c.routes.peers[to] = true
-		}
-		for from := range c.routes.from[name] {
-			c.routes.peers[from] = true
-		}
+		c.paths.Touch(name)
+		c.paths.TouchPeers(name)
 	}
 	was := w.Facts
 	w.Facts = facts
