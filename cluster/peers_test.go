@@ -36,7 +36,14 @@ func (s *peersSite) start() {
 	s.keep(s.c.Start(s.now))
 }
 
+// keep stores what a step writes, and has a small site audited.
 func (s *peersSite) keep(fx skerry.Effects) {
+	s.t.Helper()
+	if len(s.c.workers) < 50 {
+		for _, fault := range s.c.Audit() {
+			s.t.Error(fault)
+		}
+	}
 	for _, w := range fx.Writes {
 		if w.Value == nil {
 			delete(s.kv, w.Key)
