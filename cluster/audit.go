@@ -134,7 +134,7 @@ func (c *Core) Audit() (faults []string) {
 	faults = append(append(faults, c.detect.Audit(seen)...), c.trust.Audit(trusted)...)
 	known := func(worker string) bool { return c.workers[worker] != nil }
 	faults = append(append(faults, c.peers.Audit(known)...), c.ingress.Audit(known)...)
-	faults = append(faults, c.paths.Audit()...)
+	faults = append(faults, append(c.paths.Audit(), c.interests.Audit()...)...)
 	for app, at := range c.published {
 		for e := range at {
 			if c.workers[e.worker] == nil || c.byApp[app] == nil {

@@ -221,7 +221,7 @@ func (s *Server) WriteMetrics(ctx context.Context, w http.ResponseWriter) {
 	m := tier.RoleMetrics{Role: s.Role, Down: s.Down(), Foreign: s.Foreign(), Up: s.up.Load(), Ready: s.Ready(), Images: s.opt.Images}
 	m.Apps, _ = s.Apps(ctx)
 	m.Instances, _ = s.Instances(ctx)
-	m.Refused, _ = tier.View(ctx, s.Role, func(c *Core) (map[string]int, error) { return maps.Clone(c.routes.refused), nil })
+	m.Refused, _ = tier.View(ctx, s.Role, func(c *Core) (map[string]int, error) { return maps.Clone(c.fabric.refused), nil })
 	m.Ignored, _ = tier.View(ctx, s.Role, func(c *Core) (map[string]int, error) {
 		all := c.Kids.Ignored.All()
 		for why, n := range c.Up.Ignored.All() {

@@ -90,7 +90,6 @@ type Core struct {
 	rounds    uint64
 	plugins   map[string]Plugin
 	fabric    fabric
-	routes    routing
 	readmit   map[string]bool // workers whose part in the overlay must be looked at again
 	draining  map[skerry.ServiceKey]map[drainAt]bool
 	foreign   foreign
@@ -116,6 +115,7 @@ type Core struct {
 	volumes   *volumes.Claims
 	peers     *network.Peers
 	paths     *network.Paths
+	interests *network.Interests
 	ingress   *network.Ingress
 	trust     *trust.Trust
 
@@ -232,7 +232,7 @@ func New(opt Options) *Core {
 	}
 	found := salvage{own: map[skerry.ServiceKey]int{}, wanted: map[skerry.ServiceKey]int{}, left: map[skerry.InstanceID]string{}}
 	life := opt.Incarnation + skerry.Incarnation(fmt.Sprintf(".%x", opt.Seed[:6]))
-	c := &Core{opt: opt, salvaged: found, fabric: newFabric(), routes: newRouting(), paths: network.NewPaths(), foreign: newForeign(), readmit: map[string]bool{}, draining: map[skerry.ServiceKey]map[drainAt]bool{}, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
+	c := &Core{opt: opt, salvaged: found, fabric: newFabric(), interests: network.NewInterests(), paths: network.NewPaths(), foreign: newForeign(), readmit: map[string]bool{}, draining: map[skerry.ServiceKey]map[drainAt]bool{}, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
 		Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), Up: fleet.NewParent(life, opt.Sets),
 		workers: map[string]*worker{}, site: sched.NewSite(), places: map[skerry.InstanceID]*placement{}, groups: map[skerry.InstanceID]*group{},
 		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, moving: map[skerry.InstanceID]bool{}, stranded: map[skerry.InstanceID]bool{}, originals: map[skerry.InstanceID]bool{}, drains: map[string]bool{}, held: map[string]bool{}, watched: map[skerry.InstanceID]bool{}, amends: map[skerry.AppKey]*amended{}, dependent: map[skerry.InstanceID]bool{}, scalers: map[skerry.ServiceKey]*apps.Scaler{}, starts: map[skerry.InstanceID]bool{}, services: map[skerry.ServiceKey]*learned{}, byWorker: map[string]map[skerry.InstanceID]*placement{},
@@ -513,9 +513,7 @@ func (c *Core) NextWake() time.Time {
 	if len(c.foreign.idle) > 0 {
 		consider(c.foreign.idleDue)
 	}
-	if len(c.routes.refill) > 0 {
-		consider(c.routes.refillAt)
-	}
+	consider(c.interests.Due())
 	if c.opt.Trusted {
 		consider(time.Unix((c.fabric.turn+1)*int64(tagTurn/time.Second), 0))
 	}
@@ -568,9 +566,7 @@ func (c *Core) settle(now time.Time, fx *skerry.Effects, replies []skerry.Messag
 	for _, k := range slices.SortedFunc(maps.Keys(c.linked), skerry.AppKey.Compare) {
 		c.publishEndpoints(k)
 		c.publishNetwork(k)
-		for s := range c.routes.apps[k] {
-			c.routes.dirty[s] = true
-		}
+		c.interests.TouchApp(k)
 	}
 	clear(c.linked)
 	c.refillWants(now)

@@ -68,7 +68,7 @@ func (c *Core) witnessed(m Witnessed) {
 	}
 	w := c.workers[m.Suspect]
 	for at := range w.leaving {
-		c.routes.dirty[w.leaving[at].service] = true
+		c.interests.Touch(w.leaving[at].service)
 	}
 }
 

@@ -27,12 +27,13 @@ type fabric struct {
 	Foreign     map[string]skerry.PeerID `json:"foreign,omitempty"`
 	LastForeign skerry.PeerID            `json:"lastForeign,omitempty"` // number given last to one of those
 
-	names map[skerry.PeerID]string          // workers by number
-	told  map[string][]byte                 // by worker: the node item it has
-	sites map[skerry.AppKey]map[string]bool // workers that have the directory of an application
-	turn  int64                             // period of tags that peers were told of
-	read  map[skerry.AppKey]readNetwork     // directories of the root's applications
-	dirty bool                              // the record must be written
+	names   map[skerry.PeerID]string          // workers by number
+	told    map[string][]byte                 // by worker: the node item it has
+	sites   map[skerry.AppKey]map[string]bool // workers that have the directory of an application
+	turn    int64                             // period of tags that peers were told of
+	read    map[skerry.AppKey]readNetwork     // directories of the root's applications
+	dirty   bool                              // the record must be written
+	refused map[string]int                    // what the overlay refused to take so far, by reason
 }
 
 const keyFabric = "fabric"
@@ -47,7 +48,8 @@ const (
 )
 
 func newFabric() fabric {
-	return fabric{names: map[skerry.PeerID]string{}, told: map[string][]byte{}, sites: map[skerry.AppKey]map[string]bool{}, read: map[skerry.AppKey]readNetwork{}}
+	return fabric{names: map[skerry.PeerID]string{}, told: map[string][]byte{}, sites: map[skerry.AppKey]map[string]bool{}, read: map[skerry.AppKey]readNetwork{},
+		refused: map[string]int{refusedUnread: 0, refusedWants: 0, refusedPeers: 0, refusedExtents: 0}}
 }
 
 // v6 is the IPv6 address of an instance on a worker.
@@ -88,7 +90,7 @@ func (c *Core) hasNetwork(app skerry.AppKey, worker string) {
 	}
 	if !c.fabric.sites[app][worker] {
 		c.fabric.sites[app][worker] = true
-		c.rightsChanged(app, worker)
+		c.interests.TouchRights(worker, app)
 	}
 }
 
@@ -278,7 +280,7 @@ func (c *Core) relaysFor(w *worker) []skerry.Relay {
 
 // expel takes back what a removed worker had.
 func (c *Core) expel(now time.Time, w *worker, fx *skerry.Effects) {
-	for k := range c.routes.of[w.Name] {
+	for _, k := range c.interests.Of(w.Name) {
 		c.unwant(w.Name, k)
 	}
 	c.paths.TouchUsers(w.Name)
@@ -396,7 +398,7 @@ func (c *Core) publishNetwork(app skerry.AppKey) {
 		if !at[name] || bare == nil {
 			c.Kids.Delete(name, skerry.NetworkItem(app))
 			delete(c.fabric.sites[app], name)
-			c.rightsChanged(app, name)
+			c.interests.TouchRights(name, app)
 		}
 	}
 	if len(c.fabric.sites[app]) == 0 {

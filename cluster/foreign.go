@@ -21,8 +21,9 @@ import (
 // foreign is what the site knows of others: paths to their workers go by way of the two gateways, and what is said about
 // them is sealed from cluster to cluster.
 type foreign struct {
-	sites  map[string]*skerry.SiteInfo                           // by name, as the root introduced them
-	wanted map[skerry.ServiceKey]map[string]bool                 // sites that want the routes of a service here
+	sites map[string]*skerry.SiteInfo // by name, as the root introduced them
+	// lawful are services that there are, and that somebody here wants who may reach them; other sites are asked for those alone.
+	lawful map[skerry.ServiceKey]bool
 	routes map[skerry.ServiceKey]map[string]*skerry.ForeignRoute // of services at other sites, by site
 	in     map[string]*skerry.ForeignPeers                       // by site: whose packets come here
 	peers  map[string]skerry.ForeignPeer                         // by "site/number": workers of other sites that are known
@@ -40,7 +41,7 @@ type foreign struct {
 }
 
 func newForeign() foreign {
-	return foreign{dirty: true, sites: map[string]*skerry.SiteInfo{}, wanted: map[skerry.ServiceKey]map[string]bool{}, routes: map[skerry.ServiceKey]map[string]*skerry.ForeignRoute{},
+	return foreign{dirty: true, sites: map[string]*skerry.SiteInfo{}, lawful: map[skerry.ServiceKey]bool{}, routes: map[skerry.ServiceKey]map[string]*skerry.ForeignRoute{},
 		in: map[string]*skerry.ForeignPeers{}, peers: map[string]skerry.ForeignPeer{}, mail: map[string]bool{}, said: map[string]bool{}, refs: map[string]int{}, known: map[string]int{}, idle: map[string]time.Time{}}
 }
 
@@ -146,7 +147,7 @@ func (c *Core) foreignItem(key string, value []byte, gone bool) bool {
 		if c.codec.Unmarshal(value, &s) == nil && string(s.Name) == rest && rest != c.opt.Name {
 			var refused int
 			s.Extents, refused = c.theirs(rest, s.Extents)
-			c.routes.refused[refusedExtents] += refused
+			c.fabric.refused[refusedExtents] += refused
 			f.sites[rest], f.again = &s, true
 			c.readMail(rest) // what came before could not be read
 			f.mail[rest] = true
@@ -155,28 +156,16 @@ func (c *Core) foreignItem(key string, value []byte, gone bool) bool {
 					c.paths.TouchUsers(name)
 				}
 			}
-			for k, by := range f.wanted {
-				if by[rest] {
-					c.routes.dirty[k] = true
-				}
-			}
+			c.interests.TouchSite(rest)
 		}
 		return true
 	case "wanted":
 		if k, site, ok := skerry.ParseWantedKey(key); ok {
 			if gone {
-				if delete(f.wanted[k], site); len(f.wanted[k]) == 0 {
-					delete(f.wanted, k)
-					c.unwanted(k)
-				}
+				c.interests.RemoveSite(site, k)
 			} else {
-				if f.wanted[k] == nil {
-					f.wanted[k] = map[string]bool{}
-				}
-				f.wanted[k][site] = true
-				c.routes.wanted(k)
+				c.interests.AddSite(site, k)
 			}
-			c.routes.dirty[k] = true
 		}
 		return true
 	case "from":
@@ -222,7 +211,7 @@ func (c *Core) takeMail(site, topic string, value []byte, gone bool) {
 			f.routes[k][site] = &r
 		}
 		r.Peers = c.acquaint(site, was, r.Peers)
-		c.routes.dirty[k] = true
+		c.interests.Touch(k)
 		return
 	}
 	if topic != skerry.TopicPeers {
@@ -314,11 +303,11 @@ func (c *Core) publishForeign(k skerry.ServiceKey, all []backend) {
 			r.Peers = append(r.Peers, c.asForeign(b.worker))
 		}
 	}
-	for _, site := range slices.Sorted(maps.Keys(c.foreign.wanted[k])) {
+	for _, site := range c.interests.Sites(k) {
 		c.post(site, skerry.TopicRoute(k), &r)
 	}
 	for _, key := range slices.Sorted(maps.Keys(c.foreign.said)) {
-		if site, topic, ok := skerry.ParseMail(key); ok && topic == skerry.TopicRoute(k) && !c.foreign.wanted[k][site] {
+		if site, topic, ok := skerry.ParseMail(key); ok && topic == skerry.TopicRoute(k) && !c.interests.SiteHas(site, k) {
 			c.unpost(key)
 		}
 	}
@@ -352,9 +341,7 @@ func (c *Core) relayUp(m RelayUp) {
 // changedHere has other sites told again of workers here.
 func (c *Core) changedHere() {
 	c.foreign.dirty, c.foreign.again = true, true
-	for k := range c.foreign.wanted {
-		c.routes.dirty[k] = true
-	}
+	c.interests.TouchAbroad()
 	for site := range c.foreign.sites {
 		c.foreign.mail[site] = true
 	}
@@ -373,7 +360,7 @@ func (c *Core) publishSite() {
 		copy(info.Key[:], c.privateKey().PublicKey().Bytes())
 		_, _ = c.Up.Observed.Put(skerry.SiteItem, c.codec.Marshal(&info))
 	}
-	for _, k := range slices.SortedFunc(maps.Keys(c.routes.lawful), skerry.ServiceKey.Compare) {
+	for _, k := range slices.SortedFunc(maps.Keys(c.foreign.lawful), skerry.ServiceKey.Compare) {
 		if key := skerry.WantKey(k); c.ownApp(k.App) == nil && !f.said[key] {
 			_, _ = c.Up.Observed.Put(key, c.codec.Marshal(&skerry.Want{Service: k}))
 			f.said[key] = true
@@ -381,7 +368,7 @@ func (c *Core) publishSite() {
 	}
 	for _, key := range slices.Sorted(maps.Keys(f.said)) {
 		if rest, ok := strings.CutPrefix(key, "want/"); ok {
-			if k, ok := skerry.ParseServiceKey(rest); ok && !c.routes.lawful[k] {
+			if k, ok := skerry.ParseServiceKey(rest); ok && !c.foreign.lawful[k] {
 				c.unpost(key)
 			}
 		}

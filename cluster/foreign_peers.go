@@ -60,7 +60,7 @@ func (c *Core) meet(site string, p skerry.ForeignPeer) bool {
 	name := foreignName(site, p.ID)
 	if c.fabric.Foreign[name] == 0 {
 		if f.known[site] >= maxForeign {
-			c.routes.refused[refusedPeers]++
+			c.fabric.refused[refusedPeers]++
 			return false
 		}
 		f.known[site]++
@@ -90,7 +90,7 @@ func (c *Core) foreignIn(w *worker) (out []string) {
 		}
 		for _, p := range c.foreign.in[site].Peers {
 			if len(out) == maxIn {
-				c.routes.refused[refusedPeers]++
+				c.fabric.refused[refusedPeers]++
 				return out
 			}
 			if slices.Contains(p.To, w.Peer) {
@@ -103,19 +103,18 @@ func (c *Core) foreignIn(w *worker) (out []string) {
 
 // hasWhat reports whether something runs on a worker, or ends there, of which another site wants the routes.
 func (c *Core) hasWhat(w *worker, site string) bool {
-	f := &c.foreign
 	for _, p := range c.byWorker[w.Name] {
-		if f.wanted[p.A.Service][site] {
+		if c.interests.SiteHas(site, p.A.Service) {
 			return true
 		}
 	}
 	for _, h := range w.leaving {
-		if f.wanted[h.service][site] {
+		if c.interests.SiteHas(site, h.service) {
 			return true
 		}
 	}
 	for id := range c.moving {
-		if p := c.places[id]; p.Next.Worker == w.Name && f.wanted[p.A.Service][site] {
+		if p := c.places[id]; p.Next.Worker == w.Name && c.interests.SiteHas(site, p.A.Service) {
 			return true
 		}
 	}

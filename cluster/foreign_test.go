@@ -195,7 +195,7 @@ func TestForeignWorkersWithoutBound(t *testing.T) {
 	if n := len(a.fabric.Foreign); n != maxForeign || len(a.foreign.peers) != maxForeign {
 		t.Errorf("%d numbers, %d workers", n, len(a.foreign.peers))
 	}
-	if n := a.routes.refused[refusedPeers]; n != 3*8000+1-maxForeign {
+	if n := a.fabric.refused[refusedPeers]; n != 3*8000+1-maxForeign {
 		t.Errorf("%d were counted", n)
 	}
 	if a.foreignPeer("b/1") == nil {
@@ -242,8 +242,8 @@ func TestForeignExtents(t *testing.T) {
 			t.Errorf("%s is not counted to the overlay: %v", want, node())
 		}
 	}
-	if n := len(node()); n != 5 || s.c.routes.refused[refusedExtents] < len(bad) {
-		t.Errorf("%v; %v", node(), s.c.routes.refused)
+	if n := len(node()); n != 5 || s.c.fabric.refused[refusedExtents] < len(bad) {
+		t.Errorf("%v; %v", node(), s.c.fabric.refused)
 	}
 	// A host that is in them comes before them, and gives them free again.
 	v := s.join(2, "10.66.3.0/24")

@@ -99,7 +99,7 @@ func (c *Core) relink(app string) {
 func (c *Core) redirected(k skerry.AppKey) {
 	c.linked[k] = true
 	for name := range c.fabric.sites[k] {
-		c.rightsChanged(k, name)
+		c.interests.TouchRights(name, k)
 	}
 }
 

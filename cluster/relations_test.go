@@ -10,6 +10,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/cluster/network"
 	"skerry.dev/skerry/fleet"
 	"skerry.dev/skerry/internal/wire"
 	"skerry.dev/skerry/reconcile"
@@ -94,8 +95,8 @@ func TestRoutesAbroadOutliveThoseHere(t *testing.T) {
 		t.Errorf("two instances run, and the other site was told %+v", m)
 	}
 	r.put(map[string][]byte{skerry.WantedKey(web, "b"): nil})
-	if len(s.c.foreign.wanted)+len(s.c.routes.apps) != 0 || mail[skerry.ForeignRoute](s, b, skerry.TopicRoute(web)) != nil {
-		t.Errorf("something is kept of what nobody wants: %v %v", s.c.foreign.wanted, s.c.routes.apps)
+	if s.c.interests.Wanted(web) || mail[skerry.ForeignRoute](s, b, skerry.TopicRoute(web)) != nil {
+		t.Error("something is kept of what nobody wants")
 	}
 }
 
@@ -188,8 +189,8 @@ func TestPathsFromOtherSites(t *testing.T) {
 			n++
 		}
 	}
-	if n != maxIn || s.c.routes.refused[refusedPeers] == 0 {
-		t.Errorf("a worker is told of %d; %v", n, s.c.routes.refused)
+	if n != maxIn || s.c.fabric.refused[refusedPeers] == 0 {
+		t.Errorf("a worker is told of %d; %v", n, s.c.fabric.refused)
 	}
 }
 
@@ -272,7 +273,7 @@ func TestInterestsWithoutBound(t *testing.T) {
 		items[skerry.AssignmentKey(id)] = codec.Marshal(&o)
 	}
 	var forged []string
-	for n := range maxWants + 30 {
+	for n := range network.MaxWants + 30 {
 		k := skerry.ServiceKey{App: skerry.AppKey{Namespace: "acme", Name: fmt.Sprint("app", n)}, Service: strings.Repeat("x", 60)}
 		forged = append(forged, skerry.WantKey(k))
 		items[skerry.WantKey(k)] = codec.Marshal(&skerry.Want{Service: k})
@@ -282,10 +283,10 @@ func TestInterestsWithoutBound(t *testing.T) {
 	}
 	items["want/acme/shop/other"] = codec.Marshal(&skerry.Want{Service: web})
 	s.send(b, items)
-	if n := len(s.c.routes.of[b]); n != maxWants {
+	if n := len(s.c.interests.Of(b)); n != network.MaxWants {
 		t.Fatalf("%d interests are kept", n)
 	}
-	if got := s.c.routes.refused; got[refusedWants] != 30 || got[refusedUnread] != 4 {
+	if got := s.c.fabric.refused; got[refusedWants] != 30 || got[refusedUnread] != 4 {
 		t.Errorf("%v were refused", got)
 	}
 	if got := item[skerry.Route](s, a, skerry.RouteKey(web)); got == nil || len(got.Backends) != 2 {
@@ -301,8 +302,8 @@ func TestInterestsWithoutBound(t *testing.T) {
 	}
 	items[skerry.WantKey(web)] = codec.Marshal(&skerry.Want{Service: web})
 	s.send(b, items)
-	s.wait(2 * refillPause)
-	if n := len(s.c.routes.of[b]); n != maxWants+30-1000+1 {
+	s.wait(2 * time.Second)
+	if n := len(s.c.interests.Of(b)); n != network.MaxWants+30-1000+1 {
 		t.Errorf("%d interests are kept after some have ended", n)
 	}
 	if got := item[skerry.Route](s, b, skerry.RouteKey(web)); got == nil || len(got.Backends) != 2 {

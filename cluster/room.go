@@ -124,8 +124,8 @@ func (c *Core) left(worker string, id skerry.InstanceID) {
 			delete(c.draining, h.service)
 		}
 		c.linked[h.service.App] = true // its worker may be without the application's network now
-		if c.isWanted(h.service) {
-			c.routes.dirty[h.service] = true
+		if c.interests.Wanted(h.service) {
+			c.interests.Touch(h.service)
 		}
 		c.takePorts(w, h.ports, -1)
 		c.grew, c.reportDue = true, true

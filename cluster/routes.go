@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"cmp"
-	"maps"
 	"math"
 	"net/netip"
 	"slices"
@@ -13,109 +12,31 @@ import (
 	"skerry.dev/skerry/coord"
 )
 
-// routing keeps the routes that workers are interested in. Who must know whom because of them is in paths.
-//
-//	worker: want/<service> --> cluster: route/<service> to it, and a peer item to both ends of each path
-//
-// All of it follows from the workers' interests and the placements; nothing is written down here.
-type routing struct {
-	wants map[skerry.ServiceKey]map[string]bool        // workers that want the routes of a service
-	apps  map[skerry.AppKey]map[skerry.ServiceKey]bool // services of an application that somebody wants
-	of    map[string]map[skerry.ServiceKey]bool        // the same by worker
-	dirty map[skerry.ServiceKey]bool                   // services whose routes must be worked out again
-	// lawful are services that there are, and that somebody here wants who may reach them; other sites are asked for those alone.
-	lawful  map[skerry.ServiceKey]bool
-	refused map[string]int // interests so far, by reason
-	// refill are workers with more interests than they may have, of which some have ended; they are looked at from refillAt on.
-	refill   map[string]bool
-	refillAt time.Time
-}
-
-func newRouting() routing {
-	return routing{apps: map[skerry.AppKey]map[skerry.ServiceKey]bool{}, wants: map[skerry.ServiceKey]map[string]bool{}, of: map[string]map[skerry.ServiceKey]bool{}, dirty: map[skerry.ServiceKey]bool{},
-		lawful: map[skerry.ServiceKey]bool{}, refill: map[string]bool{}, refused: map[string]int{refusedUnread: 0, refusedWants: 0, refusedPeers: 0, refusedExtents: 0}}
-}
-
-// want takes an interest of a worker. What it may not know it is not told, and nothing says so: a service that is not there
-// looks the same.
-func (c *Core) want(name string, k skerry.ServiceKey) {
-	r := &c.routes
-	if r.wants[k] == nil {
-		r.wants[k] = map[string]bool{}
-		r.wanted(k)
-	}
-	if r.of[name] == nil {
-		r.of[name] = map[skerry.ServiceKey]bool{}
-	}
-	r.wants[k][name], r.of[name][k], r.dirty[k] = true, true, true
-}
-
-// wanted has the routes of a service worked out again when its application changes.
-func (r *routing) wanted(k skerry.ServiceKey) {
-	if r.apps[k.App] == nil {
-		r.apps[k.App] = map[skerry.ServiceKey]bool{}
-	}
-	r.apps[k.App][k] = true
-}
-
-// isWanted reports whether a worker here or another site wants the routes of a service.
-func (c *Core) isWanted(k skerry.ServiceKey) bool { return c.routes.apps[k.App][k] }
-
-// unwanted ends that when neither a worker here nor another site wants them.
-func (c *Core) unwanted(k skerry.ServiceKey) {
-	r := &c.routes
-	if len(r.wants[k])+len(c.foreign.wanted[k]) > 0 {
-		return
-	}
-	if delete(r.apps[k.App], k); len(r.apps[k.App]) == 0 {
-		delete(r.apps, k.App)
-	}
-}
-
-// unwant ends an interest.
+// unwant ends an interest of a worker.
 func (c *Core) unwant(name string, k skerry.ServiceKey) {
-	r := &c.routes
-	if len(r.of[name]) == maxWants && r.of[name][k] {
-		r.refill[name] = true // there is room for one that was refused
-	}
-	if delete(r.wants[k], name); len(r.wants[k]) == 0 {
-		delete(r.wants, k)
-		c.unwanted(k)
-	}
-	if delete(r.of[name], k); len(r.of[name]) == 0 {
-		delete(r.of, name)
-	}
-	r.dirty[k] = true
+	c.interests.Remove(name, k)
 	c.Kids.Delete(name, skerry.RouteKey(k))
 	c.paths.Route(name, k, nil)
 }
 
-// refillPause is the least time between two looks at the interests of workers that have too many.
-const refillPause = time.Second
-
 // refillWants takes up interests that were refused, where others have ended.
 func (c *Core) refillWants(now time.Time) {
-	r := &c.routes
-	if len(r.refill) == 0 || now.Before(r.refillAt) {
-		return
-	}
-	r.refillAt = now.Add(refillPause)
-	for name := range r.refill {
+	for _, name := range c.interests.Refill(now) {
 		k := c.Kids.Get(name)
 		if k == nil {
 			continue
 		}
 		for key, value := range k.Observed.All() {
 			rest, ok := strings.CutPrefix(key, "want/")
-			if s, is := skerry.ParseServiceKey(rest); ok && is && !r.of[name][s] && len(r.of[name]) < maxWants {
+			if s, is := skerry.ParseServiceKey(rest); ok && is && !c.interests.Has(name, s) && !c.interests.Full(name) {
 				c.wantItem(name, key, value)
 			}
 		}
 	}
-	clear(r.refill)
 }
 
-// wantItem takes a change of a worker's interests from what it reports. It gives the reason for which it does not.
+// wantItem takes a change of a worker's interests from what it reports. It gives the reason for which it does not. What the worker may not
+// know it is not told, and nothing says so: a service that is not there looks the same.
 func (c *Core) wantItem(name, key string, value []byte) string {
 	var w skerry.Want
 	if c.codec.Unmarshal(value, &w) != nil || skerry.WantKey(w.Service) != key {
@@ -125,15 +46,11 @@ func (c *Core) wantItem(name, key string, value []byte) string {
 	if k, ok := skerry.ParseServiceKey(strings.TrimPrefix(key, "want/")); !ok || k != w.Service {
 		return refusedUnread
 	}
-	if of := c.routes.of[name]; len(of) >= maxWants && !of[w.Service] {
+	if !c.interests.Add(name, w.Service) {
 		return refusedWants
 	}
-	c.want(name, w.Service)
 	return ""
 }
-
-// maxWants bounds what one worker can make the site keep.
-const maxWants = 4096
 
 // Reasons for which interests are refused.
 const (
@@ -143,20 +60,10 @@ const (
 
 // refuseWant counts an interest that is refused, and tells of a worker's first one on a connection.
 func (c *Core) refuseWant(now time.Time, name, why string, fx *skerry.Effects) {
-	c.routes.refused[why]++
+	c.fabric.refused[why]++
 	if w := c.workers[name]; w != nil && !w.immodest {
 		w.immodest = true
 		c.siteEvent(fx, now, skerry.EventWarning, "OverlayRefused", "worker "+name+": "+why, name)
-	}
-}
-
-// rightsChanged has a worker's routes to services of other applications worked out again, because it no longer, or now,
-// runs something of an application, or what is exported to that has changed.
-func (c *Core) rightsChanged(app skerry.AppKey, name string) {
-	for k := range c.routes.of[name] {
-		if k.App != app {
-			c.routes.dirty[k] = true
-		}
 	}
 }
 
@@ -171,7 +78,7 @@ func (c *Core) loadWants() {
 		}
 		for _, key := range k.Desired.Keys() {
 			if rest, ok := strings.CutPrefix(key, "route/"); ok {
-				if s, ok := skerry.ParseServiceKey(rest); !ok || !c.routes.of[name][s] {
+				if s, ok := skerry.ParseServiceKey(rest); !ok || !c.interests.Has(name, s) {
 					c.Kids.Delete(name, key)
 				}
 			}
@@ -249,8 +156,8 @@ func (c *Core) wandered(w *worker) {
 	}
 	w.placed = is
 	for _, p := range c.byWorker[w.Name] {
-		if c.isWanted(p.A.Service) {
-			c.routes.dirty[p.A.Service] = true
+		if c.interests.Wanted(p.A.Service) {
+			c.interests.Touch(p.A.Service)
 		}
 	}
 }
@@ -262,16 +169,15 @@ func (w *worker) owns(a netip.Addr) bool {
 
 // publishRoutes brings the routes of changed services to whoever wants them.
 func (c *Core) publishRoutes() {
-	for _, k := range slices.SortedFunc(maps.Keys(c.routes.dirty), skerry.ServiceKey.Compare) {
-		wants, abroad := c.routes.wants[k], c.foreign.wanted[k]
-		if len(wants)+len(abroad) == 0 {
+	for _, k := range c.interests.Changed() {
+		if !c.interests.Wanted(k) {
 			c.publishForeign(k, nil)
 			c.isLawful(k, false)
 			continue
 		}
 		all := c.backends(k)
 		c.publishForeign(k, all)
-		if len(abroad) > 0 {
+		if len(c.interests.Sites(k)) > 0 {
 			for _, b := range all {
 				c.paths.Touch(b.name) // whom they are told of depends on what they have
 			}
@@ -279,7 +185,7 @@ func (c *Core) publishRoutes() {
 		all = append(all, c.foreignBackends(k)...)
 		lawful := false
 		var same []byte // for all, unless each gets the nearest ones of many
-		for name := range wants {
+		for name := range c.interests.Workers(k) {
 			w := c.workers[name]
 			if w == nil || w.Peer == 0 {
 				continue
@@ -311,7 +217,6 @@ func (c *Core) publishRoutes() {
 		}
 		c.isLawful(k, lawful)
 	}
-	clear(c.routes.dirty)
 	c.publishPeers()
 }
 
@@ -323,14 +228,14 @@ func (c *Core) exists(k skerry.ServiceKey) bool {
 
 // isLawful notes whether other sites are to be asked for the routes of a service.
 func (c *Core) isLawful(k skerry.ServiceKey, lawful bool) {
-	if c.routes.lawful[k] == lawful {
+	if c.foreign.lawful[k] == lawful {
 		return
 	}
 	c.foreign.dirty = true
 	if lawful {
-		c.routes.lawful[k] = true
+		c.foreign.lawful[k] = true
 	} else {
-		delete(c.routes.lawful, k)
+		delete(c.foreign.lawful, k)
 	}
 }
 

@@ -280,8 +280,9 @@ func (c *Core) workerReport(now time.Time, name string, m *skerry.Report, fx *sk
 			// They are summed with those of other workers.
 			use.Waiting, use.Throttled, use.Disk, use.Network = share(q.Waiting), share(q.Throttled), share(q.Disk), share(q.Network)
 			p.qos = &use
-			if math.Abs(p.load()-p.told) >= loadStep && c.isWanted(p.A.Service) {
-				p.told, c.routes.dirty[p.A.Service] = p.load(), true
+			if math.Abs(p.load()-p.told) >= loadStep && c.interests.Wanted(p.A.Service) {
+				p.told = p.load()
+				c.interests.Touch(p.A.Service)
 			}
 			c.learn(p, &use)
 			c.judge(now, p, fx)

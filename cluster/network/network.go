@@ -2,6 +2,7 @@
 // its own, and knows none of the others:
 //
 //	Peers      who measures round trips to whom: a ring of all workers, and the key of their datagrams
+//	Interests  who wants the routes of which services, and which routes must be worked out again
 //	Paths      which workers exchange packets, because a route of one leads to the other
 //	Ingress    which ways in the site offers to clients, at which workers, and which application gets which
 //
