@@ -80,9 +80,7 @@ type Core struct {
 	byWorker map[string]map[skerry.InstanceID]*placement
 	detect   *detect.Detector
 	astray   map[skerry.InstanceID]map[string]bool // instances that workers report and that are not placed there
-	// published holds, for each application, which workers were given the endpoints of which service.
-	published map[skerry.AppKey]map[endpointsAt]bool
-	linked    map[skerry.AppKey]bool // applications whose endpoints must be worked out again
+	linked   map[skerry.AppKey]bool                // applications whose endpoints must be worked out again
 	// notes are records of what leaves workers, to be written; leavers those that were read.
 	notes     []skerry.Write
 	leavers   map[drainAt]held
@@ -116,6 +114,7 @@ type Core struct {
 	peers     *network.Peers
 	paths     *network.Paths
 	interests *network.Interests
+	endpoints *network.Endpoints
 	ingress   *network.Ingress
 	trust     *trust.Trust
 
@@ -232,11 +231,11 @@ func New(opt Options) *Core {
 	}
 	found := salvage{own: map[skerry.ServiceKey]int{}, wanted: map[skerry.ServiceKey]int{}, left: map[skerry.InstanceID]string{}}
 	life := opt.Incarnation + skerry.Incarnation(fmt.Sprintf(".%x", opt.Seed[:6]))
-	c := &Core{opt: opt, salvaged: found, fabric: newFabric(), interests: network.NewInterests(), paths: network.NewPaths(), foreign: newForeign(), readmit: map[string]bool{}, draining: map[skerry.ServiceKey]map[drainAt]bool{}, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
+	c := &Core{opt: opt, salvaged: found, fabric: newFabric(), interests: network.NewInterests(), endpoints: network.NewEndpoints(), paths: network.NewPaths(), foreign: newForeign(), readmit: map[string]bool{}, draining: map[skerry.ServiceKey]map[drainAt]bool{}, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
 		Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), Up: fleet.NewParent(life, opt.Sets),
 		workers: map[string]*worker{}, site: sched.NewSite(), places: map[skerry.InstanceID]*placement{}, groups: map[skerry.InstanceID]*group{},
 		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, moving: map[skerry.InstanceID]bool{}, stranded: map[skerry.InstanceID]bool{}, originals: map[skerry.InstanceID]bool{}, drains: map[string]bool{}, held: map[string]bool{}, watched: map[skerry.InstanceID]bool{}, amends: map[skerry.AppKey]*amended{}, dependent: map[skerry.InstanceID]bool{}, scalers: map[skerry.ServiceKey]*apps.Scaler{}, starts: map[skerry.InstanceID]bool{}, services: map[skerry.ServiceKey]*learned{}, byWorker: map[string]map[skerry.InstanceID]*placement{},
-		astray: map[skerry.InstanceID]map[string]bool{}, published: map[skerry.AppKey]map[endpointsAt]bool{}, waiting: map[skerry.InstanceID]bool{}, making: map[skerry.InstanceID]string{}, removing: map[skerry.InstanceID]bool{}, linked: map[skerry.AppKey]bool{}}
+		astray: map[skerry.InstanceID]map[string]bool{}, waiting: map[skerry.InstanceID]bool{}, making: map[skerry.InstanceID]string{}, removing: map[skerry.InstanceID]bool{}, linked: map[skerry.AppKey]bool{}}
 	c.detect = detect.New(detect.Options{LostAfter: opt.LostAfter, StartGrace: opt.StartGrace}, sight{c})
 	c.volumes = volumes.New(disks{c})
 	c.trust = trust.New(witnesses{c})
@@ -311,7 +310,6 @@ func (c *Core) Start(now time.Time) skerry.Effects {
 			k.Since = now
 		}
 	}
-	c.loadPublished()
 	c.ensureSecret(&fx)
 	c.loadFabric()
 	c.turnTags(now)

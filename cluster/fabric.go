@@ -80,6 +80,9 @@ func (c *Core) loadFabric() {
 					c.hasNetwork(app, name)
 				}
 			}
+			if app, ok := c.endpoints.Load(name, key); ok {
+				c.linked[app] = true
+			}
 		}
 	}
 }

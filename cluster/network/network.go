@@ -4,6 +4,7 @@
 //	Peers      who measures round trips to whom: a ring of all workers, and the key of their datagrams
 //	Interests  who wants the routes of which services, and which routes must be worked out again
 //	Paths      which workers exchange packets, because a route of one leads to the other
+//	Endpoints  which workers have the addresses of which services, where there is no overlay
 //	Ingress    which ways in the site offers to clients, at which workers, and which application gets which
 //
 // The cluster's core, which alone imports it, answers their questions about workers and applications, and sends what they return. It is
