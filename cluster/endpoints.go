@@ -28,8 +28,8 @@ func (c *Core) instancesOf(app skerry.AppKey) iter.Seq[network.Instance] {
 			if p.Removing {
 				continue
 			}
-			i := network.Instance{ID: id, Service: p.A.Service.Service, Links: p.A.Spec.Links, Worker: p.Worker, Serves: p.Obs.Ready && !p.Obs.Unreachable,
-				Address: p.Obs.Address, Ports: p.Obs.Ports}
+			i := network.Instance{ID: id, Service: p.A.Service.Service, Links: p.A.Spec.Links, Worker: p.Worker,
+				Serves: p.Obs.Ready && !p.Obs.Unreachable, Address: p.Obs.Address, Ports: p.Obs.Ports}
 			if p.Next != nil {
 				i.Next = p.Next.Worker
 			}

@@ -98,8 +98,8 @@ func (c *Core) tellRefused(now time.Time, r *network.Refusal, fx *skerry.Effects
 			return
 		}
 	}
-	fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "IngressRefused", Text: text, App: r.App, Service: r.Service, Org: r.Org,
-		Cluster: skerry.ClusterName(c.opt.Name)})
+	fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "IngressRefused", Text: text,
+		App: r.App, Service: r.Service, Org: r.Org, Cluster: skerry.ClusterName(c.opt.Name)})
 }
 
 // letsIn reports whether a worker's ingress leads to a service.
@@ -172,7 +172,8 @@ func (g gates) Open() (out []network.Gate) {
 	for _, name := range slices.Sorted(maps.Keys(g.c.workers)) {
 		if w := g.c.workers[name]; w.hasIngress() && !w.sight.Lost() {
 			k := g.c.Kids.Get(name)
-			out = append(out, network.Gate{Worker: name, Connected: k != nil && k.Connected, Addrs: w.Facts.Overlay.Ingress, Networks: w.Facts.Overlay.Networks})
+			o := w.Facts.Overlay
+			out = append(out, network.Gate{Worker: name, Connected: k != nil && k.Connected, Addrs: o.Ingress, Networks: o.Networks})
 		}
 	}
 	return out
@@ -180,7 +181,9 @@ func (g gates) Open() (out []network.Gate) {
 
 // Ready implements network.Gates.
 func (g gates) Ready(k skerry.ServiceKey) bool {
-	if n := g.c.network(k.App); n != nil && slices.ContainsFunc(n.Services, func(s skerry.NetworkService) bool { return s.Sleeps && n.Real(&s) == k }) {
+	n := g.c.network(k.App)
+	sleeps := func(s skerry.NetworkService) bool { return s.Sleeps && n.Real(&s) == k }
+	if n != nil && slices.ContainsFunc(n.Services, sleeps) {
 		return true
 	}
 	return slices.ContainsFunc(g.c.backends(k), func(b backend) bool { return !b.Draining })

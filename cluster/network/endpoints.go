@@ -90,7 +90,8 @@ func (e *Endpoints) Publish(app skerry.AppKey, instances iter.Seq[Instance]) (ou
 	}
 	for _, at := range slices.SortedFunc(maps.Keys(e.given[app]), order) {
 		if !wanted[at] {
-			out = append(out, Change{Worker: at.worker, Endpoints: skerry.Endpoints{Service: skerry.ServiceKey{App: app, Service: at.service}}, Gone: true})
+			k := skerry.ServiceKey{App: app, Service: at.service}
+			out = append(out, Change{Worker: at.worker, Endpoints: skerry.Endpoints{Service: k}, Gone: true})
 		}
 	}
 	if len(wanted) == 0 {

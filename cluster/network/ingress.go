@@ -41,8 +41,8 @@ type Gates interface {
 	Ready(k skerry.ServiceKey) bool
 }
 
-// Ingress is which ways in a site offers, and to whom. Applications ask for doors (a port of the workers, a host, a path); each door leads to
-// one service, and the first that asked keeps it.
+// Ingress is which ways in a site offers, and to whom. Applications ask for doors (a port of the workers, a host, a path); each door leads
+// to one service, and the first that asked keeps it.
 //
 //	manifests --> asked --(admission, then who was first)--> granted: in the directories of workers with an ingress
 //	                                                     \-> refused, with a reason

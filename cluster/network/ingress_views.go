@@ -59,7 +59,7 @@ func (g *Ingress) Views(app skerry.AppKey) map[string][]skerry.IngressView {
 	return out
 }
 
-// Doors sums up the doors of the applications that are not the site's own, for the root. Workers are looked at once, however many there are.
+// Doors sums up the doors of the applications that are not the site's own, for the root. Workers are looked at once.
 func (g *Ingress) Doors(own func(app skerry.AppKey) bool) (out []skerry.IngressDoor) {
 	if len(g.asked) == 0 {
 		return nil

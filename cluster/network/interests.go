@@ -32,7 +32,8 @@ type Interests struct {
 
 // NewInterests makes a site of which nobody wants anything.
 func NewInterests() *Interests {
-	return &Interests{here: map[skerry.ServiceKey]map[string]bool{}, abroad: map[skerry.ServiceKey]map[string]bool{}, of: map[string]map[skerry.ServiceKey]bool{},
+	return &Interests{here: map[skerry.ServiceKey]map[string]bool{}, abroad: map[skerry.ServiceKey]map[string]bool{},
+		of:   map[string]map[skerry.ServiceKey]bool{},
 		apps: map[skerry.AppKey]map[skerry.ServiceKey]bool{}, dirty: map[skerry.ServiceKey]bool{}, refill: map[string]bool{}}
 }
 

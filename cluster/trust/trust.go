@@ -251,8 +251,8 @@ func (t *Trust) Capacity(now time.Time, name string, f *skerry.WorkerFacts) (*sk
 	found, said := Finding{Worker: name}, f.Capacity
 	if r.Claims == nil || *r.Claims != said {
 		r.Claims = &said
-		found = t.Mark(now, name, credit.Capacity, fmt.Sprintf("it claims %s, had %s when it joined, and is reckoned with by that; `skerry uncordon %s` has it believed",
-			shortly(said), shortly(r.Base), name))
+		const text = "it claims %s, had %s when it joined, and is reckoned with by that; `skerry uncordon %s` has it believed"
+		found = t.Mark(now, name, credit.Capacity, fmt.Sprintf(text, shortly(said), shortly(r.Base), name))
 	}
 	out := *f
 	out.Capacity = skerry.FromVector(claims)
@@ -345,7 +345,8 @@ func (t *Trust) misplaced(now time.Time, w *Worker, claimed *skerry.Coordinate) 
 	if all < heardBy {
 		return "", false, false
 	}
-	return fmt.Sprintf("its coordinate differs by up to %.0f ms from the round trips that %d of %d others measured", worst, far, all), far*3 > all*2, true
+	text = fmt.Sprintf("its coordinate differs by up to %.0f ms from the round trips that %d of %d others measured", worst, far, all)
+	return text, far*3 > all*2, true
 }
 
 // Audit reports contradictions in the evidence, against the workers that the site knows.
