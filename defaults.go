@@ -78,7 +78,7 @@ func (s *ServiceSpec) setDefaults() {
 	surge, missing := s.updateRoom()
 	ptrDefault(&s.Update.MaxSurge, surge)
 	ptrDefault(&s.Update.MaxUnavailable, missing)
-	s.Update.setDefaults()
+	s.Update.setDefaults(s.Mode)
 	s.secretDefaults()
 	ptrDefault(&s.TerminationGrace, Duration(10*time.Second))
 	orDefault(&s.Resources.Pids, 512)
@@ -109,17 +109,21 @@ func (s *ServiceSpec) setDefaults() {
 	}
 }
 
-func (u *UpdateSpec) setDefaults() {
+// healthyTime is for how long an instance of a new version of a service must have been ready to count, if its manifest does not say.
+const healthyTime = 10 * time.Second
+
+func (u *UpdateSpec) setDefaults(m Mode) {
 	if k := u.Canary; k != nil {
 		if k.Percent == 0 {
 			orDefault(&k.Count, 1)
 		}
 		orDefault(&k.For, Duration(time.Minute))
 	}
-	orDefault(&u.Rollback, RollbackOff)
-	if u.HealthyTime == nil && (u.Canary != nil || u.Batch > 0 || u.Rollback == RollbackAutomatic) {
-		ptrDefault(&u.HealthyTime, Duration(10*time.Second))
+	if m == ModeService {
+		orDefault(&u.Rollback, RollbackAutomatic)
+		ptrDefault(&u.HealthyTime, Duration(healthyTime))
 	}
+	orDefault(&u.Rollback, RollbackOff)
 	ptrDefault(&u.HealthyTime, 0)
 	ptrDefault(&u.Failures, 3)
 	ptrDefault(&u.Deadline, Duration(10*time.Minute))

@@ -133,6 +133,8 @@ type Observation struct {
 	Devices []string `json:"devices,omitempty" cbor:"26,keyasint,omitempty"`
 	// Crowded says why its runtime is not clear of its saturation point, as its cluster sees it; empty: it is.
 	Crowded string `json:"crowded,omitempty" cbor:"27,keyasint,omitempty"`
+	// CrashLoop says how often it was restarted in a row, soon after its start, and why; empty: it runs steadily, or has not been restarted often.
+	CrashLoop string `json:"crashLoop,omitempty" cbor:"28,keyasint,omitempty"`
 }
 
 // Reason says what ruled out how many candidates, by how much at best, and what would help.

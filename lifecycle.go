@@ -100,6 +100,13 @@ const (
 	Held      ConditionType = "Held"      // its worker waits with what was asked for; set once it did
 	Satisfied ConditionType = "Satisfied" // its SLA holds; set once it was violated
 	HeadRoom  ConditionType = "HeadRoom"  // its runtime is clear of its saturation point; set once it was not
+	CrashLoop ConditionType = "CrashLoop" // it ends again and again soon after its start; set once it did
+)
+
+// CrashLoops is how many restarts in a row make a crash loop, each after less than SteadyTime.
+const (
+	CrashLoops = 3
+	SteadyTime = 10 * time.Second
 )
 
 // Condition is a statement about an instance with its reason and since when it holds.

@@ -110,7 +110,8 @@ type ServiceSpec struct {
 	ExpectedRate     float64  `json:"expectedRate,omitempty" doc:"Requests per second that one instance is to bear. runtime auto then chooses the cheapest that is known to stay clear of its saturation point at that rate with resources.cpu, else the one with the most head-room. Needs ports and resources.cpu." min:"0.001" max:"1000000"`
 
 	Container `json:",inline"`
-	Platforms []string `json:"platforms,omitempty" doc:"Platforms that all of its images are built for, such as linux/arm64, where their registry could be asked. The server fills it in; what a manifest says is not looked at."`
+	Pinned    map[string]string `json:"pinned,omitempty" doc:"Digest of each of its images, looked up when it was applied. It is a part of the version. The server fills it in; what a manifest says is not looked at."`
+	Platforms []string          `json:"platforms,omitempty" doc:"Platforms that all of its images are built for, such as linux/arm64, where their registry could be asked. The server fills it in; what a manifest says is not looked at."`
 
 	Wasm     *Wasm           `json:"wasm,omitempty" doc:"How a module of runtime wasm is run. Default: once, with sockets that listen at the service's TCP ports (SKERRY_LISTEN lists their descriptors)."`
 	Machine  *Machine        `json:"machine,omitempty" doc:"What a machine of runtime vm is given."`
@@ -293,8 +294,8 @@ type UpdateSpec struct {
 	Canary         *Canary   `json:"canary,omitempty" doc:"Instances of the new version that come first and are watched. Default: none."`
 	Batch          int       `json:"batch,omitempty" doc:"Instances per wave; the next wave starts when all of them are healthy. Default: all in one wave." min:"0" max:"10000"`
 	Pause          Duration  `json:"pause,omitempty" doc:"Wait between waves. Default: 0s."`
-	HealthyTime    *Duration `json:"healthyTime,omitempty" doc:"Time for which an instance of the new version must have been ready to count. Default: 10s with canary, batch or rollback, else 0s."`
-	Rollback       string    `json:"rollback,omitempty" doc:"automatic puts the version before back when the new one fails, or off. Default: off." enum:"automatic,off"`
+	HealthyTime    *Duration `json:"healthyTime,omitempty" doc:"Time for which an instance of the new version must have been ready to count. It doubles with each restart or failure during the update. Default: 10s for services."`
+	Rollback       string    `json:"rollback,omitempty" doc:"automatic puts the version before back when the new one fails, or off. Default: automatic for services, else off." enum:"automatic,off"`
 	Failures       *int      `json:"failures,omitempty" doc:"Restarts and failures of instances of the new version, together, with which it has failed. Default: 3." min:"1" max:"10000"`
 	Deadline       *Duration `json:"deadline,omitempty" doc:"Time without being ready, for an instance that has a place, with which the new version has failed. Default: 10m."`
 	Limits         string    `json:"limits,omitempty" doc:"How a version that differs in cpu and memory alone arrives: live (the limits of what runs change, where its worker has room and can) or replace (as any other version, for programs that read their limits when they start). Default: live." enum:"live,replace"`

@@ -20,6 +20,7 @@ type AppView struct {
 	UpdatedAt time.Time     `json:"updatedAt,omitzero"`
 	Author    string        `json:"author,omitempty"`
 	Status    string        `json:"status" doc:"Registered, Progressing, Ready, RolledBack, Degraded, Deleting or Completed. RolledBack: it runs, but a version failed and was taken back."`
+	Reason    string        `json:"reason,omitempty" doc:"Why it is not as it should be: a code word, and a text."`
 	Network   NetworkID     `json:"network,omitempty" doc:"Of its services in the overlay."`
 	Services  []ServiceView `json:"services"`
 	// Amended is how the site that tells this has changed it while the root is away.
@@ -42,9 +43,13 @@ type ServiceView struct {
 	UpToDate  int          `json:"upToDate"`
 	Instances int          `json:"instances"`
 	Restarts  int          `json:"restarts"`
+	Reason    string       `json:"reason,omitempty" doc:"Why it is not as it should be: a code word, and a text."`
 	QoS       *QoS         `json:"qos,omitempty"`
 	Runs      []RunView    `json:"runs,omitempty"`
 	Rollout   *RolloutView `json:"rollout,omitempty" doc:"Progress of the newest version; of services only."`
+	// CrashLoops counts the instances that end again and again soon after their start.
+	CrashLoops int  `json:"crashLoops,omitempty" doc:"Instances that end again and again soon after their start."`
+	Probed     bool `json:"probed,omitempty" doc:"It has a readiness or startup probe; without one, ready means that the program runs."`
 	// Addresses are its service addresses in its own application.
 	Addresses *NetworkService `json:"addresses,omitempty"`
 	Ingress   []IngressView   `json:"ingress,omitempty" doc:"Ways in from outside."`
@@ -83,6 +88,7 @@ type PlannedCopy struct {
 	Cluster  string     `json:"cluster,omitempty"`
 	Worker   string     `json:"worker,omitempty"`
 	Kept     bool       `json:"kept,omitempty"`
+	Resized  string     `json:"resized,omitempty" doc:"It stays, and its limits change while it runs where its worker can: from what to what."`
 	Copies   int        `json:"copies,omitempty" doc:"Of a perWorker service: workers that fit."`
 	Decision *Decision  `json:"decision,omitempty"`
 }

@@ -25,6 +25,7 @@ type RolloutView struct {
 	Paused    string       `json:"paused,omitempty" doc:"Who paused it."`
 	Failures  int          `json:"failures,omitempty" doc:"Restarts and failures of instances of the new revision."`
 	Reason    string       `json:"reason,omitempty" doc:"Of the last failure."`
+	Failing   bool         `json:"failing,omitempty" doc:"The new version has failed and stays, because rollback is off or impossible; reason says why."`
 	Refused   *RefusedView `json:"refused,omitempty" doc:"A version that was rolled back, and is not retried until the manifest changes."`
 }
 

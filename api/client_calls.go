@@ -245,13 +245,17 @@ func (c *Client) Deploy(ctx context.Context, k skerry.AppKey) (apps.Applied, err
 	return send[apps.Applied](ctx, c, http.MethodPost, appPath(k)+"/deploy", nil, nil)
 }
 
-// Restart restarts a service, or the whole application if the service is empty.
-func (c *Client) Restart(ctx context.Context, k skerry.ServiceKey) (apps.Applied, error) {
+// Restart restarts a service, or the whole application if the service is empty. pull has the images looked up again first.
+func (c *Client) Restart(ctx context.Context, k skerry.ServiceKey, pull bool) (apps.Applied, error) {
 	path := appPath(k.App)
 	if k.Service != "" {
 		path = servicePath(k)
 	}
-	return send[apps.Applied](ctx, c, http.MethodPost, path+"/restart", nil, nil)
+	var q url.Values
+	if pull {
+		q = url.Values{"pull": {"true"}}
+	}
+	return send[apps.Applied](ctx, c, http.MethodPost, path+"/restart", q, nil)
 }
 
 // Scale changes the number of instances of a service.

@@ -70,11 +70,19 @@ func (h *Handler) addApps() {
 		func(ctx context.Context, who *auth.Principal, in *AppPath) (*answer[apps.Applied], error) {
 			return h.do(ctx, apps.Deploy{Key: in.key(), Actor: who.User})
 		})
+	type restartApp struct {
+		AppPath
+		Pull bool `query:"pull" doc:"Look the images up again first. A service whose images changed is updated instead of restarted."`
+	}
 	add(h, operation{ID: "restart-app", Method: http.MethodPost, Path: "/v1/apps/{namespace}/{app}/restart", Scope: auth.ScopeAppsWrite, Object: objApp, Tag: "applications",
 		Summary: "Restart every instance of an application, one at a time.", Status: http.StatusAccepted, Audit: true},
-		func(ctx context.Context, who *auth.Principal, in *AppPath) (*answer[apps.Applied], error) {
-			return h.do(ctx, apps.Restart{Service: skerry.ServiceKey{App: in.key()}, Actor: who.User})
+		func(ctx context.Context, who *auth.Principal, in *restartApp) (*answer[apps.Applied], error) {
+			return h.restart(ctx, who, skerry.ServiceKey{App: in.key()}, in.Pull)
 		})
+	type restartService struct {
+		ServicePath
+		Pull bool `query:"pull" doc:"Look the images up again first. A service whose images changed is updated instead of restarted."`
+	}
 	type scaleIn struct {
 		ServicePath
 		Body struct {
@@ -88,9 +96,25 @@ func (h *Handler) addApps() {
 		})
 	add(h, operation{ID: "restart-service", Method: http.MethodPost, Path: "/v1/apps/{namespace}/{app}/services/{service}/restart", Scope: auth.ScopeAppsWrite, Object: objApp,
 		Tag: "applications", Summary: "Restart every instance of a service, one at a time.", Status: http.StatusAccepted, Audit: true},
-		func(ctx context.Context, who *auth.Principal, in *ServicePath) (*answer[apps.Applied], error) {
-			return h.do(ctx, apps.Restart{Service: in.service(), Actor: who.User})
+		func(ctx context.Context, who *auth.Principal, in *restartService) (*answer[apps.Applied], error) {
+			return h.restart(ctx, who, in.service(), in.Pull)
 		})
+}
+
+// restart restarts a service or, without a name, an application; pull has its images looked up again first, of those that the user may read.
+func (h *Handler) restart(ctx context.Context, who *auth.Principal, k skerry.ServiceKey, pull bool) (*answer[apps.Applied], error) {
+	m := apps.Restart{Service: k, Actor: who.User}
+	if pull {
+		v, err := h.opt.Backend.App(ctx, k.App)
+		if err != nil {
+			return nil, err
+		}
+		if m.Pull = v.Manifest; m.Pull == nil {
+			return nil, skerry.Errorf(skerry.CodeUnsupported, "application %s belongs to the root, which looks up its images", k.App).WithHint("repeat this at the root")
+		}
+		ctx = tier.WithOrg(tier.WithRegistryAuth(ctx, h.registryAuth(ctx, who)), v.Org)
+	}
+	return h.do(ctx, m)
 }
 
 func (h *Handler) addApply() {

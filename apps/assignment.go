@@ -22,7 +22,11 @@ func (i *Instance) Assignment(digests map[string]string) *skerry.Assignment {
 		as.Gen, as.Revision, as.Spec = r.Gen, r.Revision, *r.Spec
 	}
 	for _, ref := range i.Spec.Images() {
-		if d := digests[ref]; d != "" {
+		d := i.Spec.Pinned[ref]
+		if d == "" {
+			d = digests[ref] // applied before digests were a part of revisions, or not known then
+		}
+		if d != "" {
 			if as.Digest == nil {
 				as.Digest = map[string]string{}
 			}

@@ -267,16 +267,14 @@ func (s *Scaler) Why() string { return s.why }
 // load sums what the ready instances of a service bear. Of those whose holder is out of touch nothing is known: neither what
 // they use now nor what comes to them.
 func (c *Controller) load(now time.Time, k skerry.ServiceKey) (l Load) {
-	byHolder := map[string]bool{}
+	shared := sharedUses{}
 	for _, i := range c.Instances(k) {
-		if !i.Live() || !i.IsReady() || i.QoS == nil || outOfTouch(i) {
+		if !i.Live() || !i.IsReady() || i.QoS == nil && i.Shared == nil || outOfTouch(i) {
 			continue
 		}
 		l.Measured++
-		// The root gets one sum per site; a site's own instances each have their own.
-		if i.Worker != "" || !byHolder[i.Holder] {
-			byHolder[i.Holder] = true
-			l.CPU += i.QoS.CPU
+		if q := shared.of(i); q != nil {
+			l.CPU += q.CPU
 		}
 	}
 	var sum skerry.IngressUse

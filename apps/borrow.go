@@ -79,8 +79,11 @@ func (c *Controller) ApplyBorrowed(now time.Time, m Apply, totals map[string]int
 		share, want := *s.Replicas, 0
 		if asked := m.App.Spec.Service(s.Name); asked != nil && asked.Mode == skerry.ModeService {
 			want = max(0, share+*asked.Replicas-totals[s.Name])
+			was := *s
 			*s = *asked
-			maps.Copy(next.Digests, digestsOf(asked, m.Digests))
+			pins, _ := pin(&skerry.Application{Spec: skerry.ApplicationSpec{Services: next.Manifest.Spec.Services[i : i+1]}}, digestsOf(asked, m.Digests),
+				&App{Manifest: skerry.Application{Spec: skerry.ApplicationSpec{Services: []skerry.ServiceSpec{was}}}, Digests: old.Digests, Refused: old.Refused})
+			maps.Copy(next.Digests, digestsOf(asked, pins))
 		}
 		s.Replicas = &want
 	}
@@ -133,6 +136,9 @@ func (c *Controller) merged(a *App, m *skerry.Amendment, had func(w *skerry.Amen
 				return nil, skerry.Errorf(skerry.CodeInvalid, "service %q is called %q there", w.Name, spec.Name)
 			}
 			*s = spec
+			if s.Pinned != nil { // else its site does not know of pins
+				s.Pinned = pinsOf(s, m.Digests)
+			}
 			maps.Copy(next.Digests, digestsOf(s, m.Digests))
 		}
 		s.Replicas = &total

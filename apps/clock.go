@@ -22,6 +22,7 @@ func (c *Controller) Start(now time.Time) {
 	}
 	for _, a := range c.apps {
 		for _, r := range a.Rollouts {
+			r.began = now
 			noLater(&r.StartedAt, now)
 			noLater(&r.HealthyAt, now)
 			noLater(&r.FailedAt, now)

@@ -90,10 +90,16 @@ type Instance struct {
 	Resize *Resize `json:"resize,omitempty"`
 	// Taken is the last change of limits that was taken back; its holder may have carried it out.
 	Taken *Resize `json:"taken,omitempty"`
+	// Looping: its holder tells of a crash loop. The condition outlives that until it has run steadily, perhaps elsewhere.
+	Looping bool `json:"looping,omitempty"`
+	// Restarted is the restart that was asked for and carried out last.
+	Restarted uint64 `json:"restarted,omitempty"`
 	// Fixed is the revision whose limits it could not be given while it runs, Limited when they were changed last.
 	Fixed   string    `json:"fixed,omitempty"`
 	Limited time.Time `json:"limited,omitzero"`
-	counted bool      // in its run's result
+	// Shared is what all instances of its service at its holder use together, where that is all that is known.
+	Shared  *skerry.QoS `json:"shared,omitempty"`
+	counted bool        // in its run's result
 }
 
 // Live reports whether the instance is or should be running.

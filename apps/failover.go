@@ -50,7 +50,7 @@ func (c *Controller) TakeOver(now time.Time, i *Instance, left *Copy, why string
 	i.Holder, i.Cluster, i.Fence, i.Held = i.Next.Holder, skerry.ClusterName(i.Next.Holder), i.Next.Fence, nil
 	i.Next, i.Left, i.Cut, i.Bound, i.Rejected, i.Refusals = nil, left, false, false, nil, nil
 	i.State, i.Phase, i.Reason = skerry.ClusterScheduled, skerry.PhaseNone, ""
-	i.QoS = nil
+	i.QoS, i.Shared = nil, nil
 	text := "runs at " + i.Holder + " now, before at " + orNothing(from) + ": " + why
 	if left != nil {
 		text += "; the copy left behind may run on until it is in touch again"
@@ -76,7 +76,7 @@ func (c *Controller) Restore(now time.Time, i *Instance, fence skerry.Fence, why
 	i.Holder, i.Cluster, i.Fence, i.Held = i.Left.Holder, skerry.ClusterName(i.Left.Holder), fence, &held
 	i.Left, i.Next, i.Cut, i.Bound, i.Rejected, i.Refusals = nil, nil, false, false, nil, nil
 	i.State, i.Phase, i.Reason = skerry.ClusterScheduled, skerry.PhaseNone, ""
-	i.QoS = nil
+	i.QoS, i.Shared = nil, nil
 	text := "runs at " + i.Holder + " as before; the copy at " + orNothing(from) + " ends: " + why
 	i.step(now, text)
 	c.saveInstance(i, fx)

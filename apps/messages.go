@@ -17,10 +17,13 @@ type (
 		Replicas int
 		Actor    string
 	}
-	// Restart with an empty service name restarts all services of the application.
+	// Restart with an empty service name restarts all services of the application. Pull, if set, is its manifest as it is; what its
+	// images mean now, as resolved by the server, are Digests.
 	Restart struct {
 		Service skerry.ServiceKey
 		Actor   string
+		Pull    *skerry.Application
+		Digests map[string]string
 	}
 	// Undo puts a service, or with an empty name all of an application, back to an earlier version: the last one that
 	// differs if To is 0, else that of generation To.
@@ -74,7 +77,7 @@ func (c *Controller) Handle(now time.Time, msg any) (skerry.Effects, bool) {
 	case Scale:
 		res, fx, err = c.scale(now, m.Service, m.Replicas, m.Actor)
 	case Restart:
-		res, fx, err = c.restart(now, m.Service, m.Actor)
+		res, fx, err = c.restart(now, m)
 	case Undo:
 		res, fx, err = c.undo(now, m.Service, m.To, m.Site, m.Actor)
 	case Pause:

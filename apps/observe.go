@@ -77,6 +77,7 @@ func (c *Controller) Observe(now time.Time, holder string, o skerry.Observation,
 	if o.Crowded != "" || slices.ContainsFunc(i.Conditions, func(k skerry.Condition) bool { return k.Type == skerry.HeadRoom }) {
 		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.HeadRoom, o.Crowded == "", o.Crowded)
 	}
+	crashLoop(c, now, i, &o)
 	if before.State != i.State || before.Phase != i.Phase {
 		i.step(now, o.Reason)
 	}
@@ -84,6 +85,7 @@ func (c *Controller) Observe(now time.Time, holder string, o skerry.Observation,
 	c.violated(now, i, o.Violated)
 	c.tellTransition(now, &before, i, fx)
 	c.noteFailure(now, &before, i, fx)
+	i.Restarted = max(i.Restarted, o.Restart)
 	if ready {
 		i.Misses = 0
 	}
@@ -97,6 +99,32 @@ func (c *Controller) Observe(now time.Time, holder string, o skerry.Observation,
 		c.dirty[i.Service.App] = true
 	}
 	return false
+}
+
+// crashLoop takes what a holder says of an instance that ends again and again.
+func crashLoop(c *Controller, now time.Time, i *Instance, o *skerry.Observation) {
+	if i.Looping = o.CrashLoop != ""; i.Looping {
+		if !skerry.HasCondition(i.Conditions, skerry.CrashLoop) {
+			c.dirty[i.Service.App] = true
+		}
+		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.CrashLoop, true, o.CrashLoop)
+		return
+	}
+	settleCrashLoop(c, now, i)
+}
+
+// settleCrashLoop ends the condition of a crash loop once an instance has been ready for long enough; it may have been placed anew meanwhile. It
+// reports whether it did.
+func settleCrashLoop(c *Controller, now time.Time, i *Instance) bool {
+	if i.Looping || !i.IsReady() || !skerry.HasCondition(i.Conditions, skerry.CrashLoop) {
+		return false
+	}
+	if at := sinceOf(i, skerry.Ready).Add(skerry.SteadyTime); now.Before(at) {
+		c.wakeAt(i.Service.App, at)
+		return false
+	}
+	i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.CrashLoop, false, "")
+	return true
 }
 
 func pick(cond bool, yes, no string) string {
@@ -118,6 +146,9 @@ func (c *Controller) tellTransition(now time.Time, before, i *Instance, fx *sker
 		fx.Events = append(fx.Events, c.event(now, i, skerry.EventNormal, "Started", "runs in "+orNothing(i.Runtime)))
 	case before.State != i.State && i.State == skerry.Terminated:
 		fx.Events = append(fx.Events, c.event(now, i, skerry.EventNormal, "Completed", orNothing(i.Reason)))
+	}
+	if skerry.HasCondition(i.Conditions, skerry.CrashLoop) && !skerry.HasCondition(before.Conditions, skerry.CrashLoop) {
+		fx.Events = append(fx.Events, c.event(now, i, skerry.EventWarning, "CrashLoop", conditionOf(i, skerry.CrashLoop)))
 	}
 	if i.Restarts > before.Restarts {
 		fx.Events = append(fx.Events, c.event(now, i, skerry.EventWarning, "Restarted", "restart "+itoa(i.Restarts)+": "+orNothing(i.Reason)))

@@ -24,6 +24,7 @@ type Applied struct {
 	Created   bool              `json:"created"`
 	Unchanged bool              `json:"unchanged"`
 	Warnings  []string          `json:"warnings,omitempty"`
+	Notes     []string          `json:"notes,omitempty"` // images that mean something else than before
 }
 
 // apply stores an application that was validated and has its defaults set.
@@ -35,6 +36,9 @@ func (c *Controller) apply(now time.Time, r Apply) (Applied, skerry.Effects, err
 	}
 	key := r.App.Key()
 	res := Applied{Key: key, Gen: 1, Created: old == nil, Warnings: r.App.Warnings()}
+	var more []string
+	r.Digests, more = pin(&r.App, r.Digests, old)
+	res.Warnings = append(res.Warnings, more...)
 	a := &App{Manifest: r.App, Org: ns.Org, Gen: 1, CreatedAt: now, UpdatedAt: now, Author: r.Actor, Deployed: !r.Register, Digests: r.Digests}
 	if old != nil {
 		a.CreatedAt, a.Restarts, a.Runs, a.Rollouts, a.Paused = old.CreatedAt, old.Restarts, old.Runs, old.Rollouts, old.Paused
@@ -56,6 +60,7 @@ func (c *Controller) apply(now time.Time, r Apply) (Applied, skerry.Effects, err
 	if err := c.address(now, a, &fx); err != nil {
 		return Applied{}, skerry.Effects{}, err
 	}
+	res.Notes = lookedUp(old, a)
 	if old != nil {
 		c.keepPast(old, a, &fx)
 	}
@@ -102,6 +107,9 @@ func (c *Controller) check(app *skerry.Application, expect skerry.Generation) (*
 			WithHint("get it again, repeat the change and apply")
 	}
 	if err := checkExports(app, ns.Org); err != nil {
+		return nil, nil, err
+	}
+	if err := checkDoors(c, app, ns.Org, old); err != nil {
 		return nil, nil, err
 	}
 	return ns, old, c.checkQuota(ns.Org, app)
@@ -224,31 +232,44 @@ func cloneManifest(m skerry.Application) skerry.Application {
 	return m
 }
 
-// restart asks for a restart of every instance of a service, one after the other; an empty service name means all.
-func (c *Controller) restart(now time.Time, k skerry.ServiceKey, actor string) (Applied, skerry.Effects, error) {
+// restart asks for a restart of every instance of a service, one after the other; an empty service name means all. A service whose images
+// were looked up again, and mean something else now, is updated instead.
+func (c *Controller) restart(now time.Time, m Restart) (Applied, skerry.Effects, error) {
 	var fx skerry.Effects
+	k, actor := m.Service, m.Actor
 	a, err := c.usable(k.App)
 	if err != nil {
 		return Applied{}, fx, err
+	}
+	if m.Pull != nil && a.Borrowed {
+		return Applied{}, fx, skerry.Errorf(skerry.CodeUnsupported, "this site keeps the content of its images while the root is away").
+			WithHint("restart without --pull, or repeat this at the root")
+	}
+	if k.Service != "" && a.Manifest.Spec.Service(k.Service) == nil {
+		_, _, err := c.service(k)
+		return Applied{}, fx, err
+	}
+	old := *a
+	var notes []string
+	if m.Pull != nil {
+		if notes, err = repin(c, now, a, m, &fx); err != nil {
+			return Applied{}, skerry.Effects{}, err
+		}
 	}
 	if a.Restarts == nil {
 		a.Restarts = map[string]uint64{}
 	}
 	for i := range a.Manifest.Spec.Services {
 		name := a.Manifest.Spec.Services[i].Name
-		if k.Service == "" || k.Service == name {
+		if (k.Service == "" || k.Service == name) && a.revisions[name] == old.revisions[name] {
 			a.Restarts[name]++
 		}
-	}
-	if k.Service != "" && a.Manifest.Spec.Service(k.Service) == nil {
-		_, _, err := c.service(k)
-		return Applied{}, fx, err
 	}
 	a.UpdatedAt = now
 	c.dirty[k.App] = true
 	c.saveApp(a, &fx)
 	c.appEvent(&fx, now, a, k.Service, "RestartAsked", "by "+orNobody(actor))
-	return Applied{Key: k.App, Gen: a.Gen}, fx, nil
+	return Applied{Key: k.App, Gen: a.Gen, Notes: notes}, fx, nil
 }
 
 // delete ends an application in whatever state it is. It is idempotent.

@@ -12,29 +12,37 @@ type Planned struct {
 	Org  string
 	New  []*Instance // that would be created; they are in no map
 	Kept []*Instance
-	Lost []string // what goes for good, in words
+	// Resized are those of Kept whose limits are to change while they run, and how.
+	Resized map[skerry.InstanceID]string
+	Lost    []string // what goes for good, in words
 }
 
 // Plan tells which instances applying a manifest would need anew and which it would keep, changing nothing. It makes the
 // checks that Apply makes.
-func (c *Controller) Plan(now time.Time, app skerry.Application) (Planned, error) {
+func (c *Controller) Plan(now time.Time, app skerry.Application, digests map[string]string) (Planned, error) {
 	ns, old, err := c.check(&app, 0)
 	if err != nil {
 		return Planned{}, err
 	}
+	pin(&app, digests, old)
 	a := &App{Manifest: app, Org: ns.Org, Gen: 1, revisions: map[string]string{}}
 	if old != nil {
-		a.Gen = old.Gen + 1
+		a.Gen, a.Paused = old.Gen+1, old.Paused
 	}
-	p := Planned{Key: app.Key(), Org: ns.Org, Lost: c.loses(&app)}
+	p := Planned{Key: app.Key(), Org: ns.Org, Resized: map[skerry.InstanceID]string{}, Lost: c.loses(&app)}
 	for n := range app.Spec.Services {
 		s := &a.Manifest.Spec.Services[n]
 		a.revisions[s.Name] = s.Revision()
+		live := s.Mode == skerry.ModeService && s.Update.Limits != skerry.LimitsReplace && a.Paused[s.Name] == ""
 		kept := map[string]int{} // by target
 		for _, i := range c.Instances(skerry.ServiceKey{App: app.Key(), Service: s.Name}) {
-			if i.Live() && i.Revision == a.revisions[s.Name] && i.Run == "" && i.Replaces == "" && (s.Mode != skerry.ModeService || kept[""] < *s.Replicas) {
+			resized := live && i.Revision != a.revisions[s.Name] && c.resizable(a, s, i)
+			if i.Live() && (i.Revision == a.revisions[s.Name] || resized) && i.Run == "" && i.Replaces == "" && (s.Mode != skerry.ModeService || kept[""] < *s.Replicas) {
 				kept[i.Target]++
 				p.Kept = append(p.Kept, i)
+				if resized {
+					p.Resized[i.ID] = limitsText(i.Spec) + " -> " + limitsText(s)
+				}
 			}
 		}
 		add := func(ordinal int, target string) {

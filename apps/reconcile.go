@@ -127,6 +127,9 @@ func (c *Controller) reconcileService(now time.Time, a *App, s *skerry.ServiceSp
 	rev, want := a.revisions[s.Name], *s.Replicas
 	var current, old []*Instance
 	for _, i := range c.Instances(sk) {
+		if settleCrashLoop(c, now, i) {
+			c.saveInstance(i, fx)
+		}
 		switch {
 		case i.State == skerry.Terminated && !i.Stopping && i.Revision == rev && want > 0:
 			want-- // it has done its work, and its restart policy says that this was all
@@ -276,6 +279,9 @@ func (c *Controller) reconcilePerWorker(now time.Time, a *App, s *skerry.Service
 	have := map[string]bool{}
 	var list []*Instance
 	for _, i := range c.Instances(sk) {
+		if settleCrashLoop(c, now, i) {
+			c.saveInstance(i, fx)
+		}
 		switch {
 		case !i.Live():
 		case i.Revision != rev || !slices.Contains(c.targets, i.Target) || have[i.Target]:

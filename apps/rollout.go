@@ -28,6 +28,7 @@ type Rollout struct {
 	Reason    string            `json:"reason,omitempty"`   // of the last of them
 	Told      bool              `json:"told,omitempty"`     // that it fails
 	Back      bool              `json:"back,omitempty"`     // to what ran before: without canary, waves and pauses
+	began     time.Time         // this life of the orchestrator, if that was later
 }
 
 // Refused is a revision that failed and was taken back. It is not tried again until the service's manifest changes.
@@ -169,11 +170,17 @@ func (c *Controller) healthyAt(a *App, s *skerry.ServiceSpec, r *Rollout, list [
 		}
 		since = latest(since, latest(sinceOf(i, skerry.Ready), i.Limited))
 	}
-	watch := s.Update.Healthy()
+	watch := r.watch(s)
 	if r.Canary && s.Update.Canary != nil {
 		watch = max(watch, time.Duration(s.Update.Canary.For))
 	}
 	return latest(since, r.FailedAt).Add(watch)
+}
+
+// watch is for how long an instance of the revision must have been ready to count. Each restart and failure doubles it, and begins it anew:
+// a version that ends again and again, and is ready between, takes nobody's place.
+func (r *Rollout) watch(s *skerry.ServiceSpec) time.Duration {
+	return s.Update.Healthy() << min(r.Failures, 8)
 }
 
 func latest(a, b time.Time) time.Time {
@@ -202,7 +209,7 @@ func (c *Controller) serves(now time.Time, a *App, s *skerry.ServiceSpec, i *Ins
 	if r == nil || !r.EndedAt.IsZero() || r.Revision != i.Revision {
 		return true
 	}
-	at := sinceOf(i, skerry.Ready).Add(s.Update.Healthy())
+	at := latest(sinceOf(i, skerry.Ready), r.FailedAt).Add(r.watch(s))
 	if now.Before(at) {
 		c.wakeAt(a.Key(), at)
 		return false
@@ -216,9 +223,10 @@ func (c *Controller) failing(now time.Time, a *App, s *skerry.ServiceSpec, r *Ro
 	if r.Failures >= *s.Update.Failures {
 		return "instances of revision " + r.Revision + " failed " + itoa(r.Failures) + " times: " + orNothing(r.Reason)
 	}
+	began := r.began
 	for _, i := range list {
 		if r := i.Resize; r != nil && r.Reason != "" {
-			if at := r.Since.Add(time.Duration(*s.Update.Deadline)); now.Before(at) {
+			if at := latest(r.Since, began).Add(time.Duration(*s.Update.Deadline)); now.Before(at) {
 				c.wakeAt(a.Key(), at)
 			} else {
 				return "instance " + string(i.ID) + " was not given the limits of revision " + r.Revision + " for " + s.Update.Deadline.String() + ": " + r.Reason
@@ -227,7 +235,8 @@ func (c *Controller) failing(now time.Time, a *App, s *skerry.ServiceSpec, r *Ro
 		if i.IsReady() || i.State != skerry.Running && i.State != skerry.WorkerScheduled || !skerry.HasCondition(i.Conditions, skerry.Reachable) || skerry.HasCondition(i.Conditions, skerry.Held) {
 			continue
 		}
-		since := latest(latest(r.StartedAt, sinceOf(i, skerry.Ready)), latest(sinceOf(i, skerry.Reachable), sinceOf(i, skerry.Held)))
+		// Not since before this life: its clock may be years ahead of that, or the machine was off, and a version would be taken back for it.
+		since := latest(latest(latest(r.StartedAt, sinceOf(i, skerry.Ready)), latest(sinceOf(i, skerry.Reachable), sinceOf(i, skerry.Held))), began)
 		at := since.Add(time.Duration(*s.Update.Deadline))
 		if now.Before(at) {
 			c.wakeAt(a.Key(), at)
@@ -240,17 +249,28 @@ func (c *Controller) failing(now time.Time, a *App, s *skerry.ServiceSpec, r *Ro
 
 // reasonOf says why an instance is not ready.
 func reasonOf(i *Instance) string {
+	if why := conditionOf(i, skerry.Ready); why != "" {
+		return why
+	}
+	return "not ready"
+}
+
+// conditionOf is the reason of a condition, or "".
+func conditionOf(i *Instance, t skerry.ConditionType) string {
 	for _, k := range i.Conditions {
-		if k.Type == skerry.Ready && k.Reason != "" {
+		if k.Type == t {
 			return k.Reason
 		}
 	}
-	return "not ready"
+	return ""
 }
 
 // noteFailure counts what goes wrong with instances of a revision that is being rolled out.
 func (c *Controller) noteFailure(now time.Time, before, i *Instance, fx *skerry.Effects) {
 	n := max(0, i.Restarts-before.Restarts)
+	if n > 0 && before.Restarted < i.Restart {
+		n-- // somebody asked for it
+	}
 	if i.State == skerry.Failed && before.State != skerry.Failed {
 		n++
 	}
@@ -299,7 +319,7 @@ func (c *Controller) viewRollout(a *App, s *skerry.ServiceSpec) *skerry.RolloutV
 		return nil
 	}
 	v := &skerry.RolloutView{Revision: r.Revision, From: r.From, Gen: r.Gen, StartedAt: r.StartedAt, EndedAt: r.EndedAt, Paused: a.Paused[s.Name],
-		Failures: r.Failures, Reason: r.Reason, Wave: r.Wave}
+		Failures: r.Failures, Reason: r.Reason, Wave: r.Wave, Failing: r.Told}
 	if s.Replicas != nil {
 		v.Limit = min(r.Limit, *s.Replicas)
 	}

@@ -18,8 +18,10 @@ type site struct {
 	c      *Controller
 	now    time.Time
 	placed map[skerry.InstanceID]time.Time
-	crash  string // image whose instances restart every five seconds, two seconds after which they are ready again
-	stuck  string // image whose instances run and are never ready
+	crash  string // image whose instances restart every so many seconds, five if that is 0, two seconds after which they are ready again
+	every  int
+	bad    func(i *Instance) bool // one that runs and is never ready
+	stuck  string                 // image whose instances run and are never ready
 	events []skerry.Event
 	most   int            // instances at once
 	least  int            // ready ones at once, after the first were
@@ -74,11 +76,18 @@ func (s *site) run(d time.Duration) {
 			}
 			o := skerry.Observation{ID: i.ID, Gen: i.Gen, Fence: i.Fence, Restart: i.Restart, State: skerry.Running, StartedAt: s.placed[i.ID]}
 			age := int(s.now.Sub(s.placed[i.ID]) / time.Second)
-			o.Ready = age >= 2 && i.Spec.Image != s.stuck
+			o.Ready = age >= 2 && i.Spec.Image != s.stuck && (s.bad == nil || !s.bad(i))
 			if i.Spec.Image == s.crash {
-				o.Restarts, o.Ready = age/5, age%5 >= 2
-				if age > 0 && age%5 == 0 {
+				every := max(s.every, 1)
+				if s.every == 0 {
+					every = 5
+				}
+				o.Restarts, o.Ready = age/every, age%every >= 2
+				if age > 0 && age%every == 0 {
 					o.Reason = "exit code 7"
+				}
+				if o.Restarts >= skerry.CrashLoops && time.Duration(every)*time.Second < skerry.SteadyTime {
+					o.CrashLoop = fmt.Sprintf("restarted %d times: exit code 7", o.Restarts)
 				}
 			}
 			s.c.Observe(s.now, "site", o, &fx)
@@ -149,8 +158,9 @@ func image(name string, u skerry.UpdateSpec) func(*Apply) {
 }
 
 var (
-	web   = skerry.ServiceKey{App: shop, Service: "web"}
-	waves = skerry.UpdateSpec{Canary: &skerry.Canary{Count: 1, For: skerry.Duration(30 * time.Second)}, Batch: 2, Pause: skerry.Duration(20 * time.Second), Rollback: skerry.RollbackAutomatic}
+	web    = skerry.ServiceKey{App: shop, Service: "web"}
+	atOnce = skerry.UpdateSpec{HealthyTime: new(skerry.Duration)} // as soon as they are ready
+	waves  = skerry.UpdateSpec{Canary: &skerry.Canary{Count: 1, For: skerry.Duration(30 * time.Second)}, Batch: 2, Pause: skerry.Duration(20 * time.Second), Rollback: skerry.RollbackAutomatic}
 )
 
 func TestCanaryThenWaves(t *testing.T) {
@@ -255,10 +265,11 @@ func TestRollBack(t *testing.T) {
 func TestNoRollBackUnlessAsked(t *testing.T) {
 	s := newSite(t)
 	s.least = -1
-	s.tell(apply(2, image("web:1", skerry.UpdateSpec{})))
+	off := skerry.UpdateSpec{Rollback: skerry.RollbackOff}
+	s.tell(apply(2, image("web:1", off)))
 	s.run(5 * time.Second)
 	s.stuck = "web:2"
-	s.tell(apply(2, image("web:2", skerry.UpdateSpec{})))
+	s.tell(apply(2, image("web:2", off)))
 	s.run(20 * time.Minute)
 	s.expect("2 web:1, 1 web:2")
 	if s.heard("RolloutFailing") != 1 || s.heard("RolledBack") != 0 {
@@ -272,7 +283,7 @@ func TestNoRollBackUnlessAsked(t *testing.T) {
 func TestPauseResumeUndo(t *testing.T) {
 	s := newSite(t)
 	s.least = -1
-	u := skerry.UpdateSpec{}
+	u := atOnce
 	s.tell(apply(4, image("web:1", u)))
 	s.run(5 * time.Second)
 	s.least = 4

@@ -18,7 +18,7 @@ func TestSchedules(t *testing.T) {
 	}
 	for _, text := range []string{"TZ=0", "CRON_TZ=0", "TZ=", "TZ=UTC ", "TZ=UTC  ", "TZ=../../etc/passwd * * * * *", "* * * *", "@", "@every", "@every x", "TZ=UTC @", "*/0 * * * *", "99 * * * *", "\x00"} {
 		refused(t, c, scheduled(text), skerry.CodeInvalid, "spec.services[0].cron.schedule")
-		if _, err := c.Plan(now, scheduled(text).App); skerry.AsError(err).Code != skerry.CodeInvalid {
+		if _, err := c.Plan(now, scheduled(text).App, nil); skerry.AsError(err).Code != skerry.CodeInvalid {
 			t.Errorf("a plan with %q: %v", text, err)
 		}
 	}

@@ -27,7 +27,7 @@ func TestSecrets(t *testing.T) {
 	current := func(service string) string { return c.App(shop).Manifest.Spec.Service(service).Secrets[0].Current }
 
 	refused(t, c, apply(1, uses(db)), skerry.CodeInvalid, "not valid")
-	if _, err := c.Plan(now, apply(1, uses(db)).App); err == nil || !strings.Contains(skerry.AsError(err).Problems[0].Hint, "skerry secret create db") {
+	if _, err := c.Plan(now, apply(1, uses(db)).App, nil); err == nil || !strings.Contains(skerry.AsError(err).Problems[0].Hint, "skerry secret create db") {
 		t.Errorf("planned without the secret: %v", err)
 	}
 	refused(t, c, put(true, "a"), skerry.CodeNotFound, "no secret")

@@ -1,6 +1,10 @@
 package apps
 
-import "skerry.dev/skerry"
+import (
+	"cmp"
+
+	"skerry.dev/skerry"
+)
 
 // View shows an application; manifest says whether to include what was applied.
 func (c *Controller) View(a *App, origin string, manifest bool) skerry.AppView {
@@ -15,8 +19,21 @@ func (c *Controller) View(a *App, origin string, manifest bool) skerry.AppView {
 		v.Services = append(v.Services, c.viewService(a, &a.Manifest.Spec.Services[i]))
 	}
 	c.ViewNetwork(&v, c.Network(a.Key()), manifest)
-	v.Status = status(&v)
+	v.Status, v.Reason = status(&v), Reason(v.Services)
 	return v
+}
+
+// Reason is why an application is not as it should be: the first reason of its services, with its name if there are several.
+func Reason(services []skerry.ServiceView) string {
+	for i := range services {
+		switch s := &services[i]; {
+		case s.Reason != "" && len(services) > 1:
+			return s.Name + ": " + s.Reason
+		case s.Reason != "":
+			return s.Reason
+		}
+	}
+	return ""
 }
 
 // ViewNetwork adds the service addresses to a view; those of single instances only where all is to be told.
@@ -43,7 +60,8 @@ func (c *Controller) ViewNetwork(v *skerry.AppView, n *skerry.AppNetwork, all bo
 }
 
 func (c *Controller) viewService(a *App, s *skerry.ServiceSpec) skerry.ServiceView {
-	v := skerry.ServiceView{Name: s.Name, Mode: s.Mode, Image: s.Image, Digest: a.Digests[s.Image], Revision: a.revisions[s.Name]}
+	v := skerry.ServiceView{Name: s.Name, Mode: s.Mode, Image: s.Image, Digest: cmp.Or(s.Pinned[s.Image], a.Digests[s.Image]), Revision: a.revisions[s.Name],
+		Probed: s.Probes.Readiness != nil || s.Probes.Startup != nil}
 	list := c.Instances(skerry.ServiceKey{App: a.Key(), Service: s.Name})
 	switch s.Mode {
 	case skerry.ModePerWorker:
@@ -59,9 +77,11 @@ func (c *Controller) viewService(a *App, s *skerry.ServiceSpec) skerry.ServiceVi
 		v.Want = *s.Replicas
 	}
 	v.Scale = c.Scale(skerry.ServiceKey{App: a.Key(), Service: s.Name})
-	byHolder := map[string]bool{}
+	shared := sharedUses{}
+	var worst skerry.Worst
 	for _, i := range list {
 		v.Restarts += i.Restarts
+		worst.See(&i.Instance)
 		if i.State == skerry.Terminated && !i.Stopping && i.Run == "" && i.Revision == v.Revision {
 			v.Want-- // it has done its work
 		}
@@ -77,13 +97,14 @@ func (c *Controller) viewService(a *App, s *skerry.ServiceSpec) skerry.ServiceVi
 			ready = i.Have
 		}
 		v.Ready += ready
+		if skerry.HasCondition(i.Conditions, skerry.CrashLoop) {
+			v.CrashLoops++
+		}
 		if i.Revision == v.Revision {
 			v.UpToDate++
 		}
-		// The root gets one sum per site; a site's own instances each have their own.
-		if i.QoS != nil && (i.Worker != "" || !byHolder[i.Holder]) {
-			byHolder[i.Holder] = true
-			sum := *i.QoS
+		if q := shared.of(i); q != nil {
+			sum := *q
 			if v.QoS != nil {
 				sum = v.QoS.Add(sum)
 			}
@@ -93,10 +114,23 @@ func (c *Controller) viewService(a *App, s *skerry.ServiceSpec) skerry.ServiceVi
 	if s.Mode == skerry.ModeService {
 		v.Rollout = c.viewRollout(a, s)
 	}
+	v.Reason = serviceReason(&v, &worst)
 	for _, r := range a.Runs[s.Name] {
 		v.Runs = append(v.Runs, skerry.RunView{ID: r.ID, StartedAt: r.StartedAt, EndedAt: r.EndedAt, Succeeded: r.Succeeded, Failed: r.Failed, Result: r.Result, Reason: r.Reason})
 	}
 	return v
+}
+
+// serviceReason is why a service is not as it should be: by its instances, or else by its update.
+func serviceReason(v *skerry.ServiceView, worst *skerry.Worst) string {
+	r := v.Rollout
+	switch {
+	case r != nil && r.Failing && r.EndedAt.IsZero():
+		return skerry.Summary("UpdateFailed", r.Reason)
+	case r != nil && r.Refused != nil && v.Ready >= v.Want:
+		return skerry.Summary("RolledBack", "revision "+r.Refused.Revision+": "+r.Refused.Reason)
+	}
+	return worst.String()
 }
 
 // runsNow gives how many instances of a job are to run at this moment: none before its time, and none after it has ended.
@@ -130,7 +164,7 @@ func status(v *skerry.AppView) string {
 			}
 			continue
 		}
-		ready = ready && s.Ready >= s.Want && s.UpToDate == s.Instances
+		ready = ready && s.Ready >= s.Want && s.UpToDate == s.Instances && s.CrashLoops == 0
 		some = some || s.Ready > 0
 		back = back || s.Rollout != nil && s.Rollout.Refused != nil
 	}

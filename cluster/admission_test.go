@@ -208,7 +208,7 @@ func TestSiteQuotaCounts(t *testing.T) {
 		spec.Image = "web:1"
 		a := skerry.Application{APIVersion: skerry.APIVersion, Kind: skerry.KindApplication, Metadata: skerry.Metadata{Name: "shop", Namespace: "acme"}, Spec: skerry.ApplicationSpec{Services: []skerry.ServiceSpec{spec}}}
 		fits := 0
-		plan, err := s.c.PlanApp(s.now, a)
+		plan, err := s.c.PlanApp(s.now, a, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

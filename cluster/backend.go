@@ -237,10 +237,11 @@ func (s *Server) WriteMetrics(ctx context.Context, w http.ResponseWriter) {
 
 // Plan tells where the instances of a manifest would go, changing nothing.
 func (s *Server) Plan(ctx context.Context, app skerry.Application) (skerry.Plan, error) {
-	if _, err := s.ResolveImages(ctx, &app); err != nil {
+	digests, err := s.ResolveImages(ctx, &app)
+	if err != nil {
 		return skerry.Plan{}, err
 	}
-	return tier.ViewAbout(ctx, s.Role, app, func(c *Core) (skerry.Plan, error) { return c.PlanApp(time.Now(), app) })
+	return tier.ViewAbout(ctx, s.Role, app, func(c *Core) (skerry.Plan, error) { return c.PlanApp(time.Now(), app, digests) })
 }
 
 // Classes tells how each class of the site's workers stands to an instance now.

@@ -160,6 +160,9 @@ func (c *Core) tellGroup(now time.Time, g *group, fx *skerry.Effects) {
 		} else if p.Worker != "" && o.State == skerry.ClusterScheduled {
 			o.State = skerry.WorkerScheduled
 		}
+		if o.CrashLoop == "" {
+			o.CrashLoop = c.anonymous(p, p.Obs.CrashLoop)
+		}
 		o.Restarts += p.Obs.Restarts
 		o.Restart = min(o.Restart, p.Obs.Restart)
 	}

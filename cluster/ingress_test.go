@@ -19,6 +19,7 @@ import (
 
 // gateSite is a site of workers with and without an ingress.
 type gateSite struct {
+	apart bool // each application names an area of its own
 	*fabricSite
 	events []skerry.Event
 	states map[string]*skerry.IngressState
@@ -51,6 +52,9 @@ func (s *gateSite) offer(ns, name string, list ...skerry.Ingress) {
 	n := 1
 	spec := skerry.ServiceSpec{Name: "web", Replicas: &n, Ingress: list, Ports: []skerry.Port{{Name: "http", Port: 80}}, Resources: skerry.Resources{CPU: s.each, Memory: 8 * skerry.MiB}}
 	spec.Image = "web:1"
+	if s.apart {
+		spec.Placement.Area = ns + "-" + name
+	}
 	fx := s.c.Step(s.now, apps.Apply{App: skerry.Application{APIVersion: skerry.APIVersion, Kind: skerry.KindApplication,
 		Metadata: skerry.Metadata{Name: name, Namespace: ns}, Spec: skerry.ApplicationSpec{Services: []skerry.ServiceSpec{spec}}}})
 	if fx.Err != nil {
@@ -225,6 +229,7 @@ func TestWaysInAreCountedOnce(t *testing.T) {
 
 func TestWaysInBelongToTheFirst(t *testing.T) {
 	s := newGateSite(t)
+	s.apart = true // else the second that asks for a door is refused when it is applied
 	a := s.gate(1)
 	tcp := skerry.Ingress{Protocol: skerry.IngressTCP, Listen: 5432, Port: "http"}
 	s.offer("acme", "shop", web("shop.example.org", "/"), web("*.acme.example", "/"), tcp)

@@ -484,7 +484,7 @@ func (c *Core) move(now time.Time, p *placement, why string, avoid bool, fx *ske
 	old := p.Obs
 	c.event(fx, now, p, skerry.EventWarning, "Moved", why)
 	c.bind(p, "")
-	p.Obs = skerry.Observation{ID: p.A.ID, Gen: p.A.Gen, Fence: p.A.Fence, State: skerry.ClusterScheduled, Reason: why, Restarts: old.Restarts, Exit: old.Exit}
+	p.Obs = skerry.Observation{ID: p.A.ID, Gen: p.A.Gen, Fence: p.A.Fence, State: skerry.ClusterScheduled, Reason: why, Restarts: old.Restarts, Exit: old.Exit, CrashLoop: old.CrashLoop}
 	c.waiting[p.A.ID] = true
 	c.linked[p.A.Service.App] = true
 	c.reportDue = true
@@ -550,7 +550,7 @@ func (c *Core) tellUp(now time.Time, p *placement, fx *skerry.Effects) {
 		return
 	}
 	o.Restart -= min(p.Extra, o.Restart)
-	o.Reason, o.Held = c.anonymous(p, o.Reason), c.anonymous(p, o.Held)
+	o.Reason, o.Held, o.CrashLoop = c.anonymous(p, o.Reason), c.anonymous(p, o.Held), c.anonymous(p, o.CrashLoop)
 	if o.Limits != nil {
 		o.Limits = &skerry.LimitsRefusal{Gen: o.Limits.Gen, Reason: c.anonymous(p, o.Limits.Reason), InUse: o.Limits.InUse}
 	}

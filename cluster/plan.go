@@ -12,14 +12,14 @@ import (
 )
 
 // PlanApp tells where the instances of an application of the site's own would go, changing nothing.
-func (c *Core) PlanApp(now time.Time, app skerry.Application) (skerry.Plan, error) {
-	p, err := c.Apps.Plan(now, app)
+func (c *Core) PlanApp(now time.Time, app skerry.Application, digests map[string]string) (skerry.Plan, error) {
+	p, err := c.Apps.Plan(now, app, digests)
 	if err != nil {
 		return skerry.Plan{}, err
 	}
 	out := skerry.Plan{Key: p.Key, Lost: p.Lost, Tier: string(skerry.TierCluster)}
 	for _, i := range p.Kept {
-		k := skerry.PlannedCopy{Service: i.Service.Service, Instance: i.ID, Kept: true, Copies: i.Want}
+		k := skerry.PlannedCopy{Service: i.Service.Service, Instance: i.ID, Kept: true, Resized: p.Resized[i.ID], Copies: i.Want}
 		if held := c.places[i.ID]; held != nil {
 			k.Worker = held.Worker
 		}

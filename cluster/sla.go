@@ -147,7 +147,8 @@ func (c *Core) violation(p *placement) (what, text string) {
 		return "", ""
 	}
 	// What crashes is restarted where it is, and moved when that does not help; that is not the place's fault.
-	if p.sla.ready && !p.Obs.Ready && p.Obs.Restarts == p.sla.restarts && p.Obs.Phase == skerry.PhaseRunning {
+	if p.sla.ready && !p.Obs.Ready && p.Obs.Restarts == p.sla.restarts && p.Obs.Phase == skerry.PhaseRunning &&
+		p.Obs.Restart >= p.A.Restart { // else somebody has it restarted
 		return "availability", "it is not available: " + p.Obs.Reason
 	}
 	for i, v := range w.unpromised().Vector() {

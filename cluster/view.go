@@ -103,6 +103,9 @@ func (c *Core) show(p *placement) skerry.Instance {
 	if p.Strain.Crowded != "" {
 		v.Conditions = append(v.Conditions, skerry.Condition{Type: skerry.HeadRoom, Reason: p.Strain.Crowded, Since: since})
 	}
+	if o.CrashLoop != "" {
+		v.Conditions = append(v.Conditions, skerry.Condition{Type: skerry.CrashLoop, Status: true, Reason: o.CrashLoop, Since: since})
+	}
 	v.Conditions = append(v.Conditions, skerry.Condition{Type: skerry.Reachable, Status: !o.Unreachable, Reason: touch, Since: since})
 	return v
 }
@@ -134,6 +137,7 @@ func (c *Core) AppViews(manifest bool) []skerry.AppView {
 func (c *Core) rootApps() []skerry.AppView {
 	by := map[skerry.AppKey]*skerry.AppView{}
 	services := map[skerry.ServiceKey]*skerry.ServiceView{}
+	worst := map[skerry.ServiceKey]*skerry.Worst{}
 	see := func(a *skerry.Assignment) *skerry.ServiceView {
 		v := by[a.Service.App]
 		if v == nil {
@@ -143,7 +147,8 @@ func (c *Core) rootApps() []skerry.AppView {
 		v.Gen = max(v.Gen, a.Gen)
 		s := services[a.Service]
 		if s == nil {
-			s = &skerry.ServiceView{Name: a.Service.Service, Mode: a.Spec.Mode, Image: a.Spec.Image, Digest: a.Digest[a.Spec.Image], Revision: a.Revision}
+			s = &skerry.ServiceView{Name: a.Service.Service, Mode: a.Spec.Mode, Image: a.Spec.Image, Digest: a.Digest[a.Spec.Image], Revision: a.Revision,
+				Probed: a.Spec.Probes.Readiness != nil || a.Spec.Probes.Startup != nil}
 			services[a.Service] = s
 		}
 		return s
@@ -158,6 +163,15 @@ func (c *Core) rootApps() []skerry.AppView {
 		s.Instances++
 		s.UpToDate++
 		s.Restarts += p.Obs.Restarts
+		if worst[p.A.Service] == nil {
+			worst[p.A.Service] = &skerry.Worst{}
+		}
+		shown := c.show(p)
+		worst[p.A.Service].See(&shown)
+		if p.Obs.CrashLoop != "" {
+			s.CrashLoops++
+			by[p.A.Service.App].Status = "Progressing"
+		}
 		if p.Obs.Ready {
 			s.Ready++
 		} else {
@@ -172,11 +186,13 @@ func (c *Core) rootApps() []skerry.AppView {
 		}
 	}
 	for k, s := range services {
+		s.Reason = worst[k].String()
 		by[k.App].Services = append(by[k.App].Services, *s)
 	}
 	out := make([]skerry.AppView, 0, len(by))
 	for _, v := range by {
 		slices.SortFunc(v.Services, func(a, b skerry.ServiceView) int { return strings.Compare(a.Name, b.Name) })
+		v.Reason = apps.Reason(v.Services)
 		c.Apps.ViewNetwork(v, c.network(v.Key), true)
 		out = append(out, *v)
 	}

@@ -92,6 +92,9 @@ func (a *app) apply(cmd *cobra.Command, c *api.Client, docs []document, o api.Ap
 			fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s: %s\n", res.Key.Name, warning)
 		}
 		if output == "" || output == formatTable || output == formatWide {
+			for _, note := range res.Notes {
+				fmt.Fprintf(cmd.OutOrStdout(), "app/%s: %s\n", a.short(res.Key), note)
+			}
 			fmt.Fprintf(cmd.OutOrStdout(), "app/%s %s\n", a.short(res.Key), verb(res, o))
 		}
 	}

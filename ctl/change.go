@@ -97,18 +97,25 @@ func (a *app) scaleCommand() *cobra.Command {
 }
 
 func (a *app) restartCommand() *cobra.Command {
+	var pull bool
 	cmd := &cobra.Command{Use: "restart APP[/SERVICE]", Short: "Restart the instances of an application or service, one after the other", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("service"),
+		Long: "Restart the instances of an application or service, one after the other. They keep the content of their images. With --pull, image\ntags are looked up again first; a service whose images changed is updated instead, as if it had been applied again.",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			k, err := a.targetKey(args[0])
 			if err != nil {
 				return err
 			}
-			if _, err := c.Restart(cmd.Context(), k); err != nil {
+			res, err := c.Restart(cmd.Context(), k, pull)
+			if err != nil {
 				return err
+			}
+			for _, note := range res.Notes {
+				fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", a.targetText(k), note)
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s restarts\n", a.targetText(k))
 			return nil
 		})}
+	cmd.Flags().BoolVar(&pull, "pull", false, "look image tags up again first")
 	return cmd
 }
 

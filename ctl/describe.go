@@ -100,6 +100,7 @@ func (a *app) describeApp(ctx context.Context, c *api.Client, out io.Writer, k s
 	p.add("Application", v.Key.String())
 	p.add("Organisation", v.Org)
 	p.add("Status", v.Status)
+	p.add("Reason", v.Reason)
 	p.add("Generation", strconv.Itoa(int(v.Gen)))
 	p.add("Owner", v.Origin)
 	p.add("Applied by", v.Author)
@@ -204,7 +205,7 @@ func describeService(out io.Writer, v *skerry.AppView, s *skerry.ServiceView, in
 		p.add("  Ingress", ingressText(&g))
 	}
 	p.flush()
-	t := table{head: []string{"  INSTANCE", "STATE", "PHASE", "READY", "RESTARTS", "WHERE", "AGE", "REASON"}}
+	t := table{head: []string{"  INSTANCE", "STATE", "PHASE", "READY", "RESTARTS", "WHERE", "AGE", "DIGEST", "REASON"}}
 	for _, i := range insts {
 		if i.Service.Service != s.Name {
 			continue
@@ -213,7 +214,7 @@ func describeService(out io.Writer, v *skerry.AppView, s *skerry.ServiceView, in
 		if i.Worker != "" {
 			where = string(i.Worker)
 		}
-		t.add("", []string{"  " + string(i.ID), string(i.State), phaseOf(&i), yesNo(skerry.HasCondition(i.Conditions, skerry.Ready)), strconv.Itoa(i.Restarts), where, age(now, i.CreatedAt), reasonOf(&i)})
+		t.add("", []string{"  " + string(i.ID), string(i.State), phaseOf(&i), yesNo(skerry.HasCondition(i.Conditions, skerry.Ready)), strconv.Itoa(i.Restarts), where, age(now, i.CreatedAt), shortDigest(i.Digest), skerry.Summary(i.Trouble())})
 	}
 	if len(t.rows) > 0 {
 		t.print(out, false, true)
@@ -324,7 +325,7 @@ func describeInstance(ctx context.Context, c *api.Client, out io.Writer, id sker
 	}
 	p.add("Restarts", strconv.Itoa(i.Restarts))
 	if i.Exit != nil {
-		p.add("Last exit", exitText(i.Exit)+", "+when(now, i.Exit.At))
+		p.add("Last exit", i.Exit.String()+", "+when(now, i.Exit.At))
 	}
 	p.add("Limits", limitsText(i.Resources))
 	if i.Overhead != (skerry.Resources{}) {
@@ -367,11 +368,11 @@ func describeInstance(ctx context.Context, c *api.Client, out io.Writer, id sker
 // limitsText tells what the main container is held to, or "".
 func limitsText(r skerry.Resources) string {
 	var out []string
-	if r.CPU > 0 {
-		out = append(out, "cpu "+r.CPU.String())
+	if most := r.MostCPU(); most > 0 {
+		out = append(out, "cpu "+most.String())
 	}
-	if r.Memory > 0 {
-		out = append(out, "memory "+r.Memory.String())
+	if most := r.MostMemory(); most > 0 {
+		out = append(out, "memory "+most.String())
 	}
 	return strings.Join(out, ", ")
 }

@@ -174,10 +174,11 @@ func printRuntimes(w io.Writer, list []skerry.RuntimeChoice, cluster bool) {
 	if rated {
 		t.head = slices.Insert(t.head, 4, "SATURATES AT", "HEAD-ROOM")
 	}
+	counted := cluster || slices.ContainsFunc(list, func(r skerry.RuntimeChoice) bool { return r.Workers > 0 })
 	var sources []string
 	for _, r := range list {
 		source, _, _ := strings.Cut(r.Source, " ")
-		verdict, workers := "would do", ""
+		verdict, workers := "suitable", ""
 		switch {
 		case r.Chosen && r.Crowded != "" && r.HeadRoom != nil:
 			verdict = "chosen for its headroom, although " + r.Crowded
@@ -189,7 +190,7 @@ func printRuntimes(w io.Writer, list []skerry.RuntimeChoice, cluster bool) {
 			continue
 		case r.Out != "":
 			verdict = "ruled out: " + r.Out
-		case cluster && r.Workers == 0:
+		case counted && r.Workers == 0:
 			verdict = "suitable, but no worker has it"
 		case r.Crowded != "":
 			verdict = "suitable, but " + r.Crowded

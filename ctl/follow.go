@@ -25,12 +25,13 @@ type progress struct {
 	keys  []skerry.AppKey
 	apps  map[skerry.AppKey]*skerry.AppView
 	insts map[skerry.InstanceID]*skerry.Instance
+	seen  map[skerry.InstanceID]*watched
 	past  map[string]bool // revisions that had been taken back before, which is nothing that this command asked for
 	now   func() time.Time
 }
 
 func newProgress(keys []skerry.AppKey) *progress {
-	return &progress{keys: keys, apps: map[skerry.AppKey]*skerry.AppView{}, insts: map[skerry.InstanceID]*skerry.Instance{}, now: time.Now}
+	return &progress{keys: keys, apps: map[skerry.AppKey]*skerry.AppView{}, insts: map[skerry.InstanceID]*skerry.Instance{}, seen: map[skerry.InstanceID]*watched{}, now: time.Now}
 }
 
 // take takes up a message of a watch.
@@ -43,6 +44,7 @@ func (p *progress) take(m api.WatchMessage) {
 		p.apps[m.App.Key] = m.App
 	case m.Instance != nil && slices.Contains(p.keys, m.Instance.Service.App):
 		p.insts[m.Instance.ID] = m.Instance
+		p.note(m.Instance)
 	case m.Type == api.WatchDeleted && m.Key != nil:
 		delete(p.apps, *m.Key)
 	case m.Type == api.WatchDeleted:
@@ -62,6 +64,9 @@ func (p *progress) done(k skerry.AppKey) bool {
 	v := p.apps[k]
 	if v == nil {
 		return false
+	}
+	if p.crashes(k) != nil {
+		return true // nothing better is to come
 	}
 	for _, s := range v.Services {
 		if s.Mode == skerry.ModeService && p.ready(k, s.Name) < s.Ready {
@@ -85,7 +90,7 @@ func (p *progress) done(k skerry.AppKey) bool {
 				return false
 			}
 		default:
-			if s.Ready < s.Want || s.UpToDate < s.Instances || s.Want > 0 && s.Instances == 0 {
+			if s.CrashLoops > 0 || s.Ready < s.Want || s.UpToDate < s.Instances || s.Want > 0 && s.Instances == 0 {
 				return false
 			}
 		}
@@ -150,6 +155,19 @@ func (p *progress) failed() error {
 					WithHint("`skerry logs %s/%s` shows its output", k.Name, s.Name)
 			}
 		}
+		if i := p.crashes(k); i != nil {
+			return crashed(k, i)
+		}
+	}
+	return nil
+}
+
+// culprit is the instance whose log tells why an application failed, or nil.
+func (p *progress) culprit() *skerry.Instance {
+	for _, k := range p.keys {
+		if i := p.crashes(k); i != nil {
+			return i
+		}
 	}
 	return nil
 }
@@ -172,29 +190,14 @@ func (a *app) watchProgress(cmd *cobra.Command, c *api.Client, p *progress, time
 	if len(keys) == 1 {
 		f.Namespace, f.App = keys[0].Namespace, keys[0].Name
 	}
-	synced := false
-	err := c.Watch(ctx, f, func(m api.WatchMessage) error {
-		p.take(m)
-		switch m.Type {
-		case api.WatchMissed:
-			synced = false
-			return nil
-		case api.WatchSynced:
-			synced = true
-		}
-		if !synced {
-			return nil
-		}
-		v.show(false)
-		if p.allDone() {
-			return errDone
-		}
-		return nil
-	})
+	err := p.watch(ctx, c, f, func() { v.show(false) })
 	v.show(true)
 	switch {
 	case errors.Is(err, errDone):
 		if err := p.failed(); err != nil {
+			if i := p.culprit(); i != nil {
+				return lastLines(cmd.Context(), c, i, err)
+			}
 			return err
 		}
 		for _, k := range keys {

@@ -142,3 +142,44 @@ func TestViewLines(t *testing.T) {
 		t.Errorf("got\n%swant\n%s", b.String(), want)
 	}
 }
+
+// TestCrashLoopIsAnError follows a new application whose program ends again and again, and is ready between.
+func TestCrashLoopIsAnError(t *testing.T) {
+	key := skerry.AppKey{Namespace: "default", Name: "shop"}
+	p := newProgress([]skerry.AppKey{key})
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	p.now = func() time.Time { return now }
+	view := func(loops int, phase string, failing bool) {
+		p.take(api.WatchMessage{Type: api.WatchSet, Kind: api.WatchApp, App: &skerry.AppView{Key: key, Status: "Ready", Services: []skerry.ServiceView{{Name: "front",
+			Mode: skerry.ModeService, Want: 1, Ready: 1, UpToDate: 1, Instances: 1, CrashLoops: loops, Rollout: &skerry.RolloutView{Phase: phase, Failing: failing}}}}})
+	}
+	inst := func(restarts int, conditions ...skerry.Condition) {
+		conditions = append(conditions, skerry.Condition{Type: skerry.Ready, Status: true})
+		p.take(api.WatchMessage{Type: api.WatchSet, Instance: &skerry.Instance{ID: "front-a", Service: skerry.ServiceKey{App: key, Service: "front"}, State: skerry.Running,
+			Restarts: restarts, StartedAt: now, Conditions: conditions}})
+	}
+	view(0, skerry.RolloutDone, false)
+	inst(0)
+	if !p.allDone() || p.steadyAt() != now.Add(startTime) {
+		t.Errorf("a program without a probe counts at %s", p.steadyAt())
+	}
+	now = now.Add(time.Second)
+	inst(1)
+	if p.steadyAt() != now.Add(skerry.SteadyTime) {
+		t.Errorf("one that was restarted counts at %s", p.steadyAt())
+	}
+	loop := skerry.Condition{Type: skerry.CrashLoop, Status: true, Reason: "restarted 3 times without running for 10s: ended with status 7"}
+	inst(3, loop)
+	view(1, skerry.RolloutDone, false)
+	if err := p.failed(); !p.allDone() || p.culprit() == nil || err == nil || err.Error() !=
+		"service shop/front crash-loops: instance front-a was restarted 3 times without running for 10s: ended with status 7" {
+		t.Errorf("%v", err)
+	}
+	// During an update that is about to be taken back there is more to come; where it stays there is not.
+	if view(1, skerry.RolloutWaves, false); p.allDone() || p.culprit() != nil {
+		t.Error("an update that is watched is given up")
+	}
+	if view(1, skerry.RolloutWaves, true); !p.allDone() || p.failed() == nil {
+		t.Error("an update that has failed is waited for")
+	}
+}

@@ -66,6 +66,9 @@ func (a *app) printPlan(w io.Writer, p *skerry.Plan) int {
 		if k.Kept {
 			what = "stays: " + string(k.Instance)
 		}
+		if k.Resized != "" {
+			what = "stays, resized (" + k.Resized + "): " + string(k.Instance)
+		}
 		if k.Copies > 0 {
 			what += fmt.Sprintf(", %d copies", k.Copies)
 		}

@@ -49,12 +49,12 @@ func (r *resource) plural() string   { return r.names[1] }
 func resources() []*resource {
 	return []*resource{
 		{names: []string{"app", "apps", "application", "applications"}, namespaced: true, watch: true,
-			head: []string{"NAME", "STATUS", "READY", "SERVICES", "GENERATION", "AGE"}, wide: []string{"ORG", "AUTHOR", "ORIGIN"}, list: listApps},
+			head: []string{"NAME", "STATUS", "READY", "SERVICES", "GENERATION", "AGE", "REASON"}, wide: []string{"ORG", "AUTHOR", "ORIGIN"}, list: listApps},
 		{names: []string{"service", "services", "svc"}, namespaced: true, watch: true,
-			head: []string{"NAME", "MODE", "READY", "UP-TO-DATE", "RESTARTS", "CPU", "MEMORY"}, wide: []string{"IMAGE", "DIGEST"}, list: listServices},
+			head: []string{"NAME", "MODE", "READY", "UP-TO-DATE", "RESTARTS", "CPU", "MEMORY", "REASON"}, wide: []string{"IMAGE", "DIGEST"}, list: listServices},
 		{names: []string{"instance", "instances", "inst", "i"}, namespaced: true, watch: true,
-			head: []string{"NAME", "SERVICE", "STATE", "PHASE", "READY", "RESTARTS", "CLUSTER", "AGE"},
-			wide: []string{"WORKER", "ADDRESS", "PORTS", "RUNTIME", "CPU", "MEMORY", "REASON"}, list: listInstances},
+			head: []string{"NAME", "SERVICE", "STATE", "PHASE", "READY", "RESTARTS", "CLUSTER", "AGE", "REASON"},
+			wide: []string{"WORKER", "ADDRESS", "PORTS", "RUNTIME", "CPU", "MEMORY", "DIGEST"}, list: listInstances},
 		{names: []string{"ingress", "ingresses", "ing"}, namespaced: true, head: []string{"SERVICE", "HOST", "PATH", "PORT", "PROTOCOL", "TLS", "AT"}, wide: []string{"POLICY", "PROBLEMS"}, list: listIngress},
 		{names: []string{"cluster", "clusters", "cl"}, head: []string{"NAME", "CONNECTED", "WORKERS", "INSTANCES", "CPU-FREE", "MEMORY-FREE", "SINCE"}, wide: []string{"AREAS", "VERSION"}, list: listClusters},
 		{names: []string{"worker", "workers", "w"}, head: []string{"NAME", "STATUS", "INSTANCES", "CPU-FREE", "MEMORY-FREE", "RUNTIMES", "SINCE"},
@@ -106,7 +106,7 @@ func listApps(ctx context.Context, c *api.Client, q listQuery) ([]item, error) {
 			status += ", overridden by " + m.Steps[len(m.Steps)-1].Author + ", " + age(q.now, m.Since) + " ago"
 		}
 		i := item{name: q.showKey(v.Key), value: v, cells: []string{q.showKey(v.Key), status, fmt.Sprintf("%d/%d", ready, want), strconv.Itoa(len(v.Services)),
-			strconv.Itoa(int(v.Gen)), age(q.now, v.CreatedAt)}, wide: []string{v.Org, v.Author, v.Origin}}
+			strconv.Itoa(int(v.Gen)), age(q.now, v.CreatedAt), short(v.Reason)}, wide: []string{v.Org, v.Author, v.Origin}}
 		if v.Manifest != nil {
 			i.labels = v.Manifest.Metadata.Labels
 		}
@@ -128,7 +128,7 @@ func listServices(ctx context.Context, c *api.Client, q listQuery) ([]item, erro
 			out = append(out, item{name: name, value: struct {
 				App skerry.AppKey `json:"app"`
 				skerry.ServiceView
-			}{v.Key, s}, cells: []string{name, string(s.Mode), fmt.Sprintf("%d/%d", s.Ready, s.Want), strconv.Itoa(s.UpToDate), strconv.Itoa(s.Restarts), cpu, mem},
+			}{v.Key, s}, cells: []string{name, string(s.Mode), fmt.Sprintf("%d/%d", s.Ready, s.Want), strconv.Itoa(s.UpToDate), strconv.Itoa(s.Restarts), cpu, mem, short(s.Reason)},
 				wide: []string{s.Image, shortDigest(s.Digest)}})
 		}
 	}
@@ -174,8 +174,8 @@ func instanceItem(i *skerry.Instance, q listQuery) item {
 		ready = fmt.Sprintf("%d/%d", i.Have, i.Want)
 	}
 	return item{name: string(i.ID), value: *i, cells: []string{string(i.ID), q.showKey(i.Service.App) + "/" + i.Service.Service, string(i.State), phaseOf(i), ready,
-		strconv.Itoa(i.Restarts), string(i.Cluster), age(q.now, i.CreatedAt)},
-		wide: []string{string(i.Worker), i.Address, strings.Join(ports, ","), i.Runtime, cpu, mem, reasonOf(i)}}
+		strconv.Itoa(i.Restarts), string(i.Cluster), age(q.now, i.CreatedAt), short(skerry.Summary(i.Trouble()))},
+		wide: []string{string(i.Worker), i.Address, strings.Join(ports, ","), i.Runtime, cpu, mem, shortDigest(i.Digest)}}
 }
 
 func showPort(p skerry.PortBinding) string {
@@ -194,7 +194,20 @@ func phaseOf(i *skerry.Instance) string {
 	if i.Stopping && i.Phase != skerry.PhaseExited {
 		return string(skerry.PhaseStopping)
 	}
+	if skerry.HasCondition(i.Conditions, skerry.CrashLoop) {
+		return string(skerry.CrashLoop)
+	}
 	return string(i.Phase)
+}
+
+// maxReason bounds a reason in a list; describe shows all of it.
+const maxReason = 100
+
+func short(text string) string {
+	if r := []rune(text); len(r) > maxReason {
+		return string(r[:maxReason-3]) + "..."
+	}
+	return text
 }
 
 // reasonOf says why an instance is not where it should be, in one line.
@@ -205,28 +218,14 @@ func reasonOf(i *skerry.Instance) string {
 	case len(i.Why) > 0:
 		return i.Why[0].Text
 	case i.Exit != nil && i.State != skerry.Running:
-		return exitText(i.Exit)
+		return i.Exit.String()
 	}
 	for _, c := range i.Conditions {
-		if c.Status == (c.Type == skerry.Held) && c.Reason != "" && c.Reason != "not ready" {
+		if c.Status == (c.Type == skerry.Held || c.Type == skerry.CrashLoop) && c.Reason != "" && c.Reason != "not ready" {
 			return c.Reason
 		}
 	}
 	return ""
-}
-
-func exitText(e *skerry.Exit) string {
-	switch {
-	case e.OOMKilled:
-		return "killed: out of memory"
-	case e.StorageExceeded:
-		return "killed: out of storage: " + e.Message
-	case e.Message != "":
-		return e.Message
-	case e.Signal != "":
-		return "ended by " + e.Signal
-	}
-	return "ended with status " + strconv.Itoa(e.Code)
 }
 
 func listClusters(ctx context.Context, c *api.Client, q listQuery) ([]item, error) {

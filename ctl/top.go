@@ -18,7 +18,7 @@ func (a *app) topCommand() *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{Use: "top [instances|apps|workers]", Short: "Show resource usage", Args: cobra.MaximumNArgs(1),
 		ValidArgsFunction: cobra.FixedCompletions([]string{"instances", "apps", "workers"}, cobra.ShellCompDirectiveNoFileComp),
-		Long:              "Show resource usage, largest first. Only a cluster knows workers and the usage of single instances.",
+		Long:              "Show resource usage, largest first. Only a cluster knows workers and the usage of single\ninstances; a root knows sums per service and site, and shows - for an instance that shares one.",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			kind := "instances"
 			if len(args) == 1 {
@@ -53,17 +53,24 @@ func (a *app) topCommand() *cobra.Command {
 
 // used is a line of top.
 type used struct {
-	Name string     `json:"name"`
-	Of   string     `json:"service,omitempty"`
-	QoS  skerry.QoS `json:"qos"`
+	Name string      `json:"name"`
+	Of   string      `json:"service,omitempty"`
+	QoS  *skerry.QoS `json:"qos,omitempty"` // nil: not known
 }
 
 func sortUsed(list []used, by string) {
 	slices.SortStableFunc(list, func(x, y used) int {
-		if by == "memory" {
-			return cmp.Compare(y.QoS.Memory, x.QoS.Memory)
+		var a, b skerry.QoS
+		if x.QoS != nil {
+			a = *x.QoS
 		}
-		return cmp.Compare(y.QoS.CPU, x.QoS.CPU)
+		if y.QoS != nil {
+			b = *y.QoS
+		}
+		if by == "memory" {
+			return cmp.Compare(b.Memory, a.Memory)
+		}
+		return cmp.Compare(b.CPU, a.CPU)
 	})
 }
 
@@ -74,14 +81,18 @@ func topInstances(cmd *cobra.Command, c *api.Client, q listQuery, o, by string) 
 	}
 	var out []used
 	for _, i := range list {
-		if i.QoS != nil {
-			out = append(out, used{string(i.ID), q.showKey(i.Service.App) + "/" + i.Service.Service, *i.QoS})
+		if i.QoS != nil || i.State == skerry.Running {
+			out = append(out, used{string(i.ID), q.showKey(i.Service.App) + "/" + i.Service.Service, i.QoS})
 		}
 	}
 	sortUsed(out, by)
 	t := table{head: []string{"INSTANCE", "SERVICE", "CPU", "MEMORY", "THROTTLED", "OOM", "RECEIVED", "SENT", "READ", "WRITTEN"}}
 	for _, u := range out {
 		x := u.QoS
+		if x == nil {
+			t.add("instance/"+u.Name, []string{u.Name, u.Of, "", "", "", "", "", "", "", ""})
+			continue
+		}
 		t.add("instance/"+u.Name, []string{u.Name, u.Of, cores(x.CPU), size(x.Memory), fmt.Sprintf("%.0f%%", x.Throttled*100), strconv.FormatInt(x.OOMKills, 10),
 			size(skerry.Bytes(x.RxBytes)), size(skerry.Bytes(x.TxBytes)), size(skerry.Bytes(x.ReadBytes)), size(skerry.Bytes(x.WriteBytes))})
 	}
@@ -95,10 +106,14 @@ func topApps(cmd *cobra.Command, c *api.Client, q listQuery, o, by string) error
 	}
 	var out []used
 	for _, v := range list {
-		var sum skerry.QoS
+		var sum *skerry.QoS
 		for _, s := range v.Services {
 			if s.QoS != nil {
-				sum = sum.Add(*s.QoS)
+				both := *s.QoS
+				if sum != nil {
+					both = sum.Add(both)
+				}
+				sum = &both
 			}
 		}
 		out = append(out, used{q.showKey(v.Key), "", sum})
@@ -106,7 +121,8 @@ func topApps(cmd *cobra.Command, c *api.Client, q listQuery, o, by string) error
 	sortUsed(out, by)
 	t := table{head: []string{"APP", "CPU", "MEMORY"}}
 	for _, u := range out {
-		t.add("app/"+u.Name, []string{u.Name, cores(u.QoS.CPU), size(u.QoS.Memory)})
+		cpu, memory := qos(u.QoS)
+		t.add("app/"+u.Name, []string{u.Name, cpu, memory})
 	}
 	return printList(cmd, o, out, &t)
 }

@@ -61,7 +61,9 @@ func (s *Server) Explain(ctx context.Context, id skerry.InstanceID) (skerry.Expl
 		if i.Spec != nil {
 			e.Runtimes = i.Spec.RuntimeChoices(i.Runtime, nil)
 			for n := range e.Runtimes { // of the one that it has its site knows more than what is published
-				if r := &e.Runtimes[n]; r.Chosen {
+				r := &e.Runtimes[n]
+				r.Workers = workersWith(c, r.Runtime)
+				if r.Chosen {
 					r.Crowded = ""
 					if k := slices.IndexFunc(i.Conditions, func(k skerry.Condition) bool { return k.Type == skerry.HeadRoom }); k >= 0 {
 						r.Crowded = i.Conditions[k].Reason
@@ -71,6 +73,20 @@ func (s *Server) Explain(ctx context.Context, id skerry.InstanceID) (skerry.Expl
 		}
 		return e, nil
 	})
+}
+
+// workersWith counts the workers, of clusters in touch, that have a runtime.
+func workersWith(c *Core, runtime string) (n int) {
+	for _, name := range c.Kids.Names() {
+		if r := c.reports[name]; r != nil && c.Kids.Get(name).Connected {
+			for _, k := range r.report.Classes {
+				if slices.Contains(k.Class.Runtimes, runtime) {
+					n += max(k.Workers, 0)
+				}
+			}
+		}
+	}
+	return n
 }
 
 func noInstance(id skerry.InstanceID) error {

@@ -473,11 +473,7 @@ func (c *Core) report(now time.Time, name string, m *skerry.Report, fx *skerry.E
 	for _, q := range r.Services {
 		share := q.QoS
 		share.CPU = min(max(share.CPU, 0), maxUse)
-		for _, i := range c.Apps.Instances(q.Service) {
-			if i.Holder == name {
-				i.QoS = &share
-			}
-		}
+		apps.Used(c.Apps.Instances(q.Service), name, share)
 	}
 	if grew {
 		c.Apps.RetryNow()

@@ -28,7 +28,8 @@ const planTime = 10 * time.Second
 // Plan tells where the instances of a manifest would go, changing nothing: sites are asked in the order in which they
 // would be offered the instances.
 func (s *Server) Plan(ctx context.Context, app skerry.Application) (skerry.Plan, error) {
-	if _, err := s.ResolveImages(ctx, &app); err != nil {
+	digests, err := s.ResolveImages(ctx, &app)
+	if err != nil {
 		return skerry.Plan{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, planTime)
@@ -36,14 +37,14 @@ func (s *Server) Plan(ctx context.Context, app skerry.Application) (skerry.Plan,
 	now := time.Now()
 	out := skerry.Plan{Tier: string(skerry.TierRoot)}
 	var list []*planned
-	_, err := tier.ViewAbout(ctx, s.Role, app, func(c *Core) (struct{}, error) {
-		p, err := c.Apps.Plan(now, app)
+	_, err = tier.ViewAbout(ctx, s.Role, app, func(c *Core) (struct{}, error) {
+		p, err := c.Apps.Plan(now, app, digests)
 		if err != nil {
 			return struct{}{}, err
 		}
 		out.Key, out.Lost = p.Key, p.Lost
 		for _, i := range p.Kept {
-			out.List = append(out.List, skerry.PlannedCopy{Service: i.Service.Service, Instance: i.ID, Cluster: i.Holder, Kept: true, Copies: i.Want})
+			out.List = append(out.List, skerry.PlannedCopy{Service: i.Service.Service, Instance: i.ID, Cluster: i.Holder, Kept: true, Resized: p.Resized[i.ID], Copies: i.Want})
 		}
 		for _, i := range p.New {
 			list = append(list, &planned{i: i})

@@ -48,6 +48,7 @@ type classView struct {
 	mean    [skerry.NumResources]float64
 	stddev  [skerry.NumResources]float64
 	most    [skerry.NumResources]float64 // no worker can have more
+	sum     [skerry.NumResources]float64
 }
 
 // NewFederation makes an empty federation.
@@ -140,7 +141,7 @@ func (f *Federation) SetReport(name string, r *skerry.ClusterReport) {
 			if !finite(m.Sum) || !finite(m.Mean) || !finite(m.StdDev) {
 				m = skerry.Moments{}
 			}
-			v.mean[j], v.stddev[j] = m.Mean, max(m.StdDev, 0)
+			v.mean[j], v.stddev[j], v.sum[j] = m.Mean, max(m.StdDev, 0), m.Sum
 			// Samuelson's inequality: in a population of n no value lies further above the mean than the deviation times the
 			// square root of n - 1. Coarse aggregates are not exact, so only their sum rules out.
 			v.most[j] = math.Min(m.Sum, m.Mean+v.stddev[j]*math.Sqrt(math.Max(v.workers-1, 0)))
@@ -542,7 +543,11 @@ func (q *fedQuery) reason(s *site) skerry.Reason {
 			if own := q.Need.Vector()[j] - q.Request.Need.Vector()[j]; own > 0 {
 				needs += fmt.Sprintf(", and %s for runtime %s", amount(j, own), q.Spec.Runtimes()[0])
 			}
-			return skerry.Reason{What: name, Text: fmt.Sprintf("%s, no worker can have more than %s free", needs, amount(j, int64(k.most[j]))),
+			has := fmt.Sprintf("no worker can have more than %s free", about(j, int64(k.most[j])))
+			if k.workers > 1 && k.most[j] >= k.sum[j] {
+				has = fmt.Sprintf("its %.0f workers have %s free in all", k.workers, about(j, int64(k.sum[j])))
+			}
+			return skerry.Reason{What: name, Text: needs + ", " + has,
 				Hint: fmt.Sprintf("ask for less %s, or add a larger worker", name)}
 		}
 	}

@@ -117,9 +117,19 @@ func (c *capacity) Reason(n int) skerry.Reason {
 	}
 	hint := fmt.Sprintf("free some %s or add a worker", name)
 	if have > own {
-		hint = fmt.Sprintf("ask for at most %s of %s, free some, or add a worker", amount(worst.resource, have-own), name)
+		hint = fmt.Sprintf("ask for at most %s of %s, free some, or add a worker", about(worst.resource, have-own), name)
 	}
-	return skerry.Reason{What: name, Text: fmt.Sprintf("%s, %s is free", needs, amount(worst.resource, have)), Hint: hint}
+	return skerry.Reason{What: name, Text: fmt.Sprintf("%s, %s is free", needs, about(worst.resource, have)), Hint: hint}
+}
+
+// about is amount for what is measured: whole Mi or Ki, rounded down.
+func about(i int, v int64) string {
+	for _, unit := range []skerry.Bytes{skerry.MiB, skerry.KiB} {
+		if i != 0 && i != 3 && i != 4 && i != 7 && v >= int64(unit) {
+			return amount(i, v-v%int64(unit))
+		}
+	}
+	return amount(i, v)
 }
 
 func amount(i int, v int64) string {

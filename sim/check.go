@@ -30,12 +30,13 @@ const (
 	BrokenSecret   = "worker-detail"      // no worker is readable at the root
 	BrokenSane     = "sane"               // no panic, no spinning, nothing unreadable, no task started twice
 	BrokenHarm     = "harm"               // a member that lies harms only what is placed on it
+	BrokenView     = "view"               // what is shown is so
 	BrokenCredit   = "credit"             // no honest member is in quarantine, and who is gets nothing new
 )
 
 // Invariants lists all names.
 func Invariants() []string {
-	return []string{BrokenWrite, BrokenLive, BrokenPlace, BrokenRest, BrokenTwice, BrokenCapacity, BrokenFence, BrokenAddress, BrokenSecret, BrokenSane, BrokenHarm, BrokenCredit}
+	return []string{BrokenWrite, BrokenLive, BrokenPlace, BrokenRest, BrokenTwice, BrokenCapacity, BrokenFence, BrokenAddress, BrokenSecret, BrokenSane, BrokenHarm, BrokenView, BrokenCredit}
 }
 
 // Break is an invariant that did not hold.
@@ -107,6 +108,7 @@ func (k *checker) stepped(n *Node, fx *skerry.Effects) {
 	k.believe(n, fx)
 	switch c := n.Core.(type) {
 	case *root.Core:
+		k.viewed(n, c.Apps, fx)
 		for _, ch := range fx.Changed {
 			if i := c.Apps.Instance(ch.Instance); i != nil {
 				k.fence(n, ch.Instance, i.Fence)
@@ -120,6 +122,7 @@ func (k *checker) stepped(n *Node, fx *skerry.Effects) {
 			}
 		}
 	case *cluster.Core:
+		k.viewed(n, c.Apps, fx)
 		for _, ch := range fx.Changed {
 			if ch.Instance == "" {
 				if net := c.Apps.Network(ch.App); net != nil {

@@ -296,9 +296,9 @@ func (f *fuzzed) do(o fuzzOp) {
 func (f *fuzzed) apply(app skerry.Application) {
 	switch c := f.n.Core.(type) {
 	case *root.Core:
-		_, _ = c.Apps.Plan(f.w.Now, app)
+		_, _ = c.Apps.Plan(f.w.Now, app, nil)
 	case *cluster.Core:
-		_, _ = c.PlanApp(f.w.Now, app)
+		_, _ = c.PlanApp(f.w.Now, app, nil)
 	default:
 		return
 	}

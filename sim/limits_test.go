@@ -149,7 +149,7 @@ func TestLimitsBeyondTheWorkerMove(t *testing.T) {
 		t.Fatal("best fit did not choose the smaller worker")
 	}
 	w.must(t, w.Root, app("big", 1, sized(1500, 64*skerry.MiB)))
-	for range 100 {
+	for range 150 {
 		w.Run(100 * time.Millisecond)
 		if w.ready("big") < 1 {
 			t.Fatal("nothing serves")
@@ -189,7 +189,7 @@ func TestLimitsThatCannotChange(t *testing.T) {
 			w.Run(2 * time.Second)
 			before, _ := w.ids("shop")
 			w.must(t, w.Root, app("shop", 2, sized(600, 64*skerry.MiB), edit))
-			for range 100 {
+			for range 300 {
 				w.Run(100 * time.Millisecond)
 				if w.ready("shop") < 2 {
 					t.Fatal("fewer serve")

@@ -119,6 +119,14 @@ func plants() map[string]func(*World) {
 				fx.Sends = slices.DeleteFunc(fx.Sends, func(s skerry.Outgoing) bool { _, set := s.Msg.(*skerry.SetDelta); return set && s.To != "" })
 			}
 		}),
+		// A root that shows other limits than its instances have.
+		BrokenView: spoil[*root.Core](func(_ *World, n *Node, fx *skerry.Effects) {
+			for _, ch := range fx.Changed {
+				if i := n.Core.(*root.Core).Apps.Instance(ch.Instance); i != nil {
+					i.Resources.CPU++
+				}
+			}
+		}),
 		// A site that puts in quarantine whoever connects.
 		BrokenCredit: spoil[*cluster.Core](func(_ *World, _ *Node, fx *skerry.Effects) {
 			for _, e := range fx.Events {

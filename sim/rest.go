@@ -52,6 +52,9 @@ func (k *checker) atRest() (invariant, text string) {
 			}
 		}
 	}
+	if text := k.shown(); text != "" {
+		return k.anyLiar(BrokenView), text
+	}
 	return "", ""
 }
 

@@ -169,7 +169,7 @@ func TestLongJobEnds(t *testing.T) {
 	}
 	w.check(t, "long", 0, 0)
 	// Applied again it would not run again, and the plan knows.
-	if p, err := w.RootCore().Apps.Plan(w.Now, w.RootCore().Apps.App(web("long").App).Manifest); err != nil || len(p.New) != 0 {
+	if p, err := w.RootCore().Apps.Plan(w.Now, w.RootCore().Apps.App(web("long").App).Manifest, nil); err != nil || len(p.New) != 0 {
 		t.Errorf("%v, %d new instances planned", err, len(p.New))
 	}
 }

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -95,7 +96,7 @@ func TestDeployScaleUpdateDelete(t *testing.T) {
 
 	w.must(t, w.Root, app("shop", 5, func(s *skerry.ServiceSpec) { s.Image = "web:2" }))
 	least := 99
-	for range 100 {
+	for range 6000 { // one after the other, each of which counts after healthyTime
 		w.Run(10 * time.Millisecond)
 		least = min(least, w.ready("shop"))
 	}
@@ -294,6 +295,19 @@ func TestCrashLoopMovesThenFailsVisibly(t *testing.T) {
 	i := w.RootCore().Apps.Instances(web("bad"))[0]
 	if i.Failures == 0 {
 		t.Errorf("state %s, failures %d, timeline %+v", i.State, i.Failures, i.Timeline)
+	}
+	if code, text := i.Trouble(); code != "CrashLoop" || !strings.HasPrefix(text, "restarted ") || !strings.Contains(text, ": ended with status 1") {
+		t.Errorf("%s: %s", code, text)
+	}
+	core := w.RootCore()
+	if v := core.Apps.View(core.Apps.App(web("bad").App), "root", true); v.Status == "Ready" || v.Services[0].CrashLoops != 1 {
+		t.Errorf("%+v", v)
+	}
+	// It stays up at last, and is well after some time.
+	w.Machine.Exit = nil
+	w.Run(3 * time.Minute)
+	if v := core.Apps.View(core.Apps.App(web("bad").App), "root", true); v.Status != "Ready" || v.Reason != "" {
+		t.Errorf("%s: %s", v.Status, v.Reason)
 	}
 	for _, f := range w.Faults {
 		t.Error(f)

@@ -59,15 +59,19 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// find gives the driver and handle of a container of an instance.
-func (s *Server) find(ctx context.Context, id skerry.InstanceID, name string) (runtime.Driver, runtime.Handle, error) {
+// find gives the driver of a container of an instance, and its handle, which of gives; nil: of the attempt that runs.
+func (s *Server) find(ctx context.Context, id skerry.InstanceID, name string, of func(c *Core, id skerry.InstanceID, name string) json.RawMessage) (runtime.Driver, runtime.Handle, error) {
 	if name == "" {
 		name = skerry.MainContainer
 	}
 	var handle json.RawMessage
 	var a skerry.Assignment
 	var ok bool
-	if err := s.Role.View(ctx, func(c loop.Core) { a, handle, _, ok = c.(*Core).Assignment(id, name) }); err != nil {
+	if err := s.Role.View(ctx, func(c loop.Core) {
+		if a, handle, _, ok = c.(*Core).Assignment(id, name); of != nil {
+			handle = of(c.(*Core), id, name)
+		}
+	}); err != nil {
 		return nil, runtime.Handle{}, err
 	}
 	if !ok {
@@ -97,7 +101,7 @@ func containerNames(s *skerry.ServiceSpec) []string {
 // serveLogs answers with one JSON object a line: time, stream, line.
 func (s *Server) serveLogs(w http.ResponseWriter, r *http.Request, id skerry.InstanceID) error {
 	q := r.URL.Query()
-	d, h, err := s.find(r.Context(), id, q.Get("container"))
+	d, h, err := s.find(r.Context(), id, q.Get("container"), lastLog)
 	if err != nil {
 		return err
 	}
@@ -127,7 +131,17 @@ func (s *Server) serveLogs(w http.ResponseWriter, r *http.Request, id skerry.Ins
 		}
 		return err
 	}
-	defer st.Close()
+	defer func() { st.Close() }()
+	var first *runtime.LogEntry
+	if !o.Follow && !o.Previous { // one that has just been started again may have written nothing yet: then the run before is meant
+		e, err := st.Next()
+		if o.Previous = err != nil; err == nil {
+			first = &e
+		} else if before, err := l.OpenLog(r.Context(), h, o); err == nil {
+			st.Close()
+			st = before
+		}
+	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
 	flush := http.NewResponseController(w)
@@ -136,8 +150,10 @@ func (s *Server) serveLogs(w http.ResponseWriter, r *http.Request, id skerry.Ins
 	}
 	enc := json.NewEncoder(w)
 	for {
-		e, err := st.Next()
-		if err != nil {
+		var e runtime.LogEntry
+		if first != nil {
+			e, first = *first, nil
+		} else if e, err = st.Next(); err != nil {
 			return nil // the end, or the reader has gone
 		}
 		if enc.Encode(e) != nil {
@@ -152,7 +168,7 @@ func (s *Server) serveLogs(w http.ResponseWriter, r *http.Request, id skerry.Ins
 // serveExec runs a command over an upgraded connection; see package execstream.
 func (s *Server) serveExec(w http.ResponseWriter, r *http.Request, id skerry.InstanceID) error {
 	q := r.URL.Query()
-	d, h, err := s.find(r.Context(), id, q.Get("container"))
+	d, h, err := s.find(r.Context(), id, q.Get("container"), nil)
 	if err != nil {
 		return err
 	}

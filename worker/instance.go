@@ -71,6 +71,7 @@ type inst struct {
 // container is one container with its present attempt.
 type container struct {
 	Attempt int               `json:"attempt"`
+	Crashes int               `json:"crashes,omitempty"` // of the main one: restarts in a row after less than SteadyTime
 	Handle  json.RawMessage   `json:"handle,omitempty"`
 	Running bool              `json:"running,omitempty"`
 	Done    bool              `json:"done,omitempty"` // an init container that ended well
@@ -112,6 +113,9 @@ func (i *inst) wake() time.Time {
 	if !i.resizeAt.IsZero() && (next.IsZero() || i.resizeAt.Before(next)) {
 		next = i.resizeAt
 	}
+	if at := steadyAt(i); !at.IsZero() && (next.IsZero() || at.Before(next)) {
+		next = at
+	}
 	for _, k := range i.Containers {
 		if !k.retryAt.IsZero() && (next.IsZero() || k.retryAt.Before(next)) {
 			next = k.retryAt
@@ -135,6 +139,10 @@ func (c *Core) due(now time.Time, i *inst, fx *skerry.Effects) {
 		c.setLimits(now, i, fx)
 	}
 	c.comeBack(now, i, fx)
+	if at := steadyAt(i); !at.IsZero() && !at.After(now) {
+		i.main().Crashes = 0
+		c.save(i, fx)
+	}
 	if i.retryAt.IsZero() || i.retryAt.After(now) {
 		return
 	}
@@ -393,6 +401,9 @@ func describe(e skerry.Exit) string {
 
 func (c *Core) mainExited(now time.Time, i *inst, exit skerry.Exit, fx *skerry.Effects) {
 	c.unready(i, fx)
+	if ranSteadily(now, i, &exit) {
+		i.main().Crashes = 0
+	}
 	if i.restarting {
 		i.restarting = false
 		i.Restarts++
@@ -431,6 +442,7 @@ func (c *Core) again(now time.Time, i *inst, why string, fx *skerry.Effects) {
 	}
 	i.Times = append(i.Times, now)
 	i.Restarts++
+	i.main().Crashes++
 	i.Phase, i.Reason = skerry.PhaseBackOff, why
 	i.retryAt = now.Add(max(wait(len(i.Times), time.Duration(r.Backoff), time.Duration(r.MaxBackoff)), leastBackoff(i.Restarts)))
 }
@@ -580,19 +592,6 @@ func (c *Core) save(i *inst, fx *skerry.Effects) {
 	fx.Put(prefixInst+string(i.A.ID), data)
 	fx.Changed = append(fx.Changed, skerry.Change{App: i.A.Service.App, Instance: i.A.ID})
 	c.tell(i)
-}
-
-func (i *inst) observation() skerry.Observation {
-	o := skerry.Observation{ID: i.A.ID, Gen: i.A.Gen, Fence: i.A.Fence, State: i.State, Phase: i.Phase, Ready: i.Ready, Reason: i.Reason,
-		Restarts: i.Restarts, Restart: i.Restart, Exit: i.Exit, StartedAt: i.StartedAt, Ports: i.Ports, Address: i.Address, Runtime: i.Runtime, Digest: i.Digest,
-		Revision: i.revision(), Limits: i.Limits, Recipient: i.recipient, Devices: i.A.Devices}
-	if i.restarting || i.State != skerry.Running {
-		o.Ready = false
-	}
-	if len(o.Reason) > 500 {
-		o.Reason = o.Reason[:500] + "..."
-	}
-	return o
 }
 
 func (c *Core) tell(i *inst) {

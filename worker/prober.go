@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/runtime"
@@ -110,11 +111,34 @@ func (s *Server) probeHTTP(ctx context.Context, p *skerry.HTTPProbe, a ProbeOn) 
 		return err
 	}
 	defer res.Body.Close()
-	io.CopyN(io.Discard, res.Body, 64<<10)
+	var first bytes.Buffer
+	io.CopyN(&limited{&first, maxAnswer}, res.Body, 64<<10)
 	if res.StatusCode < 200 || res.StatusCode > 399 {
+		if line := firstLine(first.String()); line != "" {
+			return fmt.Errorf("GET %s answered %s: %s", p.Path, res.Status, line)
+		}
 		return fmt.Errorf("GET %s answered %s", p.Path, res.Status)
 	}
 	return nil
+}
+
+// maxAnswer is how much of a probe's answer is told.
+const maxAnswer = 256
+
+// firstLine is the first line of an answer that has something on it, as far as it is text.
+func firstLine(answer string) string {
+	for line := range strings.Lines(answer) {
+		line = strings.Map(func(r rune) rune {
+			if r == unicode.ReplacementChar || !unicode.IsPrint(r) {
+				return -1
+			}
+			return r
+		}, strings.TrimSpace(line))
+		if line != "" {
+			return line
+		}
+	}
+	return ""
 }
 
 func (s *Server) probeExec(ctx context.Context, p *skerry.ExecProbe, a ProbeOn) error {
@@ -127,12 +151,12 @@ func (s *Server) probeExec(ctx context.Context, p *skerry.ExecProbe, a ProbeOn) 
 		return &runtime.Unsupported{Ability: runtime.AbilityExec, Driver: d.Name(), Reason: "use an http or tcp probe"}
 	}
 	var out bytes.Buffer
-	code, err := e.Exec(ctx, h, runtime.ExecSpec{Args: p.Command, Stdout: &limited{&out, 256}, Stderr: &limited{&out, 256}})
+	code, err := e.Exec(ctx, h, runtime.ExecSpec{Args: p.Command, Stdout: &limited{&out, maxAnswer}, Stderr: &limited{&out, maxAnswer}})
 	if err != nil {
 		return err
 	}
 	if code != 0 {
-		return fmt.Errorf("status %d: %s", code, strings.TrimSpace(out.String()))
+		return fmt.Errorf("status %d: %s", code, firstLine(out.String()))
 	}
 	return nil
 }

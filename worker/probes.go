@@ -18,7 +18,8 @@ const (
 
 // probeState counts results in a row.
 type probeState struct {
-	up        bool // the startup probe has passed, or there is none
+	up        bool      // the startup probe has passed, or there is none
+	told      time.Time // when the last answer of a probe became the reason
 	good, bad map[ProbeKind]int
 }
 
@@ -99,8 +100,16 @@ func (c *Core) probed(now time.Time, i *inst, m Probed, fx *skerry.Effects) {
 		i.Reason, i.Unhealthy = why, true
 		c.stop(i, skerry.MainContainer, fx) // what follows is decided when it has exited
 		c.save(i, fx)
+	case !m.OK && m.Kind != Liveness && !i.Ready && !i.main().stop && now.Sub(i.probes.told) >= tellProbe:
+		if why := string(m.Kind) + " probe fails: " + m.Text; why != i.Reason {
+			i.Reason, i.probes.told = why, now
+			c.save(i, fx)
+		}
 	}
 }
+
+// tellProbe is how often at most the last answer of a probe that has not passed yet becomes the reason: answers may differ each time.
+const tellProbe = 5 * time.Second
 
 // unready ends probes and readiness.
 func (c *Core) unready(i *inst, fx *skerry.Effects) {

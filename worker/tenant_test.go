@@ -12,7 +12,7 @@ import (
 // A manifest cannot have its worker start containers, or probe them, as fast as it can: that is at the cost of everybody there.
 func TestBackoffHasALeast(t *testing.T) {
 	most := 10000
-	i := &inst{A: skerry.Assignment{ID: "web-1"}}
+	i := &inst{Containers: map[string]*container{}, A: skerry.Assignment{ID: "web-1"}}
 	i.A.Spec.Restart = skerry.RestartSpec{Policy: "always", MaxAttempts: &most, Backoff: 1, MaxBackoff: 1, Window: 1}
 	c, now := New(Options{Name: "w"}), time.Unix(1_700_000_000, 0)
 	begin := now

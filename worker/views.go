@@ -37,6 +37,9 @@ func (c *Core) Views() []skerry.Instance {
 			v.QoS = &q
 		}
 		v.Conditions = []skerry.Condition{{Type: skerry.Ready, Status: o.Ready, Reason: o.Reason}}
+		if o.CrashLoop != "" {
+			v.Conditions = append(v.Conditions, skerry.Condition{Type: skerry.CrashLoop, Status: true, Reason: o.CrashLoop})
+		}
 		switch {
 		case i.Limits != nil:
 			v.Conditions = append(v.Conditions, skerry.Condition{Type: skerry.UpToDate, Reason: "its limits stay: " + i.Limits.Reason})
@@ -58,6 +61,17 @@ func (c *Core) Assignment(id skerry.InstanceID, name string) (a skerry.Assignmen
 		return i.A, k.Handle, k.Attempt, true
 	}
 	return i.A, nil, 0, true
+}
+
+// lastLog gives the handle of the last attempt of a container: while one is being started, the one before.
+func lastLog(c *Core, id skerry.InstanceID, name string) json.RawMessage {
+	if i := c.insts[id]; i != nil && i.Containers[name] != nil {
+		if k := i.Containers[name]; len(k.Handle) == 0 && len(k.Old) > 0 {
+			return k.Old[len(k.Old)-1]
+		}
+		return i.Containers[name].Handle
+	}
+	return nil
 }
 
 // Running calls fn for each container that runs.

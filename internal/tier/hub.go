@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -369,6 +370,18 @@ func (h *Hub) Do(ctx context.Context, msg any) (any, error) {
 			return nil, err
 		}
 		msg = a
+	}
+	if m, ok := msg.(apps.Restart); ok && m.Pull != nil && h.cfg.Images != nil {
+		app := *m.Pull
+		app.Spec.Services = slices.DeleteFunc(slices.Clone(app.Spec.Services), func(s skerry.ServiceSpec) bool { return m.Service.Service != "" && m.Service.Service != s.Name })
+		for i := range app.Spec.Services {
+			app.Spec.Services[i].Platforms = nil
+		}
+		var err error
+		if m.Digests, err = lookUp(ctx, h.cfg.Images, &app); err != nil {
+			return nil, err
+		}
+		msg = m
 	}
 	if m, ok := msg.(apps.PutSecret); ok {
 		if err := h.seal(&m); err != nil {

@@ -30,6 +30,11 @@ func ResolveImages(ctx context.Context, r Resolver, app *skerry.Application) (ma
 	if err := app.Validate(); err != nil || r == nil {
 		return nil, err
 	}
+	return lookUp(ctx, r, app)
+}
+
+// lookUp is ResolveImages for what was validated.
+func lookUp(ctx context.Context, r Resolver, app *skerry.Application) (map[string]string, error) {
 	pins, out := map[string]Pinned{}, map[string]string{}
 	for i := range app.Spec.Services {
 		s := &app.Spec.Services[i]

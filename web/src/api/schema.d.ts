@@ -1519,6 +1519,8 @@ export interface components {
             org: string;
             /** @description The tier that the application belongs to: root or cluster. */
             origin: string;
+            /** @description Why it is not as it should be: a code word, and a text. */
+            reason?: string;
             /** @description The present version and the earlier ones that are kept, newest first. */
             revisions?: components["schemas"]["RevisionView"][] | null;
             services: components["schemas"]["ServiceView"][] | null;
@@ -1532,6 +1534,7 @@ export interface components {
             /** Format: int64 */
             generation: number;
             key: components["schemas"]["AppKey"];
+            notes?: string[] | null;
             unchanged: boolean;
             warnings?: string[] | null;
         };
@@ -2288,6 +2291,8 @@ export interface components {
             /** @description Of one that exists and would stay. */
             instance?: string;
             kept?: boolean;
+            /** @description It stays, and its limits change while it runs where its worker can: from what to what. */
+            resized?: string;
             service: string;
             worker?: string;
         };
@@ -2529,6 +2534,8 @@ export interface components {
         RolloutView: {
             /** Format: date-time */
             endedAt?: string;
+            /** @description The new version has failed and stays, because rollback is off or impossible; reason says why. */
+            failing?: boolean;
             /**
              * Format: int64
              * @description Restarts and failures of instances of the new revision.
@@ -2703,6 +2710,11 @@ export interface components {
         };
         ServiceView: {
             addresses?: components["schemas"]["NetworkService"];
+            /**
+             * Format: int64
+             * @description Instances that end again and again soon after their start.
+             */
+            crashLoops?: number;
             digest?: string;
             image?: string;
             /** @description Ways in from outside. */
@@ -2711,9 +2723,13 @@ export interface components {
             instances: number;
             mode: string;
             name: string;
+            /** @description It has a readiness or startup probe; without one, ready means that the program runs. */
+            probed?: boolean;
             qos?: components["schemas"]["QoS"];
             /** Format: int64 */
             ready: number;
+            /** @description Why it is not as it should be: a code word, and a text. */
+            reason?: string;
             /** Format: int64 */
             restarts: number;
             revision?: string;
@@ -3383,7 +3399,10 @@ export interface operations {
     };
     "restart-app": {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Look the images up again first. A service whose images changed is updated instead of restarted. */
+                pull?: boolean;
+            };
             header?: never;
             path: {
                 namespace: string;
@@ -3451,7 +3470,10 @@ export interface operations {
     };
     "restart-service": {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Look the images up again first. A service whose images changed is updated instead of restarted. */
+                pull?: boolean;
+            };
             header?: never;
             path: {
                 namespace: string;

@@ -1,0 +1,339 @@
+package apps
+
+import (
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// A version that ends again and again, and is ready between, takes the place of none that serves beyond its first instance, and is taken back,
+// without the manifest asking for any of that.
+func TestCrashLoopTakesNoPlaces(t *testing.T) {
+	for _, c := range []struct {
+		every, least int
+	}{{5, 3}, {8, 3}, {15, 2}} { // the last is healthy for longer than the default healthyTime
+		s := newSite(t)
+		s.least = -1
+		s.tell(apply(3, image("web:1", skerry.UpdateSpec{})))
+		s.run(10 * time.Second)
+		s.least, s.crash, s.every = c.least, "web:2", c.every
+		s.tell(apply(3, image("web:2", skerry.UpdateSpec{})))
+		s.run(3 * time.Minute)
+		s.expect("3 web:1")
+		if v := s.appView(); s.heard("RolledBack") != 1 || v.Status != skerry.AppRolledBack || !strings.HasPrefix(v.Reason, "RolledBack: revision ") {
+			t.Errorf("every %d s: %s, %q", c.every, v.Status, v.Reason)
+		}
+	}
+}
+
+// Restarts that somebody asked for during an update do not speak against the new version.
+func TestRestartIsNoFailure(t *testing.T) {
+	s := newSite(t)
+	s.least = -1
+	s.tell(apply(3, image("web:1", skerry.UpdateSpec{})))
+	s.run(10 * time.Second)
+	s.tell(apply(3, image("web:2", skerry.UpdateSpec{})))
+	s.run(5 * time.Second)
+	for n := range 4 { // as a worker tells: the restart is counted first, and said to be carried out when the program runs again
+		s.tell(Restart{Service: web})
+		for _, i := range s.c.InstancesOf(shop) {
+			if i.Spec.Image != "web:2" || i.Holder == "" {
+				continue
+			}
+			var fx skerry.Effects
+			o := skerry.Observation{ID: i.ID, Gen: i.Gen, Fence: i.Fence, State: skerry.Running, Restarts: n + 1, Restart: i.Restarted}
+			s.c.Observe(s.now, "site", o, &fx)
+			o.Restart, o.Ready = i.Restart, true
+			s.c.Observe(s.now, "site", o, &fx)
+			s.take(fx)
+		}
+	}
+	if f := s.c.App(shop).Rollouts["web"].Failures; f != 0 {
+		t.Errorf("%d failures", f)
+	}
+}
+
+// A new application with a program that ends again and again is not ready, says why, and is well again once the program stays up.
+func TestCrashLoopIsNotReady(t *testing.T) {
+	s := newSite(t)
+	s.least, s.crash = -1, "web:1"
+	s.tell(apply(1, image("web:1", skerry.UpdateSpec{})))
+	s.run(19 * time.Second)
+	v := s.appView()
+	if v.Services[0].Ready != 1 || v.Services[0].CrashLoops != 1 || v.Status == "Ready" || !strings.HasPrefix(v.Reason, "CrashLoop: restarted 3 times: exit code 7") {
+		t.Errorf("%s: %+v", v.Reason, v)
+	}
+	if s.heard("CrashLoop") != 1 {
+		t.Error("no event")
+	}
+	// It is placed anew, and what is new is no proof that it stays up.
+	var fx skerry.Effects
+	i := s.c.InstancesOf(shop)[0]
+	s.c.Observe(s.now, "site", skerry.Observation{ID: i.ID, Gen: i.Gen, Fence: i.Fence, State: skerry.Failed, Reason: "gave up"}, &fx)
+	s.take(fx)
+	s.crash = ""
+	s.run(8 * time.Second)
+	if v := s.appView(); v.Services[0].CrashLoops != 1 {
+		t.Errorf("%+v", v.Services[0])
+	}
+	s.run(10 * time.Second)
+	if v := s.appView(); v.Services[0].CrashLoops != 0 || v.Status != "Ready" || v.Reason != "" {
+		t.Errorf("%s %q: %+v", v.Status, v.Reason, v.Services[0])
+	}
+}
+
+func pinned(digest string) map[string]string {
+	return map[string]string{"web:1": "skerry.local/web@sha256:" + strings.Repeat(digest, 64)}
+}
+
+func means(digest string) func(*Apply) {
+	return func(a *Apply) { a.App.Spec.Services[0].Image, a.Digests = "web:1", pinned(digest) }
+}
+
+// digests counts the live instances by what their holder was told to run.
+func (s *site) digests() string {
+	n := map[string]int{}
+	for _, i := range s.c.InstancesOf(shop) {
+		if i.Live() {
+			d := i.Assignment(s.c.App(shop).Digests).Digest["web:1"]
+			n[d[max(0, len(d)-1):]]++
+		}
+	}
+	var out []string
+	for _, d := range []string{"", "a", "b", "c"} {
+		if n[d] > 0 {
+			out = append(out, itoa(n[d])+" "+d)
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+// The same tag with other content is another version: it is rolled out, and no instance of the earlier one ever gets it.
+func TestDigestIsPartOfTheRevision(t *testing.T) {
+	s := newSite(t)
+	s.least = -1
+	s.tell(apply(3, means("a")))
+	s.run(10 * time.Second)
+	rev := s.view().Revision
+	if r := s.tell(apply(3, means("a"))); !r.Unchanged || len(r.Notes) != 0 {
+		t.Errorf("%+v", r)
+	}
+	s.least = 3
+	r := s.tell(apply(3, means("b")))
+	if want := "image web:1 now is sha256:bbbbbbbbbbbb, was sha256:aaaaaaaaaaaa: updating"; len(r.Notes) != 1 || r.Notes[0] != want {
+		t.Errorf("%q", r.Notes)
+	}
+	s.run(4 * time.Second)
+	if v := s.view(); v.Revision == rev || v.UpToDate != 1 || v.Instances != 4 || s.digests() != "3 a, 1 b" {
+		t.Errorf("%+v, %s", v, s.digests())
+	}
+	// One of the old ones goes meanwhile, and comes again as it was.
+	s.tell(Pause{Service: web})
+	s.least = 2
+	for _, i := range s.c.InstancesOf(shop) {
+		if i.Revision == rev {
+			s.tell(DeleteInstance{ID: i.ID})
+			break
+		}
+	}
+	s.tell(Scale{Service: web, Replicas: 5})
+	s.run(5 * time.Second)
+	if s.digests() != "4 a, 1 b" {
+		t.Error(s.digests())
+	}
+	s.tell(Resume{Service: web})
+	s.run(3 * time.Minute)
+	if v := s.view(); s.digests() != "5 b" || v.UpToDate != 5 {
+		t.Error(s.digests())
+	}
+	// A restart changes nothing of that, whatever the tag means by now; asked to look it up again it does.
+	s.tell(Restart{Service: web})
+	s.run(10 * time.Second)
+	if s.digests() != "5 b" {
+		t.Error(s.digests())
+	}
+	s.tell(Restart{Service: web, Pull: &s.c.App(shop).Manifest, Digests: pinned("c")})
+	s.run(3 * time.Minute)
+	if s.digests() != "5 c" {
+		t.Error(s.digests())
+	}
+	// A registry that is out of touch is no new version.
+	r = s.tell(apply(5, func(a *Apply) { a.App.Spec.Services[0].Image = "web:1" }))
+	if !r.Unchanged || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "could not be looked up; it stays sha256:cccc") {
+		t.Errorf("%+v", r)
+	}
+	s.tell(Undo{Service: web})
+	s.run(3 * time.Minute)
+	if s.digests() != "5 b" {
+		t.Error(s.digests())
+	}
+}
+
+// Content that fails is taken back as any version.
+func TestDigestIsTakenBack(t *testing.T) {
+	s := newSite(t)
+	s.least = -1
+	u := skerry.UpdateSpec{Deadline: new(skerry.Duration)}
+	*u.Deadline = skerry.Duration(20 * time.Second)
+	careful := func(a *Apply) { a.App.Spec.Services[0].Update = u }
+	s.tell(apply(2, means("a"), careful))
+	s.run(10 * time.Second)
+	s.least = 2
+	s.bad = func(i *Instance) bool { return strings.HasSuffix(i.Spec.Pinned["web:1"], "b") }
+	s.tell(apply(2, means("b"), careful))
+	s.run(time.Minute)
+	if s.heard("RolledBack") != 1 || s.digests() != "2 a" {
+		t.Errorf("%s: %+v", s.digests(), s.view())
+	}
+	if r := s.tell(apply(2, means("b"), careful)); !r.Unchanged || len(r.Warnings) != 1 || len(r.Notes) != 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// Records of before digests were a part of revisions keep their revisions: nothing is replaced by its like.
+func TestOldRecordsKeepTheirRevision(t *testing.T) {
+	s := newSite(t)
+	s.least = -1
+	s.tell(apply(2, means("a")))
+	s.run(10 * time.Second)
+	a := *s.c.App(shop)
+	a.Manifest = cloneManifest(a.Manifest)
+	a.Manifest.Spec.Services[0].Pinned = nil
+	a.Manifest.Spec.Services[0].Update = skerry.UpdateSpec{Strategy: "rolling", MaxSurge: new(int), MaxUnavailable: new(int), Rollback: skerry.RollbackOff, HealthyTime: new(skerry.Duration),
+		Failures: a.Manifest.Spec.Services[0].Update.Failures, Deadline: a.Manifest.Spec.Services[0].Update.Deadline}
+	*a.Manifest.Spec.Services[0].Update.MaxSurge = 1
+	s.c.addApp(&a)
+	old := a.revisions["web"]
+	for _, i := range s.c.InstancesOf(shop) {
+		i.Revision, i.Spec = old, &a.Manifest.Spec.Services[0]
+	}
+	a.Rollouts["web"].Revision = old
+	before := maps.Clone(s.c.inst)
+	s.tell(apply(2, means("a")))
+	s.run(20 * time.Second)
+	s.tell(apply(3, means("a")))
+	s.run(20 * time.Second)
+	for id := range before {
+		if s.c.inst[id] == nil {
+			t.Errorf("%s was replaced", id)
+		}
+	}
+	if v := s.view(); v.Revision != old || v.UpToDate != 3 || s.digests() != "3 a" {
+		t.Errorf("%+v, %s", v, s.digests())
+	}
+	s.tell(apply(3, means("b")))
+	s.run(2 * time.Minute)
+	if v := s.view(); v.Revision == old || s.digests() != "3 b" {
+		t.Errorf("%+v, %s", v, s.digests())
+	}
+}
+
+func TestDoorIsTaken(t *testing.T) {
+	s := newSite(t)
+	door := func(app, host string) func(*Apply) {
+		return func(a *Apply) {
+			a.App.Metadata.Name = app
+			a.App.Spec.Services[0].Ports = []skerry.Port{{Name: "http", Port: 8080}}
+			a.App.Spec.Services[0].Ingress = []skerry.Ingress{{Host: host, Port: skerry.PortRef("http")}}
+		}
+	}
+	s.tell(apply(1, door("shop", "shop.example")))
+	s.tell(apply(1, door("shop", "shop.example"))) // its own
+	refused(t, s.c, apply(1, door("rival", "shop.example")), skerry.CodeConflict, "another application has this ingress already")
+	s.tell(apply(1, door("rival", "rival.example")))
+	fx, _ := s.c.Handle(s.now, apply(1, door("rival", "shop.example")))
+	if e := skerry.AsError(fx.Err); len(e.Problems) != 1 || e.Problems[0].Path != "spec.services[0].ingress[0]" || !strings.Contains(e.Problems[0].Message, "leads to application default/shop") {
+		t.Errorf("%+v", e)
+	}
+}
+
+// A clock that is a year ahead after a start is no time in which a version was not ready.
+func TestClockAheadTakesNothingBack(t *testing.T) {
+	s := newSite(t)
+	s.least = -1
+	s.tell(apply(2, image("web:1", skerry.UpdateSpec{})))
+	s.run(10 * time.Second)
+	s.stuck = "web:2"
+	s.tell(apply(2, image("web:2", skerry.UpdateSpec{})))
+	s.run(5 * time.Second)
+	again := New([16]byte{2}, "t")
+	for key, value := range s.store {
+		if _, err := again.Load(key, value.([]byte)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.c, s.now = again, s.now.Add(365*24*time.Hour)
+	for id := range s.placed {
+		s.placed[id] = s.now
+	}
+	s.c.Start(s.now)
+	s.run(9 * time.Minute)
+	if s.heard("RolledBack") != 0 {
+		t.Fatal("taken back for a clock")
+	}
+	s.run(2 * time.Minute)
+	if s.heard("RolledBack") != 1 {
+		t.Fatal("never taken back")
+	}
+}
+
+// What is known as a sum alone is no instance's own.
+func TestSharedUse(t *testing.T) {
+	s := newSite(t)
+	s.least = -1
+	s.tell(apply(3, image("web:1", skerry.UpdateSpec{})))
+	s.run(5 * time.Second)
+	for range 2 { // told again, it does not add up
+		Used(s.c.Instances(web), "site", skerry.QoS{CPU: 900})
+	}
+	for _, i := range s.c.InstancesOf(shop) {
+		if i.QoS != nil {
+			t.Errorf("%s has %+v", i.ID, i.QoS)
+		}
+	}
+	if q := s.view().QoS; q == nil || q.CPU != 900 {
+		t.Errorf("%+v", q)
+	}
+	s.tell(Scale{Service: web, Replicas: 1})
+	s.run(5 * time.Second)
+	Used(s.c.Instances(web), "site", skerry.QoS{CPU: 300})
+	if i := s.c.InstancesOf(shop)[0]; i.QoS == nil || i.QoS.CPU != 300 {
+		t.Errorf("%+v", i.QoS)
+	}
+}
+
+// A plan tells instances whose limits change from new ones, and the same content from other.
+func TestPlanTellsResizeFromNew(t *testing.T) {
+	s := newSite(t)
+	s.least = -1
+	s.tell(apply(2, means("a")))
+	s.run(5 * time.Second)
+	plan := func(digest string, edit func(*skerry.ServiceSpec)) Planned {
+		a := apply(2, means(digest))
+		edit(&a.App.Spec.Services[0])
+		p, err := s.c.Plan(s.now, a.App, a.Digests)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	if p := plan("a", func(*skerry.ServiceSpec) {}); len(p.Kept) != 2 || len(p.New)+len(p.Resized) != 0 {
+		t.Errorf("the same: %+v", p)
+	}
+	p := plan("a", func(s *skerry.ServiceSpec) { s.Resources.Memory = 128 * skerry.MiB })
+	if len(p.Kept) != 2 || len(p.New) != 0 || p.Resized[p.Kept[0].ID] != "cpu 0.5, memory 64Mi -> cpu 0.5, memory 128Mi" {
+		t.Errorf("other limits: %+v", p)
+	}
+	p = plan("a", func(s *skerry.ServiceSpec) {
+		s.Resources.Memory, s.Update.Limits = 128*skerry.MiB, skerry.LimitsReplace
+	})
+	if len(p.New) != 2 || len(p.Kept) != 0 {
+		t.Errorf("other limits by replacement: %+v", p)
+	}
+	if p := plan("b", func(*skerry.ServiceSpec) {}); len(p.New) != 2 || len(p.Kept) != 0 {
+		t.Errorf("other content: %+v", p)
+	}
+}

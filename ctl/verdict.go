@@ -1,0 +1,169 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/api"
+)
+
+// startTime is how long a program without a readiness probe must have run for a command to call it ready. Whether it starts at all is seen
+// by then; nothing else waits for it.
+const startTime = 2 * time.Second
+
+// logTail is how many of the last lines of a program that ends again and again a command shows.
+const logTail = 10
+
+// note keeps track of since when an instance has been ready, by the clock here, and of its restarts.
+func (p *progress) note(i *skerry.Instance) {
+	t := p.seen[i.ID]
+	if t == nil {
+		t = &watched{restarts: i.Restarts}
+		p.seen[i.ID] = t
+	}
+	if i.Restarts > t.restarts {
+		t.restarts, t.again, t.ready = i.Restarts, true, time.Time{}
+	}
+	switch ready := skerry.HasCondition(i.Conditions, skerry.Ready); {
+	case !ready:
+		t.ready = time.Time{}
+	case t.ready.IsZero():
+		t.ready = p.now()
+	}
+}
+
+// watched is what a command has seen of an instance.
+type watched struct {
+	ready    time.Time // since when; zero: it is not
+	restarts int
+	again    bool // it was restarted meanwhile
+}
+
+// steadyAt is when everything has run for long enough to be called ready: programs without a probe, and those that were restarted meanwhile.
+func (p *progress) steadyAt() (at time.Time) {
+	for _, k := range p.keys {
+		v := p.apps[k]
+		if v == nil || v.Status == skerry.AppRolledBack {
+			continue
+		}
+		for _, i := range p.insts {
+			t := p.seen[i.ID]
+			if i.Service.App != k || i.Stopping || t == nil || t.ready.IsZero() || i.State != skerry.Running {
+				continue
+			}
+			var need time.Duration
+			for _, s := range v.Services {
+				if s.Name == i.Service.Service && s.Mode == skerry.ModeService && !s.Probed {
+					need = startTime
+				}
+			}
+			if t.again {
+				need = skerry.SteadyTime
+			}
+			if from := t.ready.Add(need); need > 0 && i.StartedAt.Add(need).After(p.now()) && from.After(at) {
+				at = from
+			}
+		}
+	}
+	return at
+}
+
+// crashes finds an instance of an application that ends again and again soon after its start, and is not about to be taken back.
+func (p *progress) crashes(k skerry.AppKey) *skerry.Instance {
+	v := p.apps[k]
+	if v == nil {
+		return nil
+	}
+	for _, i := range p.instances() {
+		if i.Service.App != k || i.Stopping || !skerry.HasCondition(i.Conditions, skerry.CrashLoop) {
+			continue
+		}
+		for _, s := range v.Services {
+			if r := s.Rollout; s.Name == i.Service.Service && (r == nil || r.Failing || r.Phase == skerry.RolloutDone || r.Phase == skerry.RolloutPaused) {
+				return i
+			}
+		}
+	}
+	return nil
+}
+
+// crashed is how a command ends whose application has an instance that crash-loops.
+func crashed(k skerry.AppKey, i *skerry.Instance) error {
+	why := ""
+	for _, c := range i.Conditions {
+		if c.Type == skerry.CrashLoop {
+			why = c.Reason
+		}
+	}
+	return skerry.Errorf(skerry.CodeUnavailable, "service %s/%s crash-loops: instance %s was %s", k.Name, i.Service.Service, i.ID, why).
+		WithHint("`skerry logs %s --previous` shows the output of its last run; Skerry keeps trying", i.ID)
+}
+
+// lastLines adds the last lines of an instance's log to an error, as far as they can be had.
+func lastLines(ctx context.Context, c *api.Client, i *skerry.Instance, err error) error {
+	e := skerry.AsError(err)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	for _, previous := range []bool{false, true} { // the present run may have written nothing yet
+		var lines []skerry.Problem
+		logErr := c.Logs(ctx, i.ID, api.LogOptions{Tail: logTail, Previous: previous}, func(l api.LogLine) error {
+			lines = append(lines, skerry.Problem{Path: "log", Message: clean(l.Line)})
+			return nil
+		})
+		if logErr == nil && len(lines) > 0 {
+			out := *e
+			out.Problems = append(out.Problems, lines...)
+			return &out
+		}
+	}
+	return err
+}
+
+// watch follows the applications until they are as they should be, or never will be, which is errDone.
+func (p *progress) watch(ctx context.Context, c *api.Client, f api.WatchFilter, show func()) error {
+	for {
+		wctx, cancel := context.WithCancelCause(ctx)
+		var timer *time.Timer
+		synced := false
+		err := c.Watch(wctx, f, func(m api.WatchMessage) error {
+			p.take(m)
+			if timer != nil {
+				timer.Stop()
+				timer = nil
+			}
+			switch m.Type {
+			case api.WatchMissed:
+				synced = false
+			case api.WatchSynced:
+				synced = true
+			}
+			if !synced {
+				return nil
+			}
+			show()
+			if !p.allDone() {
+				return nil
+			}
+			wait := p.steadyAt().Sub(p.now())
+			if p.culprit() != nil || wait <= 0 {
+				return errDone
+			}
+			timer = time.AfterFunc(wait, func() { cancel(errDone) })
+			return nil
+		})
+		if timer != nil {
+			timer.Stop()
+		}
+		cause := context.Cause(wctx)
+		cancel(nil)
+		if ctx.Err() != nil || !errors.Is(cause, errDone) || errors.Is(err, errDone) {
+			return err
+		}
+		if p.allDone() {
+			return errDone
+		}
+		p.take(api.WatchMessage{Type: api.WatchMissed}) // something came at the last moment
+	}
+}

@@ -1,0 +1,144 @@
+package sim
+
+import (
+	"fmt"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/root"
+)
+
+// viewed holds the views of applications that changed in a step against their instances, counted anew.
+func (k *checker) viewed(n *Node, c *apps.Controller, fx *skerry.Effects) {
+	seen := map[skerry.AppKey]bool{}
+	for _, ch := range fx.Changed {
+		a := c.App(ch.App)
+		if a == nil || seen[ch.App] {
+			continue
+		}
+		seen[ch.App] = true
+		v := c.View(a, "", false)
+		if text := contradiction(c, a, &v); text != "" {
+			k.fail(BrokenView, "%s shows of %s: %s", n.Name, ch.App, text)
+		}
+	}
+}
+
+// contradiction tells how a view differs from the instances that it is about, or "".
+func contradiction(c *apps.Controller, a *apps.App, v *skerry.AppView) string {
+	well, trouble := true, false
+	for i := range v.Services {
+		s := &v.Services[i]
+		spec := a.Manifest.Spec.Service(s.Name)
+		var live, ready, current, loops, done int
+		for _, i := range c.Instances(skerry.ServiceKey{App: a.Key(), Service: s.Name}) {
+			code, text := i.Trouble()
+			trouble = trouble || code != ""
+			if code == "" && !i.Stopping && i.State != skerry.Terminated && !i.IsReady() {
+				return fmt.Sprintf("%s is %s, is not ready, and nothing is said about it", i.ID, i.State)
+			}
+			if code == "CrashLoop" && text == "" {
+				return fmt.Sprintf("%s crash-loops for no reason", i.ID)
+			}
+			if i.Stopping || i.State == skerry.Terminated {
+				if i.State == skerry.Terminated && !i.Stopping && i.Run == "" && i.Revision == s.Revision {
+					done++
+				}
+				continue
+			}
+			live++
+			if s.Mode == skerry.ModePerWorker {
+				ready += i.Have
+			} else if i.State == skerry.Running && skerry.HasCondition(i.Conditions, skerry.Ready) {
+				ready++
+			}
+			if skerry.HasCondition(i.Conditions, skerry.CrashLoop) {
+				loops++
+			}
+			if i.Revision != s.Revision {
+				continue
+			}
+			current++
+			if d := i.Assignment(a.Digests).Digest[s.Image]; d != s.Digest {
+				return fmt.Sprintf("%s of revision %s is told to run %q, and the revision is %q", i.ID, s.Revision, d, s.Digest)
+			}
+			if i.Resources != i.Spec.Resources {
+				return fmt.Sprintf("%s is shown with %+v and has %+v", i.ID, i.Resources, i.Spec.Resources)
+			}
+		}
+		if s.Instances != live || s.Ready != ready || s.UpToDate != current || s.CrashLoops != loops {
+			return fmt.Sprintf("%s has %d instances, %d ready, %d up to date, %d crash loops; there are %d, %d, %d, %d",
+				s.Name, s.Instances, s.Ready, s.UpToDate, s.CrashLoops, live, ready, current, loops)
+		}
+		if spec.Mode == skerry.ModeService {
+			if s.Want != *spec.Replicas-done {
+				return fmt.Sprintf("%s wants %d, its manifest %d, and %d are done", s.Name, s.Want, *spec.Replicas, done)
+			}
+			well = well && ready >= s.Want && current == live && loops == 0
+		}
+	}
+	switch {
+	case (v.Status == "Ready" || v.Status == skerry.AppRolledBack) && !well:
+		return "it is " + v.Status + ", and not all of its services are"
+	case v.Status == "Ready" && !trouble && v.Reason != "":
+		return "nothing is wrong, and the reason is " + v.Reason
+	}
+	return ""
+}
+
+// shown holds what a fleet at rest shows against what its machines run.
+func (k *checker) shown() string {
+	runs := map[skerry.ServiceKey]int{}
+	for _, n := range k.w.nodes() {
+		for _, g := range k.here[n] {
+			if g.running > 0 {
+				runs[g.service]++
+			}
+		}
+	}
+	for _, n := range k.w.nodes() {
+		if !n.Up || k.liars[n] {
+			continue
+		}
+		var views []skerry.AppView
+		switch c := n.Core.(type) {
+		case *root.Core:
+			for _, a := range c.Apps.Apps() {
+				views = append(views, c.Apps.View(a, "root", false))
+			}
+		case *cluster.Core:
+			views = c.AppViews(false)
+			if text := k.shownAt(n, c); text != "" {
+				return text
+			}
+		}
+		for _, v := range views {
+			for _, s := range v.Services {
+				if at := (skerry.ServiceKey{App: v.Key, Service: s.Name}); s.Ready > runs[at] {
+					return fmt.Sprintf("%s shows %d ready of %s, and %d run", n.Name, s.Ready, at, runs[at])
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// shownAt is shown for the single instances of a site.
+func (k *checker) shownAt(n *Node, c *cluster.Core) string {
+	for _, i := range c.Instances() {
+		w := k.w.Workers[n.Name+"/"+string(i.Worker)]
+		if w == nil || k.liars[w] || i.State != skerry.Running || !skerry.HasCondition(i.Conditions, skerry.Reachable) {
+			continue
+		}
+		g := k.here[w][i.ID]
+		if g == nil || g.running == 0 && skerry.HasCondition(i.Conditions, skerry.Ready) {
+			return fmt.Sprintf("%s shows %s ready at %s, where it does not run", n.Name, i.ID, w.Name)
+		}
+		if g.running == 1 && (g.need.CPU-g.beside.CPU != i.Resources.CPU || g.need.Memory-g.beside.Memory != i.Resources.Memory) {
+			return fmt.Sprintf("%s shows %s with cpu %s and memory %s; it runs with cpu %s and memory %s", n.Name, i.ID, i.Resources.CPU, i.Resources.Memory,
+				g.need.CPU-g.beside.CPU, g.need.Memory-g.beside.Memory)
+		}
+	}
+	return ""
+}

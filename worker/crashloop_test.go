@@ -1,0 +1,82 @@
+package worker
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// Three restarts in a row, each soon after the start, are a crash loop until the program has run for long enough.
+func TestCrashLoopIsTold(t *testing.T) {
+	c, now := New(Options{Name: "w"}), time.Unix(1_700_000_000, 0)
+	most := 100
+	i := &inst{State: skerry.Running, Phase: skerry.PhaseRunning, Containers: map[string]*container{}, A: skerry.Assignment{ID: "web-1"}}
+	i.A.Spec.Restart = skerry.RestartSpec{Policy: "always", MaxAttempts: &most, Backoff: skerry.Duration(time.Second), MaxBackoff: skerry.Duration(time.Minute), Window: skerry.Duration(time.Hour)}
+	c.insts["web-1"] = i
+	life := func(after time.Duration) skerry.Observation {
+		t.Helper()
+		var fx skerry.Effects
+		i.retryAt = time.Time{} // its back-off is over
+		k := i.main()
+		k.Attempt++
+		c.started(now, i, Started{ID: "web-1", Name: skerry.MainContainer, Attempt: k.Attempt, At: now}, &fx)
+		now = now.Add(after)
+		c.due(now, i, &fx)
+		c.exited(now, i, Exited{ID: "web-1", Name: skerry.MainContainer, Attempt: k.Attempt, Exit: skerry.Exit{Code: 7, At: now}}, &fx)
+		return i.observation()
+	}
+	for n := 1; n <= 4; n++ {
+		if o := life(time.Second); (o.CrashLoop != "") != (n >= skerry.CrashLoops) {
+			t.Errorf("after %d ends: %q", n, o.CrashLoop)
+		}
+	}
+	if o := i.observation(); o.CrashLoop != "restarted 4 times without running for 10s: ended with status 7" {
+		t.Error(o.CrashLoop)
+	}
+	// While it runs again it is not believed for less than that.
+	var fx skerry.Effects
+	i.retryAt = time.Time{}
+	k := i.main()
+	k.Attempt++
+	c.started(now, i, Started{ID: "web-1", Name: skerry.MainContainer, Attempt: k.Attempt, At: now}, &fx)
+	if o := i.observation(); !o.Ready || o.CrashLoop == "" || !i.wake().Equal(now.Add(skerry.SteadyTime)) {
+		t.Errorf("%+v", o)
+	}
+	now = i.wake()
+	c.due(now, i, &fx)
+	if o := i.observation(); o.CrashLoop != "" {
+		t.Error(o.CrashLoop)
+	}
+	if o := life(time.Minute); o.CrashLoop != "" {
+		t.Error(o.CrashLoop)
+	}
+}
+
+// The last answer of a probe that has not passed yet is the reason, and answers that differ each time do not write a record each.
+func TestLastAnswerIsTheReason(t *testing.T) {
+	c, now := New(Options{Name: "w"}), time.Unix(1_700_000_000, 0)
+	i := &inst{State: skerry.Running, Phase: skerry.PhaseRunning, Containers: map[string]*container{skerry.MainContainer: {Running: true, Attempt: 1}}, A: skerry.Assignment{ID: "web-1"}}
+	i.A.Spec.Probes.Readiness = &skerry.Probe{TCP: &skerry.TCPProbe{Port: 80}, Successes: 1, Failures: 3}
+	c.insts["web-1"] = i
+	var fx skerry.Effects
+	c.probe(i, &fx)
+	writes := 0
+	for n := range 100 {
+		fx = skerry.Effects{}
+		c.probed(now, i, Probed{ID: "web-1", Attempt: 1, Kind: Readiness, Text: "GET / answered 503 Service Unavailable: try " + strings.Repeat("i", n)}, &fx)
+		writes += len(fx.Writes)
+		if n == 0 && i.Reason != "readiness probe fails: GET / answered 503 Service Unavailable: try " {
+			t.Error(i.Reason)
+		}
+		now = now.Add(100 * time.Millisecond)
+	}
+	if writes != 2 {
+		t.Errorf("%d records are written for 10 s", writes)
+	}
+	c.probed(now, i, Probed{ID: "web-1", Attempt: 1, Kind: Readiness, OK: true}, &fx)
+	if !i.Ready || i.Reason != "" {
+		t.Errorf("%q", i.Reason)
+	}
+}
