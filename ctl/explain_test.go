@@ -64,3 +64,23 @@ func TestExplanationTellsWhatWasAsked(t *testing.T) {
 		t.Error("a user that was not asked about is told of")
 	}
 }
+
+// A limit is what may be used at most, which may be more than what is asked for.
+func TestLimitsAreTheMost(t *testing.T) {
+	r := skerry.Resources{CPU: 100, Memory: 64 * skerry.MiB, Limits: skerry.Limits{CPU: 500, Memory: 128 * skerry.MiB}}
+	if got := limitsText(r); got != "cpu 0.5, memory 128Mi" {
+		t.Error(got)
+	}
+	if got := limitsText(skerry.Resources{CPU: 100}); got != "cpu 0.1" {
+		t.Error(got)
+	}
+}
+
+// A root that knows how many workers have a runtime says of no other that it would do.
+func TestRuntimeThatNoWorkerHas(t *testing.T) {
+	var out strings.Builder
+	printRuntimes(&out, []skerry.RuntimeChoice{{Runtime: "oci", Workers: 2, Chosen: true}, {Runtime: "gvisor"}}, false)
+	if !strings.Contains(out.String(), "suitable, but no worker has it") {
+		t.Error(out.String())
+	}
+}

@@ -207,3 +207,13 @@ func TestFederationPutsUpWithNonsense(t *testing.T) {
 }
 
 func first[A, B any](a A, _ B) A { return a }
+
+// What a site has in all is told as such, and in units.
+func TestFreeInAll(t *testing.T) {
+	if got := about(memoryResource, 46976204846); got != "44800Mi" {
+		t.Error(got)
+	}
+	if got := about(0, 1500); got != "1.5" {
+		t.Error(got)
+	}
+}
