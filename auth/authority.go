@@ -143,9 +143,11 @@ func OpenAuthority(ctx context.Context, cfg AuthorityConfig) (*Authority, error)
 func (a *Authority) loadCA(ctx context.Context) error {
 	rec, err := a.cfg.Store.Get(ctx, a.cfg.Prefix+recCA)
 	if errors.Is(err, store.ErrNotFound) {
-		if others, _, err := a.cfg.Store.List(ctx, a.cfg.Prefix); err != nil {
+		others, _, err := a.cfg.Store.List(ctx, a.cfg.Prefix)
+		if err != nil {
 			return err
-		} else if len(others) > 0 {
+		}
+		if len(others) > 0 {
 			return fmt.Errorf("record %s is lost, and %d others of the authority are there; no new one takes its place, because every child would have to join again: restore a backup",
 				a.cfg.Prefix+recCA, len(others))
 		}

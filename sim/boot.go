@@ -15,7 +15,7 @@ import (
 // Boot starts a node's process from its store.
 func (w *World) Boot(n *Node) {
 	n.life++
-	w.repair(n)
+	repair(w, n)
 	n.Core = n.make()
 	n.outer = n.Core
 	if w.wrap != nil {
@@ -61,7 +61,7 @@ func (w *World) Boot(n *Node) {
 
 // repair does what internal/node does with a worker's store that is damaged: what is whole of it is kept. Either one record is lost, or
 // the file cannot be read at all.
-func (w *World) repair(n *Node) {
+func repair(w *World, n *Node) {
 	if n.repaired = n.disk.rotten; !n.repaired {
 		return
 	}

@@ -37,14 +37,14 @@ func TestRepaired(t *testing.T) {
 		return out
 	}
 	for _, name := range []string{"a", "root"} {
-		first := settled(1).upper(name)
+		first := upper(settled(1), name)
 		for _, lost := range slices.Sorted(maps.Keys(first.Store)) {
 			if strings.HasPrefix(lost, "place/") || strings.HasPrefix(lost, "inst/") {
 				// For a site, skerry repair says to start with --rebuild then, which e2e TestRebuild does. A root replaces the instance.
 				continue
 			}
 			w := settled(1)
-			n, before := w.upper(name), running(w)
+			n, before := upper(w, name), running(w)
 			w.crash(n, false)
 			delete(n.Store, lost)
 			maps.DeleteFunc(n.Store, func(k string, _ []byte) bool { return strings.HasPrefix(k, fleet.DesiredRecords) })
@@ -67,7 +67,7 @@ func TestRepaired(t *testing.T) {
 }
 
 // upper gives a node that is no worker.
-func (w *World) upper(name string) *Node {
+func upper(w *World, name string) *Node {
 	if name == "root" {
 		return w.Root
 	}

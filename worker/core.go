@@ -40,12 +40,10 @@ type Core struct {
 	usage    Usage // now
 	told     Usage // in the last report
 	pacing   pacing
-	sentAt   time.Time // the last report, also where something had the next one told at once
 	seq      uint64
 	reportAt time.Time
-	ready    bool                         // tasks of an earlier life were looked for
-	strays   map[skerry.InstanceID][]Task // what runs of instances whose records were lost
-	repaired bool                         // in this life or one before, and the cluster has not had its time since
+	ready    bool // tasks of an earlier life were looked for
+	strays   strays
 	pace     skerry.Pace                  // that the cluster asks for
 	keeps    bool                         // KeepContact was asked for
 	hold     *hold                        // on the device; nil: none
@@ -58,7 +56,7 @@ type Core struct {
 // New makes a core without state; Load adds the records of the store, Start ends that, and Reattach must follow.
 func New(opt Options) *Core {
 	life := skerry.Incarnation(fmt.Sprintf("%s.%x", opt.Name, opt.Seed[:8]))
-	return &Core{opt: opt, Up: fleet.NewParent(life, opt.Sets), codec: wire.New(), insts: map[skerry.InstanceID]*inst{}, strays: map[skerry.InstanceID][]Task{}, waits: map[skerry.InstanceID]string{}, vols: map[skerry.VolumeClaim]*volumes{}}
+	return &Core{opt: opt, Up: fleet.NewParent(life, opt.Sets), codec: wire.New(), insts: map[skerry.InstanceID]*inst{}, strays: strays{tasks: map[skerry.InstanceID][]Task{}}, waits: map[skerry.InstanceID]string{}, vols: map[skerry.VolumeClaim]*volumes{}}
 }
 
 const prefixInst = "inst/"
@@ -69,7 +67,7 @@ func (c *Core) Load(key string, value []byte) error {
 		return nil
 	}
 	if key == keyRepaired {
-		c.repaired = true
+		c.strays.lost = true
 		return nil
 	}
 	if key == keyHold {
@@ -95,8 +93,8 @@ func (c *Core) Start(now time.Time) skerry.Effects {
 	if err := c.Up.Finish(); err != nil {
 		fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "DamagedRecords", Text: "what the cluster wants here is fetched again: " + err.Error()})
 	}
-	if c.opt.Repaired && !c.repaired {
-		c.repaired = true
+	if c.opt.Repaired {
+		c.strays.lost = true
 		fx.Put(keyRepaired, []byte("{}"))
 	}
 	for _, id := range c.ids() {
@@ -453,7 +451,9 @@ func (c *Core) NextWake() time.Time {
 	for _, v := range c.vols {
 		consider(v.again)
 	}
-	consider(c.straysEnd())
+	if c.ready {
+		consider(c.strays.due(c.Up, c.insts))
+	}
 	return next
 }
 
@@ -461,8 +461,8 @@ func (c *Core) settle(now time.Time, fx *skerry.Effects, replies []skerry.Messag
 	c.stopCutOff(now, fx)
 	c.keepContact(fx)
 	c.volumesDue(now, fx)
-	c.straysDue(now, fx)
 	if c.ready {
+		c.strays.end(now, c.Up, c.insts, fx)
 		for _, id := range c.ids() {
 			if i := c.insts[id]; i != nil && !i.wake().IsZero() && !i.wake().After(now) {
 				c.due(now, i, fx)
@@ -574,21 +574,16 @@ func (c *Core) ids() []skerry.InstanceID {
 	return out
 }
 
-// warn tells the cluster of something that concerns the whole worker.
-func (c *Core) warn(now time.Time, reason, text string) (fx skerry.Effects) {
-	e := skerry.Event{At: now, Type: skerry.EventWarning, Reason: reason, Text: text}
-	fx.Events = append(fx.Events, e)
-	_, _ = c.Up.Events.Append(c.codec.Marshal(e)) // one that is too large to travel stays here
-	return fx
-}
-
-// event tells of something that happened to an instance, here and to the cluster.
+// event tells of an instance, or with nil of the whole worker. Warnings go to the cluster.
 func (c *Core) event(now time.Time, i *inst, t skerry.EventType, reason, text string, fx *skerry.Effects) {
-	e := skerry.Event{At: now, Type: t, Reason: reason, Text: text, App: i.A.Service.App, Service: i.A.Service.Service, Instance: i.A.ID, Org: i.A.Org}
+	e := skerry.Event{At: now, Type: t, Reason: reason, Text: text}
+	if i != nil {
+		e.App, e.Service, e.Instance, e.Org = i.A.Service.App, i.A.Service.Service, i.A.ID, i.A.Org
+	}
 	fx.Events = append(fx.Events, e)
 	if t == skerry.EventWarning {
 		if _, err := c.Up.Events.Append(c.codec.Marshal(e)); err != nil {
-			fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "EventDropped", Text: err.Error(), Instance: i.A.ID})
+			fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "EventDropped", Text: err.Error(), Instance: e.Instance})
 		}
 	}
 }

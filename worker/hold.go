@@ -2,6 +2,8 @@ package worker
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 	"time"
 
 	"skerry.dev/skerry"
@@ -90,7 +92,7 @@ func (c *Core) releaseLocal(now time.Time, fx *skerry.Effects) {
 			c.setLimits(now, c.insts[id], fx)
 		}
 	}
-	for id := range was {
+	for _, id := range slices.Sorted(maps.Keys(was)) {
 		if i := c.insts[id]; i != nil {
 			c.tell(i)
 		}
@@ -109,7 +111,7 @@ func (c *Core) approveLocal(now time.Time, m ApproveLocal, fx *skerry.Effects) {
 		fx.Err = skerry.Errorf(skerry.CodeNotFound, "nothing waits for instance %q", m.ID).WithHint("`skerry worker status` lists what waits")
 		return
 	}
-	for id := range c.waits {
+	for _, id := range slices.Sorted(maps.Keys(c.waits)) {
 		if m.ID == "" || m.ID == id {
 			c.approve(now, id, fx)
 		}
@@ -205,7 +207,7 @@ func (c *Core) tellWaitingStart(a *skerry.Assignment) {
 
 // tellWaiting tells of all that waits.
 func (c *Core) tellWaiting() {
-	for id := range c.waits {
+	for _, id := range slices.Sorted(maps.Keys(c.waits)) {
 		if i := c.insts[id]; i != nil {
 			c.tell(i)
 		} else if a := c.wanted(id); a != nil {

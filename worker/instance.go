@@ -230,11 +230,9 @@ func (c *Core) prepared(now time.Time, i *inst, m Prepared, fx *skerry.Effects) 
 	i.tries, i.Reason = 0, ""
 	i.Ports, i.Address, i.Runtime, i.Digest, i.recipient = m.Ports, m.Address, m.Runtime, m.Digest, m.Recipient
 	i.Phase = skerry.PhaseStarting
-	if len(c.strays[i.A.ID]) > 0 {
-		c.takeStrays(now, i, fx)
-		return
+	if !c.strays.join(c, now, i, fx) {
+		c.proceed(now, i, fx)
 	}
-	c.proceed(now, i, fx)
 }
 
 // leastBackoff bounds how often an instance is started anew, whatever its manifest says: what that costs is the worker's.

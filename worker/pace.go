@@ -37,11 +37,12 @@ const (
 
 // pacing is what is known of when to report.
 type pacing struct {
-	area  float64   // of the divergence since the last report, up to
-	at    time.Time // then
-	apart float64   // since then
-	gain  float64   // 0 and 1: nothing is near a limit
-	gap   float64   // seconds from report to report, of late
+	sentAt time.Time // the last report, also where something had the next one told at once
+	area   float64   // of the divergence since the last report, up to
+	at     time.Time // then
+	apart  float64   // since then
+	gain   float64   // 0 and 1: nothing is near a limit
+	gap    float64   // seconds from report to report, of late
 }
 
 // MeasureEvery has use measured at another interval than usual; 0: as usual.
@@ -105,9 +106,9 @@ func (c *Core) reportDue() time.Time {
 func (c *Core) reported(now time.Time) skerry.ReportPace {
 	p := &c.pacing
 	c.grow(now)
-	gap := now.Sub(c.sentAt).Seconds()
+	gap := now.Sub(c.pacing.sentAt).Seconds()
 	switch {
-	case c.sentAt.IsZero() || gap < 0:
+	case c.pacing.sentAt.IsZero() || gap < 0:
 		p.gap = 0
 	case p.gap == 0:
 		p.gap = gap
@@ -115,7 +116,7 @@ func (c *Core) reported(now time.Time) skerry.ReportPace {
 		p.gap += (gap - p.gap) * gapShare
 	}
 	out := skerry.ReportPace{Every: uint32(p.gap * 1000), Why: c.whyNow()}
-	c.sentAt = now
+	c.pacing.sentAt = now
 	p.area, p.apart = 0, 0
 	return out
 }

@@ -19,8 +19,8 @@ func (c *Core) reattach(now time.Time, tasks []Task, fx *skerry.Effects) {
 	for _, t := range tasks {
 		k := key{t.ID, t.Name}
 		i := c.insts[t.ID]
-		if c.repaired && (i == nil || i.Containers[t.Name] == nil) {
-			c.strays[t.ID] = append(c.strays[t.ID], t)
+		if c.strays.lost && (i == nil || i.Containers[t.Name] == nil) {
+			c.strays.tasks[t.ID] = append(c.strays.tasks[t.ID], t)
 			continue
 		}
 		if i == nil || i.Containers[t.Name] == nil || t.Attempt != i.Containers[t.Name].Attempt {

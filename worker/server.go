@@ -110,8 +110,6 @@ type Server struct {
 	came      came
 	rtt       *rtt          // nil: does not measure
 	nudge     chan struct{} // measure use now
-	// toldRepaired: the event of it was raised. load alone uses it.
-	toldRepaired bool
 	// measurePace has the last interval that the core asked for.
 	measurePace chan time.Duration
 	links       linkTimes
@@ -255,9 +253,9 @@ func (s *Server) load(ctx context.Context) (loop.Core, skerry.Effects, error) {
 		return nil, skerry.Effects{}, err
 	}
 	first := c.Start(time.Now()) // now it knows what the cluster wants here
-	if s.opt.Repaired != "" && !s.toldRepaired {
-		first.Merge(c.warn(time.Now(), skerry.EventStoreRepaired, s.opt.Repaired))
-		s.toldRepaired = true
+	if s.opt.Repaired != "" {
+		c.event(time.Now(), nil, skerry.EventWarning, skerry.EventStoreRepaired, s.opt.Repaired, &first)
+		s.opt.Repaired = "" // the core has noted it
 	}
 	if s.fabric != nil {
 		items := c.FabricItems()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/fleet"
 )
 
 // keyRepaired is the record of a store that has lost others, until the cluster has named what is to run.
@@ -14,9 +15,20 @@ const keyRepaired = "repaired"
 // strayTime is how long the worker is in touch with its cluster before it ends what runs of instances that the cluster did not name.
 const strayTime = time.Minute
 
-// takeStrays makes what runs on the machine a part of an instance whose record was lost, once it is prepared. What ended of it goes.
-func (c *Core) takeStrays(now time.Time, i *inst, fx *skerry.Effects) {
-	for _, t := range c.strays[i.A.ID] {
+// strays are containers that run on the machine and whose records were lost.
+type strays struct {
+	lost  bool // records, in this life or one before, and the cluster has not had its time since
+	tasks map[skerry.InstanceID][]Task
+}
+
+// join makes strays a part of their instance, once it is prepared, and reports whether there were any. Those that ended go.
+func (s *strays) join(c *Core, now time.Time, i *inst, fx *skerry.Effects) bool {
+	list := s.tasks[i.A.ID]
+	if len(list) == 0 {
+		return false
+	}
+	delete(s.tasks, i.A.ID)
+	for _, t := range list {
 		k := i.container(t.Name)
 		k.Attempt = max(k.Attempt, t.Attempt)
 		if !t.Running || k.Running {
@@ -26,7 +38,6 @@ func (c *Core) takeStrays(now time.Time, i *inst, fx *skerry.Effects) {
 		k.Handle, k.Running, k.Limits = t.Handle, true, unsure
 		fx.Actions = append(fx.Actions, Watch{ID: t.ID, Name: t.Name, Attempt: t.Attempt, Handle: t.Handle})
 	}
-	delete(c.strays, i.A.ID)
 	if i.main().Running {
 		i.StartedAt = now
 		for _, s := range i.A.Spec.Init {
@@ -37,32 +48,33 @@ func (c *Core) takeStrays(now time.Time, i *inst, fx *skerry.Effects) {
 	c.resume(now, i, fx)
 	c.setLimits(now, i, fx)
 	c.save(i, fx)
+	return true
 }
 
-// straysEnd is when the cluster has had its time to name what runs; zero: not before it is in touch.
-func (c *Core) straysEnd() time.Time {
-	if !c.repaired || !c.ready || !c.Up.Connected || c.Up.Desired.Incarnation() == "" {
+// due is when the cluster has had its time to name what runs; zero: not before it is in touch.
+func (s *strays) due(up *fleet.Parent, insts map[skerry.InstanceID]*inst) time.Time {
+	if !s.lost || !up.Connected || up.Desired.Incarnation() == "" {
 		return time.Time{}
 	}
-	for id := range c.strays {
-		if i := c.insts[id]; i != nil && i.Phase == skerry.PhaseFetching {
+	for id := range s.tasks {
+		if i := insts[id]; i != nil && i.Phase == skerry.PhaseFetching {
 			return time.Time{} // it takes them then
 		}
 	}
-	return c.Up.Since.Add(strayTime)
+	return up.Since.Add(strayTime)
 }
 
-// straysDue ends strays that the cluster does not want.
-func (c *Core) straysDue(now time.Time, fx *skerry.Effects) {
-	if at := c.straysEnd(); at.IsZero() || now.Before(at) {
+// end ends, when they are due, strays that the cluster does not want.
+func (s *strays) end(now time.Time, up *fleet.Parent, insts map[skerry.InstanceID]*inst, fx *skerry.Effects) {
+	if at := s.due(up, insts); at.IsZero() || now.Before(at) {
 		return
 	}
-	for _, id := range slices.Sorted(maps.Keys(c.strays)) {
-		for _, t := range c.strays[id] {
+	for _, id := range slices.Sorted(maps.Keys(s.tasks)) {
+		for _, t := range s.tasks[id] {
 			fx.Actions = append(fx.Actions, Discard{Handle: t.Handle})
 		}
-		delete(c.strays, id)
 	}
-	c.repaired = false
+	clear(s.tasks)
+	s.lost = false
 	fx.Delete(keyRepaired)
 }

@@ -10,6 +10,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/store"
 )
@@ -30,7 +31,7 @@ A repaired store starts a new incarnation: the role first learns what its childr
 			if url == "" {
 				url = sqliteURL(data)
 			}
-			done, err := store.Repair(ctx, url, store.Options{}, tier.Repaired, auth.CARecord)
+			done, err := store.Repair(ctx, url, store.Options{}, node.Repaired, auth.CARecord)
 			switch {
 			case errors.Is(err, store.ErrNotDamaged):
 				return skerry.Errorf(skerry.CodeConflict, "%w", err)

@@ -20,6 +20,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/fleet"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/store"
 )
@@ -76,6 +77,15 @@ func Damage(err error, dir string) error {
 		"that are whole. If the site has successors, move state.db* away on this machine and start it with --succeed: it copies the leader's store", dir)
 }
 
+// Repaired alters a record of a damaged store that was whole: a root or cluster begins a new life, as after a restore. What a role's parent
+// wants of it is left out, because some of that may be lost; the parent sends all of it again.
+func Repaired(r *store.Record) (keep bool, err error) {
+	if strings.HasPrefix(r.Key, fleet.DesiredRecords) {
+		return false, nil
+	}
+	return tier.NewLife(r)
+}
+
 // openWorkerStore opens the store of a worker. A damaged one is repaired at once, for nobody may be near: the worker keeps what runs, and
 // its cluster sends again what it wants here. It gives what was lost; empty: nothing.
 func (c *Common) openWorkerStore(ctx context.Context) (st store.Store, lost string, err error) {
@@ -85,7 +95,7 @@ func (c *Common) openWorkerStore(ctx context.Context) (st store.Store, lost stri
 		return st, "", err
 	}
 	lost = damaged.Error()
-	if done, err := store.Repair(ctx, c.StoreURL, store.Options{}, tier.Repaired); err == nil {
+	if done, err := store.Repair(ctx, c.StoreURL, store.Options{}, Repaired); err == nil {
 		lost += ": " + done.String()
 	} else if aside, err2 := store.SetAside(damaged.Path, store.Options{}); err2 == nil {
 		lost += fmt.Sprintf("; nothing of it could be kept (%v); it is %s now", err, aside)

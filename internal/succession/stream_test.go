@@ -106,13 +106,18 @@ func TestStreamAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	open := func() *auth.Authority {
+		a, err := auth.OpenAuthority(ctx, auth.AuthorityConfig{Site: id.Site, Tier: skerry.TierCluster, Store: o.opt.Store})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	open() // makes its CA
 	if _, err := o.opt.Store.Commit(ctx, []store.Op{{Key: "auth/enrolled/successor/b", Value: e}}); err != nil {
 		t.Fatal(err)
 	}
-	a, err := auth.OpenAuthority(ctx, auth.AuthorityConfig{Site: id.Site, Tier: skerry.TierCluster, Store: o.opt.Store})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := open()
 	o.member = &auth.Member{}
 	if err := o.alone(ctx); err != nil {
 		t.Fatal(err)

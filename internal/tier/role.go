@@ -8,13 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/fleet"
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/store"
 )
@@ -317,15 +315,6 @@ func NewLife(r *store.Record) (keep bool, err error) {
 	l.Incarnation, l.Epoch = newIncarnation(), l.Epoch+restoreGap
 	r.Value = l.encode()
 	return true, nil
-}
-
-// Repaired alters a record of a damaged store that was whole: a root or cluster begins a new life, as after a restore. What a role's parent
-// wants of it is left out, because some of that may be lost; the parent sends all of it again.
-func Repaired(r *store.Record) (keep bool, err error) {
-	if strings.HasPrefix(r.Key, fleet.DesiredRecords) {
-		return false, nil
-	}
-	return NewLife(r)
 }
 
 func newIncarnation() skerry.Incarnation {
