@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -131,7 +133,7 @@ func TestDamageIsRefused(t *testing.T) {
 			}
 			now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 			o := store.Options{Now: func() time.Time { return now }}
-			done, err := store.Repair(ctx, "sqlite:"+path, o, nil)
+			done, err := store.Repair(ctx, "sqlite:"+path, o, store.Repairing{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -173,7 +175,7 @@ func right(t *testing.T, rs []store.Record, n int) {
 func TestRepairKeepsWhatItMust(t *testing.T) {
 	ctx := context.Background()
 	path := closed(t)
-	if _, err := store.Repair(ctx, "sqlite:"+path, store.Options{}, nil); !errors.Is(err, store.ErrNotDamaged) {
+	if _, err := store.Repair(ctx, "sqlite:"+path, store.Options{}, store.Repairing{}); !errors.Is(err, store.ErrNotDamaged) {
 		t.Errorf("a whole store: %v", err)
 	}
 	harm(t, path, func(b []byte) []byte { b[recordAt(b)] ^= 1; return b })
@@ -183,7 +185,7 @@ func TestRepairKeepsWhatItMust(t *testing.T) {
 	}
 	before := files(t, filepath.Dir(path))
 	lost := strings.Trim(d.Records[0], `"`)
-	if _, err := store.Repair(ctx, "sqlite:"+path, store.Options{}, nil, lost); !errors.Is(err, store.ErrDamaged) || !strings.Contains(err.Error(), lost) {
+	if _, err := store.Repair(ctx, "sqlite:"+path, store.Options{}, store.Repairing{Needed: []string{lost}}); !errors.Is(err, store.ErrDamaged) || !strings.Contains(err.Error(), lost) {
 		t.Errorf("without %s: %v", lost, err)
 	}
 	after := files(t, filepath.Dir(path))
@@ -253,4 +255,93 @@ func TestLostTail(t *testing.T) {
 		t.Fatal(err)
 	}
 	try("an older log", with("a.db-wal", string(b)))
+}
+
+// TestReplaceIsWhole: a repair or a restore that fails, or is cut short at any point, leaves no store that is empty: that would be another site
+// with another CA. It can be done again.
+func TestReplaceIsWhole(t *testing.T) {
+	ctx := context.Background()
+	path := closed(t)
+	harm(t, path, func(b []byte) []byte { b[recordAt(b)] ^= 1; return b })
+	before := files(t, filepath.Dir(path))
+	refused := errors.New("the wrong passphrase")
+	_, err := store.Replace(ctx, "sqlite:"+path, store.Options{}, func(context.Context, store.Store) error { return refused })
+	if !errors.Is(err, refused) {
+		t.Fatal(err)
+	}
+	if _, err := store.Repair(ctx, "sqlite:"+path, store.Options{}, store.Repairing{Finish: func(context.Context, store.Store) error { return refused }}); !errors.Is(err, refused) {
+		t.Fatal(err)
+	}
+	after := files(t, filepath.Dir(path))
+	maps.DeleteFunc(after, func(_, b string) bool { return b == "" }) // a reader makes a log that is empty
+	if !maps.Equal(before, after) {
+		t.Errorf("files %v became %v", slices.Sorted(maps.Keys(before)), slices.Sorted(maps.Keys(after)))
+	}
+
+	// The process is killed while the new store is filled, which what it left there must survive.
+	var cut map[string]string
+	_, err = store.Replace(ctx, "sqlite:"+path, store.Options{}, func(ctx context.Context, s store.Store) error {
+		if _, err := store.Open(ctx, "sqlite:"+path, store.Options{}); !errors.Is(err, store.ErrInUse) {
+			t.Errorf("a role opens what is being replaced: %v", err)
+		}
+		_, err := s.Commit(ctx, []store.Op{{Key: "half", Value: []byte("of it")}})
+		cut = files(t, filepath.Dir(path))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for name, b := range cut {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(b), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path = filepath.Join(dir, "a.db")
+	if _, err := store.Open(ctx, "sqlite:"+path, store.Options{}); !errors.Is(err, store.ErrDamaged) {
+		t.Fatalf("opened after a repair that was cut short: %v", err)
+	}
+	done, err := store.Repair(ctx, "sqlite:"+path, store.Options{}, store.Repairing{})
+	if err != nil || done.Whole != damagedKeys-1 {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	for name := range files(t, dir) {
+		if strings.Contains(name, ".new") {
+			t.Errorf("%s is left", name)
+		}
+	}
+
+	// What is there at each step of taking the new store's place, in this order: its log goes, the file gets another name, the new one and
+	// the new head come.
+	path = crashed(t, damagedKeys+20)
+	if _, err := store.Repair(ctx, "sqlite:"+path+"x", store.Options{}, store.Repairing{}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a store that is not there is repaired: %v", err)
+	}
+	harm(t, path+"-wal", func(b []byte) []byte { b[len(b)-3000] ^= 1; return b })
+	done, err = store.Repair(ctx, "sqlite:"+path, store.Options{}, store.Repairing{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	after = files(t, filepath.Dir(path))
+	steps := []map[string]string{{"a.db": after[filepath.Base(done.SetAside)]}, {}, {"a.db": after["a.db"]}}
+	for n, now := range steps {
+		now["a.db.head"] = after["a.db.head"] // the one that is written first has at least this revision
+		dir := t.TempDir()
+		for name, b := range now {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(b), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s, err := store.Open(ctx, "sqlite:"+filepath.Join(dir, "a.db"), store.Options{})
+		if err == nil {
+			rs, _, _ := s.List(ctx, "")
+			err = s.Close()
+			if n < 2 || len(rs) != done.Whole {
+				t.Errorf("step %d: opened with %d records", n, len(rs))
+			}
+		}
+		if n < 2 && !errors.Is(err, store.ErrDamaged) {
+			t.Errorf("step %d: %v", n, err)
+		}
+	}
 }

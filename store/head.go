@@ -2,9 +2,7 @@ package store
 
 import (
 	"encoding/binary"
-	"errors"
 	"hash/crc32"
-	"io/fs"
 	"os"
 )
 
@@ -51,8 +49,8 @@ func (h *head) write(revision int64) {
 	_, _ = h.f.WriteAt(b, 0)
 }
 
-// lower makes a smaller revision durable before the database goes back to it.
-func (h *head) lower(revision int64) error {
+// set makes a revision durable before the database gets there.
+func (h *head) set(revision int64) error {
 	if h.write(revision); h.f == nil {
 		return nil
 	}
@@ -64,12 +62,4 @@ func (h *head) close() error {
 		return nil
 	}
 	return h.f.Close()
-}
-
-// Forget removes what is remembered of a store's file outside of it. Whoever puts an older copy in the file's place calls it.
-func Forget(path string) error {
-	if err := os.Remove(path + headSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
 }

@@ -46,7 +46,7 @@ func (o Options) withDefaults() Options {
 //	sqlite:/var/lib/skerry/root.db            a file, created when missing (its folder is not)
 //	etcd://user:password@host:2379,host:2379/prefix   an etcd cluster; etcds:// for TLS
 //
-// A damaged file, or one that has lost acknowledged writes, is reported as *DamagedError and left as it is; see Repair and SetAside.
+// A damaged file, or one that has lost acknowledged writes, is reported as *DamagedError and left as it is; see Repair and Replace.
 func Open(ctx context.Context, rawURL string, o Options) (Store, error) {
 	o = o.withDefaults()
 	scheme, rest, _ := strings.Cut(rawURL, ":")

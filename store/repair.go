@@ -5,15 +5,13 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 )
 
 // DamagedError says that a store's file cannot be trusted. Nothing was changed: Repair makes a new file of what is whole,
-// SetAside moves the file away.
+// Replace one of something else.
 type DamagedError struct {
 	Path    string
 	Records []string // keys of the records whose checksum is wrong; none: the file itself is damaged, or it ends too early
@@ -72,57 +70,49 @@ func (r Repaired) String() string {
 	return s + "; the damaged file is " + r.SetAside
 }
 
-// ErrNotDamaged is the answer of Repair to a store that is whole.
+// ErrNotDamaged is the answer of Repair and Replace to a store that is whole.
 var ErrNotDamaged = errors.New("the store is not damaged")
 
-// Repair sets a damaged SQLite file aside and makes a new one of the records in it that are whole, each as alter leaves it. needed
-// are the keys of records without which there must be no new file: if one is lost, nothing is changed. The new store's revisions
-// are above all that were acknowledged.
-func Repair(ctx context.Context, rawURL string, o Options, alter Alter, needed ...string) (done Repaired, err error) {
-	o = o.withDefaults()
-	path, ok := sqlitePath(rawURL)
-	if !ok {
-		return done, fmt.Errorf("store %q: only SQLite files are repaired", rawURL)
-	}
-	s, err := openSQLite(ctx, path, o)
-	if err == nil {
-		return done, errors.Join(fmt.Errorf("store %s: %w", path, ErrNotDamaged), s.Close())
-	}
-	var damaged *DamagedError
-	if !errors.As(err, &damaged) {
-		return done, err
-	}
-	path = damaged.Path
-	done.Acknowledged, done.Revision = damaged.Acknowledged, damaged.Revision
-	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-		return done, fmt.Errorf("%w; nothing is left to repair", damaged)
-	}
-	have := map[string]bool{}
-	if err := done.salvage(ctx, path, func(r Record) error { have[r.Key] = true; return nil }); err != nil {
-		return done, err
-	}
-	for _, key := range needed {
-		if !have[key] {
-			return done, fmt.Errorf("%w; record %s is lost, without which it cannot be repaired", damaged, key)
+// Repairing says how a store is repaired. The zero value keeps what is whole.
+type Repairing struct {
+	Alter  Alter    // leaves each record as the new store is to have it; nil: as it was
+	Needed []string // keys of records without which there must be no new store: if one is lost, nothing is changed
+	// Finish ends the new store before it takes the damaged one's place; nil: nothing is left to do.
+	Finish func(ctx context.Context, s Store) error
+}
+
+// Repair puts a new file of the records that are whole in the place of a damaged SQLite file, as Replace does. The new store's revisions are
+// above all that were acknowledged.
+func Repair(ctx context.Context, rawURL string, o Options, how Repairing) (done Repaired, err error) {
+	done.SetAside, err = replace(ctx, rawURL, o, func(damaged *DamagedError, s *sqlite) error {
+		done.Acknowledged, done.Revision = damaged.Acknowledged, damaged.Revision
+		if !exists(damaged.Path) {
+			return fmt.Errorf("%w; nothing is left to repair", damaged)
 		}
-	}
-	if done.SetAside, err = SetAside(path, o); err != nil {
-		return done, err
-	}
-	if s, err = openSQLite(ctx, path, o); err != nil {
-		return done, err
-	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	again := Repaired{}
-	err = s.adopt(ctx, max(done.Acknowledged, done.Revision)+1, func(put func(Record) error) error {
-		return again.salvage(ctx, done.SetAside, func(r Record) error {
-			if alter != nil {
-				if keep, err := alter(&r); err != nil || !keep {
-					return err
-				}
+		have := map[string]bool{}
+		if err := done.salvage(ctx, damaged.Path, func(r Record) error { have[r.Key] = true; return nil }); err != nil {
+			return err
+		}
+		for _, key := range how.Needed {
+			if !have[key] {
+				return fmt.Errorf("%w; record %s is lost, without which it cannot be repaired", damaged, key)
 			}
-			return put(r)
+		}
+		again := Repaired{}
+		err := s.adopt(ctx, max(done.Acknowledged, done.Revision)+1, func(put func(Record) error) error {
+			return again.salvage(ctx, damaged.Path, func(r Record) error {
+				if how.Alter != nil {
+					if keep, err := how.Alter(&r); err != nil || !keep {
+						return err
+					}
+				}
+				return put(r)
+			})
 		})
+		if err == nil && how.Finish != nil {
+			err = how.Finish(ctx, s)
+		}
+		return err
 	})
 	return done, err
 }
@@ -188,26 +178,6 @@ func unlessDamage(err error) error {
 		return nil
 	}
 	return err
-}
-
-// SetAside moves a store's file, its log and what is remembered of it out of the way, and gives the new name. No process may have it open.
-func SetAside(path string, o Options) (string, error) {
-	o = o.withDefaults()
-	to := path + ".damaged-" + o.Now().UTC().Format("20060102T150405Z")
-	for i := 1; ; i++ {
-		if _, err := os.Lstat(to); errors.Is(err, os.ErrNotExist) {
-			break
-		}
-		to = fmt.Sprintf("%s.%d", strings.TrimSuffix(to, "."+strconv.Itoa(i-1)), i)
-	}
-	// The log first: a file without its log could be taken for whole, a log without its file cannot. What is remembered of it goes last:
-	// until then a missing file is noticed.
-	for _, suffix := range []string{"-wal", "-shm", "", headSuffix} {
-		if err := os.Rename(path+suffix, to+suffix); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return "", fmt.Errorf("store %s could not be set aside: %w", path, err)
-		}
-	}
-	return to, syncDir(filepath.Dir(path))
 }
 
 // sqlitePath gives the file that a URL names.

@@ -75,6 +75,22 @@ func readOnlyDSN(path string, cacheKiB int) string {
 }
 
 func openSQLite(ctx context.Context, path string, o Options) (*sqlite, error) {
+	s, err := lockSQLite(path, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.open(ctx); err != nil {
+		err = s.failed(err)
+		if e := s.lock.release(); e != nil {
+			err = errors.Join(err, e)
+		}
+		return nil, err
+	}
+	return s, nil
+}
+
+// lockSQLite takes the lock of a file, and no more.
+func lockSQLite(path string, o Options) (*sqlite, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("store %s: %w", path, err)
@@ -83,24 +99,20 @@ func openSQLite(ctx context.Context, path string, o Options) (*sqlite, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store %s: %w", path, err)
 	}
-	s := &sqlite{path: path, o: o, lock: lock, head: head{path: path + headSuffix}, queue: make(chan *request, 64), stop: make(chan struct{}), done: make(chan struct{})}
-	if err := s.open(ctx); err != nil {
-		s.closeFiles()
-		var damaged *DamagedError
-		switch {
-		case errors.As(err, &damaged):
-			err = damaged
-		case isDamage(err):
-			err = &DamagedError{Path: path, Acknowledged: s.head.read(), Revision: s.head.read(), Cause: err}
-		default:
-			err = fmt.Errorf("store %s: %w", path, err)
-		}
-		if e := lock.release(); e != nil {
-			err = errors.Join(err, e)
-		}
-		return nil, err
+	return &sqlite{path: path, o: o, lock: lock, head: head{path: path + headSuffix}, queue: make(chan *request, 64), stop: make(chan struct{}), done: make(chan struct{})}, nil
+}
+
+// failed closes what open has opened, but the lock, and says what is wrong.
+func (s *sqlite) failed(err error) error {
+	s.closeFiles()
+	var damaged *DamagedError
+	switch {
+	case errors.As(err, &damaged):
+		return damaged
+	case isDamage(err):
+		return &DamagedError{Path: s.path, Acknowledged: s.head.read(), Revision: s.head.read(), Cause: err}
 	}
-	return s, nil
+	return fmt.Errorf("store %s: %w", s.path, err)
 }
 
 func (s *sqlite) open(ctx context.Context) error {

@@ -80,11 +80,14 @@ func (s *sqlite) verify(ctx context.Context) error {
 	return errors.Join(bad.check(ctx, db), db.Close())
 }
 
-// check completes e, and gives it if there is damage. It gives nil for a file of another program, too.
+// check completes e, and gives it if there is damage. It gives nil for a file of another program, too: that has no head.
 func (e *DamagedError) check(ctx context.Context, db *sql.DB) error {
 	var appID int64
-	if err := db.QueryRowContext(ctx, "PRAGMA application_id").Scan(&appID); err != nil || appID != applicationID {
+	if err := db.QueryRowContext(ctx, "PRAGMA application_id").Scan(&appID); err != nil || appID != applicationID && e.Acknowledged == 0 {
 		return sqliteError(err)
+	}
+	if appID != applicationID {
+		return fmt.Errorf("%w: it is not marked as a store", ErrDamaged)
 	}
 	var verdict string
 	if err := db.QueryRowContext(ctx, "PRAGMA quick_check(1)").Scan(&verdict); err != nil {

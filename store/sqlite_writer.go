@@ -178,7 +178,7 @@ func (s *sqlite) do(w *writer, r *request) {
 	switch {
 	case r.load != nil:
 		if r.adopt > 0 {
-			if r.err = s.head.lower(0); r.err != nil {
+			if r.err = s.head.set(0); r.err != nil {
 				return
 			}
 		}

@@ -66,7 +66,7 @@ func (c *Core) Load(key string, value []byte) error {
 	if c.Up.Load(key, value) {
 		return nil
 	}
-	if key == keyRepaired {
+	if key == KeyRepaired {
 		c.strays.lost = true
 		return nil
 	}
@@ -95,7 +95,7 @@ func (c *Core) Start(now time.Time) skerry.Effects {
 	}
 	if c.opt.Repaired {
 		c.strays.lost = true
-		fx.Put(keyRepaired, []byte("{}"))
+		fx.Put(KeyRepaired, []byte("{}"))
 	}
 	for _, id := range c.ids() {
 		c.tell(c.insts[id])

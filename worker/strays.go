@@ -9,8 +9,8 @@ import (
 	"skerry.dev/skerry/fleet"
 )
 
-// keyRepaired is the record of a store that has lost others, until the cluster has named what is to run.
-const keyRepaired = "repaired"
+// KeyRepaired is the record of a store that has lost others, until the cluster has named what is to run.
+const KeyRepaired = "repaired"
 
 // strayTime is how long the worker is in touch with its cluster before it ends what runs of instances that the cluster did not name.
 const strayTime = time.Minute
@@ -76,5 +76,5 @@ func (s *strays) end(now time.Time, up *fleet.Parent, insts map[skerry.InstanceI
 	}
 	clear(s.tasks)
 	s.lost = false
-	fx.Delete(keyRepaired)
+	fx.Delete(KeyRepaired)
 }

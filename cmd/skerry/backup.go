@@ -262,7 +262,7 @@ func restoreCommand() *cobra.Command {
 	var sec secretFlags
 	cmd := &cobra.Command{Use: "restore FILE", Short: "Restore a backup into an empty store", Args: cobra.ExactArgs(1),
 		Long: `Restore a backup into the empty store of a role; "-" reads standard input. A store that contains records is refused; a damaged
-one is set aside first. The whole backup is verified before anything is written.
+one is set aside. The whole backup is verified before anything is changed.
 
 A restored store starts a new incarnation: the role first learns what its children run, and deletes nothing until then.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -303,29 +303,29 @@ A restored store starts a new incarnation: the role first learns what its childr
 					return err
 				}
 			}
+			var key []byte
+			fill := func(ctx context.Context, st store.Store) error {
+				return store.Restore(ctx, st, in, func(r *store.Record) (bool, error) {
+					if strings.HasPrefix(r.Key, store.BesideKey) {
+						if r.Key == secretsKey {
+							key = bytes.Clone(r.Value)
+						}
+						return false, nil
+					}
+					return tier.NewLife(r)
+				}, ids...)
+			}
 			st, err := openStore(ctx, data, storeURL)
 			var damaged *store.DamagedError
-			if errors.As(err, &damaged) { // the backup takes its place
+			if errors.As(err, &damaged) { // the backup takes its place, once it is known to be whole
 				var aside string
-				if aside, err = store.SetAside(damaged.Path, store.Options{}); err == nil {
+				if aside, err = store.Replace(ctx, "sqlite:"+damaged.Path, store.Options{}, fill); err == nil {
 					fmt.Fprintf(cmd.ErrOrStderr(), "%v; the damaged file is %s\n", damaged, aside)
-					st, err = openStore(ctx, data, storeURL)
 				}
+			} else if err == nil {
+				defer st.Close()
+				err = fill(ctx, st)
 			}
-			if err != nil {
-				return err
-			}
-			defer st.Close()
-			var key []byte
-			err = store.Restore(ctx, st, in, func(r *store.Record) (bool, error) {
-				if strings.HasPrefix(r.Key, store.BesideKey) {
-					if r.Key == secretsKey {
-						key = bytes.Clone(r.Value)
-					}
-					return false, nil
-				}
-				return tier.NewLife(r)
-			}, ids...)
 			if err == nil && key != nil {
 				err = restoreKey(data, key)
 			}

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -31,27 +32,18 @@ A repaired store starts a new incarnation: the role first learns what its childr
 			if url == "" {
 				url = sqliteURL(data)
 			}
-			done, err := store.Repair(ctx, url, store.Options{}, node.Repaired, auth.CARecord)
+			done, err := store.Repair(ctx, url, store.Options{}, store.Repairing{Alter: node.Repaired, Needed: []string{auth.CARecord}, Finish: tier.BeginLost})
 			switch {
 			case errors.Is(err, store.ErrNotDamaged):
 				return skerry.Errorf(skerry.CodeConflict, "%w", err)
 			case errors.Is(err, store.ErrInUse):
 				return skerry.Errorf(skerry.CodeConflict, "%w", err).WithHint("stop the role first")
 			case errors.Is(err, store.ErrDamaged):
-				return skerry.Errorf(skerry.CodeUnavailable, "%w", err).WithHint("restore a backup: skerry restore --data %s FILE", data)
+				return skerry.Errorf(skerry.CodeUnavailable, "%w", err).WithHint("restore a backup: skerry restore --data %s FILE; if this is a worker's, start the worker: it repairs its own store", data)
+			case errors.Is(err, os.ErrNotExist):
+				return skerry.Errorf(skerry.CodeNotFound, "there is no store in %s", data).WithHint("give the role's data directory with --data, or its store with --store")
 			case err != nil:
 				return err
-			}
-			// A store that has lost its life has lost its term, too, and begins above all that there can have been.
-			st, err := openStore(ctx, data, storeURL)
-			if err != nil {
-				return err
-			}
-			defer st.Close()
-			if _, err := st.Get(ctx, tier.KeyLife); errors.Is(err, store.ErrNotFound) {
-				if err := tier.BeginAnew(ctx, st); err != nil {
-					return err
-				}
 			}
 			out := cmd.OutOrStdout()
 			fmt.Fprintf(out, "%s\n\nStart the role. Until a child has reported, nothing of it is deleted or placed again.\n", done)

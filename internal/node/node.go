@@ -86,27 +86,6 @@ func Repaired(r *store.Record) (keep bool, err error) {
 	return tier.NewLife(r)
 }
 
-// openWorkerStore opens the store of a worker. A damaged one is repaired at once, for nobody may be near: the worker keeps what runs, and
-// its cluster sends again what it wants here. It gives what was lost; empty: nothing.
-func (c *Common) openWorkerStore(ctx context.Context) (st store.Store, lost string, err error) {
-	st, err = store.Open(ctx, c.StoreURL, store.Options{})
-	var damaged *store.DamagedError
-	if !errors.As(err, &damaged) {
-		return st, "", err
-	}
-	lost = damaged.Error()
-	if done, err := store.Repair(ctx, c.StoreURL, store.Options{}, Repaired); err == nil {
-		lost += ": " + done.String()
-	} else if aside, err2 := store.SetAside(damaged.Path, store.Options{}); err2 == nil {
-		lost += fmt.Sprintf("; nothing of it could be kept (%v); it is %s now", err, aside)
-	} else {
-		return nil, "", errors.Join(damaged, err, err2)
-	}
-	c.Log.Error("the store was damaged; what runs here goes on, and the cluster sends what it wants here again", "err", lost)
-	st, err = store.Open(ctx, c.StoreURL, store.Options{})
-	return st, lost, err
-}
-
 // openImages opens the image store below the data directory.
 func (c *Common) openImages(hasParent bool, src *artifact.Source) (*tier.Images, error) {
 	st, err := artifact.Open(filepath.Join(c.Dir, "images"), artifact.Options{MaxCache: int64(cmp.Or(c.ImageCache, DefaultImageCache)), Local: tier.BuiltInRegistry})

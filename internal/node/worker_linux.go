@@ -342,6 +342,32 @@ func CheckMachine(ctx context.Context, c WorkerConfig) (out []skerry.RuntimeRepo
 	return out, w.CleanUp(ctx)
 }
 
+// openWorkerStore opens the store of a worker. A damaged one is repaired at once, for nobody may be near: the worker keeps what runs, and
+// its cluster sends again what it wants here. It gives what was lost; empty: nothing.
+func (c *Common) openWorkerStore(ctx context.Context) (st store.Store, lost string, err error) {
+	st, err = store.Open(ctx, c.StoreURL, store.Options{})
+	var damaged *store.DamagedError
+	if !errors.As(err, &damaged) {
+		return st, "", err
+	}
+	lost = damaged.Error()
+	// With the mark, an end of the process right after this does not end what runs.
+	mark := func(ctx context.Context, st store.Store) error {
+		_, err := st.Commit(ctx, []store.Op{{Key: worker.KeyRepaired, Value: []byte("{}")}})
+		return err
+	}
+	if done, err := store.Repair(ctx, c.StoreURL, store.Options{}, store.Repairing{Alter: Repaired, Finish: mark}); err == nil {
+		lost += ": " + done.String()
+	} else if aside, err2 := store.Replace(ctx, c.StoreURL, store.Options{}, mark); err2 == nil {
+		lost += fmt.Sprintf("; nothing of it could be kept (%v); it is %s now", err, aside)
+	} else {
+		return nil, "", errors.Join(damaged, err, err2)
+	}
+	c.Log.Error("the store was damaged; what runs here goes on, and the cluster sends what it wants here again", "err", lost)
+	st, err = store.Open(ctx, c.StoreURL, store.Options{})
+	return st, lost, err
+}
+
 // CleanMachine removes everything that runs on the machine for a worker whose agent has ended. The name is needed only
 // where the data directory holds no identity; run directory and cgroup only where it does not remember them.
 func CleanMachine(ctx context.Context, c WorkerConfig) (err error) {
