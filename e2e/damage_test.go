@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -94,6 +95,15 @@ func TestDamagedStores(t *testing.T) {
 		await(t, "two instances are ready "+what, func() bool { return readyOf(t.Context(), c, "stable") == 2 })
 		if after := nativePIDs(t, p.data("worker")); !maps.Equal(after, before) {
 			t.Errorf("%s: processes %v became %v", what, before, after)
+		}
+		for id, pid := range before { // with the network that they had
+			its, err := os.Stat(fmt.Sprintf("/proc/%d/ns/net", pid))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if now, err := os.Stat(filepath.Join(p.data("run"), string(id))); err != nil || !os.SameFile(its, now) {
+				t.Errorf("%s: %s has lost its network (%v)", what, id, err)
+			}
 		}
 	}
 

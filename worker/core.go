@@ -203,6 +203,8 @@ type Task struct {
 	Handle  json.RawMessage
 	Running bool
 	Exit    skerry.Exit
+	Digest  string // of its image; empty: not known, or none
+	Restart uint64 // the last request that had been carried out when it was started
 }
 
 // Actions for the server. Each is carried out at its own pace and answered by the message named.
@@ -416,7 +418,7 @@ func (c *Core) instance(now time.Time, msg any, fx *skerry.Effects) {
 			c.stopNext(i, fx)
 		}
 	case Cleaned:
-		if i := c.insts[m.ID]; i != nil {
+		if i := c.insts[m.ID]; i != nil && i.cleaning {
 			c.cleaned(now, i, m, fx)
 		}
 	default:

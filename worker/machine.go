@@ -206,7 +206,9 @@ const (
 // hour.
 func (s *Server) prune(ctx context.Context, now time.Time) {
 	var used []digest.Digest
+	strays := false
 	err := s.Role.View(ctx, func(c loop.Core) {
+		strays = c.(*Core).strays.lost
 		for d := range c.(*Core).Images() {
 			if _, after, ok := strings.Cut(d, "@"); ok {
 				d = after
@@ -214,7 +216,7 @@ func (s *Server) prune(ctx context.Context, now time.Time) {
 			used = append(used, digest.Digest(d))
 		}
 	})
-	if err != nil || s.opt.Images == nil {
+	if err != nil || s.opt.Images == nil || strays { // it is not known which images they run from
 		return
 	}
 	keep := keepImages

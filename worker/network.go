@@ -66,6 +66,14 @@ func (n *attachments) want(a *skerry.Assignment, ports []skerry.PortBinding) {
 	n.wants[a.ID] = wantedBy(a, ports)
 }
 
+// keep leaves the network of an instance as it is whose record was lost, until the cluster has named it or it ends. It may send nothing to the
+// outside meanwhile: its egress policy is not known.
+func (n *attachments) keep(id skerry.InstanceID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.wants[id] = wanted{egress: &skerry.Egress{}}
+}
+
 // restore brings the machine in line with what is wanted, and takes away what is not.
 func (n *attachments) restore(ctx context.Context) error {
 	n.mu.Lock()
@@ -211,6 +219,9 @@ func (n *attachments) apply(ctx context.Context, mine uint64) error {
 			continue
 		}
 		w := n.wants[id]
+		if w.service == (skerry.ServiceKey{}) {
+			continue // kept; whose it is is not known
+		}
 		insts[id] = joined{w.service.App, w.service, w.ordinal, a, w.egress != nil && len(w.egress.Allow) == 0}
 	}
 	n.mu.Unlock()

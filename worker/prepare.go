@@ -205,6 +205,12 @@ func (s *Server) removeFiles(id skerry.InstanceID) error {
 	return nil
 }
 
+// Labels of a task, by which it is known again when the worker's own record of it is lost.
+const (
+	digestLabel  = "digest"
+	restartLabel = "restart"
+)
+
 // spec says how to start a container.
 func (s *Server) spec(ctx context.Context, a StartContainer) (runtime.Spec, runtime.Driver, error) {
 	svc := &a.A.Spec
@@ -229,6 +235,7 @@ func (s *Server) spec(ctx context.Context, a StartContainer) (runtime.Spec, runt
 	if most := storageOf(&a.A, a.Name, name); most > 0 {
 		spec.LogMaxBytes = min(spec.LogMaxBytes, most)
 	}
+	spec.Labels = map[string]string{restartLabel: strconv.FormatUint(a.A.Restart, 10)}
 	var err error
 	if spec.Resources.IO, err = s.ioOf(&a.A, res, name); err != nil {
 		return spec, nil, err
@@ -245,6 +252,7 @@ func (s *Server) spec(ctx context.Context, a StartContainer) (runtime.Spec, runt
 		if img, err = s.image(ctx, &a.A, k.Image); err != nil {
 			return spec, nil, fmt.Errorf("image %s: %w", k.Image, err)
 		}
+		spec.Labels[digestLabel] = string(img.Digest)
 		lower, err := s.opt.Images.RootFS(ctx, img.Digest, platform(name))
 		if err != nil {
 			return spec, nil, fmt.Errorf("image %s: %w", k.Image, err)

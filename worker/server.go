@@ -270,6 +270,13 @@ func (s *Server) load(ctx context.Context) (loop.Core, skerry.Effects, error) {
 		}
 		s.endpoints.know(i.A.ID, i.A.Service.App)
 	}
+	if c.strays.lost {
+		for _, t := range s.tasks(ctx) {
+			if t.Running && c.insts[t.ID] == nil {
+				s.net.keep(t.ID)
+			}
+		}
+	}
 	s.work.Store(tier.NewWork(ctx)) // before the loop acts, and requests are answered
 	return c, first, nil
 }
@@ -432,7 +439,8 @@ func (s *Server) tasks(ctx context.Context) []Task {
 				}
 				continue
 			}
-			t := Task{ID: h.Instance, Name: h.Container, Attempt: attempt, Handle: encode(h), Running: st.State != runtime.StateExited}
+			t := Task{ID: h.Instance, Name: h.Container, Attempt: attempt, Handle: encode(h), Running: st.State != runtime.StateExited, Digest: h.Labels[digestLabel]}
+			t.Restart, _ = strconv.ParseUint(h.Labels[restartLabel], 10, 64)
 			if st.Exit != nil {
 				t.Exit = exitOf(*st.Exit)
 			}

@@ -28,6 +28,7 @@ func (s *strays) join(c *Core, now time.Time, i *inst, fx *skerry.Effects) bool 
 		return false
 	}
 	delete(s.tasks, i.A.ID)
+	other := false // what runs is of another image than is wanted by now, or nobody knows
 	for _, t := range list {
 		k := i.container(t.Name)
 		k.Attempt = max(k.Attempt, t.Attempt)
@@ -36,6 +37,10 @@ func (s *strays) join(c *Core, now time.Time, i *inst, fx *skerry.Effects) bool 
 			continue
 		}
 		k.Handle, k.Running, k.Limits = t.Handle, true, unsure
+		if t.Name == skerry.MainContainer {
+			i.Restart = min(i.Restart, t.Restart) // one that was asked for meanwhile is still to come
+			other = i.Digest != "" && t.Digest != i.Digest
+		}
 		fx.Actions = append(fx.Actions, Watch{ID: t.ID, Name: t.Name, Attempt: t.Attempt, Handle: t.Handle})
 	}
 	if i.main().Running {
@@ -46,6 +51,9 @@ func (s *strays) join(c *Core, now time.Time, i *inst, fx *skerry.Effects) bool 
 	}
 	i.Resize = &resize{Spec: i.A.Spec, Revision: i.A.Revision, Gen: i.A.Gen} // which limits they have is not known
 	c.resume(now, i, fx)
+	if other && !i.restarting {
+		c.restartNow(now, i, "it is not known to run the image that is wanted", fx)
+	}
 	c.setLimits(now, i, fx)
 	c.save(i, fx)
 	return true
@@ -72,6 +80,9 @@ func (s *strays) end(now time.Time, up *fleet.Parent, insts map[skerry.InstanceI
 	for _, id := range slices.Sorted(maps.Keys(s.tasks)) {
 		for _, t := range s.tasks[id] {
 			fx.Actions = append(fx.Actions, Discard{Handle: t.Handle})
+		}
+		if insts[id] == nil { // with its network and files
+			fx.Actions = append(fx.Actions, Cleanup{ID: id})
 		}
 	}
 	clear(s.tasks)

@@ -56,8 +56,8 @@ func TestStrays(t *testing.T) {
 					}
 				}
 				d.now = at
-				if fx := d.c.Tick(d.now); !has[Discard](fx.Actions) {
-					t.Error("it runs for ever")
+				if fx := d.c.Tick(d.now); !has[Discard](fx.Actions) || !has[Cleanup](fx.Actions) {
+					t.Error("it runs for ever, or its network and files stay")
 				}
 				return
 			}
@@ -73,6 +73,43 @@ func TestStrays(t *testing.T) {
 			d.step(Exited{ID: a.ID, Name: skerry.MainContainer, Attempt: 3, Exit: skerry.Exit{Code: 1, At: d.now}})
 			if i.Restarts != 1 || i.Phase != skerry.PhaseBackOff {
 				t.Errorf("its end is not seen: %+v", i)
+			}
+		})
+	}
+}
+
+// TestStraysOfAnother: what runs of another image than is wanted by now, or was to be restarted, is not taken for what is wanted.
+func TestStraysOfAnother(t *testing.T) {
+	for name, c := range map[string]struct {
+		digest string // of what runs
+		asked  uint64 // restarts
+		again  bool
+	}{
+		"the same":                      {"sha256:new", 0, false},
+		"of another image":              {"sha256:old", 0, true},
+		"nobody knows of which image":   {"", 0, true},
+		"a restart was asked meanwhile": {"sha256:new", 2, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDevice(t)
+			d.repaired = true
+			d.start()
+			a := assignment(skerry.Fence{RootEpoch: 1, ClusterTerm: 1, Sequence: 1})
+			a.Restart = c.asked
+			d.step(Reattach{Tasks: []Task{{ID: a.ID, Name: skerry.MainContainer, Attempt: 3, Handle: json.RawMessage(`"it runs"`), Running: true, Digest: c.digest}}})
+			d.step(ParentUp{Welcome: &skerry.Welcome{}})
+			d.wants(a)
+			d.step(Prepared{ID: a.ID, Fence: a.Fence, Address: "10.0.0.1", Digest: "sha256:new"})
+			i := d.c.insts[a.ID]
+			if o := i.observation(); has[StopContainer](d.acts) != c.again || o.Ready == c.again {
+				t.Fatalf("observed as %+v with %+v", o, d.acts)
+			}
+			if !c.again {
+				return
+			}
+			d.step(Exited{ID: a.ID, Name: skerry.MainContainer, Attempt: 3, Exit: skerry.Exit{At: d.now}})
+			if !has[StartContainer](d.acts) || i.main().Attempt != 4 {
+				t.Errorf("it is not started anew: %+v, %+v", i, d.acts)
 			}
 		})
 	}

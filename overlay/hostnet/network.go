@@ -252,7 +252,7 @@ func (n *Network) known() []string {
 	if len(n.up) == 0 {
 		entries, _ := os.ReadDir(n.opts.RunDir)
 		for _, e := range entries {
-			if validID(e.Name()) {
+			if validID(e.Name()) && !e.IsDir() { // a directory is somebody else's
 				ids[e.Name()] = true
 			}
 		}
@@ -291,7 +291,7 @@ func (n *Network) CleanUp(ctx context.Context) error {
 	errs := []error{n.dropTable()}
 	entries, _ := os.ReadDir(n.opts.RunDir)
 	for _, e := range entries {
-		if validID(e.Name()) {
+		if validID(e.Name()) && !e.IsDir() {
 			errs = append(errs, removeNS(n.path(e.Name())))
 		}
 	}
