@@ -345,3 +345,15 @@ func TestReplaceIsWhole(t *testing.T) {
 		}
 	}
 }
+
+// TestUnmarked: a store that has lost the mark of a store is damaged, and no file of another program, which nobody could repair.
+func TestUnmarked(t *testing.T) {
+	path := closed(t)
+	harm(t, path, func(b []byte) []byte { b[68] ^= 1; return b })
+	if _, err := store.Open(t.Context(), "sqlite:"+path, store.Options{}); !errors.Is(err, store.ErrDamaged) {
+		t.Fatal(err)
+	}
+	if done, err := store.Repair(t.Context(), "sqlite:"+path, store.Options{}, store.Repairing{}); err != nil || done.Whole != damagedKeys {
+		t.Errorf("%+v, %v", done, err)
+	}
+}
