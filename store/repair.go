@@ -183,8 +183,5 @@ func unlessDamage(err error) error {
 // sqlitePath gives the file that a URL names.
 func sqlitePath(rawURL string) (string, bool) {
 	rest, ok := strings.CutPrefix(rawURL, "sqlite:")
-	if strings.HasPrefix(rest, "//") { // sqlite:///abs/path, as some write it
-		rest = rest[2:]
-	}
-	return rest, ok
+	return strings.TrimPrefix(rest, "//"), ok // sqlite:///abs/path, as some write it
 }
