@@ -152,6 +152,7 @@ func (s *ServiceSpec) Revision() string {
 	// How hard to look for a place, and how soon for a better one, does not make an instance another.
 	t.Placement.Rigidness, t.Placement.ConvergenceTime, t.Placement.Priority = nil, nil, 0
 	t.Platforms = nil // follows from the images
+	t.Volumes = withoutReclaim(t.Volumes)
 	data, err := json.Marshal(t)
 	if err != nil {
 		panic("a service spec always marshals: " + err.Error())

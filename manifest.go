@@ -204,7 +204,7 @@ type CronSpec struct {
 type Volume struct {
 	Name  string       `json:"name" doc:"Name, unique within the service; a DNS label." pattern:"name"`
 	Empty *EmptyVolume `json:"empty,omitempty" doc:"An empty directory that lives as long as the instance."`
-	Local *LocalVolume `json:"local,omitempty" doc:"A directory that stays on its worker, one for each replica, in mode service: the replica runs there again after every restart and update. It is removed when the service is deleted, or no longer has a local volume."`
+	Local *LocalVolume `json:"local,omitempty" doc:"A directory that stays on its worker, one for each replica, in mode service: the replica runs there again after every restart and update. It outlives its service and application, unless reclaim says otherwise: an application of the same name in the same namespace finds it again."`
 	Host  *HostVolume  `json:"host,omitempty" doc:"A path of the worker; a cluster's admission policy may refuse it, or let it be read alone."`
 }
 

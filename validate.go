@@ -342,7 +342,7 @@ func (c *checker) volumes(p string, s *ServiceSpec) {
 		}
 		if v.Local != nil {
 			c.volumeSize(vp+".local.size", v.Local.Size)
-			c.localVolume(p, vp, s)
+			c.localVolume(p, vp, s, v.Local)
 		}
 		if v.Host != nil {
 			c.absolute(vp+".host.path", v.Host.Path)

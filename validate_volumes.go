@@ -15,9 +15,16 @@ func (c *checker) volumeSize(p string, size Bytes) {
 }
 
 // localVolume checks what a service with local volumes may not ask for besides.
-func (c *checker) localVolume(p, vp string, s *ServiceSpec) {
+func (c *checker) localVolume(p, vp string, s *ServiceSpec, local *LocalVolume) {
+	c.oneOf(vp+".local.reclaim", local.Reclaim, ReclaimKeep, ReclaimDelete)
 	if s.Mode != "" && s.Mode != ModeService {
 		c.add(vp+".local", "use empty for what may go with the instance, or host", "local volumes belong to the replicas of a service; mode %s has none", s.Mode)
+	}
+	for i := range s.Volumes {
+		if v := s.Volumes[i].Local; v != nil && (v.Reclaim == ReclaimDelete) != (local.Reclaim == ReclaimDelete) {
+			c.add(vp+".local.reclaim", "say the same in all of them, or use empty for what may go with the instance", "the local volumes of a service are kept, or deleted, together")
+			break
+		}
 	}
 	if n := s.Update.MaxSurge; n != nil && *n > 0 {
 		c.add(p+".update.maxSurge", "leave it out; maxUnavailable says how many are replaced at once", "two instances never have one local volume, so that a new one starts only when the old one has ended")

@@ -41,6 +41,9 @@ type Backend interface {
 	// Secrets lists the secrets of a namespace, without what they hold. Do takes apps.PutSecret with it, seals it and forgets it.
 	Secrets(ctx context.Context, namespace string) ([]skerry.SecretView, error)
 
+	// Volumes lists the local volumes of replicas, with those that outlived their application.
+	Volumes(ctx context.Context) ([]skerry.VolumeView, error)
+
 	Journal() *journal.Journal
 	// Clusters answers at the root, Workers at a cluster; the other gives an error of code wrong-tier.
 	Clusters(ctx context.Context) ([]skerry.ClusterView, error)

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -238,6 +239,30 @@ func (c *Client) Plan(ctx context.Context, data []byte) (skerry.Plan, error) {
 // DeleteApp ends an application.
 func (c *Client) DeleteApp(ctx context.Context, k skerry.AppKey) error {
 	return c.do(ctx, http.MethodDelete, appPath(k), nil, nil, nil)
+}
+
+// DeleteAppVolumes ends an application, with its local volumes if volumes says so, and tells what becomes of them. A server before volumes
+// were kept deletes them, and tells nothing.
+func (c *Client) DeleteAppVolumes(ctx context.Context, k skerry.AppKey, volumes bool) (d apps.Deleted, err error) {
+	q := url.Values{}
+	if volumes {
+		q.Set("volumes", "true")
+	}
+	var body []byte
+	if err = c.do(ctx, http.MethodDelete, appPath(k), q, nil, &body); err == nil && len(body) > 0 {
+		err = json.Unmarshal(body, &d)
+	}
+	return d, err
+}
+
+// Volumes lists local volumes, of one namespace if it is given.
+func (c *Client) Volumes(ctx context.Context, namespace string) ([]skerry.VolumeView, error) {
+	return list[skerry.VolumeView](ctx, c, "/v1/volumes", query("namespace", namespace))
+}
+
+// DeleteVolume deletes the local volumes of a replica.
+func (c *Client) DeleteVolume(ctx context.Context, v skerry.VolumeClaim) error {
+	return c.do(ctx, http.MethodDelete, "/v1/volumes/"+esc(v.Service.App.Namespace)+"/"+esc(v.Service.App.Name)+"/"+esc(v.Service.Service)+"/"+strconv.Itoa(v.Ordinal), nil, nil, nil)
 }
 
 // Deploy deploys a registered application.

@@ -85,6 +85,7 @@ func NewHandler(opt Options) (*Handler, error) {
 	h.addOrgs()
 	h.addCertificates()
 	h.addSecrets()
+	h.addVolumes()
 	h.addApps()
 	h.addInstances()
 	h.addEvents()

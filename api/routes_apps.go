@@ -59,11 +59,16 @@ func (h *Handler) addApps() {
 			v, err := h.opt.Backend.App(ctx, in.key())
 			return &answer[skerry.AppView]{v}, err
 		})
+	type deleteApp struct {
+		AppPath
+		Volumes bool `query:"volumes" doc:"Delete its local volumes, too, whatever the manifest says. Default: only those with reclaim delete."`
+	}
 	add(h, operation{ID: "delete-app", Method: http.MethodDelete, Path: "/v1/apps/{namespace}/{app}", Scope: auth.ScopeAppsWrite, Object: objApp, Tag: "applications",
 		Summary: "Delete an application, whatever its state.", Status: http.StatusAccepted, Audit: true},
-		func(ctx context.Context, who *auth.Principal, in *AppPath) (*none, error) {
-			_, err := h.opt.Backend.Do(ctx, apps.Delete{Key: in.key(), Actor: who.User})
-			return nil, err
+		func(ctx context.Context, who *auth.Principal, in *deleteApp) (*answer[apps.Deleted], error) {
+			res, err := h.opt.Backend.Do(ctx, apps.Delete{Key: in.key(), Volumes: in.Volumes, Actor: who.User})
+			d, _ := res.(apps.Deleted)
+			return &answer[apps.Deleted]{d}, err
 		})
 	add(h, operation{ID: "deploy-app", Method: http.MethodPost, Path: "/v1/apps/{namespace}/{app}/deploy", Scope: auth.ScopeAppsWrite, Object: objApp, Tag: "applications",
 		Summary: "Deploy a registered application.", Status: http.StatusAccepted, Audit: true},

@@ -37,6 +37,9 @@ func (c *Controller) GiveBack(k skerry.AppKey, fx *skerry.Effects) {
 	for _, i := range c.InstancesOf(k) {
 		c.dropInstance(i, fx)
 	}
+	for _, claim := range c.claims[k] {
+		c.dropClaim(claim, fx)
+	}
 	c.dropPast(k, fx)
 	delete(c.apps, k)
 	delete(c.wake, k)
@@ -246,7 +249,7 @@ func (c *Controller) Adopt(now time.Time, site string, m *skerry.Amendment, all 
 	if m.Deleted && !slices.ContainsFunc(a.Manifest.Spec.Services, func(s skerry.ServiceSpec) bool {
 		return s.Mode != skerry.ModeService || *s.Replicas > 0
 	}) {
-		more, _ := c.delete(now, m.App, m.Author)
+		_, more, _ := c.delete(now, Delete{Key: m.App, Actor: m.Author})
 		fx.Merge(more)
 	}
 	return started, ended, nil

@@ -3,19 +3,26 @@ package apps
 import (
 	"encoding/json"
 	"maps"
+	"reflect"
 	"slices"
+	"time"
 
 	"skerry.dev/skerry"
 )
 
 // claim says which holder has the local volumes of a replica.
 //
-//	placed ─► claimed ─ran there─► its data: no other holder may have the replica ─► service gone, no instance left: released
-//	             └─ no place there: given up
+//	placed ─► claimed ─ran there─► its data: no other holder may have the replica ─► service gone, no instance left: kept, or released
+//	             └─ no place there: given up                                 ▲           (reclaim, delete --volumes)  │
+//	                                                                         └──── the same names are applied again ──┘
 type claim struct {
 	skerry.VolumeClaim
-	Holder string `json:"holder"`
-	Ran    bool   `json:"ran,omitempty"` // an instance ran there, so that there is data
+	Holder  string       `json:"holder"`
+	Ran     bool         `json:"ran,omitempty"` // an instance ran there, so that there is data
+	Volumes []string     `json:"volumes,omitempty"`
+	Size    skerry.Bytes `json:"size,omitempty"`    // of those with a size
+	Reclaim bool         `json:"reclaim,omitempty"` // the data goes with its service
+	Idle    time.Time    `json:"idle,omitzero"`     // since when no instance has it
 }
 
 const prefixClaim = "claim/"
@@ -59,37 +66,66 @@ func (i *Instance) claims() skerry.VolumeClaim {
 // noteClaim keeps the claim of an instance's local volumes right after a change of the instance.
 func (c *Controller) noteClaim(i *Instance, fx *skerry.Effects) {
 	k := c.claims[i.Service.App][i.claims()]
-	switch {
-	case i.Holder == "" && k != nil && !k.Ran:
-		c.dropClaim(k, fx)
-	case i.Holder == "":
-	case k == nil || k.Holder != i.Holder:
-		c.saveClaim(&claim{i.claims(), i.Holder, i.State == skerry.Running}, fx)
-	case i.State == skerry.Running && !k.Ran:
-		k.Ran = true
-		c.saveClaim(k, fx)
+	if i.Holder == "" {
+		if k != nil && !k.Ran {
+			c.dropClaim(k, fx)
+		}
+		return
 	}
+	next := claim{VolumeClaim: i.claims(), Holder: i.Holder, Ran: i.State == skerry.Running}
+	next.Volumes, next.Size, next.Reclaim = i.Spec.LocalVolumes()
+	if k != nil && k.Holder == i.Holder {
+		next.Ran = next.Ran || k.Ran
+		next.Reclaim = k.Reclaim // as its application says now, which releaseClaims knows
+		if reflect.DeepEqual(&next, k) {
+			return
+		}
+	}
+	c.saveClaim(&next, fx)
 }
 
-// releaseClaims gives up the local volumes of services that an application no longer has, once no instance is left.
-func (c *Controller) releaseClaims(app skerry.AppKey, a *App, fx *skerry.Effects) {
-	for _, k := range slices.SortedFunc(maps.Keys(c.claims[app]), skerry.VolumeClaim.Compare) {
-		if a != nil && !a.Deleting {
-			if s := a.Manifest.Spec.Service(k.Service.Service); s != nil && s.KeepsData() {
-				continue
+// releaseClaims gives up the local volumes that are to go with services that an application no longer has, once no instance is left. The
+// others are kept.
+func (c *Controller) releaseClaims(now time.Time, app skerry.AppKey, a *App, fx *skerry.Effects) {
+	for _, v := range slices.SortedFunc(maps.Keys(c.claims[app]), skerry.VolumeClaim.Compare) {
+		k := c.claims[app][v]
+		s := a.Manifest.Spec.Service(v.Service.Service)
+		if s.KeepsData() {
+			if _, _, reclaimed := s.LocalVolumes(); reclaimed != k.Reclaim {
+				k.Reclaim = reclaimed
+				c.saveClaim(k, fx)
 			}
 		}
-		if len(c.byService[k.Service]) == 0 {
-			c.dropClaim(c.claims[app][k], fx)
+		there := s.KeepsData() && !a.Deleting
+		switch {
+		case c.userOf(v) != nil:
+		case !there && len(c.byService[v.Service]) == 0 && (k.Reclaim || !k.Ran || a.DeleteVolumes || a.Borrowed):
+			c.dropClaim(k, fx)
+		case k.Idle.IsZero():
+			k.Idle = now
+			c.saveClaim(k, fx)
 		}
 	}
 }
 
-// ReviewClaims gives up, after a start, what belongs to applications that are gone.
-func (c *Controller) ReviewClaims(fx *skerry.Effects) {
-	for app := range c.claims {
-		if c.apps[app] == nil {
-			c.releaseClaims(app, nil, fx)
+// userOf gives the instance that has local volumes, or nil.
+func (c *Controller) userOf(v skerry.VolumeClaim) *Instance {
+	for _, i := range c.byService[v.Service] {
+		if i.Ordinal == v.Ordinal {
+			return i
+		}
+	}
+	return nil
+}
+
+// ReviewClaims forgets, after a start, claims of applications that are gone if somebody else decides about the data, or there is none. An
+// application that was given back left such claims in earlier versions.
+func (c *Controller) ReviewClaims(others func(v skerry.VolumeClaim) bool, fx *skerry.Effects) {
+	for app, list := range c.claims {
+		for v, k := range list {
+			if c.apps[app] == nil && others(v) {
+				c.dropClaim(k, fx)
+			}
 		}
 	}
 }
@@ -104,7 +140,7 @@ func (c *Controller) DataAt(i *Instance) string {
 
 // Claimed gives the holder of a replica's local volumes, or "".
 func (c *Controller) Claimed(v skerry.VolumeClaim) string {
-	if k := c.claims[v.Service.App][v]; k != nil && c.apps[v.Service.App] != nil {
+	if k := c.claims[v.Service.App][v]; k != nil {
 		return k.Holder
 	}
 	return ""
@@ -131,19 +167,26 @@ func (c *Controller) ForgetClaims(holder string, fx *skerry.Effects) {
 	}
 }
 
-// loses names the services of an application whose local volumes go if it comes to be what a manifest says.
-func (c *Controller) loses(app *skerry.Application) []string {
-	gone := map[string]int{}
-	for k := range c.claims[app.Key()] {
-		if s := app.Spec.Service(k.Service.Service); s == nil || !s.KeepsData() {
-			gone[k.Service.Service]++
+// loses names the services of an application whose local volumes go, and those whose local volumes are kept, if it comes to be what a
+// manifest says.
+func (c *Controller) loses(app *skerry.Application) (lost, kept []string) {
+	gone, stay := map[string]int{}, map[string]int{}
+	for v, k := range c.claims[app.Key()] {
+		switch s := app.Spec.Service(v.Service.Service); {
+		case s.KeepsData(), c.apps[app.Key()] == nil:
+		case k.Reclaim:
+			gone[v.Service.Service]++
+		case c.userOf(v) != nil:
+			stay[v.Service.Service]++
 		}
 	}
-	var out []string
 	for _, name := range slices.Sorted(maps.Keys(gone)) {
-		out = append(out, name+": the local volumes of "+plural(gone[name], "replica")+" are removed with what is in them, because the manifest no longer has them")
+		lost = append(lost, name+": the local volumes of "+plural(gone[name], "replica")+" are removed with what is in them, because the manifest no longer has them")
 	}
-	return out
+	for _, name := range slices.Sorted(maps.Keys(stay)) {
+		kept = append(kept, name+": the local volumes of "+plural(stay[name], "replica")+" are kept, although the manifest no longer has them; `skerry delete volume` deletes them")
+	}
+	return lost, kept
 }
 
 func plural(n int, what string) string {

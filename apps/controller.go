@@ -18,18 +18,20 @@ import (
 
 // App is an application with what was asked of it.
 type App struct {
-	Manifest  skerry.Application `json:"manifest"`
-	Borrowed  bool               `json:"borrowed,omitempty"` // it belongs to the tier above; see Borrow
-	Org       string             `json:"org"`
-	Gen       skerry.Generation  `json:"generation"`
-	Deployed  bool               `json:"deployed"` // false: Registered only
-	Deleting  bool               `json:"deleting,omitempty"`
-	CreatedAt time.Time          `json:"createdAt"`
-	UpdatedAt time.Time          `json:"updatedAt"`
-	Author    string             `json:"author,omitempty"`
-	Restarts  map[string]uint64  `json:"restarts,omitempty"` // per service: how often a restart was asked for
-	Runs      map[string][]*Run  `json:"runs,omitempty"`     // per service: runs of a job or schedule, oldest first
-	Digests   map[string]string  `json:"digests,omitempty"`  // image reference -> digest, fixed per generation
+	Manifest skerry.Application `json:"manifest"`
+	Borrowed bool               `json:"borrowed,omitempty"` // it belongs to the tier above; see Borrow
+	Org      string             `json:"org"`
+	Gen      skerry.Generation  `json:"generation"`
+	Deployed bool               `json:"deployed"` // false: Registered only
+	Deleting bool               `json:"deleting,omitempty"`
+	// DeleteVolumes: its local volumes go with it, whatever the manifest says.
+	DeleteVolumes bool              `json:"deleteVolumes,omitempty"`
+	CreatedAt     time.Time         `json:"createdAt"`
+	UpdatedAt     time.Time         `json:"updatedAt"`
+	Author        string            `json:"author,omitempty"`
+	Restarts      map[string]uint64 `json:"restarts,omitempty"` // per service: how often a restart was asked for
+	Runs          map[string][]*Run `json:"runs,omitempty"`     // per service: runs of a job or schedule, oldest first
+	Digests       map[string]string `json:"digests,omitempty"`  // image reference -> digest, fixed per generation
 	// Rollouts, Refused and Paused are per service; Paused says by whom.
 	Rollouts  map[string]*Rollout `json:"rollouts,omitempty"`
 	Refused   map[string]*Refused `json:"refused,omitempty"`

@@ -44,9 +44,11 @@ type (
 		Service skerry.ServiceKey
 		Actor   string
 	}
+	// Delete ends an application -> Deleted. Local volumes that its manifest keeps go with it if Volumes says so.
 	Delete struct {
-		Key   skerry.AppKey
-		Actor string
+		Key     skerry.AppKey
+		Volumes bool
+		Actor   string
 	}
 	DeleteInstance struct {
 		ID    skerry.InstanceID
@@ -85,7 +87,9 @@ func (c *Controller) Handle(now time.Time, msg any) (skerry.Effects, bool) {
 	case Resume:
 		res, fx, err = c.pause(now, m.Service, false, m.Actor)
 	case Delete:
-		fx, err = c.delete(now, m.Key, m.Actor)
+		res, fx, err = c.delete(now, m)
+	case DeleteVolume:
+		fx, err = c.deleteVolume(now, m)
 	case DeleteInstance:
 		fx, err = c.deleteInstance(now, m.ID, m.Actor)
 	case PutOrg:

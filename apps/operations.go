@@ -43,7 +43,8 @@ func (c *Controller) apply(now time.Time, r Apply) (Applied, skerry.Effects, err
 	if old != nil {
 		a.CreatedAt, a.Restarts, a.Runs, a.Rollouts, a.Paused = old.CreatedAt, old.Restarts, old.Runs, old.Rollouts, old.Paused
 		res.Warnings = append(res.Warnings, c.keepRefused(old, a)...)
-		res.Warnings = append(res.Warnings, c.loses(&r.App)...)
+		lost, kept := c.loses(&r.App)
+		res.Warnings = append(append(res.Warnings, lost...), kept...)
 		a.Deployed = old.Deployed || !r.Register
 		if string(mustJSON(old.Manifest)) == string(mustJSON(a.Manifest)) && a.Deployed == old.Deployed && maps.Equal(old.Digests, a.Digests) {
 			res.Gen, res.Unchanged = old.Gen, true
@@ -60,7 +61,7 @@ func (c *Controller) apply(now time.Time, r Apply) (Applied, skerry.Effects, err
 	if err := c.address(now, a, &fx); err != nil {
 		return Applied{}, skerry.Effects{}, err
 	}
-	res.Notes = lookedUp(old, a)
+	res.Notes = append(lookedUp(old, a), c.findsAgain(a)...)
 	if old != nil {
 		c.keepPast(old, a, &fx)
 	}
@@ -273,21 +274,27 @@ func (c *Controller) restart(now time.Time, m Restart) (Applied, skerry.Effects,
 }
 
 // delete ends an application in whatever state it is. It is idempotent.
-func (c *Controller) delete(now time.Time, key skerry.AppKey, actor string) (skerry.Effects, error) {
+func (c *Controller) delete(now time.Time, m Delete) (Deleted, skerry.Effects, error) {
 	var fx skerry.Effects
-	a := c.apps[key]
+	a := c.apps[m.Key]
 	if a == nil {
-		return fx, skerry.Errorf(skerry.CodeNotFound, "there is no application %s", key).WithHint("`skerry get apps` lists them")
+		err := skerry.Errorf(skerry.CodeNotFound, "there is no application %s", m.Key).WithHint("`skerry get apps` lists them")
+		if len(c.claims[m.Key]) > 0 {
+			err = err.WithHint("volumes of it are kept: `skerry get volumes` lists them, and `skerry delete volume NAME` deletes them")
+		}
+		return Deleted{}, fx, err
 	}
-	if !a.Deleting {
-		a.Deleting, a.UpdatedAt = true, now
+	if !a.Deleting || m.Volumes && !a.DeleteVolumes {
+		if !a.Deleting {
+			c.appEvent(&fx, now, a, "", "Deleting", "deletion was asked for by "+orNobody(m.Actor))
+		}
+		a.Deleting, a.DeleteVolumes, a.UpdatedAt = true, a.DeleteVolumes || m.Volumes, now
 		a.Gen++
-		c.dirty[key] = true
+		c.dirty[m.Key] = true
 		c.noteExports(a)
 		c.saveApp(a, &fx)
-		c.appEvent(&fx, now, a, "", "Deleting", "deletion was asked for by "+orNobody(actor))
 	}
-	return fx, nil
+	return c.deleted(a), fx, nil
 }
 
 // deleteInstance ends one instance; its service gets another.

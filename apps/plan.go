@@ -29,7 +29,8 @@ func (c *Controller) Plan(now time.Time, app skerry.Application, digests map[str
 	if old != nil {
 		a.Gen, a.Paused = old.Gen+1, old.Paused
 	}
-	p := Planned{Key: app.Key(), Org: ns.Org, Resized: map[skerry.InstanceID]string{}, Lost: c.loses(&app)}
+	p := Planned{Key: app.Key(), Org: ns.Org, Resized: map[skerry.InstanceID]string{}}
+	p.Lost, _ = c.loses(&app)
 	for n := range app.Spec.Services {
 		s := &a.Manifest.Spec.Services[n]
 		a.revisions[s.Name] = s.Revision()

@@ -87,7 +87,7 @@ func (c *Controller) ask(m *skerry.Application) Usage {
 	return u
 }
 
-// Usage sums what an organisation asks for, leaving one application out.
+// Usage sums what an organisation asks for, and the local volumes that it has besides, leaving one application out.
 func (c *Controller) Usage(org string, without skerry.AppKey) Usage {
 	var u Usage
 	for k, a := range c.apps {
@@ -95,6 +95,16 @@ func (c *Controller) Usage(org string, without skerry.AppKey) Usage {
 			continue
 		}
 		u = u.add(c.ask(&a.Manifest))
+	}
+	for k := range c.claims {
+		if k == without || c.OrgOf(k.Namespace) != org {
+			continue
+		}
+		var m *skerry.Application
+		if a := c.apps[k]; a != nil && !a.Deleting {
+			m = &a.Manifest
+		}
+		u.Need.Storage += c.resting(k, m)
 	}
 	return u
 }
@@ -111,6 +121,7 @@ func (c *Controller) checkQuota(org string, m *skerry.Application) error {
 		return nil // no bound, and no need to look at every application
 	}
 	used, asked := c.Usage(org, m.Key()), c.ask(m)
+	asked.Need.Storage += c.resting(m.Key(), m)
 	sum := used.add(asked)
 	total := sum.Need
 	over := func(what, limit, used, asked string) error {
@@ -192,6 +203,12 @@ func (c *Controller) deleteNamespace(name string) (skerry.Effects, error) {
 	for k := range c.apps {
 		if k.Namespace == name {
 			return fx, skerry.Errorf(skerry.CodeConflict, "namespace %s still holds application %s", name, k.Name).WithHint("delete its applications first")
+		}
+	}
+	for k := range c.claims {
+		if k.Namespace == name {
+			return fx, skerry.Errorf(skerry.CodeConflict, "namespace %s still holds volumes of application %s", name, k.Name).
+				WithHint("`skerry get volumes` lists them, and `skerry delete volume NAME` deletes them")
 		}
 	}
 	for k := range c.secrets {

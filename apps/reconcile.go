@@ -71,7 +71,7 @@ func (c *Controller) reconcileApp(now time.Time, k skerry.AppKey, fx *skerry.Eff
 		for _, i := range left {
 			c.stop(now, i, "its application is deleted", fx)
 		}
-		c.releaseClaims(k, a, fx)
+		c.releaseClaims(now, k, a, fx)
 		if len(c.InstancesOf(k)) == 0 {
 			delete(c.apps, k)
 			delete(c.wake, k)
@@ -107,7 +107,7 @@ func (c *Controller) reconcileApp(now time.Time, k skerry.AppKey, fx *skerry.Eff
 			c.reconcileService(now, a, s, fx)
 		}
 	}
-	c.releaseClaims(k, a, fx)
+	c.releaseClaims(now, k, a, fx)
 }
 
 func (c *Controller) servicesWithInstances(k skerry.AppKey) []skerry.ServiceKey {

@@ -221,6 +221,10 @@ func (c *Core) carryOut(now time.Time, k skerry.AppKey, m *amended, msg any) (te
 	case apps.Resume:
 		text = "update of " + orAll(x.Service.Service) + " resumed"
 	case apps.Delete:
+		if x.Volumes {
+			fx.Err = skerry.Errorf(skerry.CodeForbidden, "the volumes of application %s belong to the root, which decides about them", k).WithHint("delete it without its volumes")
+			return "", res, fx
+		}
 		text = "deleted here"
 	}
 	fx, _ = c.Apps.Handle(now, msg)

@@ -351,7 +351,7 @@ func (c *Core) Start(now time.Time) skerry.Effects {
 	}
 	c.trust.Start(now)
 	c.Apps.Start(now)
-	c.Apps.ReviewClaims(&fx)
+	c.Apps.ReviewClaims(c.notOwn, &fx)
 	c.Apps.SetTargets([]string{Self})
 	c.reviewOwn(now, &fx)
 	c.reviewDesired(now, &fx)
@@ -447,6 +447,8 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 		c.relayUp(m)
 	case SetPlugins:
 		c.setPlugins(m)
+	case apps.DeleteVolume:
+		c.deleteVolume(now, m, &fx)
 	default:
 		if k, ok := target(msg); ok && c.ofRoot(k) {
 			if c.amend(now, k, msg, &fx); fx.Err != nil {

@@ -1,11 +1,14 @@
 package cluster
 
 import (
+	"context"
 	"strconv"
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/cluster/volumes"
+	"skerry.dev/skerry/internal/tier"
 )
 
 func (p *placement) claims() skerry.VolumeClaim {
@@ -17,13 +20,8 @@ func (c *Core) claimAt(p *placement, worker string) {
 	if !p.A.Spec.KeepsData() || worker == "" {
 		return
 	}
-	var size skerry.Bytes
-	for _, v := range p.A.Spec.Volumes {
-		if v.Local != nil {
-			size += v.Local.Size
-		}
-	}
-	c.volumes.Place(p.claims(), worker, size)
+	names, size, _ := p.A.Spec.LocalVolumes()
+	c.volumes.Place(p.claims(), worker, volumes.Want{Size: size, Org: p.A.Org, Names: names})
 }
 
 // touchClaims has the claims looked at after an instance with data changed.
@@ -71,8 +69,12 @@ func (c *Core) reviewClaims() {
 	}
 	c.volumes.Start()
 	for _, id := range sortedIDs(c.places) { // half of a commit may have been lost
-		if p := c.places[id]; !c.volumes.Known(p.claims()) && !p.Removing {
+		p := c.places[id]
+		if !c.volumes.Known(p.claims()) && !p.Removing {
 			c.claimAt(p, p.Worker)
+		}
+		if p.A.Spec.KeepsData() && !p.Refused {
+			c.volumes.Own(p.claims(), p.A.Org)
 		}
 	}
 }
@@ -141,3 +143,59 @@ func (d disks) Owned(v skerry.VolumeClaim) bool {
 
 // Write implements volumes.Site.
 func (d disks) Write(w skerry.Write) { d.c.notes = append(d.c.notes, w) }
+
+// notOwn reports whether the root decides about volumes, or there are none.
+func (c *Core) notOwn(v skerry.VolumeClaim) bool {
+	_, _, owned := c.Up.Desired.Get(v.Key())
+	return owned || !c.volumes.Known(v)
+}
+
+// foreignData says why an instance may not have volumes of its name: they are kept for another organisation.
+func (c *Core) foreignData(a *skerry.Assignment) *skerry.Reason {
+	if !a.Spec.KeepsData() {
+		return nil
+	}
+	v := skerry.VolumeClaim{Service: a.Service, Ordinal: a.Ordinal}
+	if c.volumes.Foreign(v, a.Org) == "" {
+		return nil
+	}
+	return &skerry.Reason{What: "volumes", Text: "this site keeps volumes " + v.String() + " of another organisation", Hint: "name the application or service otherwise"}
+}
+
+// deleteVolume deletes volumes about which the site decides.
+func (c *Core) deleteVolume(now time.Time, m apps.DeleteVolume, fx *skerry.Effects) {
+	if c.Apps.Claimed(m.Claim) == "" && c.volumes.Known(m.Claim) {
+		fx.Err = apps.VolumeOfRoot(m.Claim)
+		return
+	}
+	*fx, _ = c.Apps.Handle(now, m)
+}
+
+// Volumes lists the local volumes of the site: those of the root's applications and its own.
+func (c *Core) Volumes() []skerry.VolumeView {
+	own := map[skerry.VolumeClaim]skerry.VolumeView{}
+	for _, v := range c.Apps.Volumes("local") {
+		own[v.Claim()] = v
+	}
+	out := []skerry.VolumeView{}
+	for _, k := range c.volumes.List() {
+		v, is := own[k.VolumeClaim]
+		if !is {
+			v = skerry.NewVolumeView(k.VolumeClaim)
+			v.Origin, v.State, v.Reclaim = "root", skerry.VolumeKept, ""
+		}
+		for _, p := range c.byApp[k.Service.App] {
+			if p.claims() == k.VolumeClaim && !p.Refused {
+				v.State, v.Instance = skerry.VolumeUsed, p.A.ID
+			}
+		}
+		v.Org, v.Volumes, v.Size, v.Cluster, v.Worker = k.Org, k.Names, k.Size, skerry.ClusterName(c.opt.Name), skerry.WorkerName(k.Worker)
+		out = append(out, v)
+	}
+	return out
+}
+
+// Volumes lists the local volumes of the site.
+func (s *Server) Volumes(ctx context.Context) ([]skerry.VolumeView, error) {
+	return tier.View(ctx, s.Role, func(c *Core) ([]skerry.VolumeView, error) { return c.Volumes(), nil })
+}

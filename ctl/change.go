@@ -12,6 +12,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/apps"
 )
 
 // trimKind takes "app/" and its like away from a name.
@@ -121,16 +122,17 @@ func (a *app) restartCommand() *cobra.Command {
 
 func (a *app) deleteCommand() *cobra.Command {
 	var files []string
-	var wait, missing bool
+	var wait, missing, volumes bool
 	timeout := 2 * time.Minute
-	cmd := &cobra.Command{Use: "delete KIND NAME... | delete -f FILE", Short: "Delete applications, instances, clusters, workers, users and more", Aliases: []string{"rm"}, ValidArgsFunction: a.completeObjects,
-		Long: `Delete resources. An application is stopped and removed whatever its state. A deleted instance is replaced, because its
-service keeps its number of instances. A cluster or worker must be disconnected; deleting it revokes its key.
+	cmd := &cobra.Command{Use: "delete KIND NAME... | delete -f FILE", Short: "Delete applications, instances, volumes, clusters, workers, users and more", Aliases: []string{"rm"}, ValidArgsFunction: a.completeObjects,
+		Long: `Delete resources. An application is stopped and removed whatever its state. Its local volumes are kept, unless
+their manifest says reclaim: delete, or --volumes is given. A deleted instance is replaced, because its service keeps its number
+of instances. A volume is deleted with what is in it; an instance must not use it. A cluster or worker must be disconnected; deleting it revokes its key.
 
-KIND is app, instance, cluster, worker, namespace, org, user, token, access-token or member.`,
-		Example: "  skerry delete app shop\n  skerry delete -f shop.yaml --wait\n  skerry delete instance front-x5b2k",
+KIND is app, instance, volume, cluster, worker, namespace, org, user, token, access-token or member.`,
+		Example: "  skerry delete app shop\n  skerry delete -f shop.yaml --wait\n  skerry delete app shop --volumes\n  skerry delete volume shop/db/0\n  skerry delete instance front-x5b2k",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
-			var apps []skerry.AppKey
+			var keys []skerry.AppKey
 			if len(files) > 0 {
 				if len(args) > 0 {
 					return skerry.Errorf(skerry.CodeInvalid, "NAME and -f exclude each other")
@@ -160,9 +162,12 @@ KIND is app, instance, cluster, worker, namespace, org, user, token, access-toke
 			if err != nil {
 				return err
 			}
+			if volumes && r.singular() != "app" {
+				return skerry.Errorf(skerry.CodeInvalid, "--volumes goes with applications")
+			}
 			var errs []error
 			for _, name := range args[1:] {
-				key, err := a.remove(cmd.Context(), c, r, name)
+				key, gone, err := a.remove(cmd.Context(), c, r, name, volumes)
 				var e *skerry.Error
 				if missing && errors.As(err, &e) && e.Code == skerry.CodeNotFound {
 					continue
@@ -177,9 +182,10 @@ KIND is app, instance, cluster, worker, namespace, org, user, token, access-toke
 				}
 				name = trimKind(name, r.singular())
 				if key.Name != "" {
-					apps, name = append(apps, key), a.short(key)
+					keys, name = append(keys, key), a.short(key)
 				}
 				fmt.Fprintf(cmd.OutOrStdout(), "%s/%s %s\n", r.singular(), name, word)
+				a.tellVolumes(cmd.OutOrStdout(), gone)
 			}
 			if err := joinErrors(cmd, errs); err != nil {
 				return err
@@ -187,7 +193,7 @@ KIND is app, instance, cluster, worker, namespace, org, user, token, access-toke
 			if !wait {
 				return nil
 			}
-			for _, k := range apps {
+			for _, k := range keys {
 				if err := a.waitDeleted(cmd, c, k, timeout); err != nil {
 					return err
 				}
@@ -196,50 +202,60 @@ KIND is app, instance, cluster, worker, namespace, org, user, token, access-toke
 		})}
 	cmd.Flags().StringSliceVarP(&files, "file", "f", nil, "delete the applications of these manifests")
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the applications are gone")
+	cmd.Flags().BoolVar(&volumes, "volumes", false, "delete the local volumes of the applications, too, with what is in them")
 	cmd.Flags().BoolVar(&missing, "ignore-not-found", false, "do not fail if a resource does not exist")
 	cmd.Flags().Var(spanValue{&timeout}, "timeout", "how long to wait")
 	return cmd
 }
 
-// remove deletes one thing; of an application it gives the key.
-func (a *app) remove(ctx context.Context, c *api.Client, r *resource, name string) (key skerry.AppKey, err error) {
-	name = trimKind(name, r.singular())
+// remove deletes one thing; of an application it gives the key, and what becomes of its volumes.
+func (a *app) remove(ctx context.Context, c *api.Client, r *resource, name string, volumes bool) (key skerry.AppKey, gone apps.Deleted, err error) {
+	if r.singular() != "volume" || strings.Count(name, "/") != 2 { // an application may be called volume
+		name = trimKind(name, r.singular())
+	}
 	switch r.singular() {
 	case "app":
 		if key, err = skerry.ParseAppKey(name, a.namespace()); err != nil {
-			return key, skerry.Errorf(skerry.CodeInvalid, "%w", err)
+			return key, gone, skerry.Errorf(skerry.CodeInvalid, "%w", err)
 		}
-		return key, c.DeleteApp(ctx, key)
+		gone, err = c.DeleteAppVolumes(ctx, key, volumes)
+		return key, gone, err
+	case "volume":
+		v, err := a.volumeClaim(name)
+		if err != nil {
+			return key, gone, err
+		}
+		return key, gone, c.DeleteVolume(ctx, v)
 	case "instance":
 		id, err := a.instanceID(ctx, c, name)
 		if err != nil {
-			return key, err
+			return key, gone, err
 		}
-		return key, c.DeleteInstance(ctx, id)
+		return key, gone, c.DeleteInstance(ctx, id)
 	case "cluster":
-		return key, c.DeleteCluster(ctx, name)
+		return key, gone, c.DeleteCluster(ctx, name)
 	case "worker":
-		return key, c.DeleteWorker(ctx, name)
+		return key, gone, c.DeleteWorker(ctx, name)
 	case "namespace":
-		return key, c.DeleteNamespace(ctx, name)
+		return key, gone, c.DeleteNamespace(ctx, name)
 	case "org":
-		return key, c.DeleteOrg(ctx, name)
+		return key, gone, c.DeleteOrg(ctx, name)
 	case "image":
-		return key, c.DeleteImage(ctx, name)
+		return key, gone, c.DeleteImage(ctx, name)
 	case "user":
-		return key, c.DeleteUser(ctx, name)
+		return key, gone, c.DeleteUser(ctx, name)
 	case "token":
-		return key, c.DeleteJoinToken(ctx, name)
+		return key, gone, c.DeleteJoinToken(ctx, name)
 	case "access-token":
-		return key, c.DeleteAccessToken(ctx, name)
+		return key, gone, c.DeleteAccessToken(ctx, name)
 	case "member":
-		return key, c.RevokeMember(ctx, name, "")
+		return key, gone, c.RevokeMember(ctx, name, "")
 	}
-	hint := "apps, instances, clusters, workers, namespaces, orgs, images, users, tokens and access tokens can be deleted"
+	hint := "apps, instances, volumes, clusters, workers, namespaces, orgs, images, users, tokens and access tokens can be deleted"
 	if r.singular() == "service" {
 		hint = "take the service out of the manifest and apply it, or `skerry scale APP/SERVICE 0`"
 	}
-	return key, skerry.Errorf(skerry.CodeUnsupported, "%s cannot be deleted", r.plural2()).WithHint("%s", hint)
+	return key, gone, skerry.Errorf(skerry.CodeUnsupported, "%s cannot be deleted", r.plural2()).WithHint("%s", hint)
 }
 
 // waitDeleted waits until an application is gone.

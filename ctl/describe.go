@@ -16,7 +16,7 @@ import (
 )
 
 func (a *app) describeCommand() *cobra.Command {
-	return &cobra.Command{Use: "describe KIND NAME", Aliases: []string{"desc"}, Short: "Show the details of an application, service, instance, cluster or worker", Args: cobra.RangeArgs(1, 2), ValidArgsFunction: a.completeObjects,
+	return &cobra.Command{Use: "describe KIND NAME", Aliases: []string{"desc"}, Short: "Show the details of an application, service, instance, volume, cluster or worker", Args: cobra.RangeArgs(1, 2), ValidArgsFunction: a.completeObjects,
 		Example: "  skerry describe app shop\n  skerry describe instance front-x5b2k",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			kind := args[0]
@@ -53,6 +53,8 @@ func (a *app) describeCommand() *cobra.Command {
 					return err
 				}
 				return describeInstance(ctx, c, out, id)
+			case "volume":
+				return a.describeVolume(ctx, c, out, name)
 			case "cluster":
 				v, err := c.Cluster(ctx, name)
 				if err != nil {

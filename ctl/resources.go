@@ -65,6 +65,7 @@ func resources() []*resource {
 		{names: []string{"org", "orgs", "organisation", "organisations"}, head: []string{"NAME", "CPU", "MEMORY", "STORAGE", "INSTANCES", "ADDRESSES"}, wide: []string{"PUSHED", "UPLOADS"}, list: listOrgs},
 		{names: []string{"certificate", "certificates", "cert"}, head: []string{"NAME", "ORG", "HOSTS", "UNTIL", "AGE"}, wide: []string{"ISSUER", "FINGERPRINT", "BY"}, list: listCertificates},
 		{names: []string{"secret", "secrets"}, namespaced: true, head: []string{"NAME", "VERSION", "FILES", "SIZE", "USED-BY", "AGE"}, wide: []string{"BY", "VERSIONS"}, list: listSecrets},
+		{names: []string{"volume", "volumes", "vol"}, namespaced: true, head: []string{"NAME", "STATE", "SIZE", "VOLUMES", "RECLAIM", "CLUSTER", "WORKER", "SINCE"}, wide: []string{"ORG", "INSTANCE", "ORIGIN"}, list: listVolumes},
 		{names: []string{"user", "users"}, head: []string{"NAME", "GRANTS", "DISABLED", "AGE"}, wide: []string{"BY"}, list: listUsers},
 		{names: []string{"token", "tokens"}, head: []string{"ID", "ROLE", "NAME", "STATUS", "EXPIRES", "BY"}, list: listTokens},
 		{names: []string{"access-token", "access-tokens"}, head: []string{"ID", "NAME", "USER", "SCOPES", "EXPIRES", "AGE"}, list: listAccessTokens},

@@ -115,7 +115,7 @@ func (c *Core) Start(now time.Time) skerry.Effects {
 	c.believing.due = now.Add(creditEvery)
 	c.believing.expectStart(now.Add(patience))
 	c.Apps.Start(now)
-	c.Apps.ReviewClaims(&fx)
+	c.Apps.ReviewClaims(func(skerry.VolumeClaim) bool { return false }, &fx)
 	c.Apps.SetTargets(c.Kids.Names())
 	c.loadNetworks()
 	c.loadRelations()

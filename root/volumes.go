@@ -1,11 +1,13 @@
 package root
 
 import (
+	"context"
 	"slices"
 	"time"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/internal/tier"
 )
 
 // publishClaims tells sites whose local volumes they are to keep. It goes out with the instances, so that a site never has data
@@ -53,4 +55,15 @@ func (c *Core) placeWithData(now time.Time, i *apps.Instance, site string, fx *s
 		return
 	}
 	wait(append([]skerry.Reason{{What: "volumes", Text: "its local volumes are at cluster " + site + ", which cannot take it now", Hint: "mend what is told below; to give the data up, delete the service"}}, i.Refusals...)...)
+}
+
+// Volumes lists the local volumes of all applications, and those that are kept without.
+func (s *Server) Volumes(ctx context.Context) ([]skerry.VolumeView, error) {
+	return tier.View(ctx, s.Role, func(c *Core) ([]skerry.VolumeView, error) {
+		list := c.Apps.Volumes("root")
+		for i := range list {
+			list[i].Worker = "" // which is the site's affair
+		}
+		return list, nil
+	})
 }

@@ -35,7 +35,7 @@ func kept(version string, replicas int) apps.Apply {
 }
 
 // Each replica runs where its data is: after updates, restarts of every tier, failures and moves; it waits for a worker or a site that is
-// away, although others are free. What is scaled down keeps its data. With the service, and only then, all of it goes.
+// away, although others are free. What is scaled down keeps its data. Its application's deletion leaves it, and with its volumes all of it goes.
 func TestDataStaysWithItsReplica(t *testing.T) {
 	w := newWorld(t, 9)
 	w.Audit = true
@@ -123,8 +123,135 @@ func TestDataStaysWithItsReplica(t *testing.T) {
 
 	w.must(t, w.Root, deleteApp("db"))
 	w.Run(time.Minute)
-	if left := w.volumes("db"); len(left) > 0 {
-		t.Errorf("left after the application: %v", left)
+	if now := w.volumes("db"); !slices.Equal(now, before) || w.ready("db") != 0 || room() != left {
+		t.Errorf("its application is deleted: data at %v, %s are left; before %v, %s", now, room(), before, left)
+	}
+	w.must(t, w.Root, kept("4", 1))
+	w.Run(time.Minute)
+	w.must(t, w.Root, apps.Delete{Key: web("db").App, Volumes: true})
+	w.Run(time.Minute)
+	if now := w.volumes("db"); len(now) > 0 || room() != 60*skerry.GiB {
+		t.Errorf("left after the application and its volumes: %v, %s", now, room())
+	}
+	w.sound(t)
+}
+
+// What is kept of an application outlives it: through deletions, restarts of every tier, a worker and a site that are away meanwhile. An
+// application of the same name finds it where it is. It goes when somebody deletes it, also where that is learned later.
+func TestVolumesOutliveTheirApplication(t *testing.T) {
+	w := newWorld(t, 11)
+	w.Audit = true
+	for _, site := range []string{"a", "b"} {
+		w.AddCluster(site)
+		for _, name := range []string{"w1", "w2"} {
+			w.AddWorker(site, name, facts(8000))
+		}
+	}
+	w.Run(time.Second)
+	w.must(t, w.Root, kept("1", 3))
+	w.Run(10 * time.Second)
+	before := w.volumes("db")
+	if len(before) != 3 || w.ready("db") != 3 {
+		t.Fatalf("%v, %d ready", before, w.ready("db"))
+	}
+	same := func(when string, ready int) {
+		t.Helper()
+		if now := w.volumes("db"); !slices.Equal(now, before) || w.ready("db") != ready {
+			t.Fatalf("%s: data at %v, before at %v; %d ready, want %d", when, now, before, w.ready("db"), ready)
+		}
+	}
+	claim := func(n int) skerry.VolumeClaim { return skerry.VolumeClaim{Service: web("db"), Ordinal: n} }
+	place := func(n int) (site, worker string) {
+		at, _, _ := strings.Cut(before[slices.IndexFunc(before, func(s string) bool { return strings.HasSuffix(s, fmt.Sprint(" ", n)) })], " ")
+		site, worker, _ = strings.Cut(at, "/")
+		return site, worker
+	}
+	for round := range 3 {
+		site, worker := place(round)
+		switch round {
+		case 0: // the site learns of the deletion later
+			w.Cut(w.Clusters[site])
+		case 1: // and so does a worker
+			w.PowerOff(w.Workers[site+"/"+worker])
+		}
+		w.must(t, w.Root, deleteApp("db"))
+		w.Run(2 * time.Minute)
+		w.Restart(w.Root, nil)
+		for _, n := range ordered(w.Clusters) {
+			w.Restart(n, nil)
+		}
+		for _, n := range ordered(w.Workers) {
+			w.Restart(n, nil)
+		}
+		w.Run(time.Minute)
+		if round == 0 {
+			w.Heal(w.Clusters[site])
+		}
+		w.Run(10 * time.Minute)
+		same(fmt.Sprint("deleted, round ", round), 0)
+		views := w.RootCore().Apps.Volumes("root")
+		if len(views) != 3 || slices.ContainsFunc(views, func(v skerry.VolumeView) bool { return v.State != skerry.VolumeKept || v.Since.IsZero() }) {
+			t.Errorf("the root shows %+v", views)
+		}
+		for _, v := range w.ClusterCore(site).Volumes() {
+			if _, at := place(v.Replica); v.State != skerry.VolumeKept || string(v.Worker) != at || v.Org != "default" || v.Origin != "root" {
+				t.Errorf("site %s shows %+v", site, v)
+			}
+		}
+		w.must(t, w.Root, kept(fmt.Sprint("again", round), 3))
+		w.Run(time.Minute)
+		same(fmt.Sprint("applied again, round ", round), 3)
+	}
+	w.must(t, w.Root, deleteApp("db"))
+	w.Run(time.Minute)
+	site, worker := place(1)
+	if err, ok := w.Do(w.Clusters[site], apps.DeleteVolume{Claim: claim(1)}).(error); !ok || skerry.AsError(err).Code != skerry.CodeWrongTier {
+		t.Errorf("a site deletes what the root keeps: %v", err)
+	}
+	w.PowerOff(w.Workers[site+"/"+worker])
+	w.must(t, w.Root, apps.DeleteVolume{Claim: claim(1)})
+	w.Run(time.Minute)
+	w.Restart(w.Workers[site+"/"+worker], nil)
+	w.Run(time.Minute)
+	if now := w.volumes("db"); len(now) != 2 || strings.HasSuffix(strings.Join(now, "\n"), " 1") || w.RootCore().Apps.Claimed(claim(1)) != "" {
+		t.Errorf("after one was deleted: %v", now)
+	}
+	w.sound(t)
+}
+
+// Data that is kept for one organisation is not given to another that uses the same names: not by a site whose own namespaces are the other's.
+func TestKeptDataStaysWithItsOrganisation(t *testing.T) {
+	w := newWorld(t, 12)
+	w.Audit = true
+	w.AddCluster("a")
+	w.AddWorker("a", "w1", facts(8000))
+	w.Run(time.Second)
+	w.must(t, w.Root, kept("1", 1))
+	w.Run(10 * time.Second)
+	w.must(t, w.Root, deleteApp("db"))
+	w.Run(time.Minute)
+	site := w.Clusters["a"]
+	w.must(t, site, apps.PutOrg{Org: apps.Org{Name: "others"}})
+	w.must(t, site, apps.PutNamespace{Namespace: apps.Namespace{Name: "default", Org: "others"}})
+	w.must(t, site, kept("1", 1))
+	w.Run(time.Minute)
+	if at := w.where(site, "db"); len(at) != 1 || at[0] != "" {
+		t.Errorf("it runs with the data of another organisation, at %q", at)
+	}
+	var why string
+	for _, i := range w.ClusterCore("a").Instances() {
+		why += skerry.Summary(i.Trouble())
+		for _, r := range i.Why {
+			why += r.Text
+		}
+	}
+	if !strings.Contains(why, "keeps volumes default/db/web/0 of another organisation") {
+		t.Errorf("nobody says why it does not run: %q", why)
+	}
+	w.must(t, w.Root, apps.DeleteVolume{Claim: skerry.VolumeClaim{Service: web("db")}})
+	w.Run(5 * time.Minute)
+	if at := w.where(site, "db"); len(at) != 1 || at[0] != "w1" {
+		t.Error("it does not run though the name is free")
 	}
 	w.sound(t)
 }

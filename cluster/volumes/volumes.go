@@ -49,8 +49,24 @@ type claim struct {
 	Ran    bool   `json:"ran,omitempty"`   // an instance ran there, so that there is data
 	Owned  bool   `json:"owned,omitempty"` // the owner has told of it: when it no longer does, the data goes
 	// Size is what the volumes may take of the disk. It is reserved by itself while no instance does that.
-	Size skerry.Bytes `json:"size,omitempty"`
-	idle skerry.Bytes // reserved so
+	Size  skerry.Bytes `json:"size,omitempty"`
+	Org   string       `json:"org,omitempty"`   // whose data it is; empty: an earlier version did not note that
+	Names []string     `json:"names,omitempty"` // of the volumes
+	idle  skerry.Bytes // reserved so
+}
+
+// Want is what an instance wants of its volumes.
+type Want struct {
+	Size  skerry.Bytes
+	Org   string
+	Names []string
+}
+
+// View is a claim as others see it.
+type View struct {
+	skerry.VolumeClaim
+	Want
+	Worker string
 }
 
 // Gone is a claim that was given up.
@@ -83,8 +99,8 @@ func (c *Claims) Start() {
 // Touch notes that something changed on which claims depend: an instance, or what its owner wants.
 func (c *Claims) Touch() { c.due = true }
 
-// Place has a worker keep volumes of a size, for an instance that it gets.
-func (c *Claims) Place(v skerry.VolumeClaim, worker string, size skerry.Bytes) {
+// Place has a worker keep volumes, for an instance that it gets.
+func (c *Claims) Place(v skerry.VolumeClaim, worker string, w Want) {
 	k := c.all[v]
 	if k == nil {
 		k = &claim{VolumeClaim: v, Worker: worker}
@@ -95,9 +111,35 @@ func (c *Claims) Place(v skerry.VolumeClaim, worker string, size skerry.Bytes) {
 		c.site.Drop(k.Worker, v)
 		k.Worker, k.Ran = worker, false
 	}
-	k.Size = size
+	k.Size, k.Org, k.Names = w.Size, w.Org, w.Names
 	c.note(k)
 	c.due = true
+}
+
+// Own notes whose data it is, where an earlier version did not.
+func (c *Claims) Own(v skerry.VolumeClaim, org string) {
+	if k := c.all[v]; k != nil && k.Org == "" && org != "" {
+		k.Org = org
+		c.note(k)
+	}
+}
+
+// Foreign gives the organisation that has data under the name of volumes which another one wants, or "".
+func (c *Claims) Foreign(v skerry.VolumeClaim, org string) string {
+	if k := c.all[v]; k != nil && k.Ran && k.Org != org {
+		return k.Org
+	}
+	return ""
+}
+
+// List gives all claims, sorted.
+func (c *Claims) List() []View {
+	var out []View
+	for _, v := range c.sorted() {
+		k := c.all[v]
+		out = append(out, View{v, Want{k.Size, k.Org, k.Names}, k.Worker})
+	}
+	return out
 }
 
 // Ran notes that an instance ran on a worker, so that there is data now.

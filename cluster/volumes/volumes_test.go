@@ -63,7 +63,7 @@ func (s *shed) settle(t *testing.T) {
 func (s *shed) run(t *testing.T, v skerry.VolumeClaim, worker string) {
 	t.Helper()
 	s.replicas[v], s.at[v] = true, worker
-	s.claims.Place(v, worker, skerry.GiB)
+	s.claims.Place(v, worker, Want{Size: skerry.GiB, Org: "acme", Names: []string{"data"}})
 	s.claims.Ran(v, worker)
 	s.settle(t)
 }
@@ -107,13 +107,13 @@ func TestLifeOfAClaim(t *testing.T) {
 func TestMovedBeforeItRan(t *testing.T) {
 	s, v := newShed(), replica(1)
 	s.replicas[v], s.at[v] = true, "w1"
-	s.claims.Place(v, "w1", skerry.GiB)
+	s.claims.Place(v, "w1", Want{Size: skerry.GiB})
 	s.settle(t)
 	if at := s.claims.At(v); at != "" {
 		t.Fatalf("data at %q before anything ran", at)
 	}
 	s.at[v] = "w2"
-	s.claims.Place(v, "w2", skerry.GiB)
+	s.claims.Place(v, "w2", Want{Size: skerry.GiB})
 	s.claims.Ran(v, "w1") // late word of the place before
 	s.settle(t)
 	if s.claims.At(v) != "" || s.kept["w1"][v] || !s.kept["w2"][v] {
@@ -143,7 +143,7 @@ func TestRecords(t *testing.T) {
 	s.owned[replica(1)] = true
 	s.run(t, replica(1), "w1")
 	s.run(t, replica(2), "w2")
-	const want = `{"service":{"app":{"namespace":"n","name":"a"},"service":"db"},"ordinal":1,"worker":"w1","ran":true,"owned":true,"size":"1Gi"}`
+	const want = `{"service":{"app":{"namespace":"n","name":"a"},"service":"db"},"ordinal":1,"worker":"w1","ran":true,"owned":true,"size":"1Gi","org":"acme","names":["data"]}`
 	if got := s.records[Prefix+replica(1).Key()]; got != want {
 		t.Errorf("the record is %s, want %s", got, want)
 	}

@@ -1,0 +1,34 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/auth"
+)
+
+func (h *Handler) addVolumes() {
+	type listIn struct {
+		Namespace string `query:"namespace" maxLength:"63" doc:"Only volumes of this namespace."`
+	}
+	add(h, operation{ID: "list-volumes", Method: http.MethodGet, Path: "/v1/volumes", Scope: auth.ScopeAppsRead, Object: objEach, Tag: "volumes",
+		Summary: "List the local volumes of replicas, and those that are kept though their application is gone."},
+		func(ctx context.Context, who *auth.Principal, in *listIn) (*listAnswer[skerry.VolumeView], error) {
+			list, err := h.opt.Backend.Volumes(ctx)
+			return seen(list, err, func(v *skerry.VolumeView) bool {
+				return (in.Namespace == "" || v.Namespace == in.Namespace) && who.May(auth.ScopeAppsRead, v.Org, h.cluster())
+			})
+		})
+	type deleteIn struct {
+		ServicePath
+		Replica int `path:"replica" minimum:"0"`
+	}
+	add(h, operation{ID: "delete-volume", Method: http.MethodDelete, Path: "/v1/volumes/{namespace}/{app}/{service}/{replica}", Scope: auth.ScopeAppsWrite, Object: objNamespace,
+		Tag: "volumes", Summary: "Delete the local volumes of a replica, which no instance uses, with what is in them.", Status: http.StatusNoContent, Audit: true},
+		func(ctx context.Context, who *auth.Principal, in *deleteIn) (*none, error) {
+			_, err := h.opt.Backend.Do(ctx, apps.DeleteVolume{Claim: skerry.VolumeClaim{Service: in.service(), Ordinal: in.Replica}, Actor: who.User})
+			return nil, err
+		})
+}

@@ -1,0 +1,128 @@
+package apps
+
+import (
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// DeleteVolume deletes the local volumes of a replica, which no instance has, with what is in them.
+type DeleteVolume struct {
+	Claim skerry.VolumeClaim
+	Actor string
+}
+
+// Deleted is the answer to Delete.
+type Deleted struct {
+	Kept    []skerry.VolumeView `json:"kept,omitempty" doc:"Local volumes that stay when the application is gone."`
+	Deleted []skerry.VolumeView `json:"deleted,omitempty" doc:"Local volumes that are deleted with it."`
+}
+
+// Volumes lists the local volumes that this tier decides about, by name. Origin says who it is.
+func (c *Controller) Volumes(origin string) []skerry.VolumeView {
+	var out []skerry.VolumeView
+	for app, list := range c.claims {
+		if a := c.apps[app]; a != nil && a.Borrowed {
+			continue
+		}
+		for _, k := range list {
+			out = append(out, c.viewVolume(k, origin))
+		}
+	}
+	skerry.SortVolumes(out)
+	return out
+}
+
+func (c *Controller) viewVolume(k *claim, origin string) skerry.VolumeView {
+	v := skerry.NewVolumeView(k.VolumeClaim)
+	v.Org, v.Volumes, v.Size, v.Since, v.Origin = c.OrgOf(v.Namespace), k.Volumes, k.Size, k.Idle, origin
+	if k.Reclaim {
+		v.Reclaim = skerry.ReclaimDelete
+	}
+	a := c.apps[k.Service.App]
+	switch i := c.userOf(k.VolumeClaim); {
+	case i != nil:
+		v.State, v.Instance, v.Worker = skerry.VolumeUsed, i.ID, i.Worker
+	case a != nil && !a.Deleting && a.Manifest.Spec.Service(k.Service.Service).KeepsData():
+		v.State = skerry.VolumeIdle
+	default:
+		v.State = skerry.VolumeKept
+	}
+	if origin == "root" {
+		v.Cluster = skerry.ClusterName(k.Holder)
+	}
+	return v
+}
+
+// deleted tells what becomes of the local volumes of an application that is deleted.
+func (c *Controller) deleted(a *App) (out Deleted) {
+	for _, k := range c.claims[a.Key()] {
+		switch v := c.viewVolume(k, ""); {
+		case !k.Ran:
+		case k.Reclaim || a.DeleteVolumes:
+			out.Deleted = append(out.Deleted, v)
+		default:
+			out.Kept = append(out.Kept, v)
+		}
+	}
+	skerry.SortVolumes(out.Kept)
+	skerry.SortVolumes(out.Deleted)
+	return out
+}
+
+func (c *Controller) deleteVolume(now time.Time, m DeleteVolume) (skerry.Effects, error) {
+	var fx skerry.Effects
+	app := m.Claim.Service.App
+	k, a := c.claims[app][m.Claim], c.apps[app]
+	if k == nil {
+		return fx, skerry.Errorf(skerry.CodeNotFound, "there is no volume %s", m.Claim).WithHint("`skerry get volumes` lists them")
+	}
+	if a != nil && a.Borrowed {
+		return fx, VolumeOfRoot(m.Claim)
+	}
+	if i := c.userOf(m.Claim); i != nil {
+		return fx, skerry.Errorf(skerry.CodeConflict, "instance %s uses volume %s", i.ID, m.Claim).
+			WithHint("delete the application first, or scale the service down")
+	}
+	c.dropClaim(k, &fx)
+	fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventNormal, Reason: "VolumeDeleted", Org: c.OrgOf(app.Namespace), App: app, Service: m.Claim.Service.Service,
+		Text: "volume " + m.Claim.String() + " is deleted with what is in it, by " + orNobody(m.Actor)})
+	return fx, nil
+}
+
+// VolumeOfRoot refuses what a site does not decide.
+func VolumeOfRoot(v skerry.VolumeClaim) error {
+	return skerry.Errorf(skerry.CodeWrongTier, "volume %s belongs to an application of the root, which decides about it", v).WithHint("repeat this at the root")
+}
+
+// resting is the storage of local volumes that applications of a manifest do not ask for: of services and replicas that are gone. m is nil
+// where the application is.
+func (c *Controller) resting(app skerry.AppKey, m *skerry.Application) (sum skerry.Bytes) {
+	for v, k := range c.claims[app] {
+		if m != nil {
+			if s := m.Spec.Service(v.Service.Service); s.KeepsData() && v.Ordinal < *s.Replicas {
+				continue
+			}
+		}
+		if k.Ran {
+			sum += k.Size
+		}
+	}
+	return sum
+}
+
+// findsAgain tells which kept local volumes the services of an application use again.
+func (c *Controller) findsAgain(a *App) (out []string) {
+	for i := range a.Manifest.Spec.Services {
+		s, n := &a.Manifest.Spec.Services[i], 0
+		for _, k := range c.claims[a.Key()] {
+			if k.Service.Service == s.Name && s.KeepsData() && k.Ordinal < *s.Replicas && k.Ran && c.viewVolume(k, "").State == skerry.VolumeKept {
+				n++
+			}
+		}
+		if n > 0 {
+			out = append(out, s.Name+" uses the kept local volumes of "+plural(n, "replica")+" again")
+		}
+	}
+	return out
+}

@@ -1,0 +1,110 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/apps"
+)
+
+func (q *listQuery) showVolume(v *skerry.VolumeView) string {
+	if q.all {
+		return v.Namespace + "/" + v.Name
+	}
+	return v.Name
+}
+
+func listVolumes(ctx context.Context, c *api.Client, q listQuery) ([]item, error) {
+	list, err := c.Volumes(ctx, q.namespace)
+	var out []item
+	for _, v := range list {
+		if q.app != "" && v.App != q.app {
+			continue
+		}
+		name, since := q.showVolume(&v), ""
+		if !v.Since.IsZero() {
+			since = age(q.now, v.Since)
+		}
+		out = append(out, item{name: name, value: v, cells: []string{name, string(v.State), volumeSize(&v), strings.Join(v.Volumes, ","), v.Reclaim, string(v.Cluster), string(v.Worker), since},
+			wide: []string{v.Org, string(v.Instance), v.Origin}})
+	}
+	return out, err
+}
+
+func volumeSize(v *skerry.VolumeView) string {
+	if v.Size == 0 {
+		return ""
+	}
+	return v.Size.String()
+}
+
+// volumeClaim reads the name of a volume: APPLICATION/SERVICE/REPLICA, with the namespace before it where it is another.
+func (a *app) volumeClaim(name string) (skerry.VolumeClaim, error) {
+	namespace := a.namespace()
+	if strings.Count(name, "/") == 3 {
+		namespace, name, _ = strings.Cut(name, "/")
+	}
+	return skerry.ParseVolumeName(namespace, name)
+}
+
+func (a *app) describeVolume(ctx context.Context, c *api.Client, out io.Writer, name string) error {
+	claim, err := a.volumeClaim(name)
+	if err != nil {
+		return err
+	}
+	list, err := c.Volumes(ctx, claim.Service.App.Namespace)
+	if err != nil {
+		return err
+	}
+	n := slices.IndexFunc(list, func(v skerry.VolumeView) bool { return v.Claim() == claim })
+	if n < 0 {
+		return skerry.Errorf(skerry.CodeNotFound, "there is no volume %s", claim).WithHint("`skerry get volumes` lists them")
+	}
+	v, now := list[n], time.Now()
+	p := newPairs(out)
+	p.add("Volume", claim.String())
+	p.add("Organisation", v.Org)
+	p.add("Service", claim.Service.String())
+	p.add("Replica", fmt.Sprint(v.Replica))
+	p.add("Volumes", strings.Join(v.Volumes, ", "))
+	p.add("Size", volumeSize(&v))
+	p.add("State", map[skerry.VolumeState]string{skerry.VolumeUsed: "Used", skerry.VolumeIdle: "Idle: no instance has it now; its service would use it again",
+		skerry.VolumeKept: "Kept: its service is gone; one of the same name uses it again, and `skerry delete volume " + v.Name + "` deletes it"}[v.State])
+	p.add("Unused since", when(now, v.Since))
+	p.add("Reclaim", v.Reclaim)
+	p.add("Instance", string(v.Instance))
+	p.add("Cluster", string(v.Cluster))
+	p.add("Worker", string(v.Worker))
+	p.add("Owner", v.Origin)
+	p.flush()
+	return nil
+}
+
+// tellVolumes says what becomes of the local volumes of an application that is deleted.
+func (a *app) tellVolumes(out io.Writer, d apps.Deleted) {
+	name := func(v *skerry.VolumeView) string {
+		if v.Namespace == a.namespace() {
+			return v.Name
+		}
+		return v.Namespace + "/" + v.Name
+	}
+	show := func(v *skerry.VolumeView) string {
+		text := "volume/" + name(v)
+		if len(v.Volumes) > 0 {
+			text += " (" + strings.Join(v.Volumes, ", ") + ")"
+		}
+		return text
+	}
+	for i := range d.Deleted {
+		fmt.Fprintf(out, "%s is deleted with what is in it\n", show(&d.Deleted[i]))
+	}
+	for i := range d.Kept {
+		fmt.Fprintf(out, "%s is kept; `skerry delete volume %s` deletes it\n", show(&d.Kept[i]), name(&d.Kept[i]))
+	}
+}
