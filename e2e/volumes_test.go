@@ -48,7 +48,8 @@ func (s *site) insideOf(id skerry.InstanceID, args ...string) (string, int) {
 }
 
 // TestLocalVolume writes into the volume of a replica: it is there after an update, which starts the new instance when the old one has
-// ended, and after a restart of the agent; it takes no more than its size; and with its service it goes, to the last loop device.
+// ended, after a restart of the agent, and after its application was deleted and applied again; it takes no more than its size; and with
+// reclaim: delete it goes with its service, to the last loop device.
 func TestLocalVolume(t *testing.T) {
 	s := newSite(t)
 	s.image("test/workload:1", workload)
@@ -111,6 +112,35 @@ func TestLocalVolume(t *testing.T) {
 		return err == nil && len(ws) == 1 && ws[0].Connected && s.ready(1)()
 	})
 	kept("after a restart of the agent")
+
+	volume := func() skerry.VolumeView {
+		t.Helper()
+		var list [2][]skerry.VolumeView
+		var err error
+		if list[0], err = s.Root.Volumes(t.Context()); err == nil {
+			list[1], err = s.Cluster.Volumes(t.Context())
+		}
+		if err != nil || len(list[0]) != 1 || len(list[1]) != 1 || list[0][0].Worker != "" || list[1][0].Worker == "" {
+			t.Fatalf("root and cluster list %+v, %v", list, err)
+		}
+		return list[0][0]
+	}
+	s.do(apps.Delete{Key: skerry.AppKey{Namespace: "default", Name: "ledger"}})
+	s.await("the application is gone", func() bool {
+		list, err := s.Root.Apps(t.Context())
+		return err == nil && len(list) == 0 && len(s.pids()) == 0
+	})
+	if v := volume(); v.State != skerry.VolumeKept || v.Since.IsZero() || v.Size != 8*skerry.MiB {
+		t.Errorf("the volume is %+v", v)
+	}
+	version("3", data)
+	s.await("it is ready again", s.ready(1))
+	kept("after its application was deleted and applied again")
+	if v := volume(); v.State != skerry.VolumeUsed {
+		t.Errorf("the volume is %+v", v)
+	}
+	data.Local = &skerry.LocalVolume{Size: data.Local.Size, Reclaim: skerry.ReclaimDelete}
+	version("3", data)
 
 	plan, err := s.Root.Plan(t.Context(), app("ledger", service("other", "test/workload:1")).App)
 	if err != nil || len(plan.Lost) != 1 || !strings.Contains(plan.Lost[0], "db: the local volumes of 1 replica are removed") {

@@ -224,7 +224,9 @@ func TestKeptDataStaysWithItsOrganisation(t *testing.T) {
 	w := newWorld(t, 12)
 	w.Audit = true
 	w.AddCluster("a")
-	w.AddWorker("a", "w1", facts(8000))
+	f := facts(8000)
+	f.Levels = true
+	w.AddWorker("a", "w1", f)
 	w.Run(time.Second)
 	w.must(t, w.Root, kept("1", 1))
 	w.Run(10 * time.Second)
@@ -251,7 +253,7 @@ func TestKeptDataStaysWithItsOrganisation(t *testing.T) {
 	w.must(t, w.Root, apps.DeleteVolume{Claim: skerry.VolumeClaim{Service: web("db")}})
 	w.Run(5 * time.Minute)
 	if at := w.where(site, "db"); len(at) != 1 || at[0] != "w1" {
-		t.Error("it does not run though the name is free")
+		t.Errorf("it does not run though the name is free: %q %q", at, w.ClusterCore("a").Instances()[0].Reason)
 	}
 	w.sound(t)
 }
