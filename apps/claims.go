@@ -98,7 +98,7 @@ func (c *Controller) releaseClaims(now time.Time, app skerry.AppKey, a *App, fx 
 		}
 		there := s.KeepsData() && !a.Deleting
 		switch {
-		case c.userOf(v) != nil:
+		case userOf(c, v) != nil:
 		case !there && len(c.byService[v.Service]) == 0 && (k.Reclaim || !k.Ran || a.DeleteVolumes || a.Borrowed):
 			c.dropClaim(k, fx)
 		case k.Idle.IsZero():
@@ -109,7 +109,7 @@ func (c *Controller) releaseClaims(now time.Time, app skerry.AppKey, a *App, fx 
 }
 
 // userOf gives the instance that has local volumes, or nil.
-func (c *Controller) userOf(v skerry.VolumeClaim) *Instance {
+func userOf(c *Controller, v skerry.VolumeClaim) *Instance {
 	for _, i := range c.byService[v.Service] {
 		if i.Ordinal == v.Ordinal {
 			return i
@@ -176,7 +176,7 @@ func (c *Controller) loses(app *skerry.Application) (lost, kept []string) {
 		case s.KeepsData(), c.apps[app.Key()] == nil:
 		case k.Reclaim:
 			gone[v.Service.Service]++
-		case c.userOf(v) != nil:
+		case userOf(c, v) != nil:
 			stay[v.Service.Service]++
 		}
 	}

@@ -89,7 +89,7 @@ func (c *Controller) Handle(now time.Time, msg any) (skerry.Effects, bool) {
 	case Delete:
 		res, fx, err = c.delete(now, m)
 	case DeleteVolume:
-		fx, err = c.deleteVolume(now, m)
+		fx, err = deleteVolume(c, now, m)
 	case DeleteInstance:
 		fx, err = c.deleteInstance(now, m.ID, m.Actor)
 	case PutOrg:

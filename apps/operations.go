@@ -61,7 +61,7 @@ func (c *Controller) apply(now time.Time, r Apply) (Applied, skerry.Effects, err
 	if err := c.address(now, a, &fx); err != nil {
 		return Applied{}, skerry.Effects{}, err
 	}
-	res.Notes = append(lookedUp(old, a), c.findsAgain(a)...)
+	res.Notes = append(lookedUp(old, a), findsAgain(c, a)...)
 	if old != nil {
 		c.keepPast(old, a, &fx)
 	}
@@ -294,7 +294,7 @@ func (c *Controller) delete(now time.Time, m Delete) (Deleted, skerry.Effects, e
 		c.noteExports(a)
 		c.saveApp(a, &fx)
 	}
-	return c.deleted(a), fx, nil
+	return deleted(c, a), fx, nil
 }
 
 // deleteInstance ends one instance; its service gets another.

@@ -104,7 +104,7 @@ func (c *Controller) Usage(org string, without skerry.AppKey) Usage {
 		if a := c.apps[k]; a != nil && !a.Deleting {
 			m = &a.Manifest
 		}
-		u.Need.Storage += c.resting(k, m)
+		u.Need.Storage += resting(c, k, m)
 	}
 	return u
 }
@@ -121,7 +121,7 @@ func (c *Controller) checkQuota(org string, m *skerry.Application) error {
 		return nil // no bound, and no need to look at every application
 	}
 	used, asked := c.Usage(org, m.Key()), c.ask(m)
-	asked.Need.Storage += c.resting(m.Key(), m)
+	asked.Need.Storage += resting(c, m.Key(), m)
 	sum := used.add(asked)
 	total := sum.Need
 	over := func(what, limit, used, asked string) error {

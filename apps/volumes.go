@@ -26,21 +26,21 @@ func (c *Controller) Volumes(origin string) []skerry.VolumeView {
 			continue
 		}
 		for _, k := range list {
-			out = append(out, c.viewVolume(k, origin))
+			out = append(out, viewVolume(c, k, origin))
 		}
 	}
 	skerry.SortVolumes(out)
 	return out
 }
 
-func (c *Controller) viewVolume(k *claim, origin string) skerry.VolumeView {
+func viewVolume(c *Controller, k *claim, origin string) skerry.VolumeView {
 	v := skerry.NewVolumeView(k.VolumeClaim)
 	v.Org, v.Volumes, v.Size, v.Since, v.Origin = c.OrgOf(v.Namespace), k.Volumes, k.Size, k.Idle, origin
 	if k.Reclaim {
 		v.Reclaim = skerry.ReclaimDelete
 	}
 	a := c.apps[k.Service.App]
-	switch i := c.userOf(k.VolumeClaim); {
+	switch i := userOf(c, k.VolumeClaim); {
 	case i != nil:
 		v.State, v.Instance, v.Worker = skerry.VolumeUsed, i.ID, i.Worker
 	case a != nil && !a.Deleting && a.Manifest.Spec.Service(k.Service.Service).KeepsData():
@@ -55,9 +55,9 @@ func (c *Controller) viewVolume(k *claim, origin string) skerry.VolumeView {
 }
 
 // deleted tells what becomes of the local volumes of an application that is deleted.
-func (c *Controller) deleted(a *App) (out Deleted) {
+func deleted(c *Controller, a *App) (out Deleted) {
 	for _, k := range c.claims[a.Key()] {
-		switch v := c.viewVolume(k, ""); {
+		switch v := viewVolume(c, k, ""); {
 		case !k.Ran:
 		case k.Reclaim || a.DeleteVolumes:
 			out.Deleted = append(out.Deleted, v)
@@ -70,7 +70,7 @@ func (c *Controller) deleted(a *App) (out Deleted) {
 	return out
 }
 
-func (c *Controller) deleteVolume(now time.Time, m DeleteVolume) (skerry.Effects, error) {
+func deleteVolume(c *Controller, now time.Time, m DeleteVolume) (skerry.Effects, error) {
 	var fx skerry.Effects
 	app := m.Claim.Service.App
 	k, a := c.claims[app][m.Claim], c.apps[app]
@@ -80,7 +80,7 @@ func (c *Controller) deleteVolume(now time.Time, m DeleteVolume) (skerry.Effects
 	if a != nil && a.Borrowed {
 		return fx, VolumeOfRoot(m.Claim)
 	}
-	if i := c.userOf(m.Claim); i != nil {
+	if i := userOf(c, m.Claim); i != nil {
 		return fx, skerry.Errorf(skerry.CodeConflict, "instance %s uses volume %s", i.ID, m.Claim).
 			WithHint("delete the application first, or scale the service down")
 	}
@@ -97,7 +97,7 @@ func VolumeOfRoot(v skerry.VolumeClaim) error {
 
 // resting is the storage of local volumes that applications of a manifest do not ask for: of services and replicas that are gone. m is nil
 // where the application is.
-func (c *Controller) resting(app skerry.AppKey, m *skerry.Application) (sum skerry.Bytes) {
+func resting(c *Controller, app skerry.AppKey, m *skerry.Application) (sum skerry.Bytes) {
 	for v, k := range c.claims[app] {
 		if m != nil {
 			if s := m.Spec.Service(v.Service.Service); s.KeepsData() && v.Ordinal < *s.Replicas {
@@ -112,11 +112,11 @@ func (c *Controller) resting(app skerry.AppKey, m *skerry.Application) (sum sker
 }
 
 // findsAgain tells which kept local volumes the services of an application use again.
-func (c *Controller) findsAgain(a *App) (out []string) {
+func findsAgain(c *Controller, a *App) (out []string) {
 	for i := range a.Manifest.Spec.Services {
 		s, n := &a.Manifest.Spec.Services[i], 0
 		for _, k := range c.claims[a.Key()] {
-			if k.Service.Service == s.Name && s.KeepsData() && k.Ordinal < *s.Replicas && k.Ran && c.viewVolume(k, "").State == skerry.VolumeKept {
+			if k.Service.Service == s.Name && s.KeepsData() && k.Ordinal < *s.Replicas && k.Ran && viewVolume(c, k, "").State == skerry.VolumeKept {
 				n++
 			}
 		}

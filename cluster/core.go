@@ -351,7 +351,7 @@ func (c *Core) Start(now time.Time) skerry.Effects {
 	}
 	c.trust.Start(now)
 	c.Apps.Start(now)
-	c.Apps.ReviewClaims(c.notOwn, &fx)
+	c.Apps.ReviewClaims(func(v skerry.VolumeClaim) bool { return notOwn(c, v) }, &fx)
 	c.Apps.SetTargets([]string{Self})
 	c.reviewOwn(now, &fx)
 	c.reviewDesired(now, &fx)
@@ -448,7 +448,7 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 	case SetPlugins:
 		c.setPlugins(m)
 	case apps.DeleteVolume:
-		c.deleteVolume(now, m, &fx)
+		deleteVolume(c, now, m, &fx)
 	default:
 		if k, ok := target(msg); ok && c.ofRoot(k) {
 			if c.amend(now, k, msg, &fx); fx.Err != nil {

@@ -151,7 +151,7 @@ func (c *Core) accept(now time.Time, a skerry.Assignment, origin string, fx *ske
 		c.addPlacement(p)
 		why := c.opt.Admission.Check(&a)
 		if why == nil {
-			why = c.foreignData(&a)
+			why = foreignData(c, &a)
 		}
 		if why == nil {
 			why = c.opt.Admission.CheckQuota(c.usedBy(a.Org, a.ID), &a)

@@ -145,13 +145,13 @@ func (d disks) Owned(v skerry.VolumeClaim) bool {
 func (d disks) Write(w skerry.Write) { d.c.notes = append(d.c.notes, w) }
 
 // notOwn reports whether the root decides about volumes, or there are none.
-func (c *Core) notOwn(v skerry.VolumeClaim) bool {
+func notOwn(c *Core, v skerry.VolumeClaim) bool {
 	_, _, owned := c.Up.Desired.Get(v.Key())
 	return owned || !c.volumes.Known(v)
 }
 
 // foreignData says why an instance may not have volumes of its name: they are kept for another organisation.
-func (c *Core) foreignData(a *skerry.Assignment) *skerry.Reason {
+func foreignData(c *Core, a *skerry.Assignment) *skerry.Reason {
 	if !a.Spec.KeepsData() {
 		return nil
 	}
@@ -163,7 +163,7 @@ func (c *Core) foreignData(a *skerry.Assignment) *skerry.Reason {
 }
 
 // deleteVolume deletes volumes about which the site decides.
-func (c *Core) deleteVolume(now time.Time, m apps.DeleteVolume, fx *skerry.Effects) {
+func deleteVolume(c *Core, now time.Time, m apps.DeleteVolume, fx *skerry.Effects) {
 	if c.Apps.Claimed(m.Claim) == "" && c.volumes.Known(m.Claim) {
 		fx.Err = apps.VolumeOfRoot(m.Claim)
 		return
