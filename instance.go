@@ -40,6 +40,21 @@ type Assignment struct {
 	// Egress is where it may go outside the overlay, by its manifest and the site's policy, since it was given to a worker; nil: no
 	// rules, and above the site.
 	Egress *Egress `json:"egress,omitempty" cbor:"22,keyasint,omitempty"`
+	// Successor, if set, asks whether a newer version has a place once this instance has ended. Workers are not asked.
+	Successor *Successor `json:"successor,omitempty" cbor:"23,keyasint,omitempty"`
+}
+
+// Successor is a newer version of an instance that can start only when that has ended.
+type Successor struct {
+	Revision string      `json:"revision" cbor:"1,keyasint"`
+	Gen      Generation  `json:"generation" cbor:"2,keyasint"`
+	Spec     ServiceSpec `json:"spec" cbor:"3,keyasint"` // marshalled as JSON inside CBOR
+}
+
+// SuccessorAnswer says whether a successor has a place. Without a revision it says that such a question would be answered.
+type SuccessorAnswer struct {
+	Revision string `json:"revision,omitempty" cbor:"1,keyasint,omitempty"`
+	Why      string `json:"why,omitempty" cbor:"2,keyasint,omitempty"` // it has none; empty: it has one
 }
 
 // Leave says for which copy of an instance a checkpoint may be made.
@@ -135,6 +150,8 @@ type Observation struct {
 	Crowded string `json:"crowded,omitempty" cbor:"27,keyasint,omitempty"`
 	// CrashLoop says how often it was restarted in a row, soon after its start, and why; empty: it runs steadily, or has not been restarted often.
 	CrashLoop string `json:"crashLoop,omitempty" cbor:"28,keyasint,omitempty"`
+	// Successor answers the question of the assignment; nil: nobody asked, or the child is older and never answers.
+	Successor *SuccessorAnswer `json:"successor,omitempty" cbor:"29,keyasint,omitempty"`
 }
 
 // Reason says what ruled out how many candidates, by how much at best, and what would help.

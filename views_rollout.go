@@ -26,6 +26,7 @@ type RolloutView struct {
 	Failures  int          `json:"failures,omitempty" doc:"Restarts and failures of instances of the new revision."`
 	Reason    string       `json:"reason,omitempty" doc:"Of the last failure."`
 	Failing   bool         `json:"failing,omitempty" doc:"The new version has failed and stays, because rollback is off or impossible; reason says why."`
+	Waits     string       `json:"waits,omitempty" doc:"Why it does not go on: an old instance must end before a new one can start, and there is no place for the new one."`
 	Refused   *RefusedView `json:"refused,omitempty" doc:"A version that was rolled back, and is not retried until the manifest changes."`
 }
 

@@ -57,6 +57,11 @@ func (s *ServiceSpec) updateRoom() (surge, missing int) {
 	return 1, 0
 }
 
+// EndsFirst reports whether an instance ends before its successor starts in an update.
+func (s *ServiceSpec) EndsFirst() bool {
+	return s.Mode == ModeService && (s.Update.Strategy == "recreate" || s.Update.MaxSurge != nil && *s.Update.MaxSurge == 0)
+}
+
 // volumeSizes is what an instance's volumes may take of the worker's disk.
 func (s *ServiceSpec) volumeSizes() (sum Bytes) {
 	for _, v := range s.Volumes {

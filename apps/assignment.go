@@ -14,12 +14,23 @@ func (i *Instance) AssignedGen() skerry.Generation {
 // that are taken back, and then others.
 func (i *Instance) AssignedRevision() string { return i.wanted() }
 
+// AskedRevision is the revision about which its holder is asked, or "".
+func (i *Instance) AskedRevision() string {
+	if i.Ask == nil {
+		return ""
+	}
+	return i.Ask.Revision
+}
+
 // Assignment is what a holder is told of an instance.
 func (i *Instance) Assignment(digests map[string]string) *skerry.Assignment {
 	as := &skerry.Assignment{ID: i.ID, Service: i.Service, Org: i.Org, Ordinal: i.Ordinal, Gen: i.Gen, Revision: i.Revision,
 		Spec: *i.Spec, Fence: i.Fence, Restart: i.Restart, Deadline: i.Deadline, Due: i.Due, Held: i.Held}
 	if r := i.Resize; r != nil {
 		as.Gen, as.Revision, as.Spec = r.Gen, r.Revision, *r.Spec
+	}
+	if k := i.Ask; k != nil {
+		as.Successor = &skerry.Successor{Revision: k.Revision, Gen: k.Gen, Spec: *k.Spec}
 	}
 	for _, ref := range i.Spec.Images() {
 		d := i.Spec.Pinned[ref]

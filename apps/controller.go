@@ -99,6 +99,9 @@ type Instance struct {
 	// Fixed is the revision whose limits it could not be given while it runs, Limited when they were changed last.
 	Fixed   string    `json:"fixed,omitempty"`
 	Limited time.Time `json:"limited,omitzero"`
+	// Ask is what its holder is asked about its successor; nil: nothing. Answers: its holder answers such questions.
+	Ask     *Ask `json:"ask,omitempty"`
+	Answers bool `json:"answers,omitempty"`
 	// Shared is what all instances of its service at its holder use together, where that is all that is known.
 	Shared  *skerry.QoS `json:"shared,omitempty"`
 	counted bool        // in its run's result

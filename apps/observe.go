@@ -78,6 +78,7 @@ func (c *Controller) Observe(now time.Time, holder string, o skerry.Observation,
 		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.HeadRoom, o.Crowded == "", o.Crowded)
 	}
 	crashLoop(c, now, i, &o)
+	hearAnswer(c, now, i, &o, fx)
 	if before.State != i.State || before.Phase != i.Phase {
 		i.step(now, o.Reason)
 	}
@@ -188,7 +189,7 @@ func (c *Controller) unplace(now time.Time, i *Instance, why string, fx *skerry.
 		i.Resize, i.Revision, i.Gen, i.Spec = nil, r.Revision, r.Gen, r.Spec
 		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, true, "")
 	}
-	i.Holder, i.Worker, i.Cluster, i.Address, i.Ports, i.Cut = "", "", "", "", nil, false
+	i.Holder, i.Worker, i.Cluster, i.Address, i.Ports, i.Cut, i.Ask, i.Answers = "", "", "", "", nil, false, nil, false
 	i.State, i.Phase, i.Reason = skerry.Requested, skerry.PhaseNone, why
 	i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.Ready, false, why)
 	i.step(now, why)

@@ -137,8 +137,10 @@ func (c *Controller) reconcileService(now time.Time, a *App, s *skerry.ServiceSp
 			c.discard(now, i, fx)
 		case !i.Live():
 		case i.wanted() == rev:
+			unask(c, i, "", fx)
 			current = append(current, i)
 		default:
+			unask(c, i, rev, fx)
 			old = append(old, i)
 		}
 	}
@@ -154,8 +156,14 @@ func (c *Controller) reconcileService(now time.Time, a *App, s *skerry.ServiceSp
 		return
 	}
 	if s.Update.Strategy == "recreate" && len(old) > 0 {
+		end := true
 		for _, i := range old {
-			c.stop(now, i, "replaced by a new version", fx)
+			end = mayEnd(c, now, a, s, i, fx) && end
+		}
+		for _, i := range old {
+			if end {
+				c.stop(now, i, "replaced by a new version", fx)
+			}
 		}
 		return // Gone makes the application dirty again
 	}
@@ -182,21 +190,31 @@ func (c *Controller) reconcileService(now time.Time, a *App, s *skerry.ServiceSp
 		old = append(old, c.createAs(now, a, old[0], c.freeOrdinal(sk, old[0].Revision), fx))
 	}
 	// Old ones that are not ready serve nobody and go at once, but only for what is already on its way in their place.
-	ready := 0
+	ready, placed := 0, 0
 	for _, i := range append(slices.Clone(current), old...) {
 		if c.serves(now, a, s, i) {
 			ready++
 		}
 	}
+	for _, i := range current {
+		if !c.serves(now, a, s, i) && (i.State == skerry.WorkerScheduled || i.State == skerry.Running) {
+			placed++
+		}
+	}
 	spare := ready - (want - *s.Update.MaxUnavailable)
+	if !s.EndsFirst() { // else its holder is asked
+		spare = min(spare, max(0, ready-want)+placed)
+	}
 	slices.SortStableFunc(old, lessUseful)
 	for _, i := range old[:max(0, len(old)-max(0, want-limit))] {
-		if !i.IsReady() {
-			c.stop(now, i, "replaced by a new version", fx)
-		} else if spare > 0 {
-			spare--
-			c.stop(now, i, "replaced by a new version", fx)
+		serving := i.IsReady()
+		if serving && spare <= 0 || s.EndsFirst() && !mayEnd(c, now, a, s, i, fx) {
+			continue
 		}
+		if serving {
+			spare--
+		}
+		c.stop(now, i, "replaced by a new version", fx)
 	}
 	c.restartOneByOne(now, a, s, current, fx)
 	if len(old) == 0 {

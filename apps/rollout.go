@@ -336,6 +336,9 @@ func (c *Controller) viewRollout(a *App, s *skerry.ServiceSpec) *skerry.RolloutV
 		v.Phase = skerry.RolloutWaves
 		v.NextAt = r.next(s)
 	}
+	if r.EndedAt.IsZero() && v.Paused == "" {
+		v.Waits = updateWaits(c, a, s)
+	}
 	if f := a.Refused[s.Name]; f != nil {
 		v.Refused = &skerry.RefusedView{Revision: f.Revision, Reason: f.Reason, At: f.At}
 	}

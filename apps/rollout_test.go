@@ -21,6 +21,9 @@ type site struct {
 	crash  string // image whose instances restart every so many seconds, five if that is 0, two seconds after which they are ready again
 	every  int
 	bad    func(i *Instance) bool // one that runs and is never ready
+	fails  func(i *Instance) bool // one that restarts like those of image crash
+	mute   bool                   // it is older, and never says whether there is a place
+	full   string                 // why there is no place for a successor
 	stuck  string                 // image whose instances run and are never ready
 	events []skerry.Event
 	most   int            // instances at once
@@ -62,40 +65,48 @@ func (s *site) tell(msg any) Applied {
 func (s *site) run(d time.Duration) {
 	s.t.Helper()
 	for end := s.now.Add(d); s.now.Before(end); s.now = s.now.Add(time.Second) {
-		var fx skerry.Effects
-		for _, i := range s.c.Unplaced(s.now) {
-			s.c.Place(s.now, i, "site", i.Fence, &skerry.Decision{}, &fx)
-			s.placed[i.ID] = s.now
-		}
-		for _, i := range s.c.Stopping() {
-			s.c.Gone(s.now, "site", i.ID, &fx)
-		}
-		for _, i := range s.c.InstancesOf(shop) {
-			if i.Holder == "" {
-				continue
-			}
-			o := skerry.Observation{ID: i.ID, Gen: i.Gen, Fence: i.Fence, Restart: i.Restart, State: skerry.Running, StartedAt: s.placed[i.ID]}
-			age := int(s.now.Sub(s.placed[i.ID]) / time.Second)
-			o.Ready = age >= 2 && i.Spec.Image != s.stuck && (s.bad == nil || !s.bad(i))
-			if i.Spec.Image == s.crash {
-				every := max(s.every, 1)
-				if s.every == 0 {
-					every = 5
-				}
-				o.Restarts, o.Ready = age/every, age%every >= 2
-				if age > 0 && age%every == 0 {
-					o.Reason = "exit code 7"
-				}
-				if o.Restarts >= skerry.CrashLoops && time.Duration(every)*time.Second < skerry.SteadyTime {
-					o.CrashLoop = fmt.Sprintf("restarted %d times: exit code 7", o.Restarts)
-				}
-			}
-			s.c.Observe(s.now, "site", o, &fx)
-		}
-		s.take(fx)
-		s.take(s.c.Reconcile(s.now))
+		s.look()
 		s.hold()
 	}
+}
+
+// look has the site do what it is asked for, and tell how it goes.
+func (s *site) look() {
+	var fx skerry.Effects
+	for _, i := range s.c.Unplaced(s.now) {
+		s.c.Place(s.now, i, "site", i.Fence, &skerry.Decision{}, &fx)
+		s.placed[i.ID] = s.now
+	}
+	for _, i := range s.c.Stopping() {
+		s.c.Gone(s.now, "site", i.ID, &fx)
+	}
+	for _, i := range s.c.InstancesOf(shop) {
+		if i.Holder == "" {
+			continue
+		}
+		o := skerry.Observation{ID: i.ID, Gen: i.Gen, Fence: i.Fence, Restart: i.Restart, State: skerry.Running, StartedAt: s.placed[i.ID]}
+		if i.Ask != nil {
+			o.Successor = &skerry.SuccessorAnswer{Revision: i.Ask.Revision, Why: s.full}
+		}
+		age := int(s.now.Sub(s.placed[i.ID]) / time.Second)
+		o.Ready = age >= 2 && i.Spec.Image != s.stuck && (s.bad == nil || !s.bad(i))
+		if i.Spec.Image == s.crash || s.fails != nil && s.fails(i) {
+			every := max(s.every, 1)
+			if s.every == 0 {
+				every = 5
+			}
+			o.Restarts, o.Ready = age/every, age%every >= 2
+			if age > 0 && age%every == 0 {
+				o.Reason = "exit code 7"
+			}
+			if o.Restarts >= skerry.CrashLoops && time.Duration(every)*time.Second < skerry.SteadyTime {
+				o.CrashLoop = fmt.Sprintf("restarted %d times: exit code 7", o.Restarts)
+			}
+		}
+		s.c.Observe(s.now, "site", o, &fx)
+	}
+	s.take(fx)
+	s.take(s.c.Reconcile(s.now))
 }
 
 func (s *site) hold() {
@@ -349,5 +360,37 @@ func TestPauseResumeUndo(t *testing.T) {
 		if strings.HasPrefix(key, prefixPast) {
 			t.Errorf("%s is left", key)
 		}
+	}
+}
+
+// What must end before another starts stays until its holder has a place for that. A holder that never answers is an older one.
+func TestEndsOnlyForAPlace(t *testing.T) {
+	for _, u := range []skerry.UpdateSpec{{Strategy: "recreate"}, {MaxSurge: new(int), MaxUnavailable: func() *int { n := 1; return &n }()}} {
+		s := newSite(t)
+		s.least = -1
+		s.tell(apply(2, image("web:1", u)))
+		s.run(time.Minute)
+		s.full = "its worker is cordoned"
+		s.tell(apply(2, image("web:2", u)))
+		s.run(10 * time.Minute)
+		s.expect("2 web:1")
+		if v := s.view(); v.Rollout.Waits != s.full || !strings.HasPrefix(v.Reason, "UpdateWaits") || s.heard("UpdateWaits") != 2 {
+			t.Errorf("%+v: %s, told %d times", v.Rollout, v.Reason, s.heard("UpdateWaits"))
+		}
+		s.tell(apply(2, image("web:1", u))) // somebody changes their mind
+		s.run(time.Minute)
+		if v := s.view(); v.Rollout.Waits != "" || v.Reason != "" {
+			t.Errorf("%+v: %s", v.Rollout, v.Reason)
+		}
+		s.tell(apply(2, image("web:3", u)))
+		s.run(time.Minute)
+		s.expect("2 web:1")
+		s.full = ""
+		s.run(2 * time.Minute)
+		s.expect("2 web:3")
+		s.mute = true
+		s.tell(apply(2, image("web:4", u)))
+		s.run(2 * time.Minute)
+		s.expect("2 web:4")
 	}
 }

@@ -127,6 +127,8 @@ func serviceReason(v *skerry.ServiceView, worst *skerry.Worst) string {
 	switch {
 	case r != nil && r.Failing && r.EndedAt.IsZero():
 		return skerry.Summary("UpdateFailed", r.Reason)
+	case r != nil && r.Waits != "":
+		return skerry.Summary("UpdateWaits", r.Waits)
 	case r != nil && r.Refused != nil && v.Ready >= v.Want:
 		return skerry.Summary("RolledBack", "revision "+r.Refused.Revision+": "+r.Refused.Reason)
 	}

@@ -20,7 +20,7 @@ func (p *placement) alone() (after time.Duration, ok bool) {
 
 // boundTo keeps the index of instances that depend on the root, and notes that something follows its load.
 func (c *Core) boundTo(p *placement) {
-	c.scales = c.scales || p.Origin == "root" && p.A.Spec.Scale != nil
+	c.scaling.any = c.scaling.any || p.Origin == "root" && p.A.Spec.Scale != nil
 	if _, ok := p.alone(); ok {
 		c.dependent[p.A.ID] = true
 	} else {

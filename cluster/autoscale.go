@@ -30,19 +30,19 @@ func (c *Core) awaySince() time.Time {
 // scaleDue is when loads are looked at next, or the zero time.
 func (c *Core) scaleDue() time.Time {
 	since := c.awaySince()
-	if since.IsZero() || !c.scales {
+	if since.IsZero() || !c.scaling.any {
 		return time.Time{}
 	}
-	if at := since.Add(scaleAfter); c.scaled.Before(at) {
+	if at := since.Add(scaleAfter); c.scaling.at.Before(at) {
 		return at
 	}
-	return c.scaled.Add(apps.ScaleEvery)
+	return c.scaling.at.Add(apps.ScaleEvery)
 }
 
 // autoscale changes the share of the root's services whose load asks for it.
 func (c *Core) autoscale(now time.Time, fx *skerry.Effects) {
-	if now.Before(c.scaled) { // the clock was set back
-		c.scaled = time.Time{}
+	if now.Before(c.scaling.at) { // the clock was set back
+		c.scaling.at = time.Time{}
 	}
 	due := c.scaleDue()
 	if due.IsZero() {
@@ -54,7 +54,7 @@ func (c *Core) autoscale(now time.Time, fx *skerry.Effects) {
 	if now.Before(due) {
 		return
 	}
-	c.scaled = now
+	c.scaling.at = now
 	type share struct {
 		spec *skerry.ServiceSpec
 		gen  skerry.Generation

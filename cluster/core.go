@@ -91,9 +91,10 @@ type Core struct {
 	readmit   map[string]bool // workers whose part in the overlay must be looked at again
 	draining  map[skerry.ServiceKey]map[drainAt]bool
 	foreign   foreign
-	moving    map[skerry.InstanceID]bool // placements with a successor
-	drains    map[string]bool            // workers that are drained
-	held      map[string]bool            // workers that are held on their devices
+	moving    map[skerry.InstanceID]bool    // placements with a successor
+	asking    map[skerry.InstanceID]*answer // about their successors, of placements whose owner asks whether there is a place for one
+	drains    map[string]bool               // workers that are drained
+	held      map[string]bool               // workers that are held on their devices
 	balance   balance
 	drainDue  time.Time                          // when to look at them again; zero: when something happens
 	stranded  map[skerry.InstanceID]bool         // placements that ran on a worker that is out of touch
@@ -105,8 +106,10 @@ type Core struct {
 	starts    map[skerry.InstanceID]bool         // placements that have yet to run where they are
 	startsDue time.Time                          // when one of them should have
 	scalers   map[skerry.ServiceKey]*apps.Scaler // of the root's services, while it is away
-	scaled    time.Time                          // when loads were looked at
-	scales    bool                               // something of the root's follows its load
+	scaling   struct {                           // of the root's services: whether there is any, and when loads were looked at
+		any bool
+		at  time.Time
+	}
 	services  map[skerry.ServiceKey]*learned
 	salvaged  salvage
 	grew      bool // capacity may have appeared: try what waits
@@ -234,7 +237,7 @@ func New(opt Options) *Core {
 	c := &Core{opt: opt, salvaged: found, fabric: newFabric(), interests: network.NewInterests(), endpoints: network.NewEndpoints(), paths: network.NewPaths(), foreign: newForeign(), readmit: map[string]bool{}, draining: map[skerry.ServiceKey]map[drainAt]bool{}, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
 		Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), Up: fleet.NewParent(life, opt.Sets),
 		workers: map[string]*worker{}, site: sched.NewSite(), places: map[skerry.InstanceID]*placement{}, groups: map[skerry.InstanceID]*group{},
-		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, moving: map[skerry.InstanceID]bool{}, stranded: map[skerry.InstanceID]bool{}, originals: map[skerry.InstanceID]bool{}, drains: map[string]bool{}, held: map[string]bool{}, watched: map[skerry.InstanceID]bool{}, amends: map[skerry.AppKey]*amended{}, dependent: map[skerry.InstanceID]bool{}, scalers: map[skerry.ServiceKey]*apps.Scaler{}, starts: map[skerry.InstanceID]bool{}, services: map[skerry.ServiceKey]*learned{}, byWorker: map[string]map[skerry.InstanceID]*placement{},
+		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, moving: map[skerry.InstanceID]bool{}, asking: map[skerry.InstanceID]*answer{}, stranded: map[skerry.InstanceID]bool{}, originals: map[skerry.InstanceID]bool{}, drains: map[string]bool{}, held: map[string]bool{}, watched: map[skerry.InstanceID]bool{}, amends: map[skerry.AppKey]*amended{}, dependent: map[skerry.InstanceID]bool{}, scalers: map[skerry.ServiceKey]*apps.Scaler{}, starts: map[skerry.InstanceID]bool{}, services: map[skerry.ServiceKey]*learned{}, byWorker: map[string]map[skerry.InstanceID]*placement{},
 		astray: map[skerry.InstanceID]map[string]bool{}, waiting: map[skerry.InstanceID]bool{}, making: map[skerry.InstanceID]string{}, removing: map[skerry.InstanceID]bool{}, linked: map[skerry.AppKey]bool{}}
 	c.detect = detect.New(detect.Options{LostAfter: opt.LostAfter, StartGrace: opt.StartGrace}, sight{c})
 	c.volumes = volumes.New(disks{c})
@@ -325,6 +328,9 @@ func (c *Core) Start(now time.Time) skerry.Effects {
 			p.sla.calm = now // the clock was set back
 		}
 		c.reserve(p, 1)
+		if q := p.A.Successor; q != nil {
+			c.asking[p.A.ID] = &answer{SuccessorAnswer: skerry.SuccessorAnswer{Revision: q.Revision, Why: "its site has just started"}}
+		}
 		c.seq = max(c.seq, p.A.Fence.Sequence) // a crash may have left half of the commit that gave it
 		if p.Next != nil {
 			if p.Next.Since.After(now) {
@@ -548,6 +554,7 @@ func (c *Core) settle(now time.Time, fx *skerry.Effects, replies []skerry.Messag
 		}
 		c.volumes.Reserve()
 		c.drainWorkers(now, fx)
+		answerAgain(c, now, fx)
 		c.placeWaiting(now, fx)
 		if !c.Apps.Dirty() && !c.grew {
 			break

@@ -26,6 +26,7 @@ type resize struct {
 // target is the assignment that a placement's worker has, or is to have.
 func (p *placement) target() skerry.Assignment {
 	a := p.A
+	a.Successor = nil // is asked of the site
 	if r := p.Resize; r != nil {
 		a.Spec, a.Revision, a.Gen = r.Spec, r.Revision, r.Gen
 	}

@@ -114,6 +114,7 @@ func (c *Core) accept(now time.Time, a skerry.Assignment, origin string, fx *ske
 		c.acceptGroup(now, a, origin, fx)
 		return
 	}
+	askFor(c, now, &a, fx)
 	p := c.places[a.ID]
 	if p != nil && a.Fence.RootEpoch == p.A.Fence.RootEpoch && changed(p, &a) {
 		if why := c.opt.Admission.Check(&a); why != nil { // what runs was admitted as it is, whatever it is called
@@ -542,7 +543,7 @@ func (c *Core) tellUp(now time.Time, p *placement, fx *skerry.Effects) {
 	if p.Group != "" {
 		return
 	}
-	o.Revision, o.Limits, o.Crowded = p.A.Revision, p.Limits, c.anonymous(p, p.Strain.Crowded)
+	o.Successor, o.Revision, o.Limits, o.Crowded = answerOf(c, p), p.A.Revision, p.Limits, c.anonymous(p, p.Strain.Crowded)
 	if c.mine(p) {
 		c.Apps.Instance(p.A.ID).Worker = skerry.WorkerName(p.Worker)
 		if c.Apps.Observe(now, Self, o, fx) {
@@ -553,6 +554,7 @@ func (c *Core) tellUp(now time.Time, p *placement, fx *skerry.Effects) {
 		return
 	}
 	o.Restart -= min(p.Extra, o.Restart)
+	o.Successor = anonymousAnswer(c, p, o.Successor)
 	o.Reason, o.Held, o.CrashLoop = c.anonymous(p, o.Reason), c.anonymous(p, o.Held), c.anonymous(p, o.CrashLoop)
 	if o.Limits != nil {
 		o.Limits = &skerry.LimitsRefusal{Gen: o.Limits.Gen, Reason: c.anonymous(p, o.Limits.Reason), InUse: o.Limits.InUse}
@@ -567,8 +569,7 @@ func (c *Core) report(spec *skerry.ServiceSpec, o skerry.Observation) {
 	for i := range o.Ports {
 		o.Ports[i].Address = ""
 	}
-	// An observation always fits: it has bounded texts and at most a few ports.
-	_, _ = c.Up.Observed.Put(skerry.AssignmentKey(o.ID), c.codec.Marshal(&o))
+	_, _ = c.Up.Observed.Put(skerry.AssignmentKey(o.ID), c.codec.Marshal(&o)) // it always fits: texts are bounded, ports few
 }
 
 // refuse hands an instance back to its owner with the reasons.

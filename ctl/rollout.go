@@ -137,6 +137,9 @@ func rolloutText(s *skerry.ServiceView, now time.Time) string {
 			text += ", the next in " + age(r.NextAt, now)
 		}
 	}
+	if r.Waits != "" {
+		text += "; update waits: " + r.Waits
+	}
 	if r.Failures > 0 && r.Phase != skerry.RolloutDone {
 		text += fmt.Sprintf("; %d failures", r.Failures)
 		if r.Reason != "" {

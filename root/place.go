@@ -106,13 +106,20 @@ func (c *Core) refresh(now time.Time, i *apps.Instance, fx *skerry.Effects) {
 		return
 	}
 	var as skerry.Assignment
-	if c.codec.Unmarshal(old, &as) == nil && (as.Restart != i.Restart || as.Gen != i.AssignedGen() || as.Revision != i.AssignedRevision() || as.Failover != c.failsOver(i) ||
+	if c.codec.Unmarshal(old, &as) == nil && (as.Restart != i.Restart || as.Gen != i.AssignedGen() || as.Revision != i.AssignedRevision() || asked(&as) != i.AskedRevision() || as.Failover != c.failsOver(i) ||
 		as.Fence.RootEpoch < i.Fence.RootEpoch) { // the last: half of a commit was lost
 		c.assign(now, i, fx)
 		if as.Restart != i.Restart {
 			c.reobserve(now, i, fx) // its site may have restarted it by itself, and tells that no second time
 		}
 	}
+}
+
+func asked(as *skerry.Assignment) string {
+	if as.Successor == nil {
+		return ""
+	}
+	return as.Successor.Revision
 }
 
 // around is what the scheduler must know of an application while its instances are placed: where others of it are (each

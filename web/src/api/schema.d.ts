@@ -2569,6 +2569,8 @@ export interface components {
             revision: string;
             /** Format: date-time */
             startedAt: string;
+            /** @description Why it does not go on: an old instance must end before a new one can start, and there is no place for the new one. */
+            waits?: string;
             /**
              * Format: int64
              * @description From 1; 0 is the canary.

@@ -1,0 +1,90 @@
+package apps
+
+import (
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// Ask is the question to the holder of an instance whether one of a newer revision has a place there once this one has ended.
+//
+//	update wants it to end ──► asked ──yes──► it ends, its successor starts
+//	                             │ ▲
+//	                             └─┴─no: it runs on, and the holder says so again when that changes
+type Ask struct {
+	Revision string              `json:"revision"`
+	Gen      skerry.Generation   `json:"generation"`
+	Spec     *skerry.ServiceSpec `json:"spec"`
+	Since    time.Time           `json:"since"`
+	Answered bool                `json:"answered,omitempty"`
+	Why      string              `json:"why,omitempty"` // there is no place
+}
+
+// askTime is how long a holder that has never answered such a question has. An older one never does.
+const askTime = 5 * time.Second
+
+// unask takes back what was asked about a revision that is no longer to come.
+func unask(c *Controller, i *Instance, rev string, fx *skerry.Effects) {
+	if i.Ask != nil && i.Ask.Revision != rev {
+		i.Ask = nil
+		c.saveInstance(i, fx)
+	}
+}
+
+// mayEnd reports whether an instance may end before its successor starts: there is a place for that once it has ended. It asks its holder.
+func mayEnd(c *Controller, now time.Time, a *App, s *skerry.ServiceSpec, i *Instance, fx *skerry.Effects) bool {
+	rev := a.revisions[s.Name]
+	if i.Holder == "" {
+		return true // it runs nowhere
+	}
+	if i.Ask == nil {
+		i.Ask = &Ask{Revision: rev, Gen: a.Gen, Spec: s, Since: now}
+		c.saveInstance(i, fx)
+		c.wakeAt(a.Key(), now.Add(askTime))
+	}
+	if at := c.DataAt(i); c.local == "r" && at != "" && s.KeepsData() && s.Placement.Cluster != "" && s.Placement.Cluster != at {
+		answered(c, now, i, "its volume is at cluster "+at+", and the manifest names cluster "+s.Placement.Cluster, fx)
+		return false
+	}
+	switch {
+	case i.Ask.Answered:
+		return i.Ask.Why == ""
+	case i.Answers || now.Before(i.Ask.Since.Add(askTime)):
+		return false
+	}
+	return true // its holder is older, and knows no such question
+}
+
+// answered takes what a holder says; why is empty if there is a place.
+func answered(c *Controller, now time.Time, i *Instance, why string, fx *skerry.Effects) {
+	k := i.Ask
+	if k.Answered && k.Why == why {
+		return
+	}
+	told := k.Why
+	k.Answered, k.Why = true, why
+	c.dirty[i.Service.App] = true
+	c.saveInstance(i, fx)
+	if why != "" && why != told {
+		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, false, "update waits: "+why)
+		fx.Events = append(fx.Events, c.event(now, i, skerry.EventWarning, "UpdateWaits", "it runs on until there is a place for the new version: "+why))
+	}
+}
+
+// hearAnswer takes an answer out of an observation.
+func hearAnswer(c *Controller, now time.Time, i *Instance, o *skerry.Observation, fx *skerry.Effects) {
+	i.Answers = o.Successor != nil
+	if k := i.Ask; k != nil && o.Successor != nil && o.Successor.Revision == k.Revision {
+		answered(c, now, i, o.Successor.Why, fx)
+	}
+}
+
+// updateWaits says why an update does not go on although nothing of it fails, or "".
+func updateWaits(c *Controller, a *App, s *skerry.ServiceSpec) string {
+	for _, i := range c.Instances(skerry.ServiceKey{App: a.Key(), Service: s.Name}) {
+		if k := i.Ask; k != nil && i.Live() && k.Revision == a.revisions[s.Name] && k.Why != "" {
+			return k.Why
+		}
+	}
+	return ""
+}

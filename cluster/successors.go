@@ -1,0 +1,131 @@
+package cluster
+
+import (
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// answer is what the owner of an instance was told last about its successor.
+type answer struct {
+	skerry.SuccessorAnswer
+	at time.Time // when it was looked for
+}
+
+// askEvery is how often an answer is looked for again.
+const askEvery = time.Second
+
+// askFor takes the question that came with an assignment of an instance which is here, or its end.
+func askFor(c *Core, now time.Time, a *skerry.Assignment, fx *skerry.Effects) {
+	p := c.places[a.ID]
+	if p == nil || p.Removing || a.Fence.RootEpoch != p.A.Fence.RootEpoch {
+		return
+	}
+	q, was := a.Successor, p.A.Successor
+	p.A.Successor = q
+	switch {
+	case q == nil && was == nil:
+	case q == nil:
+		delete(c.asking, a.ID)
+		c.changed(now, p, fx)
+	case was == nil || c.asking[a.ID] == nil || was.Revision != q.Revision || was.Gen != q.Gen:
+		c.asking[a.ID] = &answer{skerry.SuccessorAnswer{Revision: q.Revision, Why: noSuccessor(c, now, p)}, now}
+		c.changed(now, p, fx)
+	}
+}
+
+// answerAgain tells owners of instances when the answer has changed.
+func answerAgain(c *Core, now time.Time, fx *skerry.Effects) {
+	for _, id := range sortedIDs(c.asking) {
+		p, k := c.places[id], c.asking[id]
+		if p == nil || p.A.Successor == nil {
+			delete(c.asking, id)
+			continue
+		}
+		if now.Sub(k.at) < askEvery && !now.Before(k.at) {
+			continue
+		}
+		k.at = now
+		if why := noSuccessor(c, now, p); why != k.Why || k.Revision != p.A.Successor.Revision {
+			k.Revision, k.Why = p.A.Successor.Revision, why
+			c.changed(now, p, fx)
+		}
+	}
+}
+
+// answerOf is what the owner of an instance is told; nil: it need not know.
+func answerOf(c *Core, p *placement) *skerry.SuccessorAnswer {
+	k := c.asking[p.A.ID]
+	switch {
+	case k != nil && p.A.Successor != nil:
+		told := k.SuccessorAnswer
+		return &told
+	case p.A.Spec.EndsFirst():
+		return &skerry.SuccessorAnswer{} // it would be answered
+	}
+	return nil
+}
+
+// anonymousAnswer is an answer that names no worker.
+func anonymousAnswer(c *Core, p *placement, k *skerry.SuccessorAnswer) *skerry.SuccessorAnswer {
+	if k == nil {
+		return nil
+	}
+	return &skerry.SuccessorAnswer{Revision: k.Revision, Why: c.anonymous(p, k.Why)}
+}
+
+// noSuccessor says why a newer version of an instance has no place in the site once the instance has ended, or "".
+func noSuccessor(c *Core, now time.Time, p *placement) string {
+	if p.Worker == "" || p.Removing || p.ended() {
+		return ""
+	}
+	q := &placement{A: p.A, Origin: p.Origin, Pinned: p.Pinned, Users: p.Users, Created: now}
+	q.A.Spec, q.A.Revision, q.A.Gen = p.A.Successor.Spec, p.A.Successor.Revision, p.A.Successor.Gen
+	q.A.Runtime, q.A.Devices, q.A.Digest, q.A.Successor = "", nil, nil, nil
+	if why := c.opt.Admission.Check(&q.A); why != nil {
+		return why.Text
+	}
+	if why := c.opt.Admission.CheckQuota(c.usedBy(p.A.Org, p.A.ID), &q.A); why != nil {
+		return why.Text
+	}
+	at := c.dataAt(q)
+	if w := c.workers[at]; w != nil {
+		switch {
+		case w.Drain != nil:
+			return "the volume is on worker " + at + ", which is drained"
+		case w.Hold != "":
+			return "the volume is on worker " + at + ", which is cordoned: " + w.Hold
+		case p.Worker != at:
+			return "the volume is on worker " + at + ", and it runs elsewhere"
+		}
+	}
+	policy, plugins, reason := c.policy(&q.A.Spec)
+	if reason != nil {
+		return reason.Text
+	}
+	if len(plugins) > 0 && at == "" {
+		return "" // their programs are asked when it is placed
+	}
+	c.reserve(p, -1)
+	d := c.placeFree(now, policy, c.request(q))
+	c.reserve(p, 1)
+	switch {
+	case d.Chosen != "":
+		return ""
+	case len(d.Why) == 0:
+		return "no worker of the site can take it"
+	case at != "":
+		return "the volume is on worker " + at + ", which cannot take the new version: " + whyAt(d.Why)
+	}
+	return "no worker of the site can take the new version: " + d.Why[0].Text
+}
+
+// whyAt is the first reason that is not about other workers.
+func whyAt(why []skerry.Reason) string {
+	for _, r := range why {
+		if r.What != "volumes" {
+			return r.Text
+		}
+	}
+	return why[0].Text
+}
