@@ -142,12 +142,12 @@ type SecretView struct {
 	Namespace string              `json:"namespace"`
 	Name      string              `json:"name"`
 	Org       string              `json:"org"`
-	Version   int                 `json:"version" doc:"The newest version."`
-	Files     []string            `json:"files" doc:"Names of the files of the newest version."`
-	Size      int                 `json:"size" doc:"Bytes of the newest version."`
+	Version   int                 `json:"version" doc:"The version in use: the newest, unless somebody went back to an earlier one."`
+	Files     []string            `json:"files" doc:"Names of its files."`
+	Size      int                 `json:"size" doc:"Its bytes."`
 	CreatedAt time.Time           `json:"createdAt"`
 	UpdatedAt time.Time           `json:"updatedAt"`
-	Author    string              `json:"author,omitempty" doc:"Who made the newest version."`
+	Author    string              `json:"author,omitempty" doc:"Who made it."`
 	UsedBy    []string            `json:"usedBy" doc:"Services that name it, as application/service."`
 	Versions  []SecretVersionView `json:"versions" doc:"The versions that are kept, the newest first."`
 }

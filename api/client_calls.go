@@ -179,6 +179,15 @@ func (c *Client) PutSecret(ctx context.Context, namespace, name string, rotate b
 	return send[skerry.SecretView](ctx, c, http.MethodPut, secrets(namespace)+"/"+esc(name), q, SecretData{v})
 }
 
+// UndoSecret has an earlier version of a secret used again: the one before the version in use if to is 0.
+func (c *Client) UndoSecret(ctx context.Context, namespace, name string, to int) (skerry.SecretView, error) {
+	q := url.Values{}
+	if to != 0 {
+		q.Set("to", strconv.Itoa(to))
+	}
+	return send[skerry.SecretView](ctx, c, http.MethodPost, secrets(namespace)+"/"+esc(name)+"/undo", q, nil)
+}
+
 // DeleteSecret removes a secret that no service names.
 func (c *Client) DeleteSecret(ctx context.Context, namespace, name string) error {
 	return c.do(ctx, http.MethodDelete, secrets(namespace)+"/"+esc(name), nil, nil, nil)

@@ -48,6 +48,20 @@ func (h *Handler) addSecrets() {
 			}
 			return &answer[skerry.SecretView]{v.(skerry.SecretView)}, nil
 		})
+	type undoIn struct {
+		Namespace string `path:"namespace" maxLength:"63"`
+		Name      string `path:"name" maxLength:"63"`
+		To        int    `query:"to" minimum:"0" doc:"The version to use. Default: the one before the version in use."`
+	}
+	add(h, operation{ID: "undo-secret", Method: http.MethodPost, Path: "/v1/namespaces/{namespace}/secrets/{name}/undo", Scope: auth.ScopeSecretsWrite, Object: objNamespace, Tag: "secrets",
+		Summary: "Use an earlier version of a secret again; services that name no version are then updated.", Audit: true},
+		func(ctx context.Context, who *auth.Principal, in *undoIn) (*answer[skerry.SecretView], error) {
+			v, err := h.opt.Backend.Do(ctx, apps.UndoSecret{Namespace: in.Namespace, Name: in.Name, To: in.To, Actor: who.User})
+			if err != nil {
+				return nil, err
+			}
+			return &answer[skerry.SecretView]{v.(skerry.SecretView)}, nil
+		})
 	add(h, operation{ID: "delete-secret", Method: http.MethodDelete, Path: "/v1/namespaces/{namespace}/secrets/{name}", Scope: auth.ScopeSecretsWrite, Object: objNamespace, Tag: "secrets",
 		Summary: "Delete a secret that no service uses.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *secretIn) (*none, error) {

@@ -33,9 +33,11 @@ type App struct {
 	Runs          map[string][]*Run `json:"runs,omitempty"`     // per service: runs of a job or schedule, oldest first
 	Digests       map[string]string `json:"digests,omitempty"`  // image reference -> digest, fixed per generation
 	// Rollouts, Refused and Paused are per service; Paused says by whom.
-	Rollouts  map[string]*Rollout `json:"rollouts,omitempty"`
-	Refused   map[string]*Refused `json:"refused,omitempty"`
-	Paused    map[string]string   `json:"paused,omitempty"`
+	Rollouts map[string]*Rollout `json:"rollouts,omitempty"`
+	Refused  map[string]*Refused `json:"refused,omitempty"`
+	Paused   map[string]string   `json:"paused,omitempty"`
+	// Turns are services whose rollout of a rotated secret goes first, per service; an application that is applied anew has none.
+	Turns     map[string][]string `json:"turns,omitempty"`
 	revisions map[string]string   // per service, derived
 }
 

@@ -71,9 +71,21 @@ func (c *Controller) keepPast(old, next *App, fx *skerry.Effects) {
 	c.past[k] = append(c.past[k], p)
 	fx.Put(pastKey(k, p.Gen), mustJSON(p))
 	for len(c.past[k]) > maxPast {
-		fx.Delete(c.past[k][0].key(k))
-		c.past[k] = c.past[k][1:]
+		n := slices.IndexFunc(c.past[k], func(p *Past) bool { return !fallback(c, next, p) })
+		n = max(n, 0)
+		fx.Delete(c.past[k][n].key(k))
+		c.past[k] = slices.Delete(slices.Clone(c.past[k]), n, n+1)
 	}
+}
+
+// fallback reports whether a service would be put back to a version if the one that is being rolled out failed.
+func fallback(c *Controller, a *App, p *Past) bool {
+	for name, r := range a.Rollouts {
+		if r.EndedAt.IsZero() && r.From != "" && c.pastOf(a.Key(), func(p *Past) bool { return p.revision(name) == r.From }) == p {
+			return true
+		}
+	}
+	return false
 }
 
 func (c *Controller) dropPast(k skerry.AppKey, fx *skerry.Effects) {

@@ -106,6 +106,8 @@ func (c *Controller) Handle(now time.Time, msg any) (skerry.Effects, bool) {
 		fx, err = c.deleteCertificate(m)
 	case PutSecret:
 		res, fx, err = c.putSecret(now, m)
+	case UndoSecret:
+		res, fx, err = undoSecret(c, now, m)
 	case DeleteSecret:
 		fx, err = c.deleteSecret(m)
 	default:

@@ -152,7 +152,7 @@ func (c *Controller) reconcileService(now time.Time, a *App, s *skerry.ServiceSp
 		return // it goes back to what ran before
 	}
 	current, old = c.resize(now, a, s, current, old, limit, fx)
-	if s.Update.Strategy == "recreate" && len(old) > 0 && a.Paused[s.Name] != "" {
+	if s.Update.Strategy == "recreate" && len(old) > 0 && (a.Paused[s.Name] != "" || a.waitsTurn(s.Name) != "") {
 		return
 	}
 	if s.Update.Strategy == "recreate" && len(old) > 0 {

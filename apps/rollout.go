@@ -69,7 +69,7 @@ func (c *Controller) rollout(now time.Time, a *App, s *skerry.ServiceSpec, curre
 			fx.Events[len(fx.Events)-1].Type = skerry.EventWarning
 		}
 	}
-	if a.Paused[s.Name] != "" {
+	if a.Paused[s.Name] != "" || a.waitsTurn(s.Name) != "" {
 		return min(len(current), want), true
 	}
 	limit := min(r.Limit, want)
@@ -90,6 +90,7 @@ func (c *Controller) rollout(now time.Time, a *App, s *skerry.ServiceSpec, curre
 	}
 	if limit == want {
 		r.EndedAt, r.Canary = now, false
+		c.dirty[a.Key()] = len(a.Turns) > 0 || c.dirty[a.Key()] // others may wait for it
 		c.saveApp(a, fx)
 		c.appEvent(fx, now, a, s.Name, "RolledOut", "revision "+rev+" runs, "+itoa(want)+" of "+itoa(want))
 		return want, true
@@ -123,7 +124,7 @@ func (c *Controller) startRollout(now time.Time, a *App, s *skerry.ServiceSpec, 
 	switch {
 	case was == nil && len(old) > 0:
 		r.From = old[0].Revision
-	case was != nil && !was.EndedAt.IsZero():
+	case was != nil && (!was.EndedAt.IsZero() || was.Back): // what it goes back to ran before
 		r.From = was.Revision
 	case was != nil:
 		r.From = was.From // the one between never was done
@@ -337,7 +338,9 @@ func (c *Controller) viewRollout(a *App, s *skerry.ServiceSpec) *skerry.RolloutV
 		v.NextAt = r.next(s)
 	}
 	if r.EndedAt.IsZero() && v.Paused == "" {
-		v.Waits = updateWaits(c, a, s)
+		if v.Waits = updateWaits(c, a, s); v.Waits == "" {
+			v.Waits = a.waitsTurn(s.Name)
+		}
 	}
 	if f := a.Refused[s.Name]; f != nil {
 		v.Refused = &skerry.RefusedView{Revision: f.Revision, Reason: f.Reason, At: f.At}

@@ -18,6 +18,7 @@ type secret struct {
 	Name      string          `json:"name"`
 	CreatedAt time.Time       `json:"createdAt"`
 	Versions  []SecretVersion `json:"versions"`
+	Use       int             `json:"use,omitempty"` // the version that somebody went back to; 0: the newest
 }
 
 // SecretVersion is one version of a secret.
@@ -125,15 +126,15 @@ func (c *Controller) putSecret(now time.Time, m PutSecret) (any, skerry.Effects,
 	if len(x.Versions) > 0 {
 		v.Number = x.newest().Number + 1
 	}
-	next.Versions = append(next.Versions, v)
+	next.Versions, next.Use = append(next.Versions, v), 0
 	c.secrets[k] = &next
-	c.follow(now, &next, m.Actor, &fx)
+	c.follow(now, &next, m.Actor, false, &fx)
 	fx.Put(k.record(), mustJSON(&next))
 	return c.viewSecret(&next), fx, nil
 }
 
-// follow gives a new version to the services that take the newest. A job has what it was applied with: it would run once more otherwise.
-func (c *Controller) follow(now time.Time, x *secret, actor string, fx *skerry.Effects) {
+// follow gives the version in use to the services that name none, at once if they go back to it. A job has what it was applied with: it would run once more otherwise.
+func (c *Controller) follow(now time.Time, x *secret, actor string, back bool, fx *skerry.Effects) {
 	for _, a := range c.Apps() {
 		if a.Manifest.Metadata.Namespace != x.Namespace || a.Deleting || a.Borrowed {
 			continue
@@ -141,33 +142,48 @@ func (c *Controller) follow(now time.Time, x *secret, actor string, fx *skerry.E
 		next := *a
 		next.Manifest = cloneManifest(a.Manifest)
 		var names []string
+		current := x.used().current()
 		for i := range next.Manifest.Spec.Services {
 			s := &next.Manifest.Spec.Services[i]
 			s.Secrets = slices.Clone(s.Secrets)
 			for n := range s.Secrets {
-				if u := &s.Secrets[n]; u.Name == x.Name && u.Version == 0 && s.Mode != skerry.ModeJob {
-					u.Current = x.newest().current()
+				u := &s.Secrets[n]
+				if u.Name != x.Name || u.Version != 0 || s.Mode == skerry.ModeJob {
+					continue
+				}
+				if f := next.Refused[s.Name]; f != nil && !slices.ContainsFunc(f.Spec.Secrets, func(o skerry.SecretUse) bool { return o.Name == x.Name && o.Current == current }) {
+					next.Refused = without(next.Refused, s.Name) // what was taken back had another value
+				}
+				if u.Current != current {
+					u.Current = current
 					names = append(names, s.Name)
 				}
 			}
 		}
-		if len(names) == 0 {
+		if names = slices.Compact(names); len(names) == 0 {
+			if len(next.Refused) < len(a.Refused) {
+				a.Refused = next.Refused
+				c.saveApp(a, fx)
+			}
 			continue
 		}
-		names = slices.Compact(names)
-		for _, name := range names { // what was taken back had another value
-			next.Refused = without(next.Refused, name)
-		}
+		next.Turns = turns(&next.Manifest, names)
 		old := *a
 		next.Gen++
 		next.UpdatedAt, next.Author, next.revisions = now, actor, revisionsOf(&next.Manifest)
 		*a = next // without asking the quota, which may be smaller by now: it takes no more than it did
 		c.readdress(now, a, fx)
 		c.keepPast(&old, a, fx)
+		for _, name := range names {
+			if back && a.Manifest.Spec.Service(name).Mode == skerry.ModeService {
+				c.setRollout(a, name, &Rollout{Revision: a.revisions[name], Gen: a.Gen, StartedAt: now, Wave: 1, Limit: everything, Back: true})
+			}
+		}
 		c.dirty[a.Key()] = true
 		c.saveApp(a, fx)
+		reason := pick(back, "SecretUndone", "SecretRotated")
 		for _, name := range names {
-			c.appEvent(fx, now, a, name, "SecretRotated", "generation "+itoa(int(a.Gen))+" has version "+itoa(x.newest().Number)+" of secret "+x.Name+", by "+orNobody(actor))
+			c.appEvent(fx, now, a, name, reason, "generation "+itoa(int(a.Gen))+" has version "+itoa(x.used().Number)+" of secret "+x.Name+", by "+orNobody(actor))
 		}
 	}
 }
@@ -206,7 +222,7 @@ func (c *Controller) prune(x *secret) {
 	named := c.SecretNames()
 	var kept []SecretVersion
 	for n := range x.Versions {
-		if v := &x.Versions[n]; named[skerry.SecretName{Namespace: x.Namespace, Name: x.Name, Version: v.current()}] || n >= len(x.Versions)-keptVersions {
+		if v := &x.Versions[n]; named[skerry.SecretName{Namespace: x.Namespace, Name: x.Name, Version: v.current()}] || n >= len(x.Versions)-keptVersions || v.Number == x.Use {
 			kept = append(kept, *v)
 		}
 	}
@@ -255,7 +271,7 @@ func (c *Controller) usersOf(x *secret) []string {
 }
 
 func (c *Controller) viewSecret(x *secret) skerry.SecretView {
-	n := x.newest()
+	n := x.used()
 	v := skerry.SecretView{Namespace: x.Namespace, Name: x.Name, Version: n.Number, Files: n.Files, Size: n.Size, CreatedAt: x.CreatedAt, UpdatedAt: n.CreatedAt, Author: n.Author, UsedBy: c.usersOf(x)}
 	if ns := c.spaces[x.Namespace]; ns != nil {
 		v.Org = ns.Org
@@ -298,14 +314,17 @@ func (c *Controller) resolveSecrets(app *skerry.Application) error {
 					Hint: "make it with `skerry secret create " + u.Name + " --namespace " + ns + " --from-file FILE`"})
 				continue
 			}
+			if u.Version == 0 {
+				u.Current = x.used().current()
+			}
 			for j := range x.Versions {
-				if v := &x.Versions[j]; u.Version == v.Number || u.Version == 0 {
+				if v := &x.Versions[j]; u.Version == v.Number {
 					u.Current = v.current()
 				}
 			}
 			if u.Current == "" {
 				problems = append(problems, skerry.Problem{Path: at + ".version", Message: "secret " + u.Name + " has no version " + itoa(u.Version) + " any more, or not yet",
-					Hint: "leave it out for the newest, " + itoa(x.newest().Number)})
+					Hint: "leave it out for the one in use, " + itoa(x.used().Number)})
 			}
 		}
 	}

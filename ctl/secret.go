@@ -38,7 +38,7 @@ their author.`}
 		})}
 	rotate := &cobra.Command{Use: "rotate NAME", Short: "Store a new version of a secret and update the services that use it", Args: cobra.ExactArgs(1),
 		Long: `Store a new version of a secret, with all of its files. Services that name no version get it by a normal update, with canary
-and waves, one service at a time. Jobs keep the version they were applied with, and services that name a version keep it.`,
+and waves; a service waits for those that it links to. Jobs keep the version they were applied with, and services that name a version keep it.`,
 		Example: "  skerry secret rotate db --from-file password.txt",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			v, err := f.value(cmd.InOrStdin())
@@ -78,7 +78,33 @@ and waves, one service at a time. Jobs keep the version they were applied with, 
 			}
 			return joinErrors(cmd, errs)
 		})}
-	cmd.AddCommand(create, ls, rotate, rm)
+	cmd.AddCommand(create, ls, rotate, a.secretUndo(), rm)
+	return cmd
+}
+
+func (a *app) secretUndo() *cobra.Command {
+	var to int
+	cmd := &cobra.Command{Use: "undo NAME", Short: "Use an earlier version of a secret again, and update the services that use it", Args: cobra.ExactArgs(1),
+		Long: `Use an earlier version of a secret again: the one before the version in use, or the one that --to names. Services that name no
+version get it at once, without canary and waves; a service waits for those that it links to. It stays in use, also for
+manifests that are applied again, until somebody rotates the secret or names another version with --to.`,
+		Example: `  skerry secret undo db
+  skerry secret undo db --to 3`,
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			if to < 0 {
+				return skerry.Errorf(skerry.CodeInvalid, "--to %d is no version; they begin with 1", to)
+			}
+			got, err := c.UndoSecret(cmd.Context(), a.namespace(), args[0], to)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "secret/%s uses version %d\n", got.Name, got.Version)
+			if len(got.UsedBy) > 0 {
+				fmt.Fprintf(cmd.OutOrStdout(), "used by: %s\n", strings.Join(got.UsedBy, ", "))
+			}
+			return nil
+		})}
+	cmd.Flags().IntVar(&to, "to", 0, "the version to use; 0: the one before the version in use")
 	return cmd
 }
 
