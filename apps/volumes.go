@@ -19,7 +19,7 @@ type Deleted struct {
 }
 
 // Volumes lists the local volumes that this tier decides about, by name. Origin says who it is.
-func (c *Controller) Volumes(origin string) []skerry.VolumeView {
+func Volumes(c *Controller, origin string) []skerry.VolumeView {
 	var out []skerry.VolumeView
 	for app, list := range c.claims {
 		if a := c.apps[app]; a != nil && a.Borrowed {

@@ -175,3 +175,26 @@ func (s *Server) askWorker(ctx context.Context, worker, path string, most int64,
 	}
 	return nil
 }
+
+// reviewDesired looks at everything that the root wants here, as after a start.
+func (c *Core) reviewDesired(now time.Time, fx *skerry.Effects) {
+	if c.Up.Desired.Incarnation() == "" {
+		return // a set that was lost says nothing
+	}
+	var changed, deleted []string
+	for key := range c.Up.Desired.All() {
+		changed = append(changed, key)
+	}
+	for _, id := range sortedIDs(c.places) {
+		p := c.places[id]
+		if p.Origin == "root" && p.Group == "" && !c.rootWants(id) && c.amends[p.A.Service.App] == nil {
+			deleted = append(deleted, skerry.AssignmentKey(id))
+		}
+	}
+	for _, id := range sortedIDs(c.groups) {
+		if c.groups[id].Origin == "root" && !c.rootWants(id) {
+			deleted = append(deleted, skerry.AssignmentKey(id))
+		}
+	}
+	c.reconcileDesired(now, changed, deleted, fx)
+}

@@ -14,29 +14,6 @@ import (
 // maxMoves is on how many workers an instance that fails is tried before the failure goes up.
 const maxMoves = 2
 
-// reviewDesired looks at everything that the root wants here, as after a start.
-func (c *Core) reviewDesired(now time.Time, fx *skerry.Effects) {
-	if c.Up.Desired.Incarnation() == "" {
-		return // a set that was lost says nothing
-	}
-	var changed, deleted []string
-	for key := range c.Up.Desired.All() {
-		changed = append(changed, key)
-	}
-	for _, id := range sortedIDs(c.places) {
-		p := c.places[id]
-		if p.Origin == "root" && p.Group == "" && !c.rootWants(id) && c.amends[p.A.Service.App] == nil {
-			deleted = append(deleted, skerry.AssignmentKey(id))
-		}
-	}
-	for _, id := range sortedIDs(c.groups) {
-		if c.groups[id].Origin == "root" && !c.rootWants(id) {
-			deleted = append(deleted, skerry.AssignmentKey(id))
-		}
-	}
-	c.reconcileDesired(now, changed, deleted, fx)
-}
-
 // reconcileDesired takes changes of what the root wants here.
 func (c *Core) reconcileDesired(now time.Time, changed, deleted []string, fx *skerry.Effects) {
 	for _, key := range changed { // what they say about assignments comes first

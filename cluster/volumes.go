@@ -172,9 +172,9 @@ func deleteVolume(c *Core, now time.Time, m apps.DeleteVolume, fx *skerry.Effect
 }
 
 // Volumes lists the local volumes of the site: those of the root's applications and its own.
-func (c *Core) Volumes() []skerry.VolumeView {
+func Volumes(c *Core) []skerry.VolumeView {
 	own := map[skerry.VolumeClaim]skerry.VolumeView{}
-	for _, v := range c.Apps.Volumes("local") {
+	for _, v := range apps.Volumes(c.Apps, "local") {
 		own[v.Claim()] = v
 	}
 	out := []skerry.VolumeView{}
@@ -197,5 +197,5 @@ func (c *Core) Volumes() []skerry.VolumeView {
 
 // Volumes lists the local volumes of the site.
 func (s *Server) Volumes(ctx context.Context) ([]skerry.VolumeView, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]skerry.VolumeView, error) { return c.Volumes(), nil })
+	return tier.View(ctx, s.Role, func(c *Core) ([]skerry.VolumeView, error) { return Volumes(c), nil })
 }

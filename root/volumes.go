@@ -60,7 +60,7 @@ func (c *Core) placeWithData(now time.Time, i *apps.Instance, site string, fx *s
 // Volumes lists the local volumes of all applications, and those that are kept without.
 func (s *Server) Volumes(ctx context.Context) ([]skerry.VolumeView, error) {
 	return tier.View(ctx, s.Role, func(c *Core) ([]skerry.VolumeView, error) {
-		list := c.Apps.Volumes("root")
+		list := apps.Volumes(c.Apps, "root")
 		for i := range list {
 			list[i].Worker = "" // which is the site's affair
 		}

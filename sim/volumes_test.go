@@ -189,11 +189,11 @@ func TestVolumesOutliveTheirApplication(t *testing.T) {
 		}
 		w.Run(10 * time.Minute)
 		same(fmt.Sprint("deleted, round ", round), 0)
-		views := w.RootCore().Apps.Volumes("root")
+		views := apps.Volumes(w.RootCore().Apps, "root")
 		if len(views) != 3 || slices.ContainsFunc(views, func(v skerry.VolumeView) bool { return v.State != skerry.VolumeKept || v.Since.IsZero() }) {
 			t.Errorf("the root shows %+v", views)
 		}
-		for _, v := range w.ClusterCore(site).Volumes() {
+		for _, v := range cluster.Volumes(w.ClusterCore(site)) {
 			if _, at := place(v.Replica); v.State != skerry.VolumeKept || string(v.Worker) != at || v.Org != "default" || v.Origin != "root" {
 				t.Errorf("site %s shows %+v", site, v)
 			}

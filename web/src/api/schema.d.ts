@@ -952,6 +952,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/namespaces/{namespace}/secrets/{name}/undo": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Use an earlier version of a secret again; services that name no version are then updated.
+         * @description Scope: secrets:write, asked of: namespace.
+         */
+        post: operations["undo-secret"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/orgs": {
         parameters: {
             query?: never;
@@ -1271,6 +1291,46 @@ export interface paths {
         put?: never;
         post?: never;
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/volumes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the local volumes of replicas, and those that are kept though their application is gone.
+         * @description Scope: apps:read, asked of: each item.
+         */
+        get: operations["list-volumes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/volumes/{namespace}/{app}/{service}/{replica}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Delete the local volumes of a replica, which no instance uses, with what is in them.
+         * @description Scope: apps:write, asked of: namespace.
+         */
+        delete: operations["delete-volume"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1725,6 +1785,12 @@ export interface components {
             users?: components["schemas"]["UserPosition"][] | null;
             why?: components["schemas"]["Reason"][] | null;
         };
+        Deleted: {
+            /** @description Local volumes that are deleted with it. */
+            deleted?: components["schemas"]["VolumeView"][] | null;
+            /** @description Local volumes that stay when the application is gone. */
+            kept?: components["schemas"]["VolumeView"][] | null;
+        };
         DrainRequest: {
             /** @description Move also what keeps data on the worker, which it then loses. */
             force?: boolean;
@@ -2069,6 +2135,9 @@ export interface components {
         };
         ListUser: {
             items: components["schemas"]["User"][] | null;
+        };
+        ListVolumeView: {
+            items: components["schemas"]["VolumeView"][] | null;
         };
         ListWorkerView: {
             items: components["schemas"]["WorkerView"][] | null;
@@ -2669,18 +2738,18 @@ export interface components {
             version: number;
         };
         SecretView: {
-            /** @description Who made the newest version. */
+            /** @description Who made it. */
             author?: string;
             /** Format: date-time */
             createdAt: string;
-            /** @description Names of the files of the newest version. */
+            /** @description Names of its files. */
             files: string[] | null;
             name: string;
             namespace: string;
             org: string;
             /**
              * Format: int64
-             * @description Bytes of the newest version.
+             * @description Its bytes.
              */
             size: number;
             /** Format: date-time */
@@ -2689,7 +2758,7 @@ export interface components {
             usedBy: string[] | null;
             /**
              * Format: int64
-             * @description The newest version.
+             * @description The version in use: the newest, unless somebody went back to an earlier one.
              */
             version: number;
             /** @description The versions that are kept, the newest first. */
@@ -2878,6 +2947,45 @@ export interface components {
             /** Format: date-time */
             started: string;
             version: string;
+        };
+        VolumeView: {
+            app: string;
+            cluster?: string;
+            /** @description The instance that uses them. */
+            instance?: string;
+            /** @description Name in its namespace: APPLICATION/SERVICE/REPLICA. */
+            name: string;
+            namespace: string;
+            org?: string;
+            /** @description Who decides about them: root or local. */
+            origin: string;
+            /**
+             * @description What becomes of them with their service; a cluster does not know it of what the root decides.
+             * @enum {string}
+             */
+            reclaim?: "keep" | "delete";
+            /**
+             * Format: int64
+             * @description Number of the replica, from 0.
+             */
+            replica: number;
+            service: string;
+            /**
+             * Format: date-time
+             * @description When the last instance ended that used them.
+             */
+            since?: string;
+            /** @description What they may take of the disk; 0 if they have no size of their own. */
+            size?: string | number;
+            /**
+             * @description Used by an instance, idle while their service is there, or kept although it is gone. A cluster does not tell the last two of the root's apart.
+             * @enum {string}
+             */
+            state: "Used" | "Idle" | "Kept";
+            /** @description Names of the volumes in the manifest. */
+            volumes?: string[] | null;
+            /** @description The worker that has them; a cluster knows it. */
+            worker?: string;
         };
         Who: {
             grants: components["schemas"]["Grant"][] | null;
@@ -3339,7 +3447,10 @@ export interface operations {
     };
     "delete-app": {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Delete its local volumes, too, whatever the manifest says. Default: only those with reclaim delete. */
+                volumes?: boolean;
+            };
             header?: never;
             path: {
                 namespace: string;
@@ -3354,7 +3465,9 @@ export interface operations {
                 headers: {
                     [name: string]: unknown;
                 };
-                content?: never;
+                content: {
+                    "application/json": components["schemas"]["Deleted"];
+                };
             };
             /** @description Error */
             default: {
@@ -4770,6 +4883,41 @@ export interface operations {
             };
         };
     };
+    "undo-secret": {
+        parameters: {
+            query?: {
+                /** @description The version to use. Default: the one before the version in use. */
+                to?: number;
+            };
+            header?: never;
+            path: {
+                namespace: string;
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SecretView"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "list-orgs": {
         parameters: {
             query?: never;
@@ -5420,6 +5568,70 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["Version"];
                 };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-volumes": {
+        parameters: {
+            query?: {
+                /** @description Only volumes of this namespace. */
+                namespace?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListVolumeView"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "delete-volume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                namespace: string;
+                app: string;
+                service: string;
+                replica: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Error */
             default: {
