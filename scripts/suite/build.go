@@ -37,16 +37,13 @@ func take(to, file string) error {
 // race detector has nothing to find there and makes them ten times slower; make test-systems uses it nevertheless.
 var pure = regexp.MustCompile(`^` + module + `/(apps|coord|credit|fleet|ipam|reconcile|sched|sim|tenure)$`)
 
-// slow are packages whose tests wait for long: they are built first, and run while the others are built.
-var slow = regexp.MustCompile(`^` + module + `/(e2e|e2e/guest|lab)$`)
-
 // part are packages that are built in the same way.
 type part struct {
 	packages []string
 	race     bool
 }
 
-// parts splits the packages into those whose tests are built with the race detector, the slow ones first, and those that do without.
+// parts splits the packages into those whose tests are built with the race detector and those that do without.
 func (o options) parts(ctx context.Context) ([]part, error) {
 	if !o.race || os.Getenv("SKERRY_SYSTEMS") != "" {
 		return []part{{o.packages, o.race}}, nil
@@ -57,14 +54,11 @@ func (o options) parts(ctx context.Context) ([]part, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list packages: %w", err)
 	}
-	list := []part{{race: true}, {race: true}, {}}
+	list := []part{{race: true}, {}}
 	for _, pkg := range strings.Fields(string(out)) {
-		p := &list[1]
-		switch {
-		case slow.MatchString(pkg):
-			p = &list[0]
-		case pure.MatchString(pkg):
-			p = &list[2]
+		p := &list[0]
+		if pure.MatchString(pkg) {
+			p = &list[1]
 		}
 		p.packages = append(p.packages, pkg)
 	}

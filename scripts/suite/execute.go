@@ -180,7 +180,7 @@ func (x *executor) all(ctx context.Context) error {
 // room is how many tests that wait may run beside each other if this one is the next. Short ones hardly compute.
 func (x *executor) room(next job) int {
 	if next.seconds < longTest {
-		return x.o.jobs + runtime.NumCPU()
+		return x.o.jobs + 1
 	}
 	return x.o.jobs
 }

@@ -52,7 +52,7 @@ func main() {
 	flag.IntVar(&o.repeat, "n", 0, "repeat each test so often, alone, and print how often it failed")
 	flag.BoolVar(&o.load, "load", false, "with -n: keep every processor busy by stress-ng meanwhile")
 	flag.StringVar(&o.record, "record", "", "with -n: a document that gets the results as rows of a table")
-	flag.IntVar(&o.jobs, "j", runtime.NumCPU()+2, "how many tests that wait run at the same time at most")
+	flag.IntVar(&o.jobs, "j", runtime.NumCPU()+1, "how many tests that wait run at the same time at most")
 	flag.Parse()
 	if o.packages = flag.Args(); len(o.packages) == 0 {
 		o.packages = []string{"./..."}
