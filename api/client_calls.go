@@ -271,7 +271,9 @@ func (c *Client) Volumes(ctx context.Context, namespace string) ([]skerry.Volume
 
 // DeleteVolume deletes the local volumes of a replica.
 func (c *Client) DeleteVolume(ctx context.Context, v skerry.VolumeClaim) error {
-	return c.do(ctx, http.MethodDelete, "/v1/volumes/"+esc(v.Service.App.Namespace)+"/"+esc(v.Service.App.Name)+"/"+esc(v.Service.Service)+"/"+strconv.Itoa(v.Ordinal), nil, nil, nil)
+	k := v.Service
+	path := "/v1/volumes/" + esc(k.App.Namespace) + "/" + esc(k.App.Name) + "/" + esc(k.Service) + "/" + strconv.Itoa(v.Ordinal)
+	return c.do(ctx, http.MethodDelete, path, nil, nil, nil)
 }
 
 // Deploy deploys a registered application.

@@ -148,8 +148,8 @@ func (a *Authority) loadCA(ctx context.Context) error {
 			return err
 		}
 		if len(others) > 0 {
-			return fmt.Errorf("record %s is lost, and %d others of the authority are there; no new one takes its place, because every child would have to join again: restore a backup",
-				a.cfg.Prefix+recCA, len(others))
+			return fmt.Errorf("record %s is lost, and %d others of the authority are there; no new one takes its place, "+
+				"because every child would have to join again: restore a backup", a.cfg.Prefix+recCA, len(others))
 		}
 		ca, err := newSiteCA(a.cfg.Site, a.cfg.Tier)
 		if err != nil {

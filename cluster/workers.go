@@ -349,7 +349,7 @@ func (c *Core) workerEvent(now time.Time, name string, data []byte, fx *skerry.E
 		return
 	}
 	if e.Instance == "" && e.Reason == skerry.EventStoreRepaired {
-		c.siteEvent(fx, now, skerry.EventWarning, e.Reason, e.Text[:min(len(e.Text), 500)], name)
+		c.siteEvent(fx, now, skerry.EventWarning, e.Reason, strings.ToValidUTF8(e.Text[:min(len(e.Text), 500)], ""), name)
 		return
 	}
 	p := c.places[e.Instance]

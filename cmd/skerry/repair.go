@@ -32,16 +32,19 @@ A repaired store starts a new incarnation: the role first learns what its childr
 			if url == "" {
 				url = sqliteURL(data)
 			}
-			done, err := store.Repair(ctx, url, store.Options{}, store.Repairing{Alter: node.Repaired, Needed: []string{auth.CARecord}, Finish: tier.BeginLost})
+			how := store.Repairing{Alter: node.Repaired, Needed: []string{auth.CARecord}, Finish: tier.BeginLost}
+			done, err := store.Repair(ctx, url, store.Options{}, how)
 			switch {
 			case errors.Is(err, store.ErrNotDamaged):
 				return skerry.Errorf(skerry.CodeConflict, "%w", err)
 			case errors.Is(err, store.ErrInUse):
 				return skerry.Errorf(skerry.CodeConflict, "%w", err).WithHint("stop the role first")
 			case errors.Is(err, store.ErrDamaged):
-				return skerry.Errorf(skerry.CodeUnavailable, "%w", err).WithHint("restore a backup: skerry restore --data %s FILE; if this is a worker's, start the worker: it repairs its own store", data)
+				return skerry.Errorf(skerry.CodeUnavailable, "%w", err).
+					WithHint("restore a backup: skerry restore --data %s FILE; if this is a worker's, start the worker: it repairs its own store", data)
 			case errors.Is(err, os.ErrNotExist):
-				return skerry.Errorf(skerry.CodeNotFound, "there is no store in %s", data).WithHint("give the role's data directory with --data, or its store with --store")
+				return skerry.Errorf(skerry.CodeNotFound, "there is no store in %s", data).
+					WithHint("give the role's data directory with --data, or its store with --store")
 			case err != nil:
 				return err
 			}
