@@ -110,7 +110,7 @@ type ServiceSpec struct {
 	ExpectedRate     float64  `json:"expectedRate,omitempty" doc:"Requests per second that one instance is to bear. runtime auto then chooses the cheapest that is known to stay clear of its saturation point at that rate with resources.cpu, else the one with the most head-room. Needs ports and resources.cpu." min:"0.001" max:"1000000"`
 
 	Container `json:",inline"`
-	Pinned    map[string]string `json:"pinned,omitempty" doc:"Digest of each of its images, looked up when it was applied. It is a part of the version. The server fills it in; what a manifest says is not looked at."`
+	Pinned    map[string]string `json:"pinned,omitempty" readonly:"true" doc:"Digest of each of its images, looked up when it was applied. It is a part of the version. The server fills it in; what a manifest says is not looked at."`
 	Platforms []string          `json:"platforms,omitempty" doc:"Platforms that all of its images are built for, such as linux/arm64, where their registry could be asked. The server fills it in; what a manifest says is not looked at."`
 
 	Wasm     *Wasm           `json:"wasm,omitempty" doc:"How a module of runtime wasm is run. Default: once, with sockets that listen at the service's TCP ports (SKERRY_LISTEN lists their descriptors)."`

@@ -17,6 +17,7 @@ type schemaNode struct {
 	Title       string                 `json:"title,omitempty"`
 	Ref         string                 `json:"$ref,omitempty"`
 	Description string                 `json:"description,omitempty"`
+	ReadOnly    bool                   `json:"readOnly,omitempty"`
 	Type        any                    `json:"type,omitempty"`
 	Enum        []any                  `json:"enum,omitempty"`
 	Pattern     string                 `json:"pattern,omitempty"`
@@ -89,6 +90,7 @@ func (g *schemaMaker) object(t reflect.Type) *schemaNode {
 	for _, f := range manifestFields(t) {
 		s := g.of(f.Type)
 		s.Description = f.Tag.Get("doc")
+		s.ReadOnly = f.Tag.Get("readonly") == "true"
 		for _, v := range fieldEnum(f) {
 			s.Enum = append(s.Enum, v)
 		}

@@ -6,7 +6,7 @@ import { expect, test } from "vitest";
 import real from "../../../testdata/application.schema.json";
 import { Manifest, pathText } from "./document";
 import { Fields, ServiceForm } from "./form";
-import { groups, kindOf, labelOf, resolve, type Schema } from "./schema";
+import { editable, groups, kindOf, labelOf, resolve, type Schema } from "./schema";
 
 const schema = real as unknown as Schema;
 const service = resolve(schema, { $ref: "#/$defs/ServiceSpec" });
@@ -28,7 +28,8 @@ function Harness({ text, errors = new Map<string, string>() }: { text: string; e
 
 test("every field of a service has its place", () => {
   const shown = groups(service).flatMap((g) => g.fields);
-  expect([...shown].sort()).toEqual(Object.keys(service.properties!).sort());
+  expect([...shown].sort()).toEqual(editable(service).sort());
+  expect(shown).not.toContain("pinned");
   expect(groups(service).some((g) => g.title === "More")).toBe(false);
 });
 
@@ -57,8 +58,7 @@ test("every field of the schema can be entered, at any depth", () => {
       />
     </MantineProvider>,
   );
-  for (const name of Object.keys(service.properties!))
-    expect(document.querySelector(`[data-path="${name}"]`), name).not.toBeNull();
+  for (const name of editable(service)) expect(document.querySelector(`[data-path="${name}"]`), name).not.toBeNull();
 });
 
 test("what is entered is in the text, and what is taken out is not", async () => {

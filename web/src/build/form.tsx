@@ -17,7 +17,7 @@ import {
 import { memo, type ReactNode, useEffect, useState } from "react";
 import { IconPlus, IconTrash } from "../icons";
 import { type Path, pathText } from "./document";
-import { blank, groups, kindOf, labelOf, resolve, type Schema } from "./schema";
+import { blank, editable, groups, kindOf, labelOf, resolve, type Schema } from "./schema";
 
 export interface FormContext {
   root: Schema;
@@ -464,9 +464,7 @@ export function Fields({
   const s = resolve(c.root, schema);
   const names =
     only ??
-    Object.keys(s.properties ?? {}).sort(
-      (a, b) => Number(s.required?.includes(b) ?? false) - Number(s.required?.includes(a) ?? false),
-    );
+    editable(s).sort((a, b) => Number(s.required?.includes(b) ?? false) - Number(s.required?.includes(a) ?? false));
   const plain = names.filter(
     (n) => !["object", "list", "map", "texts"].includes(kindOf(resolve(c.root, s.properties![n]!))),
   );

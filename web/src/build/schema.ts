@@ -5,6 +5,7 @@ export interface Schema {
   type?: string | string[];
   title?: string;
   description?: string;
+  readOnly?: boolean;
   properties?: Record<string, Schema>;
   additionalProperties?: boolean | Schema;
   required?: string[];
@@ -126,9 +127,14 @@ const order: Group[] = [
   { title: "What it may do", fields: ["security"] },
 ];
 
-/** groups puts the fields of a service into groups; one that no group names is under More, so that none is left out. */
+/** editable lists the fields that a person may set: the server fills in those that are read-only. */
+export function editable(s: Schema): string[] {
+  return Object.keys(s.properties ?? {}).filter((k) => !s.properties![k]!.readOnly);
+}
+
+/** groups puts the editable fields of a service into groups; one that no group names is under More, so that none is left out. */
 export function groups(service: Schema): Group[] {
-  const all = new Set(Object.keys(service.properties ?? {}));
+  const all = new Set(editable(service));
   const out = order.map((g) => ({ title: g.title, fields: g.fields.filter((f) => all.delete(f)) }));
   if (all.size > 0) out.push({ title: "More", fields: [...all] });
   return out.filter((g) => g.fields.length > 0);
