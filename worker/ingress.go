@@ -282,7 +282,7 @@ func (e *entrance) offers(taken map[int]skerry.InstanceID, have map[skerry.Insta
 					r.TLS = skerry.IngressTLS(n.Org + "/" + string(g.TLS))
 				}
 				port, _ := g.Port.Find(s.Ports)
-				if addr := s.Address(g.Policy); addr.IsValid() && port.Port > 0 && f.leadsLocked(k, g.Policy) && !(s.Sleeps && f.routes[k] == nil) {
+				if addr := s.Address(g.Policy); addr.IsValid() && port.Port > 0 && f.leadsLocked(k, g.Policy, s.Sleeps) {
 					r.Targets = []netip.AddrPort{netip.AddrPortFrom(addr, uint16(port.Port))}
 				}
 				if listeners[g.Listen] == nil {
@@ -309,13 +309,17 @@ func (e *entrance) offers(taken map[int]skerry.InstanceID, have map[skerry.Insta
 	return o
 }
 
-// leadsLocked reports whether a service has an instance to lead to, or its routes are yet to come.
-func (f *fabric) leadsLocked(k skerry.ServiceKey, p skerry.Balance) bool {
+// leadsLocked reports whether clients can be led to a service: it has an instance, or its routes are yet to come. Those of one that sleeps
+// wait for an instance that is ready; while one only starts, its address refuses them.
+func (f *fabric) leadsLocked(k skerry.ServiceKey, p skerry.Balance, sleeps bool) bool {
 	r := f.routes[k]
 	if r == nil {
-		return true
+		return !sleeps
 	}
 	four, _ := f.candidatesLocked(r)
+	if sleeps {
+		four = slices.DeleteFunc(four, func(c overlay.Candidate) bool { return c.Draining })
+	}
 	return len(overlay.Slots(p, 0, four)) > 0
 }
 

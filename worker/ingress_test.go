@@ -181,6 +181,48 @@ func TestEntrance(t *testing.T) {
 	}
 }
 
+// Clients of a service that sleeps are led to no instance before it is ready; those of others find one that is not ready better than none.
+func TestSleeperIsAwaited(t *testing.T) {
+	for _, sleeps := range []bool{false, true} {
+		f := newFabric(Overlay{Device: &fakeParts{events: make(chan overlay.Event)}, Ingress: &IngressOptions{Listen: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}}, slog.New(slog.DiscardHandler))
+		f.post = func(any) {}
+		n := newAttachments(&fakeNet{})
+		n.fabric = f
+		e, err := newEntrance(*f.Ingress, f, n, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.in.Close()
+		nw := shopNetwork()
+		nw.Services[0].Sleeps = sleeps
+		nw.Services[0].Ports = []skerry.Port{{Name: "http", Port: 8080}}
+		nw.Services[0].Ingress = []skerry.Ingress{{Host: "shop.example.org", Path: "/", Port: "http", Listen: freePort(t), Protocol: skerry.IngressHTTP, Policy: skerry.BalanceClosest, TLS: skerry.TLSOff}}
+		f.take(Fabric{Key: "net/acme/shop", Item: nw})
+		f.take(Fabric{Key: skerry.NodeKey, Item: &skerry.OverlayNode{ID: 1, Blocks: []netip.Prefix{netip.MustParsePrefix("10.64.0.0/26")}, Instances: []netip.Prefix{netip.MustParsePrefix("10.64.0.0/10")}}})
+		e.review(t.Context())
+		targets := func(b ...skerry.RouteBackend) int {
+			f.take(Fabric{Key: skerry.RouteKey(shop("web")), Item: &skerry.Route{Service: shop("web"), Net: 7, Backends: b}})
+			return len(e.config().Listeners[0].Routes[0].Targets)
+		}
+		starts := skerry.RouteBackend{Instance: "w", Peer: 1, Addr: netip.MustParseAddr("10.64.0.1"), Draining: true}
+		ready := starts
+		ready.Draining = false
+		want := 1
+		if sleeps {
+			want = 0
+		}
+		if got := targets(starts); got != want {
+			t.Errorf("sleeps %t: %d targets while the instance starts, want %d", sleeps, got, want)
+		}
+		if got := targets(ready); got != 1 {
+			t.Errorf("sleeps %t: %d targets when it is ready", sleeps, got)
+		}
+		if got := targets(); got != 0 {
+			t.Errorf("sleeps %t: %d targets without an instance", sleeps, got)
+		}
+	}
+}
+
 // TestDialIn connects from within another network namespace, and leaves the threads of this process where they were.
 // echoElsewhere answers in a network namespace of its own with what it is sent.
 func echoElsewhere(t *testing.T) (netns string, at netip.AddrPort) {

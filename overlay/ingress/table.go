@@ -156,7 +156,7 @@ func answers(status int) string {
 	case http.StatusNotFound:
 		return "no service is offered under this host and path"
 	case http.StatusBadGateway:
-		return "the service broke off, or did not speak HTTP"
+		return "the service refused the connection, broke off, or did not speak HTTP"
 	case http.StatusServiceUnavailable:
 		return "no instance of the service can be reached now"
 	case http.StatusGatewayTimeout:
