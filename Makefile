@@ -37,7 +37,7 @@ test-systems: deps web ## also what needs long real clocks, in the packages that
 	@scripts/deps systems
 	@SKERRY_SYSTEMS=1 scripts/test $(if $(RUN),-run '$(RUN)') $(or $(PKG),$$(git grep -lE 'testenv\.(Long|Times|Systems)\(' -- '*_test.go' | xargs -n 1 dirname | sort -u | sed 's,^,./,'))
 
-pre-push: deps ## format, vet and the pure packages' tests, in two minutes
+pre-push: deps ## format, vet and the tests of pure packages and of the dashboard's parts, in three minutes
 	@scripts/pre-push
 
 flaky: deps web ## repeat tests N times beside a load on every processor: PKG=./lab RUN=TestName N=50 RECORD=docs/TESTING.md

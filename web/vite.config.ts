@@ -25,5 +25,8 @@ export default defineConfig({
     setupFiles: ["src/test-setup.ts"],
     css: false,
     testTimeout: 60_000,
+    // One process and one document for all files, each of which cleans up after its tests: a third of the time.
+    isolate: false,
+    poolOptions: { forks: { singleFork: true } },
   },
 });

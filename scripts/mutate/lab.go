@@ -78,7 +78,7 @@ func copyFile(from, to string) error {
 func (l *lab) goTool(ctx context.Context, verb string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", append([]string{verb, "-trimpath"}, args...)...)
 	cmd.Dir = l.tree
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off", "SKERRY_SIM_SEED=1", "SKERRY_SIM_SEEDS=100")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "SKERRY_SIM_SEED=1", "SKERRY_SIM_SEEDS=100")
 	// Ctrl-C reaches this process alone, which then ends the whole group: go and the tests that it started.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
