@@ -19,6 +19,7 @@ for (const [name, server, password, paths] of [
       "/instances/ID",
       "/instances/ID?tab=logs",
       "/instances/ID?tab=placement",
+      "/volumes",
       "/build",
       "/map?app=default/pair",
       "/clusters",

@@ -12,6 +12,7 @@ import { useSession } from "./state/session";
 const Apps = later(() => import("./pages/apps"));
 const AppPage = later(() => import("./pages/app"));
 const Instances = later(() => import("./pages/instances"));
+const Volumes = later(() => import("./pages/volumes"));
 const Build = later(() => import("./pages/build"));
 const Clusters = later(() => import("./pages/clusters"));
 const ClusterPage = later(() => import("./pages/cluster"));
@@ -53,6 +54,7 @@ export function App() {
             <Route path="build/:namespace/:app" element={<Build />} />
             <Route path="instances" element={<Instances />} />
             <Route path="instances/:id" element={<InstancePage />} />
+            <Route path="volumes" element={<Volumes />} />
             <Route path="clusters" element={<Clusters />} />
             <Route path="clusters/:name" element={<ClusterPage />} />
             <Route path="workers" element={<Workers />} />

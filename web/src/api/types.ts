@@ -20,6 +20,7 @@ export type OverlayView = Schemas["OverlayView"];
 export type PathView = Schemas["PathView"];
 export type Coordinate = Schemas["Coordinate"];
 export type Location = Schemas["Location"];
+export type VolumeView = Schemas["VolumeView"];
 export type Explanation = Schemas["Explanation"];
 export type Decision = Schemas["Decision"];
 export type Plan = Schemas["Plan"];

@@ -89,7 +89,7 @@ export default function AppPage() {
             onClick={() =>
               ask({
                 title: `Delete ${name}?`,
-                text: "All its instances are stopped. Data in its local volumes is removed.",
+                text: "All its instances are stopped. Its local volumes are kept, except those with reclaim: delete.",
                 action: "Delete",
                 danger: true,
                 run: async () => {
@@ -101,6 +101,24 @@ export default function AppPage() {
             }
           >
             Delete
+          </Menu.Item>
+          <Menu.Item
+            color="red"
+            onClick={() =>
+              ask({
+                title: `Delete ${name} and its data?`,
+                text: "All its instances are stopped, and its local volumes are removed with what is in them.",
+                action: "Delete with volumes",
+                danger: true,
+                run: async () => {
+                  await client.call("DELETE", path, { query: { volumes: "true" } });
+                  go("/apps");
+                },
+                done: `${name} is deleted with its volumes`,
+              })
+            }
+          >
+            Delete with volumes
           </Menu.Item>
         </Menu.Dropdown>
       </Menu>

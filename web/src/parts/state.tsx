@@ -1,5 +1,6 @@
 import { Badge, Tooltip } from "@mantine/core";
 import type { Instance } from "../api/types";
+import { crashLoop } from "../state/trouble";
 
 const colours: Record<string, string> = {
   Running: "teal",
@@ -27,6 +28,8 @@ const colours: Record<string, string> = {
   "Running, not ready": "yellow",
   GoingBack: "orange",
   RolledBack: "orange",
+  CrashLoop: "red",
+  Kept: "yellow",
   Failed: "red",
   Lost: "red",
 };
@@ -55,9 +58,10 @@ export function StateBadge({ state, title }: { state: string; title?: string }) 
 
 export const ready = (i: Instance) => i.conditions?.some((c) => c.type === "Ready" && c.status) ?? false;
 
-/** instanceState is the state with what matters more to people: that it runs and is not ready. */
+/** instanceState is the state with what matters more to people: that it runs and is not ready, or ends again and again. */
 export function instanceState(i: Instance): string {
   if (i.stopping && i.state === "Running") return "Stopping";
+  if (crashLoop(i) !== undefined) return "CrashLoop";
   if (i.state === "Running" && !ready(i)) return "Running, not ready";
   return i.state;
 }

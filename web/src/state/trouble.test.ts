@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { AppView, Instance, ServiceView } from "../api/types";
-import { trouble, whyNot } from "./trouble";
+import { crashLoop, trouble, whyNot } from "./trouble";
 
 const app = (s: Partial<ServiceView>, a: Partial<AppView> = {}) =>
   ({
@@ -15,6 +15,13 @@ test("what does not run as it should is told, and nothing else", () => {
   expect(trouble(app({ ready: 1 }))).toEqual(["gauge: 1 of 2 ready"]);
   expect(trouble(app({ ready: 0 }, { deployed: false }))).toEqual([]);
   expect(trouble(app({ ready: 0 }, { deleting: true }))).toEqual([]);
+  expect(trouble(app({ ready: 1, reason: "NoPlace: no worker has enough memory" }))).toEqual([
+    "gauge: 1 of 2 ready, NoPlace: no worker has enough memory",
+  ]);
+  expect(trouble(app({ reason: "UpdateWaits: the new version has no place" }))).toEqual([
+    "gauge: UpdateWaits: the new version has no place",
+  ]);
+  expect(trouble(app({}, { status: "Degraded" }))).toHaveLength(1);
   const rollout = {
     phase: "Done",
     revision: "a",
@@ -44,4 +51,13 @@ test("an instance that has no place says why, with what would help", () => {
     } as Instance),
   ).toBe("no place: 2 of 2 sites have too little cpu (ask for less)");
   expect(whyNot({ state: "Running" } as Instance)).toBe("");
+  const loops = {
+    state: "Running",
+    conditions: [
+      { type: "Ready", status: true },
+      { type: "CrashLoop", status: true, reason: "restarted 3 times in a row: ended with status 7" },
+    ],
+  } as Instance;
+  expect(whyNot(loops)).toBe("restarted 3 times in a row: ended with status 7");
+  expect(crashLoop({ state: "Running" } as Instance)).toBeUndefined();
 });
