@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 )
 
 // schemaVersion is in the file's user_version. A file with a higher one was written by a newer program.
@@ -96,6 +97,9 @@ func lockSQLite(path string, o Options) (*sqlite, error) {
 		return nil, fmt.Errorf("store %s: %w", path, err)
 	}
 	lock, err := lockFile(path + ".lock")
+	if errors.Is(err, syscall.EROFS) {
+		return nil, fmt.Errorf("store %s: %w", path, ErrReadOnly)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("store %s: %w", path, err)
 	}

@@ -13,12 +13,14 @@ var (
 	ErrConflict  = errors.New("record was changed by somebody else")
 	ErrCompacted = errors.New("the revision asked for is no longer kept")
 	ErrFull      = errors.New("no space left for the store")
-	ErrClosed    = errors.New("store is closed")
-	ErrTooLarge  = errors.New("larger than the store takes")
-	ErrInvalid   = errors.New("not a valid write")
-	ErrDamaged   = errors.New("the store is damaged")
-	ErrInUse     = errors.New("the store is in use by another process")
-	ErrNewer     = errors.New("the store was written by a newer program")
+	ErrReadOnly  = errors.New("its file system is mounted read-only, as kernels do after errors of a disk (see dmesg); " +
+		"mount it writable again, or copy the data directory to another disk and name that with --data")
+	ErrClosed   = errors.New("store is closed")
+	ErrTooLarge = errors.New("larger than the store takes")
+	ErrInvalid  = errors.New("not a valid write")
+	ErrDamaged  = errors.New("the store is damaged")
+	ErrInUse    = errors.New("the store is in use by another process")
+	ErrNewer    = errors.New("the store was written by a newer program")
 )
 
 // Limits of one write, the same in every implementation, so that a tier may move from one to another.
