@@ -224,6 +224,21 @@ func TestSecrets(t *testing.T) {
 	}
 	put(true, second)
 	s.await("both were replaced and read the new version", func() bool { return s.ready(2)() && read(second)() })
+	// Undone, the first version is used again, also by the same manifest when it is applied once more.
+	undo := func(to int) {
+		t.Helper()
+		if _, err := s.Root.Do(t.Context(), apps.UndoSecret{Namespace: "default", Name: "db", To: to, Actor: "test"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	undo(0)
+	s.await("both read the first version again", func() bool { return s.ready(2)() && read(first)() })
+	s.do(shop())
+	if v, err := s.Root.Secrets(t.Context(), "default"); err != nil || v[0].Version != 1 {
+		t.Errorf("applied again after an undo: %+v, %v", v, err)
+	}
+	undo(2)
+	s.await("both read the second version again", func() bool { return s.ready(2)() && read(second)() })
 
 	told := bytes.Buffer{}
 	tell := func(v any, err error) {
