@@ -99,6 +99,9 @@ func (c *Controller) ApplyBorrowed(now time.Time, m Apply, totals map[string]int
 	if string(mustJSON(next.Manifest)) == string(mustJSON(old.Manifest)) && maps.Equal(next.Digests, old.Digests) {
 		return res, skipped, fx
 	}
+	if fx.Err = checkSize(&next); fx.Err != nil {
+		return res, skipped, fx
+	}
 	next.Gen++
 	next.UpdatedAt, next.Author = now, m.Actor
 	c.addApp(&next)
@@ -109,7 +112,7 @@ func (c *Controller) ApplyBorrowed(now time.Time, m Apply, totals map[string]int
 }
 
 // merged gives an application as an amendment of a site would have it. had tells how many instances of a service the site has.
-func (c *Controller) merged(a *App, m *skerry.Amendment, had func(w *skerry.AmendedService) int) (*App, error) {
+func (c *Controller) merged(a *App, m *skerry.Amendment, had func(w *skerry.AmendedService) int) (merged *App, err error) {
 	next := *a
 	next.Manifest, next.Digests = cloneManifest(a.Manifest), maps.Clone(a.Digests)
 	if next.Digests == nil {
@@ -151,7 +154,10 @@ func (c *Controller) merged(a *App, m *skerry.Amendment, had func(w *skerry.Amen
 		return nil, err
 	}
 	next.Manifest.SetDefaults()
-	return &next, nil
+	if slices.ContainsFunc(m.Services, func(w skerry.AmendedService) bool { return w.Spec != nil }) {
+		err = checkSize(&next)
+	}
+	return &next, err
 }
 
 // Adopt makes an amendment of a site, on which its generation is based, the application's next generation. mint makes the

@@ -58,6 +58,9 @@ func (c *Controller) apply(now time.Time, r Apply) (Applied, skerry.Effects, err
 		a.Gen = old.Gen + 1
 		res.Gen = a.Gen
 	}
+	if err := checkSize(a); err != nil {
+		return Applied{}, skerry.Effects{}, err
+	}
 	if err := c.address(now, a, &fx); err != nil {
 		return Applied{}, skerry.Effects{}, err
 	}

@@ -129,6 +129,9 @@ func repin(c *Controller, now time.Time, a *App, m Restart, fx *skerry.Effects) 
 	if len(changed) == 0 {
 		return append(notes, "its images mean what they meant"), nil
 	}
+	if err := checkSize(&next); err != nil {
+		return nil, err
+	}
 	if err := c.replace(now, a, &next, fx); err != nil {
 		return nil, err
 	}

@@ -17,11 +17,8 @@ func checkOps(ops []Op) error {
 		seen = make(map[string]struct{}, len(ops))
 	}
 	for _, op := range ops {
-		if err := checkKey(op.Key); err != nil {
+		if err := op.Check(); err != nil {
 			return err
-		}
-		if len(op.Value) > MaxValue {
-			return fmt.Errorf("value of %s has %d bytes: %w, which is %d", op.Key, len(op.Value), ErrTooLarge, MaxValue)
 		}
 		size += len(op.Key) + len(op.Value)
 		if seen != nil {
@@ -33,6 +30,17 @@ func checkOps(ops []Op) error {
 	}
 	if size > MaxCommit {
 		return fmt.Errorf("commit of %d bytes: %w, which is %d; split it", size, ErrTooLarge, MaxCommit)
+	}
+	return nil
+}
+
+// Check refuses a write that no store takes.
+func (op Op) Check() error {
+	if err := checkKey(op.Key); err != nil {
+		return err
+	}
+	if len(op.Value) > MaxValue {
+		return fmt.Errorf("value of %s has %d bytes: %w, which is %d", op.Key, len(op.Value), ErrTooLarge, MaxValue)
 	}
 	return nil
 }

@@ -54,10 +54,16 @@ func NewEngine(core Core, host Host) *Engine {
 //
 // When the core panics, the message is refused with an error of skerry.CodeInternal and remembered in Refusals. The batch then takes no
 // more; what was in it before is carried out, and after that Err gives a *PanicError. A panic of Tick is not caught: it comes of what is
-// stored, and a core that is built anew from that would panic again.
+// stored, and a core that is built anew from that would panic again. A message of which something follows that no store takes, such as a
+// record that is too large, counts as one on which the core panicked.
 func (e *Engine) Step(now time.Time, msg any, to func(result any, err error)) {
 	result, err := e.try(now, msg, to != nil, func() (any, error) {
 		fx := e.core.Step(now, msg)
+		for _, w := range fx.Writes {
+			if err := (store.Op{Key: w.Key, Value: w.Value}).Check(); err != nil {
+				panic(err) // else the whole batch would be refused, and the role took no writes from anybody
+			}
+		}
 		e.Add(fx)
 		return fx.Result, fx.Err
 	})
@@ -113,7 +119,9 @@ func (e *Engine) guard(now time.Time, msg any, early bool, step func() (any, err
 		}
 		e.batch.Events = append(e.batch.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "MessageRefused", Text: text})
 		e.broken = p
-		result, err = nil, refusal()
+		if result, err = nil, refusal(); errors.Is(p, store.ErrTooLarge) {
+			err = skerry.Errorf(skerry.CodeTooLarge, "it was refused, because a record of it would be too large: %v", v)
+		}
 	}()
 	return step()
 }

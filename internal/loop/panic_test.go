@@ -68,6 +68,23 @@ func TestPanicOfAStep(t *testing.T) {
 	e.Step(now, "good", nil)
 }
 
+// One message of which follows a record that no store takes is refused alone: the store would refuse the whole batch, and the role no
+// longer take anybody's writes.
+func TestRecordThatIsTooLarge(t *testing.T) {
+	d := &diary{}
+	e := NewEngine(scripted{}, d)
+	now := time.Unix(0, 0)
+	e.Step(now, skerry.Effects{Writes: put("good=1")}, d.answer)
+	var told error
+	e.Step(now, skerry.Effects{Writes: put("bad=" + strings.Repeat("x", store.MaxValue+1))}, func(_ any, err error) { told = err })
+	e.Flush(now, d.commit)
+	d.done(nil)
+	d.is(t, "commit good=1 event/MessageRefused=1", "announce 1", "answer <nil> <nil>")
+	if x := skerry.AsError(told); !errors.Is(e.Err(), store.ErrTooLarge) || x == nil || x.Code != skerry.CodeTooLarge {
+		t.Errorf("it ended with %v, and the sender is told %v", e.Err(), told)
+	}
+}
+
 // The next core, with the same memory, is not given the message again, whoever waits and however it was changed the first time.
 func TestRefusedMessagesAreRemembered(t *testing.T) {
 	r := NewRefusals()

@@ -23,6 +23,12 @@ func (e *PanicError) Error() string {
 	return fmt.Sprintf("the core panicked on %s from %s: %v", e.Message, e.Sender, e.Value)
 }
 
+// Unwrap gives the error that it panicked with, or nil.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}
+
 // Sent is a message that came over a link.
 type Sent interface {
 	// Sender is the name of a child, or "" for the parent.

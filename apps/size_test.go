@@ -1,0 +1,65 @@
+package apps
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/store"
+)
+
+// Nobody makes a tier write a record that its store refuses: no other write would be taken then. What is allowed fits together with what
+// else such a record may hold.
+func TestRecordsOfLargeManifests(t *testing.T) {
+	files := func(services int, content string) Apply {
+		a := apply(1)
+		one := a.App.Spec.Services[0]
+		a.App.Spec.Services = nil
+		for i := range services {
+			one.Name = fmt.Sprint("s", i)
+			one.Config = []skerry.ConfigFile{{Path: "/etc/x", Content: content}}
+			a.App.Spec.Services = append(a.App.Spec.Services, one)
+		}
+		return a
+	}
+	refs := func(long string) Apply {
+		a := files(16, "")
+		a.Digests = map[string]string{}
+		for i := range a.App.Spec.Services {
+			s := &a.App.Spec.Services[i]
+			for j := range 19 {
+				ref := fmt.Sprintf("reg.example/%s:%d-%d", long, i, j)
+				k := skerry.SideContainer{Name: fmt.Sprint("c", j)}
+				k.Image = ref
+				s.Sidecars = append(s.Sidecars, k)
+				a.Digests[ref] = ref + "@sha256:" + strings.Repeat("a", 64)
+			}
+		}
+		return a
+	}
+	for what, tt := range map[string]struct {
+		a  Apply
+		ok bool
+	}{
+		"as large as a service's files may be":      {files(1, strings.Repeat("x", skerry.MaxConfigBytes)), true},
+		"two services":                              {files(2, strings.Repeat("x", 200<<10)), true},
+		"five services":                             {files(5, strings.Repeat("x", 250<<10)), false},
+		"characters that take six bytes":            {files(1, strings.Repeat("<", 250<<10)), false},
+		"images, of which each is there five times": {refs(strings.Repeat("x", 900)), false},
+	} {
+		s := newSite(t)
+		fx, _ := s.c.Handle(s.now, tt.a)
+		if tt.ok != (fx.Err == nil) || fx.Err != nil && !strings.Contains(fmt.Sprint(skerry.AsError(fx.Err).Problems), "as it is stored") {
+			t.Errorf("%s: %v", what, fx.Err)
+		}
+		if fx.Err != nil && len(fx.Writes) > 0 {
+			t.Errorf("%s: it was refused, and %d records are written", what, len(fx.Writes))
+		}
+		for _, w := range fx.Writes {
+			if len(w.Value) > store.MaxValue/2 {
+				t.Errorf("%s: record %s has %d bytes", what, w.Key, len(w.Value))
+			}
+		}
+	}
+}
