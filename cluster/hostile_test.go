@@ -162,3 +162,55 @@ func TestSiteStartsAfterOddClaims(t *testing.T) {
 		}
 	}
 }
+
+// A worker that tells long stories of its instances, or that they listen on other machines, does not make its site write a record that
+// the store refuses, nor send others to those machines.
+func TestStoriesOfAWorker(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	c := textSite(t, now, "")
+	a, _ := c.onlyAssignment(t)
+	src := reconcile.NewSource("observed", "x/", "life", reconcile.Options{})
+	src.Connect(now, skerry.SetAck{Set: "observed"})
+	largest := 0
+	step := func(msg any) {
+		fx := c.Step(now, msg)
+		for _, w := range fx.Writes {
+			largest = max(largest, len(w.Value))
+		}
+		for _, s := range fx.Sends {
+			if ack, ok := s.Msg.(*skerry.SetAck); ok {
+				src.Handle(now, ack)
+			}
+		}
+		for _, e := range fx.Events {
+			if len(e.Text) > 10_000 {
+				t.Errorf("an event of %d bytes", len(e.Text))
+			}
+		}
+	}
+	long := func(n int) string { return strings.Repeat("\x01", 100<<10+n) }
+	for n := range 30 {
+		o := skerry.Observation{ID: a.ID, Gen: a.Gen, Fence: a.Fence, State: skerry.Running, Phase: skerry.PhaseRunning, Ready: true, Runtime: long(n), Reason: long(n), CrashLoop: long(n), StartedAt: now,
+			Exit: &skerry.Exit{Message: long(n)}, Ports: []skerry.PortBinding{{Name: "http", Port: 80, Address: "169.254.169.254:80"}, {Name: "x", Port: 81, HostPort: 81, Address: "192.0.2.1:22"}}}
+		if n%2 > 0 {
+			o.Phase = skerry.PhaseStopping
+		}
+		if _, err := src.Put(skerry.AssignmentKey(a.ID), wire.New().Marshal(&o)); err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range src.Next(now) {
+			step(ChildFrame{Name: "w", Msg: m})
+		}
+		step(ChildFrame{Name: "w", Msg: &skerry.Events{Stream: "x", Floor: 1, First: uint64(n + 1), Items: [][]byte{wire.New().Marshal(&skerry.Event{At: now, Type: skerry.EventWarning, Reason: long(n), Instance: a.ID, Text: long(n)})}}})
+	}
+	p := c.places[a.ID]
+	if p.Obs.State != skerry.Running || len(p.Timeline) < 20 {
+		t.Fatalf("nothing of it came: %+v", p.Obs.State)
+	}
+	if largest > 500<<10 {
+		t.Errorf("a record of %d bytes", largest)
+	}
+	if x, y := p.Obs.Ports[0].Address, p.Obs.Ports[1].Address; x != "" || y != ":81" { // its site knows no address of this worker
+		t.Errorf("others are sent to %q and %q", x, y)
+	}
+}

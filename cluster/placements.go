@@ -190,7 +190,7 @@ func (c *Core) adopt(now time.Time, p *placement, fx *skerry.Effects) bool {
 		}
 		value, orphaned, ok := c.Kids.Get(name).Observed.Get(key)
 		var o skerry.Observation
-		if !ok || orphaned || c.codec.Unmarshal(value, &o) != nil || o.Fence.RootEpoch != p.A.Fence.RootEpoch || o.Fence.ClusterTerm > c.opt.Term {
+		if !ok || orphaned || c.said(value, &o) != nil || o.Fence.RootEpoch != p.A.Fence.RootEpoch || o.Fence.ClusterTerm > c.opt.Term {
 			continue
 		}
 		c.bind(p, name)
@@ -340,6 +340,15 @@ func (c *Core) gone(now time.Time, worker string, id skerry.InstanceID, fx *sker
 	}
 }
 
+// said reads what a worker reports of an instance.
+func (c *Core) said(value []byte, o *skerry.Observation) error {
+	if err := c.codec.Unmarshal(value, o); err != nil {
+		return err
+	}
+	o.Bound()
+	return nil
+}
+
 // observe takes what a worker reports of an instance.
 func (c *Core) observe(now time.Time, worker string, o skerry.Observation, fx *skerry.Effects) {
 	p := c.places[o.ID]
@@ -422,7 +431,9 @@ func (c *Core) observe(now time.Time, worker string, o skerry.Observation, fx *s
 func (c *Core) addressPorts(p *placement) {
 	w := c.workers[p.Worker]
 	for i := range p.Obs.Ports {
-		if b := &p.Obs.Ports[i]; w != nil && w.Facts != nil && b.HostPort > 0 {
+		b := &p.Obs.Ports[i]
+		b.Address = "" // whatever the worker says
+		if w != nil && w.Facts != nil && b.HostPort > 0 {
 			b.Address = fmt.Sprintf("%s:%d", w.Facts.Address, b.HostPort)
 		}
 	}

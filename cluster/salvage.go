@@ -53,7 +53,7 @@ func (c *Core) salvageFrom(now time.Time, child *fleet.Child, fx *skerry.Effects
 		value, orphaned, has := child.Observed.Get(o.Key)
 		var a skerry.Assignment
 		var obs skerry.Observation
-		if !has || orphaned || c.codec.Unmarshal(value, &obs) != nil || c.codec.Unmarshal(o.Value, &a) != nil || string(a.ID) != id {
+		if !has || orphaned || c.said(value, &obs) != nil || c.codec.Unmarshal(o.Value, &a) != nil || string(a.ID) != id {
 			continue
 		}
 		if why := c.salvageOne(now, child.Name, &a, &obs, fx); why != "" {

@@ -88,6 +88,7 @@ func (j *Journal) Record(now time.Time, events []skerry.Event) []skerry.Write {
 	for i := range events {
 		j.seq++
 		events[i].Seq = j.seq
+		events[i].Bound() // here they count by their number alone
 		data, err := json.Marshal(events[i])
 		if err != nil {
 			panic("events always marshal: " + err.Error())

@@ -47,6 +47,7 @@ type Core struct {
 	// networks holds which sites have the directory of an application, netDirty those to look at again.
 	networks  map[skerry.AppKey]map[string]bool
 	netDirty  map[skerry.AppKey]bool
+	lately    []leftSite // sites that had it until a moment ago
 	relations relations
 	zones     zones
 	extents   extents
@@ -254,6 +255,7 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *skerry.Effects) {
 			c.Kids.Ignored.Count(fleet.IgnoredUnreadable)
 			continue // a hostile or broken child harms only itself
 		}
+		o.Bound()
 		delete(c.doubts, o.ID)
 		o.Address, o.Ports = "", hideAddresses(o.Ports)
 		if c.Apps.Instance(o.ID) == nil {
@@ -463,7 +465,7 @@ func (c *Core) report(now time.Time, name string, m *skerry.Report, fx *skerry.E
 	}
 	by := map[skerry.ServiceKey]skerry.IngressUse{}
 	for _, u := range r.Came[:min(len(r.Came), skerry.MaxIngressUses)] {
-		if !u.Valid() {
+		if !u.Valid() || !c.networks[u.Service.App][name] {
 			continue // a broken or hostile site would spoil what others tell
 		}
 		by[u.Service] = by[u.Service].Add(u)
@@ -500,7 +502,8 @@ func (c *Core) childEvent(now time.Time, name string, data []byte, fx *skerry.Ef
 		return
 	}
 	e.Cluster, e.Worker, e.Seq = skerry.ClusterName(name), "", 0
-	if a := c.Apps.App(e.App); a != nil {
+	e.Bound()
+	if a := c.Apps.App(e.App); a != nil && c.concerns(now, name, e.App) {
 		e.Org = a.Org
 		fx.Events = append(fx.Events, e)
 	}

@@ -354,6 +354,7 @@ func (c *Core) observation(k *fleet.Child, id skerry.InstanceID) (o skerry.Obser
 	if !has || orphaned || c.codec.Unmarshal(value, &o) != nil || o.ID != id {
 		return o, false
 	}
+	o.Bound()
 	o.Address, o.Ports = "", hideAddresses(o.Ports)
 	for n := range o.Why {
 		o.Why[n].Text = k.Name + ": " + o.Why[n].Text

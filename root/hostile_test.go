@@ -305,3 +305,72 @@ func TestExtentsOfOthers(t *testing.T) {
 		t.Errorf("thief has %v", got)
 	}
 }
+
+// A site writes nothing into the events of applications that it has nothing to do with, and does not count requests to them. What it tells
+// of its own is kept short: no record that its root's store refuses follows from it.
+func TestSiteTellsOfItsOwnAlone(t *testing.T) {
+	r := newHostileRoot(t, "has", "liar")
+	shop, own := r.apply("shop", "shop.example.org", "has"), r.apply("own", "", "liar")
+	long := strings.Repeat("\x01", 400<<10)
+	var seq uint64
+	tell := func(site string, k skerry.ServiceKey, text string) {
+		seq++
+		r.step(ChildFrame{Name: site, Msg: &skerry.Events{Stream: "x", Floor: 1, First: seq, Items: [][]byte{wire.New().Marshal(&skerry.Event{At: r.now, Type: skerry.EventWarning, Reason: "Broken", App: k.App, Text: text})}}})
+	}
+	tell("liar", shop, "not its own")
+	if r.told("Broken") != 0 {
+		t.Error("it tells of what another site has")
+	}
+	tell("liar", own, long)
+	if r.told("Broken") != 1 || len(r.events[len(r.events)-1].Text) > 10_000 {
+		t.Errorf("of its own: %d", r.told("Broken"))
+	}
+	one, wanted := 1, 10.0
+	app := r.c.Apps.App(shop.App).Manifest
+	app.Spec.Services = slices.Clone(app.Spec.Services)
+	app.Spec.Services[0].Scale = &skerry.ScaleSpec{Min: &one, Max: 3, Target: skerry.ScaleTarget{Requests: &wanted}}
+	r.step(apps.Apply{App: app})
+	first := r.c.Apps.Instances(shop)[0]
+	r.say("has", map[string][]byte{skerry.AssignmentKey(first.ID): wire.New().Marshal(&skerry.Observation{ID: first.ID, Gen: first.Gen, Fence: first.Fence, State: skerry.Running, Phase: skerry.PhaseRunning, Ready: true})})
+	replicas := func(from string) int {
+		for _, site := range []string{"liar", "has"} {
+			report := skerry.ClusterReport{Services: []skerry.ServiceQoS{{Service: shop, Ready: 1, QoS: skerry.QoS{CPU: 1}}}}
+			if site == from {
+				report.Came = []skerry.IngressUse{{Service: shop, Requests: 1e6}}
+			}
+			r.step(ChildFrame{Name: site, Msg: &skerry.Report{Kind: skerry.ReportCluster, Payload: wire.New().Marshal(&report)}})
+		}
+		for range 30 {
+			r.now = r.now.Add(apps.ScaleEvery)
+			r.keep(r.c.Tick(r.now))
+		}
+		return *r.c.Apps.App(shop.App).Manifest.Spec.Services[0].Replicas
+	}
+	if n := replicas("liar"); n != 1 {
+		t.Errorf("requests that it counts make %d of what another site has", n)
+	}
+	if n := replicas("has"); n != 3 {
+		t.Errorf("requests at the site that has it make %d", n)
+	}
+	// Its last words may come after it has let go of all.
+	i := r.c.Apps.Instances(own)[0]
+	r.say("liar", map[string][]byte{skerry.AssignmentKey(i.ID): wire.New().Marshal(&skerry.Observation{ID: i.ID, Gen: i.Gen, Fence: i.Fence, State: skerry.ClusterScheduled, Reason: long, CrashLoop: "x" + long[:50<<10],
+		Successor: &skerry.SuccessorAnswer{Why: long[:20<<10]}, Ports: make([]skerry.PortBinding, 1_000)})})
+	for key, value := range r.kv {
+		if len(value) > 100<<10 {
+			t.Errorf("record %s has %d bytes", key, len(value))
+		}
+	}
+	var fx skerry.Effects
+	r.c.gone(r.now, "liar", i.ID, &fx)
+	r.c.settle(r.now, &fx)
+	r.keep(fx)
+	tell("liar", own, "its last words")
+	if r.told("Broken") != 2 {
+		t.Error("its last words are not heard")
+	}
+	r.now = r.now.Add(time.Hour)
+	if tell("liar", own, "late"); r.told("Broken") != 2 {
+		t.Error("it is heard for ever")
+	}
+}

@@ -61,6 +61,7 @@ func (c *Core) publishNetworks(now time.Time, fx *skerry.Effects) {
 			if !at[site] {
 				c.Kids.Delete(site, skerry.NetworkItem(app))
 				delete(c.networks[app], site)
+				c.lately = append(c.lately, leftSite{app, site, now})
 			}
 		}
 		if len(c.networks[app]) == 0 {
@@ -69,4 +70,20 @@ func (c *Core) publishNetworks(now time.Time, fx *skerry.Effects) {
 		c.rouse(now, app, fx)
 	}
 	clear(c.netDirty)
+}
+
+// leftSite is a site that held something of an application until a moment ago.
+type leftSite struct {
+	app  skerry.AppKey
+	site string
+	at   time.Time
+}
+
+// speaksFor is how long a site may still tell of an application of which it holds nothing any more: what it told may be on its way.
+const speaksFor = 10 * time.Minute
+
+// concerns reports whether a site has to do with an application, or had a moment ago. What it says of others is not listened to.
+func (c *Core) concerns(now time.Time, site string, app skerry.AppKey) bool {
+	c.lately = slices.DeleteFunc(c.lately, func(l leftSite) bool { return now.Sub(l.at).Abs() > speaksFor })
+	return c.networks[app][site] || c.holds(site, app) || slices.ContainsFunc(c.lately, func(l leftSite) bool { return l.app == app && l.site == site })
 }
