@@ -144,3 +144,72 @@ func TestIndexOfAnothersImage(t *testing.T) {
 		t.Errorf("pulled by way of a cache: %s", img.Manifest)
 	}
 }
+
+// Nor by an index of his own that has an image of his own for one platform and somebody else's for another, once the first was pulled: what
+// runs without a registry's being asked must be its own, whole.
+func TestIndexOfTwoImages(t *testing.T) {
+	ctx := context.Background()
+	here := openStore(t, Options{})
+	theirs := addImage(t, here, "reg.example/theirs/app:1", WasmPlatform(), gz, layerTar(t, entry{kind: tar.TypeReg, name: "secret", body: "x"}))
+	m, err := here.readManifest(theirs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	evil := openStore(t, Options{})
+	own := addImage(t, evil, "evil.example/mine/own:1", amd64, gz, layerTar(t, entry{kind: tar.TypeReg, name: "own", body: "y"}))
+	o, err := evil.readManifest(own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range []*ocispec.Descriptor{&m.desc, &o.desc} {
+		d.Platform = &ocispec.Platform{OS: "linux", Architecture: "amd64"}
+	}
+	wasm := WasmPlatform()
+	m.desc.Platform = &ocispec.Platform{OS: wasm.OS, Architecture: wasm.Arch}
+	index, err := evil.putBlob(mustJSON(ocispec.Index{Versioned: m.image.Versioned, MediaType: ocispec.MediaTypeImageIndex, Manifests: []ocispec.Descriptor{o.desc, m.desc}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// His registry may even have all but the layers.
+	for _, d := range []string{theirs.String(), m.image.Config.Digest.String()} {
+		b, err := os.ReadFile(filepath.Join(here.dir, "blobs", "sha256", d[len("sha256:"):]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := evil.putBlob(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ref := func(d string) Ref {
+		r, err := ParseRef("evil.example/mine/x@" + d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	if err := evil.setName(ref(index.String()), index); err != nil {
+		t.Fatal(err)
+	}
+	upstream := &Handler{Store: evil, Registry: "evil.example", Authorize: allow}
+	source := &Source{BaseURL: "http://" + startHandler(t, upstream)}
+	img, err := here.Pull(ctx, ref(index.String()).String(), amd64, nil, source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, ok := here.Proven(ref(index.String()), amd64); !ok || got.Manifest != img.Manifest {
+		t.Error("what was pulled is not there without a registry")
+	}
+	for _, d := range []string{index.String(), theirs.String()} {
+		if _, err := here.Pull(ctx, ref(d).String(), wasm, nil, source); err == nil {
+			t.Errorf("%s: pulled", d)
+		}
+		if img, ok := here.Proven(ref(d), wasm); ok {
+			t.Errorf("%s: it would run %s", d, img.Manifest)
+		}
+	}
+	if r, err := ParseRef("reg.example/theirs/app@" + theirs.String()); err != nil {
+		t.Fatal(err)
+	} else if _, ok := here.Proven(r, wasm); !ok {
+		t.Error("their own")
+	}
+}

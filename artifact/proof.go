@@ -77,6 +77,25 @@ func (p proofs) fetched(r Ref, d digest.Digest, sources []*Source) (int64, bool)
 	return n, here && (len(sources) == 0 || p.has(r, d))
 }
 
+// Proven gives an image, by its digest, that the repository of a reference was found to have, whole, for a platform. That an index of the
+// repository names it proves nothing: it may be somebody else's.
+func (s *Store) Proven(r Ref, p Platform) (Image, bool) {
+	img, err := s.Image(r.Digest, p)
+	if err != nil || !s.Has(r, r.Digest) {
+		return Image{}, false
+	}
+	m, err := s.readManifest(img.Manifest)
+	if err != nil {
+		return Image{}, false
+	}
+	for _, c := range m.children() {
+		if !s.proofs.has(r, c.Digest) {
+			return Image{}, false
+		}
+	}
+	return img, true
+}
+
 // adopt takes the names of a store of an earlier version, which noted no proofs, at their word.
 func (p proofs) adopt() error {
 	dir := filepath.Join(p.s.dir, "proven")
