@@ -2,6 +2,8 @@ package root
 
 import (
 	"errors"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -57,6 +59,9 @@ func (c *Core) amendment(now time.Time, site, key string, value []byte, fx *sker
 	case c.foreignImage(&m) != "":
 		answer.Why = "image " + c.foreignImage(&m) + " belongs to another organisation, whose images a site does not deploy; apply it here as somebody who has images:read there"
 		fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "AmendmentRefused", Cluster: skerry.ClusterName(site), App: k, Text: "cluster " + site + ": " + answer.Why})
+	case misplacedPin(&m) != "":
+		answer.Why = misplacedPin(&m)
+		fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "AmendmentRefused", Cluster: skerry.ClusterName(site), App: k, Text: "cluster " + site + ": " + answer.Why})
 	case c.opt.Amendments != AmendmentsNone:
 		started, ended, err = c.Apps.Adopt(now, site, &m, c.opt.Amendments == AmendmentsAll, c.mint, fx)
 	}
@@ -108,6 +113,17 @@ func (c *Core) foreignImage(m *skerry.Amendment) string {
 	for _, pinned := range m.Digests {
 		if foreign(pinned) {
 			return pinned
+		}
+	}
+	return ""
+}
+
+// misplacedPin tells of a digest that an amendment has for an image which it cannot stand for, or gives "": it pins an image within the
+// repository of its reference, and leads to no other.
+func misplacedPin(m *skerry.Amendment) string {
+	for _, ref := range slices.Sorted(maps.Keys(m.Digests)) {
+		if !tier.Pins(ref, m.Digests[ref]) {
+			return fmt.Sprintf("image %.200q is not what %.200q stands for", m.Digests[ref], ref)
 		}
 	}
 	return ""

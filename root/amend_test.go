@@ -101,6 +101,30 @@ func TestAmendmentsWithForeignImages(t *testing.T) {
 	}
 }
 
+// Nor does it have a digest stand for what it does not: the image of another repository, or of another registry.
+func TestAmendmentsPinNothingElse(t *testing.T) {
+	digest := "@sha256:" + strings.Repeat("0", 64)
+	for pinned, ok := range map[string]bool{"skerry.local/web" + digest: true, "docker.io/library/web" + digest: true, "evil.example/web" + digest: false,
+		"skerry.local/acme/other" + digest: false, "skerry.local/web:2": false, "x": false} {
+		r := newHostileRoot(t, "site")
+		k := r.apply("shop", "", "site")
+		spec := *r.c.Apps.App(k.App).Manifest.Spec.Service("web")
+		spec.Image = "web:2"
+		spec.Pinned = map[string]string{"web:2": pinned}
+		own := r.c.Apps.Instances(k)[0]
+		r.amend("site", skerry.Amendment{App: k.App, Seq: 1, Base: 1, Digests: map[string]string{"web:2": pinned},
+			Services: []skerry.AmendedService{{Name: "web", Replicas: 1, Spec: &spec, Instances: []skerry.AmendedInstance{{ID: own.ID, Revision: own.Revision}}}}})
+		a := r.answer("site", k.App)
+		is := r.c.Apps.App(k.App).Manifest.Spec.Services[0]
+		if ok != (a.Adopted != 0) || ok != (is.Image == "web:2") || !ok && (is.Pinned["web:2"] != "" || !strings.Contains(a.Why, "stands for")) {
+			t.Errorf("%s: %+v, %s %v", pinned, a, is.Image, is.Pinned)
+		}
+		if ok != (r.told("AmendmentRefused") == 0) {
+			t.Errorf("%s: %d refused", pinned, r.told("AmendmentRefused"))
+		}
+	}
+}
+
 // FuzzAmendment has a site tell anything of an application that it shares with another one.
 func FuzzAmendment(f *testing.F) {
 	k := skerry.AppKey{Namespace: "acme", Name: "shop"}
