@@ -19,6 +19,13 @@ type CacheUse struct {
 	Evicted int64 `json:"evicted"` // names that went for others since the store was opened
 }
 
+// keptForSmall is which part of the cache layers on their way leave for manifests and configs, without which no image can be looked up.
+const keptForSmall = 16
+
+// errBusy says that something does not fit into the cache beside what is on its way. Whoever sends that may be in no hurry, so that a blob
+// is then passed on without being kept.
+var errBusy = fmt.Errorf("%w: what is on its way takes up the cache of other registries; try again later, or have the operator raise --image-cache", ErrFull)
+
 // Cache is what a store holds of other registries.
 type Cache struct {
 	s *Store
@@ -145,10 +152,26 @@ func (c *Cache) makeRoom(need int64) error {
 }
 
 // makeRoomLocked has so many bytes of another registry fit in: parts of broken transfers and what has no name go first, then names, the
-// longest unused first, and last those that something runs from, which can be fetched again.
+// longest unused first, and last those that something runs from, which can be fetched again. Nothing goes for what would not fit even then.
 func (k *Cache) makeRoomLocked(need int64, used map[digest.Digest]bool) error {
 	s := k.s
-	if s.o.MaxCache <= 0 || k.totalLocked()+slots(need) <= s.o.MaxCache {
+	if s.o.MaxCache <= 0 {
+		return nil
+	}
+	most := s.o.MaxCache
+	if need > maxManifest {
+		most -= most / keptForSmall
+	}
+	coming := int64(0)
+	for _, f := range s.flights {
+		coming += slots(f.desc.Size)
+	}
+	if slots(need) > most {
+		return fmt.Errorf("%w: %d bytes do not fit into the %d that this cache of other registries may have; the operator raises that with --image-cache", ErrFull, need, s.o.MaxCache)
+	} else if slots(need) > most-coming {
+		return errBusy
+	}
+	if k.totalLocked()+slots(need) <= s.o.MaxCache {
 		return nil
 	}
 	c := k.sumLocked()
@@ -203,7 +226,7 @@ func (k *Cache) makeRoomLocked(need int64, used map[digest.Digest]bool) error {
 		}
 	}
 	if c.bytes > s.o.MaxCache {
-		return fmt.Errorf("%w: %d bytes do not fit into the %d that this cache of other registries may have; the operator raises that with --image-cache", ErrFull, need, s.o.MaxCache)
+		return errBusy // running calls rely on the rest
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package artifact
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -101,5 +102,78 @@ func TestManifestsAreBounded(t *testing.T) {
 	}
 	if u := s.Cache.Use(); n.Load() < 20 || u.Bytes > u.Max {
 		t.Errorf("%d were sent: %+v", n.Load(), u)
+	}
+}
+
+// slowly has a registry claim an image whose one layer has some bytes, of which it sends a few and then none until release is closed.
+func slowly(t *testing.T, size int64, asked func(), release <-chan struct{}) (host string) {
+	layer := digest.FromString(fmt.Sprint("slow", size))
+	config := []byte(`{"os":"linux","architecture":"amd64","rootfs":{"type":"layers","diff_ids":["` + layer.String() + `"]}}`)
+	manifest := fmt.Sprintf(`{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json","config":{"mediaType":"application/vnd.oci.image.config.v1+json","digest":%q,"size":%d},`+
+		`"layers":[{"mediaType":"application/vnd.oci.image.layer.v1.tar","digest":%q,"size":%d}]}`, digest.FromBytes(config), len(config), layer, size)
+	return startHandler(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.Contains(r.URL.Path, "/manifests/"):
+			fmt.Fprint(w, manifest)
+		case strings.HasSuffix(r.URL.Path, digest.FromBytes(config).String()):
+			_, _ = w.Write(config)
+		default:
+			w.Header().Set("Content-Length", fmt.Sprint(size))
+			if r.Method == http.MethodGet {
+				fmt.Fprint(w, "begin")
+				_ = http.NewResponseController(w).Flush()
+				asked()
+				<-release
+			}
+		}
+	}))
+}
+
+// A registry that claims more than the cache has room for drives nothing out of it, and one that fills it with what it does not send keeps
+// nobody else's images from those who ask for them.
+func TestCacheIsNotHeld(t *testing.T) {
+	const mib = 1 << 20
+	f := startForeign(t)
+	cache := openStore(t, Options{MaxCache: 32 * mib, Local: "reg.example"})
+	h := &Handler{Store: cache, Registry: "reg.example", Authorize: allow, Upstream: func(string) []*Source { return []*Source{{}} }}
+	by := &Source{BaseURL: "http://" + startHandler(t, h)}
+	pull := func(ref string) (err error) {
+		_, err = openStore(t, Options{}).Pull(t.Context(), ref, amd64, nil, by)
+		return err
+	}
+	f.push(t, "a:1", amd64, 5*mib, 1)
+	if err := pull(f.host + "/a:1"); err != nil {
+		t.Fatal(err)
+	}
+	before := cache.Cache.Use()
+	release := make(chan struct{})
+	defer close(release)
+	huge := slowly(t, 1<<39, func() { t.Error("it was asked for what cannot fit") }, release)
+	if err := pull(huge + "/huge:1"); !errors.Is(err, ErrFull) {
+		t.Errorf("half a terabyte: %v", err)
+	}
+	if u := cache.Cache.Use(); u.Evicted != before.Evicted || u.Bytes < before.Bytes {
+		t.Errorf("it drove others out: %+v, before %+v", u, before)
+	}
+	asked := make(chan struct{}, 1)
+	slow := slowly(t, 29*mib, func() { asked <- struct{}{} }, release)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	store := openStore(t, Options{})
+	go func() {
+		_, err := store.Pull(ctx, slow+"/slow:1", amd64, nil, by)
+		ended <- err
+	}()
+	<-asked
+	f.push(t, "b:1", amd64, 6*mib, 2)
+	if err := pull(f.host + "/b:1"); err != nil {
+		t.Errorf("while the cache is taken up: %v", err)
+	}
+	if u := cache.Cache.Use(); u.Bytes > u.Max {
+		t.Errorf("%+v", u)
+	}
+	cancel()
+	if err := <-ended; err == nil {
+		t.Error("it was never sent")
 	}
 }

@@ -380,6 +380,9 @@ func (h *Handler) getBlob(w http.ResponseWriter, r *http.Request, repo Ref, id s
 		return nil
 	}
 	f, err := h.Store.join(repo, desc, sources)
+	if errors.Is(err, errBusy) {
+		return passOn(w, r, repo, desc, sources)
+	}
 	if err != nil {
 		return err
 	}
@@ -403,20 +406,9 @@ func (h *Handler) serveFile(w http.ResponseWriter, r *http.Request, d digest.Dig
 // serveFlight passes a blob on while it comes. It answers only once the first byte is there, so that an upstream error
 // is told as such; a later one breaks the connection, and the asker resumes.
 func serveFlight(w http.ResponseWriter, r *http.Request, f *flight) error {
-	start, size := int64(0), f.desc.Size
-	status := http.StatusOK
-	if rg := r.Header.Get("Range"); rg != "" {
-		from, ok := strings.CutPrefix(rg, "bytes=")
-		from, last, _ := strings.Cut(from, "-")
-		n, err := strconv.ParseInt(from, 10, 64)
-		// To the end, as those ask who resume; others get the whole, as a server may do.
-		if end, lerr := strconv.ParseInt(last, 10, 64); ok && err == nil && (last == "" || lerr == nil && end >= size-1) {
-			if n < 0 || n >= size {
-				w.Header().Set("Content-Range", fmt.Sprintf("bytes */%d", size))
-				return failf(http.StatusRequestedRangeNotSatisfiable, "SIZE_INVALID", "it has %d bytes", size)
-			}
-			start, status = n, http.StatusPartialContent
-		}
+	start, err := startOf(w, r, f.desc.Size)
+	if err != nil {
+		return err
 	}
 	body := f.reader(r.Context(), start)
 	buf := make([]byte, copyChunk)
@@ -424,12 +416,7 @@ func serveFlight(w http.ResponseWriter, r *http.Request, f *flight) error {
 	if err != nil && err != io.EOF {
 		return err
 	}
-	if status == http.StatusPartialContent {
-		w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", start, size-1, size))
-	}
-	w.Header().Set("Accept-Ranges", "bytes")
-	w.Header().Set("Content-Length", strconv.FormatInt(size-start, 10))
-	w.WriteHeader(status)
+	beginBlob(w, start, f.desc.Size)
 	for {
 		if _, err := w.Write(buf[:n]); err != nil {
 			return nil // the asker has gone
@@ -440,6 +427,67 @@ func serveFlight(w http.ResponseWriter, r *http.Request, f *flight) error {
 			panic(http.ErrAbortHandler) // the one way to tell the asker that the rest is missing
 		}
 	}
+}
+
+// startOf gives the offset from which a blob is asked for.
+func startOf(w http.ResponseWriter, r *http.Request, size int64) (start int64, err error) {
+	rg := r.Header.Get("Range")
+	if rg == "" {
+		return 0, nil
+	}
+	from, ok := strings.CutPrefix(rg, "bytes=")
+	from, last, _ := strings.Cut(from, "-")
+	n, err := strconv.ParseInt(from, 10, 64)
+	// To the end, as those ask who resume; others get the whole, as a server may do.
+	if end, lerr := strconv.ParseInt(last, 10, 64); ok && err == nil && (last == "" || lerr == nil && end >= size-1) {
+		if n < 0 || n >= size {
+			w.Header().Set("Content-Range", fmt.Sprintf("bytes */%d", size))
+			return 0, failf(http.StatusRequestedRangeNotSatisfiable, "SIZE_INVALID", "it has %d bytes", size)
+		}
+		return n, nil
+	}
+	return 0, nil
+}
+
+// beginBlob begins the answer with a blob from an offset on.
+func beginBlob(w http.ResponseWriter, start, size int64) {
+	status := http.StatusOK
+	if start > 0 {
+		status = http.StatusPartialContent
+		w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", start, size-1, size))
+	}
+	w.Header().Set("Accept-Ranges", "bytes")
+	w.Header().Set("Content-Length", strconv.FormatInt(size-start, 10))
+	w.WriteHeader(status)
+}
+
+// passOn passes a blob on that the cache has no room for. The asker verifies it, and resumes when it breaks off.
+func passOn(w http.ResponseWriter, r *http.Request, repo Ref, desc ocispec.Descriptor, sources []*Source) error {
+	start, err := startOf(w, r, desc.Size)
+	if err != nil {
+		return err
+	}
+	var failures []error
+	begun, gone := false, false
+	for _, src := range sources {
+		err := src.copyBlob(r.Context(), repo, desc, start, func(b []byte) error {
+			if !begun {
+				beginBlob(w, start, desc.Size)
+				begun = true
+			}
+			_, err := w.Write(b)
+			gone = err != nil
+			return err
+		})
+		switch {
+		case err == nil || gone:
+			return nil
+		case begun:
+			panic(http.ErrAbortHandler) // as in serveFlight
+		}
+		failures = append(failures, err)
+	}
+	return unknown(errors.Join(failures...), "BLOB_UNKNOWN")
 }
 
 // link finds a blob among those that a repository's images, or its unfinished pushes, refer to.
