@@ -462,6 +462,11 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 			}
 			break
 		}
+		if m, is := msg.(apps.Apply); is {
+			if fx.Err = takenAbove(c, m); fx.Err != nil {
+				return fx
+			}
+		}
 		more, ok := c.Apps.Handle(now, msg)
 		if !ok {
 			panic(fmt.Sprintf("cluster core does not know message %T", msg))

@@ -72,7 +72,11 @@ func (c *Core) expandGroups(now time.Time, fx *skerry.Effects) {
 		if g.Removing {
 			continue
 		}
-		if why := c.opt.Admission.Check(&g.A); why != nil {
+		no := c.opt.Admission.Check(&g.A)
+		if no == nil && len(c.copies(id)) == 0 { // what runs goes on
+			no = takenHere(c, &g.A, g.Origin)
+		}
+		if why := no; why != nil {
 			o := skerry.Observation{ID: id, Gen: g.A.Gen, Fence: g.A.Fence, State: skerry.ClusterScheduled, Reason: why.Text, Why: []skerry.Reason{*why}}
 			c.tellGroupAs(now, g, o, fx)
 			continue

@@ -129,6 +129,9 @@ func (c *Core) accept(now time.Time, a skerry.Assignment, origin string, fx *ske
 		c.addPlacement(p)
 		why := c.opt.Admission.Check(&a)
 		if why == nil {
+			why = takenHere(c, &a, origin)
+		}
+		if why == nil {
 			why = foreignData(c, &a)
 		}
 		if why == nil {
