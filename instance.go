@@ -42,6 +42,8 @@ type Assignment struct {
 	Egress *Egress `json:"egress,omitempty" cbor:"22,keyasint,omitempty"`
 	// Successor, if set, asks whether a newer version has a place once this instance has ended. Workers are not asked.
 	Successor *Successor `json:"successor,omitempty" cbor:"23,keyasint,omitempty"`
+	// Seal shows a site that has lost its store that it gave this to that worker. Only instances of the site's own applications have one.
+	Seal []byte `json:"seal,omitempty" cbor:"24,keyasint,omitempty"`
 }
 
 // Successor is a newer version of an instance that can start only when that has ended.

@@ -38,6 +38,7 @@ func (c *Controller) Salvage(now time.Time, i *Instance, digests map[string]stri
 	if err := trial.Validate(); err != nil {
 		return err
 	}
+	next.Manifest.SetDefaults() // which what was assigned has
 	if c.orgs[i.Org] == nil {
 		if more, _ := c.Handle(now, PutOrg{Org: Org{Name: i.Org}}); more.Err == nil {
 			fx.Merge(more)

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -61,5 +62,66 @@ func TestOrphanThatDoesNotRun(t *testing.T) {
 	}
 	if _, orphan, ok := held.Get(skerry.AssignmentKey("runs")); !ok || !orphan {
 		t.Error("what runs was ended")
+	}
+}
+
+// A site that is rebuilt takes up what it gave a worker itself, and not what a worker has made up: that would run at other workers next,
+// under any organisation's name. Nor is a copy that every worker is to have taken up from another one.
+func TestMadeUpAssignments(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	admission := Admission{Trusted: []string{"acme"}}
+	first := New(Options{Name: "a", Incarnation: "a1", Term: 1, Admission: admission, Secret: [32]byte{1}})
+	first.Start(now)
+	first.workers["w"] = &worker{Name: "w"}
+	codec := wire.New()
+	one := 1
+	honest := skerry.Assignment{ID: "web-cabcdefgh", Org: "acme", Service: key("acme", "shop"), Gen: 1, Fence: skerry.Fence{RootEpoch: 5, ClusterTerm: 1, Sequence: 6}, Spec: skerry.ServiceSpec{Name: "web", Mode: skerry.ModeService, Replicas: &one}}
+	honest.Spec.Image = "web:1"
+	other, forged, stripped := honest, honest, honest
+	honestValue := first.given("w", &honest)
+	first.workers["other"] = &worker{Name: "other"}
+	first.given("other", &other)
+	forged.Seal, forged.Spec.Security.Privileged = honest.Seal, true
+	for what, value := range map[string][]byte{"": honestValue, "another worker's": codec.Marshal(&other), "changed": codec.Marshal(&forged), "without a seal": codec.Marshal(&stripped)} {
+		c := New(Options{Name: "a", Incarnation: "a2", Term: 1 << 20, Rebuild: true, Admission: admission, Secret: [32]byte{1}})
+		c.Start(now)
+		told, held := reconcile.NewSource(fleet.Desired, "s/", "a1", reconcile.Options{}), reconcile.NewReplica(fleet.Desired, "r/", reconcile.Options{})
+		if _, err := told.Put(skerry.AssignmentKey(honest.ID), value); err != nil {
+			t.Fatal(err)
+		}
+		told.Connect(now, held.State())
+		for _, m := range told.Next(now) {
+			held.Apply(m)
+		}
+		runs := reconcile.NewSource(fleet.Observed, "o/", "w1", reconcile.Options{})
+		if _, err := runs.Put(skerry.AssignmentKey(honest.ID), codec.Marshal(&skerry.Observation{ID: honest.ID, Gen: 1, Fence: honest.Fence, State: skerry.Running, Ready: true})); err != nil {
+			t.Fatal(err)
+		}
+		hello := &skerry.Hello{Name: "w", Sets: []skerry.SetAck{held.State(), {Set: fleet.Observed, Incarnation: runs.Incarnation(), Gen: runs.Gen()}}}
+		down := c.Step(now, ChildUp{Hello: hello}).Sends
+		runs.Connect(now, skerry.SetAck{Set: fleet.Observed})
+		up := runs.Next(now)
+		for range 20 {
+			for _, s := range down {
+				if m, ok := s.Msg.(*skerry.SetAck); ok {
+					runs.Handle(now, m)
+					continue
+				}
+				up = append(up, held.Apply(s.Msg.(skerry.Message)).Reply...)
+			}
+			down = nil
+			for _, m := range up {
+				down = append(down, c.Step(now, ChildFrame{Name: "w", Msg: m}).Sends...)
+			}
+			up = nil
+		}
+		c.Tick(c.rebuildDue())
+		r := c.Rebuilt()
+		if taken := len(r.Own) == 1; r.Waiting || taken != (what == "") || taken == (c.Apps.App(honest.Service.App) == nil) {
+			t.Errorf("%q: %+v", what, r)
+		}
+		if what != "" && (len(r.Left) != 1 || !strings.Contains(r.Left[0].Why, "not shown")) {
+			t.Errorf("%s: %+v", what, r.Left)
+		}
 	}
 }

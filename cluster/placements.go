@@ -196,6 +196,9 @@ func (c *Core) adopt(now time.Time, p *placement, fx *skerry.Effects) bool {
 		if !ok || orphaned || c.said(value, &o) != nil || o.Fence.RootEpoch != p.A.Fence.RootEpoch || o.Fence.ClusterTerm > c.opt.Term {
 			continue
 		}
+		if p.Pinned != "" && p.Pinned != name {
+			continue // a copy for every worker, whose name tells any of them how that of another is called
+		}
 		c.bind(p, name)
 		c.claimAt(p, name)
 		p.Placed, p.A.Fence, p.A.Runtime, p.A.Devices, p.Obs = now, o.Fence, o.Runtime, o.Devices, o
@@ -229,7 +232,7 @@ func (c *Core) send(p *placement) {
 	if p.ended() && !c.has(p.Worker, a.ID) {
 		return
 	}
-	if err := c.Kids.Put(p.Worker, skerry.AssignmentKey(a.ID), c.item(p.Worker, &a)); err != nil {
+	if err := c.Kids.Put(p.Worker, skerry.AssignmentKey(a.ID), c.given(p.Worker, &a)); err != nil {
 		p.Obs.Reason = err.Error()
 	}
 	c.linked[a.Service.App] = true // its worker needs the application's directory

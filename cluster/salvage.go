@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
 	"fmt"
 	"maps"
 	"slices"
@@ -38,6 +40,33 @@ func ofSite(id skerry.InstanceID) bool {
 	return strings.HasPrefix(string(id[strings.LastIndexByte(string(id), '-')+1:]), "c")
 }
 
+// sealGiven gives what shows later that a site gave an assignment to a worker, by a key that any backup has: what a worker holds is taken up only
+// with that, for it may be placed at other workers then.
+func (c *Core) sealGiven(worker string, value []byte) []byte {
+	var a skerry.Assignment
+	if c.codec.Unmarshal(value, &a) != nil {
+		return nil
+	}
+	a.Seal = nil
+	key := hmac.New(sha256.New, c.fabric.Secret)
+	key.Write([]byte("assignment"))
+	mac := hmac.New(sha256.New, key.Sum(nil))
+	mac.Write([]byte(worker + "/"))
+	mac.Write(c.codec.Marshal(&a))
+	return mac.Sum(nil)
+}
+
+// given encodes an assignment for a worker.
+func (c *Core) given(worker string, a *skerry.Assignment) []byte {
+	a.Seal = nil
+	value := c.item(worker, a)
+	if w := c.workers[worker]; w == nil || w.Carrier != "" || !ofSite(a.ID) {
+		return value
+	}
+	a.Seal = c.sealGiven(worker, value)
+	return c.item(worker, a)
+}
+
 // salvageFrom takes up what a worker runs of the site's own applications, which this store has lost, with what the worker holds of
 // it. What is the root's, the root tells itself, and adopt then finds the copy that runs.
 func (c *Core) salvageFrom(now time.Time, child *fleet.Child, fx *skerry.Effects) {
@@ -56,7 +85,11 @@ func (c *Core) salvageFrom(now time.Time, child *fleet.Child, fx *skerry.Effects
 		if !has || orphaned || c.said(value, &obs) != nil || c.codec.Unmarshal(o.Value, &a) != nil || string(a.ID) != id {
 			continue
 		}
-		if why := c.salvageOne(now, child.Name, &a, &obs, fx); why != "" {
+		why := "it is not shown that this site gave it to that worker; apply its application again"
+		if len(a.Seal) > 0 && hmac.Equal(a.Seal, c.sealGiven(child.Name, o.Value)) {
+			why = c.salvageOne(now, child.Name, &a, &obs, fx)
+		}
+		if why != "" {
 			c.salvaged.left[a.ID] = "on worker " + child.Name + ", of " + a.Service.String() + ": " + why
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"skerry.dev/skerry/cluster"
 )
 
-// TestRebuiltSite: a cluster whose store is gone begins with an empty one. What the root placed there and what the site had of
+// TestRebuiltSite: a cluster whose store is gone begins with the keys that any backup has. What the root placed there and what the site had of
 // its own runs on under the same tokens, without a restart; the site's own application is there again, and can be governed.
 func TestRebuiltSite(t *testing.T) {
 	w := small(t)
@@ -30,10 +30,9 @@ func TestRebuiltSite(t *testing.T) {
 	}
 	started := 0
 	w.Machine.Started = func(*skerry.Assignment, string, int) { started++ }
-	w.restore(a, nil, func() core {
+	w.restore(a, map[string][]byte{"fabric": a.Store["fabric"]}, func() core {
 		return cluster.New(cluster.Options{Name: "a", Incarnation: "a2", Term: 1 << 20, Seed: w.bytes(), Rebuild: true, Admission: cluster.Admission{Trusted: []string{"default"}}})
 	})
-	a.Store = map[string][]byte{}
 	w.Restart(a, nil)
 	w.Run(10 * time.Second)
 	if r := w.ClusterCore("a").Rebuilt(); !r.Waiting || len(r.Own) != 0 {
