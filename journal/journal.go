@@ -97,16 +97,61 @@ func (j *Journal) Record(now time.Time, events []skerry.Event) []skerry.Write {
 		j.events = append(j.events, events[i])
 	}
 	most := min(maxDrop+len(events), len(j.events))
-	drop := min(max(len(j.events)-j.limits.Events, 0), most)
-	steady := j.steady.Enough(now)
-	for steady && drop < most && now.Sub(j.events[drop].At) > j.limits.Age {
+	gone := j.crowdOut(min(max(len(j.events)-j.limits.Events, 0), most))
+	drop, steady := 0, j.steady.Enough(now)
+	for steady && len(gone)+drop < most && drop < len(j.events) && now.Sub(j.events[drop].At) > j.limits.Age {
 		drop++
 	}
-	for _, e := range j.events[:drop] {
+	for _, e := range append(gone, j.events[:drop]...) {
 		writes = append(writes, skerry.Write{Key: key(e.Seq)})
 	}
 	j.events = append(j.events[:0], j.events[drop:]...)
 	return writes
+}
+
+// crowdOut takes out so many events: of whoever has more than half of all that are kept, its own oldest, and else the oldest. So nobody who
+// has much to tell pushes out what others told.
+func (j *Journal) crowdOut(n int) (gone []skerry.Event) {
+	if n == 0 {
+		return nil
+	}
+	count := map[string]int{}
+	hog := ""
+	for i := range j.events {
+		from := teller(&j.events[i])
+		if count[from]++; count[from] > j.limits.Events/2 && from != "" && (hog == "" || count[from] > count[hog]) {
+			hog = from
+		}
+	}
+	over := 0
+	if hog != "" {
+		over = min(n, count[hog]-j.limits.Events/2)
+	}
+	rest := n - over
+	kept := j.events[:0]
+	for _, e := range j.events {
+		switch {
+		case over > 0 && teller(&e) == hog:
+			over--
+			gone = append(gone, e)
+		case rest > 0:
+			rest--
+			gone = append(gone, e)
+		default:
+			kept = append(kept, e)
+		}
+	}
+	clear(j.events[len(kept):])
+	j.events = kept
+	return gone
+}
+
+// teller is whose event it is: a worker's, or at the root a site's.
+func teller(e *skerry.Event) string {
+	if e.Worker == "" && e.Cluster == "" {
+		return ""
+	}
+	return string(e.Cluster) + "/" + string(e.Worker)
 }
 
 // List gives the kept events for which keep is true, oldest first; at most limit of the newest if limit > 0.

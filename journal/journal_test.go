@@ -101,6 +101,36 @@ func TestRetentionInSteps(t *testing.T) {
 	}
 }
 
+// Who has much to tell pushes out its own events, and not those of others.
+func TestNobodyCrowdsOthersOut(t *testing.T) {
+	j, now := New(Limits{Events: 100}), time.Now()
+	j.Record(now, events(20, now))
+	deleted := 0
+	for range 50 {
+		list := events(30, now)
+		for i := range list {
+			list[i].Cluster, list[i].Worker = "a", "liar"
+		}
+		list[7].Worker = "honest"
+		for _, w := range j.Record(now, list) {
+			if w.Value == nil {
+				deleted++
+			}
+		}
+	}
+	count := map[skerry.WorkerName]int{}
+	kept := j.List(0, nil)
+	for i, e := range kept {
+		count[e.Worker]++
+		if i > 0 && e.Seq <= kept[i-1].Seq {
+			t.Error("they are out of order")
+		}
+	}
+	if len(kept) != 100 || count["liar"] != 50 || count["honest"] < 30 || deleted != 20+50*30-100 {
+		t.Errorf("%d are kept, %v; %d were deleted", len(kept), count, deleted)
+	}
+}
+
 func TestLoadRefusesDamage(t *testing.T) {
 	j := New(Limits{})
 	if ours, _ := j.Load("app/x", nil); ours {
