@@ -62,7 +62,10 @@ func (j *doorJudge) take(a *Door) string {
 	if a.Host != "" {
 		for _, o := range j.names[a.Listen] {
 			if o.Org != a.Org && o.Host != "" && overlap(o.Host, a.Host) {
-				return fmt.Sprintf("host %s belongs to another organisation on port %d", o.Host, a.Listen)
+				if o.Host != a.Host { // whose name is the other's affair
+					return fmt.Sprintf("host %s has names in common with a host of another organisation on port %d", a.Host, a.Listen)
+				}
+				return fmt.Sprintf("host %s belongs to another organisation on port %d", a.Host, a.Listen)
 			}
 		}
 	}
