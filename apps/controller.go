@@ -260,7 +260,7 @@ func (c *Controller) index(i *Instance) {
 }
 
 func (c *Controller) saveApp(a *App, fx *skerry.Effects) {
-	fx.Put(prefixApp+a.Key().String(), mustJSON(a))
+	fx.Put(prefixApp+a.Key().String(), fitApp(a))
 	fx.Changed = append(fx.Changed, skerry.Change{App: a.Key()})
 }
 

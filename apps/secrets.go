@@ -127,6 +127,9 @@ func (c *Controller) putSecret(now time.Time, m PutSecret) (any, skerry.Effects,
 		v.Number = x.newest().Number + 1
 	}
 	next.Versions, next.Use = append(next.Versions, v), 0
+	if err := c.fitSecret(&next); err != nil {
+		return nil, fx, err
+	}
 	c.secrets[k] = &next
 	c.follow(now, &next, m.Actor, false, &fx)
 	fx.Put(k.record(), mustJSON(&next))
@@ -227,6 +230,22 @@ func (c *Controller) prune(x *secret) {
 		}
 	}
 	x.Versions = kept
+}
+
+// fitSecret takes away the oldest versions that nobody names, as far as the record of a secret would be too large with them.
+func (c *Controller) fitSecret(x *secret) error {
+	named := c.SecretNames()
+	for len(mustJSON(x)) > maxSecretRecord {
+		n := slices.IndexFunc(x.Versions[:len(x.Versions)-1], func(v SecretVersion) bool {
+			return !named[skerry.SecretName{Namespace: x.Namespace, Name: x.Name, Version: v.current()}]
+		})
+		if n < 0 {
+			return skerry.Errorf(skerry.CodeQuota, "secret %s is too large for another version of it: services, or versions of them that are kept, name %d others, and all together may take %d bytes as they are stored",
+				x.Name, len(x.Versions)-1, maxSecretRecord).WithHint("make another secret, or put large files into an image")
+		}
+		x.Versions = slices.Delete(x.Versions, n, n+1)
+	}
+	return nil
 }
 
 func noSecret(k secretKey) error {

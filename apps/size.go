@@ -9,7 +9,25 @@ import (
 const (
 	maxAppRecord     = 448 << 10
 	maxServiceRecord = 320 << 10
+	maxSecretRecord  = 960 << 10 // with all its versions
+	maxStoredApp     = 960 << 10 // with its runs and what was taken back
 )
+
+// fitApp encodes an application. As far as that would be too large, it forgets runs that are over, the oldest first.
+func fitApp(a *App) []byte {
+	data := mustJSON(a)
+	for keep := maxRuns / 2; len(data) > maxStoredApp && keep > 0; keep /= 2 {
+		for name, list := range a.Runs {
+			n := 0
+			for len(list)-n > keep && list[n].Result != "" {
+				n++
+			}
+			a.Runs[name] = list[n:]
+		}
+		data = mustJSON(a)
+	}
+	return data
+}
 
 // checkSize refuses an application whose records might become larger than a store takes.
 func checkSize(a *App) error {

@@ -63,3 +63,61 @@ func TestRecordsOfLargeManifests(t *testing.T) {
 		}
 	}
 }
+
+// Nor by rotating a secret.
+func TestRecordsOfLargeSecrets(t *testing.T) {
+	s := newSite(t)
+	put := func(n int) skerry.Effects {
+		fx, _ := s.c.Handle(s.now, PutSecret{Namespace: "default", Name: "db", Rotate: n > 0, Version: SecretVersion{ID: fmt.Sprint(n), Size: skerry.MaxSecretBytes, Sealed: make([]byte, skerry.MaxSecretBytes+1<<10)}})
+		for _, w := range fx.Writes {
+			if len(w.Value) > store.MaxValue {
+				t.Fatalf("after %d rotations record %s has %d bytes", n, w.Key, len(w.Value))
+			}
+		}
+		return fx
+	}
+	for n := range 5 {
+		if fx := put(n); fx.Err != nil {
+			t.Fatalf("after %d rotations: %v", n, fx.Err)
+		}
+	}
+	x := s.c.secrets[secretKey{"default", "db"}]
+	if len(x.Versions) != 2 || x.newest().ID != "4" {
+		t.Errorf("%d versions are kept", len(x.Versions))
+	}
+	for _, v := range x.Versions { // services keep to each of them
+		a := apply(1)
+		a.App.Metadata.Name = "keeps-" + v.ID
+		a.App.Spec.Services[0].Secrets = []skerry.SecretUse{{Name: "db", Version: v.Number}}
+		if fx, _ := s.c.Handle(s.now, a); fx.Err != nil {
+			t.Fatal(fx.Err)
+		}
+	}
+	if fx := put(5); fx.Err == nil || skerry.AsError(fx.Err).Code != skerry.CodeQuota || len(fx.Writes) > 0 {
+		t.Errorf("what is in use was taken away: %v", fx.Err)
+	}
+}
+
+// Nor by many runs of a large application.
+func TestRecordsOfManyRuns(t *testing.T) {
+	a := &App{Runs: map[string][]*Run{}}
+	for i := range skerry.MaxServices {
+		s := skerry.ServiceSpec{Name: fmt.Sprint("s", i), Labels: map[string]string{"x": strings.Repeat("x", 4<<10)}}
+		a.Manifest.Spec.Services = append(a.Manifest.Spec.Services, s)
+		for n := range maxRuns {
+			r := &Run{ID: fmt.Sprint(s.Name, "-", n), Revision: "0123456789ab", Result: "Failed", Reason: strings.Repeat("x", 100)}
+			if n == maxRuns-1 {
+				r.Result = ""
+			}
+			a.Runs[s.Name] = append(a.Runs[s.Name], r)
+		}
+	}
+	if n := len(fitApp(a)); n > store.MaxValue {
+		t.Errorf("%d bytes", n)
+	}
+	for name, list := range a.Runs {
+		if len(list) == 0 || list[len(list)-1].Result != "" {
+			t.Fatalf("%s: the run that goes on is forgotten", name)
+		}
+	}
+}
