@@ -465,7 +465,7 @@ func (c *Core) report(now time.Time, name string, m *skerry.Report, fx *skerry.E
 	}
 	by := map[skerry.ServiceKey]skerry.IngressUse{}
 	for _, u := range r.Came[:min(len(r.Came), skerry.MaxIngressUses)] {
-		if !u.Valid() || !c.networks[u.Service.App][name] {
+		if !u.Valid() || !c.concerns(now, name, u.Service.App) {
 			continue // a broken or hostile site would spoil what others tell
 		}
 		by[u.Service] = by[u.Service].Add(u)

@@ -90,7 +90,8 @@ func TestASiteAloneFollowsTheLoad(t *testing.T) {
 	w.agreed(t, site)
 }
 
-// Requests are counted where they come in, which may be another worker than the one that answers them, and another site.
+// Requests are counted where they come in, which may be another worker than the one that answers them. A site that has nothing of a service
+// lets nobody in, and is not believed.
 func TestInstancesFollowRequests(t *testing.T) {
 	w := newWorld(t, 8)
 	w.Audit = true
@@ -109,11 +110,17 @@ func TestInstancesFollowRequests(t *testing.T) {
 	come := func(rate float64) {
 		for range 12 {
 			for _, i := range []string{"a", "b"} {
+				part := rate / 2
+				if n := len(w.ClusterCore(i).Instances()); n == 0 {
+					part = 1000
+				} else if n == len(w.RootCore().Apps.Instances(web("shop"))) {
+					part = rate
+				}
 				use := map[skerry.InstanceID]skerry.QoS{}
 				for _, x := range w.ClusterCore(i).Instances() {
 					use[x.ID] = skerry.QoS{CPU: 1}
 				}
-				w.Do(w.Workers[i+"/w1"], worker.Usage{Instances: use, Ingress: []skerry.IngressUse{{Service: web("shop"), Requests: rate / 2}}})
+				w.Do(w.Workers[i+"/w1"], worker.Usage{Instances: use, Ingress: []skerry.IngressUse{{Service: web("shop"), Requests: part}}})
 			}
 			w.Run(5 * time.Second)
 		}
