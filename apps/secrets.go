@@ -127,7 +127,7 @@ func (c *Controller) putSecret(now time.Time, m PutSecret) (any, skerry.Effects,
 		v.Number = x.newest().Number + 1
 	}
 	next.Versions, next.Use = append(next.Versions, v), 0
-	if err := c.fitSecret(&next); err != nil {
+	if err := fitSecret(c, &next); err != nil {
 		return nil, fx, err
 	}
 	c.secrets[k] = &next
@@ -233,7 +233,7 @@ func (c *Controller) prune(x *secret) {
 }
 
 // fitSecret takes away the oldest versions that nobody names, as far as the record of a secret would be too large with them.
-func (c *Controller) fitSecret(x *secret) error {
+func fitSecret(c *Controller, x *secret) error {
 	named := c.SecretNames()
 	for len(mustJSON(x)) > maxSecretRecord {
 		n := slices.IndexFunc(x.Versions[:len(x.Versions)-1], func(v SecretVersion) bool {

@@ -79,7 +79,7 @@ func (p proofs) fetched(r Ref, d digest.Digest, sources []*Source) (int64, bool)
 
 // Proven gives an image, by its digest, that the repository of a reference was found to have, whole, for a platform. That an index of the
 // repository names it proves nothing: it may be somebody else's.
-func (s *Store) Proven(r Ref, p Platform) (Image, bool) {
+func Proven(s *Store, r Ref, p Platform) (Image, bool) {
 	img, err := s.Image(r.Digest, p)
 	if err != nil || !s.Has(r, r.Digest) {
 		return Image{}, false

@@ -462,10 +462,8 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 			}
 			break
 		}
-		if m, is := msg.(apps.Apply); is {
-			if fx.Err = takenAbove(c, m); fx.Err != nil {
-				return fx
-			}
+		if fx.Err = takenAbove(c, msg); fx.Err != nil {
+			return fx
 		}
 		more, ok := c.Apps.Handle(now, msg)
 		if !ok {

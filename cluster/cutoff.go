@@ -158,7 +158,7 @@ func (c *Core) returned(now time.Time, child *fleet.Child, fx *skerry.Effects) {
 		}
 		var o skerry.Observation
 		value, orphaned, has := child.Observed.Get(skerry.AssignmentKey(id))
-		if !has || orphaned || c.said(value, &o) != nil || o.Fence != p.Original.Fence {
+		if !has || orphaned || said(c, value, &o) != nil || o.Fence != p.Original.Fence {
 			c.endOriginal(p)
 			c.changed(now, p, fx)
 			continue
@@ -245,7 +245,7 @@ func (c *Core) regrant(now time.Time, p *placement, a skerry.Assignment, fx *ske
 	held := was
 	if k := c.Kids.Get(p.Worker); k != nil {
 		var o skerry.Observation
-		if value, orphaned, has := k.Observed.Get(skerry.AssignmentKey(a.ID)); has && !orphaned && c.said(value, &o) == nil {
+		if value, orphaned, has := k.Observed.Get(skerry.AssignmentKey(a.ID)); has && !orphaned && said(c, value, &o) == nil {
 			held = o.Fence // it may not yet have heard of the one before
 		}
 	}

@@ -66,7 +66,7 @@ func (c *Core) sendNext(p *placement) {
 		from := p.A.Fence
 		a.From = &from
 	}
-	if err := c.Kids.Put(p.Next.Worker, skerry.AssignmentKey(a.ID), c.given(p.Next.Worker, &a)); err != nil {
+	if err := c.Kids.Put(p.Next.Worker, skerry.AssignmentKey(a.ID), given(c, p.Next.Worker, &a)); err != nil {
 		p.Next.Obs.Reason = err.Error()
 	}
 }

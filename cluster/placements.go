@@ -193,7 +193,7 @@ func (c *Core) adopt(now time.Time, p *placement, fx *skerry.Effects) bool {
 		}
 		value, orphaned, ok := c.Kids.Get(name).Observed.Get(key)
 		var o skerry.Observation
-		if !ok || orphaned || c.said(value, &o) != nil || o.Fence.RootEpoch != p.A.Fence.RootEpoch || o.Fence.ClusterTerm > c.opt.Term {
+		if !ok || orphaned || said(c, value, &o) != nil || o.Fence.RootEpoch != p.A.Fence.RootEpoch || o.Fence.ClusterTerm > c.opt.Term {
 			continue
 		}
 		if p.Pinned != "" && p.Pinned != name {
@@ -232,7 +232,7 @@ func (c *Core) send(p *placement) {
 	if p.ended() && !c.has(p.Worker, a.ID) {
 		return
 	}
-	if err := c.Kids.Put(p.Worker, skerry.AssignmentKey(a.ID), c.given(p.Worker, &a)); err != nil {
+	if err := c.Kids.Put(p.Worker, skerry.AssignmentKey(a.ID), given(c, p.Worker, &a)); err != nil {
 		p.Obs.Reason = err.Error()
 	}
 	c.linked[a.Service.App] = true // its worker needs the application's directory
@@ -347,7 +347,7 @@ func (c *Core) gone(now time.Time, worker string, id skerry.InstanceID, fx *sker
 }
 
 // said reads what a worker reports of an instance.
-func (c *Core) said(value []byte, o *skerry.Observation) error {
+func said(c *Core, value []byte, o *skerry.Observation) error {
 	if err := c.codec.Unmarshal(value, o); err != nil {
 		return err
 	}

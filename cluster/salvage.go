@@ -42,7 +42,7 @@ func ofSite(id skerry.InstanceID) bool {
 
 // sealGiven gives what shows later that a site gave an assignment to a worker, by a key that any backup has: what a worker holds is taken up only
 // with that, for it may be placed at other workers then.
-func (c *Core) sealGiven(worker string, value []byte) []byte {
+func sealGiven(c *Core, worker string, value []byte) []byte {
 	var a skerry.Assignment
 	if c.codec.Unmarshal(value, &a) != nil {
 		return nil
@@ -57,13 +57,13 @@ func (c *Core) sealGiven(worker string, value []byte) []byte {
 }
 
 // given encodes an assignment for a worker.
-func (c *Core) given(worker string, a *skerry.Assignment) []byte {
+func given(c *Core, worker string, a *skerry.Assignment) []byte {
 	a.Seal = nil
 	value := c.item(worker, a)
 	if w := c.workers[worker]; w == nil || w.Carrier != "" || !ofSite(a.ID) {
 		return value
 	}
-	a.Seal = c.sealGiven(worker, value)
+	a.Seal = sealGiven(c, worker, value)
 	return c.item(worker, a)
 }
 
@@ -82,11 +82,11 @@ func (c *Core) salvageFrom(now time.Time, child *fleet.Child, fx *skerry.Effects
 		value, orphaned, has := child.Observed.Get(o.Key)
 		var a skerry.Assignment
 		var obs skerry.Observation
-		if !has || orphaned || c.said(value, &obs) != nil || c.codec.Unmarshal(o.Value, &a) != nil || string(a.ID) != id {
+		if !has || orphaned || said(c, value, &obs) != nil || c.codec.Unmarshal(o.Value, &a) != nil || string(a.ID) != id {
 			continue
 		}
 		why := "it is not shown that this site gave it to that worker; apply its application again"
-		if len(a.Seal) > 0 && hmac.Equal(a.Seal, c.sealGiven(child.Name, o.Value)) {
+		if len(a.Seal) > 0 && hmac.Equal(a.Seal, sealGiven(c, child.Name, o.Value)) {
 			why = c.salvageOne(now, child.Name, &a, &obs, fx)
 		}
 		if why != "" {

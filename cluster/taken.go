@@ -18,7 +18,11 @@ func takenHere(c *Core, a *skerry.Assignment, origin string) *skerry.Reason {
 }
 
 // takenAbove says why an application of the site's own may not be applied: the root has one of its name here, of another organisation.
-func takenAbove(c *Core, m apps.Apply) error {
+func takenAbove(c *Core, msg any) error {
+	m, is := msg.(apps.Apply)
+	if !is {
+		return nil
+	}
 	k, _ := target(m)
 	n := c.network(k)
 	if n == nil || n.Org == "" || c.Apps.App(k) != nil {

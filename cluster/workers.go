@@ -89,7 +89,7 @@ func (c *Core) reach(now time.Time, name string, fx *skerry.Effects) {
 		c.unstrand(p)
 		c.changed(now, p, fx)
 		var o skerry.Observation
-		if value, orphaned, has := child.Observed.Get(skerry.AssignmentKey(p.A.ID)); has && !orphaned && c.said(value, &o) == nil {
+		if value, orphaned, has := child.Observed.Get(skerry.AssignmentKey(p.A.ID)); has && !orphaned && said(c, value, &o) == nil {
 			c.observe(now, name, o, fx)
 		}
 	}
@@ -131,7 +131,7 @@ func (c *Core) childFrame(now time.Time, m ChildFrame, fx *skerry.Effects) {
 			continue
 		}
 		var o skerry.Observation
-		if err := c.said(value, &o); err != nil || string(o.ID) != id {
+		if err := said(c, value, &o); err != nil || string(o.ID) != id {
 			c.Kids.Ignored.Count(fleet.IgnoredUnreadable)
 			continue // a hostile or broken worker harms only itself
 		}

@@ -47,7 +47,6 @@ type Core struct {
 	// networks holds which sites have the directory of an application, netDirty those to look at again.
 	networks  map[skerry.AppKey]map[string]bool
 	netDirty  map[skerry.AppKey]bool
-	lately    []leftSite // sites that had it until a moment ago
 	relations relations
 	zones     zones
 	extents   extents
@@ -465,7 +464,7 @@ func (c *Core) report(now time.Time, name string, m *skerry.Report, fx *skerry.E
 	}
 	by := map[skerry.ServiceKey]skerry.IngressUse{}
 	for _, u := range r.Came[:min(len(r.Came), skerry.MaxIngressUses)] {
-		if !u.Valid() || !c.concerns(now, name, u.Service.App) {
+		if !u.Valid() || !concerns(c, now, name, u.Service.App) {
 			continue // a broken or hostile site would spoil what others tell
 		}
 		by[u.Service] = by[u.Service].Add(u)
@@ -503,7 +502,7 @@ func (c *Core) childEvent(now time.Time, name string, data []byte, fx *skerry.Ef
 	}
 	e.Cluster, e.Worker, e.Seq = skerry.ClusterName(name), "", 0
 	e.Bound()
-	if a := c.Apps.App(e.App); a != nil && c.concerns(now, name, e.App) {
+	if a := c.Apps.App(e.App); a != nil && concerns(c, now, name, e.App) {
 		e.Org = a.Org
 		fx.Events = append(fx.Events, e)
 	}

@@ -61,7 +61,7 @@ func (c *Core) publishNetworks(now time.Time, fx *skerry.Effects) {
 			if !at[site] {
 				c.Kids.Delete(site, skerry.NetworkItem(app))
 				delete(c.networks[app], site)
-				c.lately = append(c.lately, leftSite{app, site, now})
+				c.relations.lately = append(c.relations.lately, leftSite{app, site, now})
 			}
 		}
 		if len(c.networks[app]) == 0 {
@@ -83,7 +83,7 @@ type leftSite struct {
 const speaksFor = 10 * time.Minute
 
 // concerns reports whether a site has to do with an application, or had a moment ago. What it says of others is not listened to.
-func (c *Core) concerns(now time.Time, site string, app skerry.AppKey) bool {
-	c.lately = slices.DeleteFunc(c.lately, func(l leftSite) bool { return now.Sub(l.at).Abs() > speaksFor })
-	return c.networks[app][site] || c.holds(site, app) || slices.ContainsFunc(c.lately, func(l leftSite) bool { return l.app == app && l.site == site })
+func concerns(c *Core, now time.Time, site string, app skerry.AppKey) bool {
+	c.relations.lately = slices.DeleteFunc(c.relations.lately, func(l leftSite) bool { return now.Sub(l.at).Abs() > speaksFor })
+	return c.networks[app][site] || c.holds(site, app) || slices.ContainsFunc(c.relations.lately, func(l leftSite) bool { return l.app == app && l.site == site })
 }

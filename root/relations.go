@@ -18,8 +18,9 @@ type relations struct {
 	apps  map[skerry.AppKey]bool                // applications of wanted services
 	// whole are sites that have told all of their set in this life. What they reported to an earlier one is not kept, so
 	// that until then nothing follows from what is missing.
-	whole map[string]bool
-	dirty bool
+	whole  map[string]bool
+	dirty  bool
+	lately []leftSite // sites that held something of an application until a moment ago
 	// refused holds by site keys of what it said and may not: interests above maxWants, and mail that it has no part in. Counts
 	// is how many there were so far, by what is wrong with them.
 	refused map[string]map[string]bool

@@ -93,7 +93,7 @@ func (s *Server) image(ctx context.Context, a *skerry.Assignment, ref string) (a
 		if err != nil {
 			return artifact.Image{}, err
 		}
-		if img, ok := s.opt.Images.Proven(r, platform); ok {
+		if img, ok := artifact.Proven(s.opt.Images, r, platform); ok {
 			if _, err := s.opt.Images.RootFS(ctx, r.Digest, platform); err == nil {
 				return img, nil
 			}
