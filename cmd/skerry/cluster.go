@@ -227,6 +227,7 @@ func startCluster(ctx context.Context, s *service, cfg node.ClusterConfig, api *
 	if err := s.wait(ctx, "the cluster", k.Up()); err != nil {
 		return nil, err
 	}
+	s.watchdog.add(k.Alive)
 	if err := node.Seed(ctx, k); err != nil {
 		return nil, err
 	}

@@ -102,6 +102,7 @@ func startRoot(ctx context.Context, s *service, cfg node.RootConfig, api *apiFla
 	if err := s.wait(ctx, "the root", r.Up()); err != nil {
 		return nil, err
 	}
+	s.watchdog.add(r.Alive)
 	if err := node.Seed(ctx, r); err != nil {
 		return nil, err
 	}

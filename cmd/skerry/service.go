@@ -30,6 +30,8 @@ type service struct {
 	done    chan ended
 	started []running
 	closers []func() error
+
+	watchdog *watchdog
 }
 
 type running struct {
@@ -43,7 +45,7 @@ func newService(log *slog.Logger) *service {
 	// the containers that the role starts, too, and a shell in there could not even trap it.
 	dropped := make(chan os.Signal, 1)
 	signal.Notify(dropped, syscall.SIGHUP, os.Interrupt)
-	return &service{log: log, done: make(chan ended, 16)}
+	return &service{log: log, done: make(chan ended, 16), watchdog: startWatchdog()}
 }
 
 // start starts a part. Its context is its own, so that the parts end one after the other.
@@ -104,6 +106,8 @@ func (s *service) run(ctx context.Context, ready string) error {
 
 // stop ends the parts in reverse order and closes what they used. What runs on the machine runs on.
 func (s *service) stop() error {
+	defer s.watchdog.stop() // ending may take its time, which the unit bounds
+	s.watchdog.clear()
 	var errs []error
 	for i := len(s.started) - 1; i >= 0; i-- {
 		s.started[i].cancel()

@@ -175,6 +175,7 @@ func startWorker(ctx context.Context, s *service, cfg node.WorkerConfig, http st
 	if err := s.wait(ctx, "the worker", w.Up()); err != nil {
 		return nil, err
 	}
+	s.watchdog.add(w.Alive)
 	if http != "" {
 		s.start(part{"health", func(ctx context.Context) error { return w.ServeHealth(ctx, http) }})
 	}

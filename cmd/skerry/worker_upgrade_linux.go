@@ -183,6 +183,7 @@ func launch(ctx context.Context, dir *upgrade.Dir, data string, log *slog.Logger
 
 // try carries out a trial and replaces this process by the program that is to run then. It returns nil if it was asked to end.
 func try(ctx context.Context, dir *upgrade.Dir, data string, log *slog.Logger) error {
+	defer startWatchdog().stop() // the trial has bounds of its own
 	self, err := os.Executable()
 	if err != nil {
 		return err

@@ -90,6 +90,13 @@ func (r *Role) Ready() error {
 	return l.err
 }
 
+// Alive returns when the loop has answered, or is being exchanged: what hangs does neither.
+func (r *Role) Alive(ctx context.Context) {
+	if l := r.cur.Load(); l != nil {
+		_ = l.loop.View(ctx, func() {})
+	}
+}
+
 // Do gives the core a message.
 func (r *Role) Do(ctx context.Context, msg any) (any, error) {
 	for {
