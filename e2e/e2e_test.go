@@ -25,6 +25,7 @@ import (
 	"skerry.dev/skerry/overlay/tunnel"
 	"skerry.dev/skerry/plugin"
 	"skerry.dev/skerry/runtime/containerd"
+	"skerry.dev/skerry/runtime/lease"
 	"skerry.dev/skerry/runtime/native"
 	"skerry.dev/skerry/runtime/vm"
 	"skerry.dev/skerry/runtime/wasm"
@@ -43,6 +44,9 @@ func TestMain(m *testing.M) {
 	}
 	if len(os.Args) > 1 && os.Args[1] == node.KeepCommand {
 		os.Exit(containerd.KeepMain(os.Args[2:]))
+	}
+	if len(os.Args) > 1 && os.Args[1] == node.LeaseCommand {
+		os.Exit(lease.Main(os.Args[2:]))
 	}
 	if len(os.Args) > 1 && os.Args[1] == node.DatapathCommand {
 		os.Exit(tunnel.Main("test", os.Args[2:]))

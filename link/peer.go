@@ -233,6 +233,9 @@ func (p *Peer) read(h Handler, rate int) *Error {
 	}
 }
 
+// Ask asks for a sign of life, for which nobody waits.
+func (p *Peer) Ask() { p.ping() }
+
 // ping asks for a sign of life; the channel is closed when it comes.
 func (p *Peer) ping() <-chan struct{} {
 	done := make(chan struct{})

@@ -47,11 +47,7 @@ func (s *Server) act(action any) {
 	case Watch:
 		work.Go(func() { s.watch(ctx, a.ID, a.Name, a.Attempt, a.Handle) })
 	case KeepContact:
-		select { // the last word counts
-		case <-s.contactWanted:
-		default:
-		}
-		s.contactWanted <- a.On
+		s.leases.want(a.Leases)
 	case MeasureEvery:
 		select { // the last word counts
 		case <-s.measurePace:
@@ -197,6 +193,9 @@ func (s *Server) startContainer(ctx context.Context, a StartContainer) {
 	m := Started{ID: a.A.ID, Name: a.Name, Attempt: a.Attempt}
 	spec, d, err := s.spec(ctx, a)
 	if err == nil {
+		err = s.leases.await(ctx, &a.A)
+	}
+	if err == nil {
 		err = s.cpus.take(ctx, &spec, exclusive(&a))
 	}
 	if err == nil {
@@ -214,6 +213,9 @@ func (s *Server) startContainer(ctx context.Context, a StartContainer) {
 				h, err = d.Start(ctx, spec)
 			}
 		}
+		if err == nil && s.leases.over(&a.A) != nil { // the agent hung on the way
+			_ = d.Stop(ctx, h, 0)
+		}
 		if err == nil {
 			m.Handle, m.At = encode(h), h.Started
 			if e := s.cpus.started(ctx, d, h, spec.Resources.CPUSet); e != nil {
@@ -227,6 +229,7 @@ func (s *Server) startContainer(ctx context.Context, a StartContainer) {
 		if ctx.Err() != nil {
 			return // the agent is going away; the next life looks what is there
 		}
+		s.leases.tellOver(a.A.ID)
 		m.Err = err.Error()
 		var invalid *runtime.InvalidSpec
 		var unsupported *runtime.Unsupported
@@ -234,6 +237,7 @@ func (s *Server) startContainer(ctx context.Context, a StartContainer) {
 		s.Post(m)
 		return
 	}
+	s.leases.tellOver(a.A.ID)
 	s.Post(m)
 	s.watch(ctx, a.A.ID, a.Name, a.Attempt, m.Handle)
 }
@@ -248,6 +252,7 @@ func (s *Server) watch(ctx context.Context, id skerry.InstanceID, name string, a
 			if err := s.cpus.give(ctx, h.ID); err != nil {
 				s.opt.Log.Warn("processors", "task", string(h.ID), "err", err)
 			}
+			s.leases.tellOver(id)
 			s.Post(Exited{ID: id, Name: name, Attempt: attempt, Exit: s.endOf(ctx, d, h, e)})
 			return
 		}

@@ -4,103 +4,248 @@ package worker
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
-	"os"
+	"log/slog"
 	"path/filepath"
-	"strings"
+	"sync"
+	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/runtime/lease"
 )
 
 // contactEvery is how often the moment of the last contact is written down, while something runs that depends on it.
 const contactEvery = time.Second
 
-// contactFile remembers, across a restart of the agent, when the cluster was heard last. It lies in memory (the run
-// directory ends with the machine's uptime), and counts by a clock that nobody can set.
-type contactFile struct {
-	path string
-	boot string
+// errLeaseOver says that a container is not started because its instance was ended in the agent's place.
+var errLeaseOver = errors.New("the lease of its instance has run out")
+
+// leases keeps the moment of the last contact with the cluster, and the guard that ends instances should the agent hang.
+type leases struct {
+	contact *lease.Contact // nil: not kept
+	holder  *lease.Holder  // nil: nobody guards
+	wanted  chan []Lease   // the last word of the core
+	up      func() *tier.Up
+	post    func(any)
+	log     *slog.Logger
+	slept   slept
+
+	mu      sync.Mutex
+	held    map[skerry.InstanceID]bool // that are guarded
+	err     error                      // why what is wanted is not
+	changed chan struct{}              // closed at the next change
 }
 
-func newContactFile(dir string) (*contactFile, error) {
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return nil, fmt.Errorf("this boot's id: %w", err)
+// newLeases keeps nothing without a directory in memory, and without a command has no guard.
+func newLeases(runDir, cgroupParent string, command []string) (*leases, error) {
+	l := &leases{wanted: make(chan []Lease, 1), changed: make(chan struct{}), held: map[skerry.InstanceID]bool{}}
+	if runDir == "" {
+		return l, nil
 	}
-	return &contactFile{filepath.Join(dir, "contact"), strings.TrimSpace(string(boot))}, nil
+	var err error
+	if l.contact, err = lease.NewContact(filepath.Join(runDir, "contact")); err == nil && len(command) > 0 {
+		l.holder, err = lease.NewHolder(lease.Options{Dir: filepath.Join(runDir, LeaseDir), Contact: l.contact, CgroupParent: cgroupParent, Command: command})
+	}
+	return l, err
 }
 
-// uptime is the time since the machine was switched on, sleep included.
-func uptime() (time.Duration, error) {
-	var t unix.Timespec
-	err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t)
-	return time.Duration(t.Nano()), err
+// LeaseDir is where the guard's files are, in the run directory.
+const LeaseDir = "lease"
+
+// want takes the core's word.
+func (l *leases) want(list []Lease) {
+	select { // the last word counts
+	case <-l.wanted:
+	default:
+	}
+	l.wanted <- list
 }
 
-// write keeps that the cluster was heard so long ago.
-func (f *contactFile) write(ago time.Duration) error {
-	up, err := uptime()
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(f.path), 0o755); err != nil {
-		return err
-	}
-	tmp := f.path + ".new"
-	if err := os.WriteFile(tmp, fmt.Appendf(nil, "%s %d\n", f.boot, up-ago), 0o600); err != nil {
-		return err
-	}
-	return os.Rename(tmp, f.path)
-}
-
-// read gives how long ago the cluster was heard by an earlier life of the agent; ok is false where that is not known, or was
-// before the machine started.
-func (f *contactFile) read() (ago time.Duration, ok bool) {
-	data, err := os.ReadFile(f.path)
-	if err != nil {
-		return 0, false
-	}
-	var boot string
-	var at int64
-	if n, err := fmt.Sscanf(string(data), "%s %d", &boot, &at); n != 2 || err != nil || boot != f.boot {
-		return 0, false
-	}
-	up, err := uptime()
-	if err != nil || time.Duration(at) > up || at < 0 {
-		return 0, false
-	}
-	return up - time.Duration(at), true
-}
-
-// keepContact writes the moment of the last contact down until ctx ends, while the core wants it.
-func (s *Server) keepContact(ctx context.Context) {
-	if s.contact == nil {
+// keep writes the moment of the last contact down until ctx ends, while the core wants it, and sees to the guard.
+func (l *leases) keep(ctx context.Context) {
+	if l.contact == nil {
 		return
 	}
 	t := time.NewTicker(contactEvery)
+	t.Stop()
 	defer t.Stop()
+	var list []Lease
 	for {
-		var on bool
 		select {
 		case <-ctx.Done():
 			return
-		case on = <-s.contactWanted:
-		}
-		for on {
-			select {
-			case <-ctx.Done():
-				return
-			case on = <-s.contactWanted:
-			case <-t.C:
-				if up := s.up.Load(); up != nil {
-					if ago, ok := up.Heard(); ok {
-						if err := s.contact.write(ago); err != nil {
-							s.opt.Log.Error("keep the moment of the last contact", "err", err)
-						}
-					}
-				}
+		case list = <-l.wanted:
+			l.heard(list) // before the guard hears of what depends on it
+			l.hold(ctx, list)
+			if t.Stop(); len(list) > 0 {
+				t.Reset(contactEvery)
+			}
+		case <-t.C:
+			l.heard(list)
+			l.hold(ctx, nil)
+			if l.failed() {
+				l.hold(ctx, list)
 			}
 		}
+	}
+}
+
+// heard writes down when the cluster was heard, and asks it for a word if that was long ago.
+func (l *leases) heard(list []Lease) {
+	up := l.up()
+	if up == nil || len(list) == 0 {
+		return
+	}
+	ago, ok := up.Heard()
+	if !ok {
+		return
+	}
+	boot, err := lease.Uptime()
+	if err == nil {
+		ago = l.slept.real(time.Now(), boot, ago)
+		err = l.contact.Write(ago)
+	}
+	if err != nil {
+		l.log.Error("keep the moment of the last contact", "err", err)
+	}
+	for _, x := range list {
+		if ago > x.Stop/2 {
+			up.Ask()
+			return
+		}
+	}
+}
+
+// slept corrects spans of a clock that stands still while the machine sleeps.
+type slept struct {
+	mono   time.Time     // at the last look
+	boot   time.Duration // the same moment by the clock that goes on
+	woke   time.Time     // the last look after a sleep
+	asleep time.Duration
+}
+
+// real gives how long ago something was, by the clock that goes on.
+func (s *slept) real(now time.Time, boot, ago time.Duration) time.Duration {
+	if gap := boot - s.boot - now.Sub(s.mono); !s.mono.IsZero() && gap > contactEvery/2 {
+		s.woke, s.asleep = now, gap
+	}
+	s.mono, s.boot = now, boot
+	if now.Add(-ago).Before(s.woke) {
+		return ago + s.asleep
+	}
+	return ago
+}
+
+// hold gives the guard a list, or with nil sees that there is one.
+func (l *leases) hold(ctx context.Context, list []Lease) {
+	if l.holder == nil {
+		return
+	}
+	var err error
+	if list == nil {
+		if err = l.holder.Ensure(ctx); err == nil {
+			return
+		}
+	} else {
+		out := make([]lease.Lease, 0, len(list))
+		for _, x := range list {
+			out = append(out, guarded(x))
+		}
+		err = l.holder.Set(ctx, out)
+	}
+	if err != nil && ctx.Err() == nil {
+		l.log.Error("what must not run for long without the cluster is not guarded, and not started", "err", err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.err = err
+	clear(l.held)
+	if err == nil {
+		for _, x := range list {
+			l.held[x.ID] = true
+		}
+	}
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+func guarded(x Lease) lease.Lease {
+	out := lease.Lease{Instance: x.ID, Token: x.Fence, Stop: x.Stop, Kill: x.Kill, Ending: x.Ending, Signal: int(syscall.SIGTERM)}
+	var h runtime.Handle
+	if x.Main != "" && json.Unmarshal([]byte(x.Main), &h) == nil {
+		out.Main = h.PID
+	}
+	if n, err := parseSignal(x.Signal); x.Signal != "" && err == nil {
+		out.Signal = int(n)
+	}
+	return out
+}
+
+func (l *leases) failed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err != nil
+}
+
+// await returns when an instance is guarded, at once if it need not be. The error says that it must not start.
+func (l *leases) await(ctx context.Context, a *skerry.Assignment) error {
+	if _, ok := a.Spec.OnDisconnect.StopAfter(); !ok || l.holder == nil {
+		return nil
+	}
+	for {
+		l.mu.Lock()
+		held, err, changed := l.held[a.ID], l.err, l.changed
+		l.mu.Unlock()
+		switch {
+		case held:
+			if l.over(a) != nil {
+				return errLeaseOver
+			}
+			return nil
+		case err != nil:
+			return fmt.Errorf("nothing would end it should this agent hang, as onDisconnect: stopAfter asks for: %w", err)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// over gives the word for the core that an instance was ended in the agent's place, or nil.
+func (l *leases) over(a *skerry.Assignment) *LeaseOver {
+	if l.holder == nil {
+		return nil
+	}
+	if e, ok := l.holder.Ended(a.ID); ok && e.Token == a.Fence {
+		return &LeaseOver{ID: e.Instance, Fence: e.Token, Alone: e.Alone}
+	}
+	return nil
+}
+
+// ended gives the word for the core on everything that was ended in the agent's place.
+func (l *leases) ended() (list []LeaseOver) {
+	if l.holder == nil {
+		return nil
+	}
+	for _, e := range l.holder.AllEnded() {
+		list = append(list, LeaseOver{ID: e.Instance, Fence: e.Token, Alone: e.Alone})
+	}
+	return list
+}
+
+// tellOver has the core told, before it hears of the end of a container, if its instance was ended in the agent's place.
+func (l *leases) tellOver(id skerry.InstanceID) {
+	if l.holder == nil {
+		return
+	}
+	if e, ok := l.holder.Ended(id); ok {
+		l.post(LeaseOver{ID: e.Instance, Fence: e.Token, Alone: e.Alone})
 	}
 }

@@ -45,7 +45,7 @@ type Core struct {
 	ready    bool // tasks of an earlier life were looked for
 	strays   strays
 	pace     skerry.Pace                  // that the cluster asks for
-	keeps    bool                         // KeepContact was asked for
+	leased   []Lease                      // of the last KeepContact
 	hold     *hold                        // on the device; nil: none
 	waits    map[skerry.InstanceID]string // what waits for its end
 	vols     map[skerry.VolumeClaim]*volumes
@@ -284,8 +284,9 @@ type (
 	}
 	// UpgradeAgent has the agent go over to another program. The server knows which orders it has dealt with.
 	UpgradeAgent struct{ Order skerry.AgentOrder }
-	// KeepContact says whether the moment of the last contact with the cluster must outlive the agent (see Contact).
-	KeepContact struct{ On bool }
+	// KeepContact says which instances need the moment of the last contact with the cluster to outlive the agent (see Contact),
+	// and are ended should it hang.
+	KeepContact struct{ Leases []Lease }
 	// Endpoints gives the endpoints of a service to the instances of its application; nil removes them.
 	Endpoints struct {
 		Service skerry.ServiceKey
@@ -412,6 +413,8 @@ func (c *Core) instance(now time.Time, msg any, fx *skerry.Effects) {
 		if i := c.insts[m.ID]; i != nil {
 			c.resized(now, i, m, fx)
 		}
+	case LeaseOver:
+		m.take(c, now, fx)
 	case Quiet:
 		if i := c.insts[m.ID]; i != nil && i.draining {
 			i.draining = false

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"slices"
 	"time"
 
 	"skerry.dev/skerry"
@@ -75,17 +76,78 @@ func (c *Core) regrant(now time.Time, i *inst, a skerry.Assignment, fx *skerry.E
 	return true
 }
 
-// keepContact has the moment of the last contact kept for as long as an instance depends on it.
-func (c *Core) keepContact(fx *skerry.Effects) {
-	depends := false
-	for _, i := range c.insts {
-		if _, ok := i.A.Spec.OnDisconnect.StopAfter(); ok {
-			depends = true
-			break
+// Lease bounds how long an instance runs should its agent hang while the cluster is out of touch. Both times count from the last contact.
+type Lease struct {
+	ID     skerry.InstanceID
+	Fence  skerry.Fence
+	Stop   time.Duration // then it gets its stop signal
+	Kill   time.Duration
+	Ending bool
+	Main   string // the handle of its main container; empty: that does not run
+	Signal string // its stop signal; empty: the usual one
+}
+
+const (
+	// What an agent that is only late has beyond onDisconnect and the grace, before the lease runs out. It is less than what the cluster waits.
+	lateStop = 3 * time.Second
+	lateKill = 3 * time.Second
+)
+
+// leasesOf lists what may not run for so long without the cluster, from before its first container starts until the last one has ended.
+func leasesOf(c *Core) (list []Lease) {
+	for _, id := range c.ids() {
+		i := c.insts[id]
+		d, ok := i.A.Spec.OnDisconnect.StopAfter()
+		if !ok || i.halted() && !busy(i) {
+			continue
+		}
+		l := Lease{ID: id, Fence: i.A.Fence, Stop: d + lateStop, Kill: d + graceOf(i) + lateKill, Ending: i.Ending || i.halted(), Signal: i.A.Spec.StopSignal}
+		if k := i.Containers[skerry.MainContainer]; k != nil && k.Running {
+			l.Main = string(k.Handle)
+		}
+		list = append(list, l)
+	}
+	return list
+}
+
+// graceOf is how long a container may take to end.
+func graceOf(i *inst) time.Duration {
+	if i.A.Spec.TerminationGrace != nil {
+		return time.Duration(*i.A.Spec.TerminationGrace)
+	}
+	return 10 * time.Second
+}
+
+// busy reports whether a container runs or is being started.
+func busy(i *inst) bool {
+	for _, k := range i.Containers {
+		if k.Running || k.start {
+			return true
 		}
 	}
-	if depends != c.keeps {
-		c.keeps = depends
-		fx.Actions = append(fx.Actions, KeepContact{depends})
+	return false
+}
+
+// keepContact has the moment of the last contact kept for as long as an instance depends on it, and says which these are.
+func (c *Core) keepContact(fx *skerry.Effects) {
+	if list := leasesOf(c); !slices.Equal(list, c.leased) {
+		c.leased = list
+		fx.Actions = append(fx.Actions, KeepContact{list})
 	}
+}
+
+// LeaseOver tells that an instance was ended in the agent's place, see KeepContact.
+type LeaseOver struct {
+	ID    skerry.InstanceID
+	Fence skerry.Fence
+	Alone time.Duration // out of touch with the cluster, until then
+}
+
+// take takes up that an instance was ended in the agent's place.
+func (m LeaseOver) take(c *Core, now time.Time, fx *skerry.Effects) {
+	i := c.insts[m.ID]
+	if i == nil || i.A.Fence != m.Fence || i.Ending || i.halted() {
+		return
+	}
+	c.halt(now, i, "stopped in place of its worker's agent, which hung or was not there, and out of touch with the cluster for "+m.Alone.Round(time.Second).String(), fx)
 }

@@ -532,11 +532,7 @@ func (c *Core) stopNext(i *inst, fx *skerry.Effects) {
 func (c *Core) stop(i *inst, name string, fx *skerry.Effects) {
 	k := i.Containers[name]
 	k.stop = true
-	grace := 10 * time.Second
-	if i.A.Spec.TerminationGrace != nil {
-		grace = time.Duration(*i.A.Spec.TerminationGrace)
-	}
-	fx.Actions = append(fx.Actions, StopContainer{ID: i.A.ID, Name: name, Attempt: k.Attempt, Handle: k.Handle, Grace: grace})
+	fx.Actions = append(fx.Actions, StopContainer{ID: i.A.ID, Name: name, Attempt: k.Attempt, Handle: k.Handle, Grace: graceOf(i)})
 }
 
 func (c *Core) cleanup(i *inst, fx *skerry.Effects) {

@@ -60,12 +60,16 @@ type ServerOptions struct {
 	Repaired string
 	Dir      string // where volumes and files of instances are kept
 	RunDir   string // in memory, for what ends with the machine's uptime; empty: nothing of that kind is kept
-	Member   *auth.Member
-	Addrs    func() []string // of the cluster
-	Boot     string
-	Machine  string
-	Drivers  []runtime.Driver
-	Users    UserPool // of user namespaces
+	// Guard is the command that runs lease.Main, over the tasks below CgroupParent; empty: what must not run for long without
+	// the cluster is ended by the agent alone.
+	Guard        []string
+	CgroupParent string
+	Member       *auth.Member
+	Addrs        func() []string // of the cluster
+	Boot         string
+	Machine      string
+	Drivers      []runtime.Driver
+	Users        UserPool // of user namespaces
 	// UserRegistry is a directory in memory where the workers of a machine see each other's users; empty: they do not.
 	UserRegistry string
 	Network      Network
@@ -115,9 +119,7 @@ type Server struct {
 	links       linkTimes
 	measuring   chan struct{} // one for each round trip to a user that is measured
 	shares      shares
-	contact     *contactFile // nil: not kept
-	// contactWanted says whether something runs that depends on it.
-	contactWanted chan bool
+	leases      *leases
 
 	agent sync.Mutex // one order at a time
 
@@ -144,13 +146,11 @@ func NewServer(opt ServerOptions) (*Server, error) {
 	}
 	s := &Server{Role: tier.NewRole(), opt: opt, drivers: map[string]runtime.Driver{}, journal: journal.New(opt.Journal), started: time.Now(),
 		active: map[skerry.InstanceID]*activity{}, overDisk: map[runtime.TaskID]string{}, net: newAttachments(opt.Network), endpoints: newEndpoints(), nudge: make(chan struct{}, 1), measurePace: make(chan time.Duration, 1), measuring: make(chan struct{}, measuringAtOnce)}
-	s.contactWanted = make(chan bool, 1)
-	if opt.RunDir != "" {
-		var err error
-		if s.contact, err = newContactFile(opt.RunDir); err != nil {
-			return nil, err
-		}
+	var err error
+	if s.leases, err = newLeases(opt.RunDir, opt.CgroupParent, opt.Guard); err != nil {
+		return nil, err
 	}
+	s.leases.up, s.leases.post, s.leases.log = s.up.Load, s.Post, opt.Log
 	for _, d := range opt.Drivers {
 		s.drivers[d.Name()] = d
 	}
@@ -316,12 +316,15 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 		}
 	}
 	s.startRTT(work)
-	if s.contact != nil {
-		if ago, ok := s.contact.read(); ok {
+	if s.leases.contact != nil {
+		if ago, ok := s.leases.contact.Read(); ok {
 			l.Post(Contact{At: time.Now().Add(-ago)})
 		}
 	}
-	work.Go(func() { s.keepContact(work.Ctx) })
+	for _, e := range s.leases.ended() {
+		l.Post(e)
+	}
+	work.Go(func() { s.leases.keep(work.Ctx) })
 	s.removeAside()
 	l.Post(Reattach{Tasks: s.tasks(ctx)})
 	s.lookForDevices()

@@ -38,6 +38,9 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == keepCommand {
 		os.Exit(keep(os.Args[2:]))
 	}
+	if len(os.Args) > 1 && os.Args[1] == leaseCommand {
+		os.Exit(guardLeases(os.Args[2:]))
+	}
 	if len(os.Args) > 1 && os.Args[1] == node.PluginShimCommand {
 		os.Exit(plugin.ShimMain(os.Args[2:]))
 	}

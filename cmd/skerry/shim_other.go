@@ -12,6 +12,8 @@ const (
 	wasmCommand = "wasm-run"
 	vmCommand   = "vm-run"
 	keepCommand = "containerd-keep"
+
+	leaseCommand = "lease-guard"
 )
 
 func shim([]string) int {
@@ -24,3 +26,5 @@ func wasmRun(args []string) int { return shim(args) }
 func vmRun(args []string) int { return shim(args) }
 
 func keep(args []string) int { return shim(args) }
+
+func guardLeases(args []string) int { return shim(args) }

@@ -42,7 +42,7 @@ var imports = map[string]string{
 	"cluster/network": ".",
 	"cluster/trust":   ". credit",
 	"cluster/volumes": ".",
-	"worker":          ". artifact auth coord fleet internal/blockdev internal/cdi internal/diskuse internal/loop internal/loopfs internal/panics internal/tier internal/topology internal/wire internal/execstream journal link overlay overlay/hostnet overlay/ingress overlay/resolver overlay/tunnel overlay/wireguard reconcile runtime store vault",
+	"worker":          ". artifact auth coord fleet internal/blockdev internal/cdi internal/diskuse internal/loop internal/loopfs internal/panics internal/tier internal/topology internal/wire internal/execstream journal link overlay overlay/hostnet overlay/ingress overlay/resolver overlay/tunnel overlay/wireguard reconcile runtime runtime/lease store vault",
 
 	// how code runs; drivers never see the overlay
 	"runtime":              ". runtime/internal/passwd",
@@ -51,6 +51,7 @@ var imports = map[string]string{
 	"runtime/oci":          ". artifact runtime runtime/internal/...",
 	"runtime/containerd":   ". runtime runtime/internal/... runtime/oci",
 	"runtime/wasm":         ". runtime runtime/internal/... runtime/native internal/wasmcode",
+	"runtime/lease":        ". runtime/internal/...",
 	"runtime/vm":           ". runtime runtime/internal/... runtime/vm/wire",
 	"runtime/vm/guestinit": "runtime/vm/wire",
 	"runtime/vm/wire":      "",

@@ -83,7 +83,7 @@ func (c *WorkerConfig) cleanPlaces(ctx context.Context) error {
 }
 
 func (c *WorkerConfig) cleanPlace(ctx context.Context) (err error) {
-	w := &Worker{dir: c.Dir}
+	w := &Worker{dir: c.Dir, runDir: c.RunDir}
 	defer func() { err = errors.Join(err, w.Close()) }()
 	if err := cleanOverlay(ctx, c, c.Join.Name); err != nil {
 		return err

@@ -22,6 +22,7 @@ import (
 	"skerry.dev/skerry/overlay/wireguard"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/containerd"
+	"skerry.dev/skerry/runtime/lease"
 	"skerry.dev/skerry/runtime/native"
 	"skerry.dev/skerry/runtime/oci"
 	"skerry.dev/skerry/runtime/vm"
@@ -42,6 +43,9 @@ const VMCommand = "vm-run"
 
 // KeepCommand is the hidden command of this program that runs containerd.KeepMain.
 const KeepCommand = "containerd-keep"
+
+// LeaseCommand is the hidden command of this program that runs lease.Main.
+const LeaseCommand = "lease-guard"
 
 // WorkerConfig sets up a worker.
 type WorkerConfig struct {
@@ -105,6 +109,7 @@ type Worker struct {
 	overlay   *worker.Overlay
 	datapath  string // directory of the tunnel's process
 	dir       string // of its files; empty: it has none
+	runDir    string
 }
 
 // OpenWorker opens a worker, joining its cluster first if it has not; Run starts it.
@@ -116,7 +121,7 @@ func OpenWorker(ctx context.Context, c WorkerConfig) (w *Worker, err error) {
 		return nil, err
 	}
 	c.fillMachine()
-	w = &Worker{dir: c.Dir}
+	w = &Worker{dir: c.Dir, runDir: c.RunDir}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, w.Close())
@@ -163,6 +168,11 @@ func OpenWorker(ctx context.Context, c WorkerConfig) (w *Worker, err error) {
 		return w, err
 	}
 	opt.Overlay, opt.NoOverlay = w.overlay, w.NoOverlay
+	self, err := os.Executable()
+	if err != nil {
+		return w, err
+	}
+	opt.Guard, opt.CgroupParent = []string{self, LeaseCommand}, c.CgroupParent
 	ballots, err := succession.OpenBallots(c.Dir, member, c.Log)
 	if err != nil {
 		return w, err
@@ -218,6 +228,9 @@ func (w *Worker) CleanUp(ctx context.Context) error {
 	}
 	if w.Network != nil {
 		errs = append(errs, w.Network.CleanUp(ctx))
+	}
+	if w.runDir != "" {
+		errs = append(errs, lease.CleanUp(ctx, filepath.Join(w.runDir, worker.LeaseDir)))
 	}
 	if w.dir != "" {
 		errs = append(errs, worker.UnmountVolumes(w.dir))

@@ -180,6 +180,13 @@ func (u *Up) Heard() (ago time.Duration, ok bool) {
 	return 0, false
 }
 
+// Ask asks the parent for a sign of life, which shows in Heard.
+func (u *Up) Ask() {
+	if p := u.client.Peer(); p != nil {
+		p.Ask()
+	}
+}
+
 func (u *Up) heard(p *link.Peer) time.Duration {
 	ago := p.Heard()
 	if at := u.client.Contact(); !at.IsZero() {

@@ -1,0 +1,96 @@
+package worker
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// An instance that was ended in the agent's place is cut off and not restarted, whether the agent hung or was not there, and whatever it believes
+// of its link. Word about an earlier token is none about this one.
+func TestLeaseOver(t *testing.T) {
+	fence := skerry.Fence{RootEpoch: 1, ClusterTerm: 1, Sequence: 3}
+	for name, c := range map[string]struct {
+		fence   skerry.Fence
+		restart bool
+		phase   skerry.Phase
+	}{
+		"while the agent hung":     {fence, false, skerry.PhaseCutOff},
+		"while there was no agent": {fence, true, skerry.PhaseCutOff},
+		"under an earlier token":   {skerry.Fence{RootEpoch: 1, ClusterTerm: 1, Sequence: 2}, false, skerry.PhaseBackOff},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDevice(t)
+			a := assignment(fence)
+			a.Spec.OnDisconnect = skerry.StopAfter(20 * time.Second)
+			d.step(ParentUp{Welcome: &skerry.Welcome{}})
+			if l, ok := last[KeepContact](d.wants(a)); !ok || len(l.Leases) != 1 || l.Leases[0].Fence != fence || l.Leases[0].Stop != 23*time.Second || l.Leases[0].Main != "" {
+				t.Fatalf("before it starts: %+v, %v", l, ok)
+			}
+			handle := json.RawMessage(`{"pid":12}`)
+			d.step(Prepared{ID: a.ID, Fence: fence})
+			start, _ := last[StartContainer](d.acts)
+			d.step(Started{ID: a.ID, Name: skerry.MainContainer, Attempt: start.Attempt, At: d.now, Handle: handle})
+			if l, _ := last[KeepContact](d.acts); len(l.Leases) != 1 || l.Leases[0].Main != string(handle) || l.Leases[0].Ending {
+				t.Fatalf("while it runs: %+v", l)
+			}
+			over, exit := LeaseOver{ID: a.ID, Fence: c.fence, Alone: time.Minute}, skerry.Exit{Code: 137, Signal: "SIGKILL", At: d.now}
+			if c.restart {
+				d.start()
+				d.step(Contact{At: d.now})
+				d.step(over)
+				d.step(Reattach{Tasks: []Task{{ID: a.ID, Name: skerry.MainContainer, Attempt: start.Attempt, Handle: handle, Exit: exit}}})
+			} else {
+				d.step(over)
+				d.step(Exited{ID: a.ID, Name: skerry.MainContainer, Attempt: start.Attempt, Exit: exit})
+			}
+			i := d.c.insts[a.ID]
+			if i == nil || i.Phase != c.phase || i.Ready {
+				t.Fatalf("%+v", i)
+			}
+			if c.phase != skerry.PhaseCutOff {
+				return
+			}
+			if l := leasesOf(d.c); len(l) != 0 {
+				t.Errorf("when nothing of it runs: %+v", l)
+			}
+			d.now = d.now.Add(time.Hour)
+			if fx := d.c.Tick(d.now); has[StartContainer](fx.Actions) || has[Prepare](fx.Actions) {
+				t.Error("it is started again")
+			}
+		})
+	}
+}
+
+// The clock of what was heard stands still while the machine sleeps; a lease does not.
+func TestSlept(t *testing.T) {
+	var s slept
+	now, boot := time.Unix(1_700_000_000, 0), time.Hour
+	pass := func(awake, asleep time.Duration) { now, boot = now.Add(awake), boot+awake+asleep }
+	expect := func(ago, want time.Duration) {
+		t.Helper()
+		if got := s.real(now, boot, ago); got != want {
+			t.Errorf("%v ago is %v, want %v", ago, got, want)
+		}
+	}
+	expect(time.Second, time.Second)
+	pass(time.Second, 0)
+	expect(2*time.Second, 2*time.Second)
+	pass(time.Second, time.Hour)
+	expect(3*time.Second, time.Hour+3*time.Second) // heard before it slept
+	pass(time.Second, 0)
+	expect(4*time.Second, time.Hour+4*time.Second)
+	expect(time.Second/2, time.Second/2) // heard since
+}
+
+// last gives the last action of a kind.
+func last[A any](acts []any) (a A, ok bool) {
+	for _, x := range acts {
+		if x, is := x.(A); is {
+			a, ok = x, true
+		}
+	}
+	return a, ok
+}
