@@ -76,7 +76,12 @@ func (s *Store) join(r Ref, desc ocispec.Descriptor, sources []*Source) (*flight
 		if n == desc.Size {
 			return nil, nil
 		}
-		return nil, fmt.Errorf("%s: %w: it has %d bytes and its manifest says %d", desc.Digest, ErrInvalid, n, desc.Size)
+		s.mu.Unlock()
+		_, err := s.intact(context.Background(), desc.Digest)
+		s.mu.Lock()
+		if !errors.Is(err, ErrDamaged) {
+			return nil, fmt.Errorf("%s: %w: it has %d bytes and its manifest says %d", desc.Digest, ErrInvalid, n, desc.Size)
+		}
 	}
 	if f := s.flights[name]; f != nil {
 		if f.desc.Size != desc.Size {
@@ -237,7 +242,8 @@ func (s *Store) fly(ctx context.Context, f *flight, r Ref, sources []*Source) (e
 	resumed := have > 0
 	var failures []error
 	for i := 0; i < len(sources); i++ {
-		err := s.flyFrom(ctx, f, r, sources[i], h, &have)
+		broken, err := s.flyFrom(ctx, f, r, sources[i], h, &have)
+		resumed = resumed || broken
 		if err == nil && h.Digest() != f.desc.Digest {
 			err = fmt.Errorf("%s from %s: %w", f.desc.Digest, sources[i].where(r), ErrDigest)
 			if rerr := restart(); rerr != nil {
@@ -274,11 +280,11 @@ func (s *Store) fly(ctx context.Context, f *flight, r Ref, sources []*Source) (e
 	return errors.Join(failures...)
 }
 
-// flyFrom asks one source until the blob is whole or it is no use.
-func (s *Store) flyFrom(ctx context.Context, f *flight, r Ref, src *Source, h digest.Digester, have *int64) error {
+// flyFrom asks one source until the blob is whole or it is no use. broken says that the parts are of several answers.
+func (s *Store) flyFrom(ctx context.Context, f *flight, r Ref, src *Source, h digest.Digester, have *int64) (broken bool, err error) {
 	for tries := 0; ; {
 		if *have == f.desc.Size {
-			return nil
+			return broken, nil
 		}
 		before := *have
 		err := src.copyBlob(ctx, r, f.desc, *have, func(b []byte) error {
@@ -290,20 +296,21 @@ func (s *Store) flyFrom(ctx context.Context, f *flight, r Ref, src *Source, h di
 		})
 		switch {
 		case err == nil && *have == f.desc.Size:
-			return nil
+			return broken, nil
 		case ctx.Err() != nil:
-			return ctx.Err()
+			return broken, ctx.Err()
 		case err == nil:
 			err = io.ErrUnexpectedEOF
 		}
 		if !src.retry(diskError(err)) {
-			return err
+			return broken, err
 		}
+		broken = broken || *have > 0
 		if *have > before {
 			tries = 0
 		}
 		if tries++; tries >= fetchTries {
-			return fmt.Errorf("%s from %s, at byte %d of %d: %w", f.desc.Digest, src.where(r), *have, f.desc.Size, err)
+			return broken, fmt.Errorf("%s from %s, at byte %d of %d: %w", f.desc.Digest, src.where(r), *have, f.desc.Size, err)
 		}
 		wait := fetchBackoff << (tries - 1)
 		var st *statusError
@@ -311,7 +318,7 @@ func (s *Store) flyFrom(ctx context.Context, f *flight, r Ref, src *Source, h di
 			wait = max(wait, st.after)
 		}
 		if err := sleep(ctx, wait); err != nil {
-			return err
+			return broken, err
 		}
 	}
 }

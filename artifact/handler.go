@@ -350,6 +350,11 @@ func (h *Handler) getBlob(w http.ResponseWriter, r *http.Request, repo Ref, id s
 	desc, linked := h.link(repo, d)
 	sources := h.sources(repo)
 	here := h.Store.proofs.serve(r.Context(), repo, d, sources)
+	if n, _ := h.Store.hasBlob(d); here && linked && n != desc.Size { // one that was cut short
+		if _, err := h.Store.intact(r.Context(), d); errors.Is(err, ErrDamaged) {
+			here = false
+		}
+	}
 	if !linked || !here && desc.Size == 0 {
 		if len(sources) == 0 {
 			return failf(http.StatusNotFound, "BLOB_UNKNOWN", "%s has no blob %s", repo.Name(), d)
@@ -399,8 +404,36 @@ func (h *Handler) serveFile(w http.ResponseWriter, r *http.Request, d digest.Dig
 		return err
 	}
 	defer f.Close()
-	http.ServeContent(w, r, "", time.Time{}, f)
-	return nil
+	if r.Method != http.MethodGet || r.Header.Get("Range") != "" { // whoever asks for a part has the rest from elsewhere, and looks at the whole
+		http.ServeContent(w, r, "", time.Time{}, f)
+		return nil
+	}
+	return h.serveWhole(w, f, d)
+}
+
+// serveWhole withholds the end of a blob until the rest is what the digest says. One that the medium has changed is removed instead: the asker, who
+// misses the end, comes again, and gets it from the registry behind this one.
+func (h *Handler) serveWhole(w http.ResponseWriter, f *os.File, d digest.Digest) error {
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Accept-Ranges", "bytes")
+	w.Header().Set("Content-Length", strconv.FormatInt(st.Size(), 10))
+	sum := digest.Canonical.Digester()
+	buf := make([]byte, copyChunk)
+	for left := st.Size(); ; {
+		n, err := io.ReadFull(f, buf[:min(left, copyChunk)])
+		sum.Hash().Write(buf[:n])
+		left -= int64(n)
+		if err != nil || left == 0 && sum.Digest() != d {
+			_ = h.Store.drop(f, d)
+			panic(http.ErrAbortHandler) // as in serveFlight
+		}
+		if _, err := w.Write(buf[:n]); err != nil || left == 0 {
+			return nil // the asker has gone, or has all
+		}
+	}
 }
 
 // serveFlight passes a blob on while it comes. It answers only once the first byte is there, so that an upstream error

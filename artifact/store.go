@@ -27,6 +27,8 @@ type Options struct {
 	Local    string
 	// AllowDevices lets layers bring device nodes. Without it such an image is refused.
 	AllowDevices bool
+	// Damaged is told of blobs that the medium has changed, when they have been removed; nil: nobody is.
+	Damaged func(digest.Digest)
 	// Now is the clock for last use and age; nil means time.Now.
 	Now func() time.Time
 }
@@ -203,8 +205,7 @@ func (s *Store) readBlob(d digest.Digest) ([]byte, error) {
 	}
 	if digest.FromBytes(b) != d {
 		// The medium has changed it: better to fetch it again than to fail for ever.
-		os.Remove(s.blobPath(d))
-		return nil, fmt.Errorf("%s: %w: it was damaged on disk and is removed", d, ErrNotFound)
+		return nil, fmt.Errorf("%w: %w", ErrNotFound, s.drop(f, d))
 	}
 	return b, nil
 }
