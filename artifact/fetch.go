@@ -77,7 +77,7 @@ func (s *Store) join(r Ref, desc ocispec.Descriptor, sources []*Source) (*flight
 			return nil, nil
 		}
 		s.mu.Unlock()
-		_, err := s.intact(context.Background(), desc.Digest)
+		_, err := intact(context.Background(), s, desc.Digest)
 		s.mu.Lock()
 		if !errors.Is(err, ErrDamaged) {
 			return nil, fmt.Errorf("%s: %w: it has %d bytes and its manifest says %d", desc.Digest, ErrInvalid, n, desc.Size)

@@ -196,20 +196,20 @@ func TestIndexOfTwoImages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, ok := Proven(here, ref(index.String()), amd64); !ok || got.Manifest != img.Manifest {
+	if got, err := Proven(here, ref(index.String()), amd64); err != nil || got.Manifest != img.Manifest {
 		t.Error("what was pulled is not there without a registry")
 	}
 	for _, d := range []string{index.String(), theirs.String()} {
 		if _, err := here.Pull(ctx, ref(d).String(), wasm, nil, source); err == nil {
 			t.Errorf("%s: pulled", d)
 		}
-		if img, ok := Proven(here, ref(d), wasm); ok {
+		if img, err := Proven(here, ref(d), wasm); !errors.Is(err, ErrNotFound) {
 			t.Errorf("%s: it would run %s", d, img.Manifest)
 		}
 	}
 	if r, err := ParseRef("reg.example/theirs/app@" + theirs.String()); err != nil {
 		t.Fatal(err)
-	} else if _, ok := Proven(here, r, wasm); !ok {
+	} else if _, err := Proven(here, r, wasm); err != nil {
 		t.Error("their own")
 	}
 }

@@ -351,7 +351,7 @@ func (h *Handler) getBlob(w http.ResponseWriter, r *http.Request, repo Ref, id s
 	sources := h.sources(repo)
 	here := h.Store.proofs.serve(r.Context(), repo, d, sources)
 	if n, _ := h.Store.hasBlob(d); here && linked && n != desc.Size { // one that was cut short
-		if _, err := h.Store.intact(r.Context(), d); errors.Is(err, ErrDamaged) {
+		if _, err := intact(r.Context(), h.Store, d); errors.Is(err, ErrDamaged) {
 			here = false
 		}
 	}
@@ -427,7 +427,7 @@ func (h *Handler) serveWhole(w http.ResponseWriter, f *os.File, d digest.Digest)
 		sum.Hash().Write(buf[:n])
 		left -= int64(n)
 		if err != nil || left == 0 && sum.Digest() != d {
-			_ = h.Store.drop(f, d)
+			_ = drop(h.Store, f, d)
 			panic(http.ErrAbortHandler) // as in serveFlight
 		}
 		if _, err := w.Write(buf[:n]); err != nil || left == 0 {

@@ -18,7 +18,7 @@ import (
 var ErrDamaged = errors.New("damaged on disk and removed")
 
 // intact reports whether the file of a blob is what its digest says, unless it cannot be told.
-func (s *Store) intact(ctx context.Context, d digest.Digest) (bool, error) {
+func intact(ctx context.Context, s *Store, d digest.Digest) (bool, error) {
 	f, err := os.Open(s.blobPath(d))
 	if err != nil {
 		return false, err
@@ -29,16 +29,16 @@ func (s *Store) intact(ctx context.Context, d digest.Digest) (bool, error) {
 		if ctx.Err() != nil || errors.Is(err, fs.ErrPermission) {
 			return false, err
 		}
-		return false, s.drop(f, d) // the medium cannot give it back
+		return false, drop(s, f, d) // the medium cannot give it back
 	}
 	if h.Digest() == d {
 		return true, nil
 	}
-	return false, s.drop(f, d)
+	return false, drop(s, f, d)
 }
 
 // drop removes the file of a blob that was found to be damaged, unless another has taken its place, and gives ErrDamaged.
-func (s *Store) drop(f *os.File, d digest.Digest) error {
+func drop(s *Store, f *os.File, d digest.Digest) error {
 	st, err := f.Stat()
 	if err != nil {
 		return err
@@ -56,7 +56,7 @@ func (s *Store) drop(f *os.File, d digest.Digest) error {
 
 // Mend reads every byte of an image that is here for a platform: damaged blobs are fetched again, and damaged files of its unpacked layers are
 // replaced one by one, so that what runs from the others goes on. It says what it has mended; an error is about what it could not.
-func (s *Store) Mend(ctx context.Context, ref string, p Platform, sources ...*Source) (mended []string, err error) {
+func Mend(ctx context.Context, s *Store, ref string, p Platform, sources ...*Source) (mended []string, err error) {
 	r, err := ParseRef(ref)
 	if err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func (s *Store) Mend(ctx context.Context, ref string, p Platform, sources ...*So
 	manifests, blobs := []digest.Digest{top}, []digest.Digest(nil)
 	look := func(d digest.Digest) error {
 		defer s.pin(d)()
-		switch _, err := s.intact(ctx, d); {
+		switch _, err := intact(ctx, s, d); {
 		case errors.Is(err, ErrDamaged):
 			mended, missing = append(mended, "blob "+d.String()), true
 		case errors.Is(err, fs.ErrNotExist): // of another platform, or removed by whoever found it damaged before
@@ -114,7 +114,7 @@ func (s *Store) Mend(ctx context.Context, ref string, p Platform, sources ...*So
 		return mended, err
 	}
 	for i := range img.layers {
-		files, err := s.mendLayer(ctx, img.layers[i], img.diffIDs[i])
+		files, err := mendLayer(ctx, s, img.layers[i], img.diffIDs[i])
 		for _, f := range files {
 			mended = append(mended, fmt.Sprintf("/%s of layer %s", f, img.layers[i]))
 		}
@@ -126,7 +126,7 @@ func (s *Store) Mend(ctx context.Context, ref string, p Platform, sources ...*So
 }
 
 // mendLayer compares an unpacked layer with the blob that holds it, and gives the names of what it has put right.
-func (s *Store) mendLayer(ctx context.Context, blob, diffID digest.Digest) (names []string, err error) {
+func mendLayer(ctx context.Context, s *Store, blob, diffID digest.Digest) (names []string, err error) {
 	dir := filepath.Join(s.dir, "layers", layerID(diffID))
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // it is unpacked when it is needed

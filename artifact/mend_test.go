@@ -86,7 +86,7 @@ func TestMend(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if mended, err := s.Mend(ctx, pinned, amd64, &Source{}); err != nil || len(mended) != 0 {
+	if mended, err := Mend(ctx, s, pinned, amd64, &Source{}); err != nil || len(mended) != 0 {
 		t.Fatalf("of what is whole: %v, %v", mended, err)
 	}
 	for _, c := range []struct {
@@ -111,11 +111,11 @@ func TestMend(t *testing.T) {
 				t.Fatal(err)
 			}
 			c.harm()
-			mended, err := s.Mend(ctx, pinned, amd64, &Source{})
+			mended, err := Mend(ctx, s, pinned, amd64, &Source{})
 			if err != nil || !slices.Equal(mended, []string{c.want}) {
 				t.Fatalf("mended %q, %v; want %q", mended, err, c.want)
 			}
-			if again, err := s.Mend(ctx, pinned, amd64, &Source{}); err != nil || len(again) != 0 {
+			if again, err := Mend(ctx, s, pinned, amd64, &Source{}); err != nil || len(again) != 0 {
 				t.Errorf("then: %q, %v", again, err)
 			}
 			if is, err := os.ReadFile(first()); err != nil || string(is) != string(was) {
@@ -131,7 +131,7 @@ func TestMend(t *testing.T) {
 		f.set(func(http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) })
 		})
-		if mended, err := s.Mend(ctx, pinned, amd64, &Source{}); err == nil {
+		if mended, err := Mend(ctx, s, pinned, amd64, &Source{}); err == nil {
 			t.Errorf("mended %q", mended)
 		}
 	})
@@ -205,7 +205,7 @@ func TestCacheMendsItself(t *testing.T) {
 			if _, _, err := pull(); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := site.Store.intact(ctx, img.layers[1]); err != nil {
+			if _, err := intact(ctx, site.Store, img.layers[1]); err != nil {
 				t.Error("the cache:", err)
 			}
 			mu.Lock()

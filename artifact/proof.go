@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -77,23 +78,25 @@ func (p proofs) fetched(r Ref, d digest.Digest, sources []*Source) (int64, bool)
 	return n, here && (len(sources) == 0 || p.has(r, d))
 }
 
-// Proven gives an image, by its digest, that the repository of a reference was found to have, whole, for a platform. That an index of the
-// repository names it proves nothing: it may be somebody else's.
-func Proven(s *Store, r Ref, p Platform) (Image, bool) {
+// Proven gives an image, by its digest, that the repository of a reference was found to have, whole, for a platform, and else ErrNotFound.
+// That an index of the repository names it proves nothing: it may be somebody else's.
+func Proven(s *Store, r Ref, p Platform) (Image, error) {
 	img, err := s.Image(r.Digest, p)
-	if err != nil || !s.Has(r, r.Digest) {
-		return Image{}, false
+	if err != nil {
+		return Image{}, err
 	}
 	m, err := s.readManifest(img.Manifest)
 	if err != nil {
-		return Image{}, false
+		return Image{}, err
 	}
+	proven := s.Has(r, r.Digest)
 	for _, c := range m.children() {
-		if !s.proofs.has(r, c.Digest) {
-			return Image{}, false
-		}
+		proven = proven && s.proofs.has(r, c.Digest)
 	}
-	return img, true
+	if !proven {
+		return Image{}, fmt.Errorf("%s: %w: it is not known that %s has all of it", r.Digest, ErrNotFound, r.Name())
+	}
+	return img, nil
 }
 
 // adopt takes the names of a store of an earlier version, which noted no proofs, at their word.

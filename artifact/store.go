@@ -205,7 +205,7 @@ func (s *Store) readBlob(d digest.Digest) ([]byte, error) {
 	}
 	if digest.FromBytes(b) != d {
 		// The medium has changed it: better to fetch it again than to fail for ever.
-		return nil, fmt.Errorf("%w: %w", ErrNotFound, s.drop(f, d))
+		return nil, fmt.Errorf("%w: %w", ErrNotFound, drop(s, f, d))
 	}
 	return b, nil
 }

@@ -103,17 +103,17 @@ func noteProven(dir string, blob digest.Digest) error {
 
 // readLayer has a layer's archive read, and refuses one that is not what the config says. A blob that was damaged meanwhile is removed.
 func (s *Store) readLayer(ctx context.Context, blob, diffID digest.Digest, read func(io.Reader) error) error {
-	err := s.readArchive(ctx, blob, diffID, read)
+	err := readArchive(ctx, s, blob, diffID, read)
 	if err == nil || ctx.Err() != nil || errors.Is(err, ErrNotFound) || errors.Is(diskError(err), ErrFull) {
 		return err
 	}
-	if _, damage := s.intact(ctx, blob); errors.Is(damage, ErrDamaged) {
+	if _, damage := intact(ctx, s, blob); errors.Is(damage, ErrDamaged) {
 		return fmt.Errorf("layer %w", damage)
 	}
 	return err
 }
 
-func (s *Store) readArchive(ctx context.Context, blob, diffID digest.Digest, read func(io.Reader) error) error {
+func readArchive(ctx context.Context, s *Store, blob, diffID digest.Digest, read func(io.Reader) error) error {
 	f, err := os.Open(s.blobPath(blob))
 	if err != nil {
 		if errors.Is(err, os.ErrNotExist) {

@@ -213,6 +213,9 @@ func (s *Server) startContainer(ctx context.Context, a StartContainer) {
 				h, err = d.Start(ctx, spec)
 			}
 		}
+		if err != nil && !carried && doubtful(err) && mend(ctx, s, &a.A, a.Name) {
+			h, err = d.Start(ctx, spec)
+		}
 		if err == nil && s.leases.over(&a.A) != nil { // the agent hung on the way
 			_ = d.Stop(ctx, h, 0)
 		}
@@ -239,32 +242,37 @@ func (s *Server) startContainer(ctx context.Context, a StartContainer) {
 	}
 	s.leases.tellOver(a.A.ID)
 	s.Post(m)
-	s.watch(ctx, a.A.ID, a.Name, a.Attempt, m.Handle)
+	if e, h, ok := s.watch(ctx, a.A.ID, a.Name, a.Attempt, m.Handle); ok {
+		doubt(ctx, s, &a.A, a.Name, h, e)
+	}
 }
 
-// watch waits for the end of a container.
-func (s *Server) watch(ctx context.Context, id skerry.InstanceID, name string, attempt int, handle json.RawMessage) {
+// watch waits for the end of a container. ok is false for one that it lost sight of.
+func (s *Server) watch(ctx context.Context, id skerry.InstanceID, name string, attempt int, handle json.RawMessage) (e runtime.Exit, h runtime.Handle, ok bool) {
 	defer panics.Catch(s.opt.Log, "watching a task")
 	d, h, err := s.driverOf(handle)
 	if err == nil {
-		var e runtime.Exit
 		if e, err = d.Wait(ctx, h); err == nil {
 			if err := s.cpus.give(ctx, h.ID); err != nil {
 				s.opt.Log.Warn("processors", "task", string(h.ID), "err", err)
 			}
 			s.leases.tellOver(id)
 			s.Post(Exited{ID: id, Name: name, Attempt: attempt, Exit: s.endOf(ctx, d, h, e)})
-			return
+			return e, h, true
 		}
 	}
 	if ctx.Err() == nil {
 		s.Post(Exited{ID: id, Name: name, Attempt: attempt, Exit: skerry.Exit{Code: 255, At: time.Now(), Message: "lost sight of it: " + err.Error()}})
 	}
+	return e, h, false
 }
 
 func (s *Server) stopContainer(ctx context.Context, a StopContainer) {
 	d, h, err := s.driverOf(a.Handle)
 	if err == nil {
+		s.mu.Lock()
+		s.doubts.ending(h.ID)
+		s.mu.Unlock()
 		err = d.Stop(ctx, h, a.Grace)
 	}
 	if err != nil && ctx.Err() == nil && !errors.Is(err, runtime.ErrNotFound) {

@@ -415,6 +415,8 @@ func (c *Core) instance(now time.Time, msg any, fx *skerry.Effects) {
 		}
 	case LeaseOver:
 		m.take(c, now, fx)
+	case ImageMended:
+		m.take(c, now, fx)
 	case Quiet:
 		if i := c.insts[m.ID]; i != nil && i.draining {
 			i.draining = false

@@ -88,16 +88,19 @@ func platform(runtime string) artifact.Platform {
 func (s *Server) image(ctx context.Context, a *skerry.Assignment, ref string) (artifact.Image, error) {
 	pinned := a.Digest[ref]
 	platform := platform(runtimeOf(a))
+	var damage error
 	if pinned != "" {
 		r, err := artifact.ParseRef(pinned)
 		if err != nil {
 			return artifact.Image{}, err
 		}
-		if img, ok := artifact.Proven(s.opt.Images, r, platform); ok {
-			if _, err := s.opt.Images.RootFS(ctx, r.Digest, platform); err == nil {
+		img, err := artifact.Proven(s.opt.Images, r, platform)
+		if err == nil {
+			if _, err = s.opt.Images.RootFS(ctx, r.Digest, platform); err == nil {
 				return img, nil
 			}
 		}
+		damage = err
 	} else {
 		pinned = ref
 	}
@@ -109,7 +112,15 @@ func (s *Server) image(ctx context.Context, a *skerry.Assignment, ref string) (a
 	if err != nil {
 		return img, err
 	}
-	_, err = s.opt.Images.RootFS(ctx, img.Digest, platform)
+	if _, err = s.opt.Images.RootFS(ctx, img.Digest, platform); errors.Is(err, artifact.ErrDamaged) {
+		damage = err
+		if img, err = s.opt.Images.Pull(ctx, pinned, platform, nil, src); err == nil {
+			_, err = s.opt.Images.RootFS(ctx, img.Digest, platform)
+		}
+	}
+	if err == nil && errors.Is(damage, artifact.ErrDamaged) {
+		s.Post(ImageMended{ID: a.ID, Text: fmt.Sprintf("image %s was damaged on the disk of this worker, and fetched again: %v", ref, damage)})
+	}
 	return img, err
 }
 

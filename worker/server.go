@@ -129,6 +129,7 @@ type Server struct {
 	// overDisk says why tasks are being ended that have too much on the disk; protected by mu.
 	overDisk map[runtime.TaskID]string
 	probes   map[skerry.InstanceID]probeTimes
+	doubts   doubts
 	work     atomic.Pointer[tier.Work] // nil before the first
 }
 

@@ -27,7 +27,7 @@ var grown = map[string]size{
 	"root.Core":             {17, 94},
 	"sim.World":             {30, 85},
 	"worker.Core":           {21, 96},
-	"worker.Server":         {31, 102},
+	"worker.Server":         {32, 102},
 	"worker.fabric":         {32, 39},
 	"worker.inst":           {32, 12},
 }

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/opencontainers/go-digest"
+
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/auth"
@@ -88,11 +90,17 @@ func Repaired(r *store.Record) (keep bool, err error) {
 
 // openImages opens the image store below the data directory.
 func (c *Common) openImages(hasParent bool, src *artifact.Source) (*tier.Images, error) {
-	st, err := artifact.Open(filepath.Join(c.Dir, "images"), artifact.Options{MaxCache: int64(cmp.Or(c.ImageCache, DefaultImageCache)), Local: tier.BuiltInRegistry})
+	st, err := artifact.Open(filepath.Join(c.Dir, "images"), artifact.Options{MaxCache: int64(cmp.Or(c.ImageCache, DefaultImageCache)), Local: tier.BuiltInRegistry, Damaged: c.imageDamaged})
 	if err != nil {
 		return nil, err
 	}
 	return tier.NewImages(st, hasParent, src), nil
+}
+
+// imageDamaged logs what the medium has changed of an image.
+func (c *Common) imageDamaged(d digest.Digest) {
+	c.Log.Warn("a part of an image was damaged on disk, and is removed; it is fetched again from where it came when somebody asks for it", "digest", string(d),
+		"hint", "if it was pushed here, push the image again; check the disk")
 }
 
 // boot names this run of the agent, machine the device for people.

@@ -132,7 +132,7 @@ func OpenWorker(ctx context.Context, c WorkerConfig) (w *Worker, err error) {
 	if w.Store, repaired, err = c.openWorkerStore(ctx); err != nil {
 		return w, err
 	}
-	if w.Images, err = artifact.Open(filepath.Join(c.Dir, "images"), artifact.Options{}); err != nil {
+	if w.Images, err = artifact.Open(filepath.Join(c.Dir, "images"), artifact.Options{Damaged: c.imageDamaged}); err != nil {
 		return w, err
 	}
 	if err := c.rememberPlace(); err != nil {

@@ -1,0 +1,111 @@
+//go:build linux
+
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/runtime"
+)
+
+const (
+	// mendEvery is how often the same image is read through at most: it may be large, and most programs that fail have a whole one.
+	mendEvery = 10 * time.Minute
+	// mendWithin is how soon after its start a program must fail for its image to be doubted.
+	mendWithin = 10 * time.Second
+)
+
+// ImageMended tells that a part of an image was found damaged on this machine, and was put right.
+type ImageMended struct {
+	ID   skerry.InstanceID
+	Text string
+}
+
+func (m ImageMended) take(c *Core, now time.Time, fx *skerry.Effects) {
+	c.event(now, c.insts[m.ID], skerry.EventWarning, "ImageRepaired", m.Text, fx)
+}
+
+// doubts remembers when images were read through, and which tasks the worker has asked to end; protected by Server.mu.
+type doubts struct {
+	looked map[string]time.Time
+	asked  map[runtime.TaskID]bool
+}
+
+// mend reads the image of a container through that did not start, or ended soon, and has what is damaged put right. It reports whether anything was.
+func mend(ctx context.Context, s *Server, a *skerry.Assignment, container string) bool {
+	k, _ := containerOf(&a.Spec, container)
+	if k == nil || k.Image == "" || s.opt.Images == nil {
+		return false
+	}
+	ref, p := k.Image, platform(runtimeOf(a))
+	if pinned := a.Digest[ref]; pinned != "" {
+		ref = pinned
+	}
+	s.mu.Lock()
+	recent := time.Since(s.doubts.looked[ref]) < mendEvery
+	if !recent {
+		if s.doubts.looked == nil || len(s.doubts.looked) > 1000 {
+			s.doubts.looked = map[string]time.Time{}
+		}
+		s.doubts.looked[ref] = time.Now()
+	}
+	s.mu.Unlock()
+	if recent {
+		return false
+	}
+	src := s.source.Load()
+	if src == nil {
+		src = &artifact.Source{Guard: &artifact.Guard{}}
+	}
+	mended, err := artifact.Mend(ctx, s.opt.Images, ref, p, src)
+	if err != nil && ctx.Err() == nil {
+		s.opt.Log.Warn("look whether an image was damaged", "instance", string(a.ID), "image", ref, "err", err)
+	}
+	if len(mended) == 0 {
+		return false
+	}
+	const most = 3
+	text := strings.Join(mended[:min(len(mended), most)], ", ")
+	if n := len(mended) - most; n > 0 {
+		text += fmt.Sprintf(" and %d more", n)
+	}
+	if err != nil { // what was taken away comes with a later attempt
+		text += "; not all of it could be put right yet: " + err.Error()
+	}
+	s.Post(ImageMended{ID: a.ID, Text: fmt.Sprintf("image %s was damaged on the disk of this worker, and repaired: %s", k.Image, text)})
+	return true
+}
+
+// doubtful reports whether a start may have failed for the image's sake.
+func doubtful(err error) bool {
+	if _, ok := errors.AsType[*runtime.Unsupported](err); ok || errors.Is(err, context.Canceled) || errors.Is(err, errLeaseOver) {
+		return false
+	}
+	return true
+}
+
+// doubt has the image of a container that has just ended looked at, if it failed soon after its start.
+func doubt(ctx context.Context, s *Server, a *skerry.Assignment, container string, h runtime.Handle, e runtime.Exit) {
+	s.mu.Lock()
+	asked := s.doubts.asked[h.ID]
+	delete(s.doubts.asked, h.ID)
+	s.mu.Unlock()
+	if asked || e.Code == 0 || e.OOMKilled || e.Lost || h.Started.IsZero() || e.At.Sub(h.Started) > mendWithin {
+		return
+	}
+	_ = s.caught(func() { mend(ctx, s, a, container) })
+}
+
+// ending notes that the worker asks a task to end.
+func (d *doubts) ending(id runtime.TaskID) {
+	if d.asked == nil || len(d.asked) > 1000 { // those of an earlier life of the agent are not asked for
+		d.asked = map[runtime.TaskID]bool{}
+	}
+	d.asked[id] = true
+}
