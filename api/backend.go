@@ -44,6 +44,9 @@ type Backend interface {
 	// Volumes lists the local volumes of replicas, with those that outlived their application.
 	Volumes(ctx context.Context) ([]skerry.VolumeView, error)
 
+	// Orphans lists the instances that run and that the store does not know; Do takes apps.DecideOrphan for one.
+	Orphans(ctx context.Context) ([]skerry.Orphan, error)
+
 	Journal() *journal.Journal
 	// Clusters answers at the root, Workers at a cluster; the other gives an error of code wrong-tier.
 	Clusters(ctx context.Context) ([]skerry.ClusterView, error)

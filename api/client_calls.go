@@ -264,6 +264,21 @@ func (c *Client) DeleteAppVolumes(ctx context.Context, k skerry.AppKey, volumes 
 	return d, err
 }
 
+// Orphans lists the instances that run and that the server's store does not know.
+func (c *Client) Orphans(ctx context.Context) ([]skerry.Orphan, error) {
+	return list[skerry.Orphan](ctx, c, "/v1/orphans", nil)
+}
+
+// AdoptOrphan makes an orphan an instance of its application again.
+func (c *Client) AdoptOrphan(ctx context.Context, id skerry.InstanceID) error {
+	return c.do(ctx, http.MethodPost, "/v1/orphans/"+esc(string(id))+"/adopt", nil, nil, nil)
+}
+
+// DeleteOrphan ends an orphan.
+func (c *Client) DeleteOrphan(ctx context.Context, id skerry.InstanceID) error {
+	return c.do(ctx, http.MethodDelete, "/v1/orphans/"+esc(string(id)), nil, nil, nil)
+}
+
 // Volumes lists local volumes, of one namespace if it is given.
 func (c *Client) Volumes(ctx context.Context, namespace string) ([]skerry.VolumeView, error) {
 	return list[skerry.VolumeView](ctx, c, "/v1/volumes", query("namespace", namespace))

@@ -86,6 +86,7 @@ func NewHandler(opt Options) (*Handler, error) {
 	h.addCertificates()
 	h.addSecrets()
 	h.addVolumes()
+	h.addOrphans()
 	h.addApps()
 	h.addInstances()
 	h.addEvents()

@@ -54,6 +54,12 @@ type (
 		ID    skerry.InstanceID
 		Actor string
 	}
+	// DecideOrphan adopts or ends an instance that runs and that the store does not know. Root and cluster answer it themselves.
+	DecideOrphan struct {
+		ID    skerry.InstanceID
+		Adopt bool
+		Actor string
+	}
 	PutOrg          struct{ Org Org }
 	DeleteOrg       struct{ Name string }
 	PutNamespace    struct{ Namespace Namespace }

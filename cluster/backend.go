@@ -221,6 +221,8 @@ func (s *Server) WriteMetrics(ctx context.Context, w http.ResponseWriter) {
 	m := tier.RoleMetrics{Role: s.Role, Down: s.Down(), Foreign: s.Foreign(), Up: s.up.Load(), Ready: s.Ready(), Images: s.opt.Images}
 	m.Apps, _ = s.Apps(ctx)
 	m.Instances, _ = s.Instances(ctx)
+	orphans, _ := s.Orphans(ctx)
+	m.Orphans = len(orphans)
 	m.Refused, _ = tier.View(ctx, s.Role, func(c *Core) (map[string]int, error) { return maps.Clone(c.fabric.refused), nil })
 	m.Ignored, _ = tier.View(ctx, s.Role, func(c *Core) (map[string]int, error) {
 		all := c.Kids.Ignored.All()

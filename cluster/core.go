@@ -455,6 +455,8 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 		c.setPlugins(m)
 	case apps.DeleteVolume:
 		deleteVolume(c, now, m, &fx)
+	case apps.DecideOrphan:
+		decideOrphan(c, now, m, &fx)
 	default:
 		if k, ok := target(msg); ok && c.ofRoot(k) {
 			if c.amend(now, k, msg, &fx); fx.Err != nil {

@@ -107,23 +107,16 @@ func (c *Core) salvageOne(now time.Time, worker string, a *skerry.Assignment, ob
 	if c.Apps.Instance(a.ID) != nil {
 		return ""
 	}
-	spec := a.Spec
 	wanted := 1
-	if spec.Replicas != nil {
-		wanted = *spec.Replicas
+	if a.Spec.Replicas != nil {
+		wanted = *a.Spec.Replicas
 	}
-	i := &apps.Instance{Instance: skerry.Instance{ID: a.ID, Service: a.Service, Org: a.Org, Ordinal: a.Ordinal, Gen: a.Gen, Revision: a.Revision,
-		State: skerry.Running, Phase: obs.Phase, Fence: a.Fence, CreatedAt: now}, Spec: &spec, Holder: Self, Restart: a.Restart}
-	if err := c.Apps.Salvage(now, i, a.Digest, fx); err != nil {
+	if err := takeUp(c, now, a, obs, fx); err != nil {
 		return err.Error()
 	}
-	// Tokens that are minted from now on must be above those that are out there.
-	c.seq = max(c.seq, a.Fence.RootEpoch, a.Fence.Sequence)
-	fx.Put(keySeq, mustJSON(c.seq))
 	c.salvaged.own[a.Service]++
 	c.salvaged.wanted[a.Service] = max(c.salvaged.wanted[a.Service], wanted)
 	delete(c.salvaged.left, a.ID)
-	c.acceptOwn(now, i, fx)
 	c.siteEvent(fx, now, skerry.EventNormal, "Salvaged", fmt.Sprintf("%s, an instance of %s, runs on worker %s; its application was rebuilt from what the worker holds", a.ID, a.Service, worker), worker)
 	return ""
 }

@@ -126,10 +126,11 @@ func (a *app) deleteCommand() *cobra.Command {
 	timeout := 2 * time.Minute
 	cmd := &cobra.Command{Use: "delete KIND NAME... | delete -f FILE", Short: "Delete applications, instances, volumes, clusters, workers, users and more", Aliases: []string{"rm"}, ValidArgsFunction: a.completeObjects,
 		Long: `Delete resources. An application is stopped and removed whatever its state. Its local volumes are kept, unless
-their manifest says reclaim: delete, or --volumes is given. A deleted instance is replaced, because its service keeps its number
-of instances. A volume is deleted with what is in it; an instance must not use it. A cluster or worker must be disconnected; deleting it revokes its key.
+their manifest says reclaim: delete, or --volumes is given. A deleted instance is ended and placed
+anew, because its service keeps its number of instances: "skerry scale" is for fewer. An orphan, which no service wants, is
+ended for good. A volume is deleted with what is in it; an instance must not use it. A cluster or worker must be disconnected; deleting it revokes its key.
 
-KIND is app, instance, volume, cluster, worker, namespace, org, user, token, access-token or member.`,
+KIND is app, instance, orphan, volume, cluster, worker, namespace, org, user, token, access-token or member.`,
 		Example: "  skerry delete app shop\n  skerry delete -f shop.yaml --wait\n  skerry delete app shop --volumes\n  skerry delete volume shop/db/0\n  skerry delete instance front-x5b2k",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			var keys []skerry.AppKey
@@ -176,7 +177,7 @@ KIND is app, instance, volume, cluster, worker, namespace, org, user, token, acc
 					errs = append(errs, err)
 					continue
 				}
-				word := map[string]string{"app": "is being deleted", "instance": "is being stopped"}[r.singular()]
+				word := map[string]string{"app": "is being deleted", "instance": "is being stopped", "orphan": "is being stopped"}[r.singular()]
 				if word == "" {
 					word = "deleted"
 				}
@@ -226,6 +227,8 @@ func (a *app) remove(ctx context.Context, c *api.Client, r *resource, name strin
 			return key, gone, err
 		}
 		return key, gone, c.DeleteVolume(ctx, v)
+	case "orphan":
+		return key, gone, c.DeleteOrphan(ctx, skerry.InstanceID(name))
 	case "instance":
 		id, err := a.instanceID(ctx, c, name)
 		if err != nil {
@@ -251,7 +254,7 @@ func (a *app) remove(ctx context.Context, c *api.Client, r *resource, name strin
 	case "member":
 		return key, gone, c.RevokeMember(ctx, name, "")
 	}
-	hint := "apps, instances, volumes, clusters, workers, namespaces, orgs, images, users, tokens and access tokens can be deleted"
+	hint := "apps, instances, orphans, volumes, clusters, workers, namespaces, orgs, images, users, tokens and access tokens can be deleted"
 	if r.singular() == "service" {
 		hint = "take the service out of the manifest and apply it, or `skerry scale APP/SERVICE 0`"
 	}

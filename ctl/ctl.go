@@ -92,7 +92,7 @@ func New(o Options) *cobra.Command {
 		a.forwardCommand(), a.scaleCommand(), a.restartCommand(), a.migrateCommand(), a.rolloutCommand(), a.deleteCommand(), a.explainCommand(), a.eventsCommand(), a.waitCommand(), a.topCommand(), a.imageCommand()})
 	addGroup(root, groupPeople, []*cobra.Command{a.loginCommand(), a.logoutCommand(), a.whoamiCommand(), a.passwdCommand(), a.contextCommand(),
 		a.userCommand(), a.orgCommand(), a.namespaceCommand(), a.certificateCommand(), a.secretCommand(), a.accessTokenCommand()})
-	addGroup(root, groupOperate, []*cobra.Command{a.cordonCommand(), a.uncordonCommand(), a.drainCommand(), a.rebalanceCommand(), a.upgradeCommand(), a.localCommand(), a.tokenCommand(), a.memberCommand(), a.doctorCommand(), a.versionCommand()})
+	addGroup(root, groupOperate, []*cobra.Command{a.adoptCommand(), a.cordonCommand(), a.uncordonCommand(), a.drainCommand(), a.rebalanceCommand(), a.upgradeCommand(), a.localCommand(), a.tokenCommand(), a.memberCommand(), a.doctorCommand(), a.versionCommand()})
 	for _, c := range o.Roles {
 		if c.Name() == "worker" {
 			c.AddCommand(a.workerCommands()...)

@@ -183,5 +183,8 @@ func (a *app) serverChecks(ctx context.Context) []Check {
 		return out
 	}
 	add("login", CheckOK, "logged in as "+w.User, "")
+	if check, ok := orphanCheck(ctx, c); ok {
+		out = append(out, check)
+	}
 	return out
 }

@@ -55,6 +55,7 @@ func resources() []*resource {
 		{names: []string{"instance", "instances", "inst", "i"}, namespaced: true, watch: true,
 			head: []string{"NAME", "SERVICE", "STATE", "PHASE", "READY", "RESTARTS", "CLUSTER", "AGE", "REASON"},
 			wide: []string{"WORKER", "ADDRESS", "PORTS", "RUNTIME", "CPU", "MEMORY", "DIGEST"}, list: listInstances},
+		{names: []string{"orphan", "orphans"}, head: []string{"NAME", "SERVICE", "STATE", "CLUSTER", "WORKER", "AGE", "PROBLEM"}, wide: []string{"ORG"}, list: listOrphans},
 		{names: []string{"ingress", "ingresses", "ing"}, namespaced: true, head: []string{"SERVICE", "HOST", "PATH", "PORT", "PROTOCOL", "TLS", "AT"}, wide: []string{"POLICY", "PROBLEMS"}, list: listIngress},
 		{names: []string{"cluster", "clusters", "cl"}, head: []string{"NAME", "CONNECTED", "WORKERS", "INSTANCES", "CPU-FREE", "MEMORY-FREE", "SINCE"}, wide: []string{"AREAS", "VERSION"}, list: listClusters},
 		{names: []string{"worker", "workers", "w"}, head: []string{"NAME", "STATUS", "INSTANCES", "CPU-FREE", "MEMORY-FREE", "RUNTIMES", "SINCE"},

@@ -209,6 +209,8 @@ func (s *Server) WriteMetrics(ctx context.Context, w http.ResponseWriter) {
 	m := tier.RoleMetrics{Role: s.Role, Down: s.Down(), Ready: s.Ready(), Images: s.opt.Images}
 	m.Apps, _ = s.Apps(ctx)
 	m.Instances, _ = s.Instances(ctx)
+	orphans, _ := s.Orphans(ctx)
+	m.Orphans = len(orphans)
 	m.Refused, _ = tier.View(ctx, s.Role, func(c *Core) (map[string]int, error) { return maps.Clone(c.relations.counts), nil })
 	m.Ignored, _ = tier.View(ctx, s.Role, func(c *Core) (map[string]int, error) { return c.Kids.Ignored.All(), nil })
 	m.Write(w)

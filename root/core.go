@@ -180,6 +180,8 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 		c.removeCluster(now, m.Name, &fx)
 	case TrustCluster:
 		c.trustCluster(now, m, &fx)
+	case apps.DecideOrphan:
+		decideOrphan(c, now, m, &fx)
 	case MoveToCluster:
 		c.moveToCluster(now, m, &fx)
 	case Appraised:

@@ -237,7 +237,7 @@ func startCluster(ctx context.Context, s *service, cfg node.ClusterConfig, api *
 	if err := startAPI(ctx, s, k, k.Store, cfg.Common, api); err != nil {
 		return nil, err
 	}
-	return k, startLocal(s, cfg.Dir, cfg.Log, &parentLocal{role: "cluster", dir: cfg.Dir, name: k.Name(), authority: k.Authority(), store: k.Store, images: k.Images.Store, ready: k.Ready, parent: k.Parent, plugins: k.Plugins, api: api, office: k.Office, rebuilt: k.Rebuilt})
+	return k, startLocal(s, cfg.Dir, cfg.Log, &parentLocal{role: "cluster", dir: cfg.Dir, name: k.Name(), authority: k.Authority(), store: k.Store, images: k.Images.Store, ready: k.Ready, parent: k.Parent, plugins: k.Plugins, api: api, office: k.Office, rebuilt: k.Rebuilt, orphans: k.Orphans})
 }
 
 // joinError gives a refusal the form that users get.

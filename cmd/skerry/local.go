@@ -59,6 +59,8 @@ type status struct {
 	Succession *succession.Status `json:"succession,omitempty"`
 	// Rebuilt is what the rebuilding of a cluster has come to.
 	Rebuilt *skerry.Rebuilt `json:"rebuilt,omitempty"`
+	// Orphans counts the instances that run and that a root or cluster does not know.
+	Orphans int `json:"orphans,omitempty"`
 	// Programs are those of a worker's agent.
 	Programs *upgrade.State `json:"programs,omitempty"`
 }
@@ -203,6 +205,7 @@ type parentLocal struct {
 	parent     func() (bool, string, bool) // nil at the root
 	plugins    *plugin.Host                // nil: none
 	api        *apiFlags
+	orphans    func(ctx context.Context) ([]skerry.Orphan, error)
 	rebuilt    func(ctx context.Context) (*skerry.Rebuilt, error) // nil at the root
 	office     *succession.Office                                 // nil: the store is shared, or this is the root
 }
@@ -217,6 +220,11 @@ func (p *parentLocal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		if p.rebuilt != nil && err == nil {
 			st.Rebuilt, err = p.rebuilt(r.Context())
+		}
+		if err == nil {
+			var list []skerry.Orphan
+			list, err = p.orphans(r.Context())
+			st.Orphans = len(list)
 		}
 		answer(w, st, err)
 	case "POST /token":

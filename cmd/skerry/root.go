@@ -112,5 +112,5 @@ func startRoot(ctx context.Context, s *service, cfg node.RootConfig, api *apiFla
 	if err := startAPI(ctx, s, r, r.Store, cfg.Common, api); err != nil {
 		return nil, err
 	}
-	return r, startLocal(s, cfg.Dir, cfg.Log, &parentLocal{role: "root", dir: cfg.Dir, name: r.Name(), authority: r.Authority(), store: r.Store, images: r.Images.Store, ready: r.Ready, api: api})
+	return r, startLocal(s, cfg.Dir, cfg.Log, &parentLocal{role: "root", dir: cfg.Dir, name: r.Name(), authority: r.Authority(), store: r.Store, images: r.Images.Store, ready: r.Ready, api: api, orphans: r.Orphans})
 }

@@ -88,6 +88,9 @@ func printStatus(out io.Writer, st *status) {
 	if o := st.Overlay; o != nil {
 		printOverlay(tw, o)
 	}
+	if st.Orphans > 0 {
+		fmt.Fprintf(tw, "Orphans:\t%d run and are unknown here; skerry get orphans lists them\n", st.Orphans)
+	}
 	if st.Role == "worker" {
 		fmt.Fprintf(tw, "Instances:\t%d\n", len(st.Instances))
 	}

@@ -30,6 +30,7 @@ type RoleMetrics struct {
 	Instances []skerry.Instance
 	Refused   map[string]int // what neighbours asked of the overlay and did not get, by reason
 	Ignored   map[string]int // what peers sent that had no effect, by reason
+	Orphans   int            // instances that run and that the store does not know
 }
 
 func metric(w io.Writer, name, kind, help string) {
@@ -48,6 +49,8 @@ func (m *RoleMetrics) Write(w io.Writer) {
 	metric(w, "skerry_ready", "gauge", "Whether the role can do its work.")
 	fmt.Fprintf(w, "skerry_ready %d\n", one(m.Ready == nil))
 	writeLoop(w, m.Role.LoopStats())
+	metric(w, "skerry_orphans", "gauge", "Instances that run and that the store does not know.")
+	fmt.Fprintf(w, "skerry_orphans %d\n", m.Orphans)
 	if m.Down != nil {
 		metric(w, "skerry_links", "gauge", "Children that are connected.")
 		fmt.Fprintf(w, "skerry_links %d\n", m.Down.Live())

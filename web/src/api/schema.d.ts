@@ -635,7 +635,7 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * Delete an instance; its service replaces it.
+         * End an instance that its service wants, which places it anew. An instance that nobody knows is an orphan.
          * @description Scope: apps:write, asked of: instance.
          */
         delete: operations["delete-instance"];
@@ -1094,6 +1094,66 @@ export interface paths {
         get: operations["org-usage"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/orphans": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the instances that run and that the store does not know, as after a restored backup.
+         * @description Scope: apps:read, asked of: site.
+         */
+        get: operations["list-orphans"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/orphans/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * End an orphan.
+         * @description Scope: apps:write, asked of: site.
+         */
+        delete: operations["delete-orphan"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/orphans/{id}/adopt": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Make an orphan an instance of its application again, which has one replica more then, and is made if it is not there.
+         * @description Scope: apps:write, asked of: site.
+         */
+        post: operations["adopt-orphan"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2124,6 +2184,9 @@ export interface components {
         ListOrg: {
             items: components["schemas"]["Org"][] | null;
         };
+        ListOrphan: {
+            items: components["schemas"]["Orphan"][] | null;
+        };
         ListRoleView: {
             items: components["schemas"]["RoleView"][] | null;
         };
@@ -2260,6 +2323,18 @@ export interface components {
         Org: {
             name: string;
             quota: components["schemas"]["Quota"];
+        };
+        Orphan: {
+            cluster?: string;
+            instance: string;
+            org?: string;
+            problem?: string;
+            ready?: boolean;
+            service?: components["schemas"]["ServiceKey"];
+            /** Format: date-time */
+            startedAt?: string;
+            state?: string;
+            worker?: string;
         };
         OverlayFacts: {
             endpoints?: string[] | null;
@@ -5160,6 +5235,93 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["Usage"];
                 };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-orphans": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListOrphan"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "delete-orphan": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Accepted */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "adopt-orphan": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Error */
             default: {

@@ -1,0 +1,63 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/api"
+)
+
+func listOrphans(ctx context.Context, c *api.Client, q listQuery) ([]item, error) {
+	list, err := c.Orphans(ctx)
+	var out []item
+	for _, o := range list {
+		service, since := "", ""
+		if o.Service != (skerry.ServiceKey{}) {
+			service = o.Service.String()
+		}
+		if !o.StartedAt.IsZero() {
+			since = age(q.now, o.StartedAt)
+		}
+		out = append(out, item{name: string(o.Instance), value: o, wide: []string{o.Org},
+			cells: []string{string(o.Instance), service, string(o.State), string(o.Cluster), string(o.Worker), since, o.Problem}})
+	}
+	return out, err
+}
+
+func (a *app) adoptCommand() *cobra.Command {
+	return &cobra.Command{Use: "adopt ORPHAN...", Short: "Make orphans, which run unknown after a restored backup, instances again", Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeKind("orphan"),
+		Long: `Make instances that run and that the server does not know instances of their applications again. Each adds one replica to
+its service, as it was assigned last; an application or service that is not there is made again. Nothing is restarted, unless
+the service has another version by now.
+
+Orphans are left when a store is restored from a backup that is older than they are. "skerry get orphans" lists them, at the
+root those of its own applications and at a cluster those of the cluster's. "skerry delete orphan" ends one. Both require
+rights on all organisations.`,
+		Example: "  skerry get orphans\n  skerry adopt front-x5b2k front-p9d3m\n  skerry delete orphan front-x5b2k",
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			for _, id := range args {
+				if err := c.AdoptOrphan(cmd.Context(), skerry.InstanceID(id)); err != nil {
+					return err
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "orphan/%s is an instance again\n", id)
+			}
+			return nil
+		})}
+}
+
+// orphanCheck counts what runs unknown; nothing for who may not see it, and of servers before there were orphans.
+func orphanCheck(ctx context.Context, c *api.Client) (Check, bool) {
+	list, err := c.Orphans(ctx)
+	switch {
+	case err != nil:
+		return Check{}, false
+	case len(list) == 0:
+		return Check{"orphans", CheckOK, "nothing runs that the server does not know", ""}, true
+	case len(list) == 1:
+		return Check{"orphans", CheckWarning, fmt.Sprintf("instance %s runs and is unknown to the server", list[0].Instance), "`skerry get orphans`; adopt or delete it"}, true
+	}
+	return Check{"orphans", CheckWarning, fmt.Sprintf("%d instances run and are unknown to the server", len(list)), "`skerry get orphans`; adopt or delete them"}, true
+}

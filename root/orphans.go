@@ -1,0 +1,108 @@
+package root
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/internal/tier"
+)
+
+// orphan is one with what its site holds of it.
+type orphan struct {
+	skerry.Orphan
+	a   skerry.Assignment
+	obs skerry.Observation
+}
+
+// orphans lists what sites run of the root's and this store does not know.
+func orphans(c *Core) (list []orphan) {
+	for _, name := range c.Kids.Names() {
+		k := c.Kids.Get(name)
+		left, _ := k.Desired.Orphans()
+		var keys []string
+		for key := range k.Observed.All() {
+			keys = append(keys, key)
+		}
+		slices.Sort(keys)
+		for _, key := range keys {
+			id, ok := strings.CutPrefix(key, "inst/")
+			if !ok || c.Apps.Instance(skerry.InstanceID(id)) != nil {
+				continue
+			}
+			if _, wanted := k.Desired.Get(key); wanted {
+				continue
+			}
+			x := orphan{}
+			if x.obs, ok = c.observation(k, skerry.InstanceID(id)); !ok {
+				continue
+			}
+			var held *skerry.Assignment
+			for _, o := range left {
+				if o.Key == key && c.codec.Unmarshal(o.Value, &x.a) == nil && string(x.a.ID) == id {
+					held = &x.a
+				}
+			}
+			x.Orphan = skerry.NewOrphan(skerry.InstanceID(id), held, &x.obs)
+			x.Cluster = skerry.ClusterName(name)
+			list = append(list, x)
+		}
+	}
+	return list
+}
+
+// decideOrphan adopts or ends an orphan, at every site that has it.
+func decideOrphan(c *Core, now time.Time, m apps.DecideOrphan, fx *skerry.Effects) {
+	done := false
+	tell := func(site, reason, text string) {
+		fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventNormal, Reason: reason, Text: text, Cluster: skerry.ClusterName(site)})
+	}
+	for _, x := range orphans(c) {
+		if x.Instance != m.ID {
+			continue
+		}
+		site := string(x.Cluster)
+		switch {
+		case !m.Adopt || done: // of two copies one is adopted
+			c.Kids.Delete(site, skerry.AssignmentKey(m.ID))
+			tell(site, "OrphanEnded", fmt.Sprintf("%s at cluster %s, which this store did not know, is ended by %s", m.ID, site, cmp.Or(m.Actor, "the system")))
+		case x.Problem != "":
+			fx.Err = skerry.Errorf(skerry.CodeConflict, "%s at cluster %s cannot be adopted: %s", m.ID, site, x.Problem).WithHint("`skerry delete orphan` ends it; it is no part of an application")
+			return
+		default:
+			spec := x.a.Spec
+			i := &apps.Instance{Instance: skerry.Instance{ID: m.ID, Service: x.a.Service, Org: x.a.Org, Ordinal: x.a.Ordinal, Gen: x.a.Gen, Revision: x.a.Revision,
+				State: skerry.Running, Phase: x.obs.Phase, Fence: x.a.Fence, CreatedAt: now}, Spec: &spec, Holder: site, Restart: x.a.Restart}
+			if err := c.Apps.Salvage(now, i, x.a.Digest, fx); err != nil {
+				fx.Err = skerry.Errorf(skerry.CodeConflict, "%s at cluster %s cannot be adopted: %w", m.ID, site, err)
+				return
+			}
+			c.track(i)
+			c.assign(now, i, fx)
+			c.reobserve(now, i, fx)
+			tell(site, "OrphanAdopted", fmt.Sprintf("%s at cluster %s is an instance of %s again, adopted by %s", m.ID, site, x.Service, cmp.Or(m.Actor, "the system")))
+		}
+		done = true
+	}
+	if !done {
+		fx.Err = skerry.NoOrphan(m.ID, c.Apps.Instance(m.ID) != nil)
+	}
+}
+
+// Orphans lists what sites run of the root's and its store does not know.
+func (s *Server) Orphans(ctx context.Context) ([]skerry.Orphan, error) {
+	return tier.View(ctx, s.Role, Orphans)
+}
+
+// Orphans lists what sites run and the store does not know.
+func Orphans(c *Core) (out []skerry.Orphan, err error) {
+	for _, x := range orphans(c) {
+		out = append(out, x.Orphan)
+	}
+	return out, nil
+}
