@@ -212,6 +212,10 @@ func (w *Worker) Close() error {
 // CleanUp removes everything that runs on the machine for this worker. It is for a worker that leaves.
 func (w *Worker) CleanUp(ctx context.Context) error {
 	var errs []error
+	// Before the drivers remove the group that it is in.
+	if w.runDir != "" {
+		errs = append(errs, lease.CleanUp(ctx, filepath.Join(w.runDir, worker.LeaseDir)))
+	}
 	if w.Tunnel != nil {
 		errs = append(errs, w.Tunnel.Stop(ctx), os.RemoveAll(w.datapath))
 	}
@@ -228,9 +232,6 @@ func (w *Worker) CleanUp(ctx context.Context) error {
 	}
 	if w.Network != nil {
 		errs = append(errs, w.Network.CleanUp(ctx))
-	}
-	if w.runDir != "" {
-		errs = append(errs, lease.CleanUp(ctx, filepath.Join(w.runDir, worker.LeaseDir)))
 	}
 	if w.dir != "" {
 		errs = append(errs, worker.UnmountVolumes(w.dir))

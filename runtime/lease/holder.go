@@ -191,7 +191,7 @@ func (h *Holder) AllEnded() (list []Ended) {
 	return list
 }
 
-// CleanUp ends the guard of a directory and removes it. Nothing that has a lease may run any more.
+// CleanUp ends the guard of a directory and removes it. The agent must have ended.
 func CleanUp(ctx context.Context, dir string) error {
 	if _, err := os.Stat(dir); err != nil {
 		return nil //nolint:nilerr // there never was one
