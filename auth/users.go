@@ -88,7 +88,7 @@ func OpenPeople(ctx context.Context, cfg PeopleConfig) (*People, error) {
 	if cfg.Store == nil || cfg.Site == "" {
 		return nil, errors.New("open people: a store and a site are needed")
 	}
-	cfg.Prefix = cmp.Or(cfg.Prefix, "user/")
+	cfg.Prefix = cmp.Or(cfg.Prefix, peopleRecords)
 	cfg.Argon2 = cfg.Argon2.fill()
 	if cfg.Now == nil {
 		cfg.Now = time.Now

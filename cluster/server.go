@@ -111,10 +111,13 @@ func (s *Server) load(ctx context.Context) (loop.Core, skerry.Effects, error) {
 	}
 	c := New(Options{IngressAuthority: authority, Zone: s.opt.Names.Zone(), NameServers: s.opt.Names.Addrs, Secret: secret, Name: s.opt.Name, Incarnation: s.Life().Incarnation, Term: s.Life().Epoch, Seed: tier.Seed(), LostAfter: s.opt.LostAfter, Pace: s.opt.Profile.pace(),
 		Admission: s.opt.Admission, Policies: s.opt.Policies, Trusted: s.opt.Trusted, Rebalance: s.opt.Rebalance, Direct: s.opt.Direct, Pool: s.opt.Pool, Standalone: s.opt.Root == nil, Rebuild: s.opt.Rebuild})
-	if err := s.LoadCore(ctx, c.Load); err != nil {
+	writes, err := s.LoadCore(ctx, Records(), c.Load)
+	if err != nil {
 		return nil, skerry.Effects{}, err
 	}
-	return c, c.Start(time.Now()), nil
+	fx := c.Start(time.Now())
+	fx.Writes = append(fx.Writes, writes...)
+	return c, fx, nil
 }
 
 // serve runs the links of one life. When one of them ends, so does the other.

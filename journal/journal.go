@@ -28,6 +28,11 @@ const maxDrop = 256
 
 const prefix = "event/"
 
+// Records are the kind of records of a journal, with a new value of the type that they are read into.
+func Records() map[string]func() any {
+	return map[string]func() any{prefix: func() any { return new(skerry.Event) }}
+}
+
 // Journal is safe for concurrent use.
 type Journal struct {
 	limits Limits

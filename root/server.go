@@ -63,10 +63,13 @@ func NewServer(ctx context.Context, opt ServerOptions) (*Server, error) {
 
 func (s *Server) load(ctx context.Context) (loop.Core, skerry.Effects, error) {
 	c := New(Options{Incarnation: s.Life().Incarnation, Epoch: s.Life().Epoch, Seed: tier.Seed(), LostAfter: s.opt.LostAfter, Amendments: s.opt.Amendments})
-	if err := s.LoadCore(ctx, c.Load); err != nil {
+	writes, err := s.LoadCore(ctx, Records(), c.Load)
+	if err != nil {
 		return nil, skerry.Effects{}, err
 	}
-	return c, c.Start(time.Now()), nil
+	fx := c.Start(time.Now())
+	fx.Writes = append(fx.Writes, writes...)
+	return c, fx, nil
 }
 
 // serve runs the links of one life.

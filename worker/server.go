@@ -250,10 +250,12 @@ func (s *Server) Runtimes() []skerry.RuntimeReport {
 
 func (s *Server) load(ctx context.Context) (loop.Core, skerry.Effects, error) {
 	c := New(Options{Name: s.opt.Name, Seed: tier.Seed(), Repaired: s.opt.Repaired != ""})
-	if err := tier.LoadCore(ctx, s.opt.Store, s.journal, c.Load); err != nil {
+	writes, err := tier.LoadCore(ctx, s.opt.Store, tier.Program{Version: s.opt.Version, Records: Records()}, s.journal, c.Load)
+	if err != nil {
 		return nil, skerry.Effects{}, err
 	}
 	first := c.Start(time.Now()) // now it knows what the cluster wants here
+	first.Writes = append(first.Writes, writes...)
 	if s.opt.Repaired != "" {
 		c.event(time.Now(), nil, skerry.EventWarning, skerry.EventStoreRepaired, s.opt.Repaired, &first)
 		s.opt.Repaired = "" // the core has noted it

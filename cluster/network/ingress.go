@@ -64,6 +64,9 @@ type ingressRecord struct {
 	Orders map[string]uint64 `json:"orders,omitempty"`
 }
 
+// IngressRecord gives a new value of the type that the record is read into.
+func IngressRecord() any { return new(ingressRecord) }
+
 // Refusal is a door that an application does not get (any more).
 type Refusal struct {
 	*Door

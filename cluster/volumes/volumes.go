@@ -78,6 +78,9 @@ type Gone struct {
 // New gives a site without claims.
 func New(site Site) *Claims { return &Claims{site: site, all: map[skerry.VolumeClaim]*claim{}} }
 
+// Record gives a new value of the type that a record is read into.
+func Record() any { return new(claim) }
+
 // Load takes a record.
 func (c *Claims) Load(value []byte) error {
 	k := new(claim)

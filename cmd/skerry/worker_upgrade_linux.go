@@ -15,7 +15,9 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/internal/upgrade"
+	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/worker"
 )
 
@@ -222,5 +224,10 @@ func programsDir(c *node.WorkerConfig) (*upgrade.Dir, error) {
 	if !ok {
 		file = ""
 	}
-	return upgrade.Open(filepath.Join(data, "agent"), file), err
+	dir := upgrade.Open(filepath.Join(data, "agent"), file)
+	dir.Reads = func(ctx context.Context, st store.Store) error {
+		_, err := tier.CheckWriter(ctx, st, tier.Program{Version: version, Records: worker.Records()})
+		return err
+	}
+	return dir, err
 }

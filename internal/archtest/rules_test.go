@@ -92,7 +92,7 @@ var imports = map[string]string{
 	"internal/diskuse":    "",
 	"internal/loop":       ". store",
 	"internal/loopfs":     "",
-	"internal/tier":       ". apps artifact auth internal/execstream internal/loop journal link link/beat link/mqtt store vault",
+	"internal/tier":       ". apps artifact auth internal/execstream internal/loop internal/wire journal link link/beat link/mqtt store vault",
 	"internal/wire":       ".",
 	"internal/succession": ". auth internal/tier link link/frame store tenure vault",
 	"internal/execstream": "",

@@ -125,22 +125,27 @@ func (h *Hub) Foreign() *mqtt.Listener { return h.foreign.Load() }
 // Down gives the links to children, or nil before the start.
 func (h *Hub) Down() *Down { return h.down.Load() }
 
-// LoadCore hands what is stored to a new core and to the journal.
-func (h *Hub) LoadCore(ctx context.Context, load func(key string, value []byte) error) error {
+// LoadCore hands what is stored to a new core and to the journal. It gives the writes with which the life begins.
+func (h *Hub) LoadCore(ctx context.Context, records map[string]func() any, load func(key string, value []byte) error) ([]skerry.Write, error) {
 	life, err := OpenLife(ctx, h.cfg.Store)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	h.life.Store(&life)
-	return LoadCore(ctx, h.cfg.Store, h.journal, load)
+	return LoadCore(ctx, h.cfg.Store, Program{Version: h.cfg.Version, Records: records}, h.journal, load)
 }
 
 // LoadCore reads a store: events go to the journal, which takes them over when all went well, and the rest to load. What
-// belongs to the role as a whole, to the authority and to the people of the API is no core's business.
-func LoadCore(ctx context.Context, st store.Store, j *journal.Journal, load func(key string, value []byte) error) error {
+// belongs to the role as a whole, to the authority and to the people of the API is no core's business. A store of which this program would
+// lose something is refused. It gives the writes with which the life begins.
+func LoadCore(ctx context.Context, st store.Store, p Program, j *journal.Journal, load func(key string, value []byte) error) ([]skerry.Write, error) {
+	note, err := CheckWriter(ctx, st, p)
+	if err != nil {
+		return nil, err
+	}
 	fresh := j.Fresh()
-	err := loop.Load(ctx, st, func(key string, value []byte) error {
-		for _, others := range []string{"meta/", "auth/", "user/"} {
+	err = loop.Load(ctx, st, func(key string, value []byte) error {
+		for _, others := range []string{metaRecords, "auth/", "user/"} {
 			if strings.HasPrefix(key, others) {
 				return nil
 			}
@@ -150,10 +155,14 @@ func LoadCore(ctx context.Context, st store.Store, j *journal.Journal, load func
 		}
 		return load(key, value)
 	})
-	if err == nil {
-		j.Replace(fresh)
+	if err != nil {
+		return nil, err
 	}
-	return err
+	j.Replace(fresh)
+	if note == nil {
+		return nil, nil
+	}
+	return []skerry.Write{*note}, nil
 }
 
 // Children says how a core is told of its children.

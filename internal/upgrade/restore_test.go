@@ -155,6 +155,29 @@ func TestParts(t *testing.T) {
 	}
 }
 
+// TestRestoreWhatWouldBeLost: a store that the old program can open, and of which it would lose something, gives way to the copy. One that
+// it would keep stays, and so does one with which something else is wrong.
+func TestRestoreWhatWouldBeLost(t *testing.T) {
+	for _, c := range []struct {
+		why  error
+		want string
+	}{{store.ErrNewer, "before"}, {nil, "after"}, {errors.New("something else"), "after"}} {
+		w := newWorld(t)
+		v := w.supervisor()
+		v.Dir.Reads = func(context.Context, store.Store) error { return c.why }
+		w.begin("v2", time.Minute)
+		if err := w.dir.keepStore(); err != nil {
+			t.Fatal(err)
+		}
+		w.put("after")
+		s := w.state()
+		if err := v.finish(t.Context(), &s, &Outcome{Program: s.Trial.Program, From: "v1", Why: "it ended"}); err != nil {
+			t.Fatal(err)
+		}
+		w.holds(c.want)
+	}
+}
+
 // TestDone has an instance that was ready end as it should during a trial.
 func TestDone(t *testing.T) {
 	s := Seen{Connected: true, Runtimes: []string{"oci"}, Ready: []string{"a"}, Instances: []string{"a", "b"}}

@@ -253,9 +253,15 @@ func (d *Dir) restoreStore(ctx context.Context) error {
 	if _, err := os.Stat(kept); errors.Is(err, fs.ErrNotExist) {
 		return nil // no new program was started
 	}
-	st, err := store.Open(context.WithoutCancel(ctx), "sqlite:"+d.store, store.Options{})
+	ctx = context.WithoutCancel(ctx)
+	st, err := store.Open(ctx, "sqlite:"+d.store, store.Options{})
 	if err == nil {
-		return st.Close()
+		if d.Reads != nil {
+			err = d.Reads(ctx, st)
+		}
+		if err2 := st.Close(); err2 != nil || !errors.Is(err, store.ErrNewer) {
+			return err2 // what else is wrong, the old program says itself
+		}
 	}
 	// Newer, or damaged: by the new program, or by a power cut while it was put back.
 	if err2 := copyFiles(kept, d.store); err2 != nil {

@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/store"
 )
 
 // Program is an executable that was staged.
@@ -115,13 +116,16 @@ func OnTrial() bool { return os.Getenv(trialEnv) != "" }
 
 // Dir keeps the programs of one worker. Only one process may change it at a time.
 type Dir struct {
+	// Reads says why this program cannot go on with an open store; nil: it can with any that it can open.
+	Reads func(context.Context, store.Store) error
+
 	path  string
 	store string // file of the worker's store; empty: it is not a file
 }
 
 // Open gives the directory at a path, which is made when something is put there. store is the file of the worker's store, or
 // empty where that is elsewhere.
-func Open(path, store string) *Dir { return &Dir{path, store} }
+func Open(path, store string) *Dir { return &Dir{path: path, store: store} }
 
 // State reads what is kept. Without a file it is empty.
 func (d *Dir) State() (s State, err error) {

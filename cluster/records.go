@@ -1,0 +1,30 @@
+package cluster
+
+import (
+	"maps"
+
+	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/cluster/network"
+	"skerry.dev/skerry/cluster/volumes"
+	"skerry.dev/skerry/fleet"
+)
+
+// Records are the kinds of records of a cluster, by how their keys begin, each with a new value of the type that it is read into.
+func Records() map[string]func() any {
+	out := map[string]func() any{
+		keySeq:             func() any { return new(uint64) },
+		prefixPlace:        func() any { return new(placement) },
+		prefixGroup:        func() any { return new(group) },
+		prefixWorker:       func() any { return &workerRecord{worker: new(worker)} },
+		volumes.Prefix:     volumes.Record,
+		prefixLeaving:      func() any { return new(heldRecord) },
+		keyFabric:          func() any { return new(fabric) },
+		network.KeyIngress: network.IngressRecord,
+		prefixAmend:        func() any { return new(amended) },
+		network.KeyPeers:   func() any { return new(network.Peers) },
+		prefixHeld:         func() any { return new(heldSecret) },
+	}
+	maps.Copy(out, apps.Records())
+	maps.Copy(out, fleet.Records())
+	return out
+}

@@ -1,0 +1,19 @@
+package worker
+
+import (
+	"maps"
+
+	"skerry.dev/skerry/fleet"
+)
+
+// Records are the kinds of records of a worker, by how their keys begin, each with a new value of the type that it is read into.
+func Records() map[string]func() any {
+	out := map[string]func() any{
+		prefixInst:    func() any { return new(inst) },
+		keyHold:       func() any { return new(hold) },
+		prefixVolumes: func() any { return new(volumes) },
+		KeyRepaired:   nil,
+	}
+	maps.Copy(out, fleet.Records())
+	return out
+}
