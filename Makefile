@@ -9,7 +9,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 GOBUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
 
 .DEFAULT_GOAL := build
-.PHONY: help deps build install test test-systems pre-push flaky mutate timings lint demo web bench soak sim-long digests fuzz generate clean
+.PHONY: help deps build install test test-systems pre-push flaky mutate timings lint demo web bench soak sim-long digests fuzz generate olddata clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -75,6 +75,9 @@ fuzz: deps ## each fuzz target for FUZZTIME
 
 generate: ## rewrite generated files and goldens
 	@scripts/generate
+
+olddata: deps ## keep what this version writes, for the tests of later ones: NAME=2027-01-15
+	@scripts/olddata $(or $(NAME),$(error give the set a name: make olddata NAME=2027-01-15))
 
 clean: ## remove what was built
 	rm -rf bin web/node_modules web/test-results

@@ -25,6 +25,7 @@ func Records() map[string]func() any {
 		prefixHeld:         func() any { return new(heldSecret) },
 	}
 	maps.Copy(out, apps.Records())
-	maps.Copy(out, fleet.Records())
+	maps.Copy(out, fleet.ChildRecords())
+	maps.Copy(out, fleet.ParentRecords())
 	return out
 }

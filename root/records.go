@@ -20,6 +20,6 @@ func Records() map[string]func() any {
 		keyAlive:     nil, // a time, and not in quotes
 	}
 	maps.Copy(out, apps.Records())
-	maps.Copy(out, fleet.Records())
+	maps.Copy(out, fleet.ChildRecords())
 	return out
 }

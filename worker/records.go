@@ -14,6 +14,6 @@ func Records() map[string]func() any {
 		prefixVolumes: func() any { return new(volumes) },
 		KeyRepaired:   nil,
 	}
-	maps.Copy(out, fleet.Records())
+	maps.Copy(out, fleet.ParentRecords())
 	return out
 }

@@ -158,7 +158,7 @@ func TestImports(t *testing.T) {
 
 // forTests reports whether only tests, and what else is for them, may import a package.
 func forTests(pkg string) bool {
-	return pkg == "internal/testenv" || strings.HasSuffix(pkg, "/storetest") || strings.HasSuffix(pkg, "/runtimetest")
+	return pkg == "internal/testenv" || pkg == "internal/olddata" || strings.HasSuffix(pkg, "/storetest") || strings.HasSuffix(pkg, "/runtimetest")
 }
 
 func TestPurePackages(t *testing.T) {

@@ -91,6 +91,7 @@ var imports = map[string]string{
 	"internal/cdi":        ".",
 	"internal/diskuse":    "",
 	"internal/loop":       ". store",
+	"internal/olddata":    "store",
 	"internal/loopfs":     "",
 	"internal/tier":       ". apps artifact auth internal/execstream internal/loop internal/wire journal link link/beat link/mqtt store vault",
 	"internal/wire":       ".",

@@ -1,0 +1,302 @@
+package olddata_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/internal/olddata"
+	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/internal/wire"
+	"skerry.dev/skerry/journal"
+	"skerry.dev/skerry/link/frame"
+	"skerry.dev/skerry/root"
+	"skerry.dev/skerry/worker"
+)
+
+var write = flag.String("olddata", "", "add this program's samples to the set of this name; `make olddata` does all that belongs to one")
+
+const top = "../.."
+
+var roles = map[string]func() map[string]func() any{"root": root.Records, "cluster": cluster.Records, "worker": worker.Records}
+
+// meta are the records about a store as a whole. Those that are JSON have small types of their own packages.
+var meta = []string{tier.KeyLife, tier.KeyWriter, "meta/member/", "meta/succession/"}
+
+// kindsOf gives all kinds of a role.
+func kindsOf(role string) map[string]func() any {
+	kinds := roles[role]()
+	maps.Copy(kinds, auth.Records())
+	maps.Copy(kinds, journal.Records())
+	return kinds
+}
+
+// newest is the set that has one of everything that this program keeps.
+func newest(t *testing.T) string {
+	list := olddata.Versions(t)
+	return list[len(list)-1]
+}
+
+// TestRecords: every record of every version is of a kind that this program knows, and comes back whole when it is read and written again.
+func TestRecords(t *testing.T) {
+	// without are the kinds of which the newest set has none.
+	without := map[string]string{
+		"root root/extents":     "a site that overlaps with another",
+		"root root/zones":       "a site with a zone of names",
+		"root credit/":          "a site that was doubted",
+		"cluster leaving/":      "an instance that is about to end",
+		"cluster auth/revoked/": "as at the root",
+		"cluster cert/":         "as at the root",
+		"cluster past/":         "as at the root",
+		"worker repaired":       "a store that was damaged",
+	}
+	for _, version := range olddata.Versions(t) {
+		for role := range roles {
+			kinds, found := kindsOf(role), map[string]bool{}
+			for _, r := range olddata.Records(t, version, role) {
+				kind, make, ok := tier.KindOf(kinds, r.Key)
+				found[kind] = true
+				switch {
+				case !ok && slices.ContainsFunc(meta, func(m string) bool { return strings.HasPrefix(r.Key, m) }):
+				case !ok:
+					t.Errorf("%s of %s: nobody knows record %s", role, version, r.Key)
+				case make != nil:
+					if lost, err := wire.Changed(r.Value, make()); err != nil || len(lost) > 0 {
+						t.Errorf("%s of %s: record %s: %v is lost, %v", role, version, r.Key, lost, err)
+					}
+				}
+			}
+			if version != newest(t) {
+				continue
+			}
+			people := auth.Records()
+			for kind := range kinds {
+				_, known := without[role+" "+kind]
+				if _, ok := people[kind]; !found[kind] && !known && !(ok && role == "worker") {
+					t.Errorf("the newest set has no record %s of a %s: give `make olddata` one, or say here why not", kind, role)
+				}
+			}
+		}
+	}
+}
+
+// TestCores: the cores of this program start from the stores of every version, and find nothing damaged.
+func TestCores(t *testing.T) {
+	now := time.Now()
+	for _, version := range olddata.Versions(t) {
+		for role := range roles {
+			var load func(string, []byte) error
+			var start func(time.Time) skerry.Effects
+			switch role {
+			case "root":
+				c := root.New(root.Options{Incarnation: "r", Epoch: 9})
+				load, start = c.Load, c.Start
+			case "cluster":
+				c := cluster.New(cluster.Options{Name: "harbour", Incarnation: "c", Term: 9})
+				load, start = c.Load, c.Start
+			case "worker":
+				c := worker.New(worker.Options{Name: "w1"})
+				load, start = c.Load, c.Start
+			}
+			for _, r := range olddata.Records(t, version, role) {
+				if kind, _, ok := tier.KindOf(roles[role](), r.Key); !ok || strings.HasPrefix(kind, "meta/") {
+					continue
+				}
+				if err := load(r.Key, r.Value); err != nil {
+					t.Errorf("%s of %s: %v", role, version, err)
+				}
+			}
+			for _, e := range start(now).Events {
+				if e.Reason == "DamagedRecords" {
+					t.Errorf("%s of %s: %s", role, version, e.Text)
+				}
+			}
+		}
+	}
+}
+
+// samples are the records, payloads and messages of a version with every field set, by name; records are JSON.
+type samples struct {
+	Records  map[string]map[string]json.RawMessage `json:"records"` // by role and kind
+	Payloads map[string][]byte                     `json:"payloads"`
+	Messages map[skerry.FrameType][]byte           `json:"messages"`
+}
+
+const samplesFile = "samples.json"
+
+// payloads are the types of what travels inside sets, events and reports.
+func payloads() map[string]any {
+	out := map[string]any{}
+	for _, v := range []any{new(skerry.Assignment), new(skerry.Observation), new(skerry.Event), new(skerry.WorkerReport), new(skerry.ClusterReport), new(skerry.Urgency), new(skerry.AgentOrder),
+		new(skerry.Endpoints), new(skerry.Peers), new(skerry.OverlayNode), new(skerry.AppNetwork), new(skerry.Route), new(skerry.OverlayPeer), new(skerry.Want), new(skerry.SiteInfo),
+		new(skerry.ForeignRoute), new(skerry.ForeignPeers), new(skerry.IngressState), new(skerry.SiteIngress), new(skerry.VolumeClaim), new(skerry.Amendment), new(skerry.Amended), new(skerry.ClassVerdict), new(skerry.Condition)} {
+		out[reflect.TypeOf(v).Elem().Name()] = v
+	}
+	return out
+}
+
+func present(t *testing.T) samples {
+	t.Helper()
+	s := samples{map[string]map[string]json.RawMessage{}, map[string][]byte{}, map[skerry.FrameType][]byte{}}
+	for role := range roles {
+		s.Records[role] = map[string]json.RawMessage{}
+		for kind, make := range kindsOf(role) {
+			if make == nil {
+				continue
+			}
+			v := make()
+			olddata.Fill(v)
+			data, err := json.Marshal(v)
+			if err != nil {
+				t.Fatalf("%s %s: %v", role, kind, err)
+			}
+			s.Records[role][kind] = data
+		}
+	}
+	for name, v := range payloads() {
+		olddata.Fill(v)
+		s.Payloads[name] = wire.New().Marshal(v)
+	}
+	for i := range 256 {
+		if m := skerry.NewMessage(skerry.FrameType(i)); m != nil {
+			olddata.Fill(m)
+			data, err := frame.NewCodec().Encode(m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Messages[m.FrameType()] = data
+		}
+	}
+	return s
+}
+
+// TestSamples: what a version wrote with every field set comes back whole. A field that was taken away, or got another name, number or kind,
+// is found out here.
+func TestSamples(t *testing.T) {
+	if *write != "" {
+		text, err := json.MarshalIndent(present(t), "", " ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		olddata.Write(t, top, *write, samplesFile, text)
+		api, err := os.ReadFile(filepath.Join(top, "docs", olddata.OpenAPI))
+		if err != nil {
+			t.Fatal(err)
+		}
+		olddata.Write(t, top, *write, olddata.OpenAPI, api)
+		return
+	}
+	for _, version := range olddata.Versions(t) {
+		var s samples
+		if err := json.Unmarshal(olddata.File(t, version, samplesFile), &s); err != nil {
+			t.Fatal(err)
+		}
+		check := func(what string, data []byte, into any) {
+			t.Helper()
+			if into == nil {
+				t.Errorf("%s of %s: there is no such thing any more", what, version)
+				return
+			}
+			if lost, err := wire.Changed(data, into); err != nil || len(lost) > 0 {
+				t.Errorf("%s of %s: %v is lost, %v", what, version, lost, err)
+			}
+		}
+		for role, records := range s.Records {
+			kinds := kindsOf(role)
+			for kind, data := range records {
+				var into any
+				if make := kinds[kind]; make != nil {
+					into = make()
+				}
+				check("record "+kind, data, into)
+			}
+		}
+		now := payloads()
+		for name, data := range s.Payloads {
+			check("payload "+name, data, now[name])
+		}
+		for n, data := range s.Messages {
+			m, _, err := frame.NewReader(bytes.NewReader(data), frame.NewCodec(), frame.MaxFrame).Next()
+			if err != nil {
+				t.Errorf("message %d of %s: %v", n, version, err)
+				continue
+			}
+			if m == nil {
+				t.Errorf("message %d of %s: there is no such thing any more", n, version)
+				continue
+			}
+			check(fmt.Sprintf("message %T", m), data[frame.HeaderSize:], skerry.NewMessage(n))
+		}
+	}
+}
+
+// TestSamplesAreWhole: samples have all that this program keeps and sends.
+func TestSamplesAreWhole(t *testing.T) {
+	s := present(t)
+	reached := map[string]bool{}
+	var reach func(rt reflect.Type)
+	reach = func(rt reflect.Type) {
+		switch rt.Kind() {
+		case reflect.Pointer, reflect.Slice, reflect.Array:
+			reach(rt.Elem())
+		case reflect.Map:
+			reach(rt.Key())
+			reach(rt.Elem())
+		case reflect.Struct:
+			if reached[rt.Name()] {
+				return
+			}
+			reached[rt.Name()] = true
+			for i := range rt.NumField() {
+				reach(rt.Field(i).Type)
+			}
+		}
+	}
+	for _, v := range payloads() {
+		reach(reflect.TypeOf(v))
+	}
+	for i := range 256 {
+		if m := skerry.NewMessage(skerry.FrameType(i)); m != nil {
+			reach(reflect.TypeOf(m))
+		}
+	}
+	sources, err := filepath.Glob(top + "/*.go")
+	if err != nil || len(sources) < 30 {
+		t.Fatal(len(sources), err)
+	}
+	for _, path := range sources {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, part := range strings.Split(string(text), "\ntype ")[1:] {
+			name, body, _ := strings.Cut(part, " struct {")
+			body, _, _ = strings.Cut(body, "\n}")
+			if strings.Contains(body, ",keyasint") && !strings.ContainsAny(name, " \n") && !reached[name] {
+				t.Errorf("%s travels, and no sample has one: add it to payloads", name)
+			}
+		}
+	}
+	for role, records := range s.Records {
+		for kind, data := range records {
+			if len(data) < 3 && kind != "networks" && !strings.HasSuffix(kind, "/seq") {
+				t.Errorf("the sample of %s %s is empty", role, kind)
+			}
+		}
+	}
+	if len(s.Messages) < 27 || len(s.Payloads) < 22 {
+		t.Errorf("%d messages, %d payloads", len(s.Messages), len(s.Payloads))
+	}
+}
