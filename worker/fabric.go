@@ -17,7 +17,6 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/hostnet"
-	"skerry.dev/skerry/overlay/resolver"
 	"skerry.dev/skerry/overlay/tunnel"
 	"skerry.dev/skerry/overlay/wireguard"
 )
@@ -97,9 +96,7 @@ type fabric struct {
 	told    overlay.Config
 	sealed  tunnel.Config
 	linked  *wireguard.Config // nil: not told yet
-	named   resolver.Config
-	names   *resolver.Resolver // nil: instances ask the host's name servers
-	begin   func()             // begins to answer, once the first names are told; nil: it has begun
+	naming
 
 	mu      sync.Mutex
 	ends    []netip.AddrPort // where peers reach the tunnel, as it said last
@@ -133,7 +130,7 @@ type joined struct {
 }
 
 func newFabric(o Overlay, log *slog.Logger) *fabric {
-	return &fabric{Overlay: o, log: log, nets: map[skerry.AppKey]*skerry.AppNetwork{}, routes: map[skerry.ServiceKey]*skerry.Route{}, peers: map[skerry.PeerID]*skerry.OverlayPeer{},
+	return &fabric{Overlay: o, naming: naming{sockets: newSockets(o.Tunnel, log)}, log: log, nets: map[skerry.AppKey]*skerry.AppNetwork{}, routes: map[skerry.ServiceKey]*skerry.Route{}, peers: map[skerry.PeerID]*skerry.OverlayPeer{},
 		insts: map[skerry.InstanceID]joined{}, wanted: map[skerry.ServiceKey]time.Time{}, dead: map[netip.Addr]time.Time{}, noPath: map[skerry.PeerID]bool{}, direct: map[skerry.PeerID]netip.Addr{},
 		waiters: map[skerry.ServiceKey]chan struct{}{}, changed: make(chan struct{}, 1), doubted: make(chan struct{}, 1)}
 }

@@ -8,19 +8,17 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"sync"
-	"syscall"
 
 	"skerry.dev/skerry/overlay/resolver"
 )
 
-// socketKeeper is a Tunnel that keeps sockets while there is no agent.
-type socketKeeper interface {
-	// Keep hands sockets over, in the place of those that are kept. This agent uses them on.
-	Keep(ctx context.Context, sockets ...syscall.Conn) error
-	// Kept gives those that an earlier agent handed over, for the caller to close.
-	Kept(ctx context.Context) ([]*os.File, error)
+// naming is the fabric's part in names; fabric.setting is held to change it.
+type naming struct {
+	named   resolver.Config
+	names   *resolver.Resolver // nil: instances ask the host's name servers
+	begin   func()             // begins to answer, once the first names are told; nil: it has begun
+	sockets *sockets           // for names, and those of the ingress
 }
 
 // answer begins to answer instances' questions for names at an address of this host, as soon as names are known. The function
@@ -59,62 +57,16 @@ func (f *fabric) answer(ctx context.Context, at netip.Addr) (hush func(), err er
 
 // listen opens the sockets for questions, or takes up those of an earlier life of the agent, with the questions that came in
 // between.
-func (f *fabric) listen(ctx context.Context, addr netip.AddrPort) (pc *net.UDPConn, l *net.TCPListener, err error) {
-	k, keeps := f.Tunnel.(socketKeeper)
-	if keeps {
-		files, err := k.Kept(ctx)
-		if err != nil {
-			f.log.Warn("the sockets for names of an earlier agent", "err", err)
-		}
-		for _, file := range files {
-			pc, l = takeUp(file, addr, pc, l)
-			file.Close()
-		}
-		if len(files) > 0 && (pc == nil || l == nil) {
-			_ = k.Keep(ctx) // they are of another address, or of another version
-		}
+func (f *fabric) listen(ctx context.Context, addr netip.AddrPort) (*net.UDPConn, net.Listener, error) {
+	f.sockets.release(ctx, true, namesElsewhere(addr))
+	pc, err := f.sockets.udp(ctx, addr)
+	if err != nil {
+		return nil, nil, err
 	}
-	defer func() {
-		if err == nil {
-			return
-		}
-		if pc != nil {
-			pc.Close()
-		}
-		if l != nil {
-			l.Close()
-		}
-	}()
-	if pc == nil {
-		if pc, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(addr)); err != nil {
-			return nil, l, err
-		}
-	}
-	if l == nil {
-		if l, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(addr)); err != nil {
-			return pc, nil, err
-		}
-	}
-	if keeps {
-		if err := k.Keep(ctx, pc, l); err != nil {
-			f.log.Warn("names are not answered while the agent is restarted", "err", err)
-		}
+	l, err := f.sockets.tcp(ctx, addr, func() (net.Listener, error) { return net.ListenTCP("tcp", net.TCPAddrFromAddrPort(addr)) })
+	if err != nil {
+		pc.Close()
+		return nil, nil, err
 	}
 	return pc, l, nil
-}
-
-// takeUp makes of a socket that was kept what it is, if it is for questions at this address.
-func takeUp(file *os.File, addr netip.AddrPort, pc *net.UDPConn, l *net.TCPListener) (*net.UDPConn, *net.TCPListener) {
-	if c, err := net.FilePacketConn(file); err == nil {
-		if u, ok := c.(*net.UDPConn); ok && pc == nil && u.LocalAddr().String() == addr.String() {
-			return u, l
-		}
-		c.Close()
-	} else if c, err := net.FileListener(file); err == nil {
-		if t, ok := c.(*net.TCPListener); ok && l == nil && t.Addr().String() == addr.String() {
-			return pc, t
-		}
-		c.Close()
-	}
-	return pc, l
 }

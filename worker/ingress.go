@@ -72,7 +72,9 @@ func newEntrance(o IngressOptions, f *fabric, n *attachments, log *slog.Logger) 
 		if a.Addr().IsUnspecified() {
 			host = "" // by IPv6 too, where there is any
 		}
-		return (&net.ListenConfig{Control: hostnet.OpenToInstances}).Listen(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(int(a.Port()))))
+		return f.sockets.tcp(ctx, a, func() (net.Listener, error) {
+			return (&net.ListenConfig{Control: hostnet.OpenToInstances}).Listen(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(int(a.Port()))))
+		})
 	}})
 	return e, err
 }
@@ -130,6 +132,10 @@ func gateID(net skerry.NetworkID) skerry.InstanceID {
 func (f *fabric) gates() map[skerry.InstanceID]skerry.AppKey {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	return f.gatesLocked()
+}
+
+func (f *fabric) gatesLocked() map[skerry.InstanceID]skerry.AppKey {
 	out := map[skerry.InstanceID]skerry.AppKey{}
 	for app, n := range f.nets {
 		if slices.ContainsFunc(n.Services, func(s skerry.NetworkService) bool { return len(s.Ingress) > 0 }) {
@@ -171,6 +177,8 @@ func (e *entrance) review(ctx context.Context) {
 		if err != nil && ctx.Err() == nil {
 			e.log.Debug("offer services to clients outside", "err", err)
 		}
+		// Before all that was offered is offered again, what an earlier agent left may still be of use.
+		e.fabric.sockets.release(ctx, want.whole, want.useless)
 	}
 	for name, ends := range want.ends {
 		if old, ok := e.ends[name]; ok && old != ends {
@@ -228,6 +236,15 @@ type offer struct {
 	ports    map[int][]doorAt
 	routes   map[string]doorAt // by what errors of ingress call them
 	ends     map[string]string
+	whole    bool // all that is wanted of this worker can be offered
+}
+
+// useless reports whether nothing is offered at a socket of this worker, and no names are answered there.
+func (o *offer) useless(key string) bool {
+	if !strings.HasPrefix(key, "2 tcp ") || strings.HasSuffix(key, ":53") {
+		return false
+	}
+	return !slices.ContainsFunc(o.Listeners, func(l ingress.Listener) bool { return tcpKey(l.Addr, func(k string) bool { return k == key }) == key })
 }
 
 // config works out what is to be offered, and keeps its ports from instances.
@@ -295,6 +312,7 @@ func (e *entrance) offers(taken map[int]skerry.InstanceID, have map[skerry.Insta
 			}
 		}
 	}
+	o.whole = len(o.serving) == len(f.gatesLocked())
 	hosts := e.opt.Listen
 	if len(hosts) == 0 {
 		hosts = []netip.Addr{netip.IPv4Unspecified()}

@@ -28,7 +28,7 @@ var grown = map[string]size{
 	"sim.World":             {30, 85},
 	"worker.Core":           {21, 96},
 	"worker.Server":         {32, 102},
-	"worker.fabric":         {32, 39},
+	"worker.fabric":         {30, 40},
 	"worker.inst":           {32, 12},
 }
 

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -92,7 +93,10 @@ func (d *datapath) again() (*tunnel.Client, error) {
 		return nil, err
 	}
 	d.mu.Lock()
-	keeps := d.keeps
+	keeps := slices.DeleteFunc(slices.Clone(d.keeps), func(c syscall.Conn) bool { // those that were closed meanwhile
+		raw, err := c.SyscallConn()
+		return err != nil || raw.Control(func(uintptr) {}) != nil
+	})
 	d.mu.Unlock()
 	if err := c.Keep(ctx, keeps...); err != nil {
 		d.log.Warn("names are not answered while the agent is restarted", "err", err)

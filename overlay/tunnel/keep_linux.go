@@ -27,7 +27,7 @@ import (
 const (
 	keepFile = "keep.sock"
 	keepFor  = time.Minute
-	keepMax  = 8 // descriptors
+	keepMax  = 64 // descriptors
 )
 
 const (
