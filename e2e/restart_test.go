@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -171,12 +172,21 @@ func TestAgentRestarts(t *testing.T) {
 	web.bad.Store(0)
 	names.bad.Store(0)
 
-	kills := testenv.Times(3, 20)
-	for n := range kills {
-		worker.kill()
+	kills := testenv.Times(2, 20)
+	for n := range 2 * kills {
+		if n%2 == 0 {
+			worker.kill()
+		} else { // in order, it lets go of nobody
+			failed := web.bad.Load()
+			_ = worker.cmd.Process.Signal(syscall.SIGTERM)
+			_ = worker.cmd.Wait()
+			if bad := web.bad.Load() - failed; bad > 0 {
+				t.Errorf("%d requests failed at an end in order: %s", bad, web.text())
+			}
+		}
 		worker.start(t, p.program, p.log)
 		a, b := web.good.Load(), names.good.Load()
-		await(t, fmt.Sprintf("after kill %d both are answered", n), func() bool { return web.good.Load() > a+20 && names.good.Load() > b+20 })
+		await(t, fmt.Sprintf("after end %d both are answered", n), func() bool { return web.good.Load() > a+20 && names.good.Load() > b+20 })
 	}
 	web.end()
 	names.end()

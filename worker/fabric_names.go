@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"time"
 
 	"skerry.dev/skerry/overlay/resolver"
 )
@@ -33,13 +34,13 @@ func (f *fabric) answer(ctx context.Context, at netip.Addr) (hush func(), err er
 		return nil, fmt.Errorf("answer names at %s: %w", addr, err)
 	}
 	r := resolver.New(resolver.Options{Wanted: f.lookup, Log: f.log})
-	var serving sync.WaitGroup
+	var serving, asked sync.WaitGroup
 	f.setting.Lock()
 	f.mu.Lock()
 	f.names, f.named = r, resolver.Config{}
 	f.mu.Unlock()
 	f.begin = func() {
-		serving.Go(func() { _ = r.ServeUDP(pc) })
+		asked.Go(func() { _ = r.ServeUDP(pc) })
 		serving.Go(func() { _ = r.ServeTCP(l) })
 	}
 	f.setting.Unlock()
@@ -48,6 +49,8 @@ func (f *fabric) answer(ctx context.Context, at netip.Addr) (hush func(), err er
 		f.setting.Lock()
 		f.begin = nil
 		f.setting.Unlock()
+		_ = pc.SetReadDeadline(time.Now()) // what was read is answered, and the rest is left to the next agent
+		asked.Wait()
 		pc.Close()
 		l.Close()
 		r.Close()

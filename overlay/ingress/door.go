@@ -171,6 +171,7 @@ func (d *door) drain(ctx context.Context) {
 		}
 	})
 	if d.srv != nil {
+		d.serving.Wait() // else Shutdown may miss the connection that was accepted last
 		_ = d.srv.Shutdown(ctx)
 		d.mu.Lock() // Shutdown does not wait for connections that were taken over
 		for d.requests > 0 {

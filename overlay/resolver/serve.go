@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"time"
 
@@ -91,6 +92,7 @@ func (s *socket) close() error {
 	return nil
 }
 
+// serveUDP ends with an error of the socket, and when its owner sets a deadline for reading, which leaves what has come to others.
 func (s *socket) serveUDP(pc net.PacketConn, h handler) error {
 	if !s.enter(pc, false) {
 		return errClosed
@@ -104,7 +106,7 @@ func (s *socket) serveUDP(pc net.PacketConn, h handler) error {
 				return errClosed
 			}
 			// An error of one datagram, such as an answer that could not be delivered, is not one of the socket.
-			if errors.Is(err, net.ErrClosed) || errors.Is(err, io.EOF) {
+			if errors.Is(err, net.ErrClosed) || errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded) {
 				return err
 			}
 			select {
