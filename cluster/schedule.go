@@ -166,6 +166,9 @@ func (c *Core) placeOne(now time.Time, p *placement, fx *skerry.Effects) {
 		p.again = at
 		return
 	}
+	if p.again = gathers(c, now, p); !p.again.IsZero() {
+		return
+	}
 	policy, plugins, why := c.policy(&p.A.Spec)
 	if why != nil {
 		c.unplaceable(now, p, []skerry.Reason{*why}, nil, fx)
