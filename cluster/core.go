@@ -384,14 +384,6 @@ type (
 	ParentFrame struct{ Msg skerry.Message }
 )
 
-// Messages of operators.
-type (
-	// RemoveWorker forgets a worker that is not connected; its instances are placed elsewhere.
-	RemoveWorker struct{ Name string }
-	// HoldWorker keeps a worker from getting anything new; an empty reason ends that.
-	HoldWorker struct{ Name, Reason string }
-)
-
 // Step takes a message and gives its effects.
 func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 	var fx skerry.Effects

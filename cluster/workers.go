@@ -14,6 +14,14 @@ import (
 	"skerry.dev/skerry/fleet"
 )
 
+// Messages of operators.
+type (
+	// RemoveWorker forgets a worker that is not connected; its instances are placed elsewhere.
+	RemoveWorker struct{ Name string }
+	// HoldWorker keeps a worker from getting anything new; an empty reason ends that.
+	HoldWorker struct{ Name, Reason string }
+)
+
 func (c *Core) childUp(now time.Time, hello *skerry.Hello, fx *skerry.Effects) {
 	sets, events := c.Kids.Up(now, hello)
 	fx.Result = &skerry.Welcome{Sets: sets, Events: events, Incarnation: c.opt.Incarnation, Pace: c.opt.Pace}

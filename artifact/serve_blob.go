@@ -1,0 +1,197 @@
+package artifact
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+func (h *Handler) getBlob(w http.ResponseWriter, r *http.Request, repo Ref, id string) error {
+	d, err := parseDigest(id)
+	if err != nil {
+		return failf(http.StatusBadRequest, "DIGEST_INVALID", "%v", err)
+	}
+	defer h.Store.pin(d)()
+	desc, linked := h.link(repo, d)
+	sources := h.sources(repo)
+	here := h.Store.proofs.serve(r.Context(), repo, d, sources)
+	if n, _ := h.Store.hasBlob(d); here && linked && n != desc.Size { // one that was cut short
+		if _, err := intact(r.Context(), h.Store, d); errors.Is(err, ErrDamaged) {
+			here = false
+		}
+	}
+	if !linked || !here && desc.Size == 0 {
+		if len(sources) == 0 {
+			return failf(http.StatusNotFound, "BLOB_UNKNOWN", "%s has no blob %s", repo.Name(), d)
+		}
+		var errs []error
+		desc = ocispec.Descriptor{Digest: d, Size: -1}
+		for _, src := range sources {
+			n, err := src.blobSize(r.Context(), repo, d)
+			if err == nil {
+				desc.Size = n
+				break
+			}
+			errs = append(errs, err)
+		}
+		if desc.Size < 0 {
+			return unknown(errors.Join(errs...), "BLOB_UNKNOWN")
+		}
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Docker-Content-Digest", d.String())
+	w.Header().Set("Etag", `"`+d.String()+`"`)
+	if here {
+		return h.serveFile(w, r, d)
+	}
+	if r.Method == http.MethodHead {
+		w.Header().Set("Content-Length", strconv.FormatInt(desc.Size, 10))
+		w.Header().Set("Accept-Ranges", "bytes")
+		return nil
+	}
+	f, err := h.Store.join(repo, desc, sources)
+	if errors.Is(err, errBusy) {
+		return passOn(w, r, repo, desc, sources)
+	}
+	if err != nil {
+		return err
+	}
+	if f == nil { // arrived meanwhile
+		return h.serveFile(w, r, d)
+	}
+	defer h.Store.leave(f)
+	return serveFlight(w, r, f)
+}
+
+func (h *Handler) serveFile(w http.ResponseWriter, r *http.Request, d digest.Digest) error {
+	f, err := os.Open(h.Store.blobPath(d))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if r.Method != http.MethodGet || r.Header.Get("Range") != "" { // whoever asks for a part has the rest from elsewhere, and looks at the whole
+		http.ServeContent(w, r, "", time.Time{}, f)
+		return nil
+	}
+	return h.serveWhole(w, f, d)
+}
+
+// serveWhole withholds the end of a blob until the rest is what the digest says. One that the medium has changed is removed instead: the asker, who
+// misses the end, comes again, and gets it from the registry behind this one.
+func (h *Handler) serveWhole(w http.ResponseWriter, f *os.File, d digest.Digest) error {
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Accept-Ranges", "bytes")
+	w.Header().Set("Content-Length", strconv.FormatInt(st.Size(), 10))
+	sum := digest.Canonical.Digester()
+	buf := make([]byte, copyChunk)
+	for left := st.Size(); ; {
+		n, err := io.ReadFull(f, buf[:min(left, copyChunk)])
+		sum.Hash().Write(buf[:n])
+		left -= int64(n)
+		if err != nil || left == 0 && sum.Digest() != d {
+			_ = drop(h.Store, f, d)
+			panic(http.ErrAbortHandler) // as in serveFlight
+		}
+		if _, err := w.Write(buf[:n]); err != nil || left == 0 {
+			return nil // the asker has gone, or has all
+		}
+	}
+}
+
+// serveFlight passes a blob on while it comes. It answers only once the first byte is there, so that an upstream error
+// is told as such; a later one breaks the connection, and the asker resumes.
+func serveFlight(w http.ResponseWriter, r *http.Request, f *flight) error {
+	start, err := startOf(w, r, f.desc.Size)
+	if err != nil {
+		return err
+	}
+	body := f.reader(r.Context(), start)
+	buf := make([]byte, copyChunk)
+	n, err := body.Read(buf)
+	if err != nil && err != io.EOF {
+		return err
+	}
+	beginBlob(w, start, f.desc.Size)
+	for {
+		if _, err := w.Write(buf[:n]); err != nil {
+			return nil // the asker has gone
+		}
+		if n, err = body.Read(buf); err == io.EOF {
+			return nil
+		} else if err != nil {
+			panic(http.ErrAbortHandler) // the one way to tell the asker that the rest is missing
+		}
+	}
+}
+
+// startOf gives the offset from which a blob is asked for.
+func startOf(w http.ResponseWriter, r *http.Request, size int64) (start int64, err error) {
+	rg := r.Header.Get("Range")
+	if rg == "" {
+		return 0, nil
+	}
+	from, ok := strings.CutPrefix(rg, "bytes=")
+	from, last, _ := strings.Cut(from, "-")
+	n, err := strconv.ParseInt(from, 10, 64)
+	// To the end, as those ask who resume; others get the whole, as a server may do.
+	if end, lerr := strconv.ParseInt(last, 10, 64); ok && err == nil && (last == "" || lerr == nil && end >= size-1) {
+		if n < 0 || n >= size {
+			w.Header().Set("Content-Range", fmt.Sprintf("bytes */%d", size))
+			return 0, failf(http.StatusRequestedRangeNotSatisfiable, "SIZE_INVALID", "it has %d bytes", size)
+		}
+		return n, nil
+	}
+	return 0, nil
+}
+
+// beginBlob begins the answer with a blob from an offset on.
+func beginBlob(w http.ResponseWriter, start, size int64) {
+	status := http.StatusOK
+	if start > 0 {
+		status = http.StatusPartialContent
+		w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", start, size-1, size))
+	}
+	w.Header().Set("Accept-Ranges", "bytes")
+	w.Header().Set("Content-Length", strconv.FormatInt(size-start, 10))
+	w.WriteHeader(status)
+}
+
+// passOn passes a blob on that the cache has no room for. The asker verifies it, and resumes when it breaks off.
+func passOn(w http.ResponseWriter, r *http.Request, repo Ref, desc ocispec.Descriptor, sources []*Source) error {
+	start, err := startOf(w, r, desc.Size)
+	if err != nil {
+		return err
+	}
+	var failures []error
+	begun, gone := false, false
+	for _, src := range sources {
+		err := src.copyBlob(r.Context(), repo, desc, start, func(b []byte) error {
+			if !begun {
+				beginBlob(w, start, desc.Size)
+				begun = true
+			}
+			_, err := w.Write(b)
+			gone = err != nil
+			return err
+		})
+		switch {
+		case err == nil || gone:
+			return nil
+		case begun:
+			panic(http.ErrAbortHandler) // as in serveFlight
+		}
+		failures = append(failures, err)
+	}
+	return unknown(errors.Join(failures...), "BLOB_UNKNOWN")
+}
