@@ -38,15 +38,21 @@ func orphans(c *Core) (list []orphan) {
 				continue
 			}
 			var held *skerry.Assignment
+			sealed := false
 			left, _ := k.Desired.Orphans()
 			for _, o := range left {
 				if o.Key == key && c.codec.Unmarshal(o.Value, &x.a) == nil && x.a.ID == id {
-					held = &x.a
+					held, sealed = &x.a, wasGiven(c, name, &x.a, o.Value)
 				}
 			}
 			x.Orphan = skerry.NewOrphan(id, held, &x.obs)
-			if x.Worker = skerry.WorkerName(name); x.Problem == "" && !ofSite(id) {
+			x.Worker = skerry.WorkerName(name)
+			switch {
+			case x.Problem != "":
+			case !ofSite(id):
 				x.Problem = "it is the root's, which adopts or ends it there"
+			case !sealed:
+				x.Problem = notGiven
 			}
 			list = append(list, x)
 		}

@@ -67,6 +67,14 @@ func given(c *Core, worker string, a *skerry.Assignment) []byte {
 	return c.item(worker, a)
 }
 
+// notGiven is why what a worker holds is not taken up.
+const notGiven = "it is not shown that this site gave it to that worker; apply its application again"
+
+// wasGiven reports whether an assignment that a worker holds has the seal with which this site gave it to that worker.
+func wasGiven(c *Core, worker string, a *skerry.Assignment, value []byte) bool {
+	return len(a.Seal) > 0 && hmac.Equal(a.Seal, sealGiven(c, worker, value))
+}
+
 // salvageFrom takes up what a worker runs of the site's own applications, which this store has lost, with what the worker holds of
 // it. What is the root's, the root tells itself, and adopt then finds the copy that runs.
 func (c *Core) salvageFrom(now time.Time, child *fleet.Child, fx *skerry.Effects) {
@@ -85,8 +93,8 @@ func (c *Core) salvageFrom(now time.Time, child *fleet.Child, fx *skerry.Effects
 		if !has || orphaned || said(c, value, &obs) != nil || c.codec.Unmarshal(o.Value, &a) != nil || string(a.ID) != id {
 			continue
 		}
-		why := "it is not shown that this site gave it to that worker; apply its application again"
-		if len(a.Seal) > 0 && hmac.Equal(a.Seal, sealGiven(c, child.Name, o.Value)) {
+		why := notGiven
+		if wasGiven(c, child.Name, &a, o.Value) {
 			why = c.salvageOne(now, child.Name, &a, &obs, fx)
 		}
 		if why != "" {
