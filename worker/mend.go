@@ -21,16 +21,6 @@ const (
 	mendWithin = 10 * time.Second
 )
 
-// ImageMended tells that a part of an image was found damaged on this machine, and was put right.
-type ImageMended struct {
-	ID   skerry.InstanceID
-	Text string
-}
-
-func (m ImageMended) take(c *Core, now time.Time, fx *skerry.Effects) {
-	c.event(now, c.insts[m.ID], skerry.EventWarning, "ImageRepaired", m.Text, fx)
-}
-
 // doubts remembers when images were read through, and which tasks the worker has asked to end; protected by Server.mu.
 type doubts struct {
 	looked map[string]time.Time
