@@ -87,8 +87,7 @@ func (l *leases) keep(ctx context.Context) {
 			}
 		case <-t.C:
 			l.heard(list)
-			l.hold(ctx, nil)
-			if l.failed() {
+			if l.failed() || !l.ensure(ctx) {
 				l.hold(ctx, list)
 			}
 		}
@@ -141,23 +140,21 @@ func (s *slept) real(now time.Time, boot, ago time.Duration) time.Duration {
 	return ago
 }
 
-// hold gives the guard a list, or with nil sees that there is one.
+// ensure starts the guard again if it has died, and reports whether there is one.
+func (l *leases) ensure(ctx context.Context) bool {
+	return l.holder == nil || l.holder.Ensure(ctx) == nil
+}
+
+// hold gives the guard a list, in place of the one before. Without one the guard ends.
 func (l *leases) hold(ctx context.Context, list []Lease) {
 	if l.holder == nil {
 		return
 	}
-	var err error
-	if list == nil {
-		if err = l.holder.Ensure(ctx); err == nil {
-			return
-		}
-	} else {
-		out := make([]lease.Lease, 0, len(list))
-		for _, x := range list {
-			out = append(out, guarded(x))
-		}
-		err = l.holder.Set(ctx, out)
+	out := make([]lease.Lease, 0, len(list))
+	for _, x := range list {
+		out = append(out, guarded(x))
 	}
+	err := l.holder.Set(ctx, out)
 	if err != nil && ctx.Err() == nil {
 		l.log.Error("what must not run for long without the cluster is not guarded, and not started", "err", err)
 	}
