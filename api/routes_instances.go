@@ -64,7 +64,8 @@ func (h *Handler) addInstances() {
 			return &answer[skerry.Instance]{e.Instance}, err
 		})
 	add(h, operation{ID: "delete-instance", Method: http.MethodDelete, Path: "/v1/instances/{id}", Scope: auth.ScopeAppsWrite, Object: objInstance, Tag: "instances",
-		Summary: "End an instance that its service wants, which places it anew. An instance that nobody knows is an orphan.", Status: http.StatusAccepted, Audit: true},
+		Summary: "End an instance that its service wants, which places it anew. An instance that nobody knows is an orphan.",
+		Status:  http.StatusAccepted, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *InstancePath) (*none, error) {
 			_, err := h.opt.Backend.Do(ctx, apps.DeleteInstance{ID: skerry.InstanceID(in.ID), Actor: who.User})
 			return nil, err

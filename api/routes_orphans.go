@@ -11,7 +11,8 @@ import (
 
 // addOrphans is for who looks after the whole: what runs unknown need not be of an organisation that is known.
 func (h *Handler) addOrphans() {
-	add(h, operation{ID: "list-orphans", Method: http.MethodGet, Path: "/v1/orphans", Scope: auth.ScopeAppsRead, Object: objSite, Tag: "instances",
+	add(h, operation{ID: "list-orphans", Method: http.MethodGet, Path: "/v1/orphans", Scope: auth.ScopeAppsRead,
+		Object: objSite, Tag: "instances",
 		Summary: "List the instances that run and that the store does not know, as after a restored backup."},
 		func(ctx context.Context, _ *auth.Principal, _ *none) (*listAnswer[skerry.Orphan], error) {
 			list, err := h.opt.Backend.Orphans(ctx)
@@ -23,8 +24,11 @@ func (h *Handler) addOrphans() {
 			return nil, err
 		}
 	}
-	add(h, operation{ID: "adopt-orphan", Method: http.MethodPost, Path: "/v1/orphans/{id}/adopt", Scope: auth.ScopeAppsWrite, Object: objSite, Tag: "instances",
-		Summary: "Make an orphan an instance of its application again, which has one replica more then, and is made if it is not there.", Status: http.StatusNoContent, Audit: true}, decide(true))
-	add(h, operation{ID: "delete-orphan", Method: http.MethodDelete, Path: "/v1/orphans/{id}", Scope: auth.ScopeAppsWrite, Object: objSite, Tag: "instances",
+	add(h, operation{ID: "adopt-orphan", Method: http.MethodPost, Path: "/v1/orphans/{id}/adopt", Scope: auth.ScopeAppsWrite,
+		Object: objSite, Tag: "instances", Status: http.StatusNoContent, Audit: true,
+		Summary: "Make an orphan an instance of its application again, which has one replica more then, and is made if it is not there."},
+		decide(true))
+	add(h, operation{ID: "delete-orphan", Method: http.MethodDelete, Path: "/v1/orphans/{id}", Scope: auth.ScopeAppsWrite,
+		Object: objSite, Tag: "instances",
 		Summary: "End an orphan.", Status: http.StatusAccepted, Audit: true}, decide(false))
 }

@@ -240,7 +240,8 @@ func fitSecret(c *Controller, x *secret) error {
 			return !named[skerry.SecretName{Namespace: x.Namespace, Name: x.Name, Version: v.current()}]
 		})
 		if n < 0 {
-			return skerry.Errorf(skerry.CodeQuota, "secret %s is too large for another version of it: services, or versions of them that are kept, name %d others, and all together may take %d bytes as they are stored",
+			return skerry.Errorf(skerry.CodeQuota, "secret %s is too large for another version of it: services, or versions of them that are kept, "+
+				"name %d others, and all together may take %d bytes as they are stored",
 				x.Name, len(x.Versions)-1, maxSecretRecord).WithHint("make another secret, or put large files into an image")
 		}
 		x.Versions = slices.Delete(x.Versions, n, n+1)

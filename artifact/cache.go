@@ -24,7 +24,8 @@ const keptForSmall = 16
 
 // errBusy says that something does not fit into the cache beside what is on its way. Whoever sends that may be in no hurry, so that a blob
 // is then passed on without being kept.
-var errBusy = fmt.Errorf("%w: what is on its way takes up the cache of other registries; try again later, or have the operator raise --image-cache", ErrFull)
+var errBusy = fmt.Errorf("%w: what is on its way takes up the cache of other registries; try again later, "+
+	"or have the operator raise --image-cache", ErrFull)
 
 // Cache is what a store holds of other registries.
 type Cache struct {

@@ -36,25 +36,7 @@ func TestOrphanThatDoesNotRun(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	var down []skerry.Outgoing
-	hello := &skerry.Hello{Name: "w", Sets: []skerry.SetAck{held.State(), {Set: fleet.Observed, Incarnation: runs.Incarnation(), Gen: runs.Gen()}}}
-	down = c.Step(now, ChildUp{Hello: hello}).Sends
-	runs.Connect(now, skerry.SetAck{Set: fleet.Observed})
-	up := runs.Next(now)
-	for range 20 {
-		for _, s := range down {
-			if m, ok := s.Msg.(*skerry.SetAck); ok {
-				runs.Handle(now, m)
-				continue
-			}
-			up = append(up, held.Apply(s.Msg.(skerry.Message)).Reply...)
-		}
-		down = nil
-		for _, m := range up {
-			down = append(down, c.Step(now, ChildFrame{Name: "w", Msg: m}).Sends...)
-		}
-		up = nil
-	}
+	exchange(c, now, runs, held)
 	if !c.Kids.Get("w").Settled() {
 		t.Fatal("they do not come to rest")
 	}
@@ -98,24 +80,7 @@ func TestMadeUpAssignments(t *testing.T) {
 		if _, err := runs.Put(skerry.AssignmentKey(honest.ID), codec.Marshal(&skerry.Observation{ID: honest.ID, Gen: 1, Fence: honest.Fence, State: skerry.Running, Ready: true})); err != nil {
 			t.Fatal(err)
 		}
-		hello := &skerry.Hello{Name: "w", Sets: []skerry.SetAck{held.State(), {Set: fleet.Observed, Incarnation: runs.Incarnation(), Gen: runs.Gen()}}}
-		down := c.Step(now, ChildUp{Hello: hello}).Sends
-		runs.Connect(now, skerry.SetAck{Set: fleet.Observed})
-		up := runs.Next(now)
-		for range 20 {
-			for _, s := range down {
-				if m, ok := s.Msg.(*skerry.SetAck); ok {
-					runs.Handle(now, m)
-					continue
-				}
-				up = append(up, held.Apply(s.Msg.(skerry.Message)).Reply...)
-			}
-			down = nil
-			for _, m := range up {
-				down = append(down, c.Step(now, ChildFrame{Name: "w", Msg: m}).Sends...)
-			}
-			up = nil
-		}
+		exchange(c, now, runs, held)
 		c.Tick(c.rebuildDue())
 		r := c.Rebuilt()
 		if taken := len(r.Own) == 1; r.Waiting || taken != (what == "") || taken == (c.Apps.App(honest.Service.App) == nil) {
@@ -127,5 +92,27 @@ func TestMadeUpAssignments(t *testing.T) {
 		if fx := c.Step(now, apps.DecideOrphan{ID: honest.ID, Adopt: true}); what != "" && (fx.Err == nil || !strings.Contains(fx.Err.Error(), "not shown")) {
 			t.Errorf("%s: adopted by hand: %v", what, fx.Err)
 		}
+	}
+}
+
+// exchange connects worker w to the site, and has both say all they have to say.
+func exchange(c *Core, now time.Time, runs *reconcile.Source, held *reconcile.Replica) {
+	hello := &skerry.Hello{Name: "w", Sets: []skerry.SetAck{held.State(), {Set: fleet.Observed, Incarnation: runs.Incarnation(), Gen: runs.Gen()}}}
+	down := c.Step(now, ChildUp{Hello: hello}).Sends
+	runs.Connect(now, skerry.SetAck{Set: fleet.Observed})
+	up := runs.Next(now)
+	for range 20 {
+		for _, s := range down {
+			if m, ok := s.Msg.(*skerry.SetAck); ok {
+				runs.Handle(now, m)
+				continue
+			}
+			up = append(up, held.Apply(s.Msg.(skerry.Message)).Reply...)
+		}
+		down = nil
+		for _, m := range up {
+			down = append(down, c.Step(now, ChildFrame{Name: "w", Msg: m}).Sends...)
+		}
+		up = nil
 	}
 }
