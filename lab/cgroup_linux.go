@@ -173,7 +173,8 @@ func removeCgroup(ctx context.Context, path string) error {
 			})
 			for _, d := range slices.Backward(dirs) {
 				if err := unix.Rmdir(d); err != nil && err != unix.ENOENT {
-					left = fmt.Errorf("remove cgroup %s: %w", d, err)
+					in, _ := os.ReadFile(filepath.Join(d, "cgroup.procs"))
+					left = fmt.Errorf("remove cgroup %s with processes %q: %w", d, strings.Fields(string(in)), err)
 				}
 			}
 			// The group of all labs goes with the last one.

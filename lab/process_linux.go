@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -34,7 +35,11 @@ func parseStat(s string) (state byte, parent int, start uint64, err error) {
 		return 0, 0, 0, err
 	}
 	start, err = strconv.ParseUint(f[19], 10, 64)
-	return f[0][0], parent, start, err
+	state = f[0][0]
+	if threads, _ := strconv.Atoi(f[17]); state == 'Z' && threads > 1 {
+		state = 'S' // its first thread has ended, and others have not
+	}
+	return state, parent, start, err
 }
 
 // identify gives a process that runs its identity.
@@ -68,6 +73,16 @@ func (p process) signal(sig unix.Signal) error {
 		return fmt.Errorf("signal process %d: %w", p.PID, err)
 	}
 	return nil
+}
+
+// describe says for an error what the process is, and where in the kernel it hangs.
+func (p process) describe() string {
+	read := func(file string) string {
+		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/%s", p.PID, file))
+		return strings.Join(strings.Fields(strings.ReplaceAll(string(b), "\x00", " ")), " ")
+	}
+	state, _, _, _ := stat(p.PID)
+	return fmt.Sprintf("%d (%.200s) in state %c at %q", p.PID, read("cmdline"), state, read("stack"))
 }
 
 // wait waits until the process has ended.
@@ -148,9 +163,29 @@ func (b belongs) has(dir string) bool {
 	return false
 }
 
+// thaw lets processes of the lab run on that somebody froze and cannot let go any more: version 1 of cgroups keeps what is frozen from dying.
+func (b belongs) thaw() {
+	if b.cgroup == "" {
+		return
+	}
+	hs, _ := hierarchies()
+	for _, h := range hs {
+		file, value := "freezer.state", "THAWED"
+		if h.v2 {
+			file, value = "cgroup.freeze", "0"
+		}
+		_ = filepath.WalkDir(filepath.Join(h.dir, b.cgroup), func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.Name() == file {
+				_ = os.WriteFile(path, []byte(value), 0o644)
+			}
+			return nil
+		})
+	}
+}
+
 // end kills until nothing is found any more.
 func (b belongs) end(ctx context.Context) error {
-	for quiet := 0; quiet < 2; {
+	for quiet, round := 0, 1; quiet < 2; round++ {
 		list := b.processes()
 		if len(list) == 0 {
 			quiet++
@@ -162,9 +197,12 @@ func (b belongs) end(ctx context.Context) error {
 				return err
 			}
 		}
+		if round%20 == 0 {
+			b.thaw()
+		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%d processes do not end, such as %d: %w", len(list), list[0].PID, ctx.Err())
+			return fmt.Errorf("%d processes do not end, such as %s: %w", len(list), list[0].describe(), ctx.Err())
 		case <-time.After(5 * time.Millisecond):
 		}
 	}

@@ -1,10 +1,17 @@
 package lab
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -45,6 +52,59 @@ func TestSignalOnlyTheVeryProcess(t *testing.T) {
 	}
 	cmd.Wait()
 	if err := p.signal(unix.SIGKILL); !errors.Is(err, os.ErrProcessDone) {
+		t.Error(err)
+	}
+}
+
+// What is frozen, or whose first thread has ended, is ended like all others.
+func TestEndOfWhatHardlyDies(t *testing.T) {
+	hs, err := hierarchies()
+	if err != nil {
+		t.Fatal(err)
+	}
+	group := fmt.Sprintf("/skerry-lab/hardly%d", os.Getpid())
+	t.Cleanup(func() { // what is left would be the next run's
+		if err := removeCgroup(context.Background(), group); err != nil {
+			t.Error(err)
+		}
+	})
+	headless := exec.Command("python3", "-c", `import ctypes, threading, time
+threading.Thread(target=time.sleep, args=(1000,)).start()
+ctypes.CDLL(None).pthread_exit(None)`)
+	frozen := exec.Command("sleep", "1000")
+	for _, cmd := range []*exec.Cmd{headless, frozen} {
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer cmd.Wait()
+		defer cmd.Process.Kill()
+		for _, h := range hs {
+			if dir := filepath.Join(h.dir, group); h.v2 || slices.Contains(h.controllers, "freezer") {
+				if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(cmd.Process.Pid)), 0o644)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	first := func() string {
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", headless.Process.Pid))
+		return strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))[0]
+	}
+	for first() != "Z" {
+		time.Sleep(10 * time.Millisecond)
+	}
+	for _, h := range hs {
+		dir := filepath.Join(h.dir, group)
+		_ = os.WriteFile(filepath.Join(dir, "freezer.state"), []byte("FROZEN"), 0o644)
+		_ = os.WriteFile(filepath.Join(dir, "cgroup.freeze"), []byte("1"), 0o644)
+	}
+	b := belongs{cgroup: group}
+	if list := b.processes(); len(list) != 2 {
+		t.Errorf("%d processes were found of 2", len(list))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := b.end(ctx); err != nil {
 		t.Error(err)
 	}
 }

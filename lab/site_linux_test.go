@@ -2,7 +2,9 @@ package lab
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -74,14 +76,16 @@ func (s *liveSite) must(host, stdin string, argv ...string) []byte {
 	return []byte(out)
 }
 
-// tryAt runs any program on a host.
+// tryAt runs any program on a host, for ten minutes at most: what hangs is to be named.
 func (s *liveSite) tryAt(host, stdin string, argv ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(s.t.Context(), 10*time.Minute)
+	defer cancel()
 	var out, problems bytes.Buffer
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &problems
-	status, err := s.l.Exec(s.t.Context(), host, cmd)
+	status, err := s.l.Exec(ctx, host, cmd)
 	if err == nil && status != 0 {
-		err = fmt.Errorf("%v exits with %d: %s", argv, status, problems.Bytes())
+		err = errors.Join(ctx.Err(), fmt.Errorf("%v exits with %d: %s", argv, status, problems.Bytes()))
 	}
 	return out.Bytes(), err
 }

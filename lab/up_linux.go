@@ -147,8 +147,10 @@ func (l *Lab) hostsFile() string {
 }
 
 // Down ends a lab and removes everything of it: processes, namespaces, mounts, cgroups, files. It works on a lab that is
-// not whole, and does nothing where there is none.
+// not whole, and does nothing where there is none. After two minutes it gives up, and says what does not go.
 func Down(ctx context.Context, name string, o Options) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
 	if err := o.fill(); err != nil {
 		return err
 	}
