@@ -143,19 +143,22 @@ func (w *world) agent() int {
 }
 
 func TestTrial(t *testing.T) {
-	for _, c := range []struct{ what, why string }{
-		{"good", ""},
-		{"crash", "it ended: exit status 3"},
-		{"silent", "after 1s: it does not answer: "},
-		{"worse", "after 1s: instance b is not ready"},
-		{"lonely", "after 1s: it is not connected to its cluster"},
+	// How long a program takes to start is the machine's business.
+	for _, c := range []struct {
+		what   string
+		window time.Duration
+		why    string
+	}{
+		{"good", time.Minute, ""},
+		{"crash", time.Minute, "it ended: exit status 3"},
+		{"silent", time.Second, "after 1s: it does not answer: "},
+		{"worse", 20 * time.Second, "after 20s: instance b is not ready"},
+		{"lonely", 20 * time.Second, "after 20s: it is not connected to its cluster"},
 	} {
 		t.Run(c.what, func(t *testing.T) {
+			t.Parallel()
 			w := newWorld(t)
-			w.begin(c.what, time.Second)
-			if c.what == "good" { // how long it takes to start is the machine's business
-				w.change(func(s *State) { s.Trial.Window = skerry.Duration(time.Minute) })
-			}
+			w.begin(c.what, c.window)
 			o := w.try(t.Context())
 			if o.Passed != (c.why == "") || !strings.HasPrefix(o.Why, c.why) {
 				t.Errorf("passed %v, %q; expected %q", o.Passed, o.Why, c.why)
