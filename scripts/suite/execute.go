@@ -229,9 +229,12 @@ func (x *executor) jobs(ctx context.Context, b binary) []job {
 }
 
 // limit is how long a process may take.
-func (x *executor) limit() time.Duration {
-	if os.Getenv("SKERRY_SYSTEMS") != "" {
+func (j *job) limit() time.Duration {
+	switch {
+	case os.Getenv("SKERRY_SYSTEMS") != "":
 		return 3 * time.Hour
+	case waits.MatchString(j.pkg):
+		return 15 * time.Minute // what hangs is to be known before everything else has ended
 	}
 	return 30 * time.Minute // what has low priority waits for all others
 }
@@ -240,9 +243,9 @@ func (x *executor) limit() time.Duration {
 func (x *executor) execute(ctx context.Context, j job) (e end) {
 	e.job, e.sum = j, newSummary()
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, x.limit()+time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, j.limit()+time.Minute)
 	defer cancel()
-	argv := []string{j.file, "-test.paniconexit0", "-test.v=test2json", "-test.timeout=" + x.limit().String(), "-test.run=^(" + j.tests + ")$"}
+	argv := []string{j.file, "-test.paniconexit0", "-test.v=test2json", "-test.timeout=" + j.limit().String(), "-test.run=^(" + j.tests + ")$"}
 	if j.checks {
 		argv = []string{"sh", "-c", "exec " + x.o.check}
 	}

@@ -140,6 +140,9 @@ func (s *summary) end(pkg string, status int, w io.Writer) {
 		if other.test != "" {
 			fmt.Fprintf(w, "--- unfinished %s %s\n%s", other.pkg, other.test, strings.Join(lines, ""))
 			told = append(told, "unfinished: "+other.test)
+			if i := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "panic: ") }); i >= 0 {
+				told = append(told, lines[i:min(len(lines), i+maxTold)]...)
+			}
 		}
 	}
 	for i, l := range told {

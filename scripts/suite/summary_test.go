@@ -44,7 +44,7 @@ func TestSummary(t *testing.T) {
 {"Action":"fail","Package":"a","Test":"T"}
 {"Action":"fail","Package":"a"}`, 1, "0 passed, 1 failed, 0 skipped", "== failed\na T\n  x_test.go:7: wrong: | very\n0 passed", true},
 		{"a test that was cut off", `{"Action":"run","Package":"a","Test":"T"}
-{"Action":"output","Package":"a","Test":"T","Output":"panic: timed out\n"}`, 2, "0 passed, 1 failed, 0 skipped", "timed out", true},
+{"Action":"output","Package":"a","Test":"T","Output":"panic: timed out\n"}`, 2, "0 passed, 1 failed, 0 skipped", "== failed\na \n  unfinished: T\n  panic: timed out\n", true},
 		{"tests that pass in a process that fails", `{"Action":"run","Package":"a","Test":"T"}
 {"Action":"pass","Package":"a","Test":"T"}
 {"Action":"pass","Package":"a"}
