@@ -134,7 +134,7 @@ func (c *Core) Audit() (faults []string) {
 	faults = append(append(faults, c.detect.Audit(seen)...), c.trust.Audit(trusted)...)
 	known := func(worker string) bool { return c.workers[worker] != nil }
 	faults = append(append(faults, c.peers.Audit(known)...), c.ingress.Audit(known)...)
-	faults = append(faults, append(c.paths.Audit(), c.interests.Audit()...)...)
+	faults = append(faults, slices.Concat(c.paths.Audit(), c.interests.Audit(), c.foreign.sites.Audit())...)
 	faults = append(faults, c.endpoints.Audit(known, func(app skerry.AppKey) bool { return c.byApp[app] != nil })...)
 	slices.Sort(faults)
 	return faults

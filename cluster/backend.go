@@ -223,7 +223,11 @@ func (s *Server) WriteMetrics(ctx context.Context, w http.ResponseWriter) {
 	m.Instances, _ = s.Instances(ctx)
 	orphans, _ := s.Orphans(ctx)
 	m.Orphans = len(orphans)
-	m.Refused, _ = tier.View(ctx, s.Role, func(c *Core) (map[string]int, error) { return maps.Clone(c.fabric.refused), nil })
+	m.Refused, _ = tier.View(ctx, s.Role, func(c *Core) (map[string]int, error) {
+		all := maps.Clone(c.fabric.refused)
+		maps.Copy(all, c.foreign.sites.Refused())
+		return all, nil
+	})
 	m.Ignored, _ = tier.View(ctx, s.Role, func(c *Core) (map[string]int, error) {
 		all := c.Kids.Ignored.All()
 		for why, n := range c.Up.Ignored.All() {

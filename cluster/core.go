@@ -234,7 +234,7 @@ func New(opt Options) *Core {
 	}
 	found := salvage{own: map[skerry.ServiceKey]int{}, wanted: map[skerry.ServiceKey]int{}, left: map[skerry.InstanceID]string{}}
 	life := opt.Incarnation + skerry.Incarnation(fmt.Sprintf(".%x", opt.Seed[:6]))
-	c := &Core{opt: opt, salvaged: found, fabric: newFabric(), interests: network.NewInterests(), endpoints: network.NewEndpoints(), paths: network.NewPaths(), foreign: newForeign(), readmit: map[string]bool{}, draining: map[skerry.ServiceKey]map[drainAt]bool{}, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
+	c := &Core{opt: opt, salvaged: found, fabric: newFabric(), interests: network.NewInterests(), endpoints: network.NewEndpoints(), paths: network.NewPaths(), readmit: map[string]bool{}, draining: map[skerry.ServiceKey]map[drainAt]bool{}, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
 		Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), Up: fleet.NewParent(life, opt.Sets),
 		workers: map[string]*worker{}, site: sched.NewSite(), places: map[skerry.InstanceID]*placement{}, groups: map[skerry.InstanceID]*group{},
 		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, moving: map[skerry.InstanceID]bool{}, asking: map[skerry.InstanceID]*answer{}, stranded: map[skerry.InstanceID]bool{}, originals: map[skerry.InstanceID]bool{}, drains: map[string]bool{}, held: map[string]bool{}, watched: map[skerry.InstanceID]bool{}, amends: map[skerry.AppKey]*amended{}, dependent: map[skerry.InstanceID]bool{}, scalers: map[skerry.ServiceKey]*apps.Scaler{}, starts: map[skerry.InstanceID]bool{}, services: map[skerry.ServiceKey]*learned{}, byWorker: map[string]map[skerry.InstanceID]*placement{},
@@ -244,6 +244,7 @@ func New(opt Options) *Core {
 	c.trust = trust.New(witnesses{c})
 	c.peers = network.NewPeers(members{c}, opt.Secret[:])
 	c.ingress = network.NewIngress(gates{c})
+	c.foreign = newForeign(home{c})
 	return c
 }
 
@@ -513,8 +514,8 @@ func (c *Core) NextWake() time.Time {
 	if c.rebuilding() {
 		consider(c.rebuildDue())
 	}
-	if len(c.foreign.idle) > 0 {
-		consider(c.foreign.idleDue)
+	if due, rests := c.foreign.sites.Due(); rests {
+		consider(due)
 	}
 	consider(c.interests.Due())
 	if c.opt.Trusted {
@@ -576,9 +577,9 @@ func (c *Core) settle(now time.Time, fx *skerry.Effects, replies []skerry.Messag
 	c.refillWants(now)
 	c.publishRoutes()
 	c.publishSite()
-	c.forgetForeign(now)
+	c.foreign.sites.Forget(now)
 	c.serveRelay(fx)
-	if c.fabric.dirty {
+	if c.foreign.sites.Unsaved() || c.fabric.dirty {
 		c.fabric.dirty = false
 		c.saveFabric(fx)
 	}

@@ -13,19 +13,18 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/network"
 	"skerry.dev/skerry/ipam"
 )
 
 // fabric is what the site gives its workers for the overlay: numbers, blocks of addresses, and what goes with paths.
 type fabric struct {
-	Last    skerry.PeerID  `json:"last"`    // number given last; none is given twice
-	ULA     netip.Prefix   `json:"ula"`     // of the site, 48 bits
-	Extents []netip.Prefix `json:"extents"` // IPv4 prefixes that blocks come from
-	Blocks  ipam.Blocks    `json:"blocks"`
-	Secret  []byte         `json:"secret"` // keys and tags are made of it
-	// Foreign are the numbers of workers of other sites, by foreignName.
-	Foreign     map[string]skerry.PeerID `json:"foreign,omitempty"`
-	LastForeign skerry.PeerID            `json:"lastForeign,omitempty"` // number given last to one of those
+	Last            skerry.PeerID  `json:"last"`    // number given last; none is given twice
+	ULA             netip.Prefix   `json:"ula"`     // of the site, 48 bits
+	Extents         []netip.Prefix `json:"extents"` // IPv4 prefixes that blocks come from
+	Blocks          ipam.Blocks    `json:"blocks"`
+	Secret          []byte         `json:"secret"` // keys and tags are made of it
+	network.Numbers                // of workers of other sites, as the part that owns them had them when it was saved
 
 	names   map[skerry.PeerID]string          // workers by number
 	told    map[string][]byte                 // by worker: the node item it has
@@ -49,7 +48,7 @@ const (
 
 func newFabric() fabric {
 	return fabric{names: map[skerry.PeerID]string{}, told: map[string][]byte{}, sites: map[skerry.AppKey]map[string]bool{}, read: map[skerry.AppKey]readNetwork{},
-		refused: map[string]int{refusedUnread: 0, refusedWants: 0, refusedPeers: 0, refusedExtents: 0}}
+		refused: map[string]int{refusedUnread: 0, refusedWants: 0}}
 }
 
 // v6 is the IPv6 address of an instance on a worker.
@@ -61,7 +60,10 @@ func (f *fabric) v6(id skerry.PeerID, a netip.Addr) netip.Addr {
 	return ipam.Twin(p, a)
 }
 
-func (c *Core) saveFabric(fx *skerry.Effects) { fx.Put(keyFabric, mustJSON(&c.fabric)) }
+func (c *Core) saveFabric(fx *skerry.Effects) {
+	c.fabric.Numbers = c.foreign.sites.Numbers()
+	fx.Put(keyFabric, mustJSON(&c.fabric))
+}
 
 // loadFabric rebuilds, once all is loaded, what follows from the records.
 func (c *Core) loadFabric() {
@@ -72,7 +74,7 @@ func (c *Core) loadFabric() {
 		}
 		w.Blocks = c.fabric.Blocks.Of(name)
 	}
-	c.loadForeign()
+	c.foreign.sites.Load(c.fabric.Numbers)
 	for _, name := range c.Kids.Names() {
 		for _, key := range c.Kids.Get(name).Desired.Keys() {
 			if rest, ok := strings.CutPrefix(key, "net/"); ok {
@@ -203,10 +205,7 @@ func (w *worker) openBlocks() []netip.Prefix {
 
 // takeBlock finds a block that overlaps no network of a host of the site: any of them may have packets to it.
 func (c *Core) takeBlock(now time.Time, w *worker) (netip.Prefix, error) {
-	var avoid []netip.Prefix
-	for _, o := range c.workers {
-		avoid = append(avoid, networksOf(o.Facts)...)
-	}
+	avoid := home{c}.Networks()
 	slices.SortFunc(avoid, netip.Prefix.Compare)
 	avoid = slices.Compact(avoid)
 	f := &c.fabric
@@ -214,7 +213,7 @@ func (c *Core) takeBlock(now time.Time, w *worker) (netip.Prefix, error) {
 	if err == nil {
 		return b, nil
 	}
-	more, err := ipam.Extent(c.pool(), ipam.ExtentBits, c.opt.Name, len(f.Extents), append(slices.Clone(f.Extents), append(avoid, c.takenElsewhere()...)...))
+	more, err := ipam.Extent(c.pool(), ipam.ExtentBits, c.opt.Name, len(f.Extents), append(slices.Clone(f.Extents), append(avoid, c.foreign.sites.Extents()...)...))
 	if err != nil {
 		return b, err
 	}
@@ -254,22 +253,7 @@ func (c *Core) pool() netip.Prefix {
 // more than that: hosts may be in networks of the rest of the pool.
 func (c *Core) instancePrefixes() []netip.Prefix {
 	out := append(slices.Clone(c.fabric.Extents), c.fabric.ULA)
-	for _, name := range slices.Sorted(maps.Keys(c.foreign.sites)) {
-		for _, p := range c.foreign.sites[name].Extents {
-			if !c.own(p) {
-				out = append(out, p)
-			}
-		}
-	}
-	return out
-}
-
-// takenElsewhere are extents of other sites, as far as the root told.
-func (c *Core) takenElsewhere() (out []netip.Prefix) {
-	for _, s := range c.foreign.sites {
-		out = append(out, s.Extents...)
-	}
-	return out
+	return append(out, slices.DeleteFunc(c.foreign.sites.Extents(), home{c}.Owns)...)
 }
 
 // relaysFor tells a worker where relays are.
@@ -422,14 +406,14 @@ func (c *Core) publishPeers() {
 		}
 		want := c.paths.Peers(name)
 		if w := c.workers[name]; w != nil && w.Peer != 0 {
-			for _, other := range c.foreignIn(w) {
+			for _, other := range remoteUsers(c, w) {
 				want[other] = true
 			}
 		}
 		keys := map[string]bool{}
 		for _, other := range slices.Sorted(maps.Keys(want)) {
 			if strings.Contains(other, "/") {
-				if p := c.foreignPeer(other); p != nil {
+				if p := remotePeer(c, other); p != nil {
 					keys[skerry.OverlayPeerKey(p.ID)] = true
 					_ = c.Kids.Put(name, skerry.OverlayPeerKey(p.ID), c.codec.Marshal(p))
 				}

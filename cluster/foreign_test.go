@@ -1,13 +1,13 @@
 package cluster
 
 import (
-	"bytes"
 	"net/netip"
 	"slices"
 	"testing"
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/network"
 	"skerry.dev/skerry/internal/wire"
 )
 
@@ -27,8 +27,7 @@ func twoSites(t testing.TB) (a, b *Core) {
 
 // infoOf is what others are told of a site.
 func infoOf(c *Core, extents ...string) *skerry.SiteInfo {
-	info := &skerry.SiteInfo{Name: skerry.ClusterName(c.opt.Name), Relay: netip.MustParseAddrPort("192.0.2.9:7445")}
-	copy(info.Key[:], c.privateKey().PublicKey().Bytes())
+	info := &skerry.SiteInfo{Name: skerry.ClusterName(c.opt.Name), Key: c.mail().Public(), Relay: netip.MustParseAddrPort("192.0.2.9:7445")}
 	for _, e := range extents {
 		info.Extents = append(info.Extents, netip.MustParsePrefix(e))
 	}
@@ -40,41 +39,14 @@ func introduce(c, other *Core, extents ...string) {
 	c.foreignItem(skerry.SiteKey(other.opt.Name), wire.New().Marshal(infoOf(other, extents...)), false)
 }
 
-func TestMailBetweenSites(t *testing.T) {
-	a, b := twoSites(t)
-	mail := skerry.ForeignPeers{Peers: []skerry.ForeignPeer{{ID: 7, Key: skerry.OverlayKey{7}, To: []skerry.PeerID{1}}}}
-	sealed, ok := a.seal("b", skerry.TopicPeers, &mail)
+// sealed is mail of one site to another.
+func sealed(t testing.TB, from *Core, to, topic string, v any) []byte {
+	t.Helper()
+	b, ok := from.mail().Seal(from.foreign.sites.Site(to), topic, wire.New().Marshal(v))
 	if !ok {
 		t.Fatal("not sealed")
 	}
-	if again, _ := a.seal("b", skerry.TopicPeers, &mail); !bytes.Equal(sealed, again) {
-		t.Error("the same mail is not the same item")
-	}
-	var got skerry.ForeignPeers
-	if err := b.open("a", skerry.TopicPeers, sealed, &got); err != nil || len(got.Peers) != 1 || got.Peers[0].Key != (skerry.OverlayKey{7}) {
-		t.Fatalf("%+v, %v", got, err)
-	}
-	for name, try := range map[string]func() error{
-		"another topic":            func() error { return b.open("a", "route/x/y/z", sealed, &got) },
-		"sent back":                func() error { return a.open("b", skerry.TopicPeers, sealed, &got) },
-		"a site nobody introduced": func() error { return b.open("c", skerry.TopicPeers, sealed, &got) },
-		"cut short":                func() error { return b.open("a", skerry.TopicPeers, sealed[:20], &got) },
-		"changed": func() error {
-			bad := bytes.Clone(sealed)
-			bad[len(bad)-1] ^= 1
-			return b.open("a", skerry.TopicPeers, bad, &got)
-		},
-	} {
-		if try() == nil {
-			t.Errorf("%s: it is read", name)
-		}
-	}
-	if other, _ := a.seal("b", "route/x/y/z", &mail); bytes.Equal(other[:24], sealed[:24]) {
-		t.Error("two topics share a nonce")
-	}
-	if _, ok := a.seal("c", skerry.TopicPeers, &mail); ok {
-		t.Error("mail for a site nobody introduced is sealed")
-	}
+	return b
 }
 
 // A site can take no addresses but its own: neither this site's nor a third one's.
@@ -86,25 +58,22 @@ func TestForeignPrefixes(t *testing.T) {
 	r := skerry.ForeignRoute{Route: skerry.Route{Service: k, Net: 5, Backends: []skerry.RouteBackend{
 		{Peer: 3, Addr: netip.MustParseAddr("10.64.16.5")}, {Peer: 3, Addr: netip.MustParseAddr("10.70.0.5")}, {Peer: 4, Addr: netip.MustParseAddr("10.64.17.1")}}},
 		Peers: []skerry.ForeignPeer{{ID: 3, Key: skerry.OverlayKey{3}, Prefixes: []netip.Prefix{prefix("10.64.16.0/26"), prefix("10.70.0.0/26"), prefix("10.65.0.0/26"), prefix("0.0.0.0/0")}}}}
-	sealed, ok := b.seal("a", skerry.TopicRoute(k), &r)
-	if !ok {
-		t.Fatal("not sealed")
-	}
-	a.foreignItem(skerry.MailFrom("b", skerry.TopicRoute(k)), sealed, false)
-	p := a.foreignPeer("b/3")
+	mail := sealed(t, b, "a", skerry.TopicRoute(k), &r)
+	a.foreignItem(skerry.MailFrom("b", skerry.TopicRoute(k)), mail, false)
+	p := remotePeer(a, "b/3")
 	if p == nil || len(p.Prefixes) != 1 || p.Prefixes[0] != prefix("10.64.16.0/26") || !p.Indirect || len(p.Endpoints) != 0 {
 		t.Errorf("%+v", p)
 	}
-	if list := a.foreignBackends(k); len(list) != 1 || list[0].Addr.String() != "10.64.16.5" || list[0].Peer != p.ID {
+	if list := remoteBackends(a, k); len(list) != 1 || list[0].Addr.String() != "10.64.16.5" || list[0].Peer != p.ID {
 		t.Errorf("%+v", list)
 	}
 	// Its number here is kept, whatever the site says anew; without the mail nothing of it is listed.
 	a.foreignItem(skerry.MailFrom("b", skerry.TopicRoute(k)), nil, true)
-	if list := a.foreignBackends(k); len(list) != 0 {
+	if list := remoteBackends(a, k); len(list) != 0 {
 		t.Errorf("%+v", list)
 	}
-	a.meet("b", r.Peers[0])
-	if q := a.foreignPeer("b/3"); q.ID != p.ID {
+	a.foreignItem(skerry.MailFrom("b", skerry.TopicRoute(k)), mail, false)
+	if q := remotePeer(a, "b/3"); q.ID != p.ID {
 		t.Errorf("%d, then %d", p.ID, q.ID)
 	}
 }
@@ -116,11 +85,7 @@ func routeMail(t *testing.T, a, b *Core, k skerry.ServiceKey, ids ...skerry.Peer
 	for _, id := range ids {
 		r.Peers = append(r.Peers, skerry.ForeignPeer{ID: id, Key: skerry.OverlayKey{byte(id)}})
 	}
-	sealed, ok := b.seal(a.opt.Name, skerry.TopicRoute(k), &r)
-	if !ok {
-		t.Fatal("not sealed")
-	}
-	a.foreignItem(skerry.MailFrom(b.opt.Name, skerry.TopicRoute(k)), sealed, false)
+	a.foreignItem(skerry.MailFrom(b.opt.Name, skerry.TopicRoute(k)), sealed(t, b, a.opt.Name, skerry.TopicRoute(k), &r), false)
 }
 
 // A worker of another site keeps its number while anything speaks of it and for a while after, and is then forgotten; its
@@ -137,25 +102,25 @@ func TestForeignWorkersAreForgotten(t *testing.T) {
 	}
 	routeMail(t, a, b, web, 3, 4)
 	routeMail(t, a, b, db, 3)
-	three, four := a.fabric.Foreign["b/3"], a.fabric.Foreign["b/4"]
-	if three < foreignFirst || four < foreignFirst || three == four || a.fabric.Last != 0 {
+	three, four := a.foreign.sites.Number("b/3"), a.foreign.sites.Number("b/4")
+	if three < network.RemoteFirst || four < network.RemoteFirst || three == four || a.fabric.Last != 0 {
 		t.Fatalf("numbers %d and %d, last %d", three, four, a.fabric.Last)
 	}
 	a.foreignItem(skerry.MailFrom("b", skerry.TopicRoute(web)), nil, true)
-	pass(foreignRest / 2)
-	if a.foreignPeer("b/4") == nil {
+	pass(network.RemoteRest / 2)
+	if remotePeer(a, "b/4") == nil {
 		t.Error("it is forgotten at once")
 	}
 	routeMail(t, a, b, db, 4) // it comes back in time, and the other one goes
-	pass(3 * foreignRest)
-	if a.fabric.Foreign["b/4"] != four || a.foreignPeer("b/4") == nil || a.fabric.names[four] != "b/4" {
+	pass(3 * network.RemoteRest)
+	if a.foreign.sites.Number("b/4") != four || remotePeer(a, "b/4") == nil {
 		t.Error("one that is spoken of is forgotten")
 	}
-	if a.fabric.Foreign["b/3"] != 0 || a.foreignPeer("b/3") != nil || a.fabric.names[three] != "" {
+	if a.foreign.sites.Number("b/3") != 0 || remotePeer(a, "b/3") != nil {
 		t.Error("one that nobody speaks of is kept")
 	}
 	routeMail(t, a, b, db, 3, 4)
-	if id := a.fabric.Foreign["b/3"]; id == three || id == four || id == 0 {
+	if id := a.foreign.sites.Number("b/3"); id == three || id == four || id == 0 {
 		t.Errorf("it comes back with number %d", id)
 	}
 	// After a start those are known that mail names again, and the others are forgotten in time.
@@ -167,13 +132,13 @@ func TestForeignWorkersAreForgotten(t *testing.T) {
 	a = c
 	introduce(a, b, "10.64.16.0/20")
 	routeMail(t, a, b, db, 4)
-	pass(3 * foreignRest)
-	if len(a.fabric.Foreign) != 1 || a.fabric.Foreign["b/4"] != four || a.foreign.known["b"] != 1 {
-		t.Errorf("%v are known, counted as %v", a.fabric.Foreign, a.foreign.known)
+	pass(3 * network.RemoteRest)
+	if a.foreign.sites.Known() != 1 || a.foreign.sites.Number("b/4") != four {
+		t.Errorf("%v are known", a.foreign.sites.Numbers())
 	}
 	a.foreignItem(skerry.MailFrom("b", skerry.TopicRoute(db)), nil, true)
-	pass(3 * foreignRest)
-	if n := len(a.fabric.Foreign) + len(a.foreign.peers) + len(a.foreign.known) + len(a.foreign.refs) + len(a.foreign.idle) + len(a.fabric.names) + len(a.foreign.routes); n != 0 {
+	pass(3 * network.RemoteRest)
+	if n := a.foreign.sites.Known() + len(a.foreign.sites.Peers()) + len(a.fabric.names) + len(remoteBackends(a, db)); n != 0 {
 		t.Errorf("%d things are kept of what is gone", n)
 	}
 }
@@ -188,34 +153,33 @@ func TestForeignWorkersWithoutBound(t *testing.T) {
 		for i := range 8000 {
 			in.Peers = append(in.Peers, skerry.ForeignPeer{ID: skerry.PeerID(8000*n + i + 2), To: []skerry.PeerID{7, 8}})
 		}
-		sealed, _ := b.seal("a", skerry.TopicPeers, &in)
-		a.foreignItem(skerry.MailFrom("b", skerry.TopicPeers), sealed, false)
+		a.foreignItem(skerry.MailFrom("b", skerry.TopicPeers), sealed(t, b, "a", skerry.TopicPeers, &in), false)
 		a.Tick(time.Unix(1e9+int64(n), 0))
 	}
-	if n := len(a.fabric.Foreign); n != maxForeign || len(a.foreign.peers) != maxForeign {
-		t.Errorf("%d numbers, %d workers", n, len(a.foreign.peers))
+	if n := a.foreign.sites.Known(); n != network.MaxRemote || len(a.foreign.sites.Peers()) != network.MaxRemote {
+		t.Errorf("%d numbers, %d workers", n, len(a.foreign.sites.Peers()))
 	}
-	if n := a.fabric.refused[refusedPeers]; n != 3*8000+1-maxForeign {
+	if n := a.foreign.sites.Refused()[network.RefusedPeers]; n != 3*8000+1-network.MaxRemote {
 		t.Errorf("%d were counted", n)
 	}
-	if a.foreignPeer("b/1") == nil {
+	if remotePeer(a, "b/1") == nil {
 		t.Error("one that is in use gave way")
 	}
 	now := time.Unix(1e9, 0)
 	a.foreignItem(skerry.MailFrom("b", skerry.TopicPeers), nil, true)
 	for range 20 {
-		now = now.Add(foreignRest / 4)
+		now = now.Add(network.RemoteRest / 4)
 		a.Tick(now)
 	}
-	if len(a.fabric.Foreign) != 1 {
-		t.Errorf("%d are kept", len(a.fabric.Foreign))
+	if a.foreign.sites.Known() != 1 {
+		t.Errorf("%d are kept", a.foreign.sites.Known())
 	}
 	ids := make([]skerry.PeerID, skerry.MaxBackends+1)
 	for i := range ids {
 		ids[i] = skerry.PeerID(i + 1)
 	}
 	routeMail(t, a, b, web, ids...)
-	if len(a.foreign.routes) != 0 {
+	if len(remoteBackends(a, web)) != 0 {
 		t.Error("a route with more ends than one may have is taken")
 	}
 }
@@ -242,8 +206,8 @@ func TestForeignExtents(t *testing.T) {
 			t.Errorf("%s is not counted to the overlay: %v", want, node())
 		}
 	}
-	if n := len(node()); n != 5 || s.c.fabric.refused[refusedExtents] < len(bad) {
-		t.Errorf("%v; %v", node(), s.c.fabric.refused)
+	if n := len(node()); n != 5 || s.c.foreign.sites.Refused()[network.RefusedExtents] < len(bad) {
+		t.Errorf("%v; %v", node(), s.c.foreign.sites.Refused())
 	}
 	// A host that is in them comes before them, and gives them free again.
 	v := s.join(2, "10.66.3.0/24")
@@ -271,12 +235,12 @@ func FuzzForeign(f *testing.F) {
 		if route {
 			topic = skerry.TopicRoute(k)
 		}
-		sealed, ok := b.sealBytes("a", topic, data)
+		mail, ok := b.mail().Seal(b.foreign.sites.Site("a"), topic, data)
 		if !ok {
 			t.Fatal("not sealed")
 		}
-		a.foreignItem(skerry.MailFrom("b", topic), sealed, false)
-		for _, e := range a.foreignBackends(k) {
+		a.foreignItem(skerry.MailFrom("b", topic), mail, false)
+		for _, e := range remoteBackends(a, k) {
 			if !netip.MustParsePrefix("10.64.16.0/20").Contains(e.Addr) {
 				t.Errorf("an address of somebody else is taken: %+v", e)
 			}

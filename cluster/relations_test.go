@@ -69,7 +69,11 @@ func mail[T any](s *fabricSite, to *Core, topic string) *T {
 		return nil
 	}
 	out := new(T)
-	if err := to.open(s.c.opt.Name, topic, v, out); err != nil {
+	plain, err := to.mail().Open(to.foreign.sites.Site(s.c.opt.Name), topic, v)
+	if err == nil {
+		err = wire.New().Unmarshal(plain, out)
+	}
+	if err != nil {
 		s.t.Fatal(err)
 	}
 	return out
@@ -163,11 +167,10 @@ func TestPathsFromOtherSites(t *testing.T) {
 	for id := range skerry.PeerID(100) {
 		in.Peers[0].To = append(in.Peers[0].To, id)
 	}
-	sealed, _ := b.seal(s.c.opt.Name, skerry.TopicPeers, &in)
 	peer := func(name string) bool {
-		return item[skerry.OverlayPeer](s, name, skerry.OverlayPeerKey(s.c.fabric.Foreign["b/3"])) != nil
+		return item[skerry.OverlayPeer](s, name, skerry.OverlayPeerKey(s.c.foreign.sites.Number("b/3"))) != nil
 	}
-	r.put(map[string][]byte{skerry.MailFrom("b", skerry.TopicPeers): sealed})
+	r.put(map[string][]byte{skerry.MailFrom("b", skerry.TopicPeers): sealed(t, b, s.c.opt.Name, skerry.TopicPeers, &in)})
 	if peer(a) || peer(c) {
 		t.Error("the other site wants nothing, and is let in")
 	}
@@ -176,21 +179,18 @@ func TestPathsFromOtherSites(t *testing.T) {
 		t.Errorf("told of it: the worker with what is wanted %v, the other one %v", peer(a), peer(c))
 	}
 	many := skerry.ForeignPeers{}
-	for id := range skerry.PeerID(maxIn + 100) {
+	for id := range skerry.PeerID(network.MaxUsers + 100) {
 		many.Peers = append(many.Peers, skerry.ForeignPeer{ID: id + 1, To: []skerry.PeerID{s.c.workers[a].Peer}})
 	}
-	if sealed, _ = b.seal(s.c.opt.Name, skerry.TopicPeers, &many); len(sealed) == 0 {
-		t.Fatal("not sealed")
-	}
-	r.put(map[string][]byte{skerry.MailFrom("b", skerry.TopicPeers): sealed})
+	r.put(map[string][]byte{skerry.MailFrom("b", skerry.TopicPeers): sealed(t, b, s.c.opt.Name, skerry.TopicPeers, &many)})
 	n := 0
 	for _, k := range s.c.Kids.Get(a).Desired.Keys() {
 		if strings.HasPrefix(k, "peer/") {
 			n++
 		}
 	}
-	if n != maxIn || s.c.fabric.refused[refusedPeers] == 0 {
-		t.Errorf("a worker is told of %d; %v", n, s.c.fabric.refused)
+	if n != network.MaxUsers || s.c.foreign.sites.Refused()[network.RefusedPeers] == 0 {
+		t.Errorf("a worker is told of %d; %v", n, s.c.foreign.sites.Refused())
 	}
 }
 
@@ -225,9 +225,9 @@ func TestExportsBetweenSites(t *testing.T) {
 		t.Error("the root is asked for routes of a service that there is not")
 	}
 	prefix := netip.MustParsePrefix("10.64.16.0/26")
-	sealed, _ := b.seal(s.c.opt.Name, skerry.TopicRoute(web), &skerry.ForeignRoute{Route: skerry.Route{Service: web, Net: 77, Backends: []skerry.RouteBackend{{Peer: 3, Addr: prefix.Addr().Next()}}},
+	mail := sealed(t, b, s.c.opt.Name, skerry.TopicRoute(web), &skerry.ForeignRoute{Route: skerry.Route{Service: web, Net: 77, Backends: []skerry.RouteBackend{{Peer: 3, Addr: prefix.Addr().Next()}}},
 		Peers: []skerry.ForeignPeer{{ID: 3, Key: skerry.OverlayKey{3}, Prefixes: []netip.Prefix{prefix}}}})
-	r.put(map[string][]byte{skerry.MailFrom("b", skerry.TopicRoute(web)): sealed})
+	r.put(map[string][]byte{skerry.MailFrom("b", skerry.TopicRoute(web)): mail})
 	if got := item[skerry.Route](s, w, skerry.RouteKey(web)); got == nil || got.Net != 77 || len(got.Backends) != 1 {
 		t.Fatalf("%+v", got)
 	}

@@ -182,7 +182,7 @@ func (c *Core) publishRoutes() {
 				c.paths.Touch(b.name) // whom they are told of depends on what they have
 			}
 		}
-		all = append(all, c.foreignBackends(k)...)
+		all = append(all, remoteBackends(c, k)...)
 		lawful := false
 		var same []byte // for all, unless each gets the nearest ones of many
 		for name := range c.interests.Workers(k) {

@@ -324,7 +324,7 @@ func (c *Core) workerReport(now time.Time, name string, m *skerry.Report, fx *sk
 		c.gatesChanged()
 		if !slices.Equal(networksOf(w.Facts), networksOf(facts)) {
 			c.warnOverlap(now, w, facts, fx)
-			defer c.reviewSites() // hosts may be where instances of another site were thought to be, or no longer
+			defer reviewSites(c) // hosts may be where instances of another site were thought to be, or no longer
 		}
 		for _, o := range c.workers { // a block that was in the way of its networks may be free now
 			if o.Peer != 0 && o.cramped(c.attached(o)) {

@@ -6,6 +6,8 @@
 //	Paths      which workers exchange packets, because a route of one leads to the other
 //	Endpoints  which workers have the addresses of which services, where there is no overlay
 //	Ingress    which ways in the site offers to clients, at which workers, and which application gets which
+//	Remote     other sites: their addresses, where the instances of their services are, the numbers of their workers here
+//	Mail       the keys by which two clusters write to each other through the root
 //
 // The cluster's core, which alone imports it, answers their questions about workers and applications, and sends what they return. It is
 // pure: no clock, no disk, no socket.
