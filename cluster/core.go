@@ -1,6 +1,6 @@
 // Package cluster owns one site: which worker runs an instance, host ports, endpoints, and what the root learns in
 // aggregate. Core is pure: it takes messages and gives effects; Server, beside it, puts goroutines, store and links around
-// it. Nothing imports this package but main and tests.
+// it. Only the places that put roles together import it.
 package cluster
 
 import (

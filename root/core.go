@@ -1,6 +1,6 @@
 // Package root owns applications, organisations and the question which cluster holds an instance. It knows sites only in
 // aggregate. Core is pure: it takes messages and gives effects; Server, beside it, puts goroutines, store and links around
-// it. Nothing imports this package but main and tests.
+// it. Only the places that put roles together import it.
 package root
 
 import (
