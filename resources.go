@@ -121,8 +121,9 @@ func (s *ServiceSpec) sum(of func(Resources) Resources) Resources {
 	return out
 }
 
-// Class is a capability class: workers that can run the same things. Root sees counts and distributions per class and
-// no single worker (DESIGN 5).
+// Class is a capability class: workers that can run the same things. The root sees counts and distributions per class
+// and no single worker, because a site's machines are its own business (docs/RATIONALE.md, "Why small classes are
+// reported in coarse steps").
 type Class struct {
 	Arch     string   `json:"arch" cbor:"1,keyasint"`
 	Runtimes []string `json:"runtimes" cbor:"2,keyasint,omitempty"` // sorted

@@ -26,7 +26,7 @@ type Result struct {
 	Context string   `json:"context,omitempty"`
 }
 
-// budget is a goal of DESIGN 13.
+// budget is a goal for one figure; docs/BENCHMARKS.md has them all ("Budgets").
 type budget struct {
 	name, unit, better string
 	goal               float64

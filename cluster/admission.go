@@ -13,7 +13,8 @@ import (
 )
 
 // Admission is what the operator of a site lets in, even against the root. The zero value grants nobody more than
-// skerry.LevelRestricted: no capabilities, no native runtime, privilege, device, host path or fixed host port (DESIGN 9).
+// skerry.LevelRestricted: no capabilities, no native runtime, privilege, device, host path or fixed host port.
+// docs/RATIONALE.md has the reason ("Why levels, and a list of harmless fields").
 type Admission struct {
 	// Trusted organisations have the level privileged, and may use everything below without being asked.
 	Trusted []string `json:"trusted,omitempty"`

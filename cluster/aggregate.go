@@ -13,7 +13,7 @@ import (
 )
 
 // fewest is the size from which a class is reported exactly; smaller ones are rounded, so that the root cannot read off
-// what a single worker has (DESIGN 5).
+// what a single worker has (docs/RATIONALE.md, "Why small classes are reported in coarse steps").
 const fewest = 3
 
 // buckets are the steps to which values of small classes are rounded, in the units of skerry.Resources.Vector.

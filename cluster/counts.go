@@ -7,8 +7,8 @@ import (
 	"skerry.dev/skerry"
 )
 
-// inCounts takes what tells of single workers out of reasons for a service that leave the site: how many were ruled out by what goes
-// up, and neither a name nor what one of them has (DESIGN 5).
+// inCounts removes details of single workers from a service's reasons before these leave the site. How many workers were ruled out,
+// and why, goes up; no name and no value of one does (docs/RATIONALE.md, "Why reasons leave a site as counts").
 func inCounts(spec *skerry.ServiceSpec, list []skerry.Reason) []skerry.Reason {
 	out := make([]skerry.Reason, 0, len(list))
 	for _, r := range list {

@@ -6,7 +6,8 @@ import (
 	"skerry.dev/skerry"
 )
 
-// Profile says how soon a site notices that a worker is lost, and what that may cost on the wire (DESIGN 8 and 13).
+// Profile says how soon a site notices that a worker is lost, and what that may cost on the wire: the rows control.wire of
+// docs/BENCHMARKS.md have the goals.
 type Profile struct {
 	Name      string
 	LostAfter time.Duration // without a sign of life, and its instances are replaced
