@@ -41,9 +41,9 @@ func (c *checker) oneOf(path, s string, allowed ...string) {
 // otherValues are words that somebody may write who knows other systems.
 var otherValues = map[string]string{
 	"kata":             "Kata Containers are a shim of a containerd: runtime containerd, on workers with --containerd-shim io.containerd.kata.v2; microvm runs an image in a virtual machine without either",
-	"firecracker":      "Firecracker is not driven by this version; microvm runs an image in a small machine of QEMU's",
-	"cloud-hypervisor": "Cloud Hypervisor is not driven by this version; microvm runs an image in a small machine of QEMU's",
-	"docker":           "oci runs the same images without a daemon; containerd runs them by the one that Docker uses, too",
+	"firecracker":      "this version does not support Firecracker; microvm runs an image in a small QEMU virtual machine",
+	"cloud-hypervisor": "this version does not support Cloud Hypervisor; microvm runs an image in a small QEMU virtual machine",
+	"docker":           "oci runs the same images without a daemon; containerd runs them with the daemon that Docker also uses",
 	"crun":             "that is how runtime oci runs containers", "runc": "that is how runtime oci runs containers",
 	"runsc": "runtime gvisor", "qemu": "microvm for images, vm for disks, unikernel for kernels",
 }

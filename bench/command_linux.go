@@ -27,11 +27,11 @@ func budgetCommand() *cobra.Command {
 	var only []string
 	cmd := &cobra.Command{
 		Use: "budget", Short: "Measure the goals of the design", Args: cobra.NoArgs,
-		Long: `Measure the goals of the design: memory, processor time, traffic, start-up and fail-over, beside a bare run of the same OCI
-runtime. Root, cluster and two workers run as they are installed, in network namespaces of their own; nothing is left behind.
+		Long: `Measure the goals of the design: memory, processor time, traffic, start-up and fail-over, compared with a bare run of the same OCI
+runtime. Root, cluster and two workers run as installed, in network namespaces of their own; nothing is left behind.
 
---quick takes less than five minutes and leaves out what needs longer; --full takes about an hour. It compiles its workload from
-this source tree, so run it in a checkout, as root.`,
+--quick takes less than five minutes and skips longer measurements; --full takes about an hour. It compiles its workload from this
+source tree, so run it in a checkout, as root.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if full && quick {
 				return skerry.Errorf(skerry.CodeInvalid, "--quick and --full exclude each other")
@@ -66,8 +66,8 @@ this source tree, so run it in a checkout, as root.`,
 			return errors.New("unknown output " + output)
 		},
 	}
-	cmd.Flags().BoolVar(&quick, "quick", false, "what five minutes allow (the default)")
-	cmd.Flags().BoolVar(&full, "full", false, "as long as each budget needs")
+	cmd.Flags().BoolVar(&quick, "quick", false, "at most five minutes (the default)")
+	cmd.Flags().BoolVar(&full, "full", false, "as long as each goal needs")
 	cmd.Flags().StringSliceVar(&only, "only", nil, "only these parts: "+strings.Join(BudgetParts(), ", "))
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table, json or markdown")
 	return cmd

@@ -17,7 +17,7 @@ func Command() *cobra.Command {
 			return skerry.Errorf(skerry.CodeUnsupported, "the benchmark starts workers, which need Linux")
 		},
 	}, &cobra.Command{
-		Use: "network", Short: "Measure the overlay beside other ways between two hosts (Linux only)",
+		Use: "network", Short: "Compare the overlay with other paths between two hosts (Linux only)",
 		RunE: func(*cobra.Command, []string) error {
 			return skerry.Errorf(skerry.CodeUnsupported, "the overlay needs Linux")
 		},

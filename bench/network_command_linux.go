@@ -19,14 +19,15 @@ func networkCommand() *cobra.Command {
 	var output string
 	var drawn Plots
 	cmd := &cobra.Command{
-		Use: "network", Short: "Measure the overlay beside other ways between two hosts", Args: cobra.NoArgs,
-		Long: `Measure the overlay beside what a user would run instead, in one run and in turns: the wire itself, bridges and routes, nftables, VXLAN of
-the kernel, wireguard-go, and Skerry by the kernel's WireGuard, sealed, plain, by a relay, and without BPF; each on a wire that passes large segments (gso) and on one of
-1500-byte packets (mtu). Streams, datagrams, round trips, connections and processor time; then packet loss, more and more replicas
-(the paper's figure 8), tables of 10,000 routes, and with --full the download over long ways (figure 12) and a million flows.
+		Use: "network", Short: "Compare the overlay with other paths between two hosts", Args: cobra.NoArgs,
+		Long: `Measure the overlay and its alternatives, in one run and in turns: the bare wire, bridges and routes, nftables, the kernel's VXLAN,
+wireguard-go, and Skerry with the kernel's WireGuard, sealed, plain, through a relay, and without BPF. Each runs on a wire that
+passes large segments (gso) and on one with 1500-byte packets (mtu). Measured are streams, datagrams, round trips, connections and
+processor time; then packet loss, a growing number of replicas (the paper's figure 8), tables of 10,000 routes, and with --full
+downloads over long paths (figure 12) and a million flows.
 
-Each case has two hosts and an instance on each in network namespaces of its own; nothing is left behind. It needs root, iperf3, nft
-and ethtool. --quick takes less than three minutes, the default about eight, --full about an hour and a half.`,
+Each case has two hosts, with an instance on each, in network namespaces of its own; nothing is left behind. It needs root, iperf3,
+nft and ethtool. --quick takes less than three minutes, the default about eight, --full about an hour and a half.`,
 		Example: "  skerry bench network --quick\n  skerry bench network --case direct,sealed -o json --svg plots > network.json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.Full && o.Quick {
@@ -64,7 +65,7 @@ and ethtool. --quick takes less than three minutes, the default about eight, --f
 		},
 	}
 	cmd.Flags().BoolVar(&o.Quick, "quick", false, "less than three minutes")
-	cmd.Flags().BoolVar(&o.Full, "full", false, "more rounds, downloads over long ways, a million flows")
+	cmd.Flags().BoolVar(&o.Full, "full", false, "more rounds, downloads over long paths, a million flows")
 	cmd.Flags().StringSliceVar(&o.Cases, "case", nil, "only these cases; ratios need direct")
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
 	drawn.Add(cmd.Flags(), "svg")

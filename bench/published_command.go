@@ -18,10 +18,11 @@ func publishedCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "published", Short: "Print the figures of the papers that Skerry is measured against", Args: cobra.NoArgs,
 		Long: `Print the figures of the five documents that Skerry is built from, table by table: 000 KubeEdge-V, 001 Docker and KVM at the edge,
-002 Oakestra, 003 microVMs on edge devices, 004 Kata under interference. What their prose tells alone is there as ranges, with its place.
+002 Oakestra, 003 microVMs on edge devices, 004 Kata under interference. Figures that appear only in the text are printed as ranges,
+with their place.
 
-A figure with * reads otherwise in the text at hand, which cannot be: below the table stands what it reads, and the arithmetic. One with ! is
-as the document has it, and does not follow from its other figures.`,
+A figure with * has another value in the text at hand, which is impossible: that value and the arithmetic are below the table. A
+figure with ! is as in the document, and does not follow from the document's other figures.`,
 		Example: `  skerry bench published --doc 004 --table 5.3
   skerry bench published --doc 003 -o json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -32,9 +32,9 @@ type Saved[R any] struct {
 // Add adds the flags; each is what a report is kept after.
 func (s *Saved[R]) Add(fs *pflag.FlagSet, each string) {
 	fs.StringVarP(&s.output, "output", "o", "table", s.words())
-	fs.StringVar(&s.file, "out", "", "file that keeps the report as JSON after each "+each)
+	fs.StringVar(&s.file, "out", "", "file for the report as JSON, saved after each "+each)
 	if s.Read != nil {
-		fs.StringVar(&s.from, "resume", "", "report to go on from")
+		fs.StringVar(&s.from, "resume", "", "report to continue from")
 	}
 	if s.Drawings != nil {
 		s.plots.Add(fs, s.SVG)

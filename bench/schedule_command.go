@@ -23,7 +23,7 @@ func scheduleCommand() *cobra.Command {
 		Use: "schedule", Short: "Measure placement: time, quality and memory", Args: cobra.NoArgs,
 		Long: `Measure placement with the scheduler that root and clusters use, on simulated machines: the paper's figure 2 (the same workers split
 into more and more clusters) and figure 10 (ROM and LDP over more and more workers, up to a million), placements per second on one core,
-the quality of every policy beside the optimum found by exhaustive search, and the memory that the index takes per worker. It needs
+the quality of every policy compared with the optimum found by exhaustive search, and the memory that the index takes per worker. It needs
 neither root nor network, and leaves nothing behind.
 
 --quick takes less than a minute; --full repeats more, for some minutes. --svg DIR and --png DIR write plots.`,

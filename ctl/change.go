@@ -125,10 +125,10 @@ func (a *app) deleteCommand() *cobra.Command {
 	var wait, missing, volumes bool
 	timeout := 2 * time.Minute
 	cmd := &cobra.Command{Use: "delete KIND NAME... | delete -f FILE", Short: "Delete applications, instances, volumes, clusters, workers, users and more", Aliases: []string{"rm"}, ValidArgsFunction: a.completeObjects,
-		Long: `Delete resources. An application is stopped and removed whatever its state. Its local volumes are kept, unless
-their manifest says reclaim: delete, or --volumes is given. A deleted instance is ended and placed
-anew, because its service keeps its number of instances: "skerry scale" is for fewer. An orphan, which no service wants, is
-ended for good. A volume is deleted with what is in it; an instance must not use it. A cluster or worker must be disconnected; deleting it revokes its key.
+		Long: `Delete resources. An application is stopped and removed whatever its state. Its local volumes are kept, unless its manifest says
+reclaim: delete, or --volumes is given. A deleted instance ends, and its service places a new one, because the number of instances
+stays the same: use "skerry scale" to reduce it. An orphan, which no service wants, ends for good. A volume is deleted with its
+contents; no instance may use it. A cluster or worker must be disconnected; deleting it revokes its key.
 
 KIND is app, instance, orphan, volume, cluster, worker, namespace, org, user, token, access-token or member.`,
 		Example: "  skerry delete app shop\n  skerry delete -f shop.yaml --wait\n  skerry delete app shop --volumes\n  skerry delete volume shop/db/0\n  skerry delete instance front-x5b2k",
@@ -156,7 +156,7 @@ KIND is app, instance, orphan, volume, cluster, worker, namespace, org, user, to
 				args = []string{kind, name}
 			}
 			if len(args) < 2 {
-				return skerry.Errorf(skerry.CodeInvalid, "nothing to delete was named").
+				return skerry.Errorf(skerry.CodeInvalid, "the resources to delete are missing").
 					WithHint("write `skerry delete app NAME`, or -f FILE")
 			}
 			r, err := findResource(args[0])
@@ -203,7 +203,7 @@ KIND is app, instance, orphan, volume, cluster, worker, namespace, org, user, to
 		})}
 	cmd.Flags().StringSliceVarP(&files, "file", "f", nil, "delete the applications of these manifests")
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the applications are gone")
-	cmd.Flags().BoolVar(&volumes, "volumes", false, "delete the local volumes of the applications, too, with what is in them")
+	cmd.Flags().BoolVar(&volumes, "volumes", false, "also delete the local volumes of the applications, with their contents")
 	cmd.Flags().BoolVar(&missing, "ignore-not-found", false, "do not fail if a resource does not exist")
 	cmd.Flags().Var(spanValue{&timeout}, "timeout", "how long to wait")
 	return cmd

@@ -37,7 +37,7 @@ func (a *app) doctorCommand() *cobra.Command {
 	var machine, client, security bool
 	cmd := &cobra.Command{Use: "doctor", Short: "Diagnose this machine and the connection to the server", Args: cobra.NoArgs,
 		Long: "Check whether this machine can be a worker, and whether the context's server is reachable and trusted.\nEach problem comes with a fix. Exits with 1 if there is a problem.\n" +
-			"With --security: list what runs at a cluster and would now be refused or restricted; and, at a root too, exports without effect, organisations above their quotas, and images of registries that are not asked.",
+			"With --security, list the instances at a cluster that would now be refused or restricted; and, at a root too, exports without effect, organisations above their quotas, and images of registries that are not asked.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var list []Check
 			if security {
@@ -84,7 +84,7 @@ func (a *app) doctorCommand() *cobra.Command {
 	cmd.Flags().StringVar(&data, "data", "", "directory that holds the roles' data directories (default the usual place)")
 	cmd.Flags().BoolVar(&machine, "machine", false, "check this machine only")
 	cmd.Flags().BoolVar(&client, "client", false, "check the connection to the server only")
-	cmd.Flags().BoolVar(&security, "security", false, "list what the server has and would now refuse, restrict, or give no effect")
+	cmd.Flags().BoolVar(&security, "security", false, "list everything on the server that would now be refused, restricted or without effect")
 	cmd.MarkFlagsMutuallyExclusive("machine", "client", "security")
 	return cmd
 }

@@ -26,7 +26,7 @@ func (a *app) explainCommand() *cobra.Command {
 				return err
 			}
 			if len(args) == 0 {
-				return skerry.Errorf(skerry.CodeInvalid, "nothing to explain was named").WithHint("name an instance or APP/SERVICE")
+				return skerry.Errorf(skerry.CodeInvalid, "an instance or a service is missing").WithHint("write `skerry explain INSTANCE` or `skerry explain APP/SERVICE`")
 			}
 			return a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 				list, err := a.findInstances(cmd.Context(), c, args[0])

@@ -148,7 +148,7 @@ func (p *progress) failed() error {
 			if s.Rollout != nil && s.Rollout.Refused != nil && !p.past[s.Rollout.Refused.Revision] {
 				f := s.Rollout.Refused
 				return skerry.Errorf(skerry.CodeUnavailable, "service %s/%s was rolled back: revision %s failed: %s", k.Name, s.Name, f.Revision, f.Reason).
-					WithHint("what ran before serves again; change the manifest and apply it, or `skerry rollout resume %s/%s` to try the version again", k.Name, s.Name)
+					WithHint("the previous version serves again; change the manifest and apply it, or `skerry rollout resume %s/%s` to try the version again", k.Name, s.Name)
 			}
 			if n := len(s.Runs); s.Mode == skerry.ModeJob && n > 0 && s.Runs[n-1].Result == "Failed" {
 				return skerry.Errorf(skerry.CodeUnavailable, "job %s/%s failed", k.Name, s.Name).

@@ -28,14 +28,14 @@ func listOrphans(ctx context.Context, c *api.Client, q listQuery) ([]item, error
 }
 
 func (a *app) adoptCommand() *cobra.Command {
-	return &cobra.Command{Use: "adopt ORPHAN...", Short: "Make orphans, which run unknown after a restored backup, instances again", Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeKind("orphan"),
-		Long: `Make instances that run and that the server does not know instances of their applications again. Each adds one replica to
-its service, as it was assigned last; an application or service that is not there is made again. Nothing is restarted, unless
-the service has another version by now.
+	return &cobra.Command{Use: "adopt ORPHAN...", Short: "Adopt orphans: running instances that a restored backup does not know", Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeKind("orphan"),
+		Long: `Adopt orphans: make running instances that the server does not know instances of their applications again. Each adds one
+replica to its service, with the specification that it was last assigned. A missing application or service is created again.
+Nothing is restarted, unless the service has another version by now.
 
-Orphans are left when a store is restored from a backup that is older than they are. "skerry get orphans" lists them, at the
-root those of its own applications and at a cluster those of the cluster's. "skerry delete orphan" ends one. Both require
-rights on all organisations.`,
+Restoring a store from a backup leaves orphans if instances were started since. "skerry get orphans" lists them, at the root
+those of its own applications and at a cluster those of the cluster's. "skerry delete orphan" ends one. Both require rights on
+all organisations.`,
 		Example: "  skerry get orphans\n  skerry adopt front-x5b2k front-p9d3m\n  skerry delete orphan front-x5b2k",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			for _, id := range args {

@@ -92,7 +92,7 @@ manifests that are applied again, until somebody rotates the secret or names ano
   skerry secret undo db --to 3`,
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			if to < 0 {
-				return skerry.Errorf(skerry.CodeInvalid, "--to %d is no version; they begin with 1", to)
+				return skerry.Errorf(skerry.CodeInvalid, "--to %d is not a version; the first one is 1", to)
 			}
 			got, err := c.UndoSecret(cmd.Context(), a.namespace(), args[0], to)
 			if err != nil {

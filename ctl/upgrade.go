@@ -31,7 +31,7 @@ func (a *app) upgradeCommand() *cobra.Command {
 				args = args[1:]
 			}
 			if all == (len(args) > 0) {
-				return skerry.Errorf(skerry.CodeInvalid, "name workers, or --all").WithHint("`skerry get workers` lists them")
+				return skerry.Errorf(skerry.CodeInvalid, "the workers to upgrade are missing").WithHint("name them or give --all; `skerry get workers` lists them")
 			}
 			if q.Image == "" {
 				return skerry.Errorf(skerry.CodeInvalid, "--image is missing").

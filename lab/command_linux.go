@@ -24,12 +24,12 @@ import (
 func Command() *cobra.Command {
 	c := &command{}
 	cmd := &cobra.Command{Use: "lab", Short: "Try a whole federation on this machine, and break it",
-		Long: `A lab is a federation on one machine: hosts are network namespaces, each with an own address, data directory and cgroup,
-joined by links with delay, loss and rate. A file says which hosts there are and what they run.
+		Long: `A lab is a federation on one machine: hosts are network namespaces, each with its own address, data directory and cgroup, connected by
+links with delay, loss and rate. A file describes the hosts and their roles.
 
-Commands find a lab by name; with one lab on the machine the name may be left out.`}
-	cmd.PersistentFlags().StringVar(&c.o.Dir, "lab-dir", DefaultDir, "directory for what ends with the machine's uptime")
-	cmd.PersistentFlags().StringVar(&c.o.Data, "lab-data", DefaultData, "directory for what the hosts keep")
+Commands find a lab by name; if there is only one lab on the machine, you can omit its name.`}
+	cmd.PersistentFlags().StringVar(&c.o.Dir, "lab-dir", DefaultDir, "directory for state that a reboot may delete")
+	cmd.PersistentFlags().StringVar(&c.o.Data, "lab-data", DefaultData, "directory for the data of the hosts")
 	cmd.PersistentFlags().StringVarP(&c.name, "lab", "L", "", "name of the lab")
 	cmd.AddCommand(c.up(), c.down(), c.list(), c.status(), c.exec(), c.partition(), c.heal(), c.set(), c.kill(), c.start(), c.powerOff(), c.logs(), wanCommand())
 	return cmd
@@ -65,8 +65,8 @@ func (c *command) lab() (*Lab, error) {
 func (c *command) up() *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{Use: "up FILE", Short: "Make a lab and start every role in it", Args: cobra.ExactArgs(1),
-		Long: `Make a lab of a topology file and start every role in it. The command returns when all are connected; the lab stays until
-` + "`skerry lab down`." + ` What was made before an error is removed again.`,
+		Long: `Make a lab from a topology file and start every role in it. The command returns when all are connected; the lab stays until
+` + "`skerry lab down`." + ` After an error, everything that was made is removed again.`,
 		Example: "  skerry lab up examples/labs/demo.yaml",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			t, err := Load(args[0])
@@ -93,8 +93,8 @@ func (c *command) up() *cobra.Command {
 
 func (c *command) down() *cobra.Command {
 	var all bool
-	cmd := &cobra.Command{Use: "down [LAB]", Short: "End a lab and remove everything of it", Args: cobra.MaximumNArgs(1),
-		Long: "End a lab and remove everything of it: processes, namespaces, mounts, cgroups, files. It works on a lab that is not whole, and may be repeated.",
+	cmd := &cobra.Command{Use: "down [LAB]", Short: "End a lab and remove everything that belongs to it", Args: cobra.MaximumNArgs(1),
+		Long: "End a lab and remove everything that belongs to it: processes, namespaces, mounts, cgroups, files. It also works on an incomplete lab, and can be repeated.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var names []string
 			var err error
@@ -215,7 +215,7 @@ func printStatus(out io.Writer, st *Status) {
 
 func (c *command) exec() *cobra.Command {
 	cmd := &cobra.Command{Use: "exec HOST -- COMMAND...", Short: "Run a command in a host", Args: cobra.MinimumNArgs(2),
-		Long: `Run a command in a host, in its network, mount and host name namespaces and its cgroup. The exit status is the command's.`,
+		Long: `Run a command in a host, in its network, mount and UTS namespaces and its cgroup. The exit status is the command's.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l, err := c.lab()
 			if err != nil {
@@ -252,22 +252,22 @@ func (c *command) sides(use, short string, run func(l *Lab, ctx context.Context,
 			}
 			return run(l, cmd.Context(), args[0], args[1], oneWay)
 		}}
-	cmd.Flags().BoolVar(&oneWay, "one-way", false, "only what goes from A to B")
+	cmd.Flags().BoolVar(&oneWay, "one-way", false, "only packets from A to B")
 	return cmd
 }
 
 func (c *command) partition() *cobra.Command {
-	return c.sides("partition", "Let no packet pass between two sides", (*Lab).Partition)
+	return c.sides("partition", "Drop all packets between two sides", (*Lab).Partition)
 }
 
 func (c *command) heal() *cobra.Command {
-	return c.sides("heal", "Let packets pass between two sides again", (*Lab).Heal)
+	return c.sides("heal", "End the partition between two sides", (*Lab).Heal)
 }
 
 func (c *command) set() *cobra.Command {
 	var delay, jitter time.Duration
 	var loss, rate, nat, cpu string
-	cmd := &cobra.Command{Use: "set HOST [HOST]", Short: "Change a host's cable or processors, the way between two sides, or a NAT", Args: cobra.RangeArgs(1, 2),
+	cmd := &cobra.Command{Use: "set HOST [HOST]", Short: "Change a host's cable or processors, the path between two sides, or a NAT", Args: cobra.RangeArgs(1, 2),
 		Example: "  skerry lab set w1 --rate 2mbit\n  skerry lab set root 'harbour/*' --delay 40ms --loss 1%\n  skerry lab set home --nat symmetric\n  skerry lab set w1 --cpu 0.3",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var ch LinkChange
@@ -323,18 +323,18 @@ func (c *command) set() *cobra.Command {
 			}
 			return l.SetLink(cmd.Context(), args, ch)
 		}}
-	cmd.Flags().DurationVar(&delay, "delay", 0, "delay one way")
-	cmd.Flags().DurationVar(&jitter, "jitter", 0, "largest difference of a delay from --delay")
-	cmd.Flags().StringVar(&loss, "loss", "", "share of packets that get lost, such as 1%")
+	cmd.Flags().DurationVar(&delay, "delay", 0, "delay in each direction")
+	cmd.Flags().DurationVar(&jitter, "jitter", 0, "largest deviation of a delay from --delay")
+	cmd.Flags().StringVar(&loss, "loss", "", "share of lost packets, such as 1%")
 	cmd.Flags().StringVar(&rate, "rate", "", "rate of a host's cable, such as 10mbit; 0 for no limit")
-	cmd.Flags().StringVar(&cpu, "cpu", "", "give the host so much of the processors until it is switched off, whatever it says that it has, as 0.5 or 250m; under version 1 of cgroups an instance that may use more does not start then; all: as before")
-	cmd.Flags().StringVar(&nat, "nat", "", "exchange a NAT for one of this kind: full-cone, restricted, port-restricted, symmetric or udp-blocked")
+	cmd.Flags().StringVar(&cpu, "cpu", "", "limit the host to this share of the processors until it is switched off, whatever capacity it reports, such as 0.5 or 250m; under version 1 of cgroups an instance with a higher limit does not start then; all: as before")
+	cmd.Flags().StringVar(&nat, "nat", "", "replace a NAT with one of this kind: full-cone, restricted, port-restricted, symmetric or udp-blocked")
 	return cmd
 }
 
 func (c *command) kill() *cobra.Command {
 	var signal string
-	cmd := &cobra.Command{Use: "kill HOST", Short: "Kill the agent of a host; what it runs runs on", Args: cobra.ExactArgs(1),
+	cmd := &cobra.Command{Use: "kill HOST", Short: "Kill the agent of a host; its instances keep running", Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			name := strings.ToUpper(signal)
 			sig := unix.SignalNum("SIG" + strings.TrimPrefix(name, "SIG"))
@@ -374,7 +374,7 @@ func (c *command) start() *cobra.Command {
 }
 
 func (c *command) powerOff() *cobra.Command {
-	return &cobra.Command{Use: "poweroff HOST", Short: "End everything in a host at once, as when its power fails", Args: cobra.ExactArgs(1),
+	return &cobra.Command{Use: "poweroff HOST", Short: "End everything in a host at once, like a power failure", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l, err := c.lab()
 			if err != nil {
@@ -386,7 +386,7 @@ func (c *command) powerOff() *cobra.Command {
 
 func (c *command) logs() *cobra.Command {
 	var follow bool
-	cmd := &cobra.Command{Use: "logs HOST", Short: "Show what the role of a host has logged", Args: cobra.ExactArgs(1),
+	cmd := &cobra.Command{Use: "logs HOST", Short: "Show the log of a host's role", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l, err := c.lab()
 			if err != nil {
@@ -412,7 +412,7 @@ func (c *command) logs() *cobra.Command {
 				}
 			}
 		}}
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on as more is logged")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "keep running and show new lines")
 	return cmd
 }
 

@@ -24,15 +24,16 @@ func Command() *cobra.Command {
 	var save, keep, output string
 	var trace, minimise bool
 	cmd := &cobra.Command{
-		Use: "sim", Short: "Prove on a simulated fleet that nothing is lost", Args: cobra.NoArgs,
-		Long: `Run the real cores of root, clusters and workers on a simulated network, clock and disk, let users change their minds and everything fail
-that can (processes, machines, links in one or both directions, disks, clocks), and check after every step that nothing acknowledged is lost,
-nothing is over-committed, no token goes back, no address is shared and no worker is readable at the root; and, when the faults have ended,
-that everything asked for runs, once. It touches nothing on this machine, but for the scenarios that it keeps.
+		Use: "sim", Short: "Test on a simulated fleet that nothing is lost", Args: cobra.NoArgs,
+		Long: `Run the real cores of root, clusters and workers on a simulated network, clock and disk. Users change their minds, and processes,
+machines, links (in one or both directions), disks and clocks fail. After every step it checks that nothing acknowledged is lost,
+nothing is over-committed, no token goes back, no address is shared and the root sees no details of workers. When the faults have
+ended, it checks that everything requested runs exactly once. It touches nothing on this machine except the scenarios that it saves.
 
-Without --seed or --replay, --seeds scenarios are made of fresh seeds and run. One that breaks an invariant is told of at once and kept in
-the directory --keep as sim-SEED.txt, in whole first and then made as small as can be; the last lines name all of them again. --seed N makes and runs one, the same to the step each time; --until STEP ends it there and tells what
-happened. --replay FILE runs a scenario in its text form. The exit status is 1 when an invariant did not hold.`,
+Without --seed or --replay, it generates and runs --seeds scenarios from fresh seeds. A scenario that breaks an invariant is reported
+at once and saved in the directory --keep as sim-SEED.txt, first in full and then minimised; the last lines list all of them again.
+--seed N generates and runs one scenario, with the same steps each time; --until STEP ends it there and shows its events. --replay
+FILE runs a scenario in its text form. The exit status is 1 if an invariant was broken.`,
 		Example: `  skerry sim                                       # 200 fresh seeds
   skerry sim --for 1h                              # as many as an hour allows
   skerry sim --seed 4711 --trace
@@ -101,15 +102,15 @@ happened. --replay FILE runs a scenario in its text form. The exit status is 1 w
 	}
 	f := cmd.Flags()
 	f.Uint64Var(&seed, "seed", 0, "make and run the scenario of this seed")
-	f.IntVar(&seeds, "seeds", 200, "how many fresh seeds to run")
+	f.IntVar(&seeds, "seeds", 200, "number of fresh seeds to run")
 	f.DurationVar(&length, "for", 0, "run fresh seeds for this long instead")
-	f.IntVar(&until, "until", 0, "end before the step after this one, and tell what happened")
+	f.IntVar(&until, "until", 0, "end after this step, and show the events")
 	f.StringSliceVar(&replay, "replay", nil, "run the scenario in this file (- is standard input)")
-	f.BoolVar(&trace, "trace", false, "tell what happens")
+	f.BoolVar(&trace, "trace", false, "show the events")
 	f.BoolVar(&minimise, "minimise", false, "find the smallest scenario that breaks the same invariant")
-	f.IntVar(&tries, "tries", 1000, "runs that finding it may take")
+	f.IntVar(&tries, "tries", 1000, "largest number of runs for --minimise")
 	f.StringVar(&save, "save", "", "write the scenario to this file")
-	f.StringVar(&keep, "keep", ".", "where the scenarios of fresh seeds that fail are kept (empty: nowhere)")
+	f.StringVar(&keep, "keep", ".", "directory for scenarios of failing fresh seeds (empty: do not save)")
 	f.IntVar(&parallel, "parallel", runtime.GOMAXPROCS(0), "scenarios at the same time")
 	f.StringVarP(&output, "output", "o", "table", "table or json")
 	return cmd

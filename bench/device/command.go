@@ -46,10 +46,10 @@ func reportCommand() *cobra.Command {
 func compareCommand() *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
-		Use: "compare OLD NEW", Short: "Tell what changed between two reports of bench runtime", Args: cobra.ExactArgs(2),
-		Long: `Tell what changed between two reports of bench runtime: cases of which the 95 % intervals of the means do not touch. Two
-reports are of two times, and what disturbed the machine in one of them is in the difference: compare losses against the bare
-machine where you can.`,
+		Use: "compare OLD NEW", Short: "Compare two reports of bench runtime", Args: cobra.ExactArgs(2),
+		Long: `Compare two reports of bench runtime: list the cases in which the 95 % intervals of the means do not overlap. The reports are from
+different times, and the difference includes everything that disturbed the machine in one of them. Compare losses against the bare
+machine if you can.`,
 		Example: "  skerry bench compare before.json after.json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			was, err := readFile(args[0])
@@ -63,7 +63,7 @@ machine where you can.`,
 			return WriteChanges(cmd.OutOrStdout(), was, is, all)
 		},
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "also what did not change")
+	cmd.Flags().BoolVar(&all, "all", false, "also list unchanged cases")
 	return cmd
 }
 

@@ -19,17 +19,18 @@ func runtimeCommand() *cobra.Command {
 	var o Options
 	saved := bench.Saved[Report]{Read: ReadReport, Ways: outputs, Drawings: (*Report).Drawings, SVG: "plots"}
 	cmd := &cobra.Command{
-		Use: "runtime", Short: "Measure what each kind of isolation costs on this device", Args: cobra.NoArgs,
-		Long: `Measure what each kind of isolation costs on this device: the same programs on the machine itself ("bare"), in namespaces
-and a cgroup made by hand ("manual"), in every runtime that passes its self-test, and as jobs of a whole Skerry on this device
-("orchestrated"), so that the cost of orchestration is seen beside that of isolation. All take turns in each round, after one
-round that is not counted. The report tells mean, relative standard deviation, and the loss against the bare machine, with
-whether that may be chance; what could not run is listed with the reason. Beside the cost it tells what isolation buys: which
-system calls of the host one program reaches from each place (with strace).
+		Use: "runtime", Short: "Measure the cost of each kind of isolation on this device", Args: cobra.NoArgs,
+		Long: `Measure the cost of each kind of isolation on this device: the same programs on the machine itself ("bare"), in namespaces and a
+cgroup made by hand ("manual"), in every runtime that passes its self-test, and as jobs of a complete Skerry on this device
+("orchestrated"), which separates the cost of orchestration from that of isolation. All take turns in each round, after one round
+that is not counted. The report contains the mean, the relative standard deviation, the loss against the bare machine, and whether
+that may be chance. Cases that could not run are listed with the reason. It also shows the benefit of isolation: which system calls
+of the host one program reaches from each place (with strace).
 
-The programs are sysbench, stress-ng, OpenSSL, 7-Zip, x265, POV-Ray, fio and bonnie++ where they are installed, and kernels in C, which gcc compiles on
-the device, and clang, where it is, to a module for runtime wasm. --out keeps the report after each round: Ctrl-C loses no complete round, and --resume goes on from there. The
-results are those of an idle machine only if it was idle; the report says when it was not. It needs root.`,
+The programs are sysbench, stress-ng, OpenSSL, 7-Zip, x265, POV-Ray, fio and bonnie++ if they are installed, and kernels in C, which
+gcc compiles on the device, and clang, if installed, to a module for runtime wasm. --out saves the report after each round: Ctrl-C
+loses no complete round, and --resume continues from the file. The results are those of an idle machine only if it was idle; the
+report says when it was not. It needs root.`,
 		Example: "  skerry bench runtime --quick --rounds 3\n  skerry bench runtime --only os,ipc --in oci --ablation --out os.json\n  skerry bench runtime --resume os.json --out os.json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if os.Geteuid() != 0 {
@@ -54,7 +55,7 @@ results are those of an idle machine only if it was idle; the report says when i
 		},
 	}
 	fs := cmd.Flags()
-	fs.IntVar(&o.Rounds, "rounds", 15, "how often each case runs in each place")
+	fs.IntVar(&o.Rounds, "rounds", 15, "number of runs of each case in each place")
 	fs.BoolVar(&o.Quick, "quick", false, "a tenth of the work of each case")
 	fs.StringSliceVar(&o.Only, "only", nil, "only these groups (cpu, memory, disk, os, ipc, net, start, footprint, reach) or cases")
 	fs.StringSliceVar(&o.Places, "in", nil, "only in these places beside bare: manual, orchestrated, or names of runtimes")
@@ -62,11 +63,11 @@ results are those of an idle machine only if it was idle; the report says when i
 	fs.StringVar(&o.Dir, "dir", "", "directory for tools and files, on the disk to measure (default a temporary one)")
 	fs.StringVar(&o.Machines.Kernel, "guest-kernel", "", "kernel of virtual machines, as for skerry worker")
 	fs.StringVar(&o.Containerd.Socket, "containerd", "", "socket of a containerd to measure, as for skerry worker")
-	fs.StringVar(&o.Containerd.Shim, "containerd-shim", "", "shim that it is to use, as for skerry worker")
-	fs.StringVar(&o.Containerd.Binary, "containerd-binary", "", "OCI runtime that its shim is to call, as for skerry worker")
-	fs.BoolVar(&o.Machines.Emulate, "emulate", false, "take machines that are emulated, many times slower, too")
-	fs.StringVar(&o.Meter, "meter", "", "command that prints the joules that the machine has used until now (default its own counters)")
-	fs.StringVar(&o.MeterCSV, "meter-csv", "", "file that a power meter writes: lines of seconds since 1970 and watts")
+	fs.StringVar(&o.Containerd.Shim, "containerd-shim", "", "shim to use with it, as for skerry worker")
+	fs.StringVar(&o.Containerd.Binary, "containerd-binary", "", "OCI runtime for its shim, as for skerry worker")
+	fs.BoolVar(&o.Machines.Emulate, "emulate", false, "also measure emulated machines, which are many times slower")
+	fs.StringVar(&o.Meter, "meter", "", "command that prints the machine's energy use so far in joules (default: the machine's own counters)")
+	fs.StringVar(&o.MeterCSV, "meter-csv", "", "file written by a power meter: lines of seconds since 1970 and watts")
 	saved.Add(fs, "round")
 	return cmd
 }

@@ -17,19 +17,20 @@ func Command() *cobra.Command {
 	saved := bench.Saved[Report]{Read: ReadReport, Ways: map[string]func(*Report, io.Writer) error{"table": (*Report).WriteTable, "json": (*Report).WriteJSON, "csv": (*Report).WriteCSV, "html": (*Report).WriteHTML},
 		Drawings: (*Report).Drawings, SVG: "svg"}
 	cmd := &cobra.Command{
-		Use: "interference", Short: "Measure what neighbours cost a service", Args: cobra.NoArgs,
-		Long: `Measure what neighbours cost a service: an image service, or another that --service names, answers requests that come at fixed rates, in a process with limits
-("bare") and in every runtime that passes its self-test, alone and beside a load that takes processors, memory bandwidth, cache,
-disk or network as it does. The report tells latency from when a request was due, what of it the service itself takes, and what
-the machine tells of quotas, queues and pressure, beside the figures of the thesis that the image service follows. Each answer is compared with the one that
-is known; another one is no success. The rates of the other services are those of the thesis times a number that has them cost about as much.
+		Use: "interference", Short: "Measure how neighbours slow a service down", Args: cobra.NoArgs,
+		Long: `Measure how neighbours slow a service down. An image service, or another one that --service names, answers requests that arrive at
+fixed rates. It runs in a process with limits ("bare") and in every runtime that passes its self-test, alone and next to a load on
+processors, memory bandwidth, cache, disk or network. The report contains the latency from the time when a request was due, the
+service's own share of it, and the machine's figures for quotas, queues and pressure, together with the figures of the thesis that
+the image service follows. Each answer is compared with the known one; a different one counts as a failure. The rates of the other
+services are those of the thesis times a factor that makes their cost about equal.
 
-Without choices it runs the matrix of the thesis, with its times, seven and a half minutes a row. --cpu, --rates, --pin,
---interference and --neighbour choose rows, and --quick shortens. The service gets processors of its own beside the one of the generator: rows that
-need more than there are are listed as not run. With --find it searches the rate at which each place is full: less than 99 %
-succeed, answers come at less than 97 % of the rate, or p99 is above --p99. --out keeps the report after each row, and --resume goes on
-from one, without the rows that ran and were valid. It compiles services and neighbour from this source
-tree, so run it in a checkout, or give it the programs; it needs root.`,
+By default it runs the matrix of the thesis, with its times: seven and a half minutes a row. --cpu, --rates, --pin, --interference
+and --neighbour choose rows, and --quick shortens them. The service gets processors of its own, apart from the generator's; rows that
+need more processors than there are, are listed as not run. With --find it searches for the rate at which each place is full: fewer
+than 99 % of the requests succeed, answers arrive at less than 97 % of the rate, or p99 exceeds --p99. --out saves the report after
+each row, and --resume continues from a report, without the rows that ran and were valid. It compiles services and neighbour from
+this source tree, so run it in a checkout, or pass the programs; it needs root.`,
 		Example: "  skerry bench interference --quick --in oci --cpu 0.5 --rates 2,4\n  skerry bench interference --quick --service database,video --in bare,oci --cpu 0.5 --interference 0,1\n  skerry bench interference --quick --cpu 1 --interference 0,1 --pin none,both --neighbour cpu,cache --rates 8 --out i.json\n  skerry bench interference --quick --cpu 0.5 --rates 4 --find\n  skerry bench interference --resume i.json --quick --cpu 1 --interference 0,1 --pin none,both --neighbour cpu,cache --rates 8 --out i.json -o html > i.html",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if os.Geteuid() != 0 {
@@ -50,19 +51,19 @@ tree, so run it in a checkout, or give it the programs; it needs root.`,
 	}
 	fs := cmd.Flags()
 	fs.BoolVar(&o.Quick, "quick", false, "2 s of warm-up, 6 s of load, 1 s to settle, instead of 30, 300 and 120")
-	fs.StringSliceVar(&o.Choice.Services, "service", nil, "what answers: image, database, inference, video, mqtt (default image)")
+	fs.StringSliceVar(&o.Choice.Services, "service", nil, "services to measure: image, database, inference, video, mqtt (default image)")
 	fs.StringSliceVar(&o.Places, "in", nil, "only in these places: bare, or names of runtimes")
 	fs.Float64SliceVar(&o.Choice.CPU, "cpu", nil, "limits of the service, in processors, with 1 GiB of memory for each")
 	fs.Float64SliceVar(&o.Choice.Rates, "rates", nil, "requests per second")
-	fs.StringSliceVar(&o.Choice.Pin, "pin", nil, "which services get processors of their own: none, both (every place) or one (machines alone)")
-	fs.Float64SliceVar(&o.Choice.Interference, "interference", nil, "limits of the neighbour, in processors; 0 is none")
-	fs.StringSliceVar(&o.Choice.Neighbours, "neighbour", nil, "what it takes: cpu, memory, cache, disk, network (default cpu)")
-	fs.BoolVar(&o.Find, "find", false, "search the rate at which each place is full")
-	fs.DurationVar(&o.P99, "p99", defaultP99, "time that an answer in a hundred may take longer than, before a place is called full")
+	fs.StringSliceVar(&o.Choice.Pin, "pin", nil, "services with processors of their own: none, both (in every place) or one (only in machines)")
+	fs.Float64SliceVar(&o.Choice.Interference, "interference", nil, "limits of the neighbour, in processors; 0 means no neighbour")
+	fs.StringSliceVar(&o.Choice.Neighbours, "neighbour", nil, "resources that the neighbour loads: cpu, memory, cache, disk, network (default cpu)")
+	fs.BoolVar(&o.Find, "find", false, "search for the rate at which each place is full")
+	fs.DurationVar(&o.P99, "p99", defaultP99, "99th percentile of the latency above which a place counts as full")
 	fs.StringVar(&o.Program, "service-program", "", "program of the services (default: compiled from examples/services)")
 	fs.StringVar(&o.Neighbour, "neighbour-program", "", "program of the neighbours (default: compiled from bench/neighbour)")
 	fs.StringVar(&o.Machines.Kernel, "guest-kernel", "", "kernel of virtual machines, as for skerry worker")
-	fs.BoolVar(&o.Machines.Emulate, "emulate", false, "take machines that are emulated, many times slower, too")
+	fs.BoolVar(&o.Machines.Emulate, "emulate", false, "also measure emulated machines, which are many times slower")
 	saved.Add(fs, "row")
 	return cmd
 }

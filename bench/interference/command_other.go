@@ -11,7 +11,7 @@ import (
 // Command gives `skerry bench interference`, which needs Linux.
 func Command() *cobra.Command {
 	return &cobra.Command{
-		Use: "interference", Short: "Measure what neighbours cost a service (Linux only)",
+		Use: "interference", Short: "Measure how neighbours slow a service down (Linux only)",
 		RunE: func(*cobra.Command, []string) error {
 			return skerry.Errorf(skerry.CodeUnsupported, "kinds of isolation are Linux's")
 		},

@@ -24,14 +24,13 @@ func Command() *cobra.Command {
 	saved := bench.Saved[Report]{Ways: map[string]func(*Report, io.Writer) error{"table": (*Report).WriteTable, "json": (*Report).WriteJSON}}
 	cmd := &cobra.Command{
 		Use: "orchestrator --adapter FILE", Short: "Measure orchestrators side by side", Args: cobra.NoArgs,
-		Long: `Measure orchestrators side by side: how long each takes until a deployment is ready and until it is gone, and the processor time and
-memory of its own processes meanwhile, at rest and while replicas run. An adapter is a program that stands for one orchestrator, which
-must be running already: examples/adapters has some, and docs/BENCH-ADAPTERS.md says what one has to do. All take turns in each round, after
-one deployment that is not counted; the first given is what others are compared with.
-
-What an adapter cannot do here is listed with its reason; beside it stands what the Oakestra paper (002) published, where it
-measured the same. --out keeps the report after each round: Ctrl-C deletes what is deployed and loses no complete round. Memory of processes of
-other users needs root.`,
+		Long: `Measure orchestrators side by side: the time until a deployment is ready and until it is gone, and the processor time and
+memory of their processes during that time, at rest and while replicas run. An adapter is a program that controls one
+orchestrator, which must already be running. examples/adapters has some, and docs/BENCH-ADAPTERS.md describes the contract.
+All take turns in each round, after one deployment that is not counted. The first one is the baseline of the comparison.
+Steps that an adapter does not support are listed with the reason. The report also shows the figures of the Oakestra paper
+(002) for the same measurements. --out saves the report after each round: Ctrl-C deletes the deployment and loses no complete
+round. Reading the memory of other users' processes needs root.`,
 		Example: "  skerry bench orchestrator --adapter examples/adapters/skerry.sh --quick --rounds 3\n  skerry bench orchestrator --adapter examples/adapters/skerry.sh --adapter examples/adapters/nomad.sh --out both.json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			err := saved.Check()
@@ -59,12 +58,12 @@ other users needs root.`,
 	}
 	fs := cmd.Flags()
 	fs.StringArrayVar(&o.Adapters, "adapter", nil, "program that stands for an orchestrator; may be repeated")
-	fs.StringVar(&o.Image, "image", "docker.io/library/nginx:stable-alpine", "image of the replicas, by a name that all of them can fetch")
-	fs.IntVar(&o.Rounds, "rounds", 10, "how often each adapter deploys each number of replicas")
+	fs.StringVar(&o.Image, "image", "docker.io/library/nginx:stable-alpine", "image of the replicas, under a name that every orchestrator can pull")
+	fs.IntVar(&o.Rounds, "rounds", 10, "deployments by each adapter for each number of replicas")
 	fs.IntSliceVar(&o.Sizes, "replicas", []int{1, 10, 100}, "numbers of replicas of a deployment")
-	fs.DurationVar(&o.Watch, "rest", 30*time.Second, "how long processes are watched at rest")
+	fs.DurationVar(&o.Watch, "rest", 30*time.Second, "how long processes are observed at rest")
 	fs.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "how long each step of an adapter may take")
-	fs.BoolVar(&o.Quick, "quick", false, "rests of 3 s and no more than 10 replicas, unless told otherwise")
+	fs.BoolVar(&o.Quick, "quick", false, "rests of 3 s and at most 10 replicas, unless set")
 	saved.Add(fs, "round")
 	cmd.AddCommand(labCommand())
 	return cmd

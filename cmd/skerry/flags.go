@@ -169,7 +169,7 @@ func (f *parentFlags) addShared(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&f.plainHTTP, "plain-http", nil, "image registry (host:port) to use without TLS; may be repeated")
 	f.imageCache = node.DefaultImageCache
 	fs.Var(bytesFlag(&f.imageCache), "image-cache",
-		"how much of other registries' images to keep, such as 16Gi; what is not in use goes first, and an image that does not fit is refused")
+		"space for cached images of other registries, such as 16Gi; images that are not in use are removed first, and an image that does not fit is refused")
 	fs.IntVar(&f.events, "keep-events", 0, "number of events to keep (default 2000)")
 	fs.DurationVar(&f.eventAge, "keep-events-for", 0, "age at which events are dropped (default 168h)")
 }

@@ -50,7 +50,7 @@ func (w *workerFlags) config() (node.WorkerConfig, error) {
 	cfg.Facts.Taints, cfg.Facts.Devices = w.taints, w.devices
 	cfg.Attach.CDI, cfg.Attach.Hooks = w.cdi, w.cdiHooks
 	if cfg.Users, err = worker.ParseUserPool(w.users); err != nil {
-		return cfg, skerry.Errorf(skerry.CodeInvalid, "--user-namespaces: %w", err).WithHint("leave it out for 1879048192-2147287039")
+		return cfg, skerry.Errorf(skerry.CodeInvalid, "--user-namespaces: %w", err).WithHint("omit it for the default, 1879048192-2147287039")
 	}
 	if err := checkKeys("--taint", w.taints); err != nil {
 		return cfg, err

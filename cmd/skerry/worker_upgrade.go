@@ -83,7 +83,7 @@ affected.`,
 				fmt.Fprintf(out, "%s passed its trial and is now the agent's program\n", p.Version)
 				return nil
 			}
-			return skerry.Errorf(skerry.CodeUnavailable, "no outcome was seen").WithHint("`skerry worker status` shows it")
+			return skerry.Errorf(skerry.CodeUnavailable, "the outcome of the upgrade is not known").WithHint("`skerry worker status` shows it")
 		}}
 	cmd.Flags().StringVar(&data, "data", filepath.Join(defaultData(), "worker"), "data directory of the worker")
 	cmd.Flags().DurationVar(&window, "window", upgrade.Window, "time within which the new program must pass")
