@@ -57,7 +57,7 @@ func (c *Controller) putCertificate(now time.Time, m PutCertificate) (any, skerr
 		return nil, fx, skerry.Errorf(skerry.CodeInvalid, "%q means something else in a manifest", m.Name).WithHint("choose another name")
 	}
 	if n := len(m.CertPEM) + len(m.KeyPEM); n > skerry.MaxCertificate {
-		return nil, fx, skerry.Errorf(skerry.CodeInvalid, "certificate and key have %d bytes; at most %d are allowed", n, skerry.MaxCertificate).WithHint("leave certificates that do not belong to the chain out")
+		return nil, fx, skerry.Errorf(skerry.CodeInvalid, "certificate and key have %d bytes; at most %d are allowed", n, skerry.MaxCertificate).WithHint("omit certificates that do not belong to the chain")
 	}
 	k := certKey{m.Org, m.Name}
 	if c.certs[k] == nil && len(c.Certificates(m.Org)) >= maxCertificates {

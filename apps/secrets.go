@@ -359,7 +359,7 @@ func (c *Controller) haveSecrets(app *skerry.Application) error {
 	for i := range app.Spec.Services {
 		for _, n := range app.Spec.Services[i].SecretNames(app.Metadata.Namespace) {
 			if c.Secret(n) == nil {
-				return skerry.Errorf(skerry.CodeConflict, "version %s of secret %s is not there any more", n.Version, n.Name).WithHint("apply the manifest again, which takes the newest")
+				return skerry.Errorf(skerry.CodeConflict, "version %s of secret %s no longer exists", n.Version, n.Name).WithHint("apply the manifest again, which takes the newest")
 			}
 		}
 	}

@@ -255,7 +255,7 @@ func (a *Authority) CreateToken(ctx context.Context, o TokenOptions) (string, Jo
 	case o.TTL < 0 || o.TTL > MaxTokenTTL:
 		return "", JoinToken{}, skerry.Errorf(skerry.CodeInvalid, "ttl: %s is not between 0 and %s", o.TTL, MaxTokenTTL)
 	case o.Replace && o.Name == "":
-		return "", JoinToken{}, skerry.Errorf(skerry.CodeInvalid, "replace: needs a name").WithHint("say whose place is taken with --name")
+		return "", JoinToken{}, skerry.Errorf(skerry.CodeInvalid, "replace: needs a name").WithHint("name the member to replace with --name")
 	}
 	if o.Name != "" {
 		if err := skerry.CheckName(o.Name); err != nil {

@@ -22,7 +22,7 @@ func (c *Core) upgradeWorker(now time.Time, m UpgradeWorker, fx *skerry.Effects)
 		fx.Err = skerry.Errorf(skerry.CodeNotFound, "there is no worker %q", m.Name).WithHint("`skerry get workers` lists them")
 		return
 	case w.Carrier != "":
-		fx.Err = skerry.Errorf(skerry.CodeUnsupported, "the agent of worker %s is not Skerry's", m.Name).WithHint("exchange its program on the device")
+		fx.Err = skerry.Errorf(skerry.CodeUnsupported, "the agent of worker %s is not Skerry's", m.Name).WithHint("replace its program on the device")
 		return
 	case m.Image == "":
 		fx.Err = skerry.Errorf(skerry.CodeInvalid, "an image with the new program is missing")
@@ -31,7 +31,7 @@ func (c *Core) upgradeWorker(now time.Time, m UpgradeWorker, fx *skerry.Effects)
 		fx.Err = skerry.Errorf(skerry.CodeInvalid, "a trial of %s is out of range; up to %s are allowed", window, maxWindow)
 		return
 	case steady < 0 || steady > maxWindow || window > 0 && steady > window:
-		fx.Err = skerry.Errorf(skerry.CodeInvalid, "the new program cannot be asked to do for %s within %s", steady, window)
+		fx.Err = skerry.Errorf(skerry.CodeInvalid, "the new program cannot be required to work for %s within %s", steady, window)
 		return
 	}
 	o := skerry.AgentOrder{Seq: 1, Image: m.Image, Window: m.Window, Steady: m.Steady}

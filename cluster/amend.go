@@ -109,12 +109,12 @@ func (c *Core) amend(now time.Time, k skerry.AppKey, msg any, fx *skerry.Effects
 	fresh := m == nil
 	if fresh {
 		if m = c.borrow(now, k, fx); m == nil {
-			fx.Err = skerry.Errorf(skerry.CodeConflict, "of application %s nothing is here that this site can change while the root is away", k).
-				WithHint("jobs, and what runs once on every worker, are left to the root")
+			fx.Err = skerry.Errorf(skerry.CodeConflict, "this site holds nothing of application %s that it can change while the root is away", k).
+				WithHint("jobs, and services that run once on every worker, are left to the root")
 			return
 		}
 	} else if c.Apps.App(k) == nil {
-		fx.Err = skerry.Errorf(skerry.CodeNotFound, "application %s was deleted here while the root is away", k).WithHint("the root can be told otherwise when it is back")
+		fx.Err = skerry.Errorf(skerry.CodeNotFound, "application %s was deleted here while the root is away", k).WithHint("change that at the root when it is back")
 		return
 	}
 	text, res, more := c.carryOut(now, k, m, msg)

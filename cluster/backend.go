@@ -156,7 +156,7 @@ func (s *Server) WorkerOverlay(ctx context.Context, name string) (v skerry.Overl
 	ctx, cancel := context.WithTimeout(ctx, overlayTime)
 	defer cancel()
 	if err := s.askWorker(ctx, name, "/overlay", 1<<20, &v); err != nil {
-		return skerry.OverlayView{}, skerry.Errorf(skerry.CodeUnavailable, "worker %s does not tell of its paths: %s", name, err)
+		return skerry.OverlayView{}, skerry.Errorf(skerry.CodeUnavailable, "worker %s does not report its paths: %s", name, err)
 	}
 	v.Peers = v.Peers[:min(len(v.Peers), skerry.MaxPathViews)]
 	return v, nil
@@ -199,7 +199,7 @@ func (s *Server) ServeInstance(w http.ResponseWriter, r *http.Request, id skerry
 		return target{c.WorkerOf(id), id}, nil
 	})
 	if err == nil && t.worker == "" {
-		err = skerry.Errorf(skerry.CodeUnavailable, "instance %s has no worker yet", id).WithHint("`skerry explain %s` tells why", id)
+		err = skerry.Errorf(skerry.CodeUnavailable, "instance %s has no worker yet", id).WithHint("`skerry explain %s` shows why", id)
 	}
 	s.Proxy(w, r, t.worker, "/instances/"+string(t.id)+rest, err)
 }

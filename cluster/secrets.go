@@ -41,7 +41,7 @@ func (s *Server) Secrets(ctx context.Context, namespace string) ([]skerry.Secret
 func (s *Server) findSecret(ctx context.Context, worker string, n skerry.SecretName) ([]byte, error) {
 	own, err := tier.View(ctx, s.Role, func(c *Core) ([]byte, error) {
 		if !c.hasSecret(worker, n) {
-			return nil, skerry.Errorf(skerry.CodeNotFound, "nothing that worker %s was given has such a secret", worker)
+			return nil, skerry.Errorf(skerry.CodeNotFound, "no instance that worker %s was given uses such a secret", worker)
 		}
 		return c.Apps.Secret(n), nil
 	})

@@ -41,7 +41,7 @@ func (c *Core) migrateInstance(now time.Time, m MigrateInstance, fx *skerry.Effe
 	if p == nil {
 		fx.Err = noInstance(m.ID)
 		if _, _, ok := c.Instance(m.ID); ok {
-			fx.Err = skerry.Errorf(skerry.CodeConflict, "instance %s has no place of its own that it could leave", m.ID).WithHint("`skerry explain %s` tells more", m.ID)
+			fx.Err = skerry.Errorf(skerry.CodeConflict, "instance %s has no place that it could leave", m.ID).WithHint("`skerry explain %s` shows more", m.ID)
 		}
 		return
 	}
@@ -97,9 +97,9 @@ func (c *Core) movable(now time.Time, p *placement, m *MigrateInstance) (policy 
 	case p.Next != nil:
 		return policy, conflict("it is on its way to worker " + p.Next.Worker + " already, " + p.Next.Why)
 	case c.stranded[m.ID] || p.Original != nil || p.Worker != "" && (k == nil || !k.Connected):
-		return policy, conflict("its worker is out of touch").WithHint("it gets another place by itself, if it may have one; `skerry explain %s` tells", m.ID)
+		return policy, conflict("its worker is out of touch").WithHint("it gets another place by itself, if it may have one; `skerry explain %s` shows it", m.ID)
 	case p.Removing || p.Refused || p.Obs.State != skerry.Running:
-		return policy, conflict("it does not run").WithHint("`skerry explain %s` tells why", m.ID)
+		return policy, conflict("it does not run").WithHint("`skerry explain %s` shows why", m.ID)
 	case p.Resize != nil:
 		return policy, conflict("its limits are just being changed").WithHint("try again in a moment")
 	case now.Before(c.endsElsewhere(p)):
@@ -122,7 +122,7 @@ func (c *Core) movable(now time.Time, p *placement, m *MigrateInstance) (policy 
 		return policy, unmoved(m, &p.A.Spec, []skerry.Reason{*unknown})
 	}
 	if len(plugins) > 0 {
-		return policy, skerry.Errorf(skerry.CodeUnsupported, "instance %s cannot be moved by hand: the scheduling plugin %s has a say in its place, and is asked only when a worker is drained", m.ID, plugins[0].Name).
+		return policy, skerry.Errorf(skerry.CodeUnsupported, "instance %s cannot be moved by hand: the scheduling plugin %s takes part in its placement, and is asked only when a worker is drained", m.ID, plugins[0].Name).
 			WithHint("drain its worker, or delete the instance: its service gets another")
 	}
 	return policy, nil
@@ -163,7 +163,7 @@ func (s *Server) serveMigrate(w http.ResponseWriter, r *http.Request, id skerry.
 		err = json.Unmarshal(body, &m)
 	}
 	if err != nil || r.Method != http.MethodPost {
-		tier.WriteProblem(w, skerry.Errorf(skerry.CodeInvalid, "the root's wish to move an instance cannot be read"))
+		tier.WriteProblem(w, skerry.Errorf(skerry.CodeInvalid, "the root's request to move an instance cannot be read"))
 		return
 	}
 	if _, err = s.Role.Do(r.Context(), MigrateInstance{ID: id, Reason: m.Reason, Force: m.Force, Actor: m.Actor, Root: true}); err != nil {

@@ -19,7 +19,7 @@ func (s *Server) findSecret(ctx context.Context, site string, n skerry.SecretNam
 	return tier.View(ctx, s.Role, func(c *Core) ([]byte, error) {
 		sealed := c.Apps.Secret(n)
 		if sealed == nil || !c.hasSecret(site, n) {
-			return nil, skerry.Errorf(skerry.CodeNotFound, "nothing that site %s holds has such a secret", site)
+			return nil, skerry.Errorf(skerry.CodeNotFound, "no instance that site %s holds uses such a secret", site)
 		}
 		return sealed, nil
 	})

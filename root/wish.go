@@ -46,7 +46,7 @@ func (c *Core) movable(now time.Time, id skerry.InstanceID, to string) (*apps.In
 	case i.Holder == to:
 		return nil, skerry.Errorf(skerry.CodeInvalid, "instance %s is at cluster %s already", id, to).WithHint("without a cluster it moves to another worker of its own")
 	case i.Spec == nil || i.Holder == "":
-		return nil, skerry.Errorf(skerry.CodeConflict, "instance %s has no place yet", id).WithHint("`skerry explain %s` tells why", id)
+		return nil, skerry.Errorf(skerry.CodeConflict, "instance %s has no place yet", id).WithHint("`skerry explain %s` shows why", id)
 	}
 	r := c.request(i, map[skerry.AppKey]*around{})
 	r.Avoid = nil
@@ -140,7 +140,7 @@ func (s *Server) holder(ctx context.Context, id skerry.InstanceID) (string, erro
 			return "", noInstance(id)
 		}
 		if i.Holder == "" {
-			return "", skerry.Errorf(skerry.CodeUnavailable, "instance %s has no place yet", id).WithHint("`skerry explain %s` tells why", id)
+			return "", skerry.Errorf(skerry.CodeUnavailable, "instance %s has no place yet", id).WithHint("`skerry explain %s` shows why", id)
 		}
 		return i.Holder, nil
 	})

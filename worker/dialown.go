@@ -89,13 +89,13 @@ func mayReach(spec *skerry.ServiceSpec, tasks []runtime.Handle, id skerry.Instan
 	declared := slices.ContainsFunc(spec.Ports, func(p skerry.Port) bool { return p.Port == port && (p.Proto() == "tcp" || p.Proto() == "any") }) ||
 		spec.Metrics != nil && spec.Metrics.Port == port
 	if !declared {
-		return skerry.Errorf(skerry.CodeForbidden, "instance %s has no network of its own on this worker, and its service declares no TCP port %d: others of the host may listen there", id, port).
+		return skerry.Errorf(skerry.CodeForbidden, "instance %s has no network of its own on this worker, and its service declares no TCP port %d: other programs of the host may listen there", id, port).
 			WithHint("list the port under ports of the service; or ask the operator to run the worker without --no-network")
 	}
 	own, err := listensAlone(tasks, uint16(port))
 	if err == nil && !own {
 		err = skerry.Errorf(skerry.CodeForbidden, "instance %s has no network of its own on this worker, and does not listen on port %d itself", id, port).
-			WithHint("does the service listen on it, on all addresses? What others of the host offer there is not passed on")
+			WithHint("does the service listen on it, on all addresses? Ports of other programs of the host are not forwarded")
 	}
 	return err
 }

@@ -105,10 +105,10 @@ func (c *Core) releaseLocal(now time.Time, fx *skerry.Effects) {
 func (c *Core) approveLocal(now time.Time, m ApproveLocal, fx *skerry.Effects) {
 	switch {
 	case c.hold == nil:
-		fx.Err = skerry.Errorf(skerry.CodeConflict, "the worker is not held").WithHint("nothing waits for approval")
+		fx.Err = skerry.Errorf(skerry.CodeConflict, "the worker is not frozen").WithHint("nothing waits for approval")
 		return
 	case m.ID != "" && c.waits[m.ID] == "":
-		fx.Err = skerry.Errorf(skerry.CodeNotFound, "nothing waits for instance %q", m.ID).WithHint("`skerry worker status` lists what waits")
+		fx.Err = skerry.Errorf(skerry.CodeNotFound, "no change of instance %q is pending", m.ID).WithHint("`skerry worker status` lists pending changes")
 		return
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.waits)) {

@@ -83,7 +83,7 @@ func (s *Server) find(ctx context.Context, id skerry.InstanceID, name string, of
 	}
 	if len(handle) == 0 {
 		return nil, runtime.Handle{}, skerry.Errorf(skerry.CodeUnavailable, "container %s of %s has not started yet", name, id).
-			WithHint("`skerry describe instance %s` shows how far it is", id)
+			WithHint("`skerry describe instance %s` shows its progress", id)
 	}
 	return s.driverOf(handle)
 }
@@ -221,8 +221,8 @@ func (s *Server) mayBe(ctx context.Context, id skerry.InstanceID, driver, user s
 	if !bounded(&a) {
 		return nil
 	}
-	return skerry.Errorf(skerry.CodeForbidden, "user %s would be the host's, for %s is a process of the host; that needs the security level privileged, and organisation %s has %s", user, id, a.Org, a.Level).
-		WithHint("leave the user out; the operator of the site grants the level by \"levels: {%s: privileged}\" in the site's admission policy", a.Org)
+	return skerry.Errorf(skerry.CodeForbidden, "user %s would be a user of the host, because %s is a process of the host; that needs the security level privileged, and organisation %s has %s", user, id, a.Org, a.Level).
+		WithHint("omit the user; the operator of the site grants the level with \"levels: {%s: privileged}\" in the site's admission policy", a.Org)
 }
 
 // readExec hands on what the user types until the connection ends, which ends the command.

@@ -75,8 +75,8 @@ func Damage(err error, dir string) error {
 	if !errors.Is(err, store.ErrDamaged) {
 		return err
 	}
-	return skerry.Errorf(skerry.CodeUnavailable, "%w", err).WithHint("`skerry restore --data %[1]s FILE` puts a backup in its place; `skerry repair --data %[1]s` goes on with the records "+
-		"that are whole. If the site has successors, move state.db* away on this machine and start it with --succeed: it copies the leader's store", dir)
+	return skerry.Errorf(skerry.CodeUnavailable, "%w", err).WithHint("`skerry restore --data %[1]s FILE` puts a backup in its place; `skerry repair --data %[1]s` keeps the records "+
+		"that are intact. If the site has successors, move state.db* away on this machine and start it with --succeed: it copies the leader's store", dir)
 }
 
 // Repaired alters a record of a damaged store that was whole: a root or cluster begins a new life, as after a restore. What a role's parent

@@ -233,7 +233,7 @@ func (d *Down) transport(name string) *http.Transport {
 			p := d.srv.Peer(d.cfg.Child, name)
 			if p == nil {
 				return nil, skerry.Errorf(skerry.CodeUnavailable, "%s %s is not connected", d.cfg.Child, name).
-					WithHint("what runs there runs on; its logs and terminals can be reached when it is back")
+					WithHint("its instances keep running; logs and terminals are available again when it is back")
 			}
 			return p, nil
 		})

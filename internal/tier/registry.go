@@ -135,7 +135,7 @@ func (m *Images) Resolve(ctx context.Context, ref string) (Pinned, error) {
 			return Pinned{}, refused
 		}
 		return Pinned{}, skerry.Errorf(skerry.CodeInvalid, "image %s: registry %s is not there for organisation %s", ref, r.Registry, org).
-			WithHint("use another registry, or ask the operator, who lists organisations beside the registry's credentials (--registry-config)")
+			WithHint("use another registry, or ask the operator, who lists organisations with the registry's credentials (--registry-config)")
 	}
 	res, err := m.Store.Resolve(ctx, r.String(), artifact.Platform{}, m.upstream(r.Registry)...)
 	no, never := errors.AsType[*artifact.RefusedError](err)
