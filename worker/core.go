@@ -45,7 +45,7 @@ type Core struct {
 	ready    bool // tasks of an earlier life were looked for
 	strays   strays
 	pace     skerry.Pace                  // that the cluster asks for
-	leased   []Lease                      // of the last KeepContact
+	leased   []Lease                      // of the last KeepContact; nil: there was none
 	hold     *hold                        // on the device; nil: none
 	waits    map[skerry.InstanceID]string // what waits for its end
 	vols     map[skerry.VolumeClaim]*volumes
@@ -466,7 +466,6 @@ func (c *Core) NextWake() time.Time {
 
 func (c *Core) settle(now time.Time, fx *skerry.Effects, replies []skerry.Message) {
 	c.stopCutOff(now, fx)
-	c.keepContact(fx)
 	c.volumesDue(now, fx)
 	if c.ready {
 		c.strays.end(now, c.Up, c.insts, fx)
@@ -476,6 +475,7 @@ func (c *Core) settle(now time.Time, fx *skerry.Effects, replies []skerry.Messag
 			}
 		}
 	}
+	c.keepContact(fx)
 	if c.Up.Connected && c.facts != nil && !now.Before(c.reportDue()) {
 		c.report(now, fx)
 	}

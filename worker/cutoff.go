@@ -128,12 +128,15 @@ func busy(i *inst) bool {
 	return false
 }
 
-// keepContact has the moment of the last contact kept for as long as an instance depends on it, and says which these are.
+// keepContact has the moment of the last contact kept for as long as an instance depends on it, and says which these are. That there are none is
+// said, too: the guard may go by a list of an earlier life. It goes on with that one until it is known what runs.
 func (c *Core) keepContact(fx *skerry.Effects) {
-	if list := leasesOf(c); !slices.Equal(list, c.leased) {
-		c.leased = list
-		fx.Actions = append(fx.Actions, KeepContact{list})
+	list := leasesOf(c)
+	if c.leased == nil && len(list) == 0 && (!c.ready || c.strays.lost) || c.leased != nil && slices.Equal(list, c.leased) {
+		return
 	}
+	c.leased = append([]Lease{}, list...)
+	fx.Actions = append(fx.Actions, KeepContact{list})
 }
 
 // LeaseOver tells that an instance was ended in the agent's place, see KeepContact.

@@ -64,6 +64,38 @@ func TestLeaseOver(t *testing.T) {
 	}
 }
 
+// An agent that starts and has no lease says that too: an earlier life may have left some to the guard. It says it once it knows what runs, and
+// not while there may be containers whose leases went with their records.
+func TestNoLeasesAreToldAtTheStart(t *testing.T) {
+	d := newDevice(t)
+	if l, ok := last[KeepContact](d.acts); !ok || len(l.Leases) != 0 {
+		t.Errorf("once it is known that nothing runs: %+v, %v", l, ok)
+	}
+	if fx := d.c.Tick(d.now); has[KeepContact](fx.Actions) {
+		t.Error("it is said again")
+	}
+	if d.start(); has[KeepContact](d.acts) {
+		t.Error("it is said before anybody looked what runs")
+	}
+
+	d.repaired = true
+	d.start()
+	if d.step(Reattach{Tasks: []Task{{ID: "gone-1", Name: skerry.MainContainer, Attempt: 1, Running: true}}}); has[KeepContact](d.acts) {
+		t.Error("it is said while something runs of which no record is left")
+	}
+	d.src.Connect(d.now, d.c.Up.Desired.State())
+	for msgs := d.src.Next(d.now); len(msgs) > 0; msgs = d.src.Next(d.now) {
+		for _, m := range msgs {
+			d.step(ParentFrame{Msg: m})
+		}
+	}
+	d.step(ParentUp{Welcome: &skerry.Welcome{}})
+	d.now = d.now.Add(strayTime)
+	if fx := d.c.Tick(d.now); !has[Discard](fx.Actions) || !has[KeepContact](fx.Actions) {
+		t.Errorf("when the cluster did not name it: %+v", fx.Actions)
+	}
+}
+
 // The clock of what was heard stands still while the machine sleeps; a lease does not.
 func TestSlept(t *testing.T) {
 	var s slept
