@@ -42,7 +42,7 @@ type Assignment struct {
 	Egress *Egress `json:"egress,omitempty" cbor:"22,keyasint,omitempty"`
 	// Successor, if set, asks whether a newer version has a place once this instance has ended. Workers are not asked.
 	Successor *Successor `json:"successor,omitempty" cbor:"23,keyasint,omitempty"`
-	// Seal shows a site that has lost its store that it gave this to that worker. Only instances of the site's own applications have one.
+	// Seal shows who has lost its store that it gave this to that child: a root to a site, a site to a worker what is of its own applications.
 	Seal []byte `json:"seal,omitempty" cbor:"24,keyasint,omitempty"`
 }
 

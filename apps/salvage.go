@@ -14,6 +14,9 @@ func (c *Controller) Salvage(now time.Time, i *Instance, digests map[string]stri
 	k := i.Service.App
 	next := &App{Org: i.Org, Gen: i.Gen, Deployed: true, CreatedAt: now, UpdatedAt: now, Author: "rebuilt", Digests: map[string]string{}}
 	next.Manifest = skerry.Application{APIVersion: skerry.APIVersion, Kind: skerry.KindApplication, Metadata: skerry.Metadata{Name: k.Name, Namespace: k.Namespace}}
+	if n := c.spaces[k.Namespace]; n != nil && n.Org != i.Org {
+		return skerry.Errorf(skerry.CodeConflict, "it is of organisation %q, and namespace %q belongs to %q", i.Org, k.Namespace, n.Org)
+	}
 	if a := c.apps[k]; a != nil {
 		copied := *a
 		next = &copied

@@ -42,7 +42,7 @@ func orphans(c *Core) (list []orphan) {
 			left, _ := k.Desired.Orphans()
 			for _, o := range left {
 				if o.Key == key && c.codec.Unmarshal(o.Value, &x.a) == nil && x.a.ID == id {
-					held, sealed = &x.a, wasGiven(c, name, &x.a, o.Value)
+					held, sealed = &x.a, wasGiven(c, name, o.Value)
 				}
 			}
 			x.Orphan = skerry.NewOrphan(id, held, &x.obs)

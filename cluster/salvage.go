@@ -40,20 +40,11 @@ func ofSite(id skerry.InstanceID) bool {
 	return strings.HasPrefix(string(id[strings.LastIndexByte(string(id), '-')+1:]), "c")
 }
 
-// sealGiven gives what shows later that a site gave an assignment to a worker, by a key that any backup has: what a worker holds is taken up only
-// with that, for it may be placed at other workers then.
-func sealGiven(c *Core, worker string, value []byte) []byte {
-	var a skerry.Assignment
-	if c.codec.Unmarshal(value, &a) != nil {
-		return nil
-	}
-	a.Seal = nil
+// sealKey is the key of what this site gives its workers, which any backup has.
+func sealKey(c *Core) []byte {
 	key := hmac.New(sha256.New, c.fabric.Secret)
 	key.Write([]byte("assignment"))
-	mac := hmac.New(sha256.New, key.Sum(nil))
-	mac.Write([]byte(worker + "/"))
-	mac.Write(c.codec.Marshal(&a))
-	return mac.Sum(nil)
+	return key.Sum(nil)
 }
 
 // given encodes an assignment for a worker.
@@ -63,7 +54,7 @@ func given(c *Core, worker string, a *skerry.Assignment) []byte {
 	if w := c.workers[worker]; w == nil || w.Carrier != "" || !ofSite(a.ID) {
 		return value
 	}
-	a.Seal = sealGiven(c, worker, value)
+	a.Seal = c.codec.Seal(sealKey(c), worker, value)
 	return c.item(worker, a)
 }
 
@@ -71,8 +62,8 @@ func given(c *Core, worker string, a *skerry.Assignment) []byte {
 const notGiven = "it is not shown that this site gave it to that worker; apply its application again"
 
 // wasGiven reports whether an assignment that a worker holds has the seal with which this site gave it to that worker.
-func wasGiven(c *Core, worker string, a *skerry.Assignment, value []byte) bool {
-	return len(a.Seal) > 0 && hmac.Equal(a.Seal, sealGiven(c, worker, value))
+func wasGiven(c *Core, worker string, value []byte) bool {
+	return c.codec.Sealed(sealKey(c), worker, value)
 }
 
 // salvageFrom takes up what a worker runs of the site's own applications, which this store has lost, with what the worker holds of
@@ -94,7 +85,7 @@ func (c *Core) salvageFrom(now time.Time, child *fleet.Child, fx *skerry.Effects
 			continue
 		}
 		why := notGiven
-		if wasGiven(c, child.Name, &a, o.Value) {
+		if wasGiven(c, child.Name, o.Value) {
 			why = c.salvageOne(now, child.Name, &a, &obs, fx)
 		}
 		if why != "" {

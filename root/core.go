@@ -31,7 +31,9 @@ type Options struct {
 	LostAfter time.Duration
 	// Amendments is one of AmendmentsOwn (the default), AmendmentsAll and AmendmentsNone.
 	Amendments string
-	Sets       reconcile.Options
+	// SealKey seals what is given to sites, and must outlive the store. nil: nothing is sealed, and no orphan can be adopted.
+	SealKey []byte
+	Sets    reconcile.Options
 }
 
 // Core is the root as a state machine.

@@ -43,13 +43,17 @@ func orphans(c *Core) (list []orphan) {
 				continue
 			}
 			var held *skerry.Assignment
+			sealed := false
 			for _, o := range left {
 				if o.Key == key && c.codec.Unmarshal(o.Value, &x.a) == nil && string(x.a.ID) == id {
-					held = &x.a
+					held, sealed = &x.a, c.codec.Sealed(c.opt.SealKey, name, o.Value)
 				}
 			}
 			x.Orphan = skerry.NewOrphan(skerry.InstanceID(id), held, &x.obs)
 			x.Cluster = skerry.ClusterName(name)
+			if x.Problem == "" && !sealed { // adopted, it may be placed at other sites
+				x.Problem = "it is not shown that this root gave it to that site; apply its application again"
+			}
 			list = append(list, x)
 		}
 	}

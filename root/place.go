@@ -89,7 +89,12 @@ func (c *Core) assign(now time.Time, i *apps.Instance, fx *skerry.Effects) {
 	case !i.Bound:
 		c.failover.unsure[i.ID] = true
 	}
-	if err := c.Kids.Put(i.Holder, skerry.AssignmentKey(i.ID), c.codec.Marshal(as)); err != nil {
+	value := c.codec.Marshal(as)
+	if len(c.opt.SealKey) > 0 {
+		as.Seal = c.codec.Seal(c.opt.SealKey, i.Holder, value)
+		value = c.codec.Marshal(as)
+	}
+	if err := c.Kids.Put(i.Holder, skerry.AssignmentKey(i.ID), value); err != nil {
 		d := skerry.Decision{At: now, Instance: i.ID, Tier: "root", Why: []skerry.Reason{{What: "size", Text: err.Error(), Hint: "make the manifest smaller"}}}
 		c.Apps.NoPlace(now, i, &d, fx)
 	}
@@ -107,7 +112,8 @@ func (c *Core) refresh(now time.Time, i *apps.Instance, fx *skerry.Effects) {
 	}
 	var as skerry.Assignment
 	if c.codec.Unmarshal(old, &as) == nil && (as.Restart != i.Restart || as.Gen != i.AssignedGen() || as.Revision != i.AssignedRevision() || asked(&as) != i.AskedRevision() || as.Failover != c.failsOver(i) ||
-		as.Fence.RootEpoch < i.Fence.RootEpoch) { // the last: half of a commit was lost
+		as.Fence.RootEpoch < i.Fence.RootEpoch || // half of a commit was lost
+		len(as.Seal) == 0 && len(c.opt.SealKey) > 0) { // it is of before there were seals
 		c.assign(now, i, fx)
 		if as.Restart != i.Restart {
 			c.reobserve(now, i, fx) // its site may have restarted it by itself, and tells that no second time

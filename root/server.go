@@ -25,7 +25,7 @@ type ServerOptions struct {
 	Store   store.Store
 	Link    string // address to listen on for clusters, host:port
 	Images  tier.Registry
-	Secrets *vault.Key // nil: it keeps no secrets
+	Secrets *vault.Key // nil: it keeps no secrets, and adopts no orphans
 	Journal journal.Limits
 	// LostAfter is Options.LostAfter.
 	LostAfter time.Duration
@@ -62,7 +62,8 @@ func NewServer(ctx context.Context, opt ServerOptions) (*Server, error) {
 }
 
 func (s *Server) load(ctx context.Context) (loop.Core, skerry.Effects, error) {
-	c := New(Options{Incarnation: s.Life().Incarnation, Epoch: s.Life().Epoch, Seed: tier.Seed(), LostAfter: s.opt.LostAfter, Amendments: s.opt.Amendments})
+	c := New(Options{Incarnation: s.Life().Incarnation, Epoch: s.Life().Epoch, Seed: tier.Seed(), LostAfter: s.opt.LostAfter, Amendments: s.opt.Amendments,
+		SealKey: s.opt.Secrets.Derive("assignments")})
 	writes, err := s.LoadCore(ctx, Records(), c.Load)
 	if err != nil {
 		return nil, skerry.Effects{}, err

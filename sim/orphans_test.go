@@ -15,13 +15,21 @@ import (
 // its application back without a restart, and is governed from then on.
 func TestOrphansOfRestoredRoot(t *testing.T) {
 	w := small(t)
+	as := func(life skerry.Incarnation, epoch uint64) func() core {
+		return func() core {
+			return root.New(root.Options{Incarnation: life, Epoch: epoch, Seed: w.bytes(), SealKey: []byte("kept beside the store")})
+		}
+	}
+	w.restore(w.Root, w.Root.Store, as("r1", 1))
+	w.Restart(w.Root, nil)
+	w.Run(time.Second)
 	w.must(t, w.Root, app("old", 2))
 	w.Run(time.Second)
 	backup := maps.Clone(w.Root.Store)
 	w.must(t, w.Root, app("new", 2))
 	w.must(t, w.Root, apps.Scale{Service: web("old"), Replicas: 3})
 	w.Run(5 * time.Second)
-	w.restore(w.Root, backup, func() core { return root.New(root.Options{Incarnation: "r2", Epoch: 2, Seed: w.bytes()}) })
+	w.restore(w.Root, backup, as("r2", 2))
 	w.Restart(w.Root, nil)
 	w.Run(time.Minute)
 	list := func() []skerry.Orphan {

@@ -2,7 +2,9 @@ package vault
 
 import (
 	"crypto/ecdh"
+	"crypto/hkdf"
 	"crypto/hpke"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
@@ -51,6 +53,20 @@ func (k *Key) Name() string { return hex.EncodeToString(nameOf(k.public)) }
 
 // Public gives what secrets are sealed for.
 func (k *Key) Public() []byte { return k.public }
+
+// Derive gives a key for another purpose, the same for as long as there is this one; nil for none.
+func (k *Key) Derive(purpose string) []byte {
+	if k == nil {
+		return nil
+	}
+	raw, err := k.private.Bytes()
+	if err != nil {
+		return nil // which keys that are made or read here can
+	}
+	defer clear(raw)
+	key, _ := hkdf.Key(sha256.New, raw, nil, "skerry "+purpose, sha256.Size) // it fails for lengths alone
+	return key
+}
 
 // How says what keeps the key: "TPM2" or "key file", and why not better.
 func (k *Key) How() string { return k.how }

@@ -136,6 +136,24 @@ func TestNothingShows(t *testing.T) {
 	}
 }
 
+// A key gives the same keys for other purposes whenever it is read, others for each purpose, and shows itself in none.
+func TestDerive(t *testing.T) {
+	dir := t.TempDir()
+	k, err := OpenKey(dir)
+	again, err2 := OpenKey(dir)
+	if err != nil || err2 != nil {
+		t.Fatal(err, err2)
+	}
+	a := k.Derive("a")
+	raw, _ := k.private.Bytes()
+	if len(a) != 32 || !bytes.Equal(a, again.Derive("a")) || bytes.Equal(a, k.Derive("b")) || bytes.Equal(a, newKey(t).Derive("a")) || bytes.Equal(a, raw) || bytes.Equal(a, k.Public()) {
+		t.Errorf("%x", a)
+	}
+	if (*Key)(nil).Derive("a") != nil {
+		t.Error("a key without a key")
+	}
+}
+
 func FuzzOpen(f *testing.F) {
 	k := newKey(f)
 	good, err := Seal(k.Public(), name, value)
