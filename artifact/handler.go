@@ -53,10 +53,11 @@ type Handler struct {
 	MaxBlob    int64
 	MaxUploads int
 
-	mu       sync.Mutex
-	uploads  map[string]*upload
-	accounts map[string]*account // by owner
-	tidied   time.Time
+	mu        sync.Mutex
+	uploads   map[string]*upload
+	accounts  map[string]*account // by owner
+	tidied    time.Time
+	referrers map[digest.Digest]referrer // of manifests that were read
 }
 
 // apiError is an answer in the protocol's form.
@@ -174,9 +175,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) error {
 		}
 		return writeJSON(w, r, map[string]any{"name": name, "tags": page(w, r, tags)})
 	case kind == "referrers" && read:
-		w.Header().Set("Content-Type", ocispec.MediaTypeImageIndex)
-		_, err := w.Write([]byte(`{"schemaVersion":2,"mediaType":"` + ocispec.MediaTypeImageIndex + `","manifests":[]}`))
-		return err
+		return h.getReferrers(w, r, repo, rest)
 	}
 	return failf(http.StatusMethodNotAllowed, "UNSUPPORTED", "%s of %s is not supported", r.Method, kind)
 }

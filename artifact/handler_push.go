@@ -334,6 +334,9 @@ func (h *Handler) putManifest(w http.ResponseWriter, r *http.Request, repo Ref, 
 	}
 	h.Store.changes++
 	h.Store.mu.Unlock()
+	if subject := referrerOf(m).subject; subject != "" {
+		w.Header().Set("OCI-Subject", subject.String())
+	}
 	created(w, "/v2/"+repo.Repository+"/manifests/"+url.PathEscape(m.desc.Digest.String()), m.desc.Digest)
 	return nil
 }

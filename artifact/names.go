@@ -273,8 +273,13 @@ func (s *Store) prune(digests []digest.Digest, before time.Time, keep func(Entry
 	for _, d := range digests {
 		kept[d] = true
 	}
+	// The signatures of what is in use stay, for when their registry is away.
+	signs := func(ref string) bool {
+		hex, ok := strings.CutSuffix(ref[max(strings.LastIndex(ref, ":sha256-"), 0):], ".sig")
+		return ok && kept[digest.Digest("sha256:"+strings.TrimPrefix(hex, ":sha256-"))]
+	}
 	for _, e := range s.List() {
-		if keep != nil && !keep(e) && e.LastUsed.Before(before) && !kept[e.Digest] {
+		if keep != nil && !keep(e) && e.LastUsed.Before(before) && !kept[e.Digest] && !signs(e.Ref) {
 			drop = append(drop, e.Ref)
 		}
 	}

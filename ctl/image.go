@@ -74,7 +74,7 @@ func (a *app) imageCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "image", Aliases: []string{"img"}, Short: "Build images and push them to registries",
 		Long: `Build images and push them to registries. Images are kept in this user's store ($SKERRY_IMAGES, by default
 ~/.local/share/skerry/images). A name without a registry refers to the built-in registry of the context's server.`}
-	cmd.AddCommand(a.imageBuild(), a.imagePush(), imageList(), imageRemove(), imageTag(), imageImport(), imageExport(), imagePrune(), a.imagePull())
+	cmd.AddCommand(a.imageBuild(), a.imagePush(), imageList(), imageRemove(), imageTag(), imageImport(), imageExport(), imagePrune(), a.imagePull(), a.imageSign(), a.imageVerify())
 	return cmd
 }
 

@@ -144,15 +144,33 @@ func (m *Images) childMayRead(ctx context.Context, child string, repo artifact.R
 	}
 	no := fmt.Errorf("%s of %s is of no image that %s runs now; a child gets what it was given, by digest", id, repo.Name(), child)
 	mine := slices.DeleteFunc(slices.Clone(known.refs), func(ref artifact.Ref) bool { return ref.Name() != repo.Name() })
-	if kind != "manifests" && kind != "blobs" {
+	if kind != "manifests" && kind != "blobs" && kind != "referrers" {
 		return no
 	}
 	for _, ref := range mine {
-		if ref.Digest == "" && kind == "manifests" && ref.Tag == id || m.handler.Holds(ctx, ref, id) {
+		if ref.Digest == "" && kind == "manifests" && ref.Tag == id || kind != "referrers" && m.handler.Holds(ctx, ref, id) || m.signs(ctx, ref, kind, id) {
 			return nil
 		}
 	}
 	return no
+}
+
+// signs reports whether something is of the signatures of an image, or asks for its referrers.
+func (m *Images) signs(ctx context.Context, image artifact.Ref, kind, id string) bool {
+	d, ok := image.Digest, true
+	if d == "" {
+		d, ok = m.Store.Lookup(image)
+	}
+	if !ok {
+		return false
+	}
+	if kind == "referrers" {
+		return id == string(d)
+	}
+	tag := artifact.SignatureTag(d)
+	signatures := artifact.Ref{Registry: image.Registry, Repository: image.Repository, Tag: tag}
+	_, known := m.Store.Lookup(signatures)
+	return kind == "manifests" && id == tag || known && m.handler.Holds(ctx, signatures, id)
 }
 
 // ServesOrg reports whether a site has the registry of an image for an organisation, and gives that registry. orgs are those that registries

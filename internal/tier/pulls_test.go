@@ -106,7 +106,10 @@ func TestChildPulls(t *testing.T) {
 	check("site", "tools/base", shared, true)
 	for what, want := range map[[2]string]bool{
 		{"shop/web", "manifests/1"}: false, {"shop/late", "manifests/1"}: true, {"shop/late", "manifests/2"}: false, {"rival/secret", "manifests/1"}: false,
-		{"shop/web", "tags/list"}: false, {"shop/web", "referrers/" + string(mine.Digest)}: false, {"shop/web", "blobs/x"}: false,
+		{"shop/web", "tags/list"}: false, {"shop/web", "referrers/" + string(mine.Digest)}: true, {"shop/web", "referrers/" + string(other.Digest)}: false, {"rival/secret", "referrers/" + string(other.Digest)}: false,
+		{"shop/web", "manifests/" + artifact.SignatureTag(mine.Digest)}: true, {"shop/web", "manifests/" + artifact.SignatureTag(other.Digest)}: false,
+		{"rival/secret", "manifests/" + artifact.SignatureTag(other.Digest)}: false, {"shop/late", "manifests/" + artifact.SignatureTag(late.Digest)}: true,
+		{"shop/web", "blobs/x"}: false,
 	} {
 		if may("worker", what[0], what[1]) != want {
 			t.Errorf("%v: %v", what, !want)
