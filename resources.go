@@ -271,6 +271,8 @@ type WorkerFacts struct {
 	Egress bool `json:"egress,omitempty" cbor:"19,keyasint,omitempty"`
 	// Levels: it gives no instance more than Assignment.Level. Older agents ignore that.
 	Levels bool `json:"levels,omitempty" cbor:"20,keyasint,omitempty"`
+	// Signatures: it starts no image that none of Assignment.Signers has signed. Older agents ignore that.
+	Signatures bool `json:"signatures,omitempty" cbor:"21,keyasint,omitempty"`
 }
 
 // AgentKey is the key of the AgentOrder in a worker's desired set.

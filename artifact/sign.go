@@ -101,10 +101,13 @@ func signaturesAt(ctx context.Context, ref string, at *Source) (r Ref, image oci
 	return r, m.desc, signatures, err
 }
 
-// Signed returns nil where one of the keys has signed an image, which is named by its digest. The sources are asked for its signatures; what the
-// store knows counts, too, so that a site goes on without its registry. It is an *UnsignedError where there is no such signature.
+// Signed returns nil where one of the keys has signed an image, which is named by its digest. The sources are asked for its signatures where those
+// that the store knows do not do, so that a site goes on without its registry. It is an *UnsignedError where there is no such signature.
 func Signed(ctx context.Context, s *Store, r Ref, keys []*ecdsa.PublicKey, sources ...*Source) error {
 	at := signaturesOf(r)
+	if m, err := s.manifest(ctx, at, at.Tag, nil); err == nil && signed(ctx, s, r, keys, m, nil) == nil {
+		return nil
+	}
 	m, err := s.manifest(ctx, at, at.Tag, sources)
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return fmt.Errorf("signatures of %s: %w", r.Familiar(), err)

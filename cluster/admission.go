@@ -52,6 +52,9 @@ type Admission struct {
 	// Egress is where the services of an organisation, trusted or not, may go outside the overlay at most, and where those go that say
 	// nothing; under the name *, of all that are not named and not trusted.
 	Egress map[string]skerry.Egress `json:"egress,omitempty"`
+	// Signers are public keys in PEM, ECDSA on P-256, by organisation, trusted or not: workers start only images for it that one of them has signed, as
+	// cosign does. The name * is every organisation without an entry; an empty list asks for no signature.
+	Signers map[string][]string `json:"signers,omitempty"`
 	// Quotas bound what the instances of an organisation may ask for together at this site, trusted or not.
 	Quotas map[string]SiteQuota `json:"quotas,omitempty"`
 }
@@ -146,7 +149,7 @@ func (p *Admission) granted(need skerry.LevelNeed, s *skerry.ServiceSpec) bool {
 
 // confine tells the worker of an instance what the site grants its organisation.
 func (p *Admission) confine(a *skerry.Assignment) {
-	a.Level, a.HostPaths, a.Egress = p.LevelOf(a.Org), nil, p.egressOf(a.Org, &a.Spec)
+	a.Level, a.HostPaths, a.Egress, a.Signers = p.LevelOf(a.Org), nil, p.egressOf(a.Org, &a.Spec), p.signersOf(a.Org)
 	if a.Level == skerry.LevelPrivileged {
 		return
 	}
@@ -251,6 +254,9 @@ func (c *Core) Unadmitted() (out []skerry.Unadmitted) {
 			why = &skerry.Reason{What: "admission",
 				Text: fmt.Sprintf("it was placed before the site's policy of egress, and reaches %s; once it is placed anew it reaches %s", p.A.Egress, c.opt.Admission.egressOf(p.A.Org, &p.A.Spec)),
 				Hint: fmt.Sprintf("restart it to have that now, or change egress.%s in the site's admission policy", p.A.Org)}
+		case why == nil && !slices.Equal(p.A.Signers, c.opt.Admission.signersOf(p.A.Org)) && len(p.A.Spec.Images()) > 0:
+			why = &skerry.Reason{What: "admission", Text: "it was placed before the site's policy of signers, and whether one of those keys has signed its images was not looked at",
+				Hint: fmt.Sprintf("check them with `skerry image verify`; restart it to have that done now, or change signers.%s in the site's admission policy", p.A.Org)}
 		case why != nil || p.A.Level != "":
 		case level == skerry.LevelRestricted:
 			why = &skerry.Reason{What: "admission",

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/tier"
 )
 
 // anyOrg stands in Admission.Egress for every organisation that has no entry and is not trusted.
@@ -63,6 +64,13 @@ func (p *Admission) Problems() (out []skerry.Problem) {
 	for _, org := range slices.Sorted(maps.Keys(p.Egress)) {
 		e := p.Egress[org]
 		out = append(out, e.Check("egress."+org)...)
+	}
+	for _, org := range slices.Sorted(maps.Keys(p.Signers)) {
+		for i, key := range p.Signers[org] {
+			if err := tier.CheckKeys(key); err != nil {
+				out = append(out, skerry.Problem{Path: fmt.Sprintf("signers.%s[%d]", org, i), Message: err.Error(), Hint: "give a public key of ECDSA on P-256 in PEM, such as cosign.pub"})
+			}
+		}
 	}
 	return out
 }

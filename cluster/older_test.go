@@ -17,14 +17,14 @@ import (
 const olderReport = "oQKlAaMBGQ+gAhsAAAACAAAAAAMbAAAAEAAAAAACZWFtZDY0A2VsaW51eAWBowFjb2NpAvUFaGNydW4gMS44C2VkZXZlbA=="
 
 // A worker that knows of no levels would give an instance more than its organisation has. It gets those of organisations at the level
-// privileged alone; the others are told why, and go elsewhere once there is a worker that holds them to it.
+// privileged alone; the others are told why, and go elsewhere once there is a worker that holds them to it. So do those whose images must be signed.
 func TestOlderWorkerGetsNothingRestricted(t *testing.T) {
 	raw, err := base64.StdEncoding.DecodeString(olderReport)
 	if err != nil {
 		t.Fatal(err)
 	}
 	now := time.Unix(1_700_000_000, 0)
-	c := New(Options{Name: "a", Incarnation: "a1", Term: 1, Policies: sched.Policies(), Standalone: true, Admission: Admission{Trusted: []string{"home"}}})
+	c := New(Options{Name: "a", Incarnation: "a1", Term: 1, Policies: sched.Policies(), Standalone: true, Admission: Admission{Trusted: []string{"home", "careful"}, Signers: map[string][]string{"careful": {"key"}}}})
 	c.Start(now)
 	join := func(name string, payload []byte) {
 		c.Step(now, ChildUp{Hello: &skerry.Hello{Name: name, Sets: []skerry.SetAck{{Set: "desired", Incarnation: "a1"}}}})
@@ -32,7 +32,7 @@ func TestOlderWorkerGetsNothingRestricted(t *testing.T) {
 	}
 	join("old", raw)
 	one := 1
-	for _, org := range []string{"home", "guest"} {
+	for _, org := range []string{"home", "guest", "careful"} {
 		c.Step(now, apps.PutOrg{Org: apps.Org{Name: org}})
 		c.Step(now, apps.PutNamespace{Namespace: apps.Namespace{Name: org, Org: org}})
 		s := skerry.ServiceSpec{Name: "web", Replicas: &one}
@@ -60,10 +60,22 @@ func TestOlderWorkerGetsNothingRestricted(t *testing.T) {
 	if where, why := at("guest"); where != "" || !strings.Contains(why, "older than security levels") {
 		t.Errorf("restricted: at %q, %s", where, why)
 	}
+	if where, why := at("careful"); where != "" || !strings.Contains(why, "older than signatures of images") {
+		t.Errorf("signed: at %q, %s", where, why)
+	}
 	join("new", wire.New().Marshal(&skerry.WorkerReport{Facts: &skerry.WorkerFacts{Arch: "amd64", Runtimes: []skerry.RuntimeReport{{Name: "oci", Passed: true}},
 		Capacity: skerry.Resources{CPU: 4000, Memory: 8 * skerry.GiB, Storage: 64 * skerry.GiB}, Levels: true}}))
 	c.Tick(now.Add(time.Second))
 	if where, why := at("guest"); where != "new" {
 		t.Errorf("restricted, with a newer worker: at %q, %s", where, why)
+	}
+	if where, why := at("careful"); where != "" {
+		t.Errorf("signed, with a worker that knows of levels alone: at %q, %s", where, why)
+	}
+	join("newest", wire.New().Marshal(&skerry.WorkerReport{Facts: &skerry.WorkerFacts{Arch: "amd64", Runtimes: []skerry.RuntimeReport{{Name: "oci", Passed: true}},
+		Capacity: skerry.Resources{CPU: 4000, Memory: 8 * skerry.GiB, Storage: 64 * skerry.GiB}, Levels: true, Signatures: true}}))
+	c.Tick(now.Add(time.Minute))
+	if where, why := at("careful"); where != "newest" {
+		t.Errorf("signed, with a worker that checks: at %q, %s", where, why)
 	}
 }

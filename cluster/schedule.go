@@ -16,7 +16,7 @@ func (c *Core) request(p *placement) *sched.Request {
 	s := &p.A.Spec
 	r := &sched.Request{Instance: p.A.ID, Service: p.A.Service.Service, Spec: s, Need: p.need(), Only: p.Pinned, Avoid: p.Avoid, Users: p.Users,
 		Contention: c.contentionOf(p), Kept: c.keptFrom(p), Data: c.dataAt(p), Devices: p.A.Devices, Runtime: p.A.Runtime,
-		Egress: c.opt.Admission.egressOf(p.A.Org, s) != nil, Level: c.opt.Admission.LevelOf(p.A.Org)}
+		Egress: c.opt.Admission.egressOf(p.A.Org, s) != nil, Level: c.opt.Admission.LevelOf(p.A.Org), Signed: c.opt.Admission.signersOf(p.A.Org) != nil}
 	if r.Data != "" {
 		r.Need.Storage -= c.volumes.Idle(p.claims()) // which is its own
 	}
@@ -81,7 +81,7 @@ func (c *Core) seeWorker(w *worker) {
 	if f := w.Facts; f != nil {
 		v.Arch, v.Runtimes, v.Costs, v.Devices, v.Labels, v.Taints = f.Arch, f.PassedRuntimes(), f.RuntimeCosts(), f.Devices, f.Labels, f.Taints
 		v.Attachable = f.Attachable[:min(len(f.Attachable), skerry.MaxDevices)]
-		v.Egress, v.Levels = f.Egress, f.Levels
+		v.Egress, v.Levels, v.Signatures = f.Egress, f.Levels, f.Signatures
 		v.Area, v.Location, v.Capacity, v.Power = f.Area, f.Location, f.Capacity, f.Power
 	}
 	if v.Limited = w.Carrier != ""; v.Limited && w.Facts != nil {

@@ -26,6 +26,7 @@ type Request struct {
 	Avoid    []string             // workers, or clusters, tried in this round
 	Egress   bool                 // its site holds it to a policy of egress, whatever its manifest says
 	Level    skerry.SecurityLevel // of its organisation at the site; empty at the root
+	Signed   bool                 // its site starts no image for it that is not signed
 	Kept     []string             // workers whose room is kept for instances of higher priority
 	// Peers are the placed instances of the same application, this one left out.
 	Peers []Peer

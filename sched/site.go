@@ -40,6 +40,8 @@ type Worker struct {
 	Abilities []string
 	Egress    bool // it holds instances to a policy of egress
 	Levels    bool // and to security levels
+	// Signatures: it starts signed images alone where its site asks for that.
+	Signatures bool
 }
 
 // Site holds a site's workers in columns, in blocks of 64 near each other, with a summary for each block and each 64
@@ -89,6 +91,8 @@ type kind struct {
 	limited   bool
 	abilities []string
 	levels    bool
+
+	signatures bool
 }
 
 // extra is what few workers have.
@@ -312,9 +316,12 @@ func (s *Site) kind(w *Worker) int32 {
 	if w.Levels {
 		key += "\x00levels"
 	}
+	if w.Signatures {
+		key += "\x00signatures"
+	}
 	id, ok := s.kindID[key]
 	if !ok {
-		k := &kind{key: key, costs: w.Costs, class: skerry.Class{Arch: w.Arch, Runtimes: runtimes, Devices: devices, Egress: w.Egress}, taints: taints, area: w.Area, limited: w.Limited, abilities: abilities, levels: w.Levels}
+		k := &kind{key: key, costs: w.Costs, class: skerry.Class{Arch: w.Arch, Runtimes: runtimes, Devices: devices, Egress: w.Egress}, taints: taints, area: w.Area, limited: w.Limited, abilities: abilities, levels: w.Levels, signatures: w.Signatures}
 		if last := len(s.freeKinds) - 1; last >= 0 {
 			id, s.freeKinds = s.freeKinds[last], s.freeKinds[:last]
 			s.kinds[id] = k

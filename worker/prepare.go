@@ -88,9 +88,16 @@ func platform(runtime string) artifact.Platform {
 func (s *Server) image(ctx context.Context, a *skerry.Assignment, ref string) (artifact.Image, error) {
 	pinned := a.Digest[ref]
 	platform := platform(runtimeOf(a))
+	src := s.source.Load()
+	if src == nil {
+		src = &artifact.Source{Guard: &artifact.Guard{}}
+	}
 	var damage error
 	if pinned != "" {
 		r, err := artifact.ParseRef(pinned)
+		if err == nil {
+			err = checkSigned(ctx, s.opt.Images, a, r, src)
+		}
 		if err != nil {
 			return artifact.Image{}, err
 		}
@@ -104,11 +111,12 @@ func (s *Server) image(ctx context.Context, a *skerry.Assignment, ref string) (a
 	} else {
 		pinned = ref
 	}
-	src := s.source.Load()
-	if src == nil {
-		src = &artifact.Source{Guard: &artifact.Guard{}}
-	}
 	img, err := s.opt.Images.Pull(ctx, pinned, platform, nil, src)
+	if r, bad := artifact.ParseRef(pinned); err == nil && a.Digest[ref] == "" {
+		r.Tag, r.Digest = "", img.Digest
+		pinned = r.String() // whatever its tag means the next time
+		err = errors.Join(bad, checkSigned(ctx, s.opt.Images, a, r, src))
+	}
 	if err != nil {
 		return img, err
 	}

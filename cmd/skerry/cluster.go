@@ -48,6 +48,8 @@ with --standalone it has none. The admission policy is a YAML file:
   egress:                   # destinations outside the overlay by organisation; * is everybody not named or trusted
     "*": {allow: [{cidr: 0.0.0.0/0, except: [10.0.0.0/8]}, {cidr: 203.0.113.0/24, ports: [{port: 443}]}]}
     guests: {}              # nowhere
+  signers:                  # public keys in PEM, as cosign has them: workers start only images that one of them has signed
+    guests: ["-----BEGIN PUBLIC KEY-----…"]   # * is everybody not named, trusted or not; [] asks for none
   maxPerInstance: {cpu: 2, memory: 1Gi}
   quotas:                   # total of an organisation's instances, trusted or not
     guests: {cpu: 8, instances: 40, serviceAddresses: 60}

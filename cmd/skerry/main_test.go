@@ -193,7 +193,7 @@ func TestReadAdmission(t *testing.T) {
 		t.Errorf("%+v %v", a, err)
 	}
 	for _, s := range []string{"trustd: [a]", "trusted: a", "native: maybe", "hostPaths: [srv]", "hostPaths: [{path: /srv, write: true}]", "native: true\nnative: true", "a: [",
-		"egress: {guests: {deny: all}}", "egress: {guests: {allow: [{cidr: 203.0.113.1/24}]}}", "measureNetworks: [10.0.0.0]"} {
+		"egress: {guests: {deny: all}}", "egress: {guests: {allow: [{cidr: 203.0.113.1/24}]}}", "measureNetworks: [10.0.0.0]", "signers: {guests: [key]}", "signers: [key]"} {
 		if _, err := readAdmission(write(s)); err == nil {
 			t.Errorf("%q was taken", s)
 		}

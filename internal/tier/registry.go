@@ -204,3 +204,9 @@ func (m *Images) authorize(r *http.Request, repository, action string) error {
 	}
 	return artifact.ErrLogin
 }
+
+// CheckKeys says what is wrong with public keys in PEM that are to count for signatures of images.
+func CheckKeys(pem string) error {
+	_, err := artifact.ParsePublicKeys([]byte(pem))
+	return err
+}

@@ -3099,6 +3099,7 @@ export interface components {
             power?: components["schemas"]["Power"];
             probe?: string;
             runtimes: components["schemas"]["RuntimeReport"][] | null;
+            signatures?: boolean;
             taints?: string[] | null;
             version?: string;
         };
