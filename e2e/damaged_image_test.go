@@ -5,24 +5,39 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/internal/node"
 )
 
 // TestDamagedImages has the disk change what images are made of, while nothing runs from them: a program in an unpacked layer, of a container and of a
 // process, and a layer's blob at the worker together with the site's copy of it. Each starts all the same, with what the root has, and an event says
-// what was put right.
+// what was put right. The site asks for signatures, which come to the worker through all tiers; what nobody has signed does not start.
 func TestDamagedImages(t *testing.T) {
-	s := newSite(t)
+	key, public := signer(t)
+	s := (&site{t: t, admission: &cluster.Admission{Trusted: []string{node.DefaultOrg}, Signers: map[string][]string{"*": {public}}}}).open()
 	s.image("test/catalog:1", "skerry.dev/skerry/examples/shop/catalog")
 	s.image("test/sole:1", "skerry.dev/skerry/e2e/sole")
+	if _, err := s.Root.Images.Store.Build(t.Context(), artifact.BuildOptions{Source: t.TempDir(), Tag: "skerry.local/test/unsigned:1", Platform: artifact.HostPlatform(), Entrypoint: []string{"/x"}}); err != nil {
+		t.Fatal(err)
+	}
+	s.sign(key, "test/catalog:1", "test/sole:1")
 	lock := filepath.Join(t.TempDir(), "lock")
 	box := skerry.ServiceSpec{Name: "box", Resources: skerry.Resources{CPU: 100, Memory: 64 * skerry.MiB}}
 	box.Image = "test/catalog:1"
@@ -30,6 +45,15 @@ func TestDamagedImages(t *testing.T) {
 	bare.Image, bare.Command = "test/sole:1", []string{"/program", lock}
 	s.do(app("shop", box, bare))
 	s.await("both are ready", s.ready(2))
+	plain := skerry.ServiceSpec{Name: "plain", Resources: box.Resources}
+	plain.Image = "test/unsigned:1"
+	s.do(app("stranger", plain))
+	s.await("the root hears that it is not signed", func() bool {
+		list, err := s.Root.Instances(t.Context())
+		return err == nil && slices.ContainsFunc(list, func(i skerry.Instance) bool { return strings.Contains(i.Reason, "is not signed: ") })
+	})
+	s.do(apps.Delete{Key: skerry.AppKey{Namespace: "default", Name: "stranger"}})
+	s.await("it is gone", s.ready(2))
 	layers := map[string]string{} // the program of each in its unpacked layer
 	for _, name := range []string{"box", "bare"} {
 		layers[name] = filepath.Join(s.layerOf(name), "program")
@@ -71,6 +95,37 @@ func TestDamagedImages(t *testing.T) {
 	}
 	scale("box", 1, 2)
 	s.await("the event of the blob", func() bool { return repaired("fetched again") == 1 })
+}
+
+func signer(t *testing.T) (*ecdsa.PrivateKey, string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key, string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
+}
+
+// sign has the root's registry keep signatures of images.
+func (s *site) sign(key *ecdsa.PrivateKey, tags ...string) {
+	s.t.Helper()
+	h := &artifact.Handler{Store: s.Root.Images.Store, Registry: "skerry.local", Authorize: func(*http.Request, string, string) error { return nil }}
+	srv := httptest.NewServer(h)
+	defer srv.Close()
+	own, err := artifact.Open(filepath.Join(s.t.TempDir(), "images"), artifact.Options{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer own.Close()
+	for _, tag := range tags {
+		if _, err := artifact.Sign(s.t.Context(), own, "skerry.local/"+tag, key, &artifact.Source{BaseURL: srv.URL}); err != nil {
+			s.t.Fatal(err)
+		}
+	}
 }
 
 // layerOf gives where the only layer of a service's image is unpacked.
