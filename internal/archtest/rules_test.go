@@ -42,7 +42,7 @@ var imports = map[string]string{
 	"cluster/network": ".",
 	"cluster/trust":   ". credit",
 	"cluster/volumes": ".",
-	"worker":          ". artifact auth coord fleet internal/blockdev internal/cdi internal/diskuse internal/loop internal/loopfs internal/panics internal/tier internal/topology internal/wire internal/execstream journal link overlay overlay/hostnet overlay/ingress overlay/resolver overlay/tunnel overlay/wireguard reconcile runtime runtime/lease store vault",
+	"worker":          ". artifact auth coord fleet internal/blockdev internal/cdi internal/diskuse internal/loop internal/loopfs internal/panics internal/snapshot internal/tier internal/topology internal/wire internal/execstream journal link overlay overlay/hostnet overlay/ingress overlay/resolver overlay/tunnel overlay/wireguard reconcile runtime runtime/lease store vault",
 
 	// how code runs; drivers never see the overlay
 	"runtime":              ". runtime/internal/passwd",
@@ -75,8 +75,8 @@ var imports = map[string]string{
 	"api":        ". apps artifact auth internal/execstream internal/tier journal store runtime web",
 	"web":        "std",
 	"api/client": ". api apps artifact auth internal/execstream journal runtime",
-	"ctl":        ". api api/client apps artifact auth internal/execstream journal runtime",
-	"ctl/...":    ". api api/client apps artifact auth ctl internal/execstream journal runtime",
+	"ctl":        ". api api/client apps artifact auth internal/execstream journal runtime store",
+	"ctl/...":    ". api api/client apps artifact auth ctl internal/execstream journal runtime store",
 
 	// places that know all parts
 	"cmd/...":         "any",
@@ -93,7 +93,8 @@ var imports = map[string]string{
 	"internal/loop":       ". store",
 	"internal/olddata":    "store",
 	"internal/loopfs":     "",
-	"internal/tier":       ". apps artifact auth internal/execstream internal/loop internal/wire journal link link/beat link/mqtt store vault",
+	"internal/snapshot":   ".",
+	"internal/tier":       ". apps artifact auth internal/execstream internal/loop internal/panics internal/wire journal link link/beat link/mqtt store vault",
 	"internal/wire":       ".",
 	"internal/succession": ". auth internal/tier link link/frame store tenure vault",
 	"internal/execstream": "",

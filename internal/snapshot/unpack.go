@@ -1,0 +1,244 @@
+//go:build linux
+
+package snapshot
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// block is the size of what is left out if it is all zeros.
+const block = 64 << 10
+
+// unpacker takes the entries of an archive.
+type unpacker struct {
+	lim     Limits
+	volumes map[string]bool
+	roots   map[string]*os.Root // nil: it only checks
+	dirs    map[string]bool     // made by the archive itself; nothing is put anywhere else
+	times   []dirTime
+	buf     []byte
+	zeros   []byte
+}
+
+type dirTime struct {
+	root *os.Root
+	name string
+	at   time.Time
+}
+
+func readTar(r io.Reader, lim Limits, open func(m *Meta) (map[string]*os.Root, error)) (*Meta, error) {
+	bounded := &io.LimitedReader{R: r, N: lim.Length}
+	t := tar.NewReader(bounded)
+	m, err := readMeta(t)
+	if err != nil {
+		return nil, err
+	}
+	u := &unpacker{lim: lim, volumes: map[string]bool{}, dirs: map[string]bool{}, buf: make([]byte, block), zeros: make([]byte, block)}
+	for _, v := range m.Volumes {
+		u.volumes[v.Name] = true
+	}
+	if open != nil {
+		if u.roots, err = open(m); err != nil {
+			return nil, err
+		}
+	}
+	for {
+		h, err := t.Next()
+		if err == io.EOF && bounded.N > 0 {
+			break
+		}
+		if err == nil {
+			err = u.entry(h, t)
+		}
+		if err != nil && bounded.N <= 0 {
+			return nil, invalid("it is longer than the %d bytes for which there is room", lim.Length)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	for name := range u.volumes {
+		if !u.dirs[name] {
+			return nil, invalid("volume %s is missing", name)
+		}
+	}
+	for i := len(u.times) - 1; i >= 0; i-- {
+		if err := u.times[i].root.Chtimes(u.times[i].name, time.Time{}, u.times[i].at); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// place checks a name of an archive: below a volume, in a directory that the archive has made. rest is its name in the volume.
+func (u *unpacker) place(name string) (volume, rest string, err error) {
+	if len(name) > unix.PathMax || !fs.ValidPath(name) || strings.ContainsRune(name, 0) {
+		return "", "", invalid("%.200q is no name of a file in it", name)
+	}
+	volume, rest, below := strings.Cut(name, "/")
+	if !u.volumes[volume] {
+		return "", "", invalid("%.200q is in none of its volumes", name)
+	}
+	if below && !u.dirs[path.Dir(name)] {
+		return "", "", invalid("the directory of %.200q is not in it", name)
+	}
+	if !below {
+		rest = "."
+	}
+	return volume, rest, nil
+}
+
+func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
+	if u.lim.Files--; u.lim.Files < 0 {
+		return invalid("it has more files than there is room for")
+	}
+	name := strings.TrimSuffix(h.Name, "/")
+	volume, rest, err := u.place(name)
+	if err != nil {
+		return err
+	}
+	if rest == "." && h.Typeflag != tar.TypeDir {
+		return invalid("volume %s is no directory", volume)
+	}
+	for k := range h.PAXRecords {
+		if strings.HasPrefix(k, "GNU.sparse.") {
+			return invalid("%.200q is sparse by a format that a small stream can claim any size with", name)
+		}
+	}
+	root := u.roots[volume]
+	switch h.Typeflag {
+	case tar.TypeDir:
+		if u.dirs[name] {
+			return invalid("%.200q is in it twice", name)
+		}
+		u.dirs[name] = true
+		return u.dir(root, rest, h)
+	case tar.TypeReg:
+		return u.file(root, rest, h, r)
+	case tar.TypeSymlink:
+		if h.Linkname == "" || len(h.Linkname) > unix.PathMax || strings.ContainsRune(h.Linkname, 0) {
+			return invalid("%.200q is a link to nothing that can be", name)
+		}
+		if root == nil {
+			return nil
+		}
+		if err := root.Symlink(h.Linkname, rest); err != nil {
+			return refused(name, err)
+		}
+		return root.Lchown(rest, h.Uid, h.Gid)
+	case tar.TypeLink:
+		to, target, err := u.place(h.Linkname)
+		if err != nil {
+			return err
+		}
+		if to != volume || target == "." {
+			return invalid("%.200q is a link out of its volume", name)
+		}
+		if root == nil {
+			return nil
+		}
+		return refused(name, root.Link(target, rest))
+	}
+	return invalid("%.200q is of type %q; files, directories and links can be in it", name, h.Typeflag)
+}
+
+// refused tells what an archive contradicts itself in from what a disk refuses.
+func refused(name string, err error) error {
+	if errors.Is(err, fs.ErrExist) {
+		return invalid("%.200q is in it twice", name)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return invalid("%.200q leads to nothing that is in it", name)
+	}
+	return err
+}
+
+func (u *unpacker) dir(root *os.Root, rest string, h *tar.Header) error {
+	if root == nil {
+		return nil
+	}
+	if rest != "." {
+		if err := root.Mkdir(rest, 0o700); err != nil {
+			return refused(h.Name, err)
+		}
+	}
+	f, err := root.Open(rest)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	u.times = append(u.times, dirTime{root, rest, h.ModTime})
+	return own(f, h)
+}
+
+// own gives a file its owner, rights and attributes.
+func own(f *os.File, h *tar.Header) error {
+	if err := f.Chown(h.Uid, h.Gid); err != nil {
+		return err
+	}
+	if err := unix.Fchmod(int(f.Fd()), uint32(h.Mode&0o7777)); err != nil {
+		return err
+	}
+	for k, v := range h.PAXRecords {
+		name, is := strings.CutPrefix(k, xattrPrefix)
+		if !is || !strings.HasPrefix(name, "user.") {
+			continue
+		}
+		if err := unix.Fsetxattr(int(f.Fd()), name, []byte(v), 0); err != nil && err != unix.ENOTSUP {
+			return &fs.PathError{Op: "fsetxattr", Path: h.Name, Err: err}
+		}
+	}
+	return nil
+}
+
+func (u *unpacker) file(root *os.Root, rest string, h *tar.Header, r io.Reader) error {
+	var f *os.File
+	if root != nil {
+		var err error
+		if f, err = root.OpenFile(rest, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+			return refused(h.Name, err)
+		}
+		defer f.Close()
+	}
+	at := int64(0)
+	for {
+		n, err := io.ReadFull(r, u.buf)
+		if n > 0 && !bytes.Equal(u.buf[:n], u.zeros[:n]) {
+			if u.lim.Bytes -= int64(n); u.lim.Bytes < 0 {
+				return invalid("it takes more than the room that there is for it")
+			}
+			if f != nil {
+				if _, err := f.WriteAt(u.buf[:n], at); err != nil {
+					return err
+				}
+			}
+		}
+		at += int64(n)
+		if err == io.EOF || err == io.ErrUnexpectedEOF && at == h.Size {
+			break
+		}
+		if err != nil {
+			return invalid("%.200q is cut off: %v", h.Name, err)
+		}
+	}
+	if f == nil {
+		return nil
+	}
+	if err := f.Truncate(at); err != nil {
+		return err
+	}
+	if err := own(f, h); err != nil {
+		return err
+	}
+	return root.Chtimes(rest, time.Time{}, h.ModTime)
+}
