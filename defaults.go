@@ -151,6 +151,7 @@ func (s *ServiceSpec) Revision() string {
 	t.Addresses, t.Export, t.Ingress = nil, nil, nil
 	// How hard to look for a place, and how soon for a better one, does not make an instance another.
 	t.Placement.Rigidness, t.Placement.ConvergenceTime, t.Placement.Priority = nil, nil, 0
+	t.Snapshots = nil // a copy is made beside the instance
 	t.Platforms = nil // follows from the images
 	t.Volumes = withoutReclaim(t.Volumes)
 	data, err := json.Marshal(t)

@@ -140,6 +140,7 @@ type ServiceSpec struct {
 	TerminationGrace *Duration    `json:"terminationGrace,omitempty" doc:"Time between the stop signal and the kill. Default: 10s."`
 	OnDisconnect     OnDisconnect `json:"onDisconnect,omitempty" doc:"What an instance does when its worker is cut off: run (a second copy may run elsewhere for as long as that lasts), or {stopAfter: 30s} (it is stopped after that time, and none starts elsewhere before). The same holds at a site without its root, where the root may start it at another. Default: run."`
 	OnReconnect      string       `json:"onReconnect,omitempty" doc:"Which copy stays when a cut-off worker, or site, returns after its instance was replaced: keep-replacement, keep-original (if it is ready), or keep-best. A copy that is healthy is never restarted for that. Default: keep-replacement." enum:"keep-replacement,keep-original,keep-best"`
+	Snapshots        *Snapshots   `json:"snapshots,omitempty" doc:"How copies of the local volumes are made (skerry volume snapshot). Changing it restarts nothing."`
 	Metrics          *Metrics     `json:"metrics,omitempty" doc:"Where the service offers Prometheus metrics."`
 	Logs             LogSpec      `json:"logs,omitempty" doc:"How much of the output is kept."`
 }

@@ -130,6 +130,7 @@ func (c *checker) service(p string, s *ServiceSpec, app *ApplicationSpec) {
 	c.saturation(p, s)
 	c.wasm(p, s)
 	c.machine(p, s)
+	c.snapshots(p+".snapshots", s)
 	if s.Image == "" && s.Runtime != "native" {
 		c.add(p+".image", "write image: repository:tag, or runtime: native for a program of the host", "an image is missing")
 	}

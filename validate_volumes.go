@@ -1,5 +1,7 @@
 package skerry
 
+import "time"
+
 // amount checks what has no least.
 func (c *checker) amount(p string, n Bytes) {
 	if n < 0 || n > MaxAmount {
@@ -28,5 +30,23 @@ func (c *checker) localVolume(p, vp string, s *ServiceSpec, local *LocalVolume) 
 	}
 	if n := s.Update.MaxSurge; n != nil && *n > 0 {
 		c.add(p+".update.maxSurge", "leave it out; maxUnavailable says how many are replaced at once", "two instances never have one local volume, so that a new one starts only when the old one has ended")
+	}
+}
+
+// snapshots checks how copies of the local volumes are made.
+func (c *checker) snapshots(p string, s *ServiceSpec) {
+	if s.Snapshots == nil {
+		return
+	}
+	if !s.KeepsData() {
+		c.add(p, "leave it out, or give the service a local volume", "a service without local volumes has nothing to copy")
+	}
+	if h := s.Snapshots.Before; h != nil {
+		if len(h.Command) == 0 || h.Command[0] == "" {
+			c.add(p+".before.command", "", "a command is missing")
+		}
+		if t := h.Within(); t < time.Second || t > 10*time.Minute {
+			c.add(p+".before.timeout", "", "%s is out of range; from 1s to 10m is allowed", t)
+		}
 	}
 }

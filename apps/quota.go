@@ -34,6 +34,15 @@ func (q Quota) MayPush() skerry.Bytes {
 type Org struct {
 	Name  string `json:"name"`
 	Quota Quota  `json:"quota"`
+
+	besides skerry.Bytes // of storage: its snapshots here
+}
+
+// SetBesides says how much storage an organisation has besides its applications and their volumes.
+func SetBesides(c *Controller, org string, n skerry.Bytes) {
+	if o := c.orgs[org]; o != nil {
+		o.besides = n
+	}
 }
 
 // Namespace belongs to one organisation.
@@ -96,6 +105,9 @@ func (c *Controller) Usage(org string, without skerry.AppKey) Usage {
 		}
 		u = u.add(c.ask(&a.Manifest))
 	}
+	if o := c.orgs[org]; o != nil {
+		u.Need.Storage += o.besides
+	}
 	for k := range c.claims {
 		if k == without || c.OrgOf(k.Namespace) != org {
 			continue
@@ -152,6 +164,9 @@ func (c *Controller) putOrg(o Org) (skerry.Effects, error) {
 	}
 	if q := o.Quota; q.CPU < 0 || min(q.Memory, q.Storage, q.Pushed) < 0 || min(q.Instances, q.ServiceAddresses) < 0 {
 		return fx, skerry.Errorf(skerry.CodeInvalid, "a quota is zero or more").WithHint("0 means no bound")
+	}
+	if old := c.orgs[o.Name]; old != nil {
+		o.besides = old.besides
 	}
 	c.orgs[o.Name] = &o
 	fx.Put(prefixOrg+o.Name, mustJSON(o))

@@ -275,6 +275,8 @@ func (c *Core) Load(key string, value []byte) error {
 				c.drains[r.Name] = true
 			}
 		}
+	case strings.HasPrefix(key, volumes.SnapshotPrefix):
+		err = c.volumes.LoadSnapshot(value)
 	case strings.HasPrefix(key, volumes.Prefix):
 		err = c.volumes.Load(value)
 	case strings.HasPrefix(key, prefixLeaving):
@@ -364,6 +366,7 @@ func (c *Core) Start(now time.Time) skerry.Effects {
 	c.reviewDesired(now, &fx)
 	c.reviewChildren()
 	c.reviewClaims()
+	reviewSnapshots(c, now, &fx)
 	c.peers.Touch(now)
 	c.rebalance(now, &fx) // from then on each minute
 	c.grew = true
@@ -451,6 +454,9 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 	case apps.DecideOrphan:
 		decideOrphan(c, now, m, &fx)
 	default:
+		if snapshotMessage(c, now, msg, &fx) {
+			break
+		}
 		if k, ok := target(msg); ok && c.ofRoot(k) {
 			if c.amend(now, k, msg, &fx); fx.Err != nil {
 				return fx

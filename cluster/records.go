@@ -12,11 +12,13 @@ import (
 // Records are the kinds of records of a cluster, by how their keys begin, each with a new value of the type that it is read into.
 func Records() map[string]func() any {
 	out := map[string]func() any{
-		keySeq:             func() any { return new(uint64) },
-		prefixPlace:        func() any { return new(placement) },
-		prefixGroup:        func() any { return new(group) },
-		prefixWorker:       func() any { return &workerRecord{worker: new(worker)} },
-		volumes.Prefix:     volumes.Record,
+		keySeq:                 func() any { return new(uint64) },
+		prefixPlace:            func() any { return new(placement) },
+		prefixGroup:            func() any { return new(group) },
+		prefixWorker:           func() any { return &workerRecord{worker: new(worker)} },
+		volumes.Prefix:         volumes.Record,
+		volumes.SnapshotPrefix: volumes.SnapshotRecord,
+
 		prefixLeaving:      func() any { return new(heldRecord) },
 		keyFabric:          func() any { return new(fabric) },
 		network.KeyIngress: network.IngressRecord,

@@ -158,7 +158,7 @@ func (p *placement) slack(now time.Time) time.Duration {
 
 // placeOne looks for a worker for one instance, or asks first what only the world outside can answer.
 func (c *Core) placeOne(now time.Time, p *placement, fx *skerry.Effects) {
-	if now.Before(p.again) {
+	if now.Before(p.again) || p.A.Spec.KeepsData() && c.volumes.Busy(p.claims()) {
 		return
 	}
 	p.again = time.Time{}

@@ -100,6 +100,14 @@ func (d disks) Keep(worker string, v skerry.VolumeClaim) {
 // Drop implements volumes.Site.
 func (d disks) Drop(worker string, v skerry.VolumeClaim) { d.c.Kids.Delete(worker, v.Key()) }
 
+// KeepSnapshot implements volumes.Site.
+func (d disks) KeepSnapshot(worker string, id skerry.SnapshotID) {
+	_ = d.c.Kids.Put(worker, id.Key(), d.c.codec.Marshal(string(id))) // it is small
+}
+
+// DropSnapshot implements volumes.Site.
+func (d disks) DropSnapshot(worker string, id skerry.SnapshotID) { d.c.Kids.Delete(worker, id.Key()) }
+
 // Reserve implements volumes.Site.
 func (d disks) Reserve(worker string, size skerry.Bytes) {
 	if w := d.c.workers[worker]; w != nil {
@@ -164,6 +172,10 @@ func foreignData(c *Core, a *skerry.Assignment) *skerry.Reason {
 
 // deleteVolume deletes volumes about which the site decides.
 func deleteVolume(c *Core, now time.Time, m apps.DeleteVolume, fx *skerry.Effects) {
+	if c.volumes.Loose(m.Claim) && !(disks{c}).Replica(m.Claim) && !c.volumes.Busy(m.Claim) {
+		c.volumes.Remove(m.Claim)
+		return
+	}
 	if c.Apps.Claimed(m.Claim) == "" && c.volumes.Known(m.Claim) {
 		fx.Err = apps.VolumeOfRoot(m.Claim)
 		return
@@ -183,6 +195,9 @@ func Volumes(c *Core) []skerry.VolumeView {
 		if !is {
 			v = skerry.NewVolumeView(k.VolumeClaim)
 			v.Origin, v.State, v.Reclaim = "root", skerry.VolumeKept, ""
+			if c.volumes.Loose(k.VolumeClaim) {
+				v.Origin, v.Reclaim = "local", skerry.ReclaimKeep
+			}
 		}
 		for _, p := range c.byApp[k.Service.App] {
 			if p.claims() == k.VolumeClaim && !p.Refused {

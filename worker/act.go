@@ -69,6 +69,8 @@ func (s *Server) act(action any) {
 		})
 	case RemoveVolumes:
 		s.removeVolumes(a.Claim) // what is asked for after this must find nothing
+	case RemoveSnapshot:
+		work.Go(func() { _ = s.caught(func() { removeSnapshot(s, a.ID) }) })
 	case Discard:
 		work.Go(func() { _ = s.caught(func() { s.discard(ctx, a.Handle) }) })
 	case Release:

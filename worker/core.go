@@ -48,7 +48,7 @@ type Core struct {
 	leased   []Lease                      // of the last KeepContact; nil: there was none
 	hold     *hold                        // on the device; nil: none
 	waits    map[skerry.InstanceID]string // what waits for its end
-	vols     map[skerry.VolumeClaim]*volumes
+	vols     volumeBook
 	approved skerry.InstanceID // within a step: what is carried out all the same
 	contact  time.Time         // with the cluster, the last one before it was lost; zero: not known
 }
@@ -56,7 +56,7 @@ type Core struct {
 // New makes a core without state; Load adds the records of the store, Start ends that, and Reattach must follow.
 func New(opt Options) *Core {
 	life := skerry.Incarnation(fmt.Sprintf("%s.%x", opt.Name, opt.Seed[:8]))
-	return &Core{opt: opt, Up: fleet.NewParent(life, opt.Sets), codec: wire.New(), insts: map[skerry.InstanceID]*inst{}, strays: strays{tasks: map[skerry.InstanceID][]Task{}}, waits: map[skerry.InstanceID]string{}, vols: map[skerry.VolumeClaim]*volumes{}}
+	return &Core{opt: opt, Up: fleet.NewParent(life, opt.Sets), codec: wire.New(), insts: map[skerry.InstanceID]*inst{}, strays: strays{tasks: map[skerry.InstanceID][]Task{}}, waits: map[skerry.InstanceID]string{}, vols: newVolumeBook()}
 }
 
 const prefixInst = "inst/"
@@ -73,8 +73,8 @@ func (c *Core) Load(key string, value []byte) error {
 	if key == keyHold {
 		return c.loadHold(value)
 	}
-	if strings.HasPrefix(key, prefixVolumes) {
-		return c.loadVolumes(value)
+	if is, err := c.vols.load(key, value); is {
+		return err
 	}
 	if !strings.HasPrefix(key, prefixInst) {
 		return nil
@@ -337,6 +337,7 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 		c.reattach(now, m.Tasks, &fx)
 		c.review(now, &fx)
 		c.reviewVolumes(&fx)
+		reviewSnapshots(c, &fx)
 		c.replay(now, &fx)
 	case Facts:
 		if c.facts == nil || !reflect.DeepEqual(*c.facts, m.Facts) {
@@ -366,6 +367,8 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 		}
 	case VolumesRemoved:
 		c.volumesRemoved(now, m, &fx)
+	case SnapshotRemoved:
+		snapshotRemoved(c, m, &fx)
 	case LeaveLocal:
 		c.leave(now, m, &fx)
 	case HoldLocal:
@@ -455,7 +458,7 @@ func (c *Core) NextWake() time.Time {
 			consider(c.stopsAt(c.contact, i))
 		}
 	}
-	for _, v := range c.vols {
+	for _, v := range c.vols.claims {
 		consider(v.again)
 	}
 	if c.ready {
@@ -530,8 +533,8 @@ func (c *Core) desired(now time.Time, changed, deleted []string, fx *skerry.Effe
 			c.peers(value, fx)
 		} else if key == skerry.AgentKey {
 			c.agentOrder(fx)
-		} else if strings.HasPrefix(key, "vol/") {
-			c.volumeItem(key, false, fx)
+		} else if isVolumeItem(key) {
+			volumeItem(c, key, false, fx)
 		} else {
 			c.fabric(now, key, value, fx)
 		}
@@ -546,8 +549,8 @@ func (c *Core) desired(now time.Time, changed, deleted []string, fx *skerry.Effe
 				i.Next = nil
 				c.end(now, i, fx)
 			}
-		} else if strings.HasPrefix(key, "vol/") {
-			c.volumeItem(key, true, fx)
+		} else if isVolumeItem(key) {
+			volumeItem(c, key, true, fx)
 		} else if rest, ok := strings.CutPrefix(key, "ep/"); ok {
 			if p := strings.Split(rest, "/"); len(p) == 3 {
 				fx.Actions = append(fx.Actions, Endpoints{Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: p[0], Name: p[1]}, Service: p[2]}, Gone: true})

@@ -22,7 +22,7 @@ import (
 )
 
 // ServeHTTP answers what the cluster asks about an instance: /instances/ID/logs, exec, portforward, metrics and stats, and
-// about round trips: /measure, of other workers: /reach, and by which ways they are reached: /overlay.
+// about round trips: /measure, of other workers: /reach, by which ways they are reached: /overlay, and snapshots of local volumes: /snapshots.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rest, ok := strings.CutPrefix(r.URL.Path, "/instances/")
 	id, what, _ := strings.Cut(rest, "/")
@@ -37,6 +37,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		err = json.NewEncoder(w).Encode(overlayView(s.Overlay(r.Context())))
 	case r.URL.Path == "/clients" && r.Method == http.MethodGet:
 		err = s.serveClients(w, r)
+	case strings.HasPrefix(r.URL.Path, "/snapshots/"):
+		err = serveSnapshots(s, w, r)
 	case !ok || id == "":
 		err = skerry.Errorf(skerry.CodeNotFound, "a worker does not answer %s", r.URL.Path)
 	case what == "logs":

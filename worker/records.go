@@ -12,7 +12,9 @@ func Records() map[string]func() any {
 		prefixInst:    func() any { return new(inst) },
 		keyHold:       func() any { return new(hold) },
 		prefixVolumes: func() any { return new(volumes) },
-		KeyRepaired:   nil,
+
+		prefixSnapshotGone: func() any { return new(snapshotGone) },
+		KeyRepaired:        nil,
 	}
 	maps.Copy(out, fleet.ParentRecords())
 	return out

@@ -329,6 +329,7 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 	}
 	work.Go(func() { s.leases.keep(work.Ctx) })
 	s.removeAside()
+	recoverSnapshots(s)
 	l.Post(Reattach{Tasks: s.tasks(ctx)})
 	s.lookForDevices()
 	l.Post(Facts{Facts: s.facts()})

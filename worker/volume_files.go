@@ -126,7 +126,7 @@ func (s *Server) setAside(v skerry.VolumeClaim) (string, error) {
 func (s *Server) removeAside() {
 	left, _ := filepath.Glob(filepath.Join(s.opt.Dir, localDir, removedPrefix+"*"))
 	for _, dir := range left {
-		if err := os.RemoveAll(dir); err != nil {
+		if err := errors.Join(unmountBelow(dir), os.RemoveAll(dir)); err != nil {
 			s.opt.Log.Warn("remove what is left of local volumes", "dir", dir, "err", err)
 		}
 	}
@@ -166,7 +166,7 @@ func volumeBytes(dir string) (sum skerry.Bytes) {
 
 // UnmountVolumes leaves no mount of volumes, or of secrets, below a worker's directory, once nothing runs any more. What is in local volumes stays.
 func UnmountVolumes(dir string) error {
-	return errors.Join(unmountBelow(filepath.Join(dir, localDir)), unmountBelow(filepath.Join(dir, "instances")))
+	return errors.Join(unmountBelow(filepath.Join(dir, localDir)), unmountBelow(filepath.Join(dir, "instances")), unmountBelow(filepath.Join(dir, snapshotsDir)))
 }
 
 // impossible is why a volume cannot be made here, however often it is tried.

@@ -37,15 +37,6 @@ const (
 	removeAgain   = time.Minute
 )
 
-func (c *Core) loadVolumes(value []byte) error {
-	v := new(volumes)
-	err := json.Unmarshal(value, v)
-	if err == nil {
-		c.vols[v.VolumeClaim] = v
-	}
-	return err
-}
-
 func (c *Core) saveVolumes(v *volumes, fx *skerry.Effects) {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -60,13 +51,13 @@ func (c *Core) volumeItem(key string, gone bool, fx *skerry.Effects) {
 	if !ok {
 		return
 	}
-	v := c.vols[claim]
+	v := c.vols.claims[claim]
 	switch {
 	case v == nil && gone:
 		return
 	case v == nil:
 		v = &volumes{VolumeClaim: claim}
-		c.vols[claim] = v
+		c.vols.claims[claim] = v
 	case v.Gone == gone:
 		return
 	}
@@ -91,13 +82,13 @@ func (c *Core) removeVolumes(v *volumes, fx *skerry.Effects) {
 
 // leftVolumes looks whether what an instance leaves behind is to go.
 func (c *Core) leftVolumes(i *inst, fx *skerry.Effects) {
-	if v := c.vols[skerry.VolumeClaim{Service: i.A.Service, Ordinal: i.A.Ordinal}]; v != nil {
+	if v := c.vols.claims[skerry.VolumeClaim{Service: i.A.Service, Ordinal: i.A.Ordinal}]; v != nil {
 		c.removeVolumes(v, fx)
 	}
 }
 
 func (c *Core) volumesRemoved(now time.Time, m VolumesRemoved, fx *skerry.Effects) {
-	v := c.vols[m.Claim]
+	v := c.vols.claims[m.Claim]
 	if v == nil {
 		return
 	}
@@ -107,7 +98,7 @@ func (c *Core) volumesRemoved(now time.Time, m VolumesRemoved, fx *skerry.Effect
 		v.again = now.Add(removeAgain)
 		fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "VolumesNotRemoved", App: v.Service.App, Service: v.Service.Service, Text: "local volumes are not removed yet: " + m.Err})
 	case v.Gone:
-		delete(c.vols, m.Claim)
+		delete(c.vols.claims, m.Claim)
 		fx.Delete(prefixVolumes + m.Claim.Key())
 	}
 }
@@ -115,17 +106,17 @@ func (c *Core) volumesRemoved(now time.Time, m VolumesRemoved, fx *skerry.Effect
 // reviewVolumes takes up, after a start, what an earlier life was told.
 func (c *Core) reviewVolumes(fx *skerry.Effects) {
 	known := c.Up.Desired.Incarnation() != ""
-	for _, claim := range slices.SortedFunc(maps.Keys(c.vols), skerry.VolumeClaim.Compare) {
+	for _, claim := range slices.SortedFunc(maps.Keys(c.vols.claims), skerry.VolumeClaim.Compare) {
 		if _, _, wanted := c.Up.Desired.Get(claim.Key()); known {
 			c.volumeItem(claim.Key(), !wanted, fx)
 		}
-		c.removeVolumes(c.vols[claim], fx)
+		c.removeVolumes(c.vols.claims[claim], fx)
 	}
 }
 
 // volumesDue tries again what could not be removed.
 func (c *Core) volumesDue(now time.Time, fx *skerry.Effects) {
-	for _, v := range c.vols {
+	for _, v := range c.vols.claims {
 		if !v.again.IsZero() && !v.again.After(now) {
 			c.removeVolumes(v, fx)
 		}

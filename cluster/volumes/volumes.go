@@ -23,6 +23,9 @@ type Site interface {
 	// Keep has a worker keep volumes, and Drop has it remove them.
 	Keep(worker string, v skerry.VolumeClaim)
 	Drop(worker string, v skerry.VolumeClaim)
+	// KeepSnapshot and DropSnapshot do the same with snapshots.
+	KeepSnapshot(worker string, id skerry.SnapshotID)
+	DropSnapshot(worker string, id skerry.SnapshotID)
 	// Reserve takes so much more of a worker's disk, or less.
 	Reserve(worker string, size skerry.Bytes)
 	// Occupied reports whether an instance on a worker, or one on its way out there, holds the room of the volumes by itself.
@@ -40,6 +43,9 @@ type Claims struct {
 	site Site
 	all  map[skerry.VolumeClaim]*claim
 	due  bool // one of them may have lost its owner, or its instance
+	// snaps are the snapshots at the site; busy are volumes that are being restored, which nobody remembers beyond this life.
+	snaps map[skerry.SnapshotID]*skerry.Snapshot
+	busy  map[skerry.VolumeClaim]bool
 }
 
 // claim is a record.
@@ -52,6 +58,7 @@ type claim struct {
 	Size  skerry.Bytes `json:"size,omitempty"`
 	Org   string       `json:"org,omitempty"`   // whose data it is; empty: an earlier version did not note that
 	Names []string     `json:"names,omitempty"` // of the volumes
+	Made  bool         `json:"made,omitempty"`  // out of a snapshot, by hand: nobody else may know of them
 	idle  skerry.Bytes // reserved so
 }
 
@@ -76,7 +83,9 @@ type Gone struct {
 }
 
 // New gives a site without claims.
-func New(site Site) *Claims { return &Claims{site: site, all: map[skerry.VolumeClaim]*claim{}} }
+func New(site Site) *Claims {
+	return &Claims{site: site, all: map[skerry.VolumeClaim]*claim{}, snaps: map[skerry.SnapshotID]*skerry.Snapshot{}, busy: map[skerry.VolumeClaim]bool{}}
+}
 
 // Record gives a new value of the type that a record is read into.
 func Record() any { return new(claim) }
@@ -224,6 +233,11 @@ func (c *Claims) Forget(worker string) (gone []Gone) {
 		if k := c.all[v]; k.Worker == worker {
 			delete(c.all, v)
 			gone = append(gone, Gone{v, k.Ran})
+		}
+	}
+	for _, s := range c.Snapshots() {
+		if string(s.Worker) == worker {
+			c.forgetSnapshot(s.ID)
 		}
 	}
 	return gone

@@ -17,6 +17,7 @@ type shed struct {
 	kept     map[string]map[skerry.VolumeClaim]bool
 	reserved map[string]skerry.Bytes
 	records  map[string]string
+	snaps    map[skerry.SnapshotID]string // the worker that keeps each
 	claims   *Claims
 }
 
@@ -27,6 +28,8 @@ func (s *shed) Keep(worker string, v skerry.VolumeClaim) {
 	s.kept[worker][v] = true
 }
 func (s *shed) Drop(worker string, v skerry.VolumeClaim)          { delete(s.kept[worker], v) }
+func (s *shed) KeepSnapshot(worker string, id skerry.SnapshotID)  { s.snaps[id] = worker }
+func (s *shed) DropSnapshot(worker string, id skerry.SnapshotID)  { delete(s.snaps, id) }
 func (s *shed) Reserve(worker string, size skerry.Bytes)          { s.reserved[worker] += size }
 func (s *shed) Occupied(v skerry.VolumeClaim, worker string) bool { return s.at[v] == worker }
 func (s *shed) Replica(v skerry.VolumeClaim) bool                 { return s.replicas[v] }
@@ -39,7 +42,7 @@ func (s *shed) Write(w skerry.Write) {
 
 func newShed() *shed {
 	s := &shed{map[skerry.VolumeClaim]string{}, map[skerry.VolumeClaim]bool{}, map[skerry.VolumeClaim]bool{}, map[string]map[skerry.VolumeClaim]bool{},
-		map[string]skerry.Bytes{}, map[string]string{}, nil}
+		map[string]skerry.Bytes{}, map[string]string{}, map[skerry.SnapshotID]string{}, nil}
 	s.claims = New(s)
 	return s
 }

@@ -60,6 +60,8 @@ func TestRecords(t *testing.T) {
 		"cluster auth/revoked/": "as at the root",
 		"cluster cert/":         "as at the root",
 		"cluster past/":         "as at the root",
+		"cluster snapshot/":     "newer than the newest set",
+		"worker snapshot-gone/": "a snapshot whose files are being removed",
 		"worker repaired":       "a store that was damaged",
 	}
 	for _, version := range olddata.Versions(t) {

@@ -1,0 +1,306 @@
+package cluster
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/cluster/volumes"
+)
+
+// Messages about snapshots. The server asks workers in between:
+//
+//	BeginSnapshot ─► noted, room reserved, the worker is to keep it ─ the worker copies ─► EndSnapshot: Ready, or none
+//	BeginRestore ─► the volumes have no instance until ─ the worker unpacks ─► EndRestore: they are there, or as before
+type (
+	// BeginSnapshot begins a snapshot; the result is a SnapshotPlan.
+	BeginSnapshot struct {
+		ID    skerry.SnapshotID
+		Claim skerry.VolumeClaim
+		Actor string
+		// Import: it comes as a file, for Worker (or any, if that is empty) and Org.
+		Import bool
+		Worker string
+		Org    string
+	}
+	// EndSnapshot says what became of it.
+	EndSnapshot struct {
+		ID   skerry.SnapshotID
+		Info *skerry.Snapshot
+		Err  string // not empty: there is none
+	}
+	// DeleteSnapshot deletes a snapshot.
+	DeleteSnapshot struct {
+		ID    skerry.SnapshotID
+		Actor string
+	}
+	// BeginRestore has the instance of volumes ended, and none started; the result is a RestorePlan.
+	BeginRestore struct {
+		ID     skerry.SnapshotID
+		To     skerry.VolumeClaim
+		Clone  bool // To is new
+		Worker string
+	}
+	// EndRestore says what became of it.
+	EndRestore struct {
+		RestorePlan
+		Actor string
+		Err   string // not empty: nothing was changed
+	}
+	// SnapshotPlan says who is to make a snapshot, and how large it may be; 0: no bound but the disk's.
+	SnapshotPlan struct {
+		Worker string
+		Most   skerry.Bytes
+	}
+	// RestorePlan says from where to where the content of a snapshot goes.
+	RestorePlan struct {
+		Snapshot skerry.Snapshot
+		To       skerry.VolumeClaim
+		Worker   string
+	}
+)
+
+// snapshotMessage takes a message about snapshots, if it is one.
+func snapshotMessage(c *Core, now time.Time, msg any, fx *skerry.Effects) bool {
+	var err error
+	switch m := msg.(type) {
+	case BeginSnapshot:
+		fx.Result, err = beginSnapshot(c, now, m)
+	case EndSnapshot:
+		endSnapshot(c, now, m, fx)
+	case DeleteSnapshot:
+		err = deleteSnapshot(c, now, m, fx)
+	case BeginRestore:
+		fx.Result, err = beginRestore(c, now, m, fx)
+	case EndRestore:
+		endRestore(c, now, m, fx)
+	default:
+		return false
+	}
+	fx.Err = err
+	return true
+}
+
+func noSnapshot(id skerry.SnapshotID) error {
+	return skerry.Errorf(skerry.CodeNotFound, "there is no snapshot %.100q at this site", string(id)).WithHint("`skerry volume snapshots` lists them")
+}
+
+// connectedWorker refuses a worker that cannot be asked now.
+func connectedWorker(c *Core, name string) error {
+	if c.workers[name] == nil {
+		return skerry.Errorf(skerry.CodeNotFound, "there is no worker %q", name).WithHint("`skerry get workers` lists them")
+	}
+	if k := c.Kids.Get(name); k == nil || !k.Connected {
+		return skerry.Errorf(skerry.CodeUnavailable, "worker %s is not connected", name).
+			WithHint("try again when it is back; `skerry volume restore SNAPSHOT --worker OTHER` brings a snapshot that is elsewhere to another worker")
+	}
+	return nil
+}
+
+func beginSnapshot(c *Core, now time.Time, m BeginSnapshot) (SnapshotPlan, error) {
+	if c.volumes.Snapshot(m.ID) != nil {
+		return SnapshotPlan{}, skerry.Errorf(skerry.CodeConflict, "there is a snapshot %s", m.ID)
+	}
+	s := skerry.Snapshot{ID: m.ID, State: skerry.SnapshotTaking, At: now, Actor: m.Actor, Org: m.Org}
+	s.SetClaim(m.Claim)
+	worker, ran, w := c.volumes.Holder(m.Claim)
+	switch {
+	case m.Import:
+		if worker = m.Worker; worker == "" {
+			worker = roomiest(c)
+		}
+	case !ran:
+		return SnapshotPlan{}, skerry.Errorf(skerry.CodeNotFound, "there is no volume %s with data at this site", m.Claim).WithHint("`skerry get volumes` lists them")
+	case c.volumes.Busy(m.Claim):
+		return SnapshotPlan{}, skerry.Errorf(skerry.CodeConflict, "volume %s is being restored", m.Claim).WithHint("try again when that has ended")
+	default:
+		s.Org, s.Size = w.Org, w.Size
+	}
+	if err := connectedWorker(c, worker); err != nil {
+		return SnapshotPlan{}, err
+	}
+	most, err := snapshotRoom(c, s.Org)
+	if err != nil {
+		return SnapshotPlan{}, err
+	}
+	if most > 0 {
+		s.Size = min(s.Size, most) // what it has in the end is counted then
+	}
+	s.Worker = skerry.WorkerName(worker)
+	c.volumes.PutSnapshot(s)
+	countSnapshots(c, s.Org)
+	return SnapshotPlan{worker, most}, nil
+}
+
+// roomiest gives the connected worker with the most room on its disk, or "".
+func roomiest(c *Core) (best string) {
+	var most skerry.Bytes
+	for name, w := range c.workers {
+		if n := w.available().Storage; connectedWorker(c, name) == nil && w.refusing() == "" && (best == "" || n > most || n == most && name < best) {
+			best, most = name, n
+		}
+	}
+	return best
+}
+
+// snapshotRoom is how many bytes an organisation may have besides, 0 if there is no bound, by its quota and that of the site.
+func snapshotRoom(c *Core, org string) (most skerry.Bytes, err error) {
+	bound := func(limit, used skerry.Bytes, whose string) {
+		if limit <= 0 || err != nil {
+			return
+		}
+		left := limit - used
+		if left <= 0 {
+			err = skerry.Errorf(skerry.CodeQuota, "%s may use %s of storage%s, and %s are used", org, limit, whose, used).
+				WithHint("delete snapshots or volumes, or have an admin raise the quota")
+			return
+		}
+		if most == 0 || left < most {
+			most = left
+		}
+	}
+	for _, o := range c.Apps.Orgs() {
+		if o.Name == org {
+			bound(o.Quota.Storage, c.Apps.Usage(org, skerry.AppKey{}).Need.Storage, "")
+		}
+	}
+	bound(c.opt.Admission.Quotas[org].Storage, c.usedBy(org, "").need.Storage, " at this site")
+	return most, err
+}
+
+// countSnapshots has the quota of an organisation count what its snapshots take.
+func countSnapshots(c *Core, org string) { apps.SetBesides(c.Apps, org, c.volumes.SnapshotBytes(org)) }
+
+func endSnapshot(c *Core, now time.Time, m EndSnapshot, fx *skerry.Effects) {
+	s := c.volumes.Snapshot(m.ID)
+	if s == nil || s.State != skerry.SnapshotTaking {
+		return // deleted meanwhile: its worker has been told
+	}
+	org, worker, claim := s.Org, string(s.Worker), s.Claim()
+	defer func() { countSnapshots(c, org) }()
+	if m.Err != "" {
+		c.volumes.DropSnapshot(m.ID)
+		snapshotEvent(c, fx, now, skerry.EventWarning, "SnapshotFailed", s, "no snapshot of volume "+claim.String()+" on worker "+worker+": "+m.Err)
+		return
+	}
+	next := *m.Info
+	next.ID, next.Org, next.Worker, next.Actor, next.State = s.ID, s.Org, s.Worker, s.Actor, skerry.SnapshotReady
+	next.SetClaim(claim)
+	if names, _ := next.Takes(); len(names) > maxSnapshotVolumes || len(next.SHA256) != 64 || next.Size < 0 {
+		c.volumes.DropSnapshot(m.ID) // whatever a worker says
+		return
+	}
+	c.volumes.PutSnapshot(next)
+	snapshotEvent(c, fx, now, skerry.EventNormal, "SnapshotTaken", &next, fmt.Sprintf("snapshot %s of volume %s is on worker %s, by %s", m.ID, claim, worker, orNobody(s.Actor)))
+}
+
+// maxSnapshotVolumes bounds what a worker may say of one snapshot.
+const maxSnapshotVolumes = 64
+
+func snapshotEvent(c *Core, fx *skerry.Effects, now time.Time, t skerry.EventType, reason string, s *skerry.Snapshot, text string) {
+	fx.Events = append(fx.Events, skerry.Event{At: now, Type: t, Reason: reason, Text: text, Org: s.Org, App: s.Claim().Service.App, Service: s.Service,
+		Worker: s.Worker, Cluster: skerry.ClusterName(c.opt.Name)})
+}
+
+func deleteSnapshot(c *Core, now time.Time, m DeleteSnapshot, fx *skerry.Effects) error {
+	s := c.volumes.Snapshot(m.ID)
+	if s == nil {
+		return noSnapshot(m.ID)
+	}
+	if c.volumes.Busy(s.Claim()) {
+		return skerry.Errorf(skerry.CodeConflict, "volume %s is being restored", s.Claim()).WithHint("try again when that has ended")
+	}
+	c.volumes.DropSnapshot(m.ID)
+	countSnapshots(c, s.Org)
+	snapshotEvent(c, fx, now, skerry.EventNormal, "SnapshotDeleted", s, "snapshot "+string(m.ID)+" is deleted, by "+orNobody(m.Actor))
+	return nil
+}
+
+// reviewSnapshots ends, after a start, what an earlier life was at.
+func reviewSnapshots(c *Core, now time.Time, fx *skerry.Effects) {
+	for _, s := range c.volumes.Unfinished() {
+		snapshotEvent(c, fx, now, skerry.EventWarning, "SnapshotFailed", &s, "no snapshot of volume "+s.Claim().String()+": the cluster's orchestrator was restarted meanwhile")
+	}
+	for _, s := range c.volumes.Snapshots() {
+		countSnapshots(c, s.Org)
+	}
+	for _, name := range c.Kids.Names() {
+		for _, key := range c.Kids.Get(name).Desired.Keys() {
+			if id, ok := skerry.ParseSnapshotKey(key); ok && c.volumes.Snapshot(id) == nil {
+				c.Kids.Delete(name, key)
+			}
+		}
+	}
+}
+
+func beginRestore(c *Core, now time.Time, m BeginRestore, fx *skerry.Effects) (RestorePlan, error) {
+	s := c.volumes.Snapshot(m.ID)
+	if s == nil || s.State != skerry.SnapshotReady {
+		return RestorePlan{}, noSnapshot(m.ID)
+	}
+	if err := connectedWorker(c, string(s.Worker)); err != nil {
+		return RestorePlan{}, err
+	}
+	at, _, w := c.volumes.Holder(m.To)
+	switch {
+	case m.Clone && (at != "" || (disks{c}).Replica(m.To)):
+		return RestorePlan{}, skerry.Errorf(skerry.CodeConflict, "there is a volume %s", m.To).WithHint("choose another name, or restore the snapshot in its place")
+	case at != "" && w.Org != "" && w.Org != s.Org:
+		return RestorePlan{}, skerry.Errorf(skerry.CodeConflict, "volume %s belongs to another organisation", m.To).WithHint("clone the snapshot under another name")
+	case c.volumes.Busy(m.To):
+		return RestorePlan{}, skerry.Errorf(skerry.CodeConflict, "volume %s is being restored", m.To).WithHint("try again when that has ended")
+	}
+	to := m.Worker
+	if to == "" {
+		to = at
+	}
+	if to == "" {
+		to = string(s.Worker)
+	}
+	if err := connectedWorker(c, to); err != nil {
+		if m.Worker == "" {
+			err = skerry.Errorf(skerry.CodeUnavailable, "volume %s is on worker %s, which is not connected", m.To, to).
+				WithHint("name another worker (--worker): the volume is there from then on, and %s removes what it has when it is back", to)
+		}
+		return RestorePlan{}, err
+	}
+	c.volumes.SetBusy(m.To, true)
+	for _, id := range sortedIDs(c.byApp[m.To.Service.App]) {
+		p := c.places[id]
+		if p.claims() == m.To && p.Worker != "" && !p.Refused && !p.Removing && !p.ended() {
+			c.move(now, p, "its volume is restored from snapshot "+string(m.ID), false, fx)
+		}
+	}
+	return RestorePlan{*s, m.To, to}, nil
+}
+
+// restorable reports whether no instance has volumes any more, but for those on workers that are out of touch.
+func restorable(c *Core, v skerry.VolumeClaim) bool {
+	for name := range c.workers {
+		if connectedWorker(c, name) == nil && (disks{c}).Occupied(v, name) {
+			return false
+		}
+	}
+	return true
+}
+
+func endRestore(c *Core, now time.Time, m EndRestore, fx *skerry.Effects) {
+	c.volumes.SetBusy(m.To, false)
+	for _, id := range sortedIDs(c.byApp[m.To.Service.App]) {
+		if p := c.places[id]; p.claims() == m.To {
+			p.again = time.Time{}
+		}
+	}
+	c.grew = true
+	s := &m.Snapshot
+	if m.Err != "" {
+		snapshotEvent(c, fx, now, skerry.EventWarning, "VolumeNotRestored", s, "volume "+m.To.String()+" is not restored: "+m.Err)
+		return
+	}
+	names, size := s.Takes()
+	c.volumes.Restored(m.To, m.Worker, volumes.Want{Size: size, Org: s.Org, Names: names})
+	text := []string{"volume", m.To.String(), "on worker", m.Worker, "has what snapshot", string(s.ID), "has, of", s.At.UTC().Format(time.RFC3339) + ",", "by", orNobody(m.Actor)}
+	snapshotEvent(c, fx, now, skerry.EventNormal, "VolumeRestored", s, strings.Join(text, " "))
+}

@@ -1,0 +1,211 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/tier"
+)
+
+// restoreWait is how long the instance of volumes may take to end before they are restored.
+const (
+	restoreWait  = 5 * time.Minute
+	restoreAgain = 50 * time.Millisecond
+)
+
+// Snapshots lists the snapshots at the site.
+func (s *Server) Snapshots(ctx context.Context) ([]skerry.Snapshot, error) {
+	return tier.View(ctx, s.Role, func(c *Core) ([]skerry.Snapshot, error) { return c.volumes.Snapshots(), nil })
+}
+
+// TakeSnapshot has the worker of local volumes copy them.
+func (s *Server) TakeSnapshot(ctx context.Context, v skerry.VolumeClaim, r skerry.SnapshotRequest, actor string) (skerry.Snapshot, error) {
+	m := BeginSnapshot{ID: newSnapshotID(v), Claim: v, Actor: actor}
+	return s.makeSnapshot(ctx, m, func(ctx context.Context, plan SnapshotPlan) (*http.Request, error) {
+		body, err := json.Marshal(map[string]any{"claim": v, "most": plan.Most, "maxPause": r.MaxPause})
+		if err != nil {
+			return nil, err
+		}
+		return http.NewRequestWithContext(ctx, http.MethodPost, snapshotURL(m.ID, "", nil), bytes.NewReader(body))
+	})
+}
+
+// ImportSnapshot keeps a stream as a snapshot of volumes, on a worker, or the one with the most room.
+func (s *Server) ImportSnapshot(ctx context.Context, v skerry.VolumeClaim, org, worker, actor string, from io.Reader) (skerry.Snapshot, error) {
+	m := BeginSnapshot{ID: newSnapshotID(v), Claim: v, Actor: actor, Import: true, Worker: worker, Org: org}
+	return s.makeSnapshot(ctx, m, func(ctx context.Context, plan SnapshotPlan) (*http.Request, error) {
+		q := url.Values{"most": {strconv.FormatInt(int64(plan.Most), 10)}}
+		return http.NewRequestWithContext(ctx, http.MethodPut, snapshotURL(m.ID, "", q), io.NopCloser(from))
+	})
+}
+
+func newSnapshotID(v skerry.VolumeClaim) skerry.SnapshotID {
+	return skerry.NewSnapshotID(v, strings.ToLower(rand.Text()[:8]))
+}
+
+func snapshotURL(id skerry.SnapshotID, rest string, q url.Values) string {
+	u := "http://child/snapshots/" + url.PathEscape(string(id)) + rest
+	if len(q) > 0 {
+		u += "?" + q.Encode()
+	}
+	return u
+}
+
+// makeSnapshot notes a snapshot, has a worker make it, and notes what came of that, whatever becomes of who asked.
+func (s *Server) makeSnapshot(ctx context.Context, m BeginSnapshot, ask func(ctx context.Context, plan SnapshotPlan) (*http.Request, error)) (out skerry.Snapshot, err error) {
+	v, err := s.Role.Do(ctx, m)
+	if err != nil {
+		return out, err
+	}
+	plan, _ := v.(SnapshotPlan)
+	info := new(skerry.Snapshot)
+	req, err := ask(ctx, plan)
+	if err == nil {
+		err = s.askSnapshot(plan.Worker, req, info)
+	}
+	end := EndSnapshot{ID: m.ID, Info: info}
+	if err != nil {
+		end.Err = err.Error()
+	}
+	last := context.WithoutCancel(ctx)
+	if _, e := s.Role.Do(last, end); err == nil {
+		err = e
+	}
+	if err != nil {
+		return out, err
+	}
+	return tier.View(last, s.Role, func(c *Core) (skerry.Snapshot, error) {
+		if p := c.volumes.Snapshot(m.ID); p != nil {
+			return *p, nil
+		}
+		return out, skerry.Errorf(skerry.CodeConflict, "snapshot %s was deleted meanwhile, or worker %s says of it what cannot be", m.ID, plan.Worker)
+	})
+}
+
+// askSnapshot asks a worker for something that may take long.
+func (s *Server) askSnapshot(worker string, req *http.Request, into any) error {
+	res, err := s.reachWorker(worker, req)
+	if err != nil {
+		return err
+	}
+	return tier.ReadLater(res, into)
+}
+
+func (s *Server) reachWorker(worker string, req *http.Request) (*http.Response, error) {
+	down := s.Down()
+	if down == nil {
+		return nil, skerry.Errorf(skerry.CodeUnavailable, "the role is starting").WithHint("try again in a moment")
+	}
+	return down.RoundTripper(worker).RoundTrip(req)
+}
+
+// DeleteSnapshot deletes a snapshot.
+func (s *Server) DeleteSnapshot(ctx context.Context, id skerry.SnapshotID, actor string) error {
+	_, err := s.Role.Do(ctx, DeleteSnapshot{ID: id, Actor: actor})
+	return err
+}
+
+// OpenSnapshot gives the stream of a snapshot and its length; the caller closes it.
+func (s *Server) OpenSnapshot(ctx context.Context, id skerry.SnapshotID) (io.ReadCloser, int64, error) {
+	snap, err := tier.View(ctx, s.Role, func(c *Core) (skerry.Snapshot, error) {
+		p := c.volumes.Snapshot(id)
+		if p == nil || p.State != skerry.SnapshotReady {
+			return skerry.Snapshot{}, noSnapshot(id)
+		}
+		return *p, connectedWorker(c, string(p.Worker))
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, snapshotURL(id, "", nil), nil)
+	if err != nil {
+		return nil, 0, err
+	}
+	res, err := s.reachWorker(string(snap.Worker), req)
+	if err != nil {
+		return nil, 0, err
+	}
+	if res.StatusCode != http.StatusOK {
+		defer res.Body.Close()
+		return nil, 0, tier.ReadProblem(res)
+	}
+	return res.Body, int64(snap.Size), nil
+}
+
+// RestoreSnapshot makes volumes what a snapshot has: those it was taken of or, if clone says so, new ones.
+func (s *Server) RestoreSnapshot(ctx context.Context, id skerry.SnapshotID, to skerry.VolumeClaim, clone bool, worker, actor string) (skerry.VolumeView, error) {
+	v, err := s.Role.Do(ctx, BeginRestore{ID: id, To: to, Clone: clone, Worker: worker})
+	if err != nil {
+		return skerry.VolumeView{}, err
+	}
+	end := EndRestore{RestorePlan: v.(RestorePlan), Actor: actor}
+	err = s.restore(ctx, end.RestorePlan)
+	if err != nil {
+		end.Err = err.Error()
+	}
+	last := context.WithoutCancel(ctx)
+	if _, e := s.Role.Do(last, end); err == nil {
+		err = e
+	}
+	if err != nil {
+		return skerry.VolumeView{}, err
+	}
+	return tier.View(last, s.Role, func(c *Core) (skerry.VolumeView, error) {
+		for _, v := range Volumes(c) {
+			if v.Claim() == to {
+				return v, nil
+			}
+		}
+		return skerry.VolumeView{}, skerry.Errorf(skerry.CodeConflict, "volume %s was deleted meanwhile", to)
+	})
+}
+
+// restore waits until nothing has the volumes, and has their worker unpack the snapshot. One that is elsewhere comes through here.
+func (s *Server) restore(ctx context.Context, plan RestorePlan) error {
+	if err := s.awaitIdle(ctx, plan.To); err != nil {
+		return err
+	}
+	id := plan.Snapshot.ID
+	q := url.Values{"claim": {plan.To.Key()}, "sha256": {plan.Snapshot.SHA256}}
+	var body io.Reader
+	if plan.Worker != string(plan.Snapshot.Worker) {
+		q.Set("stream", "true")
+		from, _, err := s.OpenSnapshot(ctx, id)
+		if err != nil {
+			return err
+		}
+		defer from.Close()
+		body = from
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, snapshotURL(id, "/restore", q), body)
+	if err != nil {
+		return err
+	}
+	return s.askSnapshot(plan.Worker, req, &struct{}{})
+}
+
+// awaitIdle waits until no instance on a worker in touch has volumes.
+func (s *Server) awaitIdle(ctx context.Context, v skerry.VolumeClaim) error {
+	ctx, cancel := context.WithTimeout(ctx, restoreWait)
+	defer cancel()
+	for {
+		idle, err := tier.View(ctx, s.Role, func(c *Core) (bool, error) { return restorable(c, v), nil })
+		if err == nil && idle {
+			return nil
+		}
+		select {
+		case <-time.After(restoreAgain):
+		case <-ctx.Done():
+			return skerry.Errorf(skerry.CodeUnavailable, "the instance that has volume %s has not ended", v).WithHint("nothing was changed; `skerry get instances` shows what it waits for")
+		}
+	}
+}

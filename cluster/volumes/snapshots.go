@@ -1,0 +1,128 @@
+package volumes
+
+import (
+	"encoding/json"
+
+	"skerry.dev/skerry"
+)
+
+// SnapshotPrefix is that of the keys of the records of snapshots.
+const SnapshotPrefix = "snapshot/"
+
+// SnapshotRecord gives a new value of the type that a record of a snapshot is read into.
+func SnapshotRecord() any { return new(skerry.Snapshot) }
+
+// LoadSnapshot takes a record.
+func (c *Claims) LoadSnapshot(value []byte) error {
+	s := new(skerry.Snapshot)
+	err := json.Unmarshal(value, s)
+	if err == nil {
+		c.snaps[s.ID] = s
+	}
+	return err
+}
+
+// PutSnapshot notes a snapshot, and has its worker keep it.
+func (c *Claims) PutSnapshot(s skerry.Snapshot) {
+	c.snaps[s.ID] = &s
+	data, err := json.Marshal(s)
+	if err != nil {
+		panic("records always marshal: " + err.Error())
+	}
+	c.site.Write(skerry.Write{Key: SnapshotPrefix + string(s.ID), Value: data})
+	c.site.KeepSnapshot(string(s.Worker), s.ID)
+}
+
+// DropSnapshot has a snapshot removed.
+func (c *Claims) DropSnapshot(id skerry.SnapshotID) {
+	if s := c.snaps[id]; s != nil {
+		c.site.DropSnapshot(string(s.Worker), id)
+		c.forgetSnapshot(id)
+	}
+}
+
+func (c *Claims) forgetSnapshot(id skerry.SnapshotID) {
+	delete(c.snaps, id)
+	c.site.Write(skerry.Write{Key: SnapshotPrefix + string(id)})
+}
+
+// Snapshot gives a snapshot, or nil.
+func (c *Claims) Snapshot(id skerry.SnapshotID) *skerry.Snapshot { return c.snaps[id] }
+
+// Snapshots lists all, sorted.
+func (c *Claims) Snapshots() []skerry.Snapshot {
+	out := make([]skerry.Snapshot, 0, len(c.snaps))
+	for _, s := range c.snaps {
+		out = append(out, *s)
+	}
+	skerry.SortSnapshots(out)
+	return out
+}
+
+// SnapshotBytes is what the snapshots of an organisation take of disks.
+func (c *Claims) SnapshotBytes(org string) (sum skerry.Bytes) {
+	for _, s := range c.snaps {
+		if s.Org == org {
+			sum += s.Size
+		}
+	}
+	return sum
+}
+
+// Unfinished ends, after a start, what an earlier life was at, and gives it: nobody knows whether it was finished.
+func (c *Claims) Unfinished() (out []skerry.Snapshot) {
+	for _, s := range c.Snapshots() {
+		if s.State != skerry.SnapshotReady {
+			c.DropSnapshot(s.ID)
+			out = append(out, s)
+		} else {
+			c.site.KeepSnapshot(string(s.Worker), s.ID)
+		}
+	}
+	return out
+}
+
+// SetBusy says whether volumes are being restored: until that has ended they have no instance.
+func (c *Claims) SetBusy(v skerry.VolumeClaim, busy bool) {
+	if busy {
+		c.busy[v] = true
+	} else {
+		delete(c.busy, v)
+	}
+}
+
+// Busy reports whether volumes are being restored.
+func (c *Claims) Busy(v skerry.VolumeClaim) bool { return c.busy[v] }
+
+// Restored notes that a worker has data for volumes, which may be new. Where another one had them, it removes what it has.
+func (c *Claims) Restored(v skerry.VolumeClaim, worker string, w Want) {
+	made := c.all[v] == nil
+	c.Place(v, worker, w)
+	k := c.all[v]
+	k.Ran, k.Made = true, k.Made || made
+	c.note(k)
+}
+
+// Loose reports whether volumes were made here by hand and belong to no application yet.
+func (c *Claims) Loose(v skerry.VolumeClaim) bool {
+	k := c.all[v]
+	return k != nil && k.Made && !k.Owned && !c.site.Owned(v)
+}
+
+// Remove has a worker remove volumes that belong to nobody.
+func (c *Claims) Remove(v skerry.VolumeClaim) {
+	if k := c.all[v]; k != nil {
+		c.reserve(k, 0)
+		c.site.Drop(k.Worker, v)
+		delete(c.all, v)
+		c.site.Write(skerry.Write{Key: Prefix + v.Key()})
+	}
+}
+
+// Holder gives the worker that is to keep volumes, with data or without, and what they are; "": none.
+func (c *Claims) Holder(v skerry.VolumeClaim) (worker string, ran bool, w Want) {
+	if k := c.all[v]; k != nil {
+		return k.Worker, k.Ran, Want{k.Size, k.Org, k.Names}
+	}
+	return "", false, Want{}
+}

@@ -1,0 +1,94 @@
+package tier
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/panics"
+)
+
+// laterBeat is how often an answer that is not there yet says that it will be: less than what anybody waits for an answer to begin.
+const laterBeat = 10 * time.Second
+
+// Later answers with what do gives, however long that takes. One that takes long begins with white space, so that nobody takes the
+// connection for dead, and is then of status 200: what went wrong stands in the member error.
+func Later(w http.ResponseWriter, r *http.Request, do func(ctx context.Context) (any, error)) {
+	type result struct {
+		value any
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		var res result
+		defer func() { done <- res }()
+		defer panics.Error(&res.err)
+		res.value, res.err = do(r.Context())
+	}()
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
+	t := time.NewTicker(laterBeat)
+	defer t.Stop()
+	begun := false
+	for {
+		select {
+		case <-t.C:
+			if !begun {
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(http.StatusOK)
+				begun = true
+			}
+			_, _ = io.WriteString(w, "\n")
+			_ = http.NewResponseController(w).Flush()
+		case res := <-done:
+			switch {
+			case res.err != nil && !begun:
+				WriteProblem(w, skerry.AsError(res.err))
+			case res.err != nil:
+				e := skerry.AsError(res.err)
+				_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]any{"code": e.Code, "detail": e.Message, "hint": e.Hint}})
+			default:
+				w.Header().Set("Content-Type", "application/json")
+				_ = json.NewEncoder(w).Encode(res.value)
+			}
+			return
+		}
+	}
+}
+
+// ReadLater reads an answer of Later, and closes it.
+func ReadLater(res *http.Response, out any) error {
+	defer res.Body.Close()
+	if res.StatusCode >= 400 {
+		return ReadProblem(res)
+	}
+	data, err := io.ReadAll(io.LimitReader(res.Body, 4<<20))
+	if err != nil {
+		return skerry.Errorf(skerry.CodeUnavailable, "the answer broke off: %v", err)
+	}
+	var failed struct {
+		Error *struct {
+			Code         skerry.Code `json:"code"`
+			Detail, Hint string
+		} `json:"error"`
+	}
+	data = bytes.TrimSpace(data)
+	if err := json.Unmarshal(data, &failed); err != nil {
+		return skerry.Errorf(skerry.CodeUnavailable, "the answer cannot be read: %v", err)
+	}
+	if e := failed.Error; e != nil {
+		own := skerry.Errorf(e.Code, "%s", e.Detail)
+		if e.Hint != "" {
+			own = own.WithHint("%s", e.Hint)
+		}
+		return own
+	}
+	if err := json.Unmarshal(data, out); err != nil {
+		return errors.Join(skerry.Errorf(skerry.CodeUnavailable, "the answer cannot be read"), err)
+	}
+	return nil
+}

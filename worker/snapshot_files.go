@@ -1,0 +1,516 @@
+//go:build linux
+
+package worker
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/loop"
+	"skerry.dev/skerry/internal/loopfs"
+	"skerry.dev/skerry/internal/snapshot"
+	"skerry.dev/skerry/runtime"
+)
+
+// Snapshots are below the worker's directory:
+//
+//	snapshots/ID/data             the stream of package snapshot
+//	            /snapshot.json    what it is: skerry.Snapshot
+//	snapshots/.partial-ID         one that is being made, which is none until it has its name; the next start removes it
+const (
+	snapshotsDir  = "snapshots"
+	partialPrefix = ".partial-"
+	snapshotData  = "data"
+	snapshotFile  = "snapshot.json"
+)
+
+func (o *ServerOptions) snapshotDir(id skerry.SnapshotID) string {
+	return filepath.Join(o.Dir, snapshotsDir, string(id))
+}
+
+// takeSnapshot is what the cluster asks for: a snapshot of local volumes that are here.
+type takeSnapshot struct {
+	Claim    skerry.VolumeClaim `json:"claim"`
+	Most     skerry.Bytes       `json:"most"` // it may take of the disk; 0: what is free
+	MaxPause skerry.Duration    `json:"maxPause"`
+}
+
+// take makes a snapshot: writers stand still while the files are cloned, where the file system can do that, else while they are copied.
+func take(ctx context.Context, s *Server, id skerry.SnapshotID, q takeSnapshot) (*skerry.Snapshot, error) {
+	dir := s.claimDir(q.Claim)
+	names, err := volumesIn(dir)
+	if err != nil {
+		return nil, err
+	}
+	snap := &skerry.Snapshot{ID: id, State: skerry.SnapshotReady}
+	snap.SetClaim(q.Claim)
+	for _, name := range names {
+		size := skerry.Bytes(0)
+		if st, err := os.Stat(filepath.Join(dir, name, "image")); err == nil {
+			size = skerry.Bytes(st.Size())
+			// Nobody may have mounted it since the machine started.
+			if _, err := loopfs.Ensure(ctx, loopfs.Options{Image: filepath.Join(dir, name, "image"), Dir: filepath.Join(dir, name, "data"), Lasting: true}); err != nil {
+				return nil, err
+			}
+		}
+		snap.Volumes = append(snap.Volumes, skerry.SnapshotVolume{Name: name, Size: size})
+	}
+	return keepSnapshot(s, snap, func(work string, out io.Writer) error {
+		clones := filepath.Join(work, "clones")
+		cloned := canClone(dir, clones)
+		still, err := standStill(ctx, s, q, dir, snap.Volumes)
+		if err != nil {
+			return err
+		}
+		defer still.end()
+		snap.At, snap.How = time.Now().UTC().Truncate(time.Millisecond), skerry.SnapshotFrozen
+		if still.idle {
+			snap.How = skerry.SnapshotIdle
+		}
+		var trees []*snapshot.Tree
+		wctx := still.ctx
+		if cloned {
+			if trees, err = clone(still.ctx, dir, clones, snap.Volumes); err != nil {
+				return still.over(err)
+			}
+			defer func() { _ = errors.Join(unmountBelow(clones), os.RemoveAll(clones)) }()
+			if snap.How == skerry.SnapshotFrozen {
+				snap.How = skerry.SnapshotReflink
+			}
+			if err := still.end(); err != nil {
+				return err
+			}
+			snap.Paused, wctx = skerry.Duration(still.lasted), ctx
+		} else {
+			for _, v := range snap.Volumes {
+				t, err := snapshot.Scan(v.Name, filepath.Join(dir, v.Name, "data"), nil)
+				if err != nil {
+					return still.over(err)
+				}
+				trees = append(trees, t)
+			}
+		}
+		for _, t := range trees {
+			snap.Skipped += t.Skipped
+		}
+		free, _ := freeAt(s.opt.Dir)
+		most := max(free-s.opt.MinFree, 0)
+		if q.Most > 0 {
+			most = min(most, q.Most)
+		}
+		w := &roomWriter{ctx: wctx, w: out, left: int64(most)}
+		err = snapshot.Write(w, snapshot.Meta{Service: q.Claim.Service, Replica: q.Claim.Ordinal, At: snap.At, Volumes: snap.Volumes}, trees...)
+		if err != nil {
+			return still.over(err)
+		}
+		if snap.How == skerry.SnapshotIdle {
+			if _, _, there, err := writersNow(ctx, s, q.Claim); err != nil || there != still.there {
+				return errors.Join(skerry.Errorf(skerry.CodeConflict, "an instance came to volume %s while it was copied", q.Claim).WithHint("try again"), err)
+			}
+		}
+		if err := still.end(); err != nil {
+			return err
+		}
+		if snap.How == skerry.SnapshotFrozen {
+			snap.Paused = skerry.Duration(still.lasted)
+		}
+		return nil
+	})
+}
+
+// volumesIn lists the volumes of a claim.
+func volumesIn(dir string) (names []string, err error) {
+	list, err := os.ReadDir(dir)
+	for _, e := range list {
+		if st, err := os.Stat(filepath.Join(dir, e.Name(), "data")); err == nil && st.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	if len(names) == 0 {
+		return nil, skerry.Errorf(skerry.CodeNotFound, "the volumes are not on this worker: %v", err).WithHint("no instance has run with them here yet")
+	}
+	return names, nil
+}
+
+// keepSnapshot gives what write writes the name of a snapshot, when all of it is on the disk, and not before.
+func keepSnapshot(s *Server, snap *skerry.Snapshot, write func(work string, out io.Writer) error) (*skerry.Snapshot, error) {
+	final := s.opt.snapshotDir(snap.ID)
+	if _, err := os.Stat(final); err == nil {
+		return nil, skerry.Errorf(skerry.CodeConflict, "there is a snapshot %s", snap.ID)
+	}
+	work := filepath.Join(filepath.Dir(final), partialPrefix+string(snap.ID))
+	if err := errors.Join(os.MkdirAll(filepath.Dir(work), 0o700), os.Mkdir(work, 0o700)); err != nil {
+		return nil, err
+	}
+	done := false
+	defer func() {
+		if !done {
+			_ = errors.Join(unmountBelow(work), os.RemoveAll(work))
+		}
+	}()
+	f, err := os.OpenFile(filepath.Join(work, snapshotData), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	sum, n := sha256.New(), counted(0)
+	err = write(work, io.MultiWriter(f, sum, &n))
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, err
+	}
+	snap.Size, snap.SHA256 = skerry.Bytes(n), hex.EncodeToString(sum.Sum(nil))
+	data, err := json.Marshal(snap)
+	if err == nil {
+		err = writeSynced(filepath.Join(work, snapshotFile), data)
+	}
+	if err == nil {
+		err = syncDir(work)
+	}
+	if err == nil {
+		err = os.Rename(work, final)
+	}
+	if err == nil {
+		done = true
+		err = syncDir(filepath.Dir(final))
+	}
+	return snap, err
+}
+
+type counted int64
+
+func (c *counted) Write(p []byte) (int, error) { *c += counted(len(p)); return len(p), nil }
+
+func writeSynced(path string, data []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+func syncDir(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Sync()
+}
+
+// roomWriter writes until its context ends or there is too much.
+type roomWriter struct {
+	ctx  context.Context
+	w    io.Writer
+	left int64
+}
+
+func (b *roomWriter) Write(p []byte) (int, error) {
+	if b.ctx.Err() != nil {
+		return 0, context.Cause(b.ctx)
+	}
+	if b.left -= int64(len(p)); b.left < 0 {
+		return 0, skerry.Errorf(skerry.CodeQuota, "the snapshot is larger than the room that there is for it").
+			WithHint("delete snapshots (`skerry volume snapshots` lists them), make room on the worker, or raise the quota")
+	}
+	return b.w.Write(p)
+}
+
+// canClone tries whether files of one directory can be cloned into another, which it makes.
+func canClone(dir, into string) bool {
+	var from, to unix.Stat_t
+	if os.MkdirAll(into, 0o700) != nil || unix.Stat(dir, &from) != nil || unix.Stat(into, &to) != nil || from.Dev != to.Dev {
+		return false
+	}
+	probe := filepath.Join(into, "probe")
+	defer os.Remove(probe)
+	defer os.Remove(probe + "-2")
+	return os.WriteFile(probe, make([]byte, 4096), 0o600) == nil && cloneFile(probe, probe+"-2") == nil
+}
+
+func cloneFile(from, to string) error {
+	src, err := os.OpenFile(from, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	dst, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer dst.Close()
+	return unix.IoctlFileClone(int(dst.Fd()), int(src.Fd()))
+}
+
+// clone clones volumes: the image of one that has a size, else each of its files.
+func clone(ctx context.Context, dir, into string, volumes []skerry.SnapshotVolume) (trees []*snapshot.Tree, err error) {
+	n := 0
+	for _, v := range volumes {
+		from := filepath.Join(dir, v.Name, "data")
+		each := func(path string) (string, error) {
+			n++
+			to := filepath.Join(into, "file-"+strconv.Itoa(n))
+			return to, cloneFile(path, to)
+		}
+		if v.Size > 0 {
+			image := filepath.Join(into, v.Name+".image")
+			if err := cloneFile(filepath.Join(dir, v.Name, "image"), image); err != nil {
+				return nil, err
+			}
+			from, each = filepath.Join(into, v.Name), nil
+			if _, err := loopfs.Ensure(ctx, loopfs.Options{Image: image, Dir: from, Lasting: true}); err != nil {
+				return nil, err
+			}
+		}
+		t, err := snapshot.Scan(v.Name, from, each)
+		if err != nil {
+			return nil, err
+		}
+		trees = append(trees, t)
+	}
+	return trees, nil
+}
+
+// removeSnapshot removes a snapshot, or what there is of one.
+func removeSnapshot(s *Server, id skerry.SnapshotID) {
+	m := SnapshotRemoved{ID: id}
+	dir := s.opt.snapshotDir(id)
+	gone := filepath.Join(filepath.Dir(dir), partialPrefix+"gone-"+string(id))
+	err := os.Rename(dir, gone)
+	if err == nil {
+		err = os.RemoveAll(gone)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		m.Err = err.Error()
+		s.opt.Log.Warn("remove a snapshot", "snapshot", string(id), "err", err)
+	}
+	s.Post(m)
+}
+
+// recoverSnapshots ends what an earlier life of the agent was at: volumes that stand still go on, and what is half made is removed.
+func recoverSnapshots(s *Server) {
+	data, _ := filepath.Glob(filepath.Join(s.opt.Dir, localDir, "*", "*", "*", "*", "*", "data"))
+	for _, dir := range data {
+		if f, err := os.Open(dir); err == nil {
+			_ = unix.IoctlSetInt(int(f.Fd()), fiThaw, 0) // one that is not frozen says so
+			f.Close()
+		}
+	}
+	if s.work.Load() != nil {
+		_ = s.Role.View(s.lifetime(), func(c loop.Core) {
+			c.(*Core).Running(func(a *skerry.Assignment, _ string, handle json.RawMessage) {
+				if d, h, err := s.driverOf(handle); err == nil && a.Spec.KeepsData() {
+					if p, ok := d.(runtime.Pauser); ok {
+						_ = p.Resume(s.lifetime(), h)
+					}
+				}
+			})
+		})
+	}
+	left, _ := filepath.Glob(filepath.Join(s.opt.Dir, snapshotsDir, partialPrefix+"*"))
+	for _, dir := range left {
+		if err := errors.Join(unmountBelow(dir), os.RemoveAll(dir)); err != nil {
+			s.opt.Log.Warn("remove what is left of a snapshot", "dir", dir, "err", err)
+		}
+	}
+}
+
+// snapshotAt reads what is known of a snapshot here.
+func snapshotAt(s *Server, id skerry.SnapshotID) (*skerry.Snapshot, error) {
+	snap := new(skerry.Snapshot)
+	data, err := os.ReadFile(filepath.Join(s.opt.snapshotDir(id), snapshotFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, skerry.Errorf(skerry.CodeNotFound, "snapshot %s is not on this worker", id)
+	}
+	if err == nil {
+		err = json.Unmarshal(data, snap)
+	}
+	return snap, err
+}
+
+// importSnapshot keeps a stream as a snapshot, once all of it has been looked at.
+func importSnapshot(s *Server, id skerry.SnapshotID, from io.Reader, most skerry.Bytes) (*skerry.Snapshot, error) {
+	free, _ := freeAt(s.opt.Dir)
+	room := max(free-s.opt.MinFree, 0)
+	if most > 0 {
+		room = min(room, most)
+	}
+	snap := &skerry.Snapshot{ID: id, State: skerry.SnapshotReady, How: skerry.SnapshotImported}
+	return keepSnapshot(s, snap, func(_ string, out io.Writer) error {
+		w := &roomWriter{ctx: s.lifetime(), w: out, left: int64(room)}
+		in := io.TeeReader(from, w)
+		m, err := snapshot.Read(in, snapshot.LimitsFor(int64(room)), nil)
+		if err == nil {
+			_, err = io.Copy(io.Discard, in)
+		}
+		if bad, ok := errors.AsType[*snapshot.Invalid](err); ok {
+			return skerry.Errorf(skerry.CodeInvalid, "%v", bad).WithHint("import what `skerry volume export` wrote; nothing was kept")
+		}
+		if err != nil {
+			return err
+		}
+		snap.At, snap.Volumes = m.At, m.Volumes
+		snap.SetClaim(skerry.VolumeClaim{Service: m.Service, Ordinal: m.Replica})
+		return nil
+	})
+}
+
+// restoreSnapshot makes volumes what a snapshot has. from is its stream. What was there before goes only when all is there, in one step.
+func restoreSnapshot(ctx context.Context, s *Server, v skerry.VolumeClaim, from io.Reader, sum string) error {
+	if _, _, there, err := writersNow(ctx, s, v); err != nil || there {
+		return errors.Join(skerry.Errorf(skerry.CodeConflict, "an instance on this worker has volume %s", v).WithHint("stop it first"), err)
+	}
+	local := filepath.Join(s.opt.Dir, localDir)
+	if err := os.MkdirAll(local, 0o755); err != nil {
+		return err
+	}
+	aside, err := os.MkdirTemp(local, removedPrefix)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := errors.Join(unmountBelow(aside), os.RemoveAll(aside)); err != nil {
+			s.opt.Log.Warn("remove what was before", "dir", aside, "err", err)
+		}
+	}()
+	work := filepath.Join(aside, "0")
+	if err := os.Chmod(aside, 0o755); err != nil {
+		return err
+	}
+	free, _ := freeAt(s.opt.Dir)
+	hash := sha256.New()
+	in := io.TeeReader(from, hash)
+	roots := map[string]*os.Root{}
+	defer func() {
+		for _, r := range roots {
+			r.Close()
+		}
+	}()
+	lim := snapshot.LimitsFor(int64(max(free-s.opt.MinFree, 0)))
+	_, err = snapshot.Read(in, lim, func(m *snapshot.Meta) (map[string]*os.Root, error) {
+		for _, vol := range m.Volumes {
+			dir := filepath.Join(work, vol.Name, "data")
+			if err := openDir(ctx, dir, filepath.Join(work, vol.Name, "image"), vol.Size, true); err != nil {
+				return nil, volumeErr(vol.Name, err)
+			}
+			r, err := os.OpenRoot(dir)
+			if err != nil {
+				return nil, err
+			}
+			roots[vol.Name] = r
+		}
+		return roots, nil
+	})
+	if err == nil {
+		_, err = io.Copy(io.Discard, in)
+	}
+	if bad, ok := errors.AsType[*snapshot.Invalid](err); ok {
+		return skerry.Errorf(skerry.CodeInvalid, "%v", bad).WithHint("nothing was changed")
+	}
+	if err != nil {
+		return err
+	}
+	if got := hex.EncodeToString(hash.Sum(nil)); sum != "" && got != sum {
+		return skerry.Errorf(skerry.CodeConflict, "the snapshot is damaged: its sha256 is %s, and was %s", got, sum).
+			WithHint("nothing was changed; use another snapshot, or import it again")
+	}
+	for name, r := range roots {
+		d, err := r.Open(".")
+		if err == nil {
+			err = errors.Join(unix.Syncfs(int(d.Fd())), d.Close())
+		}
+		if err = errors.Join(err, r.Close()); err != nil {
+			return volumeErr(name, err)
+		}
+		delete(roots, name)
+	}
+	if err := unmountBelow(work); err != nil {
+		return err
+	}
+	return exchange(ctx, s, v, work)
+}
+
+// exchange puts a directory in the place of a claim's, in one step; what was there is then in its place.
+func exchange(ctx context.Context, s *Server, v skerry.VolumeClaim, work string) error {
+	dir := s.claimDir(v)
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return err
+	}
+	if _, _, there, err := writersNow(ctx, s, v); err != nil || there {
+		return errors.Join(skerry.Errorf(skerry.CodeConflict, "an instance came to volume %s meanwhile", v).WithHint("nothing was changed; try again"), err)
+	}
+	if err := unmountBelow(dir); err != nil {
+		return err
+	}
+	err := unix.Renameat2(unix.AT_FDCWD, work, unix.AT_FDCWD, dir, unix.RENAME_EXCHANGE)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = os.Rename(work, dir)
+	}
+	if err != nil {
+		return fmt.Errorf("put the restored volume in its place: %w", err)
+	}
+	return errors.Join(syncDir(filepath.Dir(dir)), syncDir(filepath.Dir(work)))
+}
+
+// writersNow is writers of the core that runs.
+func writersNow(ctx context.Context, s *Server, v skerry.VolumeClaim) (spec *skerry.ServiceSpec, handles []json.RawMessage, there bool, err error) {
+	err = s.Role.View(ctx, func(c loop.Core) { spec, handles, there = writers(c.(*Core), v) })
+	return spec, handles, there, err
+}
+
+// runHook runs the command that a service has before its volumes are copied.
+func runHook(ctx context.Context, s *Server, spec *skerry.ServiceSpec, handles []json.RawMessage) error {
+	if spec == nil || spec.Snapshots == nil || spec.Snapshots.Before == nil {
+		return nil
+	}
+	hook := spec.Snapshots.Before
+	for _, handle := range handles {
+		d, h, err := s.driverOf(handle)
+		if err != nil || h.Container != skerry.MainContainer {
+			continue
+		}
+		e, ok := d.(runtime.Execer)
+		if !ok {
+			return skerry.Errorf(skerry.CodeUnsupported, "snapshots.before: runtime %s cannot run commands inside an instance", d.Name()).WithHint("leave it out, or use another runtime")
+		}
+		ctx, cancel := context.WithTimeout(ctx, hook.Within())
+		defer cancel()
+		var out tail
+		code, err := e.Exec(ctx, h, runtime.ExecSpec{Args: hook.Command, Stdout: &out, Stderr: &out})
+		if err != nil {
+			return skerry.Errorf(skerry.CodeUnavailable, "snapshots.before: %s: %v", strings.Join(hook.Command, " "), err).WithHint("nothing was copied; run it with `skerry exec`")
+		}
+		if code != 0 {
+			return skerry.Errorf(skerry.CodeConflict, "snapshots.before: %s ended with status %d: %s", strings.Join(hook.Command, " "), code, bytes.TrimSpace(out)).
+				WithHint("nothing was copied; run it with `skerry exec`")
+		}
+	}
+	return nil
+}
+
+// tail keeps the end of what is written.
+type tail []byte
+
+func (t *tail) Write(p []byte) (int, error) {
+	const most = 1 << 10
+	*t = append(*t, p...)
+	*t = (*t)[max(0, len(*t)-most):]
+	return len(p), nil
+}

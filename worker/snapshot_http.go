@@ -1,0 +1,96 @@
+//go:build linux
+
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/tier"
+)
+
+// maxSnapshotAsk bounds what the cluster says with a request.
+const maxSnapshotAsk = 64 << 10
+
+// serveSnapshots answers what the cluster asks about snapshots:
+//
+//	POST /snapshots/ID           take one of volumes here (takeSnapshot)
+//	GET  /snapshots/ID           its stream; of one that was damaged on the disk only as much as shows that
+//	PUT  /snapshots/ID?most=N    keep a stream as one
+//	POST /snapshots/ID/restore?claim=KEY&sha256=SUM[&stream=true]    make volumes what it has, or the stream that comes along
+func serveSnapshots(s *Server, w http.ResponseWriter, r *http.Request) error {
+	name, what, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/snapshots/"), "/")
+	id := skerry.SnapshotID(name)
+	if err := id.Check(); err != nil {
+		return err
+	}
+	q := r.URL.Query()
+	switch {
+	case r.Method == http.MethodPost && what == "":
+		var ask takeSnapshot
+		if err := json.NewDecoder(io.LimitReader(r.Body, maxSnapshotAsk)).Decode(&ask); err != nil {
+			return skerry.Errorf(skerry.CodeInvalid, "what is to be copied cannot be read: %v", err)
+		}
+		tier.Later(w, r, func(ctx context.Context) (any, error) { return take(ctx, s, id, ask) })
+	case r.Method == http.MethodGet && what == "":
+		return sendSnapshot(s, w, id)
+	case r.Method == http.MethodPut && what == "":
+		most, err := strconv.ParseInt(q.Get("most"), 10, 64)
+		if err != nil || most < 0 {
+			return skerry.Errorf(skerry.CodeInvalid, "most %q is no number of bytes", q.Get("most"))
+		}
+		tier.Later(w, r, func(context.Context) (any, error) { return importSnapshot(s, id, r.Body, skerry.Bytes(most)) })
+	case r.Method == http.MethodPost && what == "restore":
+		claim, ok := skerry.ParseVolumeKey(q.Get("claim"))
+		if !ok {
+			return skerry.Errorf(skerry.CodeInvalid, "claim %q is none", q.Get("claim"))
+		}
+		tier.Later(w, r, func(ctx context.Context) (any, error) {
+			from := io.Reader(r.Body)
+			if q.Get("stream") == "" {
+				f, err := os.Open(filepath.Join(s.opt.snapshotDir(id), snapshotData))
+				if err != nil {
+					return nil, skerry.Errorf(skerry.CodeNotFound, "snapshot %s cannot be read on this worker: %v", id, err)
+				}
+				defer f.Close()
+				from = f
+			}
+			return struct{}{}, restoreSnapshot(ctx, s, claim, from, q.Get("sha256"))
+		})
+	default:
+		return skerry.Errorf(skerry.CodeNotFound, "a worker does not answer %s %s", r.Method, r.URL.Path)
+	}
+	return nil
+}
+
+func sendSnapshot(s *Server, w http.ResponseWriter, id skerry.SnapshotID) error {
+	snap, err := snapshotAt(s, id)
+	if err != nil {
+		return err
+	}
+	f, err := os.Open(filepath.Join(s.opt.snapshotDir(id), snapshotData))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err == nil && st.Size() != int64(snap.Size) {
+		err = skerry.Errorf(skerry.CodeConflict, "snapshot %s is damaged: it has %d bytes, and had %d", id, st.Size(), int64(snap.Size)).WithHint("use another one")
+	}
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/zstd")
+	w.Header().Set("Content-Length", strconv.FormatInt(st.Size(), 10))
+	if _, err := io.Copy(w, f); err != nil {
+		panic(http.ErrAbortHandler) // a cut answer is no whole one
+	}
+	return nil
+}

@@ -1,0 +1,114 @@
+package worker
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	"skerry.dev/skerry"
+)
+
+// A snapshot is an item of the desired set of the worker that has it. What is on the disk stays until there is a tombstone; what that says
+// is kept as a record until the files are gone, because nobody says it twice.
+
+// snapshotGone is the record of a snapshot that is to be removed.
+type snapshotGone struct {
+	ID skerry.SnapshotID `json:"id"`
+}
+
+// Messages and actions about snapshots.
+type (
+	// RemoveSnapshot removes a snapshot, or what there is of one -> SnapshotRemoved.
+	RemoveSnapshot struct{ ID skerry.SnapshotID }
+	// SnapshotRemoved answers RemoveSnapshot; with an error it is tried again after the next start.
+	SnapshotRemoved struct {
+		ID  skerry.SnapshotID
+		Err string
+	}
+)
+
+const prefixSnapshotGone = "snapshot-gone/"
+
+// volumeBook is what a core knows of local volumes and their snapshots.
+type volumeBook struct {
+	claims map[skerry.VolumeClaim]*volumes
+	gone   map[skerry.SnapshotID]bool // snapshots that are to be removed
+}
+
+func newVolumeBook() volumeBook {
+	return volumeBook{map[skerry.VolumeClaim]*volumes{}, map[skerry.SnapshotID]bool{}}
+}
+
+// load takes a record, if it is one of these.
+func (b *volumeBook) load(key string, value []byte) (is bool, err error) {
+	switch {
+	case strings.HasPrefix(key, prefixVolumes):
+		v := new(volumes)
+		if err = json.Unmarshal(value, v); err == nil {
+			b.claims[v.VolumeClaim] = v
+		}
+		return true, err
+	case strings.HasPrefix(key, prefixSnapshotGone):
+		var g snapshotGone
+		if err = json.Unmarshal(value, &g); err == nil {
+			b.gone[g.ID] = true
+		}
+		return true, err
+	}
+	return false, nil
+}
+
+// volumeItem takes what the cluster says of local volumes and snapshots.
+func volumeItem(c *Core, key string, gone bool, fx *skerry.Effects) {
+	if id, ok := skerry.ParseSnapshotKey(key); ok && gone {
+		data, err := json.Marshal(snapshotGone{id})
+		if err != nil {
+			panic("records always marshal: " + err.Error())
+		}
+		c.vols.gone[id] = true
+		fx.Put(prefixSnapshotGone+string(id), data)
+		fx.Actions = append(fx.Actions, RemoveSnapshot{id})
+		return
+	}
+	c.volumeItem(key, gone, fx)
+}
+
+// isVolumeItem reports whether a key of the desired set is about local volumes or their snapshots.
+func isVolumeItem(key string) bool {
+	_, snapshot := skerry.ParseSnapshotKey(key)
+	return snapshot || strings.HasPrefix(key, "vol/")
+}
+
+func snapshotRemoved(c *Core, m SnapshotRemoved, fx *skerry.Effects) {
+	if m.Err == "" && c.vols.gone[m.ID] {
+		delete(c.vols.gone, m.ID)
+		fx.Delete(prefixSnapshotGone + string(m.ID))
+	}
+}
+
+// reviewSnapshots takes up, after a start, the removals that an earlier life did not finish.
+func reviewSnapshots(c *Core, fx *skerry.Effects) {
+	for _, id := range slices.Sorted(maps.Keys(c.vols.gone)) {
+		fx.Actions = append(fx.Actions, RemoveSnapshot{id})
+	}
+}
+
+// writers gives the containers that may write to the local volumes of a replica, and the service. there tells whether an instance has the
+// volumes, whether it runs or not.
+func writers(c *Core, v skerry.VolumeClaim) (spec *skerry.ServiceSpec, handles []json.RawMessage, there bool) {
+	for _, id := range c.ids() {
+		i := c.insts[id]
+		if i.A.Service != v.Service || i.A.Ordinal != v.Ordinal {
+			continue
+		}
+		there = true
+		for _, name := range i.names() {
+			if k := i.Containers[name]; k.Running {
+				spec = &i.A.Spec
+				handles = append(handles, slices.Clone(k.Handle))
+			}
+		}
+	}
+	return spec, handles, there
+}
