@@ -286,9 +286,7 @@ func (c *Client) Volumes(ctx context.Context, namespace string) ([]skerry.Volume
 
 // DeleteVolume deletes the local volumes of a replica.
 func (c *Client) DeleteVolume(ctx context.Context, v skerry.VolumeClaim) error {
-	k := v.Service
-	path := "/v1/volumes/" + esc(k.App.Namespace) + "/" + esc(k.App.Name) + "/" + esc(k.Service) + "/" + strconv.Itoa(v.Ordinal)
-	return c.do(ctx, http.MethodDelete, path, nil, nil, nil)
+	return c.do(ctx, http.MethodDelete, volumePath(v), nil, nil, nil)
 }
 
 // Deploy deploys a registered application.

@@ -86,6 +86,7 @@ func NewHandler(opt Options) (*Handler, error) {
 	h.addCertificates()
 	h.addSecrets()
 	h.addVolumes()
+	addSnapshots(h)
 	h.addOrphans()
 	h.addApps()
 	h.addInstances()
@@ -254,7 +255,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			WithHint("wait a second and try again"))
 		return
 	}
-	if r.URL.Path != "/v2" && !strings.HasPrefix(r.URL.Path, "/v2/") {
+	if !isUpload(r) {
 		if r.ContentLength > skerry.MaxManifest+maxOther {
 			rec.Header().Set("Connection", "close") // the rest is not read
 			h.fail(rec, r, skerry.Errorf(skerry.CodeTooLarge, "the body has %d bytes; at most %d are accepted", r.ContentLength, skerry.MaxManifest).

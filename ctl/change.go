@@ -130,7 +130,7 @@ reclaim: delete, or --volumes is given. A deleted instance ends, and its service
 stays the same: use "skerry scale" to reduce it. An orphan, which no service wants, ends for good. A volume is deleted with its
 contents; no instance may use it. A cluster or worker must be disconnected; deleting it revokes its key.
 
-KIND is app, instance, orphan, volume, cluster, worker, namespace, org, user, token, access-token or member.`,
+KIND is app, instance, orphan, volume, snapshot, cluster, worker, namespace, org, user, token, access-token or member.`,
 		Example: "  skerry delete app shop\n  skerry delete -f shop.yaml --wait\n  skerry delete app shop --volumes\n  skerry delete volume shop/db/0\n  skerry delete instance front-x5b2k",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			var keys []skerry.AppKey
@@ -227,6 +227,8 @@ func (a *app) remove(ctx context.Context, c *api.Client, r *resource, name strin
 			return key, gone, err
 		}
 		return key, gone, c.DeleteVolume(ctx, v)
+	case "snapshot":
+		return key, gone, c.DeleteSnapshot(ctx, skerry.SnapshotID(name))
 	case "orphan":
 		return key, gone, c.DeleteOrphan(ctx, skerry.InstanceID(name))
 	case "instance":
@@ -254,7 +256,7 @@ func (a *app) remove(ctx context.Context, c *api.Client, r *resource, name strin
 	case "member":
 		return key, gone, c.RevokeMember(ctx, name, "")
 	}
-	hint := "apps, instances, orphans, volumes, clusters, workers, namespaces, orgs, images, users, tokens and access tokens can be deleted"
+	hint := "apps, instances, orphans, volumes, snapshots, clusters, workers, namespaces, orgs, images, users, tokens and access tokens can be deleted"
 	if r.singular() == "service" {
 		hint = "take the service out of the manifest and apply it, or `skerry scale APP/SERVICE 0`"
 	}

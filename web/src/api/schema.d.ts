@@ -1220,6 +1220,86 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/snapshots": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the snapshots of local volumes.
+         * @description Scope: apps:read, asked of: each item.
+         */
+        get: operations["list-snapshots"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/snapshots/{snapshot}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Delete a snapshot.
+         * @description Scope: apps:write, asked of: named in body.
+         */
+        delete: operations["delete-snapshot"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/snapshots/{snapshot}/content": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read a snapshot: a tar archive, compressed with zstd.
+         * @description Scope: apps:exec, asked of: named in body.
+         */
+        get: operations["export-snapshot"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/snapshots/{snapshot}/restore": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Replace what local volumes hold by a snapshot, or make new volumes of it. An instance that has them is ended and started again. Naming a worker requires the scope workers:read. The answer is a VolumeView, as of take-snapshot.
+         * @description Scope: apps:write, asked of: named in body.
+         */
+        post: operations["restore-snapshot"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/tokens": {
         parameters: {
             query?: never;
@@ -1391,6 +1471,30 @@ export interface paths {
          * @description Scope: apps:write, asked of: namespace.
          */
         delete: operations["delete-volume"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/volumes/{namespace}/{app}/{service}/{replica}/snapshots": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Keep what export-snapshot gave, in the body, as a snapshot of local volumes. The answer is a Snapshot, as of take-snapshot.
+         * @description Scope: apps:write, asked of: namespace.
+         */
+        put: operations["import-snapshot"];
+        /**
+         * Copy the local volumes of a replica, as they are at one moment. The answer is a Snapshot; if it takes long, white space comes first, and an error is in the member error.
+         * @description Scope: apps:write, asked of: namespace.
+         */
+        post: operations["take-snapshot"];
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -2193,6 +2297,9 @@ export interface components {
         ListSecretView: {
             items: components["schemas"]["SecretView"][] | null;
         };
+        ListSnapshot: {
+            items: components["schemas"]["Snapshot"][] | null;
+        };
         ListUnadmitted: {
             items: components["schemas"]["Unadmitted"][] | null;
         };
@@ -2642,6 +2749,12 @@ export interface components {
              */
             tpus?: number;
         };
+        RestoreRequest: {
+            /** @description New volumes in the namespace of the snapshot, as APPLICATION/SERVICE/REPLICA. Default: it replaces what the volumes hold that it was taken of. */
+            to?: string;
+            /** @description Where the volumes are to be. Default: where they are; of new ones, where the snapshot is. */
+            worker?: string;
+        };
         RevisionView: {
             /** Format: date-time */
             at: string;
@@ -2893,6 +3006,47 @@ export interface components {
             doors?: components["schemas"]["IngressDoor"][] | null;
             servers?: string[] | null;
             zone?: string;
+        };
+        Snapshot: {
+            /** @description Who asked for it. */
+            actor?: string;
+            app: string;
+            /**
+             * Format: date-time
+             * @description The moment whose state it is.
+             */
+            at: string;
+            /**
+             * @description What made it the state of one moment.
+             * @enum {string}
+             */
+            how?: "idle" | "reflink" | "frozen" | "imported";
+            id: string;
+            namespace: string;
+            org?: string;
+            /** @description How long writers stood still. */
+            paused?: string;
+            /** Format: int64 */
+            replica: number;
+            service: string;
+            /** @description Of its file, in hexadecimal digits. It is checked whenever the snapshot is used. */
+            sha256?: string;
+            /** @description What it takes of the disk. While it is taken: what is kept free for it. */
+            size?: string | number;
+            /**
+             * Format: int64
+             * @description Sockets, pipes and devices that were left out.
+             */
+            skipped?: number;
+            /** @enum {string} */
+            state: "Taking" | "Ready";
+            volumes?: components["schemas"]["SnapshotVolume"][] | null;
+            worker?: string;
+        };
+        SnapshotVolume: {
+            name: string;
+            /** @description What it may take of the disk; 0 if it has no size of its own. */
+            size?: string | number;
         };
         StayView: {
             instance: string;
@@ -5437,6 +5591,205 @@ export interface operations {
             };
         };
     };
+    "list-snapshots": {
+        parameters: {
+            query?: {
+                /** @description Only snapshots of this namespace. */
+                namespace?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListSnapshot"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "delete-snapshot": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                snapshot: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "export-snapshot": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                snapshot: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/zstd": string;
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "restore-snapshot": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                snapshot: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RestoreRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": string;
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "list-tokens": {
         parameters: {
             query?: never;
@@ -5798,6 +6151,156 @@ export interface operations {
             };
             /** @description Error */
             default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "import-snapshot": {
+        parameters: {
+            query?: {
+                /** @description Where the snapshot is to be. Default: on the worker with the most room. Naming one requires the scope workers:read. */
+                worker?: string;
+            };
+            header?: never;
+            path: {
+                namespace: string;
+                app: string;
+                service: string;
+                replica: number;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/zstd": string;
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": string;
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "take-snapshot": {
+        parameters: {
+            query?: {
+                /** @description How long writers may stand still. Default: 20s. */
+                maxPause?: string;
+            };
+            header?: never;
+            path: {
+                namespace: string;
+                app: string;
+                service: string;
+                replica: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": string;
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
                 headers: {
                     [name: string]: unknown;
                 };

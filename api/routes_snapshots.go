@@ -1,0 +1,216 @@
+package api
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/internal/tier"
+)
+
+// Snapshotter is what the Backend of a cluster can do beside: snapshots lie on its workers, of which a root knows nothing.
+type Snapshotter interface {
+	Snapshots(ctx context.Context) ([]skerry.Snapshot, error)
+	TakeSnapshot(ctx context.Context, v skerry.VolumeClaim, r skerry.SnapshotRequest, actor string) (skerry.Snapshot, error)
+	// ImportSnapshot keeps a stream of OpenSnapshot, on a worker or, without its name, on any.
+	ImportSnapshot(ctx context.Context, v skerry.VolumeClaim, org, worker, actor string, from io.Reader) (skerry.Snapshot, error)
+	OpenSnapshot(ctx context.Context, id skerry.SnapshotID) (from io.ReadCloser, length int64, err error)
+	// RestoreSnapshot makes volumes what a snapshot has; clone: they must not be there yet.
+	RestoreSnapshot(ctx context.Context, id skerry.SnapshotID, to skerry.VolumeClaim, clone bool, worker, actor string) (skerry.VolumeView, error)
+	DeleteSnapshot(ctx context.Context, id skerry.SnapshotID, actor string) error
+}
+
+// SnapshotPath names a snapshot.
+type SnapshotPath struct {
+	Snapshot string `path:"snapshot" maxLength:"120"`
+}
+
+// snapshotsOf gives what can be done with snapshots here.
+func snapshotsOf(h *Handler) (Snapshotter, error) {
+	s, ok := h.opt.Backend.(Snapshotter)
+	if !ok {
+		return nil, skerry.Errorf(skerry.CodeUnsupported, "this server has no snapshots").WithHint("ask a cluster")
+	}
+	return s, nil
+}
+
+// findSnapshot finds a snapshot for somebody who may do something with it, and with another's tells nothing of it.
+func findSnapshot(ctx context.Context, h *Handler, who *auth.Principal, scope auth.Scope, id string) (Snapshotter, *skerry.Snapshot, error) {
+	s, err := snapshotsOf(h)
+	if err != nil {
+		return nil, nil, err
+	}
+	missing := skerry.Errorf(skerry.CodeNotFound, "there is no snapshot %.100q", id).WithHint("`skerry volume snapshots` lists them")
+	list, err := s.Snapshots(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range list {
+		if string(list[i].ID) == id {
+			callOf(ctx).object = id
+			return s, &list[i], h.allow(who, scope, auth.ScopeAppsRead, list[i].Org, h.cluster(), missing)
+		}
+	}
+	return nil, nil, missing
+}
+
+// later answers with what takes long.
+func later(do func(ctx context.Context) (any, error)) *stream {
+	return &stream{func(ctx huma.Context) {
+		r, w := humago.Unwrap(ctx)
+		tier.Later(w, r, do)
+	}}
+}
+
+func addSnapshots(h *Handler) {
+	const tag = "snapshots"
+	type listIn struct {
+		Namespace string `query:"namespace" maxLength:"63" doc:"Only snapshots of this namespace."`
+	}
+	add(h, operation{ID: "list-snapshots", Method: http.MethodGet, Path: "/v1/snapshots", Scope: auth.ScopeAppsRead, Object: objEach, Tag: tag, At: skerry.TierCluster,
+		Summary: "List the snapshots of local volumes."},
+		func(ctx context.Context, who *auth.Principal, in *listIn) (*listAnswer[skerry.Snapshot], error) {
+			s, err := snapshotsOf(h)
+			if err != nil {
+				return nil, err
+			}
+			list, err := s.Snapshots(ctx)
+			return seen(list, err, func(v *skerry.Snapshot) bool {
+				return (in.Namespace == "" || v.Namespace == in.Namespace) && who.May(auth.ScopeAppsRead, v.Org, h.cluster())
+			})
+		})
+	type takeIn struct {
+		ServicePath
+		Replica  int    `path:"replica" minimum:"0"`
+		MaxPause string `query:"maxPause" maxLength:"20" doc:"How long writers may stand still. Default: 20s."`
+	}
+	add(h, operation{ID: "take-snapshot", Method: http.MethodPost, Path: "/v1/volumes/{namespace}/{app}/{service}/{replica}/snapshots", Scope: auth.ScopeAppsWrite, Object: objNamespace,
+		Tag: tag, At: skerry.TierCluster, Audit: true, Type: "application/json",
+		Summary: "Copy the local volumes of a replica, as they are at one moment. The answer is a Snapshot; if it takes long, white space comes first, and an error is in the member error."},
+		func(_ context.Context, who *auth.Principal, in *takeIn) (*stream, error) {
+			s, err := snapshotsOf(h)
+			if err != nil {
+				return nil, err
+			}
+			var q skerry.SnapshotRequest
+			if in.MaxPause != "" {
+				d, err := time.ParseDuration(in.MaxPause)
+				if err != nil || d <= 0 || d > maxPause {
+					return nil, skerry.Errorf(skerry.CodeInvalid, "maxPause %q is no duration from 1ns to %s", in.MaxPause, maxPause).WithHint("write 30s, for example")
+				}
+				q.MaxPause = skerry.Duration(d)
+			}
+			v := skerry.VolumeClaim{Service: in.service(), Ordinal: in.Replica}
+			return later(func(ctx context.Context) (any, error) { return s.TakeSnapshot(ctx, v, q, who.User) }), nil
+		})
+	add(h, operation{ID: "delete-snapshot", Method: http.MethodDelete, Path: "/v1/snapshots/{snapshot}", Scope: auth.ScopeAppsWrite, Object: objNamed, Tag: tag, At: skerry.TierCluster,
+		Summary: "Delete a snapshot.", Status: http.StatusNoContent, Audit: true},
+		func(ctx context.Context, who *auth.Principal, in *SnapshotPath) (*none, error) {
+			s, v, err := findSnapshot(ctx, h, who, auth.ScopeAppsWrite, in.Snapshot)
+			if err == nil {
+				err = s.DeleteSnapshot(ctx, v.ID, who.User)
+			}
+			return nil, err
+		})
+	type restoreIn struct {
+		SnapshotPath
+		Body skerry.RestoreRequest
+	}
+	add(h, operation{ID: "restore-snapshot", Method: http.MethodPost, Path: "/v1/snapshots/{snapshot}/restore", Scope: auth.ScopeAppsWrite, Object: objNamed, Tag: tag, At: skerry.TierCluster,
+		Audit: true, Type: "application/json",
+		Summary: "Replace what local volumes hold by a snapshot, or make new volumes of it. An instance that has them is ended and started again. Naming a worker requires the scope workers:read. The answer is a VolumeView, as of take-snapshot."},
+		func(ctx context.Context, who *auth.Principal, in *restoreIn) (*stream, error) {
+			s, v, err := findSnapshot(ctx, h, who, auth.ScopeAppsWrite, in.Snapshot)
+			if err != nil {
+				return nil, err
+			}
+			to, worker := v.Claim(), string(in.Body.Worker)
+			if in.Body.To != "" {
+				if to, err = skerry.ParseVolumeName(v.Namespace, in.Body.To); err != nil {
+					return nil, err
+				}
+			}
+			if worker != "" && !who.May(auth.ScopeWorkersRead, "", h.cluster()) {
+				return nil, forbidden(who, auth.ScopeWorkersRead)
+			}
+			clone := in.Body.To != ""
+			return later(func(ctx context.Context) (any, error) {
+				return s.RestoreSnapshot(ctx, v.ID, to, clone, worker, who.User)
+			}), nil
+		})
+	addSnapshotFiles(h, tag)
+}
+
+// maxPause bounds how long somebody may have writers stand still.
+const maxPause = time.Hour
+
+func addSnapshotFiles(h *Handler, tag string) {
+	add(h, operation{ID: "export-snapshot", Method: http.MethodGet, Path: "/v1/snapshots/{snapshot}/content", Scope: auth.ScopeAppsExec, Object: objNamed, Tag: tag, At: skerry.TierCluster,
+		Summary: "Read a snapshot: a tar archive, compressed with zstd.", Stream: true, Audit: true, Type: "application/zstd"},
+		func(ctx context.Context, who *auth.Principal, in *SnapshotPath) (*stream, error) {
+			s, v, err := findSnapshot(ctx, h, who, auth.ScopeAppsExec, in.Snapshot)
+			if err != nil {
+				return nil, err
+			}
+			return &stream{func(ctx huma.Context) {
+				r, w := humago.Unwrap(ctx)
+				c := callOf(r.Context())
+				from, length, err := s.OpenSnapshot(c.ctx, v.ID)
+				if err != nil {
+					h.fail(w, r, err)
+					return
+				}
+				defer from.Close()
+				_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
+				w.Header().Set("Content-Type", "application/zstd")
+				w.Header().Set("Content-Length", strconv.FormatInt(length, 10)) // what breaks off is not taken for whole
+				_, _ = io.Copy(w, from)
+			}}, nil
+		})
+	type importIn struct {
+		ServicePath
+		Replica int    `path:"replica" minimum:"0"`
+		Worker  string `query:"worker" maxLength:"63" doc:"Where the snapshot is to be. Default: on the worker with the most room. Naming one requires the scope workers:read."`
+	}
+	o := operation{ID: "import-snapshot", Method: http.MethodPut, Path: "/v1/volumes/{namespace}/{app}/{service}/{replica}/snapshots", Scope: auth.ScopeAppsWrite, Object: objNamespace, Tag: tag,
+		At: skerry.TierCluster, Stream: true, Audit: true, Type: "application/json",
+		Summary: "Keep what export-snapshot gave, in the body, as a snapshot of local volumes. The answer is a Snapshot, as of take-snapshot."}
+	add(h, o, func(ctx context.Context, who *auth.Principal, in *importIn) (*stream, error) {
+		s, err := snapshotsOf(h)
+		if err != nil {
+			return nil, err
+		}
+		if in.Worker != "" && !who.May(auth.ScopeWorkersRead, "", h.cluster()) {
+			return nil, forbidden(who, auth.ScopeWorkersRead)
+		}
+		org, missing, err := h.orgOf(ctx, skerry.AppKey{Namespace: in.Namespace})
+		if err == nil && org == "" {
+			err = missing // it would be nobody's
+		}
+		if err != nil {
+			return nil, err
+		}
+		v := skerry.VolumeClaim{Service: in.service(), Ordinal: in.Replica}
+		return &stream{func(ctx huma.Context) {
+			r, w := humago.Unwrap(ctx)
+			_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // volumes are large and sites are far
+			tier.Later(w, r, func(context.Context) (any, error) {
+				return s.ImportSnapshot(callOf(r.Context()).ctx, v, org, in.Worker, who.User, r.Body)
+			})
+		}}, nil
+	})
+	h.api.OpenAPI().Paths[o.Path].Put.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/zstd": {Schema: &huma.Schema{Type: "string"}}}}
+}
+
+// isUpload reports whether the body of a request is as large as a volume or an image. What reads it bounds it.
+func isUpload(r *http.Request) bool {
+	return r.URL.Path == "/v2" || strings.HasPrefix(r.URL.Path, "/v2/") || r.Method == http.MethodPut && strings.HasPrefix(r.URL.Path, "/v1/volumes/")
+}

@@ -1,0 +1,356 @@
+package ctl
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	sealing "filippo.io/age"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/store"
+)
+
+func (a *app) volumeCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "volume", Aliases: []string{"volumes", "vol"}, Short: "Copy local volumes, and restore, clone, export and import copies",
+		Long: `Copy the local volumes of a replica, and restore, clone, export and import copies. This is done at a cluster: a root does not know
+on which worker a volume is. A snapshot lies on the worker of its volume: export it, so that it survives the machine.
+
+"skerry get volumes" and "skerry get snapshots" list what there is, and "skerry delete" deletes it.`,
+		Example: `  skerry volume snapshot shop/db/0
+  skerry volume restore shop-db-0-k3v9x2ma
+  skerry volume export shop/db/0 --to age1… > db.snapshot
+  skerry volume import shop/db/0 --identity key.txt --worker w2 < db.snapshot
+  skerry volume restore shop-db-0-p7q2m4zc --worker w2`}
+	cmd.AddCommand(a.snapshotCommand(), a.snapshotsCommand(), a.restoreVolumeCommand(), a.cloneVolumeCommand(), a.exportCommand(), a.importCommand())
+	return cmd
+}
+
+func (a *app) snapshotCommand() *cobra.Command {
+	var pause time.Duration
+	cmd := &cobra.Command{Use: "snapshot APP/SERVICE/REPLICA", Short: "Copy the local volumes of a replica, as they are at one moment", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("volume"),
+		Long: `Copy the local volumes of a replica, as they are at one moment, on their worker. The command in snapshots.before of the manifest runs
+first. Then nothing can write until the files are cloned, where the worker's file system can do that (XFS, Btrfs), or copied.`,
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			v, err := a.volumeClaim(trimKind(args[0], "volume"))
+			if err != nil {
+				return err
+			}
+			s, err := c.TakeSnapshot(cmd.Context(), v, pause)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "snapshot/%s of volume %s: %s on worker %s%s\n", s.ID, v, s.Size, s.Worker, pausedText(&s))
+			return nil
+		})}
+	cmd.Flags().DurationVar(&pause, "max-pause", 0, "how long its service may stand still (default 20s)")
+	return cmd
+}
+
+func pausedText(s *skerry.Snapshot) string {
+	text := ""
+	if s.Paused > 0 {
+		text = fmt.Sprintf("; its service stood still for %s", time.Duration(s.Paused))
+	}
+	if s.Skipped > 0 {
+		text += fmt.Sprintf("; %d sockets, pipes or devices were left out", s.Skipped)
+	}
+	return text
+}
+
+func listSnapshots(ctx context.Context, c *api.Client, q listQuery) ([]item, error) {
+	list, err := c.Snapshots(ctx, q.namespace)
+	var out []item
+	for _, s := range list {
+		if q.app != "" && s.App != q.app {
+			continue
+		}
+		of := s.App + "/" + s.Service + "/" + fmt.Sprint(s.Replica)
+		if q.all {
+			of = s.Namespace + "/" + of
+		}
+		out = append(out, item{name: string(s.ID), value: s, cells: []string{string(s.ID), of, string(s.State), s.Size.String(), string(s.Worker), age(q.now, s.At)},
+			wide: []string{s.Org, s.How, s.Actor, s.SHA256}})
+	}
+	return out, err
+}
+
+func (a *app) snapshotsCommand() *cobra.Command {
+	get := a.getCommand()
+	return &cobra.Command{Use: "snapshots", Short: "List the snapshots; the same as skerry get snapshots", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			get.SetContext(cmd.Context())
+			get.SetOut(cmd.OutOrStdout())
+			get.SetErr(cmd.ErrOrStderr())
+			return get.RunE(get, []string{"snapshots"})
+		}}
+}
+
+func (a *app) restoreVolumeCommand() *cobra.Command {
+	var worker string
+	cmd := &cobra.Command{Use: "restore SNAPSHOT", Short: "Replace what volumes hold by a snapshot of them", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("snapshot"),
+		Long: `Replace what volumes hold by a snapshot of them. An instance that has the volumes is ended first, and started again afterwards.
+With --worker the volumes are on that worker from then on, and the instance starts there: so a database survives its machine. If the
+worker that had them comes back, it removes what it has. What was there before goes only when the snapshot is unpacked and checked.`,
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			return restoreTo(cmd, c, args[0], skerry.RestoreRequest{Worker: skerry.WorkerName(worker)}, "restored")
+		})}
+	cmd.Flags().StringVar(&worker, "worker", "", "where the volumes are to be (default: where they are)")
+	return cmd
+}
+
+func (a *app) cloneVolumeCommand() *cobra.Command {
+	var worker string
+	cmd := &cobra.Command{Use: "clone SNAPSHOT APP/SERVICE/REPLICA", Short: "Make new volumes of a snapshot", Args: cobra.ExactArgs(2), ValidArgsFunction: a.completeKind("snapshot"),
+		Long: `Make new volumes of a snapshot, in the same namespace. A service of that name, with volumes of the same names, finds them when it is
+applied. Until then "skerry delete volume" deletes them.`,
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			return restoreTo(cmd, c, args[0], skerry.RestoreRequest{To: args[1], Worker: skerry.WorkerName(worker)}, "made")
+		})}
+	cmd.Flags().StringVar(&worker, "worker", "", "where the volumes are to be (default: where the snapshot is)")
+	return cmd
+}
+
+func restoreTo(cmd *cobra.Command, c *api.Client, id string, r skerry.RestoreRequest, word string) error {
+	v, err := c.RestoreSnapshot(cmd.Context(), skerry.SnapshotID(trimKind(id, "snapshot")), r)
+	if err == nil {
+		fmt.Fprintf(cmd.OutOrStdout(), "volume/%s %s on worker %s\n", v.Name, word, v.Worker)
+	}
+	return err
+}
+
+// sealFlags say what protects a file.
+type sealFlags struct {
+	passphrase bool
+	passFile   string
+}
+
+func (f *sealFlags) add(cmd *cobra.Command, what string) {
+	cmd.Flags().BoolVar(&f.passphrase, "passphrase", false, what+" with the passphrase in $SKERRY_PASSPHRASE, otherwise prompt for it")
+	cmd.Flags().StringVar(&f.passFile, "passphrase-file", "", what+" with the passphrase in a file")
+}
+
+// read gives the passphrase; "": none was asked for. stdin: it is not there that somebody types.
+func (f *sealFlags) read(cmd *cobra.Command, stdin bool) (pass string, err error) {
+	switch {
+	case f.passFile != "":
+		b, err := os.ReadFile(f.passFile)
+		if err != nil {
+			return "", skerry.Errorf(skerry.CodeInvalid, "--passphrase-file: %w", err)
+		}
+		pass = strings.TrimRight(string(b), "\r\n")
+	case !f.passphrase:
+		return "", nil
+	default:
+		if pass = os.Getenv("SKERRY_PASSPHRASE"); pass == "" {
+			if stdin {
+				return "", skerry.Errorf(skerry.CodeInvalid, "the passphrase cannot be typed where the file comes from").WithHint("set SKERRY_PASSPHRASE, or name the file")
+			}
+			if pass, err = AskSecret(cmd, "Passphrase of the snapshot: "); err != nil {
+				return "", err
+			}
+		}
+	}
+	if pass == "" {
+		return "", skerry.Errorf(skerry.CodeInvalid, "the passphrase is empty")
+	}
+	return pass, nil
+}
+
+func (a *app) exportCommand() *cobra.Command {
+	var to []string
+	var seal sealFlags
+	cmd := &cobra.Command{Use: "export SNAPSHOT|APP/SERVICE/REPLICA [FILE]", Short: "Write a snapshot to a file", Args: cobra.RangeArgs(1, 2), ValidArgsFunction: a.completeKind("snapshot"),
+		Long: `Write a snapshot to FILE, or to standard output. Of a volume, a snapshot is taken for that and deleted afterwards. Without --to and
+--passphrase the file is not encrypted, and "zstd -dc FILE | tar -t" shows what is in it. Encryption is that of age, on this machine.`,
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			recipients, err := recipientsOf(cmd, to, &seal)
+			if err != nil {
+				return err
+			}
+			out := ""
+			if len(args) > 1 {
+				out = args[1]
+			} else if f, ok := cmd.OutOrStdout().(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+				return skerry.Errorf(skerry.CodeInvalid, "a snapshot is nothing for a terminal").WithHint("name a file, or write > FILE")
+			}
+			id := skerry.SnapshotID(trimKind(args[0], "snapshot"))
+			if strings.Contains(string(id), "/") {
+				v, err := a.volumeClaim(trimKind(args[0], "volume"))
+				if err != nil {
+					return err
+				}
+				s, err := c.TakeSnapshot(cmd.Context(), v, 0)
+				if err != nil {
+					return err
+				}
+				id = s.ID
+				defer func() {
+					if err := c.DeleteSnapshot(context.WithoutCancel(cmd.Context()), id); err != nil {
+						fmt.Fprintf(cmd.ErrOrStderr(), "snapshot %s is left: %v\n", id, err)
+					}
+				}()
+			}
+			from, err := c.OpenSnapshot(cmd.Context(), id)
+			if err != nil {
+				return err
+			}
+			defer from.Close()
+			return writeWhole(cmd, out, from, recipients)
+		})}
+	cmd.Flags().StringSliceVar(&to, "to", nil, "age public key to encrypt to; may be repeated")
+	seal.add(cmd, "encrypt")
+	return cmd
+}
+
+func recipientsOf(cmd *cobra.Command, to []string, seal *sealFlags) (out []sealing.Recipient, err error) {
+	for _, s := range to {
+		r, err := sealing.ParseX25519Recipient(s)
+		if err != nil {
+			return nil, skerry.Errorf(skerry.CodeInvalid, "recipient %q: %w", s, err).WithHint("give an age public key, which starts with age1")
+		}
+		out = append(out, r)
+	}
+	pass, err := seal.read(cmd, false)
+	if err != nil || pass == "" {
+		return out, err
+	}
+	if len(out) > 0 {
+		return nil, skerry.Errorf(skerry.CodeInvalid, "--to and a passphrase exclude each other")
+	}
+	r, err := store.PassphraseRecipient(pass)
+	if err != nil {
+		return nil, skerry.Errorf(skerry.CodeInvalid, "%w", err)
+	}
+	return []sealing.Recipient{r}, nil
+}
+
+// writeWhole writes a file that has its name only when all is in it; "" is the standard output.
+func writeWhole(cmd *cobra.Command, name string, from io.Reader, to []sealing.Recipient) error {
+	out := cmd.OutOrStdout()
+	var f *os.File
+	if name != "" {
+		var err error
+		if f, err = os.CreateTemp(filepath.Dir(name), ".skerry-snapshot-"); err != nil {
+			return err
+		}
+		defer os.Remove(f.Name())
+		defer f.Close()
+		out = f
+	}
+	n, err := sealTo(out, from, to)
+	if err == nil && f != nil {
+		if err = errors.Join(f.Sync(), f.Close()); err == nil {
+			err = os.Rename(f.Name(), name)
+		}
+	}
+	if err != nil {
+		return skerry.Errorf(skerry.CodeUnavailable, "the snapshot is not written whole: %v", err).WithHint("try again; what is there of the file is of no use")
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "saved %d bytes\n", n)
+	return nil
+}
+
+func sealTo(out io.Writer, from io.Reader, to []sealing.Recipient) (int64, error) {
+	if len(to) == 0 {
+		return io.Copy(out, from)
+	}
+	w, err := sealing.Encrypt(out, to...)
+	if err != nil {
+		return 0, err
+	}
+	n, err := io.Copy(w, from)
+	return n, errors.Join(err, w.Close())
+}
+
+func (a *app) importCommand() *cobra.Command {
+	var worker, keyFile string
+	var seal sealFlags
+	cmd := &cobra.Command{Use: "import APP/SERVICE/REPLICA [FILE]", Short: "Make a snapshot of a file that export wrote", Args: cobra.RangeArgs(1, 2), ValidArgsFunction: a.completeKind("volume"),
+		Long: `Make a snapshot of a replica's volumes, which need not be there, of FILE or of standard input. All of it is checked before it counts:
+what leads out of a volume, is no file, directory or link, or is larger than quota and disk allow, is refused. "skerry volume restore"
+then brings it into its place, and "skerry volume clone" under another name.`,
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+			v, err := a.volumeClaim(trimKind(args[0], "volume"))
+			if err != nil {
+				return err
+			}
+			in := cmd.InOrStdin()
+			if len(args) > 1 && args[1] != "-" {
+				f, err := os.Open(args[1])
+				if err != nil {
+					return skerry.Errorf(skerry.CodeNotFound, "%w", err)
+				}
+				defer f.Close()
+				in = f
+			}
+			if in, err = unseal(cmd, in, keyFile, &seal); err != nil {
+				return err
+			}
+			s, err := c.ImportSnapshot(cmd.Context(), v, worker, in)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "snapshot/%s of volume %s: %s on worker %s\n", s.ID, v, s.Size, s.Worker)
+			return nil
+		})}
+	cmd.Flags().StringVar(&worker, "worker", "", "where the snapshot is to be (default: the worker with the most room)")
+	cmd.Flags().StringVar(&keyFile, "identity", "", "file with the age private key that opens it")
+	seal.add(cmd, "open it")
+	return cmd
+}
+
+// ageMagic is how a file begins that age wrote.
+const ageMagic = "age-encryption.org/v1\n"
+
+// unseal opens a file that is encrypted.
+func unseal(cmd *cobra.Command, in io.Reader, keyFile string, seal *sealFlags) (io.Reader, error) {
+	b := bufio.NewReaderSize(in, 64<<10)
+	head, _ := b.Peek(len(ageMagic))
+	sealed := bytes.Equal(head, []byte(ageMagic))
+	pass, err := seal.read(cmd, in == cmd.InOrStdin())
+	if err != nil {
+		return nil, err
+	}
+	asked := keyFile != "" || pass != ""
+	switch {
+	case !sealed && asked:
+		return nil, skerry.Errorf(skerry.CodeInvalid, "the file is not encrypted").WithHint("import it without a key or passphrase, if it is yours")
+	case !sealed:
+		return b, nil
+	case !asked:
+		return nil, skerry.Errorf(skerry.CodeInvalid, "the file is encrypted").WithHint("add --identity FILE, or --passphrase")
+	}
+	var ids []sealing.Identity
+	if keyFile != "" {
+		f, err := os.Open(keyFile)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		if ids, err = sealing.ParseIdentities(f); err != nil {
+			return nil, fmt.Errorf("--identity %s: %w", keyFile, err)
+		}
+	} else {
+		id, err := store.PassphraseIdentity(pass)
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	out, err := sealing.Decrypt(b, ids...)
+	if err != nil {
+		return nil, skerry.Errorf(skerry.CodeForbidden, "the file cannot be opened: %w", err).WithHint("is it the right key or passphrase?")
+	}
+	return out, nil
+}
