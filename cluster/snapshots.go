@@ -83,6 +83,9 @@ func snapshotMessage(c *Core, now time.Time, msg any, fx *skerry.Effects) bool {
 	return true
 }
 
+// Snapshots lists the snapshots at the site, by what they are of.
+func Snapshots(c *Core) []skerry.Snapshot { return c.volumes.Snapshots() }
+
 func noSnapshot(id skerry.SnapshotID) error {
 	return skerry.Errorf(skerry.CodeNotFound, "there is no snapshot %.100q at this site", string(id)).WithHint("`skerry volume snapshots` lists them")
 }

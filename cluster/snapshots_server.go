@@ -24,7 +24,7 @@ const (
 
 // Snapshots lists the snapshots at the site.
 func (s *Server) Snapshots(ctx context.Context) ([]skerry.Snapshot, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]skerry.Snapshot, error) { return c.volumes.Snapshots(), nil })
+	return tier.View(ctx, s.Role, func(c *Core) ([]skerry.Snapshot, error) { return Snapshots(c), nil })
 }
 
 // TakeSnapshot has the worker of local volumes copy them.

@@ -133,6 +133,8 @@ func (w *World) act(n *Node, action any) {
 	case worker.RemoveVolumes:
 		delete(n.volumes, a.Claim)
 		later(0, func() { w.tell(n, worker.VolumesRemoved{Claim: a.Claim}) })
+	case worker.RemoveSnapshot:
+		later(0, func() { w.tell(n, worker.SnapshotRemoved{ID: a.ID}) })
 	case worker.Discard:
 		w.discard(n, a.Handle)
 	case worker.ProbeOn:
