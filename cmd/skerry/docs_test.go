@@ -29,10 +29,10 @@ func TestCLIReference(t *testing.T) {
 	var b bytes.Buffer
 	fmt.Fprint(&b, `# Commands
 
-Made from the program itself by `+"`go test ./cmd/skerry -run CLIReference -update`"+`; do not edit.
+Generated from the program by `+"`go test ./cmd/skerry -run CLIReference -update`"+`; do not edit.
 
 Every command takes `+"`--context NAME`"+` (server), `+"`-n`/`--namespace NAME`"+` and `+"`--help`"+`. Exit status: 0 done, 1 error, 2 accepted but not placed;
-`+"`exec`"+` ends with the status of the remote command. Errors go to standard error, with a line `+"`hint:`"+` where something helps.
+`+"`exec`"+` ends with the status of the remote command. Errors go to standard error, with a line `+"`hint:`"+` if there is a fix.
 
 Environment of client commands: SKERRY_CONFIG (file of contexts), SKERRY_CONTEXT, SKERRY_NAMESPACE, SKERRY_SERVER with SKERRY_CA_PIN or
 SKERRY_CA_FILE (in place of a context), SKERRY_TOKEN (access token), SKERRY_PASSWORD, SKERRY_IMAGES (image store). Flags of role

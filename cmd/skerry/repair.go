@@ -18,9 +18,9 @@ import (
 
 func repairCommand() *cobra.Command {
 	var data, storeURL string
-	cmd := &cobra.Command{Use: "repair", Short: "Repair the damaged store of a role, as far as its records are whole", Args: cobra.NoArgs,
-		Long: `Repair the damaged store of a stopped root or cluster: keep every record whose checksum holds, name those that are lost, and set
-the damaged file aside. A store that is whole is not touched. A worker repairs its own store when it starts.
+	cmd := &cobra.Command{Use: "repair", Short: "Repair the damaged store of a role, from its intact records", Args: cobra.NoArgs,
+		Long: `Repair the damaged store of a stopped root or cluster: keep every record with a valid checksum, list the lost ones, and set
+the damaged file aside. An intact store is not touched. A worker repairs its own store when it starts.
 
 Restore a backup instead if you have a recent one. A store that has lost its certificate authority is not repaired: all children
 would have to join again.

@@ -25,9 +25,9 @@ func workerHoldCommands() []*cobra.Command {
 		return cmd
 	}
 	var data, reason string
-	hold := &cobra.Command{Use: "hold", Short: "Freeze the worker on this device: it carries out nothing that its cluster asks for", Args: cobra.NoArgs,
-		Long: `Freeze the worker on this device, for example while a vehicle drives or a robot works: it carries out nothing that its cluster
-asks for, no start, update, restart or stop. Instances keep running, also across restarts of the agent and reboots. The cluster
+	hold := &cobra.Command{Use: "hold", Short: "Freeze the worker on this device: it carries out no request of its cluster", Args: cobra.NoArgs,
+		Long: `Freeze the worker on this device, for example while a vehicle drives or a robot works: it carries out no request of its cluster:
+no start, update, restart or stop. Instances keep running, also across restarts of the agent and reboots. The cluster
 sees which changes are pending and why. skerry worker release ends the freeze; skerry worker approve carries out the pending
 change of one instance. A service with onDisconnect: stopAfter still stops as it requested.
 
