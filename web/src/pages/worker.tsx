@@ -185,8 +185,8 @@ function State({ w }: { w: WorkerView }) {
             rows={[
               ["By", w.carrier === "mqtt" ? "MQTT, an external agent" : "the link"],
               [
-                "Beats",
-                w.carrier ? undefined : w.beats ? "they come" : "none come: it is judged by its connection alone",
+                "Heartbeats",
+                w.carrier ? undefined : w.beats ? "received" : "none received: only its connection is watched",
               ],
               ["Reported", w.reportAt && `${clock(w.reportAt)}, ${ago(w.reportAt)} ago`],
               [
