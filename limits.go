@@ -14,7 +14,7 @@ const AbilityCheckpoint = "checkpoint"
 // Limits are the most that a container may use.
 type Limits struct {
 	CPU    MilliCPU `json:"cpu,omitempty" doc:"Cores; not less than cpu itself." cbor:"1,keyasint,omitempty"`
-	Memory Bytes    `json:"memory,omitempty" doc:"Memory, beyond which it is killed; not less than memory itself, of which the kernel takes nothing back while it can help it (memory.low)." cbor:"2,keyasint,omitempty"`
+	Memory Bytes    `json:"memory,omitempty" doc:"Memory beyond which it is killed; not less than memory itself, which the kernel avoids reclaiming (memory.low)." cbor:"2,keyasint,omitempty"`
 }
 
 // HugePages are amounts of memory in pages of two sizes.
@@ -29,7 +29,7 @@ type IOLimits struct {
 	WriteBps  Bytes `json:"writeBps,omitempty" doc:"Bytes per second that are written. Under version 1 of cgroups only what is written through (O_DIRECT, or to a device) counts." cbor:"2,keyasint,omitempty"`
 	ReadIOPS  int   `json:"readIops,omitempty" doc:"Reads per second." min:"0" max:"10000000" cbor:"3,keyasint,omitempty"`
 	WriteIOPS int   `json:"writeIops,omitempty" doc:"Writes per second." min:"0" max:"10000000" cbor:"4,keyasint,omitempty"`
-	Weight    int   `json:"weight,omitempty" doc:"Share of the disk when others want it too; 100 is the usual one. Few kernels have it." min:"1" max:"10000" cbor:"5,keyasint,omitempty"`
+	Weight    int   `json:"weight,omitempty" doc:"Share of the disk when others use it too; 100 is the usual one. Few kernels support it." min:"1" max:"10000" cbor:"5,keyasint,omitempty"`
 }
 
 // MostCPU is the most processor time that a container may use; 0: no limit.

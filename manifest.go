@@ -53,7 +53,7 @@ type Application struct {
 	APIVersion string          `json:"apiVersion" doc:"Version of the format." enum:"skerry/v1"`
 	Kind       string          `json:"kind" doc:"Kind of the manifest." enum:"Application"`
 	Metadata   Metadata        `json:"metadata" doc:"Name and labels of the application."`
-	Spec       ApplicationSpec `json:"spec" doc:"What is to run."`
+	Spec       ApplicationSpec `json:"spec" doc:"The desired state."`
 }
 
 // Key gives the application's key.
@@ -63,13 +63,13 @@ func (a *Application) Key() AppKey { return AppKey{a.Metadata.Namespace, a.Metad
 type Metadata struct {
 	Name      string            `json:"name" doc:"Name, unique within the namespace; a DNS label." pattern:"name"`
 	Namespace string            `json:"namespace,omitempty" doc:"Namespace, which belongs to one organisation. Default: default." pattern:"name"`
-	Labels    map[string]string `json:"labels,omitempty" doc:"Labels for selection; they mean nothing to Skerry."`
+	Labels    map[string]string `json:"labels,omitempty" doc:"Labels for selection; they have no meaning to Skerry."`
 }
 
 // ApplicationSpec lists the services of an application, and what it wants of others.
 type ApplicationSpec struct {
 	Services []ServiceSpec `json:"services" doc:"The services; their names are unique within the application."`
-	Imports  []Import      `json:"imports,omitempty" doc:"Applications of other organisations whose exports are wanted. What others export is not reached unless it is wanted; within an organisation the export suffices."`
+	Imports  []Import      `json:"imports,omitempty" doc:"Exports to use from other applications. An export of another organisation is not reachable unless it is listed here; within an organisation the export suffices."`
 }
 
 // Service finds a service by name, or gives nil.
@@ -100,23 +100,23 @@ type ServiceSpec struct {
 	Labels    map[string]string `json:"labels,omitempty" doc:"Labels for selection."`
 	Mode      Mode              `json:"mode,omitempty" doc:"How many instances run and for how long. Default: service." enum:"service,job,cron,perWorker"`
 	Replicas  *int              `json:"replicas,omitempty" doc:"Number of instances in mode service. Default: 1." min:"0" max:"10000"`
-	Scale     *ScaleSpec        `json:"scale,omitempty" doc:"The number of instances follows their load, in mode service; replicas is then the number to begin with."`
+	Scale     *ScaleSpec        `json:"scale,omitempty" doc:"Makes the number of instances follow their load, in mode service; replicas is then the initial number."`
 	Job       *JobSpec          `json:"job,omitempty" doc:"Completions of a job or of each run of a cron service."`
 	Cron      *CronSpec         `json:"cron,omitempty" doc:"Schedule of a cron service."`
 	Runtime   string            `json:"runtime,omitempty" doc:"How the code runs: native (a process of the host), oci (a container), containerd (a container that the containerd of a worker runs), wasm (a WebAssembly module), gvisor (a container on a kernel in user space), microvm (a container in a virtual machine), unikernel (a kernel that is the whole program, in a virtual machine), vm (a disk with its own system, in a virtual machine), or auto (the cheapest that its worker has, that keeps the service apart as isolation says and, with expectedRate, stays clear of its saturation point). Default: auto." enum:"auto,native,oci,containerd,wasm,gvisor,microvm,unikernel,vm"`
-	Isolation Isolation         `json:"isolation,omitempty" doc:"What keeps the service apart from others on its worker: shared (namespaces and filters), sandboxed (a kernel or machine in user space stands between it and the host's kernel) or hardware (a virtual machine). Default: shared." enum:"shared,sandboxed,hardware"`
+	Isolation Isolation         `json:"isolation,omitempty" doc:"Isolation of the service from others on its worker: shared (namespaces and filters), sandboxed (a kernel or machine in user space stands between it and the host's kernel) or hardware (a virtual machine). Default: shared." enum:"shared,sandboxed,hardware"`
 	// Both are about one instance, as resources.cpu is, on which they depend: the choice then does not change with the number of instances.
-	LatencyObjective Duration `json:"latencyObjective,omitempty" doc:"Time in which 99 of 100 requests are to be answered by the service itself, the way to it left out. runtime auto then keeps further away from where a runtime saturates. From 1ms to 1h; needs ports and resources.cpu."`
-	ExpectedRate     float64  `json:"expectedRate,omitempty" doc:"Requests per second that one instance is to bear. runtime auto then chooses the cheapest that is known to stay clear of its saturation point at that rate with resources.cpu, else the one with the most head-room. Needs ports and resources.cpu." min:"0.001" max:"1000000"`
+	LatencyObjective Duration `json:"latencyObjective,omitempty" doc:"Time within which the service itself must answer 99 of 100 requests, not counting the network. runtime auto then keeps a larger distance from a runtime's saturation point. From 1ms to 1h; needs ports and resources.cpu."`
+	ExpectedRate     float64  `json:"expectedRate,omitempty" doc:"Requests per second that one instance must handle. runtime auto then chooses the cheapest that is known to stay clear of its saturation point at that rate with resources.cpu, else the one with the most headroom. Needs ports and resources.cpu." min:"0.001" max:"1000000"`
 
 	Container `json:",inline"`
-	Pinned    map[string]string `json:"pinned,omitempty" readonly:"true" doc:"Digest of each of its images, looked up when it was applied. It is a part of the version. The server fills it in; what a manifest says is not looked at."`
-	Platforms []string          `json:"platforms,omitempty" doc:"Platforms that all of its images are built for, such as linux/arm64, where their registry could be asked. The server fills it in; what a manifest says is not looked at."`
+	Pinned    map[string]string `json:"pinned,omitempty" readonly:"true" doc:"Digest of each of its images, resolved when it was applied. It is part of the version. The server fills it in and ignores the manifest's value."`
+	Platforms []string          `json:"platforms,omitempty" doc:"Platforms that all of its images are built for, such as linux/arm64, if their registry could be asked. The server fills it in and ignores the manifest's value."`
 
 	Wasm     *Wasm           `json:"wasm,omitempty" doc:"How a module of runtime wasm is run. Default: once, with sockets that listen at the service's TCP ports (SKERRY_LISTEN lists their descriptors)."`
-	Machine  *Machine        `json:"machine,omitempty" doc:"What a machine of runtime vm is given."`
-	Init     []SideContainer `json:"init,omitempty" doc:"Containers that run one after the other, to the end, before the main one starts."`
-	Sidecars []SideContainer `json:"sidecars,omitempty" doc:"Containers that run beside the main one; they start before it and stop after it."`
+	Machine  *Machine        `json:"machine,omitempty" doc:"Configuration of a machine of runtime vm."`
+	Init     []SideContainer `json:"init,omitempty" doc:"Containers that run one after another, to completion, before the main one starts."`
+	Sidecars []SideContainer `json:"sidecars,omitempty" doc:"Containers that run next to the main one; they start before it and stop after it."`
 	Volumes  []Volume        `json:"volumes,omitempty" doc:"Volumes that the containers of an instance may mount."`
 	Devices  []DeviceRequest `json:"devices,omitempty" doc:"Devices of the worker that the main container has for itself. Only containers (runtime oci) have them."`
 	Config   []ConfigFile    `json:"config,omitempty" doc:"Files that appear in every container of an instance."`
@@ -127,22 +127,22 @@ type ServiceSpec struct {
 
 	Addresses *ServiceAddresses `json:"addresses,omitempty" doc:"Service addresses chosen from 10.30.0.0/16, unique within the application. Default: assigned."`
 	Export    []Export          `json:"export,omitempty" doc:"Other applications that may reach the service. Default: none."`
-	Ingress   []Ingress         `json:"ingress,omitempty" doc:"How clients outside reach the service by way of the workers. Default: not at all."`
+	Ingress   []Ingress         `json:"ingress,omitempty" doc:"How clients outside reach the service through the workers. Default: not at all."`
 	Egress    *Egress           `json:"egress,omitempty" doc:"Where instances may go outside the overlay. Other services, by their names and addresses in the overlay, and the resolver are not outside. A site may bound it by organisation. Default: what the site's policy says of the organisation, else the internet and the site's network. What the worker closes (its own services, link-local and metadata addresses, --closed-networks) stays closed."`
 
-	Resources Resources `json:"resources,omitempty" doc:"What an instance needs; it is reserved on the worker and, where the runtime can, enforced."`
+	Resources Resources `json:"resources,omitempty" doc:"Resources of an instance; they are reserved on the worker and enforced if the runtime supports it."`
 	Placement Placement `json:"placement,omitempty" doc:"Where instances may run, and how hard to look for a place."`
 
-	Probes           Probes       `json:"probes,omitempty" doc:"How the health of an instance is found out."`
-	Restart          RestartSpec  `json:"restart,omitempty" doc:"What happens when the main container ends."`
+	Probes           Probes       `json:"probes,omitempty" doc:"How the health of an instance is determined."`
+	Restart          RestartSpec  `json:"restart,omitempty" doc:"Behaviour when the main container ends."`
 	Update           UpdateSpec   `json:"update,omitempty" doc:"How a new version replaces the old one."`
 	Migration        Migration    `json:"migration,omitzero" doc:"How an instance is moved to another worker."`
 	TerminationGrace *Duration    `json:"terminationGrace,omitempty" doc:"Time between the stop signal and the kill. Default: 10s."`
-	OnDisconnect     OnDisconnect `json:"onDisconnect,omitempty" doc:"What an instance does when its worker is cut off: run (a second copy may run elsewhere for as long as that lasts), or {stopAfter: 30s} (it is stopped after that time, and none starts elsewhere before). The same holds at a site without its root, where the root may start it at another. Default: run."`
-	OnReconnect      string       `json:"onReconnect,omitempty" doc:"Which copy stays when a cut-off worker, or site, returns after its instance was replaced: keep-replacement, keep-original (if it is ready), or keep-best. A copy that is healthy is never restarted for that. Default: keep-replacement." enum:"keep-replacement,keep-original,keep-best"`
+	OnDisconnect     OnDisconnect `json:"onDisconnect,omitempty" doc:"Behaviour of an instance when its worker is cut off: run (a second copy may run elsewhere meanwhile), or {stopAfter: 30s} (it stops after that time, and none starts elsewhere before). The same applies at a site without its root, because the root may start it at another. Default: run."`
+	OnReconnect      string       `json:"onReconnect,omitempty" doc:"Which copy stays when a cut-off worker, or site, returns after its instance was replaced: keep-replacement, keep-original (if it is ready), or keep-best. A healthy copy is never restarted for that. Default: keep-replacement." enum:"keep-replacement,keep-original,keep-best"`
 	Snapshots        *Snapshots   `json:"snapshots,omitempty" doc:"How copies of the local volumes are made (skerry volume snapshot). Changing it restarts nothing."`
 	Metrics          *Metrics     `json:"metrics,omitempty" doc:"Where the service offers Prometheus metrics."`
-	Logs             LogSpec      `json:"logs,omitempty" doc:"How much of the output is kept."`
+	Logs             LogSpec      `json:"logs,omitempty" doc:"How much of the output to keep."`
 }
 
 // Container is one program with its image and surroundings.
@@ -155,24 +155,24 @@ type Container struct {
 	User       string            `json:"user,omitempty" doc:"User, or user:group, by name or number."`
 	StopSignal string            `json:"stopSignal,omitempty" doc:"Signal that asks the program to end. Default: the image's, else SIGTERM."`
 	Mounts     []Mount           `json:"mounts,omitempty" doc:"Where the volumes appear."`
-	Security   Security          `json:"security,omitempty" doc:"What the program may do."`
+	Security   Security          `json:"security,omitempty" doc:"Privileges of the program."`
 	TTY        bool              `json:"tty,omitempty" doc:"Give the program a terminal."`
 }
 
 // Wasm says how a WebAssembly module is run.
 type Wasm struct {
-	Handler     string   `json:"handler,omitempty" doc:"http: the module runs once for each request at the service's first TCP port, as CGI (RFC 3875) has it: the request is in the environment and on standard input, the answer is what it prints." enum:"http"`
-	Timeout     Duration `json:"timeout,omitempty" doc:"Longest time for a request; the run is then ended, and the client gets 504. Default: 10s."`
-	Concurrency int      `json:"concurrency,omitempty" doc:"Requests that are answered at the same time; they share the memory. Others wait. Default: 8." min:"1" max:"1000"`
-	MaxBody     Bytes    `json:"maxBody,omitempty" doc:"Most that a request or an answer carries. Default: 8Mi."`
+	Handler     string   `json:"handler,omitempty" doc:"http: the module runs once for each request at the service's first TCP port, as in CGI (RFC 3875): the request is in the environment and on standard input, the answer is its output." enum:"http"`
+	Timeout     Duration `json:"timeout,omitempty" doc:"Longest time for a request; after that the run is aborted, and the client gets 504. Default: 10s."`
+	Concurrency int      `json:"concurrency,omitempty" doc:"Concurrent requests; they share the memory. Others wait. Default: 8." min:"1" max:"1000"`
+	MaxBody     Bytes    `json:"maxBody,omitempty" doc:"Maximum size of a request or an answer. Default: 8Mi."`
 }
 
 // Machine says what a machine is given that boots a disk.
 type Machine struct {
-	Disk       Bytes    `json:"disk,omitempty" doc:"Size of its disk, at least that of the image's. What it writes ends with the instance. Default: the image's."`
-	UserData   string   `json:"userData,omitempty" doc:"User data for cloud-init (data source NoCloud), beginning with #cloud-config or #!. Hostname, network, environment (/etc/skerry/environment) and config files come beside it."`
+	Disk       Bytes    `json:"disk,omitempty" doc:"Size of its disk, at least that of the image's. Its changes end with the instance. Default: the image's."`
+	UserData   string   `json:"userData,omitempty" doc:"User data for cloud-init (data source NoCloud), beginning with #cloud-config or #!. Hostname, network, environment (/etc/skerry/environment) and config files are added."`
 	SSHKeys    []string `json:"sshKeys,omitempty" doc:"Public keys that may log in as the image's first user."`
-	Durability string   `json:"durability,omitempty" doc:"durable: what the machine has flushed is on stable storage. relaxed: it is lost when the worker loses its power, for more speed. Default: durable." enum:"durable,relaxed"`
+	Durability string   `json:"durability,omitempty" doc:"durable: flushed data is on stable storage. relaxed: it is lost when the worker loses power, in exchange for speed. Default: durable." enum:"durable,relaxed"`
 }
 
 // DurabilityRelaxed is a disk's whose flushes do nothing.
@@ -189,16 +189,16 @@ type SideContainer struct {
 type JobSpec struct {
 	Completions  *int      `json:"completions,omitempty" doc:"Instances that must end with status 0. Default: 1." min:"1" max:"10000"`
 	Parallelism  *int      `json:"parallelism,omitempty" doc:"Instances that run at the same time. Default: 1." min:"1" max:"10000"`
-	BackoffLimit *int      `json:"backoffLimit,omitempty" doc:"Failed instances before the job counts as failed; the next one waits for 10 s, after each further failure twice as long, up to 6 min. Default: 6." min:"0" max:"1000"`
+	BackoffLimit *int      `json:"backoffLimit,omitempty" doc:"Failed instances after which the job counts as failed; the next instance waits for 10 s, doubled after each further failure, up to 6 min. Default: 6." min:"0" max:"1000"`
 	TTL          *Duration `json:"ttl,omitempty" doc:"How long ended instances are shown. Default: 1h."`
 	FinishBefore *Duration `json:"finishBefore,omitempty" doc:"Time from the start of a run by which it must be done. Runs with the least slack are placed first; one that cannot be done in time fails at once with the reason."`
-	Estimate     *Duration `json:"estimate,omitempty" doc:"How long one instance takes. Default: what earlier runs took, else nothing."`
+	Estimate     *Duration `json:"estimate,omitempty" doc:"Expected duration of one instance. Default: that of earlier runs, else nothing."`
 }
 
 // CronSpec says when runs of a cron service start.
 type CronSpec struct {
-	Schedule    string `json:"schedule" doc:"Five fields as in crontab, or @hourly and the like; UTC unless CRON_TZ= is given. Of missed runs the last is made up for."`
-	Concurrency string `json:"concurrency,omitempty" doc:"What happens when the last run has not ended: allow, forbid (skip) or replace. Default: forbid." enum:"allow,forbid,replace"`
+	Schedule    string `json:"schedule" doc:"Five fields as in crontab, or @hourly and the like; UTC unless CRON_TZ= is given. Only the last of several missed runs is made up for."`
+	Concurrency string `json:"concurrency,omitempty" doc:"Behaviour when the last run has not ended: allow, forbid (skip) or replace. Default: forbid." enum:"allow,forbid,replace"`
 }
 
 // Volume is storage shared by the containers of one instance. Exactly one of its kinds is given.
@@ -206,7 +206,7 @@ type Volume struct {
 	Name  string       `json:"name" doc:"Name, unique within the service; a DNS label." pattern:"name"`
 	Empty *EmptyVolume `json:"empty,omitempty" doc:"An empty directory that lives as long as the instance."`
 	Local *LocalVolume `json:"local,omitempty" doc:"A directory that stays on its worker, one for each replica, in mode service: the replica runs there again after every restart and update. It outlives its service and application, unless reclaim says otherwise: an application of the same name in the same namespace finds it again."`
-	Host  *HostVolume  `json:"host,omitempty" doc:"A path of the worker; a cluster's admission policy may refuse it, or let it be read alone."`
+	Host  *HostVolume  `json:"host,omitempty" doc:"A path of the worker; a cluster's admission policy may refuse it, or allow only reading."`
 }
 
 // EmptyVolume is a directory made for the instance.
@@ -230,7 +230,7 @@ type Mount struct {
 // ConfigFile is a small file given in the manifest.
 type ConfigFile struct {
 	Path    string `json:"path" doc:"Absolute path in the containers."`
-	Content string `json:"content" doc:"What the file holds; at most 256Ki together."`
+	Content string `json:"content" doc:"Contents of the file; at most 256Ki in total."`
 	Mode    string `json:"mode,omitempty" doc:"Permissions in octal. Default: 0444."`
 }
 
@@ -239,12 +239,12 @@ type Port struct {
 	Name     string `json:"name,omitempty" doc:"Name, unique within the service. Default: the protocol and number." pattern:"name"`
 	Port     int    `json:"port" doc:"Port in the instance." min:"1" max:"65535"`
 	HostPort int    `json:"hostPort,omitempty" doc:"Port of the worker that leads here; -1 lets the worker choose one." min:"-1" max:"65535"`
-	Protocol string `json:"protocol,omitempty" doc:"Transport protocol; any for a service that takes several. The worker's ports carry tcp and udp alone. Default: tcp." enum:"tcp,udp,sctp,any"`
+	Protocol string `json:"protocol,omitempty" doc:"Transport protocol; any for a service that uses several. The worker's ports carry only tcp and udp. Default: tcp." enum:"tcp,udp,sctp,any"`
 }
 
 // Probes find out whether an instance has started, is ready for traffic and still lives.
 type Probes struct {
-	Startup   *Probe `json:"startup,omitempty" doc:"Until it succeeds the other two wait; when it fails for good the container is restarted."`
+	Startup   *Probe `json:"startup,omitempty" doc:"The other two wait until it succeeds; when it fails for good the container is restarted."`
 	Readiness *Probe `json:"readiness,omitempty" doc:"While it fails the instance gets no traffic. Default: ready as soon as it runs."`
 	Liveness  *Probe `json:"liveness,omitempty" doc:"When it fails for good the container is restarted."`
 }
@@ -252,7 +252,7 @@ type Probes struct {
 // Probe is one check, with exactly one of http, tcp and exec.
 type Probe struct {
 	HTTP         *HTTPProbe `json:"http,omitempty" doc:"A GET that must answer with status 200 to 399."`
-	TCP          *TCPProbe  `json:"tcp,omitempty" doc:"A connection that must be accepted."`
+	TCP          *TCPProbe  `json:"tcp,omitempty" doc:"A TCP connection that must be accepted."`
 	Exec         *ExecProbe `json:"exec,omitempty" doc:"A command in the main container that must end with status 0."`
 	InitialDelay Duration   `json:"initialDelay,omitempty" doc:"Time before the first try. Default: 0s."`
 	Interval     Duration   `json:"interval,omitempty" doc:"Time between tries. Default: 10s, and 1s for startup."`
@@ -292,19 +292,19 @@ type UpdateSpec struct {
 	Strategy       string    `json:"strategy,omitempty" doc:"rolling (the new one starts before an old one stops) or recreate. Default: rolling." enum:"rolling,recreate"`
 	MaxSurge       *int      `json:"maxSurge,omitempty" doc:"Instances above replicas during a rolling update. Default: 1; 0 with local volumes or devices, where the new one starts when the old one has ended." min:"0" max:"10000"`
 	MaxUnavailable *int      `json:"maxUnavailable,omitempty" doc:"Instances that may be missing during a rolling update. Default: 0; 1 with local volumes or devices." min:"0" max:"10000"`
-	Canary         *Canary   `json:"canary,omitempty" doc:"Instances of the new version that come first and are watched. Default: none."`
+	Canary         *Canary   `json:"canary,omitempty" doc:"Instances of the new version that start first and are watched. Default: none."`
 	Batch          int       `json:"batch,omitempty" doc:"Instances per wave; the next wave starts when all of them are healthy. Default: all in one wave." min:"0" max:"10000"`
 	Pause          Duration  `json:"pause,omitempty" doc:"Wait between waves. Default: 0s."`
 	HealthyTime    *Duration `json:"healthyTime,omitempty" doc:"Time for which an instance of the new version must have been ready to count. It doubles with each restart or failure during the update. Default: 10s for services."`
-	Rollback       string    `json:"rollback,omitempty" doc:"automatic puts the version before back when the new one fails, or off. Default: automatic for services, else off." enum:"automatic,off"`
-	Failures       *int      `json:"failures,omitempty" doc:"Restarts and failures of instances of the new version, together, with which it has failed. Default: 3." min:"1" max:"10000"`
-	Deadline       *Duration `json:"deadline,omitempty" doc:"Time without being ready, for an instance that has a place, with which the new version has failed. Default: 10m."`
-	Limits         string    `json:"limits,omitempty" doc:"How a version that differs in cpu and memory alone arrives: live (the limits of what runs change, where its worker has room and can) or replace (as any other version, for programs that read their limits when they start). Default: live." enum:"live,replace"`
+	Rollback       string    `json:"rollback,omitempty" doc:"automatic (the previous version returns when the new one fails) or off. Default: automatic for services, else off." enum:"automatic,off"`
+	Failures       *int      `json:"failures,omitempty" doc:"Restarts and failures of instances of the new version, in total, after which it counts as failed. Default: 3." min:"1" max:"10000"`
+	Deadline       *Duration `json:"deadline,omitempty" doc:"Time without being ready, for an instance that has a place, after which the new version counts as failed. Default: 10m."`
+	Limits         string    `json:"limits,omitempty" doc:"How a version that differs only in cpu and memory is rolled out: live (the limits of running instances change, if their worker supports it and has room) or replace (as any other version, for programs that read their limits when they start). Default: live." enum:"live,replace"`
 }
 
 // Migration says how an instance is moved: when its worker is drained, for its SLA, or to a better place.
 type Migration struct {
-	Mode string `json:"mode,omitempty" doc:"restart (another one starts, and then this one ends) or checkpoint (its memory and files go along, written and read by CRIU; it serves nobody meanwhile, its connections are closed, and it stays where that does not work). What its worker's machine dies with is lost in either case. Default: restart." enum:"restart,checkpoint"`
+	Mode string `json:"mode,omitempty" doc:"restart (another one starts, and then this one ends) or checkpoint (CRIU moves its memory and files along; it serves nobody meanwhile, its connections are closed, and it stays if that does not work). If its worker's machine dies, its memory is lost in either case. Default: restart." enum:"restart,checkpoint"`
 }
 
 // MigrateCheckpoint is the value of migration.mode for services that are moved with their memory.
@@ -323,7 +323,7 @@ const (
 type Canary struct {
 	Count   int      `json:"count,omitempty" doc:"Instances; instead of percent. Default: 1." min:"0" max:"10000"`
 	Percent int      `json:"percent,omitempty" doc:"Percentage of replicas, rounded up; instead of count." min:"0" max:"100"`
-	For     Duration `json:"for,omitempty" doc:"Time for which all of them must have been ready without a restart. Default: 1m."`
+	For     Duration `json:"for,omitempty" doc:"Time for which all of them must be ready without a restart. Default: 1m."`
 }
 
 // Of is how many of so many instances are canaries: one at least, if there is any.
@@ -356,7 +356,7 @@ type Security struct {
 	Privileged   bool     `json:"privileged,omitempty" doc:"All capabilities and devices; a cluster's admission policy may refuse it."`
 	ReadOnlyRoot bool     `json:"readOnlyRoot,omitempty" doc:"Refuse writes to the image's file system."`
 	AddCaps      []string `json:"addCaps,omitempty" doc:"Capabilities beyond the default ones, such as NET_BIND_SERVICE."`
-	DropCaps     []string `json:"dropCaps,omitempty" doc:"Default capabilities to take away, or ALL."`
+	DropCaps     []string `json:"dropCaps,omitempty" doc:"Default capabilities to drop, or ALL."`
 	NewPrivs     bool     `json:"newPrivileges,omitempty" doc:"Let set-user-ID programs gain privileges."`
 	Seccomp      string   `json:"seccomp,omitempty" doc:"System call filter: default or unconfined. Default: default." enum:"default,unconfined"`
 }

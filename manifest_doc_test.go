@@ -26,7 +26,7 @@ var schema1 = [][3]string{
 	{"threshold", "links[].maxDistance, placement.maxDistance", "Kilometres, as the counterpart of area and location."},
 	{"rigidness", "placement.rigidness", "0 to 1."},
 	{"convergence_time", "placement.convergenceTime", "A duration."},
-	{"virtualization", "runtime, isolation", "How the code runs, and what keeps it apart, are two questions."},
+	{"virtualization", "runtime, isolation", "How the code runs and how it is isolated are two separate fields."},
 }
 
 // types lists the struct types of a manifest, in the order in which they are met.
@@ -81,9 +81,9 @@ func typeText(t reflect.Type) string {
 
 func manifestReference() []byte {
 	var b bytes.Buffer
-	fmt.Fprint(&b, "# Manifest reference\n\nA manifest is YAML or JSON. This page is made from the types that read it (`go test . -run ManifestReference -update`);\n"+
-		"the same as JSON Schema is at `/schema/application.json` of every server, and from `skerry explain --schema`.\n\n"+
-		"An unknown field is an error with a suggestion, and so is a key that is given twice: nothing is ignored.\n\n"+
+	fmt.Fprint(&b, "# Manifest reference\n\nA manifest is YAML or JSON. This page is generated from the types that parse it (`go test . -run ManifestReference -update`).\n"+
+		"Every server offers the JSON Schema at `/schema/application.json`, and so does `skerry explain --schema`.\n\n"+
+		"An unknown field is an error with a suggestion, and a repeated key is an error: nothing is ignored.\n\n"+
 		"| written as | examples |\n|---|---|\n"+
 		"| bytes | `64Mi`, `1.5Gi` (powers of 1024), `2G` (powers of 1000), `1048576` |\n"+
 		"| cores | `0.5`, `2`, `250m` (thousandths) |\n"+
@@ -111,11 +111,11 @@ func manifestReference() []byte {
 			fmt.Fprintf(&b, "| %s | %s | %s |\n", name, typeText(f.Type), strings.ReplaceAll(doc, "|", `\|`))
 		}
 	}
-	fmt.Fprint(&b, "\n## Schema 1 of the Oakestra paper\n\nWhere the fields of the SLA descriptor went:\n\n| Schema 1 | here | remark |\n|---|---|---|\n")
+	fmt.Fprint(&b, "\n## Schema 1 of the Oakestra paper\n\nThe fields of the SLA descriptor and their counterparts:\n\n| Schema 1 | here | remark |\n|---|---|---|\n")
 	for _, r := range schema1 {
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", r[0], "`"+strings.ReplaceAll(r[1], ", ", "`, `")+"`", r[2])
 	}
-	fmt.Fprint(&b, "\n## Fields of later versions\n\nThese are refused by name, because a field that is ignored is a promise that is broken:\n\n| field | why |\n|---|---|\n")
+	fmt.Fprint(&b, "\n## Fields of later versions\n\nThese are rejected by name, because an ignored field is a broken promise:\n\n| field | why |\n|---|---|\n")
 	for _, k := range sortedKeys(laterFields) {
 		fmt.Fprintf(&b, "| `%s` | %s |\n", k, laterFields[k])
 	}

@@ -91,9 +91,9 @@ func (s *ServiceSpec) Chosen(b Balance, ordinal int) netip.Addr {
 
 // Export lets another application reach a service. Without one no other application can.
 type Export struct {
-	To  string `json:"to" doc:"Application that may reach the service, as NAMESPACE/NAME, or NAMESPACE/* for every one of a namespace."`
-	Org string `json:"org,omitempty" doc:"Organisation that the other application belongs to. Default: the own one; no other can be meant without being named." pattern:"name"`
-	As  string `json:"as,omitempty" doc:"Short name of the service in the other application, where a service of its own with this name comes first; not in applications of another organisation. Default: full names only." pattern:"name"`
+	To  string `json:"to" doc:"Application that may reach the service, as NAMESPACE/NAME, or NAMESPACE/* for every application of a namespace."`
+	Org string `json:"org,omitempty" doc:"Organisation that the other application belongs to. Default: the application's own." pattern:"name"`
+	As  string `json:"as,omitempty" doc:"Short name of the service in the other application, which a service of its own with this name overrides; not in applications of another organisation. Default: full names only." pattern:"name"`
 }
 
 // Covers reports whether the export is meant for an application. Whether organisations agree is another question.
@@ -109,7 +109,7 @@ func covers(pattern string, app AppKey) bool {
 
 // Import is an application's consent to reach what others export to it.
 type Import struct {
-	From string `json:"from" doc:"Application whose exports are wanted, as NAMESPACE/NAME, or NAMESPACE/* for every one of a namespace."`
+	From string `json:"from" doc:"Application whose exports are used, as NAMESPACE/NAME, or NAMESPACE/* for every application of a namespace."`
 	Org  string `json:"org" doc:"Organisation that it belongs to." pattern:"name"`
 }
 
@@ -184,9 +184,9 @@ type Ingress struct {
 	Host     string     `json:"host,omitempty" doc:"Host name of requests, or *.DOMAIN for every name one label below it; with protocol tcp, the name that a TLS client requests. Default: any."`
 	Path     string     `json:"path,omitempty" doc:"Prefix of the path, in whole segments; the longest one counts. Default: /, and none for protocol tcp."`
 	Port     PortRef    `json:"port" doc:"Port of the service that it leads to, by name or number."`
-	Policy   Balance    `json:"policy,omitempty" doc:"Which instance is taken. Default: closest, as seen from the worker that the client came to." enum:"round-robin,closest,least-loaded"`
+	Policy   Balance    `json:"policy,omitempty" doc:"How the instance is chosen. Default: closest, as seen from the worker that the client reached." enum:"round-robin,closest,least-loaded"`
 	Protocol string     `json:"protocol,omitempty" doc:"http or tcp. Default: http." enum:"http,tcp"`
-	TLS      IngressTLS `json:"tls,omitempty" doc:"off, self for a certificate of the site's own authority, or the name of an uploaded certificate. Default: off; with protocol tcp, what a client encrypted is then passed on as it is."`
+	TLS      IngressTLS `json:"tls,omitempty" doc:"off, self for a certificate of the site's own authority, or the name of an uploaded certificate. Default: off; with protocol tcp, a client's encrypted data is then passed on unchanged."`
 	Listen   int        `json:"listen,omitempty" doc:"Port of the workers. Default: 80, or 443 with tls; needed for protocol tcp." min:"0" max:"65535"`
 	// ProxyProtocol tells the service who the client is, where nothing else can.
 	ProxyProtocol bool `json:"proxyProtocol,omitempty" doc:"Begin each connection to the service with the client's address (PROXY protocol, version 2); protocol tcp alone."`

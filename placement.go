@@ -57,14 +57,14 @@ type Placement struct {
 	Users           []User            `json:"users,omitempty" doc:"Users or devices that the service must be near to (service-to-user constraints)."`
 	Cluster         string            `json:"cluster,omitempty" doc:"The only cluster that may run it."`
 	Worker          string            `json:"worker,omitempty" doc:"The only worker that may run it."`
-	Arch            []string          `json:"arch,omitempty" doc:"Architectures that it runs on: amd64, arm64, riscv64, arm. Default: those that its images are built for."`
+	Arch            []string          `json:"arch,omitempty" doc:"Architectures that it may run on: amd64, arm64, riscv64, arm. Default: those that its images are built for."`
 	Devices         []string          `json:"devices,omitempty" doc:"Devices that the worker must offer."`
 	Labels          map[string]string `json:"labels,omitempty" doc:"Labels that the worker must have."`
-	Affinity        []Affinity        `json:"affinity,omitempty" doc:"Services to run beside."`
+	Affinity        []Affinity        `json:"affinity,omitempty" doc:"Services to run next to."`
 	AntiAffinity    []Affinity        `json:"antiAffinity,omitempty" doc:"Services to keep apart from."`
-	Tolerations     []Toleration      `json:"tolerations,omitempty" doc:"Taints of workers that it puts up with."`
+	Tolerations     []Toleration      `json:"tolerations,omitempty" doc:"Taints of workers that it tolerates."`
 	Priority        int               `json:"priority,omitempty" doc:"When there is no room, instances of lower priority are moved or ended to make some. Default: 0." min:"-1000" max:"1000"`
-	Contention      *Contention       `json:"contention,omitempty" doc:"How much it loads shared resources and how much it suffers when they are loaded. Default: learned from what it uses."`
+	Contention      *Contention       `json:"contention,omitempty" doc:"How much it loads shared resources and how much it suffers when they are loaded. Default: learned from its use."`
 	Rigidness       *float64          `json:"rigidness,omitempty" doc:"How soon a violated SLA leads to a new placement: 0 never, 1 at once (Schema 1: rigidness). Default: 0.5." min:"0" max:"1"`
 	ConvergenceTime *Duration         `json:"convergenceTime,omitempty" doc:"Maximum time for finding a place (Schema 1: convergence_time); after that the reasons are reported and the search continues more slowly. Default: 30s."`
 }
@@ -90,9 +90,9 @@ type User struct {
 
 // Affinity names services of the same application by their labels.
 type Affinity struct {
-	Labels    map[string]string `json:"labels" doc:"Labels that a service must have to be meant."`
-	Over      string            `json:"over,omitempty" doc:"What counts as the same place: worker or area. Default: worker." enum:"worker,area"`
-	Preferred bool              `json:"preferred,omitempty" doc:"Prefer it, but do without when there is no such place."`
+	Labels    map[string]string `json:"labels" doc:"Labels of the services to match."`
+	Over      string            `json:"over,omitempty" doc:"Meaning of the same place: worker or area. Default: worker." enum:"worker,area"`
+	Preferred bool              `json:"preferred,omitempty" doc:"Prefer such a place, but accept another if there is none."`
 }
 
 // Toleration lets instances run on workers with a taint.
@@ -111,7 +111,7 @@ func (t Toleration) Tolerates(taint string) bool {
 // nobody can reserve it takes, and how much slower it gets when others take all of it.
 type Contention struct {
 	Intensity   Shares `json:"intensity,omitempty" doc:"Share of the machine's resource that an instance takes."`
-	Sensitivity Shares `json:"sensitivity,omitempty" doc:"Slow-down when others take all of the resource: 1 is twice as slow."`
+	Sensitivity Shares `json:"sensitivity,omitempty" doc:"Slowdown when others take all of the resource: 1 is twice as slow."`
 }
 
 // Shares holds a number from 0 to 1 for each resource that neighbours share.

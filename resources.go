@@ -9,17 +9,17 @@ import (
 type Resources struct {
 	CPU          MilliCPU `json:"cpu,omitempty" doc:"Cores, such as 0.5, or 500m (Schema 1: vcpus)." cbor:"1,keyasint,omitempty"`
 	Memory       Bytes    `json:"memory,omitempty" doc:"Memory, such as 64Mi (Schema 1: memory)." cbor:"2,keyasint,omitempty"`
-	Storage      Bytes    `json:"storage,omitempty" doc:"Local storage for what a container writes to its image's files, a machine to its disk, and each to volumes without a size. One that has more is ended. Of a native process, volumes alone are measured. Default: 4Gi, or no limit at level privileged; for a machine at least machine.disk." cbor:"3,keyasint,omitempty"`
+	Storage      Bytes    `json:"storage,omitempty" doc:"Local storage for a container's writable layer, a machine's disk, and volumes without a size. An instance that exceeds it is ended. For a native process only volumes are measured. Default: 4Gi, or no limit at level privileged; for a machine at least machine.disk." cbor:"3,keyasint,omitempty"`
 	GPUs         int      `json:"gpus,omitempty" doc:"Graphics processors (Schema 1: vgpus)." min:"0" max:"1024" cbor:"4,keyasint,omitempty"`
 	TPUs         int      `json:"tpus,omitempty" doc:"Tensor processors (Schema 1: vtpus)." min:"0" max:"1024" cbor:"5,keyasint,omitempty"`
 	BandwidthIn  Bytes    `json:"bandwidthIn,omitempty" doc:"Bytes per second towards the instance (Schema 1: bandwidth_in)." cbor:"6,keyasint,omitempty"`
 	BandwidthOut Bytes    `json:"bandwidthOut,omitempty" doc:"Bytes per second from the instance (Schema 1: bandwidth_out)." cbor:"7,keyasint,omitempty"`
 	// ExclusiveCPUs are counted beside CPU, which has them too.
-	ExclusiveCPUs int       `json:"exclusiveCPUs,omitempty" doc:"Processors that no other instance runs on: whole cores first, near each other. cpu is as many, if it is not given." min:"0" max:"1024" cbor:"9,keyasint,omitempty"`
-	HugePages     HugePages `json:"hugePages,omitzero" doc:"Huge pages that the instance may use, beside memory. They are those that the worker's machine has set aside." cbor:"12,keyasint,omitzero"`
+	ExclusiveCPUs int       `json:"exclusiveCPUs,omitempty" doc:"Processors that no other instance runs on: whole cores first, close to each other. Without cpu, cpu is the same number." min:"0" max:"1024" cbor:"9,keyasint,omitempty"`
+	HugePages     HugePages `json:"hugePages,omitzero" doc:"Huge pages that the instance may use, in addition to memory, out of those that the worker's machine has reserved." cbor:"12,keyasint,omitzero"`
 	// Limits and IO are no amounts that are counted, and like Pids in no vector.
-	Limits Limits   `json:"limits,omitzero" doc:"The most of cpu and memory that it may use where others leave some over. cpu and memory themselves are what it is sure of, and what is counted. Default: as much as that." cbor:"10,keyasint,omitzero"`
-	IO     IOLimits `json:"io,omitzero" doc:"Limits of what is read from the worker's disk and written to it. A worker whose kernel has no controller for that refuses the instance." cbor:"11,keyasint,omitzero"`
+	Limits Limits   `json:"limits,omitzero" doc:"The cpu and memory that it may use at most, while others leave resources idle. cpu and memory themselves are guaranteed, and counted. Default: the same." cbor:"10,keyasint,omitzero"`
+	IO     IOLimits `json:"io,omitzero" doc:"Limits of reading from the worker's disk and writing to it. A worker whose kernel has no controller for that refuses the instance." cbor:"11,keyasint,omitzero"`
 	Pids   int      `json:"pids,omitempty" doc:"Processes and threads; a limit only. Default: 512." min:"0" max:"4194304" cbor:"8,keyasint,omitempty"`
 }
 

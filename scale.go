@@ -5,19 +5,19 @@ import "time"
 // ScaleSpec has the number of a service's instances follow their load. The tier that owns the application decides, and a site
 // about its share while the root is away.
 type ScaleSpec struct {
-	Min    *int        `json:"min,omitempty" doc:"Fewest instances; 0 for a service with an ingress, which holds what comes until one has started. Default: 1." min:"0" max:"10000"`
-	Max    int         `json:"max" doc:"Most instances." min:"1" max:"10000"`
-	Target ScaleTarget `json:"target,omitempty" doc:"What an instance is to bear. With runtime auto and without cpu, more instances come near the saturation point of the runtime, too. Default: {cpu: 0.7}."`
+	Min    *int        `json:"min,omitempty" doc:"Minimum number of instances; 0 for a service with an ingress, which holds requests until an instance has started. Default: 1." min:"0" max:"10000"`
+	Max    int         `json:"max" doc:"Maximum number of instances." min:"1" max:"10000"`
+	Target ScaleTarget `json:"target,omitempty" doc:"Target load of an instance. With runtime auto and without cpu, more instances also start near the runtime's saturation point. Default: {cpu: 0.7}."`
 	// Up and Down keep what flickers from being followed: for how long more, or fewer, instances must have been wanted.
-	Up   *Duration `json:"up,omitempty" doc:"For how long more instances must have been wanted before there are more. Default: 0s, at most 1h."`
-	Down *Duration `json:"down,omitempty" doc:"For how long fewer must have been wanted before there are fewer. Default: 5m, at most 24h."`
+	Up   *Duration `json:"up,omitempty" doc:"Time for which more instances must have been needed before the number increases. Default: 0s, at most 1h."`
+	Down *Duration `json:"down,omitempty" doc:"Time for which fewer instances must have been needed before the number decreases. Default: 5m, at most 24h."`
 }
 
 // ScaleTarget is what an instance is to bear; of several the one counts that asks for most instances.
 type ScaleTarget struct {
-	CPU      *float64  `json:"cpu,omitempty" doc:"Share of resources.cpu in use, in the mean of the instances." min:"0.05" max:"1"`
-	Requests *float64  `json:"requests,omitempty" doc:"Requests, or TCP connections, per second and instance that come by ingresses." min:"0.01"`
-	Queue    *float64  `json:"queue,omitempty" doc:"Requests under way at ingresses, per instance." min:"0.1"`
+	CPU      *float64  `json:"cpu,omitempty" doc:"Share of resources.cpu in use, averaged over the instances." min:"0.05" max:"1"`
+	Requests *float64  `json:"requests,omitempty" doc:"Requests, or TCP connections, per second and instance that arrive through ingresses." min:"0.01"`
+	Queue    *float64  `json:"queue,omitempty" doc:"Requests in flight at ingresses, per instance." min:"0.1"`
 	Latency  *Duration `json:"latency,omitempty" doc:"Mean time that requests take at ingresses. At least 1ms."`
 }
 

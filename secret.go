@@ -24,7 +24,7 @@ const SecretDir = "/run/secrets"
 // SecretUse is a secret that a service names: its files appear in every container of an instance.
 type SecretUse struct {
 	Name    string `json:"name" doc:"Name of a secret of the application's namespace." pattern:"name"`
-	Version int    `json:"version,omitempty" doc:"The version to keep to. Default: the newest; rotating the secret then rolls the service." min:"0" max:"1000000000"`
+	Version int    `json:"version,omitempty" doc:"The version to use. Default: the newest; rotating the secret then updates the service." min:"0" max:"1000000000"`
 	Path    string `json:"path,omitempty" doc:"Directory in which its files appear, in memory. Default: /run/secrets/NAME."`
 	Mode    string `json:"mode,omitempty" doc:"Permissions of the files in octal; they belong to the container's user. Default: 0400."`
 	Current string `json:"current,omitempty" doc:"Set by Skerry: the version that instances have, with a unique suffix."`

@@ -52,7 +52,7 @@ type ServiceView struct {
 	Probed     bool `json:"probed,omitempty" doc:"It has a readiness or startup probe; without one, ready means that the program runs."`
 	// Addresses are its service addresses in its own application.
 	Addresses *NetworkService `json:"addresses,omitempty"`
-	Ingress   []IngressView   `json:"ingress,omitempty" doc:"Ways in from outside."`
+	Ingress   []IngressView   `json:"ingress,omitempty" doc:"Ingresses: how clients outside reach services."`
 }
 
 // RunView is one run of a job.
@@ -110,15 +110,15 @@ type ClusterView struct {
 type DrainRequest struct {
 	Reason   string `json:"reason,omitempty" maxLength:"200" doc:"Why, for people."`
 	Parallel int    `json:"parallel,omitempty" minimum:"0" maximum:"100" doc:"Migrations at once. Default: 1."`
-	To       string `json:"to,omitempty" maxLength:"63" doc:"A worker that is to be preferred."`
-	Force    bool   `json:"force,omitempty" doc:"Move also what keeps data on the worker, which it then loses."`
+	To       string `json:"to,omitempty" maxLength:"63" doc:"A preferred worker."`
+	Force    bool   `json:"force,omitempty" doc:"Also move instances that keep data on the worker; the data is lost."`
 }
 
 // MigrateRequest asks for an instance to be moved to another place, where it is ready before it ends at the first one.
 type MigrateRequest struct {
 	To     string `json:"to,omitempty" maxLength:"63" doc:"The worker, at the root the cluster, that it is to move to. Default: the best other worker of its site."`
 	Reason string `json:"reason,omitempty" maxLength:"200" doc:"Why, for people."`
-	Force  bool   `json:"force,omitempty" doc:"Move it also if it keeps data on its worker, which it then loses."`
+	Force  bool   `json:"force,omitempty" doc:"Move it even if it keeps data on its worker; the data is lost."`
 }
 
 // RootMigrate is a MigrateRequest as the root passes it on to the cluster of the instance. It names no worker.
@@ -132,14 +132,14 @@ type RootMigrate struct {
 type Migrating struct {
 	Instance InstanceID  `json:"instance"`
 	Worker   WorkerName  `json:"worker,omitempty" doc:"Worker on which the copy starts. The root does not know it."`
-	Cluster  ClusterName `json:"cluster,omitempty" doc:"Within which, or to which, it moves, at the root."`
+	Cluster  ClusterName `json:"cluster,omitempty" doc:"Cluster within which, or to which, it moves, at the root."`
 	Copy     InstanceID  `json:"copy,omitempty" doc:"The instance that takes its place at another cluster, once it is ready."`
 }
 
 // UpgradeRequest has a worker's agent go over to another program.
 type UpgradeRequest struct {
 	Image  string   `json:"image" minLength:"1" maxLength:"512" doc:"Image that has the program as /skerry, for the worker's architecture."`
-	Window Duration `json:"window,omitempty" doc:"In which the new program has to do as well as the old one. Default: 2m; at most 1h."`
+	Window Duration `json:"window,omitempty" doc:"Time within which the new program must do as well as the old one. Default: 2m; at most 1h."`
 	Steady Duration `json:"steady,omitempty" doc:"For how long without a break. Default: 15s."`
 }
 
@@ -151,7 +151,7 @@ type DrainView struct {
 	Left     int        `json:"left" doc:"Instances that are still to leave."`
 	Moving   int        `json:"moving" doc:"Of these, those whose copy elsewhere is being started."`
 	Ending   int        `json:"ending" doc:"Old copies that are being ended."`
-	Done     bool       `json:"done,omitempty" doc:"All that can leave has left."`
+	Done     bool       `json:"done,omitempty" doc:"Everything that can leave has left."`
 	Stays    []StayView `json:"stays,omitempty"`
 }
 
@@ -159,7 +159,7 @@ type DrainView struct {
 type StayView struct {
 	Instance InstanceID `json:"instance"`
 	Reason   string     `json:"reason"`
-	Tries    bool       `json:"tries,omitempty" doc:"A place is looked for again and again."`
+	Tries    bool       `json:"tries,omitempty" doc:"The search for a place continues."`
 }
 
 // RebalancePlan tells what a site moves, or would, to clearly better places: one after the other, in this order, as far as nothing else changes meanwhile.
@@ -185,12 +185,12 @@ type WorkerView struct {
 	Lost      bool         `json:"lost,omitempty"`
 	Verdict   string       `json:"verdict,omitempty" doc:"Of a lost worker: what others found out about it."`
 	CutOff    bool         `json:"cutOff,omitempty" doc:"It is lost, and another worker reaches it."`
-	Beats     bool         `json:"beats,omitempty" doc:"Its beats come: small datagrams beside its connection."`
+	Beats     bool         `json:"beats,omitempty" doc:"Its heartbeats arrive: small datagrams in addition to its connection."`
 	Carrier   string       `json:"carrier,omitempty" doc:"mqtt: an agent of others, judged by its MQTT connection alone, without beats and streams; empty: the link."`
 	Since     time.Time    `json:"since,omitzero"`
 	Hold      string       `json:"hold,omitempty" doc:"Why an operator keeps new work away."`
 	Drain     *DrainView   `json:"drain,omitempty" doc:"Progress of the drain, if it is being drained."`
-	Held      string       `json:"held,omitempty" doc:"Reason for which it is frozen on its device: it carries out nothing that its cluster asks for."`
+	Held      string       `json:"held,omitempty" doc:"Reason why it is frozen on its device: it carries out no request of its cluster."`
 	Refusing  string       `json:"refusing,omitempty" doc:"Why it takes nothing new."`
 	Facts     *WorkerFacts `json:"facts,omitempty"`
 	Reserved  Resources    `json:"reserved"`

@@ -12,7 +12,7 @@ import (
 // come and go, each replica finds its own again.
 type LocalVolume struct {
 	Size    Bytes  `json:"size,omitempty" doc:"Upper limit; it counts as storage of the worker. Default: what resources.storage of the main container leaves."`
-	Reclaim string `json:"reclaim,omitempty" doc:"What becomes of the data when the application is deleted, or the service no longer has local volumes: keep (until skerry delete volume) or delete. The local volumes of a service say the same. Default: keep." enum:"keep,delete"`
+	Reclaim string `json:"reclaim,omitempty" doc:"Fate of the data when the application is deleted, or the service no longer has local volumes: keep (until skerry delete volume) or delete. All local volumes of a service must agree. Default: keep." enum:"keep,delete"`
 }
 
 // What LocalVolume.Reclaim may say.
@@ -145,7 +145,7 @@ type VolumeView struct {
 	Replica   int         `json:"replica" doc:"Number of the replica, from 0."`
 	Org       string      `json:"org,omitempty"`
 	Volumes   []string    `json:"volumes,omitempty" doc:"Names of the volumes in the manifest."`
-	Size      Bytes       `json:"size,omitempty" doc:"What they may take of the disk; 0 if they have no size of their own."`
+	Size      Bytes       `json:"size,omitempty" doc:"Their limit on the disk; 0 if they have no size of their own."`
 	State     VolumeState `json:"state" enum:"Used,Idle,Kept" doc:"Used by an instance, idle while their service is there, or kept although it is gone. A cluster does not tell the last two of the root's apart."`
 	Since     time.Time   `json:"since,omitzero" doc:"When the last instance ended that used them."`
 	Reclaim   string      `json:"reclaim,omitempty" enum:"keep,delete" doc:"What becomes of them with their service; a cluster does not know it of what the root decides."`

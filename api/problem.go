@@ -19,8 +19,8 @@ type Problem struct {
 	Type     string           `json:"type" doc:"urn:skerry:error: and the code."`
 	Title    string           `json:"title" doc:"The code in words."`
 	Status   int              `json:"status"`
-	Detail   string           `json:"detail" doc:"What is wrong."`
-	Hint     string           `json:"hint,omitempty" doc:"What helps."`
+	Detail   string           `json:"detail" doc:"The problem."`
+	Hint     string           `json:"hint,omitempty" doc:"How to fix it."`
 	Code     skerry.Code      `json:"code"`
 	Problems []skerry.Problem `json:"problems,omitempty" doc:"Every field that is wrong."`
 	Request  string           `json:"request,omitempty" doc:"Request id, as in the server's log."`

@@ -43,7 +43,7 @@ type Who struct {
 	User   string       `json:"user"`
 	Token  string       `json:"token,omitempty" doc:"Name of the access token used."`
 	Grants []auth.Grant `json:"grants"`
-	Scopes []auth.Scope `json:"scopes" doc:"What the user may do, somewhere."`
+	Scopes []auth.Scope `json:"scopes" doc:"Scopes that the user has somewhere."`
 	Site   string       `json:"site"`
 	Tier   skerry.Tier  `json:"role" doc:"root or cluster."`
 }
@@ -51,7 +51,7 @@ type Who struct {
 // RoleView is a role with its scopes.
 type RoleView struct {
 	Role   auth.Role    `json:"role"`
-	Scopes []auth.Scope `json:"scopes" doc:"What the role may do where it is granted."`
+	Scopes []auth.Scope `json:"scopes" doc:"Scopes of the role where it is granted."`
 }
 
 // NewAccessToken is an access token with its text, which is shown once.

@@ -11,7 +11,7 @@ import (
 
 // Certificate is what is uploaded.
 type Certificate struct {
-	Certificate string `json:"certificate" minLength:"1" doc:"The certificate as PEM, with those that lead to its authority behind it."`
+	Certificate string `json:"certificate" minLength:"1" doc:"The certificate as PEM, followed by those that lead to its authority."`
 	Key         string `json:"key" minLength:"1" doc:"Its private key as PEM, without a passphrase. It is never shown again."`
 }
 

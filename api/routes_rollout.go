@@ -22,7 +22,7 @@ type RolloutRequest struct {
 	Service string            `json:"service,omitempty" maxLength:"63" doc:"Only of this service. Default: of all."`
 	To      skerry.Generation `json:"to,omitempty" doc:"Generation to which to go back. Default: the last one that differs."`
 	// Amendment names a site, instead of To.
-	Amendment string `json:"amendment,omitempty" maxLength:"63" doc:"Site whose amendment, made while it was alone and not adopted, undo is to bring back."`
+	Amendment string `json:"amendment,omitempty" maxLength:"63" doc:"Site whose amendment, made while it was alone and not adopted, undo adopts."`
 }
 
 func (h *Handler) addRollouts() {

@@ -35,7 +35,7 @@ type NewJoinToken struct {
 // JoinTokenRequest asks for a join token.
 type JoinTokenRequest struct {
 	Role    skerry.Tier     `json:"role" enum:"cluster,worker,successor"`
-	Name    string          `json:"name,omitempty" maxLength:"63" doc:"Only this name may join with it."`
+	Name    string          `json:"name,omitempty" maxLength:"63" doc:"The only name that may join with it."`
 	TTL     skerry.Duration `json:"ttl,omitempty" doc:"Default: 1h; at most 720h."`
 	Replace bool            `json:"replace,omitempty" doc:"A reinstalled device may take over the name of an enrolled one."`
 }

@@ -21,7 +21,7 @@ type AccessToken struct {
 	ID      string    `json:"id"`
 	Name    string    `json:"name"`
 	User    string    `json:"user"`
-	Scopes  []Scope   `json:"scopes,omitempty" doc:"What it is limited to; empty: all that the user may."`
+	Scopes  []Scope   `json:"scopes,omitempty" doc:"Scopes that it is limited to; empty: all of the user's."`
 	Created time.Time `json:"created"`
 	Expires time.Time `json:"expires,omitzero" doc:"Nothing means never."`
 }

@@ -1678,7 +1678,7 @@ export interface components {
             expires?: string;
             id: string;
             name: string;
-            /** @description What it is limited to; empty: all that the user may. */
+            /** @description Scopes that it is limited to; empty: all of the user's. */
             scopes?: string[] | null;
             user: string;
         };
@@ -1789,7 +1789,7 @@ export interface components {
             score?: number;
         };
         Certificate: {
-            /** @description The certificate as PEM, with those that lead to its authority behind it. */
+            /** @description The certificate as PEM, followed by those that lead to its authority. */
             certificate: string;
             /** @description Its private key as PEM, without a passphrase. It is never shown again. */
             key: string;
@@ -1956,7 +1956,7 @@ export interface components {
             kept?: components["schemas"]["VolumeView"][] | null;
         };
         DrainRequest: {
-            /** @description Move also what keeps data on the worker, which it then loses. */
+            /** @description Also move instances that keep data on the worker; the data is lost. */
             force?: boolean;
             /**
              * Format: int64
@@ -1965,11 +1965,11 @@ export interface components {
             parallel?: number;
             /** @description Why, for people. */
             reason?: string;
-            /** @description A worker that is to be preferred. */
+            /** @description A preferred worker. */
             to?: string;
         };
         DrainView: {
-            /** @description All that can leave has left. */
+            /** @description Everything that can leave has left. */
             done?: boolean;
             /**
              * Format: int64
@@ -2102,7 +2102,7 @@ export interface components {
             readIops?: number;
             /**
              * Format: int64
-             * @description Share of the disk when others want it too; 100 is the usual one. Few kernels have it.
+             * @description Share of the disk when others use it too; 100 is the usual one. Few kernels support it.
              */
             weight?: number;
             /** @description Bytes per second that are written. Under version 1 of cgroups only what is written through (O_DIRECT, or to a device) counts. */
@@ -2134,7 +2134,7 @@ export interface components {
             /** @description Prefix of the path, in whole segments; the longest one counts. Default: /, and none for protocol tcp. */
             path?: string;
             /**
-             * @description Which instance is taken. Default: closest, as seen from the worker that the client came to.
+             * @description How the instance is chosen. Default: closest, as seen from the worker that the client reached.
              * @enum {string}
              */
             policy?: "round-robin" | "closest" | "least-loaded";
@@ -2147,7 +2147,7 @@ export interface components {
             protocol?: "http" | "tcp";
             /** @description Begin each connection to the service with the client's address (PROXY protocol, version 2); protocol tcp alone. */
             proxyProtocol?: boolean;
-            /** @description off, self for a certificate of the site's own authority, or the name of an uploaded certificate. Default: off; with protocol tcp, what a client encrypted is then passed on as it is. */
+            /** @description off, self for a certificate of the site's own authority, or the name of an uploaded certificate. Default: off; with protocol tcp, a client's encrypted data is then passed on unchanged. */
             tls?: string;
         };
         IngressAuthority: {
@@ -2237,7 +2237,7 @@ export interface components {
             used?: components["schemas"]["TokenUse"];
         };
         JoinTokenRequest: {
-            /** @description Only this name may join with it. */
+            /** @description The only name that may join with it. */
             name?: string;
             /** @description A reinstalled device may take over the name of an enrolled one. */
             replace?: boolean;
@@ -2249,7 +2249,7 @@ export interface components {
         Limits: {
             /** @description Cores; not less than cpu itself. */
             cpu?: number | string;
-            /** @description Memory, beyond which it is killed; not less than memory itself, of which the kernel takes nothing back while it can help it (memory.low). */
+            /** @description Memory beyond which it is killed; not less than memory itself, which the kernel avoids reclaiming (memory.low). */
             memory?: string | number;
         };
         ListAccessToken: {
@@ -2349,7 +2349,7 @@ export interface components {
             role: string;
         };
         MigrateRequest: {
-            /** @description Move it also if it keeps data on its worker, which it then loses. */
+            /** @description Move it even if it keeps data on its worker; the data is lost. */
             force?: boolean;
             /** @description Why, for people. */
             reason?: string;
@@ -2357,7 +2357,7 @@ export interface components {
             to?: string;
         };
         Migrating: {
-            /** @description Within which, or to which, it moves, at the root. */
+            /** @description Cluster within which, or to which, it moves, at the root. */
             cluster?: string;
             /** @description The instance that takes its place at another cluster, once it is ready. */
             copy?: string;
@@ -2406,7 +2406,7 @@ export interface components {
             expires?: string;
             id: string;
             name: string;
-            /** @description What it is limited to; empty: all that the user may. */
+            /** @description Scopes that it is limited to; empty: all of the user's. */
             scopes?: string[] | null;
             /** @description Keep it: it is not shown again. */
             text: string;
@@ -2571,7 +2571,7 @@ export interface components {
              */
             port: number;
             /**
-             * @description Transport protocol; any for a service that takes several. The worker's ports carry tcp and udp alone. Default: tcp.
+             * @description Transport protocol; any for a service that uses several. The worker's ports carry only tcp and udp. Default: tcp.
              * @enum {string}
              */
             protocol?: "tcp" | "udp" | "sctp" | "any";
@@ -2593,9 +2593,9 @@ export interface components {
         };
         Problem: {
             code: string;
-            /** @description What is wrong. */
+            /** @description The problem. */
             detail: string;
-            /** @description What helps. */
+            /** @description How to fix it. */
             hint?: string;
             /** @description Every field that is wrong. */
             problems?: components["schemas"]["FieldProblem"][] | null;
@@ -2720,7 +2720,7 @@ export interface components {
             cpu?: number | string;
             /**
              * Format: int64
-             * @description Processors that no other instance runs on: whole cores first, near each other. cpu is as many, if it is not given.
+             * @description Processors that no other instance runs on: whole cores first, close to each other. Without cpu, cpu is the same number.
              */
             exclusiveCPUs?: number;
             /**
@@ -2728,11 +2728,11 @@ export interface components {
              * @description Graphics processors (Schema 1: vgpus).
              */
             gpus?: number;
-            /** @description Huge pages that the instance may use, beside memory. They are those that the worker's machine has set aside. */
+            /** @description Huge pages that the instance may use, in addition to memory, out of those that the worker's machine has reserved. */
             hugePages?: components["schemas"]["HugePages"];
-            /** @description Limits of what is read from the worker's disk and written to it. A worker whose kernel has no controller for that refuses the instance. */
+            /** @description Limits of reading from the worker's disk and writing to it. A worker whose kernel has no controller for that refuses the instance. */
             io?: components["schemas"]["IOLimits"];
-            /** @description The most of cpu and memory that it may use where others leave some over. cpu and memory themselves are what it is sure of, and what is counted. Default: as much as that. */
+            /** @description The cpu and memory that it may use at most, while others leave resources idle. cpu and memory themselves are guaranteed, and counted. Default: the same. */
             limits?: components["schemas"]["Limits"];
             /** @description Memory, such as 64Mi (Schema 1: memory). */
             memory?: string | number;
@@ -2741,7 +2741,7 @@ export interface components {
              * @description Processes and threads; a limit only. Default: 512.
              */
             pids?: number;
-            /** @description Local storage for what a container writes to its image's files, a machine to its disk, and each to volumes without a size. One that has more is ended. Of a native process, volumes alone are measured. Default: 4Gi, or no limit at level privileged; for a machine at least machine.disk. */
+            /** @description Local storage for a container's writable layer, a machine's disk, and volumes without a size. An instance that exceeds it is ended. For a native process only volumes are measured. Default: 4Gi, or no limit at level privileged; for a machine at least machine.disk. */
             storage?: string | number;
             /**
              * Format: int64
@@ -2769,7 +2769,7 @@ export interface components {
         };
         RoleView: {
             role: string;
-            /** @description What the role may do where it is granted. */
+            /** @description Scopes of the role where it is granted. */
             scopes: string[] | null;
         };
         RolloutRequest: {
@@ -2778,7 +2778,7 @@ export interface components {
              * @enum {string}
              */
             action: "pause" | "resume" | "undo";
-            /** @description Site whose amendment, made while it was alone and not adopted, undo is to bring back. */
+            /** @description Site whose amendment, made while it was alone and not adopted, undo adopts. */
             amendment?: string;
             /** @description Only of this service. Default: of all. */
             service?: string;
@@ -2976,7 +2976,7 @@ export interface components {
             crashLoops?: number;
             digest?: string;
             image?: string;
-            /** @description Ways in from outside. */
+            /** @description Ingresses: how clients outside reach services. */
             ingress?: components["schemas"]["IngressView"][] | null;
             /** Format: int64 */
             instances: number;
@@ -3051,7 +3051,7 @@ export interface components {
         StayView: {
             instance: string;
             reason: string;
-            /** @description A place is looked for again and again. */
+            /** @description The search for a place continues. */
             tries?: boolean;
         };
         Step: {
@@ -3125,7 +3125,7 @@ export interface components {
             image: string;
             /** @description For how long without a break. Default: 15s. */
             steady?: string;
-            /** @description In which the new program has to do as well as the old one. Default: 2m; at most 1h. */
+            /** @description Time within which the new program must do as well as the old one. Default: 2m; at most 1h. */
             window?: string;
         };
         Usage: {
@@ -3204,7 +3204,7 @@ export interface components {
              * @description When the last instance ended that used them.
              */
             since?: string;
-            /** @description What they may take of the disk; 0 if they have no size of their own. */
+            /** @description Their limit on the disk; 0 if they have no size of their own. */
             size?: string | number;
             /**
              * @description Used by an instance, idle while their service is there, or kept although it is gone. A cluster does not tell the last two of the root's apart.
@@ -3220,7 +3220,7 @@ export interface components {
             grants: components["schemas"]["Grant"][] | null;
             /** @description root or cluster. */
             role: string;
-            /** @description What the user may do, somewhere. */
+            /** @description Scopes that the user has somewhere. */
             scopes: string[] | null;
             site: string;
             /** @description Name of the access token used. */
@@ -3259,7 +3259,7 @@ export interface components {
         };
         WorkerView: {
             available: components["schemas"]["Resources"];
-            /** @description Its beats come: small datagrams beside its connection. */
+            /** @description Its heartbeats arrive: small datagrams in addition to its connection. */
             beats?: boolean;
             /** @description mqtt: an agent of others, judged by its MQTT connection alone, without beats and streams; empty: the link. */
             carrier?: string;
@@ -3275,7 +3275,7 @@ export interface components {
             /** @description Progress of the drain, if it is being drained. */
             drain?: components["schemas"]["DrainView"];
             facts?: components["schemas"]["WorkerFacts"];
-            /** @description Reason for which it is frozen on its device: it carries out nothing that its cluster asks for. */
+            /** @description Reason why it is frozen on its device: it carries out no request of its cluster. */
             held?: string;
             /** @description Why an operator keeps new work away. */
             hold?: string;
