@@ -110,3 +110,14 @@ func (w *worker) updates() *skerry.UpdatesView {
 	}
 	return &skerry.UpdatesView{EveryMs: p.Every, Why: p.Why, Gain: max(w.gain, 1), Near: w.near}
 }
+
+// informedAt is from when on the numbers of a worker grow old. The scheduler takes it that a worker on which nothing changes reports every minute
+// (sched, freshness); one that reports less often, because its traffic costs money, is no less known for that, up to the slowest pace that there is.
+func informedAt(w *worker) time.Time {
+	const usual, slowest = time.Minute, 5 * time.Minute
+	if p := w.report.Pace; p != nil {
+		every := min(time.Duration(p.Every)*time.Millisecond, slowest)
+		return w.reportAt.Add(max(0, every-usual))
+	}
+	return w.reportAt
+}

@@ -77,7 +77,7 @@ func (p *placement) ended() bool {
 func (c *Core) seeWorker(w *worker) {
 	k := c.Kids.Get(w.Name)
 	v := &sched.Worker{Name: w.Name, Refusing: w.refusing(), Lost: w.sight.Lost() || w.sight.Quiet() || k == nil || !k.Connected, Available: w.available(),
-		Coordinate: w.coordinate(), Reported: w.reportAt, HostPorts: map[string]bool{}}
+		Coordinate: w.coordinate(), Reported: informedAt(w), HostPorts: map[string]bool{}}
 	if f := w.Facts; f != nil {
 		v.Arch, v.Runtimes, v.Costs, v.Devices, v.Labels, v.Taints = f.Arch, f.PassedRuntimes(), f.RuntimeCosts(), f.Devices, f.Labels, f.Taints
 		v.Attachable = f.Attachable[:min(len(f.Attachable), skerry.MaxDevices)]

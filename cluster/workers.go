@@ -280,7 +280,7 @@ func (c *Core) workerReport(now time.Time, name string, m *skerry.Report, fx *sk
 		c.grew, c.reportDue = true, true
 		c.seeWorker(w)
 	}
-	c.site.SetReport(name, w.coordinate(), now)
+	c.site.SetReport(name, w.coordinate(), informedAt(w))
 	for _, id := range sortedIDs(r.Instances) {
 		q := r.Instances[id]
 		if p := c.places[id]; p != nil && p.Worker == name {
