@@ -67,7 +67,7 @@ func (d Bundles) prepare(ctx context.Context, t *monitor.Task, spec runtime.Spec
 	if err != nil {
 		return nil, err
 	}
-	if err := s.apply(c, spec); err != nil {
+	if err := s.apply(t, c, spec); err != nil {
 		return nil, err
 	}
 	return c, settleTargets(s.rootOf(d.Root(t), spec), c)

@@ -185,12 +185,17 @@ func (s *stage) owned(at string) error {
 }
 
 // apply gives a container its user namespace, and turns what it would mount from the host into what is prepared for it.
-func (s *stage) apply(c *specs.Spec, spec runtime.Spec) error {
+func (s *stage) apply(t *monitor.Task, c *specs.Spec, spec runtime.Spec) error {
 	if s == nil {
 		return nil
 	}
 	if _, _, err := hostUser(spec.UserNS, c.Process.User); err != nil {
 		return err
+	}
+	if !strings.HasPrefix(filepath.Base(t.Record().Runtime), "runc") { // which enters it first, and has no right to the others then
+		if err := s.join(c); err != nil {
+			return err
+		}
 	}
 	ids := []specs.LinuxIDMapping{{ContainerID: 0, HostID: s.users.First, Size: s.users.Size}}
 	c.Linux.UIDMappings, c.Linux.GIDMappings = ids, ids
@@ -218,6 +223,26 @@ func (s *stage) apply(c *specs.Spec, spec runtime.Spec) error {
 		return err
 	}
 	return s.network(c, spec)
+}
+
+// join has the runtime put the container into the namespace that is made already, which no user of the host's owns, unless it is to be in another
+// container's.
+func (s *stage) join(c *specs.Spec) error {
+	for i := range c.Linux.Namespaces {
+		n := &c.Linux.Namespaces[i]
+		if n.Type != specs.UserNamespace || n.Path != "" {
+			continue
+		}
+		at, err := s.place(false)
+		if err == nil {
+			err = unix.Mount(fmt.Sprintf("/proc/self/fd/%d", s.ns.Fd()), at, "", unix.MS_BIND, "")
+		}
+		if err != nil {
+			return fmt.Errorf("user namespace: %w", err)
+		}
+		n.Path = at
+	}
+	return nil
 }
 
 // devices makes nodes that belong to the namespace's users as the host's belong to its own. A runtime would show the host's, which are

@@ -166,6 +166,26 @@ func testUserNamespace(t *testing.T, program string) {
 			}
 		}
 	})
+	if program == "crun" { // containers of runc share those of the host's root: SECURITY.md
+		t.Run("has inotify instances of its own", func(t *testing.T) {
+			// They count for the user that owns the namespace: were that root, one container could leave the host and all others none.
+			for _, users := range []*runtime.UserNamespace{&someUsers, &otherUsers} {
+				h := begun(t, d, spec(users, "watch"))
+				out := ""
+				for out == "" {
+					out = lines(t, d, h)
+				}
+				if out == "has 0\n" {
+					t.Errorf("users from %d have none left", users.First)
+				}
+			}
+			fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
+			if err != nil {
+				t.Fatalf("the host has none left: %v", err)
+			}
+			unix.Close(fd)
+		})
+	}
 	t.Run("writable layer", func(t *testing.T) {
 		sp := spec(&someUsers, "write", "/data/x", "x")
 		h := begun(t, d, sp)

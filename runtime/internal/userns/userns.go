@@ -16,9 +16,14 @@ import (
 	"skerry.dev/skerry/runtime"
 )
 
-// Open makes a user namespace in which nothing runs. It lives as long as the file, or a mount that was made with it.
+// Open makes a user namespace in which nothing runs. It lives as long as the file, or a mount that was made with it. It belongs to its own root, as
+// whom nothing runs outside: the kernel counts what is used in it, such as inotify instances, for its owner, too. Where only the host's root may make
+// namespaces it belongs to that.
 func Open(m runtime.UserNamespace) (*os.File, error) {
-	f, err := open(m)
+	f, err := open(m, &syscall.Credential{Uid: m.First, Gid: m.First})
+	if err != nil {
+		f, err = open(m, nil)
+	}
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EUSERS) {
 		err = fmt.Errorf("%w: sysctl user.max_user_namespaces allows no more", err)
 	}
@@ -29,7 +34,7 @@ func Open(m runtime.UserNamespace) (*os.File, error) {
 }
 
 // open has a process enter a namespace, for that is how one begins, and keeps the namespace instead of the process.
-func open(m runtime.UserNamespace) (_ *os.File, err error) {
+func open(m runtime.UserNamespace, owner *syscall.Credential) (_ *os.File, err error) {
 	code, ok := program(goruntime.GOARCH)
 	if !ok {
 		return nil, errors.New("there is no program for it on " + goruntime.GOARCH)
@@ -55,7 +60,7 @@ func open(m runtime.UserNamespace) (_ *os.File, err error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := os.StartProcess(fmt.Sprintf("/proc/self/fd/%d", fd), []string{"userns"}, &os.ProcAttr{Files: []*os.File{pipes[0], pipes[3]}})
+	p, err := os.StartProcess(fmt.Sprintf("/proc/self/fd/%d", fd), []string{"userns"}, &os.ProcAttr{Files: []*os.File{pipes[0], pipes[3]}, Sys: &syscall.SysProcAttr{Credential: owner}})
 	if err != nil {
 		return nil, err
 	}

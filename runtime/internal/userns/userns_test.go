@@ -127,3 +127,11 @@ func BenchmarkOpen(b *testing.B) {
 		b.Fatal()
 	}
 }
+
+// A namespace belongs to its own root, for whom the kernel counts what is used in it, and not to the host's.
+func TestOwner(t *testing.T) {
+	owner, err := unix.IoctlGetInt(int(opened(t).Fd()), unix.NS_GET_OWNER_UID)
+	if err != nil || uint32(owner) != users.First {
+		t.Errorf("it belongs to user %d, %v", owner, err)
+	}
+}

@@ -68,6 +68,15 @@ func main() {
 		fmt.Println("ready")
 		fmt.Println((<-c).String())
 		os.Exit(3)
+	case "watch": // have as many inotify instances as one can get, and stay
+		n := 0
+		for ; n < 900; n++ { // files may be fewer
+			if _, err := unix.InotifyInit1(unix.IN_CLOEXEC); err != nil {
+				break
+			}
+		}
+		fmt.Println("has", n)
+		select {}
 	case "hoard": // write so many MiB into a file that is deleted at once, and stay
 		f, err := os.Create(args[0])
 		check(err)
