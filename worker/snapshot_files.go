@@ -14,6 +14,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -313,16 +314,20 @@ func recoverSnapshots(s *Server) {
 			f.Close()
 		}
 	}
-	if s.work.Load() != nil {
-		_ = s.Role.View(s.lifetime(), func(c loop.Core) {
-			c.(*Core).Running(func(a *skerry.Assignment, _ string, handle json.RawMessage) {
-				if d, h, err := s.driverOf(handle); err == nil && a.Spec.KeepsData() {
-					if p, ok := d.(runtime.Pauser); ok {
-						_ = p.Resume(s.lifetime(), h)
-					}
-				}
-			})
+	var handles []json.RawMessage
+	_ = s.Role.View(s.lifetime(), func(c loop.Core) {
+		c.(*Core).Running(func(a *skerry.Assignment, _ string, handle json.RawMessage) {
+			if a.Spec.KeepsData() {
+				handles = append(handles, slices.Clone(handle))
+			}
 		})
+	})
+	for _, handle := range handles {
+		if d, h, err := s.driverOf(handle); err == nil {
+			if p, ok := d.(runtime.Pauser); ok {
+				_ = p.Resume(s.lifetime(), h) // one that is not paused runs on
+			}
+		}
 	}
 	left, _ := filepath.Glob(filepath.Join(s.opt.Dir, snapshotsDir, partialPrefix+"*"))
 	for _, dir := range left {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -57,21 +58,19 @@ func standStill(ctx context.Context, o *Server, q takeSnapshot, dir string, volu
 	if !st.idle {
 		st.ctx, st.cancel = context.WithTimeout(ctx, most)
 	}
-	unbounded := false
+	// Containers first: one that waits in the kernel to write to a frozen file system cannot be paused.
+	if slices.ContainsFunc(volumes, func(v skerry.SnapshotVolume) bool { return v.Size == 0 }) {
+		for _, handle := range handles {
+			if err := st.pause(ctx, o, handle); err != nil {
+				return nil, errors.Join(err, st.end())
+			}
+		}
+	}
 	for _, v := range volumes {
 		if v.Size == 0 {
-			unbounded = true
 			continue
 		}
 		if err := st.freeze(filepath.Join(dir, v.Name, "data")); err != nil {
-			return nil, errors.Join(err, st.end())
-		}
-	}
-	if !unbounded {
-		return st, nil
-	}
-	for _, handle := range handles {
-		if err := st.pause(ctx, o, handle); err != nil {
 			return nil, errors.Join(err, st.end())
 		}
 	}
