@@ -19,6 +19,11 @@ const laterBeat = 10 * time.Second
 // Later answers with what do gives, however long that takes. One that takes long begins with white space, so that nobody takes the
 // connection for dead, and is then of status 200: what went wrong stands in the member error.
 func Later(w http.ResponseWriter, r *http.Request, do func(ctx context.Context) (any, error)) {
+	laterAt(w, r, laterBeat, do)
+}
+
+// laterAt is Later with another beat.
+func laterAt(w http.ResponseWriter, r *http.Request, beat time.Duration, do func(ctx context.Context) (any, error)) {
 	type result struct {
 		value any
 		err   error
@@ -31,7 +36,9 @@ func Later(w http.ResponseWriter, r *http.Request, do func(ctx context.Context) 
 		res.value, res.err = do(r.Context())
 	}()
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
-	t := time.NewTicker(laterBeat)
+	// Otherwise what is left of a body that is still being read is thrown away when the answer begins.
+	_ = http.NewResponseController(w).EnableFullDuplex()
+	t := time.NewTicker(beat)
 	defer t.Stop()
 	begun := false
 	for {
