@@ -114,6 +114,9 @@ func beginSnapshot(c *Core, now time.Time, m BeginSnapshot) (SnapshotPlan, error
 		if worker = m.Worker; worker == "" {
 			worker = roomiest(c)
 		}
+		if worker == "" {
+			return SnapshotPlan{}, skerry.Errorf(skerry.CodeUnavailable, "no worker is connected that takes a snapshot").WithHint("`skerry get workers` shows why")
+		}
 	case !ran:
 		return SnapshotPlan{}, skerry.Errorf(skerry.CodeNotFound, "there is no volume %s with data at this site", m.Claim).WithHint("`skerry get volumes` lists them")
 	case c.volumes.Busy(m.Claim):
