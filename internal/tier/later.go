@@ -16,6 +16,9 @@ import (
 // laterBeat is how often an answer that is not there yet says that it will be: less than what anybody waits for an answer to begin.
 const laterBeat = 10 * time.Second
 
+// laterDrain is how long who sends a body that is refused may take to see that.
+const laterDrain = 5 * time.Second
+
 // Later answers with what do gives, however long that takes. One that takes long begins with white space, so that nobody takes the
 // connection for dead, and is then of status 200: what went wrong stands in the member error.
 func Later(w http.ResponseWriter, r *http.Request, do func(ctx context.Context) (any, error)) {
@@ -36,8 +39,12 @@ func laterAt(w http.ResponseWriter, r *http.Request, beat time.Duration, do func
 		res.value, res.err = do(r.Context())
 	}()
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
-	// Otherwise what is left of a body that is still being read is thrown away when the answer begins.
-	_ = http.NewResponseController(w).EnableFullDuplex()
+	if r.ContentLength != 0 {
+		// Otherwise what is left of a body that is still being read is thrown away when the answer begins. A connection of which that was
+		// not read to its end is of no more use.
+		_ = http.NewResponseController(w).EnableFullDuplex()
+		w.Header().Set("Connection", "close")
+	}
 	t := time.NewTicker(beat)
 	defer t.Stop()
 	begun := false
@@ -61,6 +68,12 @@ func laterAt(w http.ResponseWriter, r *http.Request, beat time.Duration, do func
 			default:
 				w.Header().Set("Content-Type", "application/json")
 				_ = json.NewEncoder(w).Encode(res.value)
+			}
+			if res.err != nil && r.ContentLength != 0 {
+				// Who is still sending sees the answer only if the connection stays until then.
+				_ = http.NewResponseController(w).Flush()
+				_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(laterDrain))
+				_, _ = io.Copy(io.Discard, r.Body)
 			}
 			return
 		}

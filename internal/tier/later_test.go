@@ -23,6 +23,9 @@ func TestLater(t *testing.T) {
 			beat = time.Millisecond
 		}
 		laterAt(w, r, beat, func(context.Context) (any, error) {
+			if r.URL.RawQuery == "refuse" {
+				return nil, skerry.Errorf(skerry.CodeQuota, "too much").WithHint("less of it")
+			}
 			n, err := io.Copy(io.Discard, r.Body)
 			switch r.URL.RawQuery {
 			case "error":
@@ -34,7 +37,7 @@ func TestLater(t *testing.T) {
 		})
 	}))
 	defer s.Close()
-	for _, q := range []string{"", "?error", "?panic"} {
+	for _, q := range []string{"", "?error", "?panic", "?refuse"} {
 		for _, path := range []string{"/late", "/soon"} {
 			body, feed := io.Pipe()
 			req, err := http.NewRequest(http.MethodPut, s.URL+path+q, body)
@@ -42,7 +45,7 @@ func TestLater(t *testing.T) {
 				t.Fatal(err)
 			}
 			begun := make(chan struct{})
-			if path == "/soon" {
+			if path == "/soon" || q == "?refuse" {
 				close(begun)
 			}
 			go func() {
@@ -57,7 +60,7 @@ func TestLater(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if path == "/late" {
+			if path == "/late" && q != "?refuse" {
 				close(begun)
 			}
 			var out struct{ Bytes int }
@@ -66,7 +69,7 @@ func TestLater(t *testing.T) {
 			switch {
 			case q == "" && (err != nil || out.Bytes != 2*len(half)):
 				t.Errorf("%s: %d of %d bytes arrived, %v", path, out.Bytes, 2*len(half), err)
-			case q == "?error" && (err == nil || e.Code != skerry.CodeQuota || e.Message != "too much" || e.Hint != "less of it"):
+			case (q == "?error" || q == "?refuse") && (err == nil || e.Code != skerry.CodeQuota || e.Message != "too much" || e.Hint != "less of it"):
 				t.Errorf("%s: %v, %q", path, err, e.Hint)
 			case q == "?panic" && (err == nil || e.Code != skerry.CodeInternal):
 				t.Errorf("%s: %v", path, err)
