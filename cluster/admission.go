@@ -222,16 +222,9 @@ func (p *Admission) Check(a *skerry.Assignment) *skerry.Reason {
 			return no("ask for less", "more %s than one instance may have here", skerry.ResourceNames[i])
 		}
 	}
-	containers := []*skerry.Container{&s.Container}
-	for i := range s.Init {
-		containers = append(containers, &s.Init[i].Container)
-	}
-	for i := range s.Sidecars {
-		containers = append(containers, &s.Sidecars[i].Container)
-	}
-	for _, k := range containers {
-		if len(p.Registries) > 0 && k.Image != "" && !slices.Contains(p.Registries, registryOf(k.Image)) {
-			return no("push the image to an allowed registry", "no images from %s", registryOf(k.Image))
+	for _, image := range s.Images() {
+		if len(p.Registries) > 0 && !slices.Contains(p.Registries, registryOf(image)) {
+			return no("push the image to an allowed registry", "no images from %s", registryOf(image))
 		}
 	}
 	return nil

@@ -54,6 +54,9 @@ func TestAdmission(t *testing.T) {
 		return func(s *skerry.ServiceSpec) { a(s); b(s) }
 	}
 	foreign := func(s *skerry.ServiceSpec) { s.Image = "evil.example/x:1" }
+	foreignBeside := func(s *skerry.ServiceSpec) {
+		s.Sidecars = []skerry.SideContainer{{Container: skerry.Container{Image: "evil.example/x:1"}}}
+	}
 	large := func(s *skerry.ServiceSpec) { s.Resources.Memory = 8 * skerry.GiB }
 	pinned := func(org, repo string) *skerry.Assignment {
 		a := as(org, nil)
@@ -108,6 +111,7 @@ func TestAdmission(t *testing.T) {
 		{"a device", Admission{}, as("guest", func(s *skerry.ServiceSpec) { s.Devices = []skerry.DeviceRequest{{CDI: "acme.org/gpu"}} }), "devices asks for a device, which needs the security level baseline"},
 		{"its memory restored by the host", Admission{}, as("guest", func(s *skerry.ServiceSpec) { s.Migration.Mode = skerry.MigrateCheckpoint }), "migration.mode asks for"},
 		{"registry", Admission{Registries: []string{""}}, as("guest", foreign), "no images from evil.example"},
+		{"registry of a sidecar", Admission{Registries: []string{""}}, as("guest", foreignBeside), "no images from evil.example"},
 		{"registry allowed", Admission{Registries: []string{""}}, as("guest", nil), ""},
 		{"denied", Admission{Denied: []string{"guest"}}, as("guest", nil), "organisation guest is not served"},
 		{"not among the allowed", Admission{Allowed: []string{"friends"}}, as("guest", nil), "organisation guest is not served"},
