@@ -121,7 +121,7 @@ const order: Group[] = [
   { title: "What it needs", fields: ["resources", "devices"] },
   { title: "Where it runs", fields: ["placement", "migration", "onDisconnect", "onReconnect"] },
   { title: "Network", fields: ["ports", "links", "ingress", "export", "egress", "addresses", "metrics"] },
-  { title: "Data", fields: ["volumes", "mounts", "config", "secrets", "logs"] },
+  { title: "Data", fields: ["volumes", "snapshots", "mounts", "config", "secrets", "logs"] },
   { title: "Health and updates", fields: ["probes", "restart", "update"] },
   { title: "What runs beside it", fields: ["init", "sidecars"] },
   { title: "What it may do", fields: ["security"] },
