@@ -75,8 +75,8 @@ func addSnapshots(h *Handler) {
 	type listIn struct {
 		Namespace string `query:"namespace" maxLength:"63" doc:"Only snapshots of this namespace."`
 	}
-	add(h, operation{ID: "list-snapshots", Method: http.MethodGet, Path: "/v1/snapshots", Scope: auth.ScopeAppsRead, Object: objEach, Tag: tag, At: skerry.TierCluster,
-		Summary: "List the snapshots of local volumes."},
+	add(h, operation{ID: "list-snapshots", Method: http.MethodGet, Path: "/v1/snapshots", Scope: auth.ScopeAppsRead, Object: objEach, Tag: tag,
+		At: skerry.TierCluster, Summary: "List the snapshots of local volumes."},
 		func(ctx context.Context, who *auth.Principal, in *listIn) (*listAnswer[skerry.Snapshot], error) {
 			s, err := snapshotsOf(h)
 			if err != nil {
@@ -92,8 +92,8 @@ func addSnapshots(h *Handler) {
 		Replica  int    `path:"replica" minimum:"0"`
 		MaxPause string `query:"maxPause" maxLength:"20" doc:"How long writers may stand still. Default: 20s."`
 	}
-	add(h, operation{ID: "take-snapshot", Method: http.MethodPost, Path: "/v1/volumes/{namespace}/{app}/{service}/{replica}/snapshots", Scope: auth.ScopeAppsWrite, Object: objNamespace,
-		Tag: tag, At: skerry.TierCluster, Audit: true, Type: "application/json",
+	add(h, operation{ID: "take-snapshot", Method: http.MethodPost, Path: "/v1/volumes/{namespace}/{app}/{service}/{replica}/snapshots",
+		Scope: auth.ScopeAppsWrite, Object: objNamespace, Tag: tag, At: skerry.TierCluster, Audit: true, Type: "application/json",
 		Summary: "Copy the local volumes of a replica, as they are at one moment. The answer is a Snapshot; if it takes long, white space comes first, and an error is in the member error."},
 		func(_ context.Context, who *auth.Principal, in *takeIn) (*stream, error) {
 			s, err := snapshotsOf(h)
@@ -104,15 +104,16 @@ func addSnapshots(h *Handler) {
 			if in.MaxPause != "" {
 				d, err := time.ParseDuration(in.MaxPause)
 				if err != nil || d <= 0 || d > maxPause {
-					return nil, skerry.Errorf(skerry.CodeInvalid, "maxPause %q is no duration from 1ns to %s", in.MaxPause, maxPause).WithHint("write 30s, for example")
+					return nil, skerry.Errorf(skerry.CodeInvalid, "maxPause %q is not a duration of at most %s", in.MaxPause, maxPause).
+						WithHint("write 30s, for example")
 				}
 				q.MaxPause = skerry.Duration(d)
 			}
 			v := skerry.VolumeClaim{Service: in.service(), Ordinal: in.Replica}
 			return later(func(ctx context.Context) (any, error) { return s.TakeSnapshot(ctx, v, q, who.User) }), nil
 		})
-	add(h, operation{ID: "delete-snapshot", Method: http.MethodDelete, Path: "/v1/snapshots/{snapshot}", Scope: auth.ScopeAppsWrite, Object: objNamed, Tag: tag, At: skerry.TierCluster,
-		Summary: "Delete a snapshot.", Status: http.StatusNoContent, Audit: true},
+	add(h, operation{ID: "delete-snapshot", Method: http.MethodDelete, Path: "/v1/snapshots/{snapshot}", Scope: auth.ScopeAppsWrite, Object: objNamed,
+		Tag: tag, At: skerry.TierCluster, Summary: "Delete a snapshot.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *SnapshotPath) (*none, error) {
 			s, v, err := findSnapshot(ctx, h, who, auth.ScopeAppsWrite, in.Snapshot)
 			if err == nil {
@@ -124,8 +125,8 @@ func addSnapshots(h *Handler) {
 		SnapshotPath
 		Body skerry.RestoreRequest
 	}
-	add(h, operation{ID: "restore-snapshot", Method: http.MethodPost, Path: "/v1/snapshots/{snapshot}/restore", Scope: auth.ScopeAppsWrite, Object: objNamed, Tag: tag, At: skerry.TierCluster,
-		Audit: true, Type: "application/json",
+	add(h, operation{ID: "restore-snapshot", Method: http.MethodPost, Path: "/v1/snapshots/{snapshot}/restore", Scope: auth.ScopeAppsWrite,
+		Object: objNamed, Tag: tag, At: skerry.TierCluster, Audit: true, Type: "application/json",
 		Summary: "Replace what local volumes hold by a snapshot, or make new volumes of it. An instance that has them is ended and started again. Naming a worker requires the scope workers:read. The answer is a VolumeView, as of take-snapshot."},
 		func(ctx context.Context, who *auth.Principal, in *restoreIn) (*stream, error) {
 			s, v, err := findSnapshot(ctx, h, who, auth.ScopeAppsWrite, in.Snapshot)
@@ -180,8 +181,8 @@ func addSnapshotFiles(h *Handler, tag string) {
 		Replica int    `path:"replica" minimum:"0"`
 		Worker  string `query:"worker" maxLength:"63" doc:"Where the snapshot is to be. Default: on the worker with the most room. Naming one requires the scope workers:read."`
 	}
-	o := operation{ID: "import-snapshot", Method: http.MethodPut, Path: "/v1/volumes/{namespace}/{app}/{service}/{replica}/snapshots", Scope: auth.ScopeAppsWrite, Object: objNamespace, Tag: tag,
-		At: skerry.TierCluster, Stream: true, Audit: true, Type: "application/json",
+	o := operation{ID: "import-snapshot", Method: http.MethodPut, Path: "/v1/volumes/{namespace}/{app}/{service}/{replica}/snapshots",
+		Scope: auth.ScopeAppsWrite, Object: objNamespace, Tag: tag, At: skerry.TierCluster, Stream: true, Audit: true, Type: "application/json",
 		Summary: "Keep what export-snapshot gave, in the body, as a snapshot of local volumes. The answer is a Snapshot, as of take-snapshot."}
 	add(h, o, func(ctx context.Context, who *auth.Principal, in *importIn) (*stream, error) {
 		s, err := snapshotsOf(h)

@@ -111,8 +111,8 @@ func (w *worker) updates() *skerry.UpdatesView {
 	return &skerry.UpdatesView{EveryMs: p.Every, Why: p.Why, Gain: max(w.gain, 1), Near: w.near}
 }
 
-// informedAt is from when on the numbers of a worker grow old. The scheduler takes it that a worker on which nothing changes reports every minute
-// (sched, freshness); one that reports less often, because its traffic costs money, is no less known for that, up to the slowest pace that there is.
+// informedAt is the time from which the numbers of a worker age. The scheduler expects a report every minute from a worker on which nothing
+// changes (sched, freshness). A worker that reports less often, because its traffic costs money, is known as well, up to the slowest pace.
 func informedAt(w *worker) time.Time {
 	const usual, slowest = time.Minute, 5 * time.Minute
 	if p := w.report.Pace; p != nil {

@@ -104,18 +104,24 @@ func TestMargin(t *testing.T) {
 	}
 }
 
-// A worker whose profile has it report every five minutes is as well known after three as one that reports each minute is after one; silence for
-// longer counts against it.
+// A worker that reports every five minutes is as well known after three as one that reports each minute is after one. Longer silence counts
+// against it.
 func TestRareReportsAreNoOldOnes(t *testing.T) {
 	for _, x := range []struct {
 		silent time.Duration
 		every  uint32 // ms
 		want   string
-	}{{200 * time.Second, 300_000, "w1"}, {200 * time.Second, 60_000, "w2"}, {800 * time.Second, 300_000, "w2"}, {800 * time.Second, 1 << 31, "w2"}} {
+	}{
+		{200 * time.Second, 300_000, "w1"},
+		{200 * time.Second, 60_000, "w2"},
+		{800 * time.Second, 300_000, "w2"},
+		{800 * time.Second, 1 << 31, "w2"},
+	} {
 		s := newFabricSite(t)
 		s.join(1)
 		s.join(2)
-		small := skerry.WorkerFacts{Arch: "amd64", Runtimes: []skerry.RuntimeReport{{Name: "oci", Passed: true}}, Capacity: skerry.Resources{CPU: 3000, Memory: 3 * skerry.GiB}, Overlay: s.c.workers["w1"].Facts.Overlay} // packed first
+		small := *s.c.workers["w1"].Facts // packed first
+		small.Capacity = skerry.Resources{CPU: 3000, Memory: 3 * skerry.GiB}
 		s.report("w1", skerry.WorkerReport{Facts: &small, Pace: &skerry.ReportPace{Every: x.every}})
 		s.now = s.now.Add(x.silent)
 		s.report("w2", skerry.WorkerReport{})

@@ -127,6 +127,14 @@ func beginSnapshot(c *Core, now time.Time, m BeginSnapshot) (SnapshotPlan, error
 	if err := connectedWorker(c, worker); err != nil {
 		return SnapshotPlan{}, err
 	}
+	switch all, taking := c.volumes.SnapshotsOf(s.Org); {
+	case all >= maxSnapshots:
+		return SnapshotPlan{}, skerry.Errorf(skerry.CodeQuota, "organisation %s has %d snapshots at this site, as many as it may have", s.Org, all).
+			WithHint("delete some: `skerry volume snapshots` lists them")
+	case taking >= maxTaking:
+		return SnapshotPlan{}, skerry.Errorf(skerry.CodeConflict, "%d snapshots of organisation %s are being taken, as many as may be at a time", taking, s.Org).
+			WithHint("try again when one of them is complete")
+	}
 	most, err := snapshotRoom(c, s.Org)
 	if err != nil {
 		return SnapshotPlan{}, err
@@ -201,6 +209,10 @@ func endSnapshot(c *Core, now time.Time, m EndSnapshot, fx *skerry.Effects) {
 	c.volumes.PutSnapshot(next)
 	snapshotEvent(c, fx, now, skerry.EventNormal, "SnapshotTaken", &next, fmt.Sprintf("snapshot %s of volume %s is on worker %s, by %s", m.ID, claim, worker, orNobody(s.Actor)))
 }
+
+// maxSnapshots bounds the snapshots of one organisation at a site, because empty ones count for nothing in its quota of storage. maxTaking
+// bounds those that are made at a time, each of which keeps a processor of its worker busy.
+const maxSnapshots, maxTaking = 1000, 4
 
 // maxSnapshotVolumes bounds what a worker may say of one snapshot.
 const maxSnapshotVolumes = 64

@@ -87,7 +87,7 @@ func (s *Server) makeSnapshot(ctx context.Context, m BeginSnapshot, ask func(ctx
 		if p := c.volumes.Snapshot(m.ID); p != nil {
 			return *p, nil
 		}
-		return out, skerry.Errorf(skerry.CodeConflict, "snapshot %s was deleted meanwhile, or worker %s says of it what cannot be", m.ID, plan.Worker)
+		return out, skerry.Errorf(skerry.CodeConflict, "snapshot %s was deleted while it was taken, or worker %s described it implausibly", m.ID, plan.Worker)
 	})
 }
 

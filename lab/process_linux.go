@@ -163,7 +163,7 @@ func (b belongs) has(dir string) bool {
 	return false
 }
 
-// thaw lets processes of the lab run on that somebody froze and cannot let go any more: version 1 of cgroups keeps what is frozen from dying.
+// thaw lets frozen processes of the lab run on: version 1 of cgroups keeps them from dying, and whoever froze them may be dead.
 func (b belongs) thaw() {
 	if b.cgroup == "" {
 		return

@@ -328,7 +328,7 @@ func (r *Remote) Users(of skerry.PeerID, has func(site string) bool) (out []stri
 	return out
 }
 
-// Due is when Forget has something to do; zero: at once, if false is not returned.
+// Due is when Forget has something to do, and whether it has; the zero time is at once.
 func (r *Remote) Due() (time.Time, bool) { return r.idleDue, len(r.idle) > 0 }
 
 // Forget gives up the numbers of workers that no mail has named for long and no route leads to.

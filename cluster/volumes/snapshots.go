@@ -59,6 +59,20 @@ func (c *Claims) Snapshots() []skerry.Snapshot {
 	return out
 }
 
+// SnapshotsOf counts the snapshots of an organisation, and those of them that are being made.
+func (c *Claims) SnapshotsOf(org string) (all, taking int) {
+	for _, s := range c.snaps {
+		if s.Org != org {
+			continue
+		}
+		all++
+		if s.State == skerry.SnapshotTaking {
+			taking++
+		}
+	}
+	return all, taking
+}
+
 // SnapshotBytes is what the snapshots of an organisation take of disks.
 func (c *Claims) SnapshotBytes(org string) (sum skerry.Bytes) {
 	for _, s := range c.snaps {
