@@ -138,7 +138,14 @@ func (x *executor) all(ctx context.Context) error {
 			for len(computing.queue) > 0 && computing.running < runtime.NumCPU() {
 				start(&computing)
 			}
-			if len(waiting.queue) > 0 && waiting.running < x.room(waiting.queue[0]) && (waiting.running == 0 || load.room()) {
+			if len(waiting.queue) == 0 {
+				break
+			}
+			most, share := x.room(waiting.queue[0]), full
+			if !building && !computing.left() {
+				most, share = most+1, fullAtLast
+			}
+			if waiting.running < most && (waiting.running == 0 || load.room(share)) {
 				load = newLoad(waiting.queue[0].seconds) // what has just begun shows only after a while
 				start(&waiting)
 			}

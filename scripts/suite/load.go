@@ -29,6 +29,8 @@ const (
 	// full is the share of the processors that work of ordinary priority may take while something else still begins.
 	// Tests that have begun first wait and then compute: more of them would starve each other's virtual machines.
 	full = 0.6
+	// fullAtLast is the same when nothing is left that computes: what tests that wait leave idle is then lost.
+	fullAtLast = 0.75
 )
 
 // load looks at how busy the processors are. What virtual machines, containers and agents of the tests use is in it, whoever
@@ -50,7 +52,7 @@ func newLoad(seconds float64) *load {
 }
 
 // room says whether something else may begin. It starts a new look at the load when this one is over.
-func (l *load) room() bool {
+func (l *load) room(full float64) bool {
 	if time.Since(l.began) < l.over {
 		return false
 	}

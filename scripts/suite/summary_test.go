@@ -255,19 +255,19 @@ func TestLoad(t *testing.T) {
 		t.Errorf("busy for %g of %g ticks", busy, total)
 	}
 	l := newLoad(longTest)
-	if l.room() {
+	if l.room(full) {
 		t.Error("there is room before the load was looked at")
 	}
 	long := time.Now().Add(-time.Minute)
 	l.began = long
 	l.busy -= 1e9 // nothing else than ordinary work, for ever
 	l.total -= 1e9
-	if l.room() {
+	if l.room(full) {
 		t.Error("there is room on processors that are busy")
 	}
 	l.began = long
 	l.total -= 1e9
-	if !l.room() {
+	if !l.room(full) {
 		t.Error("there is no room on processors that are idle")
 	}
 }
