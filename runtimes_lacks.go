@@ -166,7 +166,7 @@ func (s *ServiceSpec) RuntimeChoices(chosen string, costs RuntimeCosts) []Runtim
 	out := make([]RuntimeChoice, 0, len(runtimeKinds))
 	for i := range runtimeKinds {
 		k := &runtimeKinds[i]
-		c := RuntimeChoice{Runtime: k.Name, Isolation: k.Isolation, Memory: s.Overhead(k.Name).Memory, Source: k.Source, Chosen: k.Name == chosen, Processor: costs.figure(k.Name)}
+		c := RuntimeChoice{Runtime: k.Name, Isolation: k.Isolation, Memory: s.Overhead(k.Name).Memory, Source: k.Source, Chosen: k.Name == chosen, Processor: costs.Figure(k.Name)}
 		if s.ExpectedRate > 0 {
 			c.Saturation, c.Crowded = s.Saturation(c.Processor.CPU), s.Crowded(k.Name, costs)
 			if c.Saturation > 0 {

@@ -21,8 +21,8 @@ var saturationPoints = []saturationPoint{
 	{1500, 25, 0.625, "table 5.9, figure 5.4"},
 }
 
-// demand gives the processor time of a request of that service, in seconds: in a container, and in a microVM.
-func demand() (container, microVM float64) {
+// PublishedDemand gives the processor time of a request of that service, in seconds: in a container, and in a microVM.
+func PublishedDemand() (container, microVM float64) {
 	for _, p := range saturationPoints {
 		second := float64(p.limit) / 1000 / p.rate // all of the limit, over the requests of a second
 		microVM += second / float64(len(saturationPoints))
@@ -38,9 +38,9 @@ type RuntimeFigure struct {
 	Source string  `json:"source,omitempty"` // begins with published or measured
 }
 
-// publishedFigure gives the figure for a runtime that was printed. Whatever is not in it was not measured in what Skerry is built from.
-func publishedFigure(runtime string) RuntimeFigure {
-	container, microVM := demand()
+// PublishedFigure gives the figure for a runtime that was printed. Whatever is not in it was not measured in what Skerry is built from.
+func PublishedFigure(runtime string) RuntimeFigure {
+	container, microVM := PublishedDemand()
 	switch runtime {
 	case RuntimeOCI:
 		return RuntimeFigure{1, "published: what the others are compared with"}
@@ -83,7 +83,7 @@ func (s *ServiceSpec) Saturation(cpu float64) float64 {
 
 // requestCPU is the processor time that a request is taken to need in a container, in seconds.
 func (s *ServiceSpec) requestCPU() float64 {
-	d, _ := demand()
+	d, _ := PublishedDemand()
 	if l := time.Duration(s.LatencyObjective).Seconds(); l > 0 {
 		d = min(d, l)
 	}
