@@ -142,3 +142,25 @@ func (r Resources) Most(s Resources) Resources {
 	out.Pids = r.Pids
 	return out
 }
+
+// Need is what one instance of the service reserves: its own resources, those of its side containers, and its volumes. Init
+// containers run before the main one, so only the excess of the largest counts.
+func (s *ServiceSpec) Need() Resources { return s.sum(func(r Resources) Resources { return r }) }
+
+// sum adds up what the containers of an instance have at a time, of what is taken of each one's resources.
+func (s *ServiceSpec) sum(of func(Resources) Resources) Resources {
+	sum := of(s.Resources)
+	sum = sum.Add(Resources{Storage: s.volumeSizes()})
+	for _, c := range s.Sidecars {
+		sum = sum.Add(of(c.Resources))
+	}
+	a := sum.Vector()
+	for _, c := range s.Init {
+		for i, v := range of(c.Resources).Vector() {
+			a[i] = max(a[i], v)
+		}
+	}
+	out := FromVector(a)
+	out.Pids = s.Resources.Pids
+	return out
+}
