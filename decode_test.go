@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -134,4 +135,15 @@ func FuzzDecodeApplication(f *testing.F) {
 			t.Fatalf("changes when read back:\n%s\n%s", out, out2)
 		}
 	})
+}
+
+// People may not write negative amounts, although what a worker reports is read back whatever it is.
+func TestNegativeAmountsAreRefused(t *testing.T) {
+	var r struct {
+		Memory Bytes    `json:"memory"`
+		CPU    MilliCPU `json:"cpu"`
+	}
+	if p := DecodeStrict(fmt.Appendf(nil, `{"memory": %q, "cpu": %q}`, Bytes(-7).String(), MilliCPU(-7).String()), &r); len(p) != 2 {
+		t.Errorf("people may write %+v", r)
+	}
 }

@@ -40,3 +40,16 @@ func TestAmountsAreBounded(t *testing.T) {
 		}
 	}
 }
+
+func TestResourcesVector(t *testing.T) {
+	r := Resources{CPU: 1, Memory: 2, Storage: 3, GPUs: 4, TPUs: 5, BandwidthIn: 6, BandwidthOut: 7}
+	if FromVector(r.Vector()) != r {
+		t.Error("the vector loses something")
+	}
+	if s := r.Add(r).Sub(r); s != r {
+		t.Errorf("%+v", s)
+	}
+	if !r.Fits(r) || r.Fits(Resources{GPUs: 5}) {
+		t.Error("Fits is wrong")
+	}
+}

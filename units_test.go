@@ -2,7 +2,6 @@ package skerry
 
 import (
 	"encoding/json"
-	"fmt"
 	"math"
 	"testing"
 	"testing/quick"
@@ -61,13 +60,6 @@ func TestOddAmountsReadBack(t *testing.T) {
 		if near := func(x int64) bool { return math.Abs(float64(x)-float64(n)) <= math.Abs(float64(n))*1e-12 }; err != nil || !near(int64(got.B)) || !near(int64(got.M)) || got.Next == "" {
 			t.Errorf("%d: %s becomes %+v, %v", n, text, got, err)
 		}
-		var r struct {
-			Memory Bytes    `json:"memory"`
-			CPU    MilliCPU `json:"cpu"`
-		}
-		if p := DecodeStrict(fmt.Appendf(nil, `{"memory": %q, "cpu": %q}`, Bytes(-7).String(), MilliCPU(-7).String()), &r); len(p) != 2 {
-			t.Errorf("people may write %+v", r)
-		}
 	}
 }
 
@@ -93,22 +85,5 @@ func TestFenceOrder(t *testing.T) {
 				t.Errorf("%s against %s: %d", list[i], list[j], got)
 			}
 		}
-	}
-}
-
-func TestResourcesVector(t *testing.T) {
-	r := Resources{CPU: 1, Memory: 2, Storage: 3, GPUs: 4, TPUs: 5, BandwidthIn: 6, BandwidthOut: 7}
-	if FromVector(r.Vector()) != r {
-		t.Error("the vector loses something")
-	}
-	if s := r.Add(r).Sub(r); s != r {
-		t.Errorf("%+v", s)
-	}
-	if !r.Fits(r) || r.Fits(Resources{GPUs: 5}) {
-		t.Error("Fits is wrong")
-	}
-	m := MomentsOf([]float64{2, 4, 4, 4, 5, 5, 7, 9})
-	if m.Sum != 40 || m.Mean != 5 || m.StdDev != 2 {
-		t.Errorf("%+v", m)
 	}
 }

@@ -179,5 +179,5 @@ func SortVolumes(list []VolumeView) {
 
 // Claim gives the claim that a view shows.
 func (v *VolumeView) Claim() VolumeClaim {
-	return VolumeClaim{ServiceKey{AppKey{v.Namespace, v.App}, v.Service}, v.Replica}
+	return VolumeClaim{Service: ServiceKey{App: AppKey{Namespace: v.Namespace, Name: v.App}, Service: v.Service}, Ordinal: v.Replica}
 }

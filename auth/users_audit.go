@@ -37,7 +37,7 @@ type auditLog struct {
 	mu          sync.Mutex
 	first, last uint64 // kept; last == 0: none
 	pruned      time.Time
-	steady      skerry.Steady
+	steady      journal.Steady
 }
 
 // found takes the key of a stored record; keys come in order.

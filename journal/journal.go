@@ -40,7 +40,7 @@ type Journal struct {
 	mu     sync.Mutex
 	events []skerry.Event // oldest first
 	seq    uint64
-	steady skerry.Steady
+	steady Steady
 	subs   map[*Subscription]bool
 }
 

@@ -1,4 +1,4 @@
-package skerry
+package journal
 
 import (
 	"testing"
