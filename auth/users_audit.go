@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/journal"
 	"skerry.dev/skerry/store"
 )
 
