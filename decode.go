@@ -75,7 +75,7 @@ type decoder struct{ problems []Problem }
 
 func (d *decoder) add(path, hint, format string, args ...any) {
 	if len(d.problems) < 50 {
-		d.problems = append(d.problems, Problem{strings.TrimPrefix(path, "."), fmt.Sprintf(format, args...), hint})
+		d.problems = append(d.problems, Problem{Path: strings.TrimPrefix(path, "."), Message: fmt.Sprintf(format, args...), Hint: hint})
 	}
 }
 

@@ -57,7 +57,7 @@ type Application struct {
 }
 
 // Key gives the application's key.
-func (a *Application) Key() AppKey { return AppKey{a.Metadata.Namespace, a.Metadata.Name} }
+func (a *Application) Key() AppKey { return AppKey{Namespace: a.Metadata.Namespace, Name: a.Metadata.Name} }
 
 // Metadata names an application.
 type Metadata struct {

@@ -88,7 +88,7 @@ type Snapshot struct {
 
 // Claim gives the volumes that a snapshot is of.
 func (s *Snapshot) Claim() VolumeClaim {
-	return VolumeClaim{ServiceKey{AppKey{s.Namespace, s.App}, s.Service}, s.Replica}
+	return VolumeClaim{Service: ServiceKey{App: AppKey{Namespace: s.Namespace, Name: s.App}, Service: s.Service}, Ordinal: s.Replica}
 }
 
 // SetClaim says which volumes a snapshot is of.

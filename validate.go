@@ -22,7 +22,7 @@ type checker struct{ problems []Problem }
 
 func (c *checker) add(path, hint, format string, args ...any) {
 	if len(c.problems) < 50 {
-		c.problems = append(c.problems, Problem{path, fmt.Sprintf(format, args...), hint})
+		c.problems = append(c.problems, Problem{Path: path, Message: fmt.Sprintf(format, args...), Hint: hint})
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 // A parent that was taken over sends what no manifest may hold: names that lead out of a worker's directory.
 func TestNamesOfAssignments(t *testing.T) {
 	good := func() *Assignment {
-		a := &Assignment{ID: "web-r1b2-w1", Service: ServiceKey{AppKey{"guest", "shop"}, "web"}}
+		a := &Assignment{ID: "web-r1b2-w1", Service: ServiceKey{App: AppKey{Namespace: "guest", Name: "shop"}, Service: "web"}}
 		a.Spec.Image = "guest/web:1"
 		a.Spec.Volumes = []Volume{{Name: "data", Empty: &EmptyVolume{}}}
 		a.Spec.Mounts = []Mount{{Volume: "data", Path: "/data"}}
