@@ -5,8 +5,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,9 +29,9 @@ type door struct {
 	serving sync.WaitGroup // the accepting goroutine, and those of TCP connections
 
 	mu       sync.Mutex
-	ended    *sync.Cond        // a request has
+	ended    *sync.Cond        // a request has, or a connection, or one has brought its first request
 	requests int               // now
-	conns    map[net.Conn]bool // of clients
+	conns    map[net.Conn]bool // of clients; whether a request has come by it
 	gone     bool              // what comes now is closed at once
 }
 
@@ -50,7 +52,13 @@ func (in *Ingress) open(ln net.Listener, t *table) *door {
 	d.srv = &http.Server{
 		Handler: d, Protocols: protocols, ReadHeaderTimeout: in.opt.HeaderTimeout, IdleTimeout: in.opt.IdleTimeout, MaxHeaderBytes: maxHeader,
 		BaseContext: func(net.Listener) context.Context { return d.ctx },
-		ErrorLog:    slog.NewLogLogger(in.opt.Log.Handler(), slog.LevelDebug),
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			if t, ok := c.(*tls.Conn); ok {
+				c = t.NetConn()
+			}
+			return context.WithValue(ctx, connOf{}, c)
+		},
+		ErrorLog: slog.NewLogLogger(in.opt.Log.Handler(), slog.LevelDebug),
 		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
 			return d.table.Load().certificate(h)
 		}},
@@ -115,7 +123,7 @@ func (d *door) enter(c net.Conn) bool {
 		closeRaw(c)
 		return false
 	}
-	d.conns[c] = true
+	d.conns[c] = false
 	d.in.recent.note(c.RemoteAddr(), time.Now())
 	return true
 }
@@ -130,20 +138,30 @@ func closeRaw(c net.Conn) {
 func (d *door) leave(c net.Conn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.conns[c] {
+	if _, ok := d.conns[c]; ok {
 		delete(d.conns, c)
 		d.in.conns.Add(-1)
+		d.ended.Broadcast()
 	}
 }
 
+// connOf is the key of a request's connection in its context.
+type connOf struct{}
+
 // begin counts a request, unless the end has come.
-func (d *door) begin() bool {
+func (d *door) begin(ctx context.Context) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.gone {
 		return false
 	}
 	d.requests++
+	if c, ok := ctx.Value(connOf{}).(net.Conn); ok {
+		if asked, ok := d.conns[c]; ok && !asked {
+			d.conns[c] = true
+			d.ended.Broadcast()
+		}
+	}
 	return true
 }
 
@@ -153,6 +171,26 @@ func (d *door) end() {
 	d.requests--
 	d.ended.Broadcast()
 }
+
+// awaitFirst waits until a request has come by each connection: http.Server closes those by which it comes after Shutdown has begun. Some
+// clients connect and never ask, so it waits no longer than firstRequest.
+func (d *door) awaitFirst(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, firstRequest)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.ended.Broadcast()
+	})()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for ctx.Err() == nil && slices.Contains(slices.Collect(maps.Values(d.conns)), false) {
+		d.ended.Wait()
+	}
+}
+
+// firstRequest is how long connections are waited for, by which no request has come yet, when a door closes.
+const firstRequest = 500 * time.Millisecond
 
 // drain waits until all requests and connections have ended, or cuts them off when ctx is done. The listener is closed.
 func (d *door) drain(ctx context.Context) {
@@ -172,6 +210,7 @@ func (d *door) drain(ctx context.Context) {
 	})
 	if d.srv != nil {
 		d.serving.Wait() // else Shutdown may miss the connection that was accepted last
+		d.awaitFirst(ctx)
 		_ = d.srv.Shutdown(ctx)
 		d.mu.Lock() // Shutdown does not wait for connections that were taken over
 		for d.requests > 0 {

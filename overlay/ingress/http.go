@@ -284,7 +284,7 @@ func problem(w http.ResponseWriter, r *http.Request, status int) {
 
 // ServeHTTP answers a request that came in at the door.
 func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if !d.begin() {
+	if !d.begin(r.Context()) {
 		panic(http.ErrAbortHandler)
 	}
 	defer d.end()
