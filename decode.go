@@ -83,7 +83,7 @@ func (d *decoder) add(path, hint, format string, args ...any) {
 var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
 
 // strict is what types implement that take less from people than from programs.
-type strict interface{ unmarshalStrict([]byte) error }
+type strict interface{ UnmarshalStrict([]byte) error }
 
 func (d *decoder) value(path string, raw json.RawMessage, v reflect.Value, depth int) {
 	if depth > 32 {
@@ -94,7 +94,7 @@ func (d *decoder) value(path string, raw json.RawMessage, v reflect.Value, depth
 		return
 	}
 	if s, ok := v.Addr().Interface().(strict); ok {
-		if err := s.unmarshalStrict(raw); err != nil {
+		if err := s.UnmarshalStrict(raw); err != nil {
 			d.add(path, "", "%s", err)
 		}
 		return

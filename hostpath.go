@@ -26,8 +26,8 @@ func (h *HostPath) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*plain)(h))
 }
 
-// unmarshalStrict refuses paths that are not absolute.
-func (h *HostPath) unmarshalStrict(data []byte) error {
+// UnmarshalStrict refuses paths that are not absolute.
+func (h *HostPath) UnmarshalStrict(data []byte) error {
 	type plain HostPath
 	var p plain
 	if json.Unmarshal(data, &p.Path) != nil {

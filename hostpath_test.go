@@ -16,7 +16,7 @@ func TestHostPath(t *testing.T) {
 		`7`:                                  "",
 	} {
 		var h HostPath
-		err := h.unmarshalStrict([]byte(in))
+		err := h.UnmarshalStrict([]byte(in))
 		if (err == nil) != (want != "") {
 			t.Errorf("%s: %v", in, err)
 		}
@@ -39,7 +39,7 @@ func FuzzHostPath(f *testing.F) {
 	f.Add([]byte(`{"path":"/srv","writable":true}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var h, again HostPath
-		if h.unmarshalStrict(data) != nil {
+		if h.UnmarshalStrict(data) != nil {
 			return
 		}
 		out, err := json.Marshal(h)

@@ -23,7 +23,7 @@ func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(d.String()
 
 func (d *Duration) UnmarshalJSON(data []byte) error {
 	// One that should not be is read back from records and answers, as with Bytes.
-	if err := d.unmarshalStrict(data); err == nil || !errors.Is(err, errNegative) {
+	if err := d.UnmarshalStrict(data); err == nil || !errors.Is(err, errNegative) {
 		return err
 	}
 	return nil
@@ -31,8 +31,8 @@ func (d *Duration) UnmarshalJSON(data []byte) error {
 
 var errNegative = errors.New("is negative; a duration is zero or more")
 
-// unmarshalStrict gives an error with a negative one, and sets it.
-func (d *Duration) unmarshalStrict(data []byte) error {
+// UnmarshalStrict gives an error with a negative one, and sets it.
+func (d *Duration) UnmarshalStrict(data []byte) error {
 	var s string
 	if err := json.Unmarshal(data, &s); err != nil {
 		return fmt.Errorf("a duration must be a string such as 30s or 5m, not %s", data)

@@ -58,8 +58,8 @@ func (o *OnDisconnect) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// unmarshalStrict reads what a manifest has.
-func (o *OnDisconnect) unmarshalStrict(data []byte) error {
+// UnmarshalStrict reads what a manifest has.
+func (o *OnDisconnect) UnmarshalStrict(data []byte) error {
 	var word string
 	if json.Unmarshal(data, &word) == nil {
 		if word != string(OnDisconnectRun) && word != "" {

@@ -44,8 +44,8 @@ func (l SecurityLevel) withoutContainer() SecurityLevel {
 	return l
 }
 
-// unmarshalStrict accepts the names of levels alone. In records any other counts as the least.
-func (l *SecurityLevel) unmarshalStrict(data []byte) error {
+// UnmarshalStrict accepts the names of levels alone. In records any other counts as the least.
+func (l *SecurityLevel) UnmarshalStrict(data []byte) error {
 	var text SecurityLevel
 	if err := json.Unmarshal(data, (*string)(&text)); err != nil || !slices.Contains(SecurityLevels(), text) {
 		return fmt.Errorf("%s is no security level; the levels are restricted, baseline and privileged", data)

@@ -90,10 +90,10 @@ func TestLevelNeeds(t *testing.T) {
 
 func TestSecurityLevels(t *testing.T) {
 	var l SecurityLevel
-	if err := l.unmarshalStrict(fmt.Appendf(nil, "%q", "root")); err == nil || !strings.Contains(err.Error(), "restricted, baseline and privileged") {
+	if err := l.UnmarshalStrict(fmt.Appendf(nil, "%q", "root")); err == nil || !strings.Contains(err.Error(), "restricted, baseline and privileged") {
 		t.Errorf("%v", err)
 	}
-	if err := l.unmarshalStrict(fmt.Appendf(nil, "%q", "baseline")); err != nil || l != LevelBaseline {
+	if err := l.UnmarshalStrict(fmt.Appendf(nil, "%q", "baseline")); err != nil || l != LevelBaseline {
 		t.Errorf("%q, %v", l, err)
 	}
 	if SecurityLevel("").Allows(LevelBaseline) || !LevelPrivileged.Allows(LevelBaseline) || LevelBaseline.Allows(LevelPrivileged) {

@@ -88,7 +88,7 @@ func (*Bytes) scalar(data []byte) (string, error) {
 	return s, nil
 }
 
-func (b *Bytes) unmarshalStrict(data []byte) error {
+func (b *Bytes) UnmarshalStrict(data []byte) error {
 	s, err := b.scalar(data)
 	if err == nil {
 		*b, err = ParseBytes(s)
@@ -144,7 +144,7 @@ func (*MilliCPU) scalar(data []byte) (string, error) {
 	return s, nil
 }
 
-func (m *MilliCPU) unmarshalStrict(data []byte) error {
+func (m *MilliCPU) UnmarshalStrict(data []byte) error {
 	s, err := m.scalar(data)
 	if err == nil {
 		*m, err = ParseMilliCPU(s)
