@@ -24,9 +24,6 @@ import (
 	"skerry.dev/skerry/sched"
 )
 
-// Self is the holder's name of instances that the site's own applications want.
-const Self = "self"
-
 // Options set up a core.
 type Options struct {
 	Name        string

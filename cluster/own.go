@@ -8,6 +8,9 @@ import (
 	"skerry.dev/skerry/apps"
 )
 
+// Self is the holder's name of instances that the site's own applications want.
+const Self = "self"
+
 // settleApps accepts what the site's own applications want and ends what they no longer want.
 func (c *Core) settleApps(now time.Time, fx *skerry.Effects) {
 	fx.Merge(c.Apps.Reconcile(now))
