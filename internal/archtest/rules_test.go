@@ -31,7 +31,7 @@ var imports = map[string]string{
 	"link/beat":       "internal/panics",
 	"link/frame":      ".",
 	"link/mqtt":       ". link/frame internal/panics",
-	"artifact":        ". internal/panics",
+	"artifact":        ". internal/owners internal/panics",
 	"plugin":          ". sched internal/wasmcode",
 	"vault":           ".",
 
@@ -42,20 +42,20 @@ var imports = map[string]string{
 	"cluster/network": ".",
 	"cluster/trust":   ". credit",
 	"cluster/volumes": ".",
-	"worker":          ". artifact auth coord fleet internal/blockdev internal/cdi internal/diskuse internal/loop internal/loopfs internal/panics internal/snapshot internal/tier internal/topology internal/wire internal/execstream journal link overlay overlay/hostnet overlay/ingress overlay/resolver overlay/tunnel overlay/wireguard reconcile runtime runtime/lease store vault",
+	"worker":          ". artifact auth coord fleet internal/blockdev internal/cdi internal/diskuse internal/loop internal/loopfs internal/owners internal/panics internal/snapshot internal/tier internal/topology internal/wire internal/execstream journal link overlay overlay/hostnet overlay/ingress overlay/resolver overlay/tunnel overlay/wireguard reconcile runtime runtime/lease store vault",
 
 	// how code runs; drivers never see the overlay
 	"runtime":              ". runtime/internal/passwd",
 	"runtime/internal/...": ". runtime runtime/internal/...",
 	"runtime/native":       ". artifact runtime runtime/internal/...",
-	"runtime/oci":          ". artifact runtime runtime/internal/...",
+	"runtime/oci":          ". artifact internal/owners runtime runtime/internal/...",
 	"runtime/containerd":   ". runtime runtime/internal/... runtime/oci",
 	"runtime/wasm":         ". runtime runtime/internal/... runtime/native internal/wasmcode",
 	"runtime/lease":        ". runtime/internal/...",
 	"runtime/vm":           ". runtime runtime/internal/... runtime/vm/wire",
 	"runtime/vm/guestinit": "runtime/vm/wire",
 	"runtime/vm/wire":      "",
-	"runtime/runtimetest":  ". internal/blockdev internal/diskuse internal/testenv runtime runtime/internal/cgroup",
+	"runtime/runtimetest":  ". internal/blockdev internal/diskuse internal/owners internal/testenv runtime runtime/internal/cgroup",
 
 	"runtime/runtimetest/workload": "",
 
@@ -93,6 +93,7 @@ var imports = map[string]string{
 	"internal/loop":       ". store",
 	"internal/olddata":    "store",
 	"internal/loopfs":     "",
+	"internal/owners":     "",
 	"internal/snapshot":   ".",
 	"internal/tier":       ". apps artifact auth internal/execstream internal/loop internal/panics internal/wire journal link link/beat link/mqtt store vault",
 	"internal/wire":       ".",
