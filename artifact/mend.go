@@ -150,7 +150,8 @@ func mendLayer(ctx context.Context, s *Store, blob, diffID digest.Digest) (names
 	if err := m.folder("."); err != nil {
 		return m.names, diskError(err)
 	}
-	return m.names, nil
+	copied, err := mendCopies(ctx, dir, tmp)
+	return append(m.names, copied...), diskError(err)
 }
 
 // mending makes one tree what another is. It takes what it needs out of the other.

@@ -237,41 +237,14 @@ func (s *Store) release(blobs []digest.Digest) error {
 // liveLocked finds the blobs and the unpacked layers that names, running calls, unfinished pushes and some digests need.
 func (s *Store) liveLocked(kept map[digest.Digest]bool) (live map[digest.Digest]bool, layers map[string]bool) {
 	live, layers = map[digest.Digest]bool{}, map[string]bool{}
-	var mark func(d digest.Digest)
-	mark = func(d digest.Digest) {
-		if live[d] {
-			return
-		}
-		live[d] = true
-		m, err := s.readManifest(d)
-		if err != nil {
-			return // a layer or config, or not here
-		}
-		for _, c := range m.children() {
-			if m.index != nil {
-				mark(c.Digest)
-			} else {
-				live[c.Digest] = true
-			}
-		}
-		if m.image != nil {
-			if raw, err := s.readBlob(m.image.Config.Digest); err == nil {
-				if c, err := parseConfig(raw, len(m.image.Layers)); err == nil {
-					for _, id := range c.RootFS.DiffIDs {
-						layers[layerID(id)] = true
-					}
-				}
-			}
-		}
-	}
 	for _, n := range s.names {
-		mark(n.Digest)
+		reach(s, n.Digest, live, layers)
 	}
 	for d := range kept {
-		mark(d)
+		reach(s, d, live, layers)
 	}
 	for d := range s.pins {
-		mark(d)
+		reach(s, d, live, layers)
 		layers[layerID(d)] = true
 	}
 	for _, g := range s.grants { // uploaded, but not named yet
@@ -280,6 +253,37 @@ func (s *Store) liveLocked(kept map[digest.Digest]bool) (live map[digest.Digest]
 		}
 	}
 	return live, layers
+}
+
+// reach adds a blob, with the blobs and the unpacked layers that it leads to.
+func reach(s *Store, d digest.Digest, live map[digest.Digest]bool, layers map[string]bool) {
+	if live[d] {
+		return
+	}
+	live[d] = true
+	m, err := s.readManifest(d)
+	if err != nil {
+		return // a layer or config, or not here
+	}
+	for _, c := range m.children() {
+		if m.index != nil {
+			reach(s, c.Digest, live, layers)
+		} else {
+			live[c.Digest] = true
+		}
+	}
+	if m.image == nil {
+		return
+	}
+	raw, err := s.readBlob(m.image.Config.Digest)
+	if err != nil {
+		return
+	}
+	if c, err := parseConfig(raw, len(m.image.Layers)); err == nil {
+		for _, id := range c.RootFS.DiffIDs {
+			layers[layerID(id)] = true
+		}
+	}
 }
 
 // How often a registry that is pushed to looks for what nobody finished, and how old that is then.

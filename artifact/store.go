@@ -39,12 +39,14 @@ type Options struct {
 //	partial/NAME       blobs on their way, continued after a break
 //	proven/HEX/NAME    which repositories were found to have a blob
 //	layers/ID/fs       unpacked layers, in the form overlayfs wants
+//	layers/ID/FIRST    the same for the users of the host from FIRST on, in eight digits of base 16
 //	names.json         which name means which digest
 //	tmp/               what must not survive a crash; emptied by Open
 //
 // One process uses it at a time. All methods may be called concurrently.
 type Store struct {
-	Cache *Cache
+	Cache  *Cache
+	Copies *Copies
 
 	dir  string
 	o    Options
@@ -89,7 +91,7 @@ func Open(dir string, o Options) (*Store, error) {
 	}
 	s := &Store{dir: dir, o: o, names: map[string]name{}, pins: map[digest.Digest]int{}, flights: map[string]*flight{},
 		unpacks: map[digest.Digest]*unpack{}, grants: map[string]map[digest.Digest]time.Time{}}
-	s.Cache, s.proofs = &Cache{s: s}, proofs{s}
+	s.Cache, s.Copies, s.proofs = &Cache{s: s}, &Copies{s: s, making: map[string]chan struct{}{}}, proofs{s}
 	for _, d := range []string{".", "blobs/sha256", "partial", "layers", "empty"} {
 		// Readable for the image's own user in a container; the files inside decide further. blobs stay private.
 		mode := fs.FileMode(0o711)
