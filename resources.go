@@ -225,6 +225,11 @@ func (r *RuntimeReport) NoUserNamespaces() bool {
 	return r.Name == RuntimeOCI && r.Passed && !slices.Contains(r.Abilities, AbilityUserNS)
 }
 
+// SharedUsers reports whether the containers of an organisation have the same users, because owners of files cannot be mapped there.
+func (r *RuntimeReport) SharedUsers() bool {
+	return r.Passed && slices.Contains(r.Abilities, AbilityUserNSCopies)
+}
+
 // WorkerFacts is what a worker tells its cluster of the machine; it changes rarely.
 type WorkerFacts struct {
 	Capacity Resources         `json:"capacity" cbor:"1,keyasint"`

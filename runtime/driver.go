@@ -155,4 +155,5 @@ const (
 	AbilitySignals      Ability = "signals"
 	AbilityHandler      Ability = "http-handler"
 	AbilityUserNS       Ability = skerry.AbilityUserNS
+	AbilityUserNSCopies Ability = skerry.AbilityUserNSCopies
 )

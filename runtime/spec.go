@@ -55,7 +55,7 @@ type Spec struct {
 	Network     *skerry.Attachment
 	HostNetwork bool
 	// UserNS gives the task users of its own, so that its root is nobody outside. Nil: it has the host's users. A driver whose
-	// self-test does not list AbilityUserNS refuses it.
+	// self-test does not list AbilityUserNS refuses it, and one that lists AbilityUserNSCopies a root that is not Shifted.
 	UserNS *UserNamespace
 	// SharePID puts the task into the process namespace of another one of the same driver.
 	SharePID *Handle
@@ -91,8 +91,8 @@ type Mount struct {
 	Target   string   `json:"target,omitempty"`
 	Options  []string `json:"options,omitempty"`
 	ReadOnly bool     `json:"readOnly,omitempty"`
-	// Shifted says, of a bind mount of a task with a user namespace, that files belong to the numbers that its users have on the
-	// host. Else files belong to the numbers that its users have inside, and the driver maps them where the file system can do
+	// Shifted says, of a bind mount or the root of a task with a user namespace, that files belong to the numbers that its users have on
+	// the host. Else files belong to the numbers that its users have inside, and the driver maps them where the file system can do
 	// that; where it cannot, files of numbers below UserNS.First are nobody's inside.
 	Shifted bool `json:"shifted,omitempty"`
 }

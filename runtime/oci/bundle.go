@@ -24,6 +24,8 @@ type Bundles struct {
 	// Mounts is the directory for the roots of tasks with user namespaces; their users must be able to enter it. Nobody whose specs
 	// have none needs it.
 	Mounts string
+	// NoMaps has files on the disk never mapped to users of user namespaces: those that are not theirs already are nobody's inside.
+	NoMaps bool
 }
 
 // CheckSpec refuses a spec of which no bundle can be made, before anything is touched.

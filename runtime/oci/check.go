@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"skerry.dev/skerry/internal/owners"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/hybrid"
 	"skerry.dev/skerry/runtime/internal/monitor"
@@ -117,9 +118,13 @@ func (d *Driver) check(ctx context.Context, r *runtime.Report) {
 		}
 		r.Abilities = append(r.Abilities, d.IOAbilities()...)
 		if d.Options.Sandbox == (monitor.Sandbox{}) {
-			if err := d.tryUserNS(ctx, path, layer); err == nil {
+			switch copied, err := d.tryUserNS(ctx, path, layer); {
+			case copied:
+				r.Abilities = append(r.Abilities, runtime.AbilityUserNS, runtime.AbilityUserNSCopies)
+				causes = append(causes, "user namespaces with copies of images, and one range of users for each organisation: "+err.Error())
+			case err == nil:
 				r.Abilities = append(r.Abilities, runtime.AbilityUserNS)
-			} else {
+			default:
 				causes, cures = append(causes, "no user namespaces: "+err.Error()), append(cures, UserNSCure)
 			}
 		}
@@ -215,28 +220,63 @@ func closesDescriptors(line string) bool {
 }
 
 // UserNSCure is the advice where user namespaces do not work.
-const UserNSCure = "containers run without: root in them is root outside. Use Linux 5.19 or newer, a data directory on ext4, xfs or btrfs, a run directory that others " +
-	"may enter (0711), and a sysctl user.max_user_namespaces above 0"
+const UserNSCure = "containers run without: root in them is root outside. Use a run directory that others may enter (0711), a sysctl user.max_user_namespaces above 0, and, " +
+	"for users of each instance's own, Linux 5.19 or newer and a data directory on ext4, xfs or btrfs"
 
-// tryUserNS runs the self-test in a container with a user namespace and keeps why it did not work.
-func (d *Driver) tryUserNS(ctx context.Context, program, layer string) error {
-	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
-	defer cancel()
-	root := runtime.Mount{Type: "overlay", Options: []string{"lowerdir=" + layer}}
-	err := d.Try(ctx, "users", root, []string{"/probe"}, func(ctx context.Context, spec runtime.Spec) (runtime.Handle, error) {
-		users := runtime.ProbeUsers()
-		spec.UserNS = &users
-		spec.Mounts = []runtime.Mount{{Type: "bind", Source: layer, Target: "/mnt", ReadOnly: true}}
-		return d.start(ctx, spec, program)
-	})
+// tryUserNS runs the self-test in a container with a user namespace and keeps why it did not work. Copied: it does with files that belong to
+// the namespace's users on the disk, and the error is why not with others.
+func (d *Driver) tryUserNS(ctx context.Context, program, layer string) (copied bool, err error) {
+	err = errNoMaps
+	if d.owners != OwnersCopied {
+		err = d.tryUsers(ctx, program, runtime.Mount{Type: "bind", Source: layer})
+	}
 	why := ""
 	if err != nil {
 		why = err.Error()
 	}
+	if err != nil && d.owners != OwnersMapped && ctx.Err() == nil {
+		e := d.tryCopied(ctx, program, layer)
+		if copied = e == nil; copied {
+			why = ""
+		} else {
+			why = e.Error()
+			err = errors.Join(err, e)
+		}
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.noUserNS = why
-	return err
+	d.noUserNS, d.copied = why, copied
+	return copied, err
+}
+
+// tryCopied is tryUsers with a copy of the layer that belongs to the namespace.
+func (d *Driver) tryCopied(ctx context.Context, program, layer string) error {
+	copied := layer + "-copied"
+	err := os.RemoveAll(copied)
+	if err == nil {
+		err = os.Mkdir(copied, 0o755)
+	}
+	if err == nil {
+		err = owners.Copy(ctx, layer, copied, runtime.ProbeUsers().First)
+	}
+	if err != nil {
+		return err
+	}
+	return d.tryUsers(ctx, program, runtime.Mount{Type: "bind", Source: copied, Shifted: true})
+}
+
+// tryUsers runs the self-test in a container with a user namespace, of a layer that it sees as a volume as well.
+func (d *Driver) tryUsers(ctx context.Context, program string, layer runtime.Mount) error {
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	root := runtime.Mount{Type: "overlay", Options: []string{"lowerdir=" + layer.Source}, Shifted: layer.Shifted}
+	return d.Try(ctx, "users", root, []string{"/probe"}, func(ctx context.Context, spec runtime.Spec) (runtime.Handle, error) {
+		users := runtime.ProbeUsers()
+		spec.UserNS = &users
+		layer.Target, layer.ReadOnly = "/mnt", true
+		spec.Mounts = []runtime.Mount{layer}
+		return d.start(ctx, spec, program)
+	})
 }
 
 // diagnose adds what is known about a runtime's refusal.

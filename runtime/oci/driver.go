@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -39,9 +40,32 @@ type Options struct {
 	// Mounts is where the roots of tasks with user namespaces are mounted, Dir's "mounts" when empty. Users of no name on the host must
 	// be able to enter it (0711 is enough), which a data directory for root alone does not allow.
 	Mounts string
+	// Owners is how files of the host's belong to users of user namespaces.
+	Owners Owners
 	// Criu makes checkpoints, with runc, a name or path; "criu" when empty.
 	Criu string
 	Log  *slog.Logger
+}
+
+// Owners is how files on the disk come to belong to the users of a user namespace.
+type Owners string
+
+const (
+	// OwnersAuto: as the kernel and the file systems let it, by mapping or else by copies.
+	OwnersAuto Owners = "auto"
+	// OwnersMapped: the kernel maps them in mounts; where it cannot, there are no user namespaces.
+	OwnersMapped Owners = "mapped"
+	// OwnersCopied: whoever starts a task gives it files that belong to its users already. No mount is mapped.
+	OwnersCopied Owners = "copied"
+)
+
+// ParseOwners reads one of them; empty is auto.
+func ParseOwners(s string) (Owners, error) {
+	switch o := cmp.Or(Owners(s), OwnersAuto); o {
+	case OwnersAuto, OwnersMapped, OwnersCopied:
+		return o, nil
+	}
+	return "", fmt.Errorf("%q is none of %s, %s and %s", s, OwnersAuto, OwnersMapped, OwnersCopied)
 }
 
 // Driver is a runtime.Driver, Execer, Statser, Logger and Pauser.
@@ -49,6 +73,7 @@ type Driver struct {
 	Bundles
 	runtimes []string
 	args     []string
+	owners   Owners
 
 	// choosing holds a token while the self-test that chooses the runtime is on its way.
 	choosing chan struct{}
@@ -58,6 +83,7 @@ type Driver struct {
 	byCommand bool
 	// noUserNS is why tasks cannot have user namespaces; empty: they can.
 	noUserNS string
+	copied   bool                 // tasks with user namespaces must be given what belongs to their users already
 	filters  map[filterKey]string // compiled seccomp filters, in base64
 
 	criu     string        // name or path
@@ -81,6 +107,8 @@ func New(o Options) (*Driver, error) {
 		return nil, err
 	}
 	d.Mounts = cmp.Or(o.Mounts, filepath.Join(o.Dir, "mounts"))
+	d.NoMaps = o.Owners == OwnersCopied
+	d.owners = cmp.Or(o.Owners, OwnersAuto)
 	return d, nil
 }
 

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/cgroup"
@@ -30,15 +32,29 @@ const criuEnv = "SKERRY_TEST_CRIU"
 // cgroupParent is this run's own; the agents that the suite kills inherit it.
 func cgroupParent() string { return os.Getenv(parentEnv) }
 
+// ownersEnv is how files belong to users of user namespaces.
+const ownersEnv = "SKERRY_OCI_TEST_OWNERS"
+
+// noMapsEnv is a directory where owners cannot be mapped, which then has the layers of self-tests.
+const noMapsEnv = "SKERRY_OCI_TEST_NO_MAPS"
+
 func open(dir string) (runtime.Driver, error) {
 	if err := enterable(dir); err != nil {
 		return nil, err
+	}
+	if at := os.Getenv(noMapsEnv); at != "" {
+		if _, err := os.Lstat(filepath.Join(dir, "check")); err != nil {
+			own, err := os.MkdirTemp(at, "check")
+			if err = errors.Join(err, os.MkdirAll(dir, 0o755), os.Symlink(own, filepath.Join(dir, "check"))); err != nil {
+				return nil, err
+			}
+		}
 	}
 	var rts []string
 	if r := os.Getenv(runtimeEnv); r != "" {
 		rts = []string{r}
 	}
-	o := Options{Dir: dir, CgroupParent: cgroupParent(), Runtimes: rts, Criu: os.Getenv(criuEnv), Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))}
+	o := Options{Dir: dir, CgroupParent: cgroupParent(), Runtimes: rts, Owners: Owners(os.Getenv(ownersEnv)), Criu: os.Getenv(criuEnv), Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))}
 	if len(rts) > 0 && filepath.Base(rts[0]) == "runsc" {
 		o = GVisor(o)
 		o.Runtimes = rts
@@ -186,7 +202,7 @@ func TestConformance(t *testing.T) {
 	newCRIU(t)
 	conforms(t, "crun with user namespaces", "crun on a hybrid host")
 	if testenv.Systems() {
-		conforms(t, "crun")
+		conforms(t, "crun", "crun with user namespaces and copies")
 	}
 }
 
@@ -194,8 +210,30 @@ func TestConformanceOfRunc(t *testing.T) {
 	newCRIU(t)
 	conforms(t, "runc with user namespaces")
 	if testenv.Systems() {
-		conforms(t, "runc")
+		conforms(t, "runc", "runc with user namespaces and copies")
 	}
+}
+
+// TestConformanceWithoutMaps has the self-test find out that owners cannot be mapped: of what user namespaces do then it is the short relative of
+// the same suite for both runtimes in TestConformance.
+func TestConformanceWithoutMaps(t *testing.T) {
+	noMaps(t)
+	conforms(t, "crun with user namespaces and copies in brief")
+}
+
+// noMaps has the layers of self-tests on a file system of the kernel's that cannot map owners. No such one that is left takes what containers write.
+func noMaps(t *testing.T) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := errors.Join(enterable(dir), unix.Mount("ramfs", dir, "ramfs", 0, "mode=0755")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Setenv(noMapsEnv, dir)
 }
 
 // conforms runs the suite with a runtime.
@@ -211,6 +249,12 @@ func conforms(t *testing.T, names ...string) {
 			o := runtimetest.Options{New: open, CgroupParent: cgroupParent()}
 			if strings.Contains(how, "user namespaces") {
 				o.Users = &runtime.UserNamespace{First: 0x7100_0000, Size: 1 << 16}
+			}
+			if o.Brief = strings.Contains(how, "in brief"); strings.Contains(how, "copies") {
+				o.Copied = true
+				if !o.Brief {
+					t.Setenv(ownersEnv, string(OwnersCopied))
+				}
 			}
 			runtimetest.Run(t, o)
 		})

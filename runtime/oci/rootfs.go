@@ -33,7 +33,11 @@ func (d Bundles) mountRoot(ctx context.Context, t *monitor.Task, spec runtime.Sp
 			return bad("%s is not a directory", m.Source)
 		}
 		if s != nil {
-			return cannotMap(userns.Mount(userns.Tree{Path: m.Source, Users: s.ns, Recursive: true}, target))
+			tree := userns.Tree{Path: m.Source, Users: s.ns, Recursive: true}
+			if m.Shifted {
+				tree.Users = nil
+			}
+			return cannotMap(userns.Mount(tree, target))
 		}
 		if err := unix.Mount(m.Source, target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 			return fmt.Errorf("mount %s as root: %w", m.Source, err)
@@ -49,8 +53,10 @@ func (d Bundles) mountRoot(ctx context.Context, t *monitor.Task, spec runtime.Sp
 				return bad("layer %s is not a directory", l)
 			}
 		}
-		if lower, err = s.layers(lower); err != nil {
-			return err
+		if !m.Shifted {
+			if lower, err = s.layers(lower); err != nil {
+				return err
+			}
 		}
 		if !slices.ContainsFunc(rest, func(o string) bool { return strings.HasPrefix(o, "upperdir=") }) {
 			for _, dir := range []string{"upper", "work"} {
@@ -71,7 +77,7 @@ func (d Bundles) mountRoot(ctx context.Context, t *monitor.Task, spec runtime.Sp
 			rest = append(rest, "upperdir="+escape(t.Path("upper")), "workdir="+escape(t.Path("work")), "volatile")
 		}
 		err = mountOverlay(target, lower, rest)
-		if se, ok := errors.AsType[*runtime.StartError](err); ok && s != nil {
+		if se, ok := errors.AsType[*runtime.StartError](err); ok && s != nil && !m.Shifted {
 			se.Hint += "; layers that are mapped to users need Linux 5.19"
 		}
 		return err

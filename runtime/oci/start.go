@@ -25,8 +25,11 @@ func (d *Driver) Start(ctx context.Context, spec runtime.Spec) (runtime.Handle, 
 	}
 	program, err := d.choose(ctx)
 	d.mu.Lock()
-	why := d.noUserNS
+	why, copied := d.noUserNS, d.copied
 	d.mu.Unlock()
+	if err == nil && spec.UserNS != nil && copied && !spec.RootFS[0].Shifted {
+		why = "owners of files are not mapped here, and the root is none of the namespace's own users"
+	}
 	if err == nil && spec.UserNS != nil && why != "" {
 		return runtime.Handle{}, &runtime.Unsupported{Ability: runtime.AbilityUserNS, Driver: d.Name(), Reason: why + "; " + UserNSCure}
 	}

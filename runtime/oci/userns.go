@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path"
 	"path/filepath"
@@ -47,6 +48,10 @@ type stage struct {
 	users runtime.UserNamespace
 	ns    *os.File
 	n     int
+	// noMaps: no mount is mapped to the namespace.
+	noMaps bool
+	own    string // the bundle, whose files are the task's own
+	log    *slog.Logger
 }
 
 // openStage makes the directory of a task outside of its bundle. What is made is in the task's record before. Close the stage in any case.
@@ -63,7 +68,7 @@ func (d Bundles) openStage(t *monitor.Task, spec runtime.Spec) (*stage, error) {
 	if err := t.Save(); err != nil {
 		return nil, err
 	}
-	s := &stage{dir: filepath.Join(dir, stageDir), users: *spec.UserNS}
+	s := &stage{dir: filepath.Join(dir, stageDir), users: *spec.UserNS, noMaps: d.NoMaps, own: t.Path(""), log: d.Options.Log}
 	if s.ns, err = userns.Open(s.users); err != nil {
 		return nil, &runtime.StartError{Field: "userNS", Hint: "user namespaces must be in the kernel, and not be forbidden", Err: err}
 	}
@@ -139,7 +144,7 @@ func (s *stage) rootOf(root string, spec runtime.Spec) imageRoot {
 	switch own := m.Type == "overlay"; {
 	case s == nil:
 		return imageRoot{root, own, -1}
-	case own:
+	case own || m.Shifted:
 		return imageRoot{root, own, int(s.users.First)}
 	}
 	return imageRoot{m.Source, false, -1}
@@ -163,18 +168,28 @@ func (s *stage) bind(source string, readOnly, shifted bool) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	tree := userns.Tree{Path: source, Users: s.ns, ReadOnly: readOnly, Recursive: true}
+	tree := userns.Tree{Path: source, ReadOnly: readOnly, Recursive: true}
 	if shifted {
-		tree.Users = nil
+		return at, userns.Mount(tree, at)
 	}
-	err = userns.Mount(tree, at)
-	if userns.IsUnmappable(err) {
-		// A file system such as that of /proc: its files stay the host's, which are nobody's inside.
-		tree.Users = nil
-		err = userns.Mount(tree, at)
+	why := error(errNoMaps)
+	if !s.noMaps {
+		mapped := tree
+		mapped.Users = s.ns
+		if why = userns.Mount(mapped, at); !userns.IsUnmappable(why) {
+			return at, why
+		}
 	}
-	return at, err
+	// A file system such as that of /proc: its files stay the host's, which are nobody's inside.
+	if filepath.Dir(source) == filepath.Clean(s.own) {
+		err = s.owned(source)
+	} else {
+		s.log.Debug("files stay the host's, which are nobody's in the container", "source", source, "why", why)
+	}
+	return at, errors.Join(err, userns.Mount(tree, at))
 }
+
+var errNoMaps = errors.New("owners of files are not to be mapped here")
 
 // owned gives a file or a directory to the namespace's root.
 func (s *stage) owned(at string) error {

@@ -19,6 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/owners"
+	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/runtimetest"
 )
@@ -30,8 +32,9 @@ var (
 )
 
 // withUsers opens a driver whose containers can have user namespaces, and gives the image with the suite's program.
-func withUsers(t *testing.T, program string) (*Driver, string) {
+func withUsers(t *testing.T, program string, how Owners) (*Driver, string) {
 	t.Helper()
+	t.Setenv(ownersEnv, string(how))
 	need(t, program)
 	if program == "crun" {
 		runtimetest.Hybrid(t, false)
@@ -43,7 +46,7 @@ func withUsers(t *testing.T, program string) (*Driver, string) {
 	}
 	d := opened.(*Driver)
 	t.Cleanup(func() { d.Close() })
-	if r := d.Check(t.Context()); !slices.Contains(r.Abilities, runtime.AbilityUserNS) {
+	if r := d.Check(t.Context()); !slices.Contains(r.Abilities, runtime.AbilityUserNS) || slices.Contains(r.Abilities, runtime.AbilityUserNSCopies) != (how == OwnersCopied) {
 		t.Fatalf("no user namespaces on a kernel that has them: %+v", r)
 	}
 	image := runtimetest.Image(t, runtimetest.Workload(t))
@@ -117,17 +120,48 @@ func ownerOf(t *testing.T, file string) uint32 {
 
 func TestUserNamespace(t *testing.T) {
 	for _, program := range []string{"crun", "runc"} {
-		t.Run(program, func(t *testing.T) { testUserNamespace(t, program) })
+		t.Run(program, func(t *testing.T) { testUserNamespace(t, program, OwnersMapped) })
+	}
+	t.Run("crun with copies", func(t *testing.T) { testUserNamespace(t, "crun", OwnersCopied) })
+	if testenv.Systems() {
+		t.Run("runc with copies", func(t *testing.T) { testUserNamespace(t, "runc", OwnersCopied) })
 	}
 }
 
-func testUserNamespace(t *testing.T, program string) {
-	d, image := withUsers(t, program)
-	n := 0
+func testUserNamespace(t *testing.T, program string, how Owners) {
+	d, image := withUsers(t, program, how)
+	copied := how == OwnersCopied
+	n, images := 0, map[uint32]string{0: image}
+	if copied {
+		for _, users := range []runtime.UserNamespace{someUsers, otherUsers} {
+			at := filepath.Join(d.Options.Dir, fmt.Sprintf("image-%x", users.First))
+			if err := errors.Join(os.Mkdir(at, 0o755), owners.Copy(t.Context(), image, at, users.First)); err != nil {
+				t.Fatal(err)
+			}
+			images[users.First] = at
+		}
+	}
+	// first is whom root's files belong to on the disk.
+	first := func(users *runtime.UserNamespace) uint32 {
+		if users == nil || !copied {
+			return 0
+		}
+		return users.First
+	}
 	spec := func(users *runtime.UserNamespace, args ...string) runtime.Spec {
 		n++
 		return runtime.Spec{ID: runtime.TaskID(fmt.Sprintf("users.main.%d", n)), Args: append([]string{"/bin/workload"}, args...), UserNS: users,
-			RootFS: []runtime.Mount{{Type: "overlay", Options: []string{"lowerdir=" + image}}}}
+			RootFS: []runtime.Mount{{Type: "overlay", Options: []string{"lowerdir=" + images[first(users)]}, Shifted: copied && users != nil}}}
+	}
+	// mounted is a volume as a worker gives it to a container.
+	mounted := func(t *testing.T, users *runtime.UserNamespace, dir string, readOnly bool) []runtime.Mount {
+		t.Helper()
+		if copied {
+			if err := owners.Record(dir+".owners").Settle(t.Context(), dir, first(users)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return []runtime.Mount{{Type: "bind", Source: dir, Target: "/mnt", ReadOnly: readOnly, Shifted: copied && users != nil}}
 	}
 	// volume makes a directory that anybody may write to, on the file system of the driver's.
 	volume := func(t *testing.T) string {
@@ -207,7 +241,7 @@ func testUserNamespace(t *testing.T, program string) {
 		write := func(users *runtime.UserNamespace, name, user string) {
 			t.Helper()
 			sp := spec(users, "write", "/mnt/"+name, "from "+name)
-			sp.User, sp.Mounts = user, []runtime.Mount{{Type: "bind", Source: dir, Target: "/mnt"}}
+			sp.User, sp.Mounts = user, mounted(t, users, dir, false)
 			if code, out := ran(t, d, sp); code != 0 {
 				t.Fatal(code, out)
 			}
@@ -216,14 +250,15 @@ func testUserNamespace(t *testing.T, program string) {
 		write(&someUsers, "root", "0")
 		write(&someUsers, "mule", "mule")
 		for name, uid := range map[string]uint32{"before": 0, "root": 0, "mule": 1234} {
-			if got := ownerOf(t, filepath.Join(dir, name)); got != uid {
-				t.Errorf("%s belongs to user %d of the host, not %d", name, got, uid)
+			mounted(t, &someUsers, dir, true)
+			if got := ownerOf(t, filepath.Join(dir, name)); got != first(&someUsers)+uid {
+				t.Errorf("%s belongs to user %d of the host, not %d", name, got, first(&someUsers)+uid)
 			}
 			if err := os.Chmod(filepath.Join(dir, name), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			sp := spec(&otherUsers, "read", "/mnt/"+name)
-			sp.User, sp.Mounts = fmt.Sprint(uid), []runtime.Mount{{Type: "bind", Source: dir, Target: "/mnt", ReadOnly: true}}
+			sp.User, sp.Mounts = fmt.Sprint(uid), mounted(t, &otherUsers, dir, true)
 			if code, out := ran(t, d, sp); code != 0 || out != "from "+name+"\n" {
 				t.Errorf("%s: %d %q", name, code, out)
 			}
@@ -253,6 +288,13 @@ func testUserNamespace(t *testing.T, program string) {
 			t.Errorf("it belongs to %q", out)
 		}
 	})
+	t.Run("files of the agent's own", func(t *testing.T) {
+		sp := spec(&someUsers, "owner", "/etc/hostname")
+		sp.Hostname = "islet"
+		if code, out := ran(t, d, sp); code != 0 || !strings.HasPrefix(out, "0 0644") {
+			t.Errorf("%d %q", code, out)
+		}
+	})
 	t.Run("set-user-ID programs", func(t *testing.T) {
 		sp := spec(&someUsers, "euid")
 		sp.Args[0], sp.User, sp.AllowNewPrivileges = "/bin/setuid", "mule", true
@@ -267,20 +309,34 @@ func testUserNamespace(t *testing.T, program string) {
 	})
 	t.Run("files of the host by their numbers", func(t *testing.T) {
 		dir := volume(t)
-		secret := filepath.Join(d.Options.Dir, "secret")
-		if err := os.WriteFile(secret, []byte("the host's\n"), 0o600); err != nil {
-			t.Fatal(err)
+		secrets := map[string]string{"the host's": filepath.Join(d.Options.Dir, "secret")}
+		if copied { // of another organisation
+			theirs := dir + "-theirs"
+			if err := os.Mkdir(theirs, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			secrets["a layer's"], secrets["a volume's"] = filepath.Join(images[otherUsers.First], "etc/secret"), filepath.Join(theirs, "secret")
 		}
-		var st unix.Stat_t
-		if err := unix.Stat(secret, &st); err != nil {
-			t.Fatal(err)
-		}
-		for _, users := range []*runtime.UserNamespace{nil, &someUsers} {
-			sp := spec(users, "handle", "/mnt", fmt.Sprint(st.Ino))
-			sp.CapAdd, sp.Mounts = []string{"DAC_READ_SEARCH"}, []runtime.Mount{{Type: "bind", Source: dir, Target: "/mnt"}}
-			code, out := ran(t, d, sp)
-			if read := strings.Contains(out, "the host's"); read != (users == nil) {
-				t.Errorf("with users %v: %d %q", users, code, out) // without, the test shows that it tries the right thing
+		for text, secret := range secrets {
+			if err := errors.Join(os.WriteFile(secret, []byte(text+"\n"), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			if text != "the host's" {
+				if err := os.Chown(secret, int(otherUsers.First), int(otherUsers.First)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var st unix.Stat_t
+			if err := unix.Stat(secret, &st); err != nil {
+				t.Fatal(err)
+			}
+			for _, users := range []*runtime.UserNamespace{nil, &someUsers} {
+				sp := spec(users, "handle", "/mnt", fmt.Sprint(st.Ino))
+				sp.CapAdd, sp.Mounts = []string{"DAC_READ_SEARCH"}, mounted(t, users, dir, false)
+				code, out := ran(t, d, sp)
+				if read := strings.Contains(out, text); read != (users == nil) {
+					t.Errorf("%s with users %v: %d %q", text, users, code, out) // without, the test shows that it tries the right thing
+				}
 			}
 		}
 	})
@@ -344,6 +400,47 @@ func testUserNamespace(t *testing.T, program string) {
 			t.Errorf("%v", err)
 		}
 	})
+}
+
+// A file system that cannot map owners is found by trying, and what is not shifted is refused there.
+func TestUserNamespaceWithoutMaps(t *testing.T) {
+	noMaps(t)
+	opened, err := open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := opened.(*Driver)
+	defer d.Close()
+	r := d.Check(t.Context())
+	if !r.Passed || !slices.Contains(r.Abilities, runtime.AbilityUserNS) || !slices.Contains(r.Abilities, runtime.AbilityUserNSCopies) ||
+		!strings.Contains(r.Cause, "one range of users for each organisation: userNS: map the owners of files") {
+		t.Fatalf("%+v", r)
+	}
+	spec := runtime.Spec{ID: "ram.main.1", Args: []string{"/probe"}, UserNS: &someUsers, RootFS: []runtime.Mount{{Type: "overlay", Options: []string{"lowerdir=/"}}}}
+	if u, ok := errors.AsType[*runtime.Unsupported](second(d.Start(t.Context(), spec))); !ok || u.Ability != runtime.AbilityUserNS {
+		t.Errorf("%v", u)
+	}
+	t.Setenv(ownersEnv, string(OwnersMapped))
+	if opened, err = open(t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	defer opened.Close()
+	if r := opened.Check(t.Context()); !r.Passed || slices.Contains(r.Abilities, runtime.AbilityUserNS) || !strings.Contains(r.Cause, "no user namespaces: ") {
+		t.Errorf("%+v", r)
+	}
+}
+
+func second(_ runtime.Handle, err error) error { return err }
+
+func TestParseOwners(t *testing.T) {
+	for text, want := range map[string]Owners{"": OwnersAuto, "auto": OwnersAuto, "mapped": OwnersMapped, "copied": OwnersCopied} {
+		if got, err := ParseOwners(text); err != nil || got != want {
+			t.Errorf("%q: %q, %v", text, got, err)
+		}
+	}
+	if _, err := ParseOwners("off"); err == nil {
+		t.Error("off is one")
+	}
 }
 
 // hostNetNS makes a network namespace as the worker's network does, until the end of the test.

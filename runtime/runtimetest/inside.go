@@ -31,11 +31,13 @@ func (s *suite) refusals(t *testing.T) {
 		"missing source": {func(sp *runtime.Spec) {
 			sp.Mounts = []runtime.Mount{{Type: "bind", Source: "/no/such", Target: "/data"}}
 		}, "mounts[0].source"},
-		"unknown user":    {func(sp *runtime.Spec) { sp.User = "nobody-knows" }, "user"},
-		"relative dir":    {func(sp *runtime.Spec) { sp.Dir = "tmp" }, "dir"},
-		"bad id":          {func(sp *runtime.Spec) { sp.ID = "../escape" }, "id"},
-		"bad capability":  {func(sp *runtime.Spec) { sp.CapAdd = []string{"FLY"} }, "capAdd[0]"},
-		"missing layer":   {func(sp *runtime.Spec) { sp.RootFS = []runtime.Mount{{Type: "bind", Source: "/no/such"}} }, "rootfs[0]"},
+		"unknown user":   {func(sp *runtime.Spec) { sp.User = "nobody-knows" }, "user"},
+		"relative dir":   {func(sp *runtime.Spec) { sp.Dir = "tmp" }, "dir"},
+		"bad id":         {func(sp *runtime.Spec) { sp.ID = "../escape" }, "id"},
+		"bad capability": {func(sp *runtime.Spec) { sp.CapAdd = []string{"FLY"} }, "capAdd[0]"},
+		"missing layer": {func(sp *runtime.Spec) {
+			sp.RootFS = []runtime.Mount{{Type: "bind", Source: "/no/such", Shifted: s.o.Copied}}
+		}, "rootfs[0]"},
 		"negative memory": {func(sp *runtime.Spec) { sp.Resources.Memory = -1 }, "resources"},
 		"missing netns":   {func(sp *runtime.Spec) { sp.Network = &skerry.Attachment{NetNS: "/no/such"} }, "network.netns"},
 	} {
@@ -140,12 +142,12 @@ func (s *suite) environment(t *testing.T) {
 		}
 		target := "/mnt"
 		sp := s.spec("read", target+"/file")
-		sp.Mounts = []runtime.Mount{{Type: "bind", Source: dir, Target: target}}
+		sp.Mounts = []runtime.Mount{s.volume(t, runtime.Mount{Type: "bind", Source: dir, Target: target})}
 		if e, out := s.run(t, sp); out != "from the host\n" {
 			t.Errorf("got %q, %+v", out, e)
 		}
 		sp = s.spec("write", target+"/new", "x")
-		sp.Mounts = []runtime.Mount{{Type: "bind", Source: dir, Target: target, ReadOnly: true}}
+		sp.Mounts = []runtime.Mount{s.volume(t, runtime.Mount{Type: "bind", Source: dir, Target: target, ReadOnly: true})}
 		if e, out := s.run(t, sp); e.Code != 90 || !readOnly(out) {
 			t.Errorf("got %q, %+v", out, e)
 		}

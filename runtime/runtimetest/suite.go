@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/owners"
 	"skerry.dev/skerry/runtime"
 )
 
@@ -45,6 +46,8 @@ type Options struct {
 	System *System
 	// Users has each task run in this user namespace.
 	Users *runtime.UserNamespace
+	// Copied has images and volumes belong to these users on the disk, as a driver needs them that lists AbilityUserNSCopies.
+	Copied bool
 	// Slow says that a start goes through a daemon and takes a tenth of a second and more.
 	Slow bool
 	// Brief leaves out what the driver does itself, since it was tested with another of its runtimes. Of a Machine it leaves out what is the
@@ -61,6 +64,9 @@ func Run(t *testing.T, o Options) {
 	s.root = Image(t, s.bin)
 	if o.System != nil {
 		s.root = o.System.Image
+	}
+	if o.Copied {
+		s.root = Copied(t, s.root, o.Users.First)
 	}
 	dir := t.TempDir()
 	s.d = s.open(t, dir)
@@ -178,6 +184,28 @@ func Image(t testing.TB, bin string) string {
 	return root
 }
 
+// Copied makes a copy of an image that belongs to the users from first on.
+func Copied(t testing.TB, image string, first uint32) string {
+	t.Helper()
+	root := image + "-copied"
+	if err := errors.Join(os.Mkdir(root, 0o755), owners.Copy(context.Background(), image, root, first)); err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
+// volume is what a worker does to a directory before it is mounted.
+func (s *suite) volume(t *testing.T, m runtime.Mount) runtime.Mount {
+	t.Helper()
+	if s.o.Copied {
+		m.Shifted = true
+		if err := owners.Change(t.Context(), m.Source, owners.Map{To: s.o.Users.First}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return m
+}
+
 // spec is a task that runs the workload.
 func (s *suite) spec(args ...string) runtime.Spec {
 	sp := runtime.Spec{
@@ -194,7 +222,7 @@ func (s *suite) spec(args ...string) runtime.Spec {
 	if s.o.HostRoot {
 		sp.RootFS = []runtime.Mount{{Type: "bind", Source: s.root}}
 	} else {
-		sp.RootFS = []runtime.Mount{{Type: "overlay", Options: []string{"lowerdir=" + s.root}}}
+		sp.RootFS = []runtime.Mount{{Type: "overlay", Options: []string{"lowerdir=" + s.root}, Shifted: s.o.Copied}}
 	}
 	return sp
 }

@@ -110,6 +110,9 @@ func Mount(t Tree, target string) error {
 		flags, how = flags|unix.AT_RECURSIVE, how|unix.AT_RECURSIVE
 	}
 	fd, err := unix.OpenTree(unix.AT_FDCWD, t.Path, flags)
+	if err == unix.ENOSYS { // before Linux 5.2
+		return t.mountOld(target, err)
+	}
 	if err != nil {
 		return fmt.Errorf("open %s: %w", t.Path, err)
 	}
@@ -122,7 +125,9 @@ func Mount(t Tree, target string) error {
 		attr.Attr_set |= unix.MOUNT_ATTR_IDMAP
 		attr.Userns_fd = uint64(t.Users.Fd())
 	}
-	if err := unix.MountSetattr(fd, "", how, &attr); err != nil {
+	if err := unix.MountSetattr(fd, "", how, &attr); err == unix.ENOSYS { // before Linux 5.12
+		return t.mountOld(target, err)
+	} else if err != nil {
 		if t.Users != nil {
 			return &unmappable{t.Path, err}
 		}
@@ -132,6 +137,42 @@ func Mount(t Tree, target string) error {
 		return fmt.Errorf("mount %s at %s: %w", t.Path, target, err)
 	}
 	return nil
+}
+
+// mountOld attaches a tree where the kernel cannot change a whole one at once: what is mounted below Path stays out of one that is to be read
+// only, for it could be written to.
+func (t Tree) mountOld(target string, cause error) error {
+	if t.Users != nil {
+		return &unmappable{t.Path, cause}
+	}
+	flags := uintptr(unix.MS_BIND)
+	if t.Recursive && !t.ReadOnly {
+		flags |= unix.MS_REC
+	}
+	err := unix.Mount(t.Path, target, "", flags, "")
+	if err == nil {
+		err = unix.Mount("", target, "", unix.MS_PRIVATE|unix.MS_REC, "")
+		if err == nil && t.ReadOnly {
+			err = remountReadOnly(target)
+		}
+		if err != nil {
+			_ = unix.Unmount(target, unix.MNT_DETACH)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("mount %s at %s: %w", t.Path, target, err)
+	}
+	return nil
+}
+
+// remountReadOnly keeps the other restrictions of a mount.
+func remountReadOnly(target string) error {
+	var st unix.Statfs_t
+	if err := unix.Statfs(target, &st); err != nil {
+		return err
+	}
+	const kept = unix.ST_NOSUID | unix.ST_NODEV | unix.ST_NOEXEC // of the same values as the flags of a mount
+	return unix.Mount("", target, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|uintptr(st.Flags)&kept, "")
 }
 
 type unmappable struct {

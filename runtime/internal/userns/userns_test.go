@@ -80,6 +80,38 @@ func TestUnmappable(t *testing.T) {
 	}
 }
 
+// An old kernel mounts without a map, as it is said, and says that it has none.
+func TestMountOld(t *testing.T) {
+	ns := opened(t)
+	dir := t.TempDir()
+	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
+	if err := errors.Join(os.Mkdir(from, 0o755), os.Mkdir(to, 0o755), unix.Mount("tmpfs", from, "tmpfs", unix.MS_NODEV|unix.MS_NOSUID, "size=1m"), os.WriteFile(filepath.Join(from, "file"), nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount(from, unix.MNT_DETACH)
+	if err := (Tree{Path: from, Users: ns}).mountOld(to, unix.ENOSYS); !IsUnmappable(err) {
+		t.Errorf("%v", err)
+	}
+	for _, readOnly := range []bool{false, true} {
+		if err := (Tree{Path: from, ReadOnly: readOnly, Recursive: true}).mountOld(to, unix.ENOSYS); err != nil {
+			t.Fatal(err)
+		}
+		var st unix.Statfs_t
+		if err := unix.Statfs(to, &st); err != nil || st.Flags&unix.ST_NODEV == 0 || st.Flags&unix.ST_NOSUID == 0 {
+			t.Errorf("it has the flags %x, %v", st.Flags, err)
+		}
+		if err := os.WriteFile(filepath.Join(to, "file"), []byte("x"), 0o644); (err == nil) == readOnly || readOnly && !errors.Is(err, unix.EROFS) {
+			t.Errorf("read only %v: %v", readOnly, err)
+		}
+		if err := unix.Unmount(to, unix.MNT_DETACH); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := (Tree{Path: "/no/such"}).mountOld(to, unix.ENOSYS); err == nil || IsUnmappable(err) {
+		t.Errorf("%v", err)
+	}
+}
+
 // The program for each architecture says that it is in the namespace, or why not: an emulator has threads, which the kernel refuses.
 func TestProgram(t *testing.T) {
 	for arch, emulator := range map[string]string{"amd64": "qemu-x86_64-static", "arm64": "qemu-aarch64-static", "riscv64": "qemu-riscv64-static"} {
