@@ -210,10 +210,7 @@ func (s *Server) prune(ctx context.Context, now time.Time) {
 	err := s.Role.View(ctx, func(c loop.Core) {
 		strays = c.(*Core).strays.lost
 		for d := range c.(*Core).Images() {
-			if _, after, ok := strings.Cut(d, "@"); ok {
-				d = after
-			}
-			used = append(used, digest.Digest(d))
+			used = append(used, imageDigest(d))
 		}
 	})
 	if err != nil || s.opt.Images == nil || strays { // it is not known which images they run from
@@ -233,6 +230,15 @@ func (s *Server) prune(ctx context.Context, now time.Time) {
 	} else if p.Bytes > 0 {
 		s.opt.Log.Info("images pruned", "names", len(p.Names), "bytes", p.Bytes)
 	}
+	pruneUsers(ctx, s, now.Add(-keep))
+}
+
+// imageDigest gives the digest of a reference that ends with one, or is one.
+func imageDigest(ref string) digest.Digest {
+	if _, after, ok := strings.Cut(ref, "@"); ok {
+		ref = after
+	}
+	return digest.Digest(ref)
 }
 
 // InstanceStats is the use of one container.

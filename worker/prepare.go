@@ -317,16 +317,8 @@ func (s *Server) spec(ctx context.Context, a StartContainer) (runtime.Spec, runt
 			spec.Env = append(spec.Env, "GODEBUG=multipathtcp=0") // programs in Go listen by MPTCP, which CRIU does not know
 		}
 	}
-	if s.ability(name, runtime.AbilityUserNS) {
-		why, err := hostUsers(&spec, k, &a.A)
-		if err != nil {
-			return spec, nil, err
-		}
-		if why != "" {
-			s.opt.Log.Info("a container has the host's users", "instance", string(a.A.ID), "container", a.Name, "why", why)
-		} else if spec.UserNS, err = s.users.take(a.A.ID); err != nil {
-			return spec, nil, err
-		}
+	if err := settleUsers(ctx, s, &a.A, k, a.Name, &spec, img); err != nil {
+		return spec, nil, err
 	}
 	secrets, err := s.secretMounts(&a.A, a.Name, &spec, name)
 	if err != nil {

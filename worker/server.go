@@ -158,6 +158,7 @@ func NewServer(opt ServerOptions) (*Server, error) {
 	s.cpus = newProcessors(func() []runtime.Driver { return opt.Drivers })
 	s.attach = &attachables{opt: opt.Attach}
 	s.users = newUserRanges(filepath.Join(opt.Dir, "instances"), opt.Users, opt.UserRegistry)
+	s.users.held = func() []uint32 { return heldUsers(s) }
 	if opt.Overlay != nil && opt.Network != nil {
 		s.fabric = newFabric(*opt.Overlay, opt.Log)
 		s.fabric.place = func() (*skerry.Coordinate, *skerry.Location) { return s.Coordinate(), opt.Facts.Location }
@@ -219,8 +220,11 @@ func (s *Server) checkUsers(r *skerry.RuntimeReport) {
 		return
 	}
 	if s.opt.Users.Off {
-		r.Abilities = slices.DeleteFunc(r.Abilities, func(a string) bool { return a == skerry.AbilityUserNS })
+		r.Abilities = slices.DeleteFunc(r.Abilities, func(a string) bool { return a == skerry.AbilityUserNS || a == skerry.AbilityUserNSCopies })
 		r.Cause, r.Cure = "no user namespaces: the worker was started with --user-namespaces=off", "start it without"
+	}
+	if r.SharedUsers() {
+		s.opt.Log.Info("owners of files cannot be mapped: all containers of an organisation have the same users", "why", r.Cause)
 	}
 	if r.NoUserNamespaces() {
 		s.opt.Log.Warn("containers have no user namespaces: root in them is root outside", "err", r.Cause, "hint", r.Cure)

@@ -24,6 +24,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/internal/loopfs"
+	"skerry.dev/skerry/internal/owners"
 	"skerry.dev/skerry/internal/snapshot"
 	"skerry.dev/skerry/runtime"
 )
@@ -99,7 +100,11 @@ func take(ctx context.Context, s *Server, id skerry.SnapshotID, q takeSnapshot) 
 			snap.Paused, wctx = skerry.Duration(still.lasted), ctx
 		} else {
 			for _, v := range snap.Volumes {
-				t, err := snapshot.Scan(v.Name, filepath.Join(dir, v.Name, "data"), nil)
+				inside, err := insideOwners(dir, v.Name)
+				if err != nil {
+					return err
+				}
+				t, err := snapshot.Scan(v.Name, filepath.Join(dir, v.Name, "data"), inside, nil)
 				if err != nil {
 					return still.over(err)
 				}
@@ -280,13 +285,23 @@ func clone(ctx context.Context, dir, into string, volumes []skerry.SnapshotVolum
 				return nil, err
 			}
 		}
-		t, err := snapshot.Scan(v.Name, from, each)
+		inside, err := insideOwners(dir, v.Name)
+		if err != nil {
+			return nil, err
+		}
+		t, err := snapshot.Scan(v.Name, from, inside, each)
 		if err != nil {
 			return nil, err
 		}
 		trees = append(trees, t)
 	}
 	return trees, nil
+}
+
+// insideOwners gives the numbers that the owners of a volume's files have inside of containers: no snapshot depends on a worker.
+func insideOwners(claimDir, volume string) (func(uint32) uint32, error) {
+	ranges, err := ownersOf(claimDir, volume).Ranges()
+	return owners.Map{From: ranges}.ID, err
 }
 
 // removeSnapshot removes a snapshot, or what there is of one.

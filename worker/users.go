@@ -15,8 +15,10 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/owners"
 	"skerry.dev/skerry/runtime"
 )
 
@@ -63,33 +65,67 @@ func ParseUserPool(s string) (p UserPool, err error) {
 
 func overlap(a, b, c, d uint64) bool { return a <= d && c <= b }
 
-// userRanges gives instances users of the host, each its own. Which, is in a file of the instance's directory: it stays as long as that.
+// userRanges gives instances users of the host, each its own, or, where owners of files cannot be mapped, all of an organisation the same ones.
+// Which, is in a file of the instance's directory, or of the organisation's: it stays as long as that.
 type userRanges struct {
 	pool  UserPool
 	dir   string   // of all instances
+	orgs  string   // of all organisations
 	taken []string // files like /etc/subuid, of ranges that are others'
+	known []string // files like /etc/passwd, of users and groups that the host has
 	all   userRegistry
+	// held gives further ranges, by their first users, that files on the disk have; nil: there are none.
+	held func() []uint32
 
-	mu sync.Mutex // protects what follows
-	of map[skerry.InstanceID]uint32
-	by map[uint32]skerry.InstanceID // nil before the first look
+	mu   sync.Mutex // protects what follows
+	of   map[string]uint32
+	by   map[uint32]string // nil before the first look
+	used map[string]time.Time
 }
 
-// usersFile is the file with the first user of an instance, in decimal digits.
+// usersFile is the file with the first user of an instance or an organisation, in decimal digits. Maps have its path.
 const usersFile = "users"
+
+// organisationsDir is the directory of organisations, beside that of instances.
+const organisationsDir = "organisations"
 
 func newUserRanges(dir string, pool UserPool, all string) *userRanges {
 	if pool.Size == 0 {
 		pool.First, pool.Size = defaultUsers.First, defaultUsers.Size
 	}
-	return &userRanges{pool: pool, dir: dir, all: userRegistry(all), taken: []string{"/etc/subuid", "/etc/subgid"}}
+	return &userRanges{pool: pool, dir: dir, orgs: filepath.Join(filepath.Dir(dir), organisationsDir), all: userRegistry(all), taken: []string{"/etc/subuid", "/etc/subgid"},
+		known: []string{"/etc/passwd", "/etc/group"}}
 }
 
 // take gives the users of an instance, which has a directory: always the same ones.
 func (u *userRanges) take(id skerry.InstanceID) (*runtime.UserNamespace, error) {
+	// The rename makes it whole or not there; without it the instance gets another after a power failure, when nothing of it runs.
+	return u.takeFor(filepath.Join(u.dir, string(id), usersFile), string(id), replaceFile)
+}
+
+// organisation gives the users of an organisation: always the same ones, as long as anything on the disk belongs to them.
+func (u *userRanges) organisation(org string) (*runtime.UserNamespace, error) {
+	if org == "" {
+		org = noOrg
+	} else if err := skerry.CheckName(org); err != nil {
+		return nil, impossible(fmt.Sprintf("organisation %q has no users here: %v", org, err))
+	}
+	dir := filepath.Join(u.orgs, org)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("users: %w", err)
+	}
+	return u.takeFor(filepath.Join(dir, usersFile), org, owners.WriteFile)
+}
+
+// noOrg is in the place of an organisation's name, which none has, for instances of none.
+const noOrg = "-"
+
+// takeFor gives the users whose first is in a file, or finds some and writes it.
+func (u *userRanges) takeFor(file, seed string, write func(string, []byte) error) (*runtime.UserNamespace, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.by == nil {
+	fresh := u.by == nil
+	if fresh {
 		u.load()
 	}
 	unlock, err := u.all.lock()
@@ -97,76 +133,156 @@ func (u *userRanges) take(id skerry.InstanceID) (*runtime.UserNamespace, error) 
 		return nil, fmt.Errorf("users: %w", err)
 	}
 	defer unlock()
-	others, err := u.all.others(u.dir)
+	others, err := u.all.others(u.dir, u.orgs)
 	if err != nil {
 		return nil, fmt.Errorf("users: %w", err)
 	}
-	first, ok := u.of[id]
+	org := u.ofOrganisation(file)
+	for file, first := range u.of { // organisations have theirs when nothing of them runs, as after a restart of the machine
+		if fresh && u.ofOrganisation(file) && overlaps(first, others) == nil {
+			if err := u.all.add(first, file); err != nil {
+				return nil, fmt.Errorf("users: %w", err)
+			}
+		}
+	}
+	first, ok := u.of[file]
 	if ok {
-		if err := overlaps(first, others); err != nil {
+		switch err := overlaps(first, others); {
+		case err != nil && org: // while it did not run; its files follow
+			ok = false
+			delete(u.by, first)
+		case err != nil:
 			return nil, err
 		}
 	}
-	file := filepath.Join(u.dir, string(id), usersFile)
 	if !ok {
-		if first, err = u.find(id, others); err != nil {
+		if first, err = u.find(seed, others); err != nil {
 			return nil, err
 		}
-		// The rename makes it whole or not there; without it the instance gets another after a power failure, when nothing of it runs.
-		if err := replaceFile(file, strconv.AppendUint(nil, uint64(first), 10)); err != nil {
+		if err := write(file, strconv.AppendUint(nil, uint64(first), 10)); err != nil {
 			return nil, fmt.Errorf("users: %w", err)
 		}
-		u.of[id], u.by[first] = first, id
+		u.of[file], u.by[first] = first, file
 	}
+	u.used[file] = time.Now()
 	if err := u.all.add(first, file); err != nil {
 		return nil, fmt.Errorf("users: %w", err)
 	}
 	return &runtime.UserNamespace{First: first, Size: usersEach}, nil
 }
 
+func (u *userRanges) ofOrganisation(file string) bool {
+	return filepath.Dir(filepath.Dir(file)) == u.orgs
+}
+
 // give takes note that an instance's directory is gone.
 func (u *userRanges) give(id skerry.InstanceID) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if first, ok := u.of[id]; ok {
-		delete(u.of, id)
+	u.forget(filepath.Join(u.dir, string(id), usersFile))
+}
+
+// forget releases a range whose file is gone. The lock is held.
+func (u *userRanges) forget(file string) {
+	if first, ok := u.of[file]; ok {
+		delete(u.of, file)
 		delete(u.by, first)
-		u.all.give(first, filepath.Join(u.dir, string(id), usersFile))
+		delete(u.used, file)
+		u.all.give(first, file)
 	}
+}
+
+// release forgets the users of organisations that have no instance here, if nothing on the disk belongs to them and none were asked for
+// since it was found out which those are.
+func (u *userRanges) release(keep map[string]bool, since time.Time) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.by == nil {
+		u.load()
+	}
+	var on []uint32
+	if u.held != nil {
+		on = u.held()
+	}
+	list, err := os.ReadDir(u.orgs)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, e := range list {
+		file := filepath.Join(u.orgs, e.Name(), usersFile)
+		first, known := u.of[file]
+		if !known || keep[e.Name()] || e.Name() == noOrg && keep[""] || slices.Contains(on, first) || !u.used[file].Before(since) {
+			continue
+		}
+		if e := os.RemoveAll(filepath.Dir(file)); e != nil {
+			err = errors.Join(err, e)
+			continue
+		}
+		u.forget(file)
+	}
+	return err
+}
+
+// organisations gives the first users of organisations that have some.
+func (u *userRanges) organisations() map[string]uint32 {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.by == nil {
+		u.load()
+	}
+	out := map[string]uint32{}
+	for file, first := range u.of {
+		if u.ofOrganisation(file) {
+			out[strings.TrimPrefix(filepath.Base(filepath.Dir(file)), noOrg)] = first
+		}
+	}
+	return out
 }
 
 // load reads what earlier lives gave. A range counts whatever the pool is now, for something may run with it.
 func (u *userRanges) load() {
-	u.of, u.by = map[skerry.InstanceID]uint32{}, map[uint32]skerry.InstanceID{}
+	u.of, u.by, u.used = map[string]uint32{}, map[uint32]string{}, map[string]time.Time{}
+	orgs, _ := filepath.Glob(filepath.Join(u.orgs, "*", usersFile)) // before instances, for they last longer
 	files, _ := filepath.Glob(filepath.Join(u.dir, "*", usersFile))
-	for _, file := range files {
+	for _, file := range append(orgs, files...) {
 		data, err := os.ReadFile(file)
 		n, bad := strconv.ParseUint(string(data), 10, 32)
 		first := uint32(n)
 		if err != nil || bad != nil || u.by[first] != "" || first < usersEach {
 			continue
 		}
-		id := skerry.InstanceID(filepath.Base(filepath.Dir(file)))
-		u.of[id], u.by[first] = first, id
+		u.of[file], u.by[first] = first, file
 	}
 }
 
-// find looks for a free range, from a place on that depends on the instance: workers that share a machine, and do not see each other's
+// find looks for a free range, from a place on that depends on whom it is for: workers that share a machine, and do not see each other's
 // ranges, hardly ever choose the same.
-func (u *userRanges) find(id skerry.InstanceID, claims []claim) (uint32, error) {
+func (u *userRanges) find(seed string, claims []claim) (uint32, error) {
 	var others []idRange
 	for _, c := range claims {
 		others = append(others, c.idRange)
 	}
 	for _, file := range u.taken {
-		list, err := readSubIDs(file)
+		list, err := readIDs(file, parseSubIDs)
 		if err != nil {
 			return 0, fmt.Errorf("users: %w", err)
 		}
 		others = append(others, list...)
 	}
+	for _, file := range u.known {
+		list, err := readIDs(file, parseAccounts)
+		if err != nil {
+			return 0, fmt.Errorf("users: %w", err)
+		}
+		others = append(others, list...)
+	}
+	if u.held != nil {
+		for _, first := range u.held() {
+			others = append(others, idRange{uint64(first), uint64(first) + usersEach - 1})
+		}
+	}
 	h := fnv.New32a()
-	_, _ = h.Write([]byte(id))
+	_, _ = h.Write([]byte(seed))
 	n := u.pool.Size / usersEach
 	for i := range n {
 		first := u.pool.First + (h.Sum32()%n+i)%n*usersEach
@@ -186,7 +302,7 @@ func (u *userRanges) find(id skerry.InstanceID, claims []claim) (uint32, error) 
 // idRange are users, or groups, of the host.
 type idRange struct{ first, last uint64 }
 
-func readSubIDs(file string) ([]idRange, error) {
+func readIDs(file string, parse func(io.Reader) ([]idRange, error)) ([]idRange, error) {
 	f, err := os.Open(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -195,7 +311,22 @@ func readSubIDs(file string) ([]idRange, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return parseSubIDs(f)
+	return parse(f)
+}
+
+// parseAccounts reads the numbers of users or groups from what passwd(5) or group(5) describes, NAME:PASSWORD:NUMBER and more.
+func parseAccounts(r io.Reader) (out []idRange, err error) {
+	sc := bufio.NewScanner(r)
+	for sc.Scan() {
+		f := strings.Split(sc.Text(), ":")
+		if len(f) < 3 {
+			continue
+		}
+		if n, err := strconv.ParseUint(strings.TrimSpace(f[2]), 10, 32); err == nil {
+			out = append(out, idRange{n, n})
+		}
+	}
+	return out, sc.Err()
 }
 
 // parseSubIDs reads what subuid(5) describes, NAME:FIRST:COUNT. As there, lines that are not of that form do not count.

@@ -8,13 +8,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
 )
 
 // userRegistry is a directory that the workers of a machine share: a file for each range of users that one of them gave to an instance,
-// named by its first user. In the file is the path of the instance's own (usersFile); the range is in use for as long as that says the
+// or to an organisation, named by its first user. In the file is the path of the instance's own (usersFile); the range is in use for as long as that says the
 // same, whether or not the worker's agent runs. It is in memory, as nothing runs after a restart of the machine. Workers with other
 // mounts do not see it. The empty name is none.
 type userRegistry string
@@ -85,7 +86,7 @@ func TidyUsers(registry string) error {
 		return err
 	}
 	defer unlock()
-	_, err = r.others("")
+	_, err = r.others()
 	r.tidy()
 	return err
 }
@@ -93,11 +94,11 @@ func TidyUsers(registry string) error {
 // claim is a range of another worker.
 type claim struct {
 	idRange
-	file string // of its instance
+	file string // of its instance or organisation
 }
 
 // others lists the ranges of workers with other directories, and forgets those that ended. The registry is locked.
-func (r userRegistry) others(dir string) (out []claim, err error) {
+func (r userRegistry) others(dirs ...string) (out []claim, err error) {
 	if r == "" {
 		return nil, nil
 	}
@@ -115,7 +116,7 @@ func (r userRegistry) others(dir string) (out []claim, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if filepath.Dir(filepath.Dir(string(file))) == dir {
+		if slices.Contains(dirs, filepath.Dir(filepath.Dir(string(file)))) {
 			continue
 		}
 		own, err := os.ReadFile(string(file))

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"encoding/json"
+	"iter"
 	"maps"
 	"slices"
 
@@ -90,12 +91,21 @@ func (c *Core) Running(fn func(a *skerry.Assignment, name string, handle json.Ra
 func (c *Core) Images() map[string]bool {
 	out := map[string]bool{}
 	for _, i := range c.insts {
-		for _, d := range i.A.Digest {
-			out[d] = true
-		}
-		if i.Digest != "" {
-			out[i.Digest] = true
-		}
+		maps.Insert(out, imagesOf(i))
 	}
 	return out
+}
+
+// imagesOf gives the digests that an instance refers to.
+func imagesOf(i *inst) iter.Seq2[string, bool] {
+	return func(yield func(string, bool) bool) {
+		for _, d := range i.A.Digest {
+			if !yield(d, true) {
+				return
+			}
+		}
+		if i.Digest != "" {
+			yield(i.Digest, true)
+		}
+	}
 }

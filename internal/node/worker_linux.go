@@ -60,6 +60,7 @@ type WorkerConfig struct {
 	RunDir       string         // default /run/skerry/NAME
 	CgroupParent string         // default skerry/NAME
 	Users        worker.UserPool
+	Owners       oci.Owners   // how files belong to the users of user namespaces
 	PullLimit    skerry.Bytes // per second; 0 means none
 	MinFree      skerry.Bytes
 	ProbeAddress string        // for round trips among workers, HOST:PORT; worker.NoProbing: none
@@ -260,7 +261,7 @@ func (c *WorkerConfig) drivers() ([]runtime.Driver, error) {
 	if c.RunDir != "" {
 		mounts = filepath.Join(c.RunDir, skerry.RuntimeOCI)
 	}
-	containers, err := oci.New(oci.Options{Dir: filepath.Join(c.Dir, "oci"), Mounts: mounts, CgroupParent: c.CgroupParent, Log: c.Log})
+	containers, err := oci.New(oci.Options{Dir: filepath.Join(c.Dir, "oci"), Mounts: mounts, CgroupParent: c.CgroupParent, Owners: c.Owners, Log: c.Log})
 	if err != nil {
 		return nil, err
 	}

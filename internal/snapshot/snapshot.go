@@ -79,9 +79,9 @@ type entry struct {
 	path   string // with what is in the file
 }
 
-// Scan lists what is in a volume. With clone, each file is cloned at once, and what is written later comes from the clones; else nothing
-// may change until Write has ended.
-func Scan(volume, dir string, clone func(from string) (to string, err error)) (*Tree, error) {
+// Scan lists what is in a volume. owner gives the number in the stream of a user or group that files belong to; nil: the same. With clone, each
+// file is cloned at once, and what is written later comes from the clones; else nothing may change until Write has ended.
+func Scan(volume, dir string, owner func(uint32) uint32, clone func(from string) (to string, err error)) (*Tree, error) {
 	t := &Tree{volume: volume}
 	linked := map[[2]uint64]string{}
 	root, err := os.OpenRoot(dir)
@@ -97,6 +97,9 @@ func Scan(volume, dir string, clone func(from string) (to string, err error)) (*
 		var st unix.Stat_t
 		if err := unix.Lstat(path, &st); err != nil {
 			return &fs.PathError{Op: "lstat", Path: path, Err: err}
+		}
+		if owner != nil {
+			st.Uid, st.Gid = owner(st.Uid), owner(st.Gid)
 		}
 		h := tar.Header{Name: volume + "/" + name, Mode: int64(st.Mode & 0o7777), Uid: int(st.Uid), Gid: int(st.Gid), ModTime: time.Unix(st.Mtim.Unix()), Format: tar.FormatPAX}
 		if name == "." {

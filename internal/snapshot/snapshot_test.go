@@ -115,7 +115,7 @@ func TestRoundTrip(t *testing.T) {
 
 	var trees []*Tree
 	for _, name := range []string{"data", "logs"} {
-		tree, err := Scan(name, filepath.Join(from, name), nil)
+		tree, err := Scan(name, filepath.Join(from, name), nil, nil)
 		must(t, err)
 		trees = append(trees, tree)
 	}
@@ -162,7 +162,7 @@ func TestRoundTrip(t *testing.T) {
 func TestClones(t *testing.T) {
 	dir, clones, to := t.TempDir(), t.TempDir(), t.TempDir()
 	must(t, os.WriteFile(filepath.Join(dir, "note"), []byte("before"), 0o600))
-	tree, err := Scan("data", dir, func(from string) (string, error) {
+	tree, err := Scan("data", dir, nil, func(from string) (string, error) {
 		name := filepath.Join(clones, filepath.Base(from))
 		data, err := os.ReadFile(from)
 		if err == nil {

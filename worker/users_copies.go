@@ -1,0 +1,267 @@
+//go:build linux
+
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/internal/loop"
+	"skerry.dev/skerry/internal/owners"
+	"skerry.dev/skerry/runtime"
+)
+
+// Where owners of files cannot be mapped in mounts, all containers of an organisation have the same users, and what they are to see belongs to
+// these on the disk: copies of layers, which the image store makes, and volumes, whose files are given to them in place. A volume has a
+// record of that. It goes back to the numbers that its users have inside for everything else: a container with the host's users, one whose mounts
+// are mapped, another runtime, a snapshot.
+
+// ownersFile is the record of a volume: beside what the containers see, or for those that end with the instance in its directory.
+func ownersFile(s *Server, a *skerry.Assignment, v *skerry.Volume) owners.Record {
+	if v.Local != nil {
+		return ownersOf(s.claimDir(claimOf(a)), v.Name)
+	}
+	return owners.Record(filepath.Join(s.instanceDir(a.ID), "owners", v.Name))
+}
+
+// ownersOf is the record of a local volume.
+func ownersOf(claimDir, volume string) owners.Record {
+	return owners.Record(filepath.Join(claimDir, volume, "owners"))
+}
+
+// copied says whether a runtime must be given files that belong to a container's users already.
+func copied(s *Server, driver string) bool { return s.ability(driver, runtime.AbilityUserNSCopies) }
+
+// settleUsers chooses the users of a container whose spec is complete but for secrets, and gives them what it sees.
+func settleUsers(ctx context.Context, s *Server, a *skerry.Assignment, k *skerry.Container, name string, spec *runtime.Spec, img artifact.Image) error {
+	driver := runtimeOf(a)
+	shift := false
+	if s.ability(driver, runtime.AbilityUserNS) {
+		shift = copied(s, driver)
+		why, err := hostUsers(spec, k, a)
+		if err == nil && why == "" && shift {
+			why, err = beside(s, a, k, name)
+		}
+		switch {
+		case err != nil:
+			return err
+		case why != "":
+			s.opt.Log.Info("a container has the host's users", "instance", string(a.ID), "container", name, "why", why)
+		case shift:
+			spec.UserNS, err = s.users.organisation(a.Org)
+		default:
+			spec.UserNS, err = s.users.take(a.ID)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	first := uint32(0)
+	if shift && spec.UserNS != nil && len(spec.RootFS) > 0 {
+		first = spec.UserNS.First
+		if err := shiftRoot(ctx, s, spec, img, driver, first); err != nil {
+			return err
+		}
+	}
+	return settleVolumes(ctx, s, a, k, spec, first)
+}
+
+// shiftRoot puts copies of the layers into the place of an image's.
+func shiftRoot(ctx context.Context, s *Server, spec *runtime.Spec, img artifact.Image, driver string, first uint32) error {
+	lower, err := s.opt.Images.Copies.RootFS(ctx, img.Digest, platform(driver), first)
+	if err == nil {
+		spec.RootFS, err = rootFS(driver, lower)
+	}
+	if err != nil {
+		return fmt.Errorf("image: %w", err)
+	}
+	spec.RootFS[0].Shifted = true
+	return nil
+}
+
+// settleVolumes gives a container's volumes and files to its users: to those of the host from first on, or to the numbers that they have inside.
+func settleVolumes(ctx context.Context, s *Server, a *skerry.Assignment, k *skerry.Container, spec *runtime.Spec, first uint32) error {
+	shifted := func(source string) {
+		for i := range spec.Mounts {
+			if m := &spec.Mounts[i]; m.Source == source && first != 0 {
+				m.Shifted = true
+			}
+		}
+	}
+	for i := range a.Spec.Volumes {
+		v := &a.Spec.Volumes[i]
+		if v.Host != nil || !slices.ContainsFunc(k.Mounts, func(m skerry.Mount) bool { return m.Volume == v.Name }) {
+			continue
+		}
+		if err := settleVolume(ctx, s, a, v, first); err != nil {
+			return volumeErr(v.Name, err)
+		}
+		shifted(s.volumeSource(a, v))
+	}
+	for n := range a.Spec.Config {
+		file := s.configFile(a.ID, n)
+		if st, err := os.Stat(file); err != nil {
+			return fmt.Errorf("config %s: %w", a.Spec.Config[n].Path, err)
+		} else if err := giveFile(file, st, first); err != nil {
+			return fmt.Errorf("config %s: %w", a.Spec.Config[n].Path, err)
+		}
+		shifted(file)
+	}
+	return nil
+}
+
+// giveFile gives a file to a user and group, which takes a write only where it is another's.
+func giveFile(file string, st fs.FileInfo, first uint32) error {
+	if sys, ok := st.Sys().(*syscall.Stat_t); ok && sys.Uid == first {
+		return nil
+	}
+	return errors.Join(os.Lchown(file, int(first), int(first)), os.Chmod(file, st.Mode().Perm()))
+}
+
+// settleVolume gives a volume to users, unless it is theirs already.
+func settleVolume(ctx context.Context, s *Server, a *skerry.Assignment, v *skerry.Volume, first uint32) error {
+	dir, r := s.volumeSource(a, v), ownersFile(s, a, v)
+	if ok, err := r.Settled(dir, first); ok || err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(string(r)), 0o755); err != nil {
+		return err
+	}
+	unlock, err := r.Lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if ok, err := r.Settled(dir, first); ok || err != nil {
+		return err
+	}
+	by, err := writerOf(ctx, s, claimOf(a), v.Name)
+	if err != nil {
+		return err
+	}
+	if by != "" {
+		return &runtime.StartError{Field: "volumes", Err: fmt.Errorf("container %s, which runs, has it with other users, and this worker cannot map owners of files", by),
+			Hint: fmt.Sprintf("restart the instance (`skerry restart`), or give containers that share the volume %s the same users", v.Name)}
+	}
+	began := time.Now()
+	if err := r.Settle(ctx, dir, first); err != nil {
+		return fmt.Errorf("give it to users from %d: %w", first, err)
+	}
+	s.opt.Log.Info("the files of a volume have other owners now", "instance", string(a.ID), "volume", v.Name, "users", first, "took", time.Since(began))
+	return nil
+}
+
+// writerOf gives a running container that has a volume of a replica, "" where there is none.
+func writerOf(ctx context.Context, s *Server, claim skerry.VolumeClaim, volume string) (by string, err error) {
+	err = s.Role.View(ctx, func(c loop.Core) {
+		for _, i := range c.(*Core).insts {
+			if claimOf(&i.A) != claim {
+				continue
+			}
+			for _, name := range i.names() {
+				if k, _ := containerOf(&i.A.Spec, name); k != nil && i.Containers[name].Running && mounts(k, volume) {
+					by = name
+				}
+			}
+		}
+	})
+	return by, err
+}
+
+func mounts(k *skerry.Container, volume string) bool {
+	return slices.ContainsFunc(k.Mounts, func(m skerry.Mount) bool { return m.Volume == volume })
+}
+
+// beside says why a container has the host's users because another one that runs beside it has, "" where none does: they share a volume, and
+// its files have one owner on the disk.
+func beside(s *Server, a *skerry.Assignment, k *skerry.Container, name string) (string, error) {
+	if slices.ContainsFunc(a.Spec.Init, func(c skerry.SideContainer) bool { return c.Name == name }) {
+		return "", nil // it has the volumes for itself
+	}
+	others := []string{skerry.MainContainer}
+	for i := range a.Spec.Sidecars {
+		others = append(others, a.Spec.Sidecars[i].Name)
+	}
+	for _, other := range others {
+		o, _ := containerOf(&a.Spec, other)
+		i := slices.IndexFunc(k.Mounts, func(m skerry.Mount) bool { return mounts(o, m.Volume) && !isHost(&a.Spec, m.Volume) })
+		if other == name || i < 0 {
+			continue
+		}
+		main := other == skerry.MainContainer
+		spec := runtime.Spec{User: o.User, Privileged: o.Security.Privileged, Checkpoint: main && a.Spec.Carried()}
+		if main {
+			if err := s.attach.apply(&spec, a.Devices); err != nil {
+				return "", err
+			}
+		}
+		why, err := hostUsers(&spec, o, a)
+		if err == nil && why != "" { // what is refused for its users will not run
+			return fmt.Sprintf("it shares the volume %s with %s, which has them (%s), and owners of files cannot be mapped here", k.Mounts[i].Volume, other, why), nil
+		}
+	}
+	return "", nil
+}
+
+func isHost(svc *skerry.ServiceSpec, volume string) bool {
+	return slices.ContainsFunc(svc.Volumes, func(v skerry.Volume) bool { return v.Name == volume && v.Host != nil })
+}
+
+// heldUsers gives the first users of all ranges that files on the disk have.
+func heldUsers(s *Server) (out []uint32) {
+	for _, pattern := range []string{localDir + "/*/*/*/*/*/owners", "instances/*/owners/*"} {
+		files, _ := filepath.Glob(filepath.Join(s.opt.Dir, pattern))
+		for _, file := range files {
+			ranges, err := owners.Record(file).Ranges()
+			if err != nil && !errors.Is(err, fs.ErrNotExist) && !strings.HasSuffix(file, ".new") {
+				s.opt.Log.Warn("which users a volume belongs to", "err", err)
+			}
+			out = append(out, ranges...)
+		}
+	}
+	if s.opt.Images != nil {
+		out = append(out, s.opt.Images.Copies.Users()...)
+	}
+	return out
+}
+
+// pruneUsers removes copies of layers that no instance of their organisation needs, and forgets the users of organisations of which nothing is left.
+func pruneUsers(ctx context.Context, s *Server, before time.Time) {
+	began := time.Now()
+	byOrg := map[string][]digest.Digest{}
+	here := map[string]bool{}
+	err := s.Role.View(ctx, func(c loop.Core) {
+		for _, i := range c.(*Core).insts {
+			here[i.A.Org] = true
+			for d := range imagesOf(i) {
+				byOrg[i.A.Org] = append(byOrg[i.A.Org], imageDigest(d))
+			}
+		}
+	})
+	if err != nil {
+		return
+	}
+	inUse := map[uint32][]digest.Digest{}
+	for org, first := range s.users.organisations() {
+		inUse[first] = byOrg[org]
+	}
+	freed, err := s.opt.Images.Copies.Drop(inUse, before)
+	if freed > 0 {
+		s.opt.Log.Info("copies of layers removed", "bytes", freed)
+	}
+	if err = errors.Join(err, s.users.release(here, began)); err != nil {
+		s.opt.Log.Warn("remove copies of layers", "err", err)
+	}
+}
