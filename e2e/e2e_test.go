@@ -27,6 +27,7 @@ import (
 	"skerry.dev/skerry/runtime/containerd"
 	"skerry.dev/skerry/runtime/lease"
 	"skerry.dev/skerry/runtime/native"
+	"skerry.dev/skerry/runtime/oci"
 	"skerry.dev/skerry/runtime/vm"
 	"skerry.dev/skerry/runtime/wasm"
 	"skerry.dev/skerry/worker"
@@ -78,6 +79,7 @@ type site struct {
 	patience  time.Duration      // how long await waits; a minute when 0
 	machines  node.Machines      // of the worker
 	users     worker.UserPool    // of the worker
+	owners    oci.Owners         // of the files of its containers
 	foreign   node.Containerd    // that the worker is told of
 	admission *cluster.Admission // nil: the organisation is trusted
 	noNetwork bool               // the worker gives instances none of their own
@@ -185,7 +187,7 @@ func (s *site) startWorker(token string) {
 	w, err := node.OpenWorker(s.t.Context(), node.WorkerConfig{Common: s.common("worker"),
 		RunDir: filepath.Join(s.dir, "run"), CgroupParent: cgroupParent(filepath.Dir(s.dir)),
 		NoNetwork: s.noNetwork, Join: node.Join{Name: "w1", Token: token, Parent: []string{s.Cluster.LinkAddr().String()}},
-		Facts: worker.FactOptions{Address: s.address}, Attach: s.attach, Machines: s.machines, Containerd: s.foreign, Users: s.users})
+		Facts: worker.FactOptions{Address: s.address}, Attach: s.attach, Machines: s.machines, Containerd: s.foreign, Users: s.users, Owners: s.owners})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/runtime/oci"
 	"skerry.dev/skerry/worker"
 )
 
@@ -82,16 +83,20 @@ func TestUserNamespaces(t *testing.T) {
 		t.Fatal(out)
 	}
 
-	s.stopAgent()
-	if err := s.Worker.Close(); err != nil {
-		t.Fatal(err)
+	restart := func() {
+		t.Helper()
+		s.stopAgent()
+		if err := s.Worker.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s.startWorker("")
+		s.await("the worker is back", func() bool {
+			ws, err := s.Cluster.Workers(context.Background())
+			return err == nil && len(ws) == 1 && ws[0].Connected && s.ready(3)()
+		})
 	}
 	s.users = worker.UserPool{}
-	s.startWorker("")
-	s.await("the worker is back", func() bool {
-		ws, err := s.Cluster.Workers(context.Background())
-		return err == nil && len(ws) == 1 && ws[0].Connected && s.ready(3)()
-	})
+	restart()
 	if r := reports(); r.NoUserNamespaces() {
 		t.Fatalf("%+v", r)
 	}
@@ -101,17 +106,22 @@ func TestUserNamespaces(t *testing.T) {
 		}
 	}
 
-	version("2")
-	s.await("all were replaced", func() bool {
-		now := s.pids()
-		for id := range before {
-			if _, there := now[id]; there {
-				return false
+	next := func(n string) map[skerry.InstanceID]int {
+		t.Helper()
+		before := s.pids()
+		version(n)
+		s.await("all were replaced", func() bool {
+			now := s.pids()
+			for id := range before {
+				if _, there := now[id]; there {
+					return false
+				}
 			}
-		}
-		return len(now) == 3 && s.ready(3)()
-	})
-	now := s.pids()
+			return len(now) == 3 && s.ready(3)()
+		})
+		return s.pids()
+	}
+	now := next("2")
 	web, db := ownerOf(t, now[of("web")]), ownerOf(t, now[of("db")])
 	if web < 0x7000_0000 || db < 0x7000_0000 || web%(1<<16) != 0 || db%(1<<16) != 1234 || web == db-1234 {
 		t.Errorf("the users of the host are %d and %d", web, db)
@@ -119,38 +129,61 @@ func TestUserNamespaces(t *testing.T) {
 	if uid := ownerOf(t, now[of("admin")]); uid != 0 {
 		t.Errorf("a trusted container with the host's path is user %d", uid)
 	}
-	for _, c := range []struct {
+	type look struct {
 		service string
 		args    []string
 		want    string
-	}{
-		{"db", []string{"read", "/data/note"}, "kept"},
-		{"db", []string{"owner", "/data/note"}, "1234 0644 memory=false\n"},
-		{"db", []string{"write", "/data/more", "x"}, "written\n"},
-		{"db", []string{"write", "/memory/x", "x"}, "written\n"},
-		{"db", []string{"owner", "/memory/x"}, "1234 0644 memory=true\n"},
-		{"web", []string{"read", "/etc/web"}, "for root\n"},
-		{"web", []string{"owner", "/etc/web"}, "0 0400 memory=false\n"},
-		{"web", []string{"owner", "/run/skerry/endpoints.json"}, "0 0644 memory=false\n"},
-	} {
-		if out, code := s.insideOf(of(c.service), c.args...); code != 0 || out != c.want {
-			t.Errorf("%s %v: %d %q", c.service, c.args, code, out)
+	}
+	inside := func(endpoints string) []look {
+		return []look{
+			{"db", []string{"read", "/data/note"}, "kept"},
+			{"db", []string{"owner", "/data/note"}, "1234 0644 memory=false\n"},
+			{"db", []string{"write", "/data/more", "x"}, "written\n"},
+			{"db", []string{"write", "/memory/x", "x"}, "written\n"},
+			{"db", []string{"owner", "/memory/x"}, "1234 0644 memory=true\n"},
+			{"web", []string{"read", "/etc/web"}, "for root\n"},
+			{"web", []string{"owner", "/etc/web"}, "0 0400 memory=false\n"},
+			{"web", []string{"owner", "/run/skerry/endpoints.json"}, endpoints + " 0644 memory=false\n"},
 		}
 	}
+	see := func(list []look) {
+		t.Helper()
+		for _, c := range list {
+			if out, code := s.insideOf(of(c.service), c.args...); code != 0 || out != c.want {
+				t.Errorf("%s %v: %d %q", c.service, c.args, code, out)
+			}
+		}
+	}
+	see(inside("0"))
 	if out, code := s.insideOf(of("db"), "read", "/etc/ledger"); code == 0 {
 		t.Errorf("a user reads what is for root: %q", out)
 	}
 	// An agent that is started anew knows whose users are whose.
-	s.stopAgent()
-	if err := s.Worker.Close(); err != nil {
-		t.Fatal(err)
-	}
-	s.startWorker("")
-	s.await("the worker is back", func() bool {
-		ws, err := s.Cluster.Workers(context.Background())
-		return err == nil && len(ws) == 1 && ws[0].Connected && s.ready(3)()
-	})
+	restart()
 	if out, code := s.insideOf(of("web"), "reopen"); code != 0 || out != "/dev/stdout\n/dev/stderr\n" {
 		t.Errorf("%d %q", code, out)
 	}
+
+	// Where owners cannot be mapped an organisation has the users, and its files go to them, and back.
+	s.owners = oci.OwnersCopied
+	restart()
+	if r := reports(); !r.SharedUsers() || r.NoUserNamespaces() {
+		t.Fatalf("%+v", r)
+	}
+	now = next("3")
+	web, db = ownerOf(t, now[of("web")]), ownerOf(t, now[of("db")])
+	if web < 0x7000_0000 || web%(1<<16) != 0 || db != web+1234 {
+		t.Errorf("the users of the host are %d and %d", web, db)
+	}
+	if uid := ownerOf(t, now[of("admin")]); uid != 0 {
+		t.Errorf("a trusted container with the host's path is user %d", uid)
+	}
+	see(inside("65534"))
+	s.owners = oci.OwnersMapped
+	restart()
+	now = next("4")
+	if again := ownerOf(t, now[of("web")]); again == web {
+		t.Errorf("an instance has the users of its organisation, %d", web)
+	}
+	see(inside("0"))
 }

@@ -180,6 +180,9 @@ func (d *doctor) programs() {
 		switch {
 		case r.NoUserNamespaces():
 			d.add("runtime "+r.Name, ctl.CheckWarning, "passes its self-test, but without user namespaces (root in a container is root on the host):  "+r.Cause, r.Cure)
+		case r.SharedUsers():
+			d.add("runtime "+r.Name, ctl.CheckOK, "passes its self-test; the containers of an organisation have the same users:  "+r.Cause,
+				"for users of each instance's own: Linux 5.19 or newer, and a data directory on ext4, xfs or btrfs")
 		case r.Passed:
 			d.add("runtime "+r.Name, ctl.CheckOK, "passes its self-test", "")
 		case r.Absent:

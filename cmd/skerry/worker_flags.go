@@ -23,7 +23,7 @@ type workerFlags struct {
 	subnet         string
 	noNetwork      bool
 	runDir, cgroup string
-	users          string
+	users, owners  string
 	pull, minFree  skerry.Bytes
 	http           string
 	probeAddress   string
@@ -109,6 +109,8 @@ func (w *workerFlags) addMachine(fs *pflag.FlagSet) {
 	fs.StringVar(&w.cgroup, "cgroup-parent", "", "cgroup below which instances run (default skerry/NAME)")
 	fs.StringVar(&w.users, "user-namespaces", "",
 		"host user IDs for containers' user namespaces, FIRST-LAST, 65536 for each instance; off makes root in a container root on the host (default 1879048192-2147287039)")
+	fs.StringVar(&w.owners, "file-owners", "auto",
+		"how files belong to the users of containers' user namespaces: mapped (by the kernel), copied (one range of users, and copies of images, for each organisation), or auto (copied if mapping does not work)")
 	fs.Var(bytesFlag(&w.pull), "pull-limit", "bytes per second for pulling images (default no limit)")
 	fs.Var(bytesFlag(&w.minFree), "min-free", "free space below which the worker gets no new instances (default 64Mi)")
 }

@@ -15,6 +15,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/runtime/oci"
 	"skerry.dev/skerry/worker"
 )
 
@@ -51,6 +52,9 @@ func (w *workerFlags) config() (node.WorkerConfig, error) {
 	cfg.Attach.CDI, cfg.Attach.Hooks = w.cdi, w.cdiHooks
 	if cfg.Users, err = worker.ParseUserPool(w.users); err != nil {
 		return cfg, skerry.Errorf(skerry.CodeInvalid, "--user-namespaces: %w", err).WithHint("omit it for the default, 1879048192-2147287039")
+	}
+	if cfg.Owners, err = oci.ParseOwners(w.owners); err != nil {
+		return cfg, skerry.Errorf(skerry.CodeInvalid, "--file-owners: %w", err).WithHint("omit it for auto")
 	}
 	if err := checkKeys("--taint", w.taints); err != nil {
 		return cfg, err
@@ -247,6 +251,8 @@ func printRuntimes(out io.Writer, list []skerry.RuntimeReport) {
 			fmt.Fprintf(out, "\n%s does not work: %s\n  cure: %s\n", r.Name, r.Cause, orDash(r.Cure))
 		} else if r.NoUserNamespaces() {
 			fmt.Fprintf(out, "\n%s works, but without user namespaces (root in a container is root on the host): %s\n  cure: %s\n", r.Name, orDash(r.Cause), orDash(r.Cure))
+		} else if r.SharedUsers() {
+			fmt.Fprintf(out, "\n%s works; the containers of an organisation have the same users: %s\n", r.Name, r.Cause)
 		}
 	}
 }
