@@ -49,6 +49,7 @@ func BenchmarkUserNSBytes(b *testing.B) {
 				images = []string{mine, mine, theirs}
 			}
 			for i := 0; b.Loop(); i++ {
+				var running []runtime.Handle
 				for _, dir := range images {
 					forgetPages(b, dir)
 				}
@@ -62,11 +63,7 @@ func BenchmarkUserNSBytes(b *testing.B) {
 						spec.UserNS, spec.RootFS[0].Shifted = &users, how == "copied"
 					}
 					h, _, _ := firstLine(b, d, spec)
-					defer func() {
-						if err := d.Remove(context.Background(), h); err != nil {
-							b.Error(err)
-						}
-					}()
+					running = append(running, h)
 					st, err := d.Stats(b.Context(), h)
 					if err != nil {
 						b.Fatal(err)
@@ -78,6 +75,11 @@ func BenchmarkUserNSBytes(b *testing.B) {
 					b.ReportMetric(float64(st.Memory)/1024, []string{"first-memory-KiB", "second-memory-KiB", "other-memory-KiB"}[n])
 					if n == 0 {
 						b.ReportMetric(float64(onDisk(b, task.Path("")))/1024, "files-KiB")
+					}
+				}
+				for _, h := range running {
+					if err := d.Remove(context.Background(), h); err != nil {
+						b.Error(err)
 					}
 				}
 			}
