@@ -50,6 +50,9 @@ func (s *Server) prepare(ctx context.Context, p Prepare) Prepared {
 		if err != nil {
 			return fail(fmt.Errorf("image %s: %w", ref, err), permanent(err))
 		}
+		if err := prepareCopies(ctx, s, a, ref, img.Digest); err != nil {
+			return fail(fmt.Errorf("image %s: %w", ref, err), permanent(err))
+		}
 		if ref == a.Spec.Image {
 			m.Digest = string(img.Digest)
 		}

@@ -200,19 +200,64 @@ func beside(s *Server, a *skerry.Assignment, k *skerry.Container, name string) (
 		if other == name || i < 0 {
 			continue
 		}
-		main := other == skerry.MainContainer
-		spec := runtime.Spec{User: o.User, Privileged: o.Security.Privileged, Checkpoint: main && a.Spec.Carried()}
-		if main {
-			if err := s.attach.apply(&spec, a.Devices); err != nil {
-				return "", err
-			}
+		why, err := hostUsersOf(s, a, other)
+		if err != nil {
+			return "", err
 		}
-		why, err := hostUsers(&spec, o, a)
-		if err == nil && why != "" { // what is refused for its users will not run
+		if why != "" {
 			return fmt.Sprintf("it shares the volume %s with %s, which has them (%s), and owners of files cannot be mapped here", k.Mounts[i].Volume, other, why), nil
 		}
 	}
 	return "", nil
+}
+
+// hostUsersOf says why a container has the host's users by all that is known before its image is.
+func hostUsersOf(s *Server, a *skerry.Assignment, name string) (string, error) {
+	k, _ := containerOf(&a.Spec, name)
+	main := name == skerry.MainContainer
+	spec := runtime.Spec{User: k.User, Privileged: k.Security.Privileged, Checkpoint: main && a.Spec.Carried()}
+	if main {
+		if err := s.attach.apply(&spec, a.Devices); err != nil {
+			return "", err
+		}
+	}
+	why, err := hostUsers(&spec, k, a)
+	if _, invalid := errors.AsType[*runtime.InvalidSpec](err); invalid {
+		return "", nil // it will not start
+	}
+	return why, err
+}
+
+// prepareCopies makes copies of an image's layers before a container is started that will need them: that takes time.
+func prepareCopies(ctx context.Context, s *Server, a *skerry.Assignment, ref string, d digest.Digest) error {
+	if !copied(s, runtimeOf(a)) {
+		return nil
+	}
+	for _, name := range containersOf(&a.Spec) {
+		if k, _ := containerOf(&a.Spec, name); k.Image != ref {
+			continue
+		}
+		if why, err := hostUsersOf(s, a, name); why != "" || err != nil {
+			continue // an error comes again when it starts
+		}
+		users, err := s.users.organisation(a.Org)
+		if err == nil {
+			_, err = s.opt.Images.Copies.RootFS(ctx, d, platform(runtimeOf(a)), users.First)
+		}
+		return err
+	}
+	return nil
+}
+
+// containersOf lists the containers of a service.
+func containersOf(svc *skerry.ServiceSpec) []string {
+	out := []string{skerry.MainContainer}
+	for _, list := range [][]skerry.SideContainer{svc.Init, svc.Sidecars} {
+		for i := range list {
+			out = append(out, list[i].Name)
+		}
+	}
+	return out
 }
 
 func isHost(svc *skerry.ServiceSpec, volume string) bool {

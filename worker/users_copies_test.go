@@ -342,6 +342,79 @@ func TestBesideHostUsers(t *testing.T) {
 	}
 }
 
+// A container has the users of its organisation, and an image that belongs to them, where owners cannot be mapped; elsewhere its instance's own,
+// and the image as it is. What has the host's users has neither.
+func TestSettleUsers(t *testing.T) {
+	s := withSnapshots(t, t.TempDir(), nil, nil)
+	var err error
+	if s.opt.Images, err = artifact.Open(filepath.Join(t.TempDir(), "images"), artifact.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	defer s.opt.Images.Close()
+	source := t.TempDir()
+	if err := os.WriteFile(filepath.Join(source, "x"), []byte("x"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	img, err := s.opt.Images.Build(t.Context(), artifact.BuildOptions{Source: source, Tag: "skerry.local/x:1", Platform: artifact.HostPlatform(), Entrypoint: []string{"/x"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lower, err := s.opt.Images.RootFS(t.Context(), img.Digest, artifact.HostPlatform())
+	if err != nil {
+		t.Fatal(err)
+	}
+	can := func(abilities ...string) {
+		s.mu.Lock()
+		s.reports = []skerry.RuntimeReport{{Name: skerry.RuntimeOCI, Passed: true, Abilities: abilities}}
+		s.mu.Unlock()
+	}
+	start := func(id skerry.InstanceID, org string, k skerry.Container) (users uint32, image uint32) {
+		t.Helper()
+		k.Image = "x:1"
+		a := &skerry.Assignment{ID: id, Org: org, Level: skerry.LevelRestricted, Runtime: skerry.RuntimeOCI, Spec: skerry.ServiceSpec{Container: k}}
+		if err := errors.Join(os.MkdirAll(s.instanceDir(id), 0o755), prepareCopies(t.Context(), s, a, k.Image, img.Digest)); err != nil {
+			t.Fatal(err)
+		}
+		made := s.opt.Images.Copies.Users()
+		spec := runtime.Spec{Privileged: k.Security.Privileged}
+		if spec.RootFS, err = rootFS(skerry.RuntimeOCI, lower); err != nil {
+			t.Fatal(err)
+		}
+		if err := settleUsers(t.Context(), s, a, &k, skerry.MainContainer, &spec, img); err != nil {
+			t.Fatal(err)
+		}
+		if later := s.opt.Images.Copies.Users(); len(later) != len(made) {
+			t.Errorf("%s: copies for %v when it was prepared, and for %v when it starts", id, made, later)
+		}
+		dir := strings.TrimPrefix(spec.RootFS[0].Options[0], "lowerdir=")
+		if spec.RootFS[0].Shifted != (dir != lower[0]) {
+			t.Errorf("%s: %+v", id, spec.RootFS)
+		}
+		if spec.UserNS != nil {
+			users = spec.UserNS.First
+		}
+		return users, owned(t, filepath.Join(dir, "x"))
+	}
+	can(skerry.AbilityUserNS, skerry.AbilityUserNSCopies)
+	mule, of := start("a", "mule", skerry.Container{})
+	again, _ := start("b", "mule", skerry.Container{})
+	heron, theirs := start("c", "heron", skerry.Container{})
+	if mule == 0 || again != mule || of != mule || heron == mule || theirs != heron {
+		t.Errorf("users from %d and %d with files of %d, of another organisation from %d with files of %d", mule, again, of, heron, theirs)
+	}
+	if users, image := start("d", "third", skerry.Container{Security: skerry.Security{Privileged: true}}); users != 0 || image != 0 || len(s.opt.Images.Copies.Users()) != 2 {
+		t.Errorf("one with the host's users has some from %d, and files of %d", users, image)
+	}
+	can(skerry.AbilityUserNS)
+	if users, image := start("a", "mule", skerry.Container{}); users == 0 || users == mule || users == heron || image != 0 {
+		t.Errorf("with mapped owners an instance has users from %d, and files of %d", users, image)
+	}
+	can()
+	if users, image := start("e", "mule", skerry.Container{}); users != 0 || image != 0 {
+		t.Errorf("without user namespaces it has users from %d, and files of %d", users, image)
+	}
+}
+
 // What nothing of an organisation is left of is forgotten, and nothing else.
 func TestPruneUsers(t *testing.T) {
 	s := withSnapshots(t, t.TempDir(), nil, nil)

@@ -139,7 +139,7 @@ func (c *changing) change(dir *os.File, base string, st *unix.Stat_t) error {
 	if err := unix.Fchownat(int(dir.Fd()), base, int(uid), int(gid), unix.AT_SYMLINK_NOFOLLOW); err != nil || len(mark) < 4 {
 		return err
 	}
-	if err := unix.Fchmodat(int(dir.Fd()), base, binary.LittleEndian.Uint32(mark)&0o7777, 0); err != nil {
+	if err := chmod(dir, base, binary.LittleEndian.Uint32(mark)&0o7777); err != nil {
 		return err
 	}
 	// A mark of another attempt may have been for another root.
@@ -159,5 +159,5 @@ func (c *changing) restoreMode(dir *os.File, base string, st *unix.Stat_t) error
 	if kind := st.Mode & unix.S_IFMT; kind == unix.S_IFLNK || kind == unix.S_IFDIR || st.Mode&(unix.S_ISUID|unix.S_ISGID) == 0 {
 		return nil
 	}
-	return unix.Fchmodat(int(dir.Fd()), base, st.Mode&0o7777, 0)
+	return chmod(dir, base, st.Mode&0o7777)
 }

@@ -177,11 +177,21 @@ func (c *copying) attributes(from, to *os.File, base string) error {
 		if !group && st.Mode&unix.S_IFMT == unix.S_IFREG {
 			mode &^= unix.S_ISGID
 		}
-		if err := unix.Fchmodat(at, base, mode, 0); err != nil {
+		if err := chmod(to, base, mode); err != nil {
 			return err
 		}
 	}
 	return unix.UtimesNanoAt(at, base, []unix.Timespec{st.Atim, st.Mtim}, unix.AT_SYMLINK_NOFOLLOW)
+}
+
+// chmod changes the mode of what is no link; one that has come into its place is not followed.
+func chmod(dir *os.File, base string, mode uint32) error {
+	fd, err := unix.Openat(int(dir.Fd()), base, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), mode)
 }
 
 // through names a file by the folder that it is in, for calls that take no descriptor of that.
