@@ -158,15 +158,13 @@ func TestUserNamespaces(t *testing.T) {
 	if out, code := s.insideOf(of("db"), "read", "/etc/ledger"); code == 0 {
 		t.Errorf("a user reads what is for root: %q", out)
 	}
-	// An agent that is started anew knows whose users are whose.
+	// Where owners cannot be mapped an organisation has the users, and its files go to them, and back. What runs is left alone, and an agent that is
+	// started anew knows whose users are whose.
+	s.owners = oci.OwnersCopied
 	restart()
 	if out, code := s.insideOf(of("web"), "reopen"); code != 0 || out != "/dev/stdout\n/dev/stderr\n" {
 		t.Errorf("%d %q", code, out)
 	}
-
-	// Where owners cannot be mapped an organisation has the users, and its files go to them, and back.
-	s.owners = oci.OwnersCopied
-	restart()
 	if r := reports(); !r.SharedUsers() || r.NoUserNamespaces() {
 		t.Fatalf("%+v", r)
 	}
