@@ -110,6 +110,7 @@ func settleVolumes(ctx context.Context, s *Server, a *skerry.Assignment, k *sker
 		}
 		shifted(s.volumeSource(a, v))
 	}
+	shifted(filepath.Join(s.instanceDir(a.ID), "run")) // the agent's, which anybody may read
 	for n := range a.Spec.Config {
 		file := s.configFile(a.ID, n)
 		if st, err := os.Stat(file); err != nil {

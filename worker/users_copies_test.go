@@ -215,7 +215,7 @@ func TestSettleVolumes(t *testing.T) {
 				t.Errorf("%+v", m)
 			}
 		}
-		if want := map[bool]int{true: 0, false: 5}[to == 0]; shifted != want {
+		if want := map[bool]int{true: 0, false: 6}[to == 0]; shifted != want {
 			t.Errorf("%d of the mounts are shifted, want %d: %+v", shifted, want, spec.Mounts)
 		}
 	}

@@ -184,7 +184,7 @@ func (s *stage) bind(source string, readOnly, shifted bool) (string, error) {
 	if filepath.Dir(source) == filepath.Clean(s.own) {
 		err = s.owned(source)
 	} else {
-		s.log.Debug("files stay the host's, which are nobody's in the container", "source", source, "why", why)
+		s.log.Info("files stay the host's, which are nobody's in the container", "source", source, "why", why)
 	}
 	return at, errors.Join(err, userns.Mount(tree, at))
 }
