@@ -3,6 +3,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,7 +53,7 @@ func settleUsers(ctx context.Context, s *Server, a *skerry.Assignment, k *skerry
 		shift = copied(s, driver)
 		why, err := hostUsers(spec, k, a)
 		if err == nil && why == "" && shift {
-			why, err = beside(s, a, k, name)
+			why, err = beside(ctx, s, a, k, name)
 		}
 		switch {
 		case err != nil:
@@ -187,7 +188,7 @@ func mounts(k *skerry.Container, volume string) bool {
 
 // beside says why a container has the host's users because another one that runs beside it has, "" where none does: they share a volume, and
 // its files have one owner on the disk.
-func beside(s *Server, a *skerry.Assignment, k *skerry.Container, name string) (string, error) {
+func beside(ctx context.Context, s *Server, a *skerry.Assignment, k *skerry.Container, name string) (string, error) {
 	if slices.ContainsFunc(a.Spec.Init, func(c skerry.SideContainer) bool { return c.Name == name }) {
 		return "", nil // it has the volumes for itself
 	}
@@ -201,7 +202,7 @@ func beside(s *Server, a *skerry.Assignment, k *skerry.Container, name string) (
 		if other == name || i < 0 {
 			continue
 		}
-		why, err := hostUsersOf(s, a, other)
+		why, err := hostUsersOf(ctx, s, a, other)
 		if err != nil {
 			return "", err
 		}
@@ -212,14 +213,26 @@ func beside(s *Server, a *skerry.Assignment, k *skerry.Container, name string) (
 	return "", nil
 }
 
-// hostUsersOf says why a container has the host's users by all that is known before its image is.
-func hostUsersOf(s *Server, a *skerry.Assignment, name string) (string, error) {
+// hostUsersOf says why a container has the host's users, by its manifest and, if that is here, its image.
+func hostUsersOf(ctx context.Context, s *Server, a *skerry.Assignment, name string) (string, error) {
 	k, _ := containerOf(&a.Spec, name)
-	main := name == skerry.MainContainer
-	spec := runtime.Spec{User: k.User, Privileged: k.Security.Privileged, Checkpoint: main && a.Spec.Carried()}
-	if main {
+	driver := runtimeOf(a)
+	spec := runtime.Spec{User: k.User, Privileged: k.Security.Privileged}
+	if name == skerry.MainContainer {
+		if d := s.drivers[driver]; d != nil && a.Spec.Carried() {
+			_, err := checkpointer(ctx, d)
+			spec.Checkpoint = err == nil
+		}
 		if err := s.attach.apply(&spec, a.Devices); err != nil {
 			return "", err
+		}
+	}
+	if r, err := artifact.ParseRef(a.Digest[k.Image]); err == nil && s.opt.Images != nil {
+		if img, err := s.opt.Images.Image(r.Digest, platform(driver)); err == nil {
+			spec.User = cmp.Or(spec.User, img.User)
+		}
+		if lower, err := s.opt.Images.RootFS(ctx, r.Digest, platform(driver)); err == nil {
+			spec.RootFS, _ = rootFS(driver, lower)
 		}
 	}
 	why, err := hostUsers(&spec, k, a)
@@ -238,7 +251,7 @@ func prepareCopies(ctx context.Context, s *Server, a *skerry.Assignment, ref str
 		if k, _ := containerOf(&a.Spec, name); k.Image != ref {
 			continue
 		}
-		if why, err := hostUsersOf(s, a, name); why != "" || err != nil {
+		if why, err := hostUsersOf(ctx, s, a, name); why != "" || err != nil {
 			continue // an error comes again when it starts
 		}
 		users, err := s.users.organisation(a.Org)

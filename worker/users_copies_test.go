@@ -4,6 +4,7 @@ package worker
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"net/http"
 	"net/url"
@@ -305,6 +306,14 @@ func TestSnapshotsOfSettledVolumes(t *testing.T) {
 	}
 }
 
+// mover is a driver that makes checkpoints.
+type mover struct {
+	*program
+	runtime.Checkpointer
+}
+
+func (mover) CanCheckpoint(context.Context) error { return nil }
+
 // What shares files with a container that has the host's users has them, too, where owners cannot be mapped.
 func TestBesideHostUsers(t *testing.T) {
 	data := []skerry.Volume{{Name: "data", Local: &skerry.LocalVolume{}}, {Name: "own", Empty: &skerry.EmptyVolume{}}, {Name: "host", Host: &skerry.HostVolume{Path: "/srv"}}}
@@ -315,6 +324,8 @@ func TestBesideHostUsers(t *testing.T) {
 	for name, c := range map[string]struct {
 		main, side skerry.Container
 		init       bool
+		moves      bool           // main asks for a checkpoint
+		driver     runtime.Driver // that may make it
 		of         string
 		why        string
 	}{
@@ -325,6 +336,8 @@ func TestBesideHostUsers(t *testing.T) {
 		"another volume":           {main: at("data"), side: trusted(at("own")), of: skerry.MainContainer},
 		"the host's":               {main: at("host"), side: trusted(at("host")), of: skerry.MainContainer},
 		"one that is over by then": {main: at("data"), side: trusted(at("data")), init: true, of: skerry.MainContainer},
+		"one that cannot move":     {main: at("data"), side: at("data"), moves: true, driver: &program{}, of: "side"},
+		"one that can move":        {main: at("data"), side: at("data"), moves: true, driver: mover{program: &program{}}, of: "side", why: "migration by checkpoint"},
 		"one that is before":       {main: trusted(at("data")), side: at("data"), init: true, of: "side"},
 	} {
 		a := &skerry.Assignment{ID: "db-1", Org: "mule", Level: skerry.LevelRestricted, Spec: skerry.ServiceSpec{Container: c.main, Volumes: data}}
@@ -334,8 +347,11 @@ func TestBesideHostUsers(t *testing.T) {
 		} else {
 			a.Spec.Sidecars = list
 		}
+		if c.moves {
+			a.Spec.Migration.Mode = skerry.MigrateCheckpoint
+		}
 		k, _ := containerOf(&a.Spec, c.of)
-		why, err := beside(&Server{attach: &attachables{}}, a, k, c.of)
+		why, err := beside(t.Context(), &Server{attach: &attachables{}, drivers: map[string]runtime.Driver{skerry.RuntimeOCI: c.driver}}, a, k, c.of)
 		if err != nil || (why == "") != (c.why == "") || !strings.Contains(why, c.why) {
 			t.Errorf("%s: %q, %v", name, why, err)
 		}
@@ -404,6 +420,15 @@ func TestSettleUsers(t *testing.T) {
 	}
 	if users, image := start("d", "third", skerry.Container{Security: skerry.Security{Privileged: true}}); users != 0 || image != 0 || len(s.opt.Images.Copies.Users()) != 2 {
 		t.Errorf("one with the host's users has some from %d, and files of %d", users, image)
+	}
+	// What only an image says decides, too, for those beside it.
+	if img, err = s.opt.Images.Build(t.Context(), artifact.BuildOptions{Source: source, Tag: "skerry.local/high:1", Platform: artifact.HostPlatform(), Entrypoint: []string{"/x"}, User: "70000"}); err != nil {
+		t.Fatal(err)
+	}
+	high := &skerry.Assignment{ID: "high", Org: "mule", Level: skerry.LevelPrivileged, Runtime: skerry.RuntimeOCI, Digest: map[string]string{"high:1": "skerry.local/high@" + string(img.Digest)},
+		Spec: skerry.ServiceSpec{Container: skerry.Container{Image: "high:1"}}}
+	if why, err := hostUsersOf(t.Context(), s, high, skerry.MainContainer); err != nil || !strings.Contains(why, "70000") {
+		t.Errorf("%q, %v", why, err)
 	}
 	can(skerry.AbilityUserNS)
 	if users, image := start("a", "mule", skerry.Container{}); users == 0 || users == mule || users == heron || image != 0 {
