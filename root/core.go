@@ -263,9 +263,7 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *skerry.Effects) {
 		o.Address, o.Ports = "", hideAddresses(o.Ports)
 		if c.Apps.Instance(o.ID) == nil {
 			c.Kids.Ignored.Count(fleet.IgnoredUnknown)
-			// Restored from an older backup: left alone until somebody names it or an operator ends it.
-			fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "UnknownInstance", Cluster: skerry.ClusterName(m.Name),
-				Text: "cluster " + m.Name + " runs " + id + ", which this store does not know; it is left running"})
+			stranger(now, m.Name, &o, fx)
 			continue
 		}
 		c.foreignToken(now, m.Name, &o, fx)

@@ -60,6 +60,15 @@ func orphans(c *Core) (list []orphan) {
 	return list
 }
 
+// stranger tells of an instance that a site runs and this store does not know: it was restored from an older backup. It is left alone until somebody
+// names it or an operator ends it, and of one that is ending nothing is said.
+func stranger(now time.Time, site string, o *skerry.Observation, fx *skerry.Effects) {
+	if o.Phase != skerry.PhaseStopping && !o.State.Final() {
+		fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "UnknownInstance", Cluster: skerry.ClusterName(site),
+			Text: "cluster " + site + " runs " + string(o.ID) + ", which this store does not know; it is left running"})
+	}
+}
+
 // decideOrphan adopts or ends an orphan, at every site that has it.
 func decideOrphan(c *Core, now time.Time, m apps.DecideOrphan, fx *skerry.Effects) {
 	done := false

@@ -197,6 +197,9 @@ func (c *Core) begin(now time.Time, a skerry.Assignment, fx *skerry.Effects) {
 }
 
 func (c *Core) prepare(i *inst, fx *skerry.Effects) {
+	if c.awaitVolumes(i, fx) {
+		return
+	}
 	i.preparing = true
 	i.tries++
 	fx.Actions = append(fx.Actions, Prepare{A: i.A, Keep: i.Ports})

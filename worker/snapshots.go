@@ -34,10 +34,12 @@ const prefixSnapshotGone = "snapshot-gone/"
 type volumeBook struct {
 	claims map[skerry.VolumeClaim]*volumes
 	gone   map[skerry.SnapshotID]bool // snapshots that are to be removed
+	// awaited are the instances that wait for volumes which another one has.
+	awaited map[skerry.InstanceID]bool
 }
 
 func newVolumeBook() volumeBook {
-	return volumeBook{map[skerry.VolumeClaim]*volumes{}, map[skerry.SnapshotID]bool{}}
+	return volumeBook{map[skerry.VolumeClaim]*volumes{}, map[skerry.SnapshotID]bool{}, map[skerry.InstanceID]bool{}}
 }
 
 // load takes a record, if it is one of these.

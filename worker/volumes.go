@@ -114,8 +114,55 @@ func (c *Core) reviewVolumes(fx *skerry.Effects) {
 	}
 }
 
-// volumesDue tries again what could not be removed.
+// awaitVolumes has an instance wait while another one may write to its local volumes. Whoever places instances ends one before the next begins, but a
+// root or a site that was restored from a backup does not know all that runs here.
+func (c *Core) awaitVolumes(i *inst, fx *skerry.Effects) bool {
+	o := c.usesVolumes(i)
+	if o == nil {
+		delete(c.vols.awaited, i.A.ID)
+		return false
+	}
+	c.vols.awaited[i.A.ID] = true
+	i.Reason = "waits until instance " + string(o.A.ID) + ", which has its local volumes, has ended"
+	c.save(i, fx)
+	return true
+}
+
+// usesVolumes gives another instance that has begun with the local volumes of one and has not left, or nil.
+func (c *Core) usesVolumes(i *inst) *inst {
+	if !i.A.Spec.KeepsData() {
+		return nil
+	}
+	for _, id := range c.ids() {
+		if o := c.insts[id]; o != i && o.A.Service == i.A.Service && o.A.Ordinal == i.A.Ordinal && o.A.Spec.KeepsData() && o.hasBegun() {
+			return o
+		}
+	}
+	return nil
+}
+
+// hasBegun reports whether something of an instance runs, is being started, or will be without being prepared anew.
+func (i *inst) hasBegun() bool {
+	for _, k := range i.Containers {
+		if k.Running || k.start {
+			return true
+		}
+	}
+	return i.preparing || i.Phase != skerry.PhaseFetching && i.Phase != skerry.PhaseExited
+}
+
+// volumesDue tries again what could not be removed, and goes on with who waited for volumes that are free.
 func (c *Core) volumesDue(now time.Time, fx *skerry.Effects) {
+	for _, id := range slices.Sorted(maps.Keys(c.vols.awaited)) {
+		i := c.insts[id]
+		if i == nil || i.Ending || i.Phase != skerry.PhaseFetching {
+			delete(c.vols.awaited, id)
+		} else if c.usesVolumes(i) == nil {
+			i.Reason = ""
+			c.prepare(i, fx)
+			c.save(i, fx)
+		}
+	}
 	for _, v := range c.vols.claims {
 		if !v.again.IsZero() && !v.again.After(now) {
 			c.removeVolumes(v, fx)

@@ -1,0 +1,56 @@
+package sim
+
+import (
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/root"
+)
+
+// TestOrphanKeepsItsVolumes: a root that was restored from before an update of a database wants the instance of then, on the worker where that of
+// now runs on as an orphan. It waits, and says for whom, until somebody ends the orphan: never two have the volumes. Nothing but that is said of the orphan.
+func TestOrphanKeepsItsVolumes(t *testing.T) {
+	w := small(t)
+	w.must(t, w.Root, kept("1", 1))
+	w.Run(time.Minute)
+	backup := maps.Clone(w.Root.Store)
+	w.must(t, w.Root, kept("2", 1))
+	w.Run(time.Minute)
+	w.restore(w.Root, backup, func() core {
+		return root.New(root.Options{Incarnation: "r2", Epoch: 2, Seed: w.bytes()})
+	})
+	w.Restart(w.Root, nil)
+	for _, power := range []bool{false, true} {
+		if power {
+			for _, n := range ordered(w.Workers) {
+				w.PowerOff(n)
+				w.Restart(n, nil)
+			}
+		}
+		w.Run(time.Minute)
+		list, err := root.Orphans(w.RootCore())
+		if err != nil || len(list) != 1 || !list[0].Ready {
+			t.Fatalf("power cut %v: orphans: %+v, %v", power, list, err)
+		}
+		i := w.RootCore().Apps.Instances(web("db"))[0]
+		if i.IsReady() || !strings.Contains(i.Reason, "local volumes") || !strings.Contains(i.Reason, string(list[0].Instance)) {
+			t.Errorf("power cut %v: the instance that the root wants is %s, ready %v: %q", power, i.State, i.IsReady(), i.Reason)
+		}
+	}
+	list, _ := root.Orphans(w.RootCore())
+	w.Events = nil
+	w.must(t, w.Root, apps.DecideOrphan{ID: list[0].Instance})
+	w.Run(time.Minute)
+	if n := w.ready("db"); n != 1 {
+		t.Errorf("%d are ready after the orphan was ended", n)
+	}
+	for _, e := range w.Events {
+		if e.Reason == "UnknownInstance" {
+			t.Errorf("of an orphan that was ended it is said: %s", e.Text)
+		}
+	}
+	w.sound(t)
+}
