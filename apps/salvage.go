@@ -7,7 +7,8 @@ import (
 )
 
 // Salvage takes up an instance that runs, of an application that this controller has lost, with what its assignment says: the
-// application grows with each of its instances, one replica for each. Its organisation and namespace are made if they are not there.
+// application grows with each of its instances, one replica for each, unless that replica is there and waits for its local volumes. Its
+// organisation and namespace are made if they are not there.
 // What an assignment does not hold, such as other services, old versions and who changed what, stays lost. An error means that the
 // assignments make no valid application together; nothing was changed then.
 func (c *Controller) Salvage(now time.Time, i *Instance, digests map[string]string, fx *skerry.Effects) error {
@@ -24,10 +25,13 @@ func (c *Controller) Salvage(now time.Time, i *Instance, digests map[string]stri
 	}
 	replicas := 1
 	spec := *i.Spec
+	waits := c.waitsForVolumes(i)
 	if s := next.Manifest.Spec.Service(i.Service.Service); s == nil {
 		next.Manifest.Spec.Services = append(next.Manifest.Spec.Services, spec)
 	} else {
-		replicas = *s.Replicas + 1
+		if replicas = *s.Replicas; waits == nil {
+			replicas++
+		}
 		if i.Gen > next.Gen {
 			*s = spec
 		}
@@ -56,9 +60,25 @@ func (c *Controller) Salvage(now time.Time, i *Instance, digests map[string]stri
 	i.Spec = next.Manifest.Spec.Service(i.Service.Service)
 	c.addInstance(i)
 	c.saveInstance(i, fx)
+	if waits != nil {
+		c.stop(now, waits, "instance "+string(i.ID)+" runs with its local volumes", fx)
+	}
 	s := i.Service.Service // what runs is no new version
 	c.setRollout(next, s, &Rollout{Revision: next.revisions[s], Gen: next.Gen, StartedAt: now, EndedAt: now, Wave: 1, Limit: everything})
 	c.saveApp(next, fx)
 	c.dirty[k] = true
+	return nil
+}
+
+// waitsForVolumes gives the instance of the same replica that cannot start because the one that is taken up has its local volumes, or nil.
+func (c *Controller) waitsForVolumes(i *Instance) *Instance {
+	if !i.Spec.KeepsData() {
+		return nil
+	}
+	for _, o := range c.Instances(i.Service) {
+		if o.Ordinal == i.Ordinal && o.Live() && o.State != skerry.Running {
+			return o
+		}
+	}
 	return nil
 }

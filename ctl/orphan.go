@@ -31,7 +31,8 @@ func (a *app) adoptCommand() *cobra.Command {
 	return &cobra.Command{Use: "adopt ORPHAN...", Short: "Adopt orphans: running instances that a restored backup does not know", Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeKind("orphan"),
 		Long: `Adopt orphans: make running instances that the server does not know instances of their applications again. Each adds one
 replica to its service, with the specification that it was last assigned. A missing application or service is created again.
-Nothing is restarted, unless the service has another version by now.
+Nothing is restarted, unless the service has another version by now. One with local volumes takes the place of the instance
+that waits for them.
 
 Restoring a store from a backup leaves orphans if instances were started since. "skerry get orphans" lists them, at the root
 those of its own applications and at a cluster those of the cluster's. "skerry delete orphan" ends one. Both require rights on

@@ -235,10 +235,19 @@ func (d *day) rootLost() {
 	d.kept("the loss of the root", before, all)
 	d.noneFailed("the loss of the root", failed)
 	d.push()
-	d.apply(d.db, d.web, 0)
+	d.await("nothing but what waits for orphans is to be placed", func() bool {
+		for _, i := range listed[skerry.Instance](d, "root", "instances") {
+			if ready := i.State == skerry.Running && skerry.HasCondition(i.Conditions, skerry.Ready); !ready && !strings.Contains(i.Reason, "local volumes") {
+				return false
+			}
+		}
+		return true
+	})
+	d.kept("the restored root", before, all)
 	for _, o := range listed[skerry.Orphan](d, "root", "orphans") {
 		d.must("root", "delete", "orphan", string(o.Instance))
 	}
+	d.apply(d.db, d.web, 0)
 	d.ready("the root is restored")
 	d.goesOn("the root is restored")
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/root"
 )
@@ -51,6 +52,43 @@ func TestOrphanKeepsItsVolumes(t *testing.T) {
 		if e.Reason == "UnknownInstance" {
 			t.Errorf("of an orphan that was ended it is said: %s", e.Text)
 		}
+	}
+	w.sound(t)
+}
+
+// TestAdoptedOrphanKeepsItsVolumes: adopted, it is the replica whose volumes it has. The instance that waited for it goes, and no replica is added.
+func TestAdoptedOrphanKeepsItsVolumes(t *testing.T) {
+	w := small(t)
+	as := func(life skerry.Incarnation, epoch uint64) func() core {
+		return func() core {
+			return root.New(root.Options{Incarnation: life, Epoch: epoch, Seed: w.bytes(), SealKey: []byte("kept beside the store")})
+		}
+	}
+	w.restore(w.Root, w.Root.Store, as("r1", 1))
+	w.Restart(w.Root, nil)
+	w.Run(time.Second)
+	w.must(t, w.Root, kept("1", 1))
+	w.Run(time.Minute)
+	backup := maps.Clone(w.Root.Store)
+	w.must(t, w.Root, kept("2", 1))
+	w.Run(time.Minute)
+	w.restore(w.Root, backup, as("r2", 2))
+	w.Restart(w.Root, nil)
+	w.Run(time.Minute)
+	list, err := root.Orphans(w.RootCore())
+	if err != nil || len(list) != 1 {
+		t.Fatalf("orphans: %+v, %v", list, err)
+	}
+	started := 0
+	w.Machine.Started = func(*skerry.Assignment, string, int) { started++ }
+	w.must(t, w.Root, apps.DecideOrphan{ID: list[0].Instance, Adopt: true})
+	w.Run(time.Minute)
+	left := w.RootCore().Apps.Instances(web("db"))
+	if len(left) != 1 || left[0].ID != list[0].Instance || !left[0].IsReady() || started != 0 {
+		t.Errorf("%d instances, the first is %+v; %d containers were started", len(left), left[0].Instance, started)
+	}
+	if n := *w.RootCore().Apps.App(web("db").App).Manifest.Spec.Service("web").Replicas; n != 1 {
+		t.Errorf("it has %d replicas", n)
 	}
 	w.sound(t)
 }
