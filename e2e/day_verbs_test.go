@@ -300,12 +300,6 @@ func (d *day) isTrue(what, status string) {
 func (d *day) ready(what string) {
 	d.t.Helper()
 	d.must("root", "wait", "shop", "--timeout", "4m")
-	for _, w := range []string{"w1", "w2"} { // that instances are ready is told to those who ask, and at the same time to workers, who send them requests
-		d.await(what+": the shop answers at "+w, func() bool {
-			got, err := d.ask(w, http.MethodGet, "/version")
-			return err == nil && got == d.web
-		})
-	}
 	d.isTrue(what, "Ready")
 }
 

@@ -340,7 +340,7 @@ A restored store starts a new incarnation: the role first learns what its childr
 What happens next:
   1. Start the role with this data directory, at the same address as before.
   2. Its children connect and report what they run. Until a child has reported, nothing of it is deleted or placed again.
-  3. Anything applied after the backup that still runs is shown as not requested; apply it again to keep it.
+  3. Instances that were started after the backup run on as orphans: "skerry get orphans" lists them; adopt or delete each one.
   4. Images are not part of a backup; push those again that no child has.
 `)
 			return nil
