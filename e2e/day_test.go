@@ -51,6 +51,7 @@ func TestOperatorsHour(t *testing.T) {
 	d.morning("file")
 	d.backup()
 	d.badUpdate("web")
+	d.workerPowerCut()
 	d.rootLost()
 	d.evening()
 }
@@ -200,6 +201,8 @@ func (d *day) workerPowerCut() {
 	d.ends(1, "root", "wait", "shop", "--timeout", "1s")
 	d.start(worker)
 	d.ready("the worker is back")
+	d.goesOn("the worker is back")
+	d.checkAll()
 }
 
 // clusterPowerCut cuts that of the site's orchestrator: nothing is touched, and the client goes on.
@@ -245,10 +248,16 @@ func (d *day) rootLost() {
 	})
 	d.kept("the restored root", before, all)
 	for _, o := range listed[skerry.Orphan](d, "root", "orphans") {
-		d.must("root", "delete", "orphan", string(o.Instance))
+		if of("db")(o.Instance) {
+			d.must("root", "adopt", string(o.Instance))
+		} else {
+			d.must("root", "delete", "orphan", string(o.Instance))
+		}
 	}
 	d.apply(d.db, d.web, 0)
+	d.await("no orphan is left", func() bool { return len(listed[skerry.Orphan](d, "root", "orphans")) == 0 })
 	d.ready("the root is restored")
+	d.kept("the root is restored", before, of("db", "cache", "broker", "front"))
 	d.goesOn("the root is restored")
 }
 
@@ -293,7 +302,5 @@ func (d *day) evening() {
 		b.end()
 	}
 	d.ready("evening")
-	for i, b := range d.books {
-		d.check(b, func(n int) bool { return i == 0 && n > d.exported.from && n <= d.exported.until })
-	}
+	d.checkAll()
 }

@@ -304,7 +304,7 @@ func (s *Server) spec(ctx context.Context, a StartContainer) (runtime.Spec, runt
 	}
 	confine(&spec, &a.A, name)
 	spec.Env = s.env(&a.A, k, img, name)
-	if spec.Mounts, err = s.mounts(&a.A, k, name); err != nil {
+	if spec.Mounts, err = s.mounts(ctx, &a.A, k, name); err != nil {
 		return spec, nil, err
 	}
 	if a.Name == skerry.MainContainer {
@@ -474,7 +474,7 @@ func (s *Server) env(a *skerry.Assignment, k *skerry.Container, img artifact.Ima
 	return out
 }
 
-func (s *Server) mounts(a *skerry.Assignment, k *skerry.Container, driver string) ([]runtime.Mount, error) {
+func (s *Server) mounts(ctx context.Context, a *skerry.Assignment, k *skerry.Container, driver string) ([]runtime.Mount, error) {
 	var out []runtime.Mount
 	if !slices.Contains([]string{skerry.RuntimeNative, skerry.RuntimeUnikernel, skerry.RuntimeVM}, driver) {
 		out = append(out, runtime.Mount{Type: "bind", Source: filepath.Join(s.instanceDir(a.ID), "run"), Target: runDir, ReadOnly: true})
@@ -484,10 +484,9 @@ func (s *Server) mounts(a *skerry.Assignment, k *skerry.Container, driver string
 			if v.Name != m.Volume {
 				continue
 			}
-			if v.Host != nil && bounded(a) { // an agent of before, or a boot, may have left it unmounted
-				if err := s.mountHostPath(a, &v); err != nil {
-					return nil, volumeErr(v.Name, err)
-				}
+			// A boot has unmounted what was made for the containers before it. They would begin anew in the directory below.
+			if err := s.makeVolume(ctx, a, &v); err != nil {
+				return nil, volumeErr(v.Name, err)
 			}
 			mount := runtime.Mount{Type: "bind", Source: s.volumeSource(a, &v), Target: m.Path, ReadOnly: m.ReadOnly}
 			if driver == skerry.RuntimeNative && bounded(a) {

@@ -53,7 +53,7 @@ func TestVolumesOfNativeAreRestricted(t *testing.T) {
 	a.Spec.Mounts = []skerry.Mount{{Volume: "data", Path: "/data"}}
 	for level, want := range map[skerry.SecurityLevel]int{skerry.LevelRestricted: 2, skerry.LevelBaseline: 2, skerry.LevelPrivileged: 0} {
 		a.Level = level
-		list, err := s.mounts(a, &a.Spec.Container, skerry.RuntimeNative)
+		list, err := s.mounts(t.Context(), a, &a.Spec.Container, skerry.RuntimeNative)
 		if err != nil || len(list) != 1 || len(list[0].Options) != want {
 			t.Errorf("%s: %+v, %v", level, list, err)
 		}

@@ -1,0 +1,57 @@
+//go:build linux
+
+package worker
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"skerry.dev/skerry"
+)
+
+// A boot leaves volumes unmounted, and the containers that ran before it are started again: they have what they had, and never the empty directory
+// below, in which they would begin anew.
+func TestVolumesAfterABoot(t *testing.T) {
+	dir := t.TempDir()
+	s := &Server{opt: ServerOptions{Dir: dir}, users: newUserRanges(dir, UserPool{}, "")}
+	t.Cleanup(func() {
+		if err := UnmountVolumes(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	a := &skerry.Assignment{ID: "db-r1", Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "shop"}, Service: "db"}, Spec: skerry.ServiceSpec{Volumes: []skerry.Volume{
+		{Name: "sized", Local: &skerry.LocalVolume{Size: 8 * skerry.MiB}},
+		{Name: "plain", Local: &skerry.LocalVolume{}},
+		{Name: "scratch", Empty: &skerry.EmptyVolume{Size: 4 * skerry.MiB}},
+		{Name: "memory", Empty: &skerry.EmptyVolume{Memory: true, Size: 4 * skerry.MiB}},
+	}}}
+	main := &skerry.Container{}
+	for n := range a.Spec.Volumes {
+		v := &a.Spec.Volumes[n]
+		main.Mounts = append(main.Mounts, skerry.Mount{Volume: v.Name, Path: "/" + v.Name})
+		if err := s.makeVolume(t.Context(), a, v); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(s.volumeSource(a, v), "note"), []byte("kept"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := UnmountVolumes(dir); err != nil {
+		t.Fatal(err)
+	}
+	list, err := s.mounts(t.Context(), a, main, skerry.RuntimeNative)
+	if err != nil || len(list) != len(main.Mounts) {
+		t.Fatalf("%d mounts, %v", len(list), err)
+	}
+	for n, m := range list {
+		name := a.Spec.Volumes[n].Name
+		text, err := os.ReadFile(filepath.Join(m.Source, "note"))
+		if memory := name == "memory"; memory != os.IsNotExist(err) || !memory && string(text) != "kept" {
+			t.Errorf("volume %s has %q, %v", name, text, err)
+		}
+		if own, err := isMountPoint(m.Source); err != nil || own != (name != "plain") {
+			t.Errorf("volume %s is a file system of its own: %v, %v", name, own, err)
+		}
+	}
+}
