@@ -25,7 +25,7 @@ func (c *Controller) Salvage(now time.Time, i *Instance, digests map[string]stri
 	}
 	replicas := 1
 	spec := *i.Spec
-	waits := c.waitsForVolumes(i)
+	waits := waitsForVolumes(c, i)
 	if s := next.Manifest.Spec.Service(i.Service.Service); s == nil {
 		next.Manifest.Spec.Services = append(next.Manifest.Spec.Services, spec)
 	} else {
@@ -71,7 +71,7 @@ func (c *Controller) Salvage(now time.Time, i *Instance, digests map[string]stri
 }
 
 // waitsForVolumes gives the instance of the same replica that cannot start because the one that is taken up has its local volumes, or nil.
-func (c *Controller) waitsForVolumes(i *Instance) *Instance {
+func waitsForVolumes(c *Controller, i *Instance) *Instance {
 	if !i.Spec.KeepsData() {
 		return nil
 	}

@@ -197,7 +197,7 @@ func (c *Core) begin(now time.Time, a skerry.Assignment, fx *skerry.Effects) {
 }
 
 func (c *Core) prepare(i *inst, fx *skerry.Effects) {
-	if c.awaitVolumes(i, fx) {
+	if awaitVolumes(c, i, fx) {
 		return
 	}
 	i.preparing = true

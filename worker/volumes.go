@@ -116,8 +116,8 @@ func (c *Core) reviewVolumes(fx *skerry.Effects) {
 
 // awaitVolumes has an instance wait while another one may write to its local volumes. Whoever places instances ends one before the next begins, but a
 // root or a site that was restored from a backup does not know all that runs here.
-func (c *Core) awaitVolumes(i *inst, fx *skerry.Effects) bool {
-	o := c.usesVolumes(i)
+func awaitVolumes(c *Core, i *inst, fx *skerry.Effects) bool {
+	o := usesVolumes(c, i)
 	if o == nil {
 		delete(c.vols.awaited, i.A.ID)
 		return false
@@ -129,12 +129,12 @@ func (c *Core) awaitVolumes(i *inst, fx *skerry.Effects) bool {
 }
 
 // usesVolumes gives another instance that has begun with the local volumes of one and has not left, or nil.
-func (c *Core) usesVolumes(i *inst) *inst {
+func usesVolumes(c *Core, i *inst) *inst {
 	if !i.A.Spec.KeepsData() {
 		return nil
 	}
 	for _, id := range c.ids() {
-		if o := c.insts[id]; o != i && o.A.Service == i.A.Service && o.A.Ordinal == i.A.Ordinal && o.A.Spec.KeepsData() && o.hasBegun() {
+		if o := c.insts[id]; o != i && o.A.Service == i.A.Service && o.A.Ordinal == i.A.Ordinal && o.A.Spec.KeepsData() && hasBegun(o) {
 			return o
 		}
 	}
@@ -142,7 +142,7 @@ func (c *Core) usesVolumes(i *inst) *inst {
 }
 
 // hasBegun reports whether something of an instance runs, is being started, or will be without being prepared anew.
-func (i *inst) hasBegun() bool {
+func hasBegun(i *inst) bool {
 	for _, k := range i.Containers {
 		if k.Running || k.start {
 			return true
@@ -157,7 +157,7 @@ func (c *Core) volumesDue(now time.Time, fx *skerry.Effects) {
 		i := c.insts[id]
 		if i == nil || i.Ending || i.Phase != skerry.PhaseFetching {
 			delete(c.vols.awaited, id)
-		} else if c.usesVolumes(i) == nil {
+		} else if usesVolumes(c, i) == nil {
 			i.Reason = ""
 			c.prepare(i, fx)
 			c.save(i, fx)
