@@ -51,7 +51,9 @@ func TestOperatorsHour(t *testing.T) {
 	d.morning("file")
 	d.backup()
 	d.badUpdate("web")
-	d.workerPowerCut()
+	worker, _ := d.worker()
+	d.cut(worker)
+	d.comesBack(worker)
 	d.rootLost()
 	d.evening()
 }
@@ -199,6 +201,12 @@ func (d *day) workerPowerCut() {
 		return err == nil && out == d.web
 	})
 	d.ends(1, "root", "wait", "shop", "--timeout", "1s")
+	d.comesBack(worker)
+}
+
+// comesBack switches the database's worker on again: all that was acknowledged before is there.
+func (d *day) comesBack(worker string) {
+	d.t.Helper()
 	d.start(worker)
 	d.ready("the worker is back")
 	d.goesOn("the worker is back")
