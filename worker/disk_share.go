@@ -46,7 +46,13 @@ func storageOf(a *skerry.Assignment, name, driver string) skerry.Bytes {
 }
 
 // filesFor is how many files go with so many bytes, as ext4 makes inodes for a disk.
-func filesFor(n skerry.Bytes) int64 { return max(int64(n)/(16<<10), 1<<14) }
+func filesFor(n skerry.Bytes) int64 { return max(int64(n)/fileSize, 1<<14) }
+
+// fileSize is the share of a disk for which there is a file.
+const fileSize = 16 << 10
+
+// filesSize is the opposite of filesFor.
+func filesSize(files int64) skerry.Bytes { return skerry.Bytes(files * fileSize) }
 
 // layers lists the containers that are held to a share of the disk.
 func (s *Server) layers(ctx context.Context) (out []layer) {

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/diskuse"
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/internal/loopfs"
 	"skerry.dev/skerry/internal/owners"
@@ -72,8 +73,14 @@ func take(ctx context.Context, s *Server, id skerry.SnapshotID, q takeSnapshot) 
 		}
 		snap.Volumes = append(snap.Volumes, skerry.SnapshotVolume{Name: name, Size: size})
 	}
+	held, err := holdClaim(q.Claim, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer held.Close()
 	return keepSnapshot(s, snap, func(work string, out io.Writer) error {
 		clones := filepath.Join(work, "clones")
+		defer func() { _ = errors.Join(unmountBelow(clones), os.RemoveAll(clones)) }()
 		cloned := canClone(dir, clones)
 		still, err := standStill(ctx, s, q, dir, snap.Volumes)
 		if err != nil {
@@ -87,14 +94,17 @@ func take(ctx context.Context, s *Server, id skerry.SnapshotID, q takeSnapshot) 
 		var trees []*snapshot.Tree
 		wctx := still.ctx
 		if cloned {
-			if trees, err = clone(still.ctx, dir, clones, snap.Volumes); err != nil {
+			if trees, err = clone(still.ctx, dir, clones, snap.Volumes); errors.Is(err, snapshot.ErrLong) {
+				cloned, trees = false, nil
+			} else if err != nil {
 				return still.over(err)
 			}
-			defer func() { _ = errors.Join(unmountBelow(clones), os.RemoveAll(clones)) }()
+		}
+		if cloned {
 			if snap.How == skerry.SnapshotFrozen {
 				snap.How = skerry.SnapshotReflink
 			}
-			if err := still.end(); err != nil {
+			if err := errors.Join(still.undisturbed(ctx, s, q, held), still.end()); err != nil {
 				return err
 			}
 			snap.Paused, wctx = skerry.Duration(still.lasted), ctx
@@ -102,34 +112,28 @@ func take(ctx context.Context, s *Server, id skerry.SnapshotID, q takeSnapshot) 
 			for _, v := range snap.Volumes {
 				inside, err := insideOwners(dir, v.Name)
 				if err != nil {
-					return err
-				}
-				t, err := snapshot.Scan(v.Name, filepath.Join(dir, v.Name, "data"), inside, nil)
-				if err != nil {
 					return still.over(err)
 				}
-				trees = append(trees, t)
+				trees = append(trees, snapshot.Dir(v.Name, filepath.Join(dir, v.Name, "data"), inside))
 			}
+		}
+		lim := roomFor(s)
+		most := lim.Bytes
+		if q.Most > 0 {
+			most = min(most, int64(q.Most))
+		}
+		w := &roomWriter{ctx: wctx, w: out, left: most}
+		err = snapshot.Write(wctx, w, snapshot.Meta{Service: q.Claim.Service, Replica: q.Claim.Ordinal, At: snap.At, Volumes: snap.Volumes}, lim.Length, trees...)
+		if err != nil {
+			return still.over(err)
 		}
 		for _, t := range trees {
 			snap.Skipped += t.Skipped
 		}
-		free, _ := freeAt(s.opt.Dir)
-		most := max(free-s.opt.MinFree, 0)
-		if q.Most > 0 {
-			most = min(most, q.Most)
+		if cloned {
+			return nil
 		}
-		w := &roomWriter{ctx: wctx, w: out, left: int64(most)}
-		err = snapshot.Write(w, snapshot.Meta{Service: q.Claim.Service, Replica: q.Claim.Ordinal, At: snap.At, Volumes: snap.Volumes}, trees...)
-		if err != nil {
-			return still.over(err)
-		}
-		if snap.How == skerry.SnapshotIdle {
-			if _, _, there, err := writersNow(ctx, s, q.Claim); err != nil || there != still.there {
-				return errors.Join(skerry.Errorf(skerry.CodeConflict, "an instance came to volume %s while it was copied", q.Claim).WithHint("try again"), err)
-			}
-		}
-		if err := still.end(); err != nil {
+		if err := errors.Join(still.undisturbed(ctx, s, q, held), still.end()); err != nil {
 			return err
 		}
 		if snap.How == skerry.SnapshotFrozen {
@@ -137,6 +141,17 @@ func take(ctx context.Context, s *Server, id skerry.SnapshotID, q takeSnapshot) 
 		}
 		return nil
 	})
+}
+
+// roomFor gives what of the disk there is for a snapshot, or its content: what may be filled, and half of the files that there can still be.
+func roomFor(s *Server) snapshot.Limits {
+	free, _ := freeAt(s.opt.Dir)
+	lim := snapshot.LimitsFor(int64(max(free-s.opt.MinFree, 0)))
+	var st unix.Statfs_t
+	if unix.Statfs(s.opt.Dir, &st) == nil && st.Files > 0 { // Btrfs makes them as it goes
+		lim.Files = min(lim.Files, int64(st.Ffree/2))
+	}
+	return lim
 }
 
 // volumesIn lists the volumes of a claim.
@@ -248,15 +263,19 @@ func canClone(dir, into string) bool {
 	probe := filepath.Join(into, "probe")
 	defer os.Remove(probe)
 	defer os.Remove(probe + "-2")
-	return os.WriteFile(probe, make([]byte, 4096), 0o600) == nil && cloneFile(probe, probe+"-2") == nil
+	return os.WriteFile(probe, make([]byte, 4096), 0o600) == nil && cloneAt(probe, probe+"-2") == nil
 }
 
-func cloneFile(from, to string) error {
+func cloneAt(from, to string) error {
 	src, err := os.OpenFile(from, os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return err
 	}
 	defer src.Close()
+	return cloneFile(src, to)
+}
+
+func cloneFile(src *os.File, to string) error {
 	dst, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -269,27 +288,26 @@ func cloneFile(from, to string) error {
 func clone(ctx context.Context, dir, into string, volumes []skerry.SnapshotVolume) (trees []*snapshot.Tree, err error) {
 	n := 0
 	for _, v := range volumes {
-		from := filepath.Join(dir, v.Name, "data")
-		each := func(path string) (string, error) {
-			n++
-			to := filepath.Join(into, "file-"+strconv.Itoa(n))
-			return to, cloneFile(path, to)
-		}
-		if v.Size > 0 {
-			image := filepath.Join(into, v.Name+".image")
-			if err := cloneFile(filepath.Join(dir, v.Name, "image"), image); err != nil {
-				return nil, err
-			}
-			from, each = filepath.Join(into, v.Name), nil
-			if _, err := loopfs.Ensure(ctx, loopfs.Options{Image: image, Dir: from, Lasting: true}); err != nil {
-				return nil, err
-			}
-		}
 		inside, err := insideOwners(dir, v.Name)
 		if err != nil {
 			return nil, err
 		}
-		t, err := snapshot.Scan(v.Name, from, inside, each)
+		if v.Size > 0 {
+			o := loopfs.Options{Image: filepath.Join(into, v.Name+".image"), Dir: filepath.Join(into, v.Name), Lasting: true}
+			if err := cloneAt(filepath.Join(dir, v.Name, "image"), o.Image); err != nil {
+				return nil, err
+			}
+			if _, err := loopfs.Ensure(ctx, o); err != nil {
+				return nil, err
+			}
+			trees = append(trees, snapshot.Dir(v.Name, o.Dir, inside))
+			continue
+		}
+		t, err := snapshot.Clone(ctx, v.Name, filepath.Join(dir, v.Name, "data"), inside, func(from *os.File) (string, error) {
+			n++
+			to := filepath.Join(into, "file-"+strconv.Itoa(n))
+			return to, cloneFile(from, to)
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -367,16 +385,16 @@ func snapshotAt(s *Server, id skerry.SnapshotID) (*skerry.Snapshot, error) {
 
 // importSnapshot keeps a stream as a snapshot, once all of it has been looked at.
 func importSnapshot(s *Server, id skerry.SnapshotID, from io.Reader, most skerry.Bytes) (*skerry.Snapshot, error) {
-	free, _ := freeAt(s.opt.Dir)
-	room := max(free-s.opt.MinFree, 0)
+	lim := roomFor(s)
+	room := lim.Bytes
 	if most > 0 {
-		room = min(room, most)
+		room = min(room, int64(most))
 	}
 	snap := &skerry.Snapshot{ID: id, State: skerry.SnapshotReady, How: skerry.SnapshotImported}
 	return keepSnapshot(s, snap, func(_ string, out io.Writer) error {
-		w := &roomWriter{ctx: s.lifetime(), w: out, left: int64(room)}
+		w := &roomWriter{ctx: s.lifetime(), w: out, left: room}
 		in := io.TeeReader(from, w)
-		m, err := snapshot.Read(in, snapshot.LimitsFor(int64(room)), nil)
+		m, err := snapshot.Read(in, lim, nil)
 		if err == nil {
 			_, err = io.Copy(io.Discard, in)
 		}
@@ -392,18 +410,19 @@ func importSnapshot(s *Server, id skerry.SnapshotID, from io.Reader, most skerry
 	})
 }
 
-// restoreSnapshot makes volumes what a snapshot has. from is its stream. What was there before goes only when all is there, in one step.
-func restoreSnapshot(ctx context.Context, s *Server, v skerry.VolumeClaim, from io.Reader, sum string) error {
-	if _, _, there, err := writersNow(ctx, s, v); err != nil || there {
-		return errors.Join(skerry.Errorf(skerry.CodeConflict, "an instance on this worker has volume %s", v).WithHint("stop it first"), err)
+// restoreSnapshot makes volumes what a snapshot has. from is its stream. What was there before goes only when all is there, in one step. Volumes
+// without a size take no more than most, unless that is 0; took is how much that is.
+func restoreSnapshot(ctx context.Context, s *Server, v skerry.VolumeClaim, from io.Reader, sum string, most skerry.Bytes) (took skerry.Bytes, err error) {
+	if w, err := writersNow(ctx, s, v); err != nil || w.there {
+		return 0, errors.Join(skerry.Errorf(skerry.CodeConflict, "an instance on this worker has volume %s", v).WithHint("stop it first"), err)
 	}
 	local := filepath.Join(s.opt.Dir, localDir)
 	if err := os.MkdirAll(local, 0o755); err != nil {
-		return err
+		return 0, err
 	}
 	aside, err := os.MkdirTemp(local, removedPrefix)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer func() {
 		if err := errors.Join(unmountBelow(aside), os.RemoveAll(aside)); err != nil {
@@ -412,9 +431,8 @@ func restoreSnapshot(ctx context.Context, s *Server, v skerry.VolumeClaim, from 
 	}()
 	work := filepath.Join(aside, "0")
 	if err := os.Chmod(aside, 0o755); err != nil {
-		return err
+		return 0, err
 	}
-	free, _ := freeAt(s.opt.Dir)
 	hash := sha256.New()
 	in := io.TeeReader(from, hash)
 	roots := map[string]*os.Root{}
@@ -423,9 +441,15 @@ func restoreSnapshot(ctx context.Context, s *Server, v skerry.VolumeClaim, from 
 			r.Close()
 		}
 	}()
-	lim := snapshot.LimitsFor(int64(max(free-s.opt.MinFree, 0)))
+	lim, loose := roomFor(s), []string(nil)
+	if most > 0 {
+		lim.Loose.Bytes, lim.Loose.Files = int64(most), filesFor(most)
+	}
 	_, err = snapshot.Read(in, lim, func(m *snapshot.Meta) (map[string]*os.Root, error) {
 		for _, vol := range m.Volumes {
+			if vol.Size == 0 {
+				loose = append(loose, filepath.Join(work, vol.Name, "data"))
+			}
 			dir := filepath.Join(work, vol.Name, "data")
 			if err := openDir(ctx, dir, filepath.Join(work, vol.Name, "image"), vol.Size, true); err != nil {
 				return nil, volumeErr(vol.Name, err)
@@ -442,13 +466,13 @@ func restoreSnapshot(ctx context.Context, s *Server, v skerry.VolumeClaim, from 
 		_, err = io.Copy(io.Discard, in)
 	}
 	if bad, ok := errors.AsType[*snapshot.Invalid](err); ok {
-		return skerry.Errorf(skerry.CodeInvalid, "%v", bad).WithHint("nothing was changed")
+		return 0, skerry.Errorf(skerry.CodeInvalid, "%v", bad).WithHint("nothing was changed")
 	}
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if got := hex.EncodeToString(hash.Sum(nil)); sum != "" && got != sum {
-		return skerry.Errorf(skerry.CodeConflict, "the snapshot is damaged: its sha256 is %s, and was %s", got, sum).
+		return 0, skerry.Errorf(skerry.CodeConflict, "the snapshot is damaged: its sha256 is %s, and was %s", got, sum).
 			WithHint("nothing was changed; use another snapshot, or import it again")
 	}
 	for name, r := range roots {
@@ -457,14 +481,18 @@ func restoreSnapshot(ctx context.Context, s *Server, v skerry.VolumeClaim, from 
 			err = errors.Join(unix.Syncfs(int(d.Fd())), d.Close())
 		}
 		if err = errors.Join(err, r.Close()); err != nil {
-			return volumeErr(name, err)
+			return 0, volumeErr(name, err)
 		}
 		delete(roots, name)
 	}
 	if err := unmountBelow(work); err != nil {
-		return err
+		return 0, err
 	}
-	return exchange(ctx, s, v, work)
+	use, err := diskuse.Of(loose, nil, nil, diskuse.Use{})
+	if err == nil {
+		err = exchange(ctx, s, v, work)
+	}
+	return max(skerry.Bytes(use.Bytes), filesSize(use.Files)), err
 }
 
 // exchange puts a directory in the place of a claim's, in one step; what was there is then in its place.
@@ -473,7 +501,7 @@ func exchange(ctx context.Context, s *Server, v skerry.VolumeClaim, work string)
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err
 	}
-	if _, _, there, err := writersNow(ctx, s, v); err != nil || there {
+	if w, err := writersNow(ctx, s, v); err != nil || w.there {
 		return errors.Join(skerry.Errorf(skerry.CodeConflict, "an instance came to volume %s meanwhile", v).WithHint("nothing was changed; try again"), err)
 	}
 	if err := unmountBelow(dir); err != nil {
@@ -490,9 +518,9 @@ func exchange(ctx context.Context, s *Server, v skerry.VolumeClaim, work string)
 }
 
 // writersNow is writers of the core that runs.
-func writersNow(ctx context.Context, s *Server, v skerry.VolumeClaim) (spec *skerry.ServiceSpec, handles []json.RawMessage, there bool, err error) {
-	err = s.Role.View(ctx, func(c loop.Core) { spec, handles, there = writers(c.(*Core), v) })
-	return spec, handles, there, err
+func writersNow(ctx context.Context, s *Server, v skerry.VolumeClaim) (w writing, err error) {
+	err = s.Role.View(ctx, func(c loop.Core) { w = writers(c.(*Core), v) })
+	return w, err
 }
 
 // runHook runs the command that a service has before its volumes are copied.

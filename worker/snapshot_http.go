@@ -3,10 +3,12 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -24,7 +26,8 @@ const maxSnapshotAsk = 64 << 10
 //	POST /snapshots/ID           take one of volumes here (takeSnapshot)
 //	GET  /snapshots/ID           its stream; of one that was damaged on the disk only as much as shows that
 //	PUT  /snapshots/ID?most=N    keep a stream as one
-//	POST /snapshots/ID/restore?claim=KEY&sha256=SUM[&stream=true]    make volumes what it has, or the stream that comes along
+//	POST /snapshots/ID/restore?claim=KEY&sha256=SUM[&most=N][&stream=true]    make volumes what it has, or the stream that comes along; those
+//	                             without a size take at most N (0: what is free), and the answer says how much they took
 func serveSnapshots(s *Server, w http.ResponseWriter, r *http.Request) error {
 	name, what, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/snapshots/"), "/")
 	id := skerry.SnapshotID(name)
@@ -42,15 +45,19 @@ func serveSnapshots(s *Server, w http.ResponseWriter, r *http.Request) error {
 	case r.Method == http.MethodGet && what == "":
 		return sendSnapshot(s, w, id)
 	case r.Method == http.MethodPut && what == "":
-		most, err := strconv.ParseInt(q.Get("most"), 10, 64)
-		if err != nil || most < 0 {
-			return skerry.Errorf(skerry.CodeInvalid, "most %q is no number of bytes", q.Get("most"))
+		most, err := mostOf(q)
+		if err != nil {
+			return err
 		}
-		tier.Later(w, r, func(context.Context) (any, error) { return importSnapshot(s, id, r.Body, skerry.Bytes(most)) })
+		tier.Later(w, r, func(context.Context) (any, error) { return importSnapshot(s, id, r.Body, most) })
 	case r.Method == http.MethodPost && what == "restore":
 		claim, ok := skerry.ParseVolumeKey(q.Get("claim"))
 		if !ok {
 			return skerry.Errorf(skerry.CodeInvalid, "claim %q is none", q.Get("claim"))
+		}
+		most, err := mostOf(q)
+		if err != nil {
+			return err
 		}
 		tier.Later(w, r, func(ctx context.Context) (any, error) {
 			from := io.Reader(r.Body)
@@ -62,12 +69,22 @@ func serveSnapshots(s *Server, w http.ResponseWriter, r *http.Request) error {
 				defer f.Close()
 				from = f
 			}
-			return struct{}{}, restoreSnapshot(ctx, s, claim, from, q.Get("sha256"))
+			took, err := restoreSnapshot(ctx, s, claim, from, q.Get("sha256"), most)
+			return map[string]skerry.Bytes{"took": took}, err
 		})
 	default:
 		return skerry.Errorf(skerry.CodeNotFound, "a worker does not answer %s %s", r.Method, r.URL.Path)
 	}
 	return nil
+}
+
+// mostOf reads how many bytes of the disk something may take; 0: what is free.
+func mostOf(q url.Values) (skerry.Bytes, error) {
+	most, err := strconv.ParseInt(cmp.Or(q.Get("most"), "0"), 10, 64)
+	if err != nil || most < 0 {
+		return 0, skerry.Errorf(skerry.CodeInvalid, "most %q is no number of bytes", q.Get("most"))
+	}
+	return skerry.Bytes(most), nil
 }
 
 func sendSnapshot(s *Server, w http.ResponseWriter, id skerry.SnapshotID) error {

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -96,21 +97,32 @@ func reviewSnapshots(c *Core, fx *skerry.Effects) {
 	}
 }
 
-// writers gives the containers that may write to the local volumes of a replica, and the service. there tells whether an instance has the
-// volumes, whether it runs or not.
-func writers(c *Core, v skerry.VolumeClaim) (spec *skerry.ServiceSpec, handles []json.RawMessage, there bool) {
+// writing is what may write to the local volumes of a replica.
+type writing struct {
+	spec     *skerry.ServiceSpec // nil: nothing runs
+	handles  []json.RawMessage   // of containers that run
+	there    bool                // an instance has the volumes, whether it runs or not
+	starting bool                // a container is on its way, and can be held by nobody yet
+	starts   string              // which containers were started so far: another value, and one was since
+}
+
+// writers gives what may write to the local volumes of a replica.
+func writers(c *Core, v skerry.VolumeClaim) (w writing) {
 	for _, id := range c.ids() {
 		i := c.insts[id]
 		if i.A.Service != v.Service || i.A.Ordinal != v.Ordinal {
 			continue
 		}
-		there = true
+		w.there = true
 		for _, name := range i.names() {
-			if k := i.Containers[name]; k.Running {
-				spec = &i.A.Spec
-				handles = append(handles, slices.Clone(k.Handle))
+			k := i.Containers[name]
+			w.starts += fmt.Sprintf("%s/%s/%d ", id, name, k.Attempt)
+			w.starting = w.starting || k.start
+			if k.Running {
+				w.spec = &i.A.Spec
+				w.handles = append(w.handles, slices.Clone(k.Handle))
 			}
 		}
 	}
-	return spec, handles, there
+	return w
 }

@@ -38,6 +38,7 @@ type program struct {
 	hook   func(args []string) (int, error)
 	still  bool
 	paused int
+	during func() // called once it stands still
 }
 
 func (p *program) Name() string { return "oci" }
@@ -50,6 +51,9 @@ func (p *program) List(context.Context) ([]runtime.Handle, error) {
 func (p *program) Pause(context.Context, runtime.Handle) error {
 	p.mu.Lock()
 	p.still, p.paused = true, p.paused+1
+	if p.during != nil {
+		p.during()
+	}
 	return nil
 }
 func (p *program) Resume(context.Context, runtime.Handle) error {
@@ -381,5 +385,51 @@ func TestNoSnapshot(t *testing.T) {
 	list, err := os.ReadDir(filepath.Join(dir, snapshotsDir))
 	if err != nil || len(list) != 0 {
 		t.Errorf("left: %v, %v", list, err)
+	}
+}
+
+// TestDisturbedSnapshot has something else at the volumes while they are copied: what is not of one moment is no snapshot.
+func TestDisturbedSnapshot(t *testing.T) {
+	p := &program{}
+	dir := t.TempDir()
+	s := withSnapshots(t, dir, p, &skerry.ServiceSpec{Volumes: []skerry.Volume{{Name: "data", Local: &skerry.LocalVolume{}}}})
+	volumeDirs(t, s, map[string]skerry.Bytes{"data": 0})
+	core := func(do func(i *inst)) {
+		if err := s.Role.View(t.Context(), func(c loop.Core) { do(c.(*Core).insts["db-1"]) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	take := func(id string) error {
+		_, _, err := askWorker(s, http.MethodPost, "/snapshots/"+id, takeBody(t, takeSnapshot{Claim: ledgerDB}))
+		return err
+	}
+	refused := func(what, why string, err error) {
+		t.Helper()
+		if e := skerry.AsError(err); err == nil || e.Code != skerry.CodeConflict || !strings.Contains(e.Message, why) || e.Hint == "" {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	p.during = func() { refused("at the same time", "is being taken", take("two")) }
+	if err := take("one"); err != nil {
+		t.Fatal(err)
+	}
+	p.during = func() { core(func(i *inst) { i.Containers["side"] = &container{Attempt: 1, start: true} }) }
+	refused("a container that starts meanwhile", "was started", take("two"))
+	p.during = nil
+	refused("a container that is starting", "is being started", take("two"))
+	core(func(i *inst) { delete(i.Containers, "side") })
+	p.during = func() {
+		if err := os.Rename(s.claimDir(ledgerDB), s.claimDir(ledgerDB)+"-was"); err != nil {
+			t.Fatal(err)
+		}
+		volumeDirs(t, s, map[string]skerry.Bytes{"data": 0})
+	}
+	refused("other volumes of that name", "restored or deleted", take("two"))
+	p.during = nil
+	if err := take("two"); err != nil {
+		t.Errorf("undisturbed: %v", err)
+	}
+	if list, err := os.ReadDir(filepath.Join(dir, snapshotsDir)); err != nil || len(list) != 2 {
+		t.Errorf("there are %v, %v", list, err)
 	}
 }

@@ -35,16 +35,23 @@ type still struct {
 	begun  time.Time
 	lasted time.Duration
 	most   time.Duration
+	was    writing
 	idle   bool // nothing runs that could write
-	there  bool // an instance has the volumes
+	loose  bool // a volume has no size: what is started meanwhile can write to it
 	ended  bool
 }
 
 // standStill runs the hook of the service, and then makes its volumes stand still.
 func standStill(ctx context.Context, o *Server, q takeSnapshot, dir string, volumes []skerry.SnapshotVolume) (*still, error) {
-	spec, handles, there, err := writersNow(ctx, o, q.Claim)
+	was, err := writersNow(ctx, o, q.Claim)
 	if err == nil {
-		err = runHook(ctx, o, spec, handles)
+		err = runHook(ctx, o, was.spec, was.handles)
+	}
+	if err == nil {
+		was, err = writersNow(ctx, o, q.Claim) // the hook may have taken long
+	}
+	if err == nil && was.starting {
+		err = skerry.Errorf(skerry.CodeConflict, "a container with volume %s is being started", q.Claim).WithHint("try again when it runs")
 	}
 	if err != nil {
 		return nil, err
@@ -53,14 +60,15 @@ func standStill(ctx context.Context, o *Server, q takeSnapshot, dir string, volu
 	if most <= 0 {
 		most = skerry.DefaultSnapshotPause
 	}
-	st := &still{begun: time.Now(), most: most, idle: len(handles) == 0, there: there, cancel: func() {}}
+	st := &still{begun: time.Now(), most: most, was: was, idle: len(was.handles) == 0, cancel: func() {}}
+	st.loose = slices.ContainsFunc(volumes, func(v skerry.SnapshotVolume) bool { return v.Size == 0 })
 	st.ctx = ctx
 	if !st.idle {
 		st.ctx, st.cancel = context.WithTimeout(ctx, most)
 	}
 	// Containers first: one that waits in the kernel to write to a frozen file system cannot be paused.
-	if slices.ContainsFunc(volumes, func(v skerry.SnapshotVolume) bool { return v.Size == 0 }) {
-		for _, handle := range handles {
+	if st.loose {
+		for _, handle := range was.handles {
 			if err := st.pause(ctx, o, handle); err != nil {
 				return nil, errors.Join(err, st.end())
 			}
@@ -112,6 +120,43 @@ func (s *still) pause(ctx context.Context, o *Server, handle json.RawMessage) er
 	}
 	s.undo = append(s.undo, func() error { return p.Resume(context.WithoutCancel(ctx), h) })
 	return nil
+}
+
+// undisturbed refuses a copy during which something was started that could write to it, or that is no longer of the volumes of a claim.
+func (s *still) undisturbed(ctx context.Context, o *Server, q takeSnapshot, held *os.File) error {
+	if s.idle || s.loose {
+		now, err := writersNow(ctx, o, q.Claim)
+		if err != nil {
+			return err
+		}
+		if now.there != s.was.there || now.starts != s.was.starts {
+			return skerry.Errorf(skerry.CodeConflict, "a container with volume %s was started while it was copied", q.Claim).WithHint("try again; `skerry get instances` shows what restarts")
+		}
+	}
+	was, err := held.Stat()
+	if err != nil {
+		return err
+	}
+	if now, err := os.Stat(held.Name()); err != nil || !os.SameFile(was, now) {
+		return errors.Join(skerry.Errorf(skerry.CodeConflict, "volume %s was restored or deleted while it was copied", q.Claim).WithHint("try again"), err)
+	}
+	return nil
+}
+
+// holdClaim lets nobody else copy the volumes of a claim until what it gives is closed: who ended first would have the others' writers go on.
+func holdClaim(v skerry.VolumeClaim, dir string) (*os.File, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			err = skerry.Errorf(skerry.CodeConflict, "a snapshot of volume %s is being taken", v).WithHint("try again when it is complete")
+		}
+		return nil, err
+	}
+	return f, nil
 }
 
 // end lets everything go on. It may be called again.

@@ -187,7 +187,7 @@ func TestSettleVolumes(t *testing.T) {
 	a, dirs := withVolumes(t, s)
 	k := &a.Spec.Container
 	for _, to := range []uint32{0x7400_0000, 0x7400_0000, 0x7401_0000, 0, 0x7400_0000} {
-		list, err := s.mounts(a, k, "oci")
+		list, err := s.mounts(t.Context(), a, k, "oci")
 		if err != nil {
 			t.Fatal(err)
 		}

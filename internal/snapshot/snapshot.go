@@ -8,16 +8,15 @@ package snapshot
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
-	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry"
 )
@@ -66,137 +65,68 @@ func (e *Invalid) Error() string { return "not a snapshot that can be taken: " +
 
 func invalid(format string, args ...any) error { return &Invalid{fmt.Sprintf(format, args...)} }
 
-// Tree is a directory as it was when it was scanned.
+// Tree is a volume that is to be written.
 type Tree struct {
 	volume  string
-	entries []entry
-	Bytes   int64 // of its files
-	Skipped int   // sockets, pipes and devices, which are left out
+	dir     string
+	entries []entry // what was cloned; nil: what is in dir when it is written
+	owner   func(uint32) uint32
+	Skipped int // sockets, pipes and devices, which were left out
 }
 
 type entry struct {
 	header tar.Header
-	path   string // with what is in the file
+	path   string // with what is in the file; "": nothing is
 }
 
-// Scan lists what is in a volume. owner gives the number in the stream of a user or group that files belong to; nil: the same. With clone, each
-// file is cloned at once, and what is written later comes from the clones; else nothing may change until Write has ended.
-func Scan(volume, dir string, owner func(uint32) uint32, clone func(from string) (to string, err error)) (*Tree, error) {
-	t := &Tree{volume: volume}
-	linked := map[[2]uint64]string{}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer root.Close()
-	err = fs.WalkDir(root.FS(), ".", func(name string, _ fs.DirEntry, err error) error {
-		if err != nil {
-			return err
+// Dir gives a volume as it is while Write reads it. It takes no memory for files, however many there are. owner gives the number in the stream
+// of a user or group that files belong to; nil: the same.
+func Dir(volume, dir string, owner func(uint32) uint32) *Tree {
+	return &Tree{volume: volume, dir: dir, owner: owner}
+}
+
+// maxListed bounds the memory for the names of files: of those that are cloned, and of those that have several names.
+const maxListed = 64 << 20
+
+// entrySize is what an entry takes besides its names.
+const entrySize = 512
+
+// ErrLong says that there are too many files to clone each of them.
+var ErrLong = errors.New("there are more files than are remembered at a time")
+
+// Clone lists what is in a volume, and has each file cloned at once: what is written later comes from the clones.
+func Clone(ctx context.Context, volume, dir string, owner func(uint32) uint32, clone func(from *os.File) (to string, err error)) (*Tree, error) {
+	t, listed := &Tree{volume: volume, entries: []entry{}, owner: owner}, 0
+	w := &walker{ctx: ctx, tree: t, visit: func(h *tar.Header, f *os.File) (err error) {
+		e := entry{header: *h}
+		if listed += entrySize + len(h.Name) + len(h.Linkname); listed > maxListed {
+			return ErrLong
 		}
-		path := dir + "/" + name
-		var st unix.Stat_t
-		if err := unix.Lstat(path, &st); err != nil {
-			return &fs.PathError{Op: "lstat", Path: path, Err: err}
+		if h.Typeflag == tar.TypeReg && h.Size > 0 {
+			e.path, err = clone(f)
 		}
-		if owner != nil {
-			st.Uid, st.Gid = owner(st.Uid), owner(st.Gid)
-		}
-		h := tar.Header{Name: volume + "/" + name, Mode: int64(st.Mode & 0o7777), Uid: int(st.Uid), Gid: int(st.Gid), ModTime: time.Unix(st.Mtim.Unix()), Format: tar.FormatPAX}
-		if name == "." {
-			h.Name = volume
-		}
-		e := entry{path: path}
-		switch st.Mode & unix.S_IFMT {
-		case unix.S_IFDIR:
-			h.Typeflag = tar.TypeDir
-			h.Name += "/"
-			if name == "lost+found" {
-				return fs.SkipDir // of the file system, which makes its own
-			}
-		case unix.S_IFLNK:
-			h.Typeflag = tar.TypeSymlink
-			if h.Linkname, err = os.Readlink(path); err != nil {
-				return err
-			}
-		case unix.S_IFREG:
-			at := [2]uint64{st.Dev, st.Ino}
-			if first := linked[at]; first != "" {
-				h.Typeflag, h.Linkname = tar.TypeLink, first
-				break
-			}
-			if st.Nlink > 1 {
-				linked[at] = h.Name
-			}
-			h.Typeflag, h.Size = tar.TypeReg, st.Size
-			t.Bytes += st.Size
-			if clone != nil && st.Size > 0 {
-				if e.path, err = clone(path); err != nil {
-					return err
-				}
-			}
-		default:
-			t.Skipped++
-			return nil
-		}
-		if h.Typeflag == tar.TypeReg || h.Typeflag == tar.TypeDir {
-			if h.PAXRecords, err = xattrs(path); err != nil {
-				return err
-			}
-		}
-		e.header = h
 		t.entries = append(t.entries, e)
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("volume %s: %w", volume, err)
-	}
-	return t, nil
+		return err
+	}}
+	return t, w.walk(dir)
 }
 
-// xattrs gives the attributes of a file that its users set. Others mean something to the kernel, which no stream may decide about.
-func xattrs(path string) (map[string]string, error) {
-	var out map[string]string
-	list := make([]byte, 64<<10)
-	n, err := unix.Llistxattr(path, list)
-	if err == unix.ENOTSUP {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, &fs.PathError{Op: "llistxattr", Path: path, Err: err}
-	}
-	for _, name := range strings.Split(string(list[:n]), "\x00") {
-		if !strings.HasPrefix(name, "user.") {
-			continue
-		}
-		value := make([]byte, 64<<10)
-		n, err := unix.Lgetxattr(path, name, value)
-		if err != nil {
-			return nil, &fs.PathError{Op: "lgetxattr", Path: path, Err: err}
-		}
-		if out == nil {
-			out = map[string]string{}
-		}
-		out[xattrPrefix+name] = string(value[:n])
-	}
-	return out, nil
-}
-
-// Write writes a snapshot of what was scanned.
-func Write(w io.Writer, m Meta, trees ...*Tree) error {
+// Write writes a snapshot of volumes, of which no more than length bytes are read: a file with holes can be of any length.
+func Write(ctx context.Context, w io.Writer, m Meta, length int64, trees ...*Tree) error {
 	m.Format = Version
 	z, err := zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(4<<20))
 	if err != nil {
 		return err
 	}
-	err = writeTar(z, m, trees)
+	err = writeTar(ctx, z, m, length, trees)
 	if e := z.Close(); err == nil {
 		err = e
 	}
 	return err
 }
 
-func writeTar(w io.Writer, m Meta, trees []*Tree) error {
-	t := tar.NewWriter(w)
+func writeTar(ctx context.Context, w io.Writer, m Meta, length int64, trees []*Tree) error {
+	t := &writer{ctx: ctx, Writer: tar.NewWriter(w), left: length}
 	data, err := json.Marshal(m)
 	if err != nil {
 		return err
@@ -208,8 +138,13 @@ func writeTar(w io.Writer, m Meta, trees []*Tree) error {
 		return err
 	}
 	for _, tree := range trees {
+		if tree.entries == nil {
+			if err := (&walker{ctx: ctx, tree: tree, visit: t.entry}).walk(tree.dir); err != nil {
+				return err
+			}
+		}
 		for i := range tree.entries {
-			if err := writeEntry(t, &tree.entries[i]); err != nil {
+			if err := t.cloned(&tree.entries[i]); err != nil {
 				return fmt.Errorf("volume %s: %w", tree.volume, err)
 			}
 		}
@@ -217,30 +152,64 @@ func writeTar(w io.Writer, m Meta, trees []*Tree) error {
 	return t.Close()
 }
 
-func writeEntry(t *tar.Writer, e *entry) error {
-	if err := t.WriteHeader(&e.header); err != nil {
-		return fmt.Errorf("%s: %w", e.header.Name, err)
+// writer writes the entries of an archive.
+type writer struct {
+	ctx context.Context
+	*tar.Writer
+	left int64
+}
+
+func (w *writer) cloned(e *entry) error {
+	if e.path == "" {
+		return w.entry(&e.header, nil)
 	}
-	if e.header.Typeflag != tar.TypeReg || e.header.Size == 0 {
+	f, err := os.Open(e.path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return w.entry(&e.header, f)
+}
+
+func (w *writer) entry(h *tar.Header, f *os.File) error {
+	if w.left -= h.Size; w.left < 0 {
+		return skerry.Errorf(skerry.CodeQuota, "with %s the volumes are longer, holes included, than a snapshot may be that this worker could restore", clip(h.Name)).
+			WithHint("delete large files with holes, or make room on the worker")
+	}
+	if err := w.WriteHeader(h); err != nil {
+		return fmt.Errorf("%s: %w", clip(h.Name), err)
+	}
+	if h.Typeflag != tar.TypeReg || h.Size == 0 {
 		return nil
 	}
-	fd, err := unix.Open(e.path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NOATIME|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return &fs.PathError{Op: "open", Path: e.path, Err: err}
-	}
-	f := os.NewFile(uintptr(fd), e.path)
-	defer f.Close()
-	n, err := io.Copy(t, io.LimitReader(f, e.header.Size))
-	if err == nil && n < e.header.Size {
-		err = fmt.Errorf("%s became shorter while it was copied: %w", e.header.Name, io.ErrUnexpectedEOF)
+	n, err := io.Copy(w, io.LimitReader(&reader{w.ctx, f}, h.Size))
+	if err == nil && n < h.Size {
+		err = fmt.Errorf("%s became shorter while it was copied: %w", clip(h.Name), io.ErrUnexpectedEOF)
 	}
 	return err
+}
+
+// clip shortens a name for a message.
+func clip(name string) string { return fmt.Sprintf("%.200q", name) }
+
+// reader reads until its context ends.
+type reader struct {
+	ctx context.Context
+	f   *os.File
+}
+
+func (r *reader) Read(p []byte) (int, error) {
+	if r.ctx.Err() != nil {
+		return 0, context.Cause(r.ctx)
+	}
+	return r.f.Read(p)
 }
 
 // Limits bound a stream.
 type Limits struct {
 	Bytes int64 // that may be written; zeros in whole blocks are not
 	Files int64
+	Loose struct{ Bytes, Files int64 } // of volumes without a size; 0: nothing besides
 	// Length bounds the stream once it is decompressed.
 	Length int64
 }

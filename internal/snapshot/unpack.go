@@ -22,17 +22,20 @@ const block = 64 << 10
 // unpacker takes the entries of an archive.
 type unpacker struct {
 	lim     Limits
-	volumes map[string]bool
+	volumes map[string]bool     // true: it was there
+	loose   map[string]bool     // those without a size
 	roots   map[string]*os.Root // nil: it only checks
-	dirs    map[string]bool     // made by the archive itself; nothing is put anywhere else
-	times   []dirTime
-	buf     []byte
-	zeros   []byte
+	// open are the directory that entries are put into, which the archive itself has made, and those that it lies in. Nothing is put anywhere
+	// else, nor into one that was left: so there is nothing to remember of those, however many there are.
+	open  []openDir
+	buf   []byte
+	zeros []byte
 }
 
-type dirTime struct {
+type openDir struct {
+	name string // in the archive
 	root *os.Root
-	name string
+	rest string // in its volume
 	at   time.Time
 }
 
@@ -43,9 +46,10 @@ func readTar(r io.Reader, lim Limits, open func(m *Meta) (map[string]*os.Root, e
 	if err != nil {
 		return nil, err
 	}
-	u := &unpacker{lim: lim, volumes: map[string]bool{}, dirs: map[string]bool{}, buf: make([]byte, block), zeros: make([]byte, block)}
+	u := &unpacker{lim: lim, volumes: map[string]bool{}, loose: map[string]bool{}, buf: make([]byte, block), zeros: make([]byte, block)}
 	for _, v := range m.Volumes {
-		u.volumes[v.Name] = true
+		u.volumes[v.Name] = false
+		u.loose[v.Name] = v.Size == 0
 	}
 	if open != nil {
 		if u.roots, err = open(m); err != nil {
@@ -67,30 +71,47 @@ func readTar(r io.Reader, lim Limits, open func(m *Meta) (map[string]*os.Root, e
 			return nil, err
 		}
 	}
-	for name := range u.volumes {
-		if !u.dirs[name] {
+	for name, there := range u.volumes {
+		if !there {
 			return nil, invalid("volume %s is missing", name)
 		}
 	}
-	for i := len(u.times) - 1; i >= 0; i-- {
-		if err := u.times[i].root.Chtimes(u.times[i].name, time.Time{}, u.times[i].at); err != nil {
-			return nil, err
-		}
-	}
-	return m, nil
+	return m, u.leave("")
 }
 
-// place checks a name of an archive: below a volume, in a directory that the archive has made. rest is its name in the volume.
+// leave goes up to a directory; "" is all the way. What changes in a directory changes its time, which is therefore set at the end.
+func (u *unpacker) leave(to string) error {
+	for n := len(u.open) - 1; n >= 0 && u.open[n].name != to; n-- {
+		d := u.open[n]
+		u.open = u.open[:n]
+		if d.root == nil {
+			continue
+		}
+		if err := d.root.Chtimes(d.rest, time.Time{}, d.at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// local reports whether a name leads down, and nowhere else. Names of files are bytes in whatever encoding, which fs.ValidPath does not take.
+func local(name string) bool {
+	for part := range strings.SplitSeq(name, "/") {
+		if part == "" || part == "." || part == ".." {
+			return false
+		}
+	}
+	return true
+}
+
+// place checks a name of an archive: it is below a volume. rest is its name in the volume.
 func (u *unpacker) place(name string) (volume, rest string, err error) {
-	if len(name) > unix.PathMax || !fs.ValidPath(name) || strings.ContainsRune(name, 0) {
+	if len(name) > unix.PathMax || strings.ContainsRune(name, 0) || !local(name) {
 		return "", "", invalid("%.200q is no name of a file in it", name)
 	}
 	volume, rest, below := strings.Cut(name, "/")
-	if !u.volumes[volume] {
+	if _, known := u.volumes[volume]; !known {
 		return "", "", invalid("%.200q is in none of its volumes", name)
-	}
-	if below && !u.dirs[path.Dir(name)] {
-		return "", "", invalid("the directory of %.200q is not in it", name)
 	}
 	if !below {
 		rest = "."
@@ -107,8 +128,23 @@ func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 	if err != nil {
 		return err
 	}
+	if u.loose[volume] && u.lim.Loose.Files > 0 {
+		if u.lim.Loose.Files--; u.lim.Loose.Files == 0 {
+			return invalid("volume %s has more files than there is room for", volume)
+		}
+	}
 	if rest == "." && h.Typeflag != tar.TypeDir {
 		return invalid("volume %s is no directory", volume)
+	}
+	in := ""
+	if rest != "." {
+		in = path.Dir(name)
+	}
+	if err := u.leave(in); err != nil {
+		return err
+	}
+	if in != "" && len(u.open) == 0 {
+		return invalid("the directory of %.200q is not in it, or is not followed by what it has", name)
 	}
 	for k := range h.PAXRecords {
 		if strings.HasPrefix(k, "GNU.sparse.") {
@@ -118,13 +154,16 @@ func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 	root := u.roots[volume]
 	switch h.Typeflag {
 	case tar.TypeDir:
-		if u.dirs[name] {
+		if rest == "." && u.volumes[volume] {
 			return invalid("%.200q is in it twice", name)
 		}
-		u.dirs[name] = true
+		if rest == "." {
+			u.volumes[volume] = true
+		}
+		u.open = append(u.open, openDir{name, root, rest, h.ModTime})
 		return u.dir(root, rest, h)
 	case tar.TypeReg:
-		return u.file(root, rest, h, r)
+		return u.file(root, volume, rest, h, r)
 	case tar.TypeSymlink:
 		if h.Linkname == "" || len(h.Linkname) > unix.PathMax || strings.ContainsRune(h.Linkname, 0) {
 			return invalid("%.200q is a link to nothing that can be", name)
@@ -177,7 +216,6 @@ func (u *unpacker) dir(root *os.Root, rest string, h *tar.Header) error {
 		return err
 	}
 	defer f.Close()
-	u.times = append(u.times, dirTime{root, rest, h.ModTime})
 	return own(f, h)
 }
 
@@ -201,7 +239,7 @@ func own(f *os.File, h *tar.Header) error {
 	return nil
 }
 
-func (u *unpacker) file(root *os.Root, rest string, h *tar.Header, r io.Reader) error {
+func (u *unpacker) file(root *os.Root, volume, rest string, h *tar.Header, r io.Reader) error {
 	var f *os.File
 	if root != nil {
 		var err error
@@ -216,6 +254,11 @@ func (u *unpacker) file(root *os.Root, rest string, h *tar.Header, r io.Reader) 
 		if n > 0 && !bytes.Equal(u.buf[:n], u.zeros[:n]) {
 			if u.lim.Bytes -= int64(n); u.lim.Bytes < 0 {
 				return invalid("it takes more than the room that there is for it")
+			}
+			if u.loose[volume] && u.lim.Loose.Bytes > 0 {
+				if u.lim.Loose.Bytes -= int64(n); u.lim.Loose.Bytes <= 0 {
+					return invalid("volume %s takes more than the room that its organisation has for it", volume)
+				}
 			}
 			if f != nil {
 				if _, err := f.WriteAt(u.buf[:n], at); err != nil {
