@@ -181,7 +181,7 @@ func (c *Core) usedBy(org string, without skerry.InstanceID) (sum siteUse) {
 			sum.add(&p.A)
 		}
 	}
-	sum.need.Storage += c.volumes.SnapshotBytes(org)
+	sum.need.Storage += c.volumes.Besides(org)
 	return sum
 }
 

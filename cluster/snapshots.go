@@ -47,18 +47,20 @@ type (
 	EndRestore struct {
 		RestorePlan
 		Actor string
-		Err   string // not empty: nothing was changed
+		Took  skerry.Bytes // what volumes without a size took of the disk
+		Err   string       // not empty: nothing was changed
 	}
 	// SnapshotPlan says who is to make a snapshot, and how large it may be; 0: no bound but the disk's.
 	SnapshotPlan struct {
 		Worker string
 		Most   skerry.Bytes
 	}
-	// RestorePlan says from where to where the content of a snapshot goes.
+	// RestorePlan says from where to where the content of a snapshot goes, and what that may take of the disk; 0: no bound but the disk's.
 	RestorePlan struct {
 		Snapshot skerry.Snapshot
 		To       skerry.VolumeClaim
 		Worker   string
+		Most     skerry.Bytes
 	}
 )
 
@@ -144,7 +146,7 @@ func beginSnapshot(c *Core, now time.Time, m BeginSnapshot) (SnapshotPlan, error
 	}
 	s.Worker = skerry.WorkerName(worker)
 	c.volumes.PutSnapshot(s)
-	countSnapshots(c, s.Org)
+	countBesides(c, s.Org)
 	return SnapshotPlan{worker, most}, nil
 }
 
@@ -184,8 +186,8 @@ func snapshotRoom(c *Core, org string) (most skerry.Bytes, err error) {
 	return most, err
 }
 
-// countSnapshots has the quota of an organisation count what its snapshots take.
-func countSnapshots(c *Core, org string) { apps.SetBesides(c.Apps, org, c.volumes.SnapshotBytes(org)) }
+// countBesides has the quota of an organisation count what it has on disks that no instance asks for.
+func countBesides(c *Core, org string) { apps.SetBesides(c.Apps, org, c.volumes.Besides(org)) }
 
 func endSnapshot(c *Core, now time.Time, m EndSnapshot, fx *skerry.Effects) {
 	s := c.volumes.Snapshot(m.ID)
@@ -193,7 +195,7 @@ func endSnapshot(c *Core, now time.Time, m EndSnapshot, fx *skerry.Effects) {
 		return // deleted meanwhile: its worker has been told
 	}
 	org, worker, claim := s.Org, string(s.Worker), s.Claim()
-	defer func() { countSnapshots(c, org) }()
+	defer func() { countBesides(c, org) }()
 	if m.Err != "" {
 		c.volumes.DropSnapshot(m.ID)
 		snapshotEvent(c, fx, now, skerry.EventWarning, "SnapshotFailed", s, "no snapshot of volume "+claim.String()+" on worker "+worker+": "+m.Err)
@@ -202,8 +204,8 @@ func endSnapshot(c *Core, now time.Time, m EndSnapshot, fx *skerry.Effects) {
 	next := *m.Info
 	next.ID, next.Org, next.Worker, next.Actor, next.State = s.ID, s.Org, s.Worker, s.Actor, skerry.SnapshotReady
 	next.SetClaim(claim)
-	if names, _ := next.Takes(); len(names) > maxSnapshotVolumes || len(next.SHA256) != 64 || next.Size < 0 {
-		c.volumes.DropSnapshot(m.ID) // whatever a worker says
+	if !plausible(&next) {
+		c.volumes.DropSnapshot(m.ID)
 		return
 	}
 	c.volumes.PutSnapshot(next)
@@ -213,6 +215,16 @@ func endSnapshot(c *Core, now time.Time, m EndSnapshot, fx *skerry.Effects) {
 // maxSnapshots bounds the snapshots of one organisation at a site, because empty ones count for nothing in its quota of storage. maxTaking
 // bounds those that are made at a time, each of which keeps a processor of its worker busy.
 const maxSnapshots, maxTaking = 1000, 4
+
+// plausible reports whether a worker may say that of a snapshot. All of it is stored, and its sizes are reserved.
+func plausible(s *skerry.Snapshot) bool {
+	amount := func(n skerry.Bytes) bool { return n >= 0 && n <= skerry.MaxAmount }
+	ok := len(s.Volumes) <= maxSnapshotVolumes && len(s.SHA256) == 64 && amount(s.Size) && len(s.How) <= 20
+	for _, v := range s.Volumes {
+		ok = ok && skerry.CheckName(v.Name) == nil && amount(v.Size)
+	}
+	return ok
+}
 
 // maxSnapshotVolumes bounds what a worker may say of one snapshot.
 const maxSnapshotVolumes = 64
@@ -231,7 +243,7 @@ func deleteSnapshot(c *Core, now time.Time, m DeleteSnapshot, fx *skerry.Effects
 		return skerry.Errorf(skerry.CodeConflict, "volume %s is being restored", s.Claim()).WithHint("try again when that has ended")
 	}
 	c.volumes.DropSnapshot(m.ID)
-	countSnapshots(c, s.Org)
+	countBesides(c, s.Org)
 	snapshotEvent(c, fx, now, skerry.EventNormal, "SnapshotDeleted", s, "snapshot "+string(m.ID)+" is deleted, by "+orNobody(m.Actor))
 	return nil
 }
@@ -241,8 +253,8 @@ func reviewSnapshots(c *Core, now time.Time, fx *skerry.Effects) {
 	for _, s := range c.volumes.Unfinished() {
 		snapshotEvent(c, fx, now, skerry.EventWarning, "SnapshotFailed", &s, "no snapshot of volume "+s.Claim().String()+": the cluster's orchestrator was restarted meanwhile")
 	}
-	for _, s := range c.volumes.Snapshots() {
-		countSnapshots(c, s.Org)
+	for _, o := range c.Apps.Orgs() {
+		countBesides(c, o.Name)
 	}
 	for _, name := range c.Kids.Names() {
 		for _, key := range c.Kids.Get(name).Desired.Keys() {
@@ -267,6 +279,9 @@ func beginRestore(c *Core, now time.Time, m BeginRestore, fx *skerry.Effects) (R
 		return RestorePlan{}, skerry.Errorf(skerry.CodeConflict, "there is a volume %s", m.To).WithHint("choose another name, or restore the snapshot in its place")
 	case at != "" && w.Org != "" && w.Org != s.Org:
 		return RestorePlan{}, skerry.Errorf(skerry.CodeConflict, "volume %s belongs to another organisation", m.To).WithHint("clone the snapshot under another name")
+	case ofAnother(c, m.To.Service.App, s.Org):
+		return RestorePlan{}, skerry.Errorf(skerry.CodeConflict, "namespace %s belongs to another organisation now", m.To.Service.App.Namespace).
+			WithHint("export the snapshot, and import it in a namespace of organisation %s", s.Org)
 	case c.volumes.Busy(m.To):
 		return RestorePlan{}, skerry.Errorf(skerry.CodeConflict, "volume %s is being restored", m.To).WithHint("try again when that has ended")
 	}
@@ -284,14 +299,67 @@ func beginRestore(c *Core, now time.Time, m BeginRestore, fx *skerry.Effects) (R
 		}
 		return RestorePlan{}, err
 	}
-	c.volumes.SetBusy(m.To, true)
+	most, err := restoreRoom(c, s, w.Size, to, at)
+	if err != nil {
+		return RestorePlan{}, err
+	}
+	c.volumes.Begin(m.To, s.Org)
 	for _, id := range sortedIDs(c.byApp[m.To.Service.App]) {
 		p := c.places[id]
 		if p.claims() == m.To && p.Worker != "" && !p.Refused && !p.Removing && !p.ended() {
 			c.move(now, p, "its volume is restored from snapshot "+string(m.ID), false, fx)
 		}
 	}
-	return RestorePlan{*s, m.To, to}, nil
+	return RestorePlan{*s, m.To, to, most}, nil
+}
+
+// ofAnother reports whether an application is another organisation's, as far as the site knows: a snapshot may be older than its namespace.
+func ofAnother(c *Core, app skerry.AppKey, org string) bool {
+	if o := c.Apps.OrgOf(app.Namespace); o != "" && o != org {
+		return true
+	}
+	for _, p := range c.byApp[app] {
+		if p.A.Org != "" && p.A.Org != org {
+			return true
+		}
+	}
+	return false
+}
+
+// restoreRoom checks that an organisation may have the volumes of a snapshot on a worker, in place of those of a size that are at another or the
+// same one ("": new ones), and returns how much volumes without a size may take; 0: no bound. Where a snapshot was imported, somebody wrote its
+// sizes by hand, perhaps.
+func restoreRoom(c *Core, s *skerry.Snapshot, size skerry.Bytes, to, at string) (most skerry.Bytes, err error) {
+	if c.volumes.Restoring(s.Org) >= maxTaking {
+		return 0, skerry.Errorf(skerry.CodeConflict, "%d volumes of organisation %s are being restored, as many as may be at a time", maxTaking, s.Org).
+			WithHint("try again when one of them is complete")
+	}
+	if at == "" && c.volumes.LooseOf(s.Org) >= maxSnapshots {
+		return 0, skerry.Errorf(skerry.CodeQuota, "organisation %s has %d volumes at this site that no application uses, as many as it may have", s.Org, maxSnapshots).
+			WithHint("delete some: `skerry get volumes` lists them")
+	}
+	_, want := s.Takes()
+	more := max(0, want-size)
+	if more > 0 || at == "" || s.How == skerry.SnapshotImported {
+		if most, err = snapshotRoom(c, s.Org); err != nil {
+			return 0, err
+		}
+		if most > 0 && more > most {
+			return 0, skerry.Errorf(skerry.CodeQuota, "the volumes of snapshot %s have a size of %s, and organisation %s may use %s more", s.ID, want, s.Org, most).
+				WithHint("delete snapshots or volumes, or have an admin raise the quota")
+		}
+		if most > 0 {
+			most = max(1, most-more)
+		}
+	}
+	if to != at {
+		more = want
+	}
+	if left := c.workers[to].available().Storage; more > 0 && more > left {
+		return 0, skerry.Errorf(skerry.CodeConflict, "the volumes of snapshot %s have a size of %s, and worker %s has %s left", s.ID, want, to, max(0, left)).
+			WithHint("name another worker (--worker), or make room on this one")
+	}
+	return most, nil
 }
 
 // restorable reports whether no instance has volumes any more, but for those on workers that are out of touch.
@@ -305,7 +373,7 @@ func restorable(c *Core, v skerry.VolumeClaim) bool {
 }
 
 func endRestore(c *Core, now time.Time, m EndRestore, fx *skerry.Effects) {
-	c.volumes.SetBusy(m.To, false)
+	c.volumes.End(m.To)
 	for _, id := range sortedIDs(c.byApp[m.To.Service.App]) {
 		if p := c.places[id]; p.claims() == m.To {
 			p.again = time.Time{}
@@ -318,7 +386,8 @@ func endRestore(c *Core, now time.Time, m EndRestore, fx *skerry.Effects) {
 		return
 	}
 	names, size := s.Takes()
-	c.volumes.Restored(m.To, m.Worker, volumes.Want{Size: size, Org: s.Org, Names: names})
+	c.volumes.Restored(m.To, m.Worker, volumes.Want{Size: size, Org: s.Org, Names: names}, max(0, m.Took))
+	countBesides(c, s.Org)
 	text := []string{"volume", m.To.String(), "on worker", m.Worker, "has what snapshot", string(s.ID), "has, of", s.At.UTC().Format(time.RFC3339) + ",", "by", orNobody(m.Actor)}
 	snapshotEvent(c, fx, now, skerry.EventNormal, "VolumeRestored", s, strings.Join(text, " "))
 }

@@ -148,7 +148,7 @@ func (s *Server) RestoreSnapshot(ctx context.Context, id skerry.SnapshotID, to s
 		return skerry.VolumeView{}, err
 	}
 	end := EndRestore{RestorePlan: v.(RestorePlan), Actor: actor}
-	err = s.restore(ctx, end.RestorePlan)
+	end.Took, err = s.restore(ctx, end.RestorePlan)
 	if err != nil {
 		end.Err = err.Error()
 	}
@@ -169,28 +169,31 @@ func (s *Server) RestoreSnapshot(ctx context.Context, id skerry.SnapshotID, to s
 	})
 }
 
-// restore waits until nothing has the volumes, and has their worker unpack the snapshot. One that is elsewhere comes through here.
-func (s *Server) restore(ctx context.Context, plan RestorePlan) error {
+// restore waits until nothing has the volumes, and has their worker unpack the snapshot. One that is elsewhere comes through here. It returns
+// what volumes without a size took.
+func (s *Server) restore(ctx context.Context, plan RestorePlan) (skerry.Bytes, error) {
 	if err := s.awaitIdle(ctx, plan.To); err != nil {
-		return err
+		return 0, err
 	}
 	id := plan.Snapshot.ID
-	q := url.Values{"claim": {plan.To.Key()}, "sha256": {plan.Snapshot.SHA256}}
+	q := url.Values{"claim": {plan.To.Key()}, "sha256": {plan.Snapshot.SHA256}, "most": {strconv.FormatInt(int64(plan.Most), 10)}}
 	var body io.Reader
 	if plan.Worker != string(plan.Snapshot.Worker) {
 		q.Set("stream", "true")
 		from, _, err := s.OpenSnapshot(ctx, id)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		defer from.Close()
 		body = from
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, snapshotURL(id, "/restore", q), body)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	return s.askSnapshot(plan.Worker, req, &struct{}{})
+	var answer struct{ Took skerry.Bytes } // workers of earlier versions do not say it
+	err = s.askSnapshot(plan.Worker, req, &answer)
+	return answer.Took, err
 }
 
 // awaitIdle waits until no instance on a worker in touch has volumes.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/apps"
 )
 
 // An organisation can neither fill the site's store with empty snapshots nor keep its workers busy with many at a time; others are not
@@ -45,5 +46,105 @@ func TestSnapshotsOfOneOrganisation(t *testing.T) {
 	}
 	if err := begin(1, "other"); err != nil {
 		t.Errorf("another organisation's: %v", err)
+	}
+}
+
+// What is restored counts for its organisation, and has to fit on its worker: a file that is imported says what it likes of the sizes of its
+// volumes, and one snapshot can be cloned again and again.
+func TestRestoresAreBounded(t *testing.T) {
+	s := newFabricSite(t)
+	worker := s.join(1)
+	s.report(worker, skerry.WorkerReport{Facts: &skerry.WorkerFacts{Arch: "amd64", Capacity: skerry.Resources{CPU: 4000, Memory: 4 * skerry.GiB, Storage: 100 * skerry.GiB}}})
+	claim := skerry.VolumeClaim{Service: key("acme", "shop")}
+	imported := func(id skerry.SnapshotID, sizes ...skerry.Bytes) {
+		t.Helper()
+		info := &skerry.Snapshot{SHA256: strings.Repeat("0", 64), Size: 1000, How: skerry.SnapshotImported}
+		for n, size := range sizes {
+			info.Volumes = append(info.Volumes, skerry.SnapshotVolume{Name: fmt.Sprint("v", n), Size: size})
+		}
+		s.do(BeginSnapshot{ID: id, Claim: claim, Import: true, Org: "acme"})
+		s.do(EndSnapshot{ID: id, Info: info})
+	}
+	to := func(n int) skerry.VolumeClaim { return skerry.VolumeClaim{Service: key("acme", "copy"), Ordinal: n} }
+	begin := func(id skerry.SnapshotID, n int) (RestorePlan, error) {
+		fx := s.c.Step(s.now, BeginRestore{ID: id, To: to(n), Clone: true})
+		s.keep(fx)
+		plan, _ := fx.Result.(RestorePlan)
+		return plan, fx.Err
+	}
+	refused := func(what string, code skerry.Code, err error) {
+		t.Helper()
+		if e := skerry.AsError(err); e == nil || e.Code != code || e.Hint == "" {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	imported("giant", 1<<50, 1<<50)
+	imported("ten", 10*skerry.GiB)
+	imported("loose", 0)
+	_, err := begin("giant", 0)
+	refused("more than the worker has", skerry.CodeConflict, err)
+
+	foreign := to(0)
+	foreign.Service.App.Namespace = "other"
+	refused("a namespace that is another's by now", skerry.CodeConflict, s.c.Step(s.now, BeginRestore{ID: "ten", To: foreign, Clone: true}).Err)
+
+	s.do(apps.PutOrg{Org: apps.Org{Name: "acme", Quota: apps.Quota{Storage: 25 * skerry.GiB}}})
+	for n := range 2 {
+		plan, err := begin("ten", n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.do(EndRestore{RestorePlan: plan})
+	}
+	_, err = begin("ten", 2)
+	refused("a third one", skerry.CodeQuota, err)
+	plan, err := begin("loose", 2)
+	if err != nil || plan.Most <= 0 || plan.Most >= 5*skerry.GiB {
+		t.Fatalf("what has no size may take %s: %v", plan.Most, err)
+	}
+	s.do(EndRestore{RestorePlan: plan, Took: plan.Most})
+	_, err = begin("loose", 3)
+	refused("when all is used", skerry.CodeQuota, err)
+	if used := s.c.Apps.Usage("acme", skerry.AppKey{}).Need.Storage; used != 25*skerry.GiB {
+		t.Errorf("%s are counted", used)
+	}
+	if left := s.c.workers[worker].available().Storage; left != 80*skerry.GiB {
+		t.Errorf("%s are left on the worker", left)
+	}
+	for n := range 3 {
+		s.do(apps.DeleteVolume{Claim: to(n)})
+	}
+	if used := s.c.Apps.Usage("acme", skerry.AppKey{}).Need.Storage; used != 3000 {
+		t.Errorf("%s are counted when they are deleted", used)
+	}
+	s.do(apps.PutOrg{Org: apps.Org{Name: "acme"}})
+	for n := range maxTaking {
+		if _, err := begin("loose", n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = begin("loose", maxTaking)
+	refused("one more at a time", skerry.CodeConflict, err)
+}
+
+// A worker says of a snapshot what it likes: what is stored of that has bounds.
+func TestImplausibleSnapshots(t *testing.T) {
+	s := newFabricSite(t)
+	s.join(1)
+	sum := strings.Repeat("0", 64)
+	for what, info := range map[string]skerry.Snapshot{
+		"less than nothing":    {SHA256: sum, Size: -1},
+		"too much":             {SHA256: sum, Size: skerry.MaxAmount + 1},
+		"a volume of less":     {SHA256: sum, Volumes: []skerry.SnapshotVolume{{Name: "data", Size: -1}}},
+		"a volume of a path":   {SHA256: sum, Volumes: []skerry.SnapshotVolume{{Name: "../x"}}},
+		"a story":              {SHA256: sum, How: strings.Repeat("x", 1<<20)},
+		"no sum":               {},
+		"more volumes than 64": {SHA256: sum, Volumes: make([]skerry.SnapshotVolume, 65)},
+	} {
+		s.do(BeginSnapshot{ID: "one", Claim: skerry.VolumeClaim{Service: key("acme", "shop")}, Import: true, Org: "acme"})
+		s.do(EndSnapshot{ID: "one", Info: &info})
+		if list := Snapshots(s.c); len(list) != 0 {
+			t.Errorf("%s: %+v", what, list)
+		}
 	}
 }

@@ -22,6 +22,7 @@ func (c *Core) claimAt(p *placement, worker string) {
 	}
 	names, size, _ := p.A.Spec.LocalVolumes()
 	c.volumes.Place(p.claims(), worker, volumes.Want{Size: size, Org: p.A.Org, Names: names})
+	countBesides(c, p.A.Org)
 }
 
 // touchClaims has the claims looked at after an instance with data changed.
@@ -173,7 +174,9 @@ func foreignData(c *Core, a *skerry.Assignment) *skerry.Reason {
 // deleteVolume deletes volumes about which the site decides.
 func deleteVolume(c *Core, now time.Time, m apps.DeleteVolume, fx *skerry.Effects) {
 	if c.volumes.Loose(m.Claim) && !(disks{c}).Replica(m.Claim) && !c.volumes.Busy(m.Claim) {
+		_, _, w := c.volumes.Holder(m.Claim)
 		c.volumes.Remove(m.Claim)
+		countBesides(c, w.Org)
 		return
 	}
 	if c.Apps.Claimed(m.Claim) == "" && c.volumes.Known(m.Claim) {

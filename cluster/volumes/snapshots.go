@@ -73,14 +73,34 @@ func (c *Claims) SnapshotsOf(org string) (all, taking int) {
 	return all, taking
 }
 
-// SnapshotBytes is what the snapshots of an organisation take of disks.
-func (c *Claims) SnapshotBytes(org string) (sum skerry.Bytes) {
+// Besides is what an organisation has on disks that no instance asks for: its snapshots, volumes that were made of them and are nobody's
+// yet, and what volumes have above what an instance asks for.
+func (c *Claims) Besides(org string) (sum skerry.Bytes) {
 	for _, s := range c.snaps {
 		if s.Org == org {
 			sum += s.Size
 		}
 	}
+	for v, k := range c.all {
+		switch {
+		case k.Org != org:
+		case c.Loose(v) && !c.site.Replica(v):
+			sum += k.size() + k.Took
+		default:
+			sum += k.size() - k.Size
+		}
+	}
 	return sum
+}
+
+// LooseOf counts the volumes of an organisation that were made of snapshots and are nobody's yet.
+func (c *Claims) LooseOf(org string) (n int) {
+	for v, k := range c.all {
+		if k.Org == org && c.Loose(v) {
+			n++
+		}
+	}
+	return n
 }
 
 // Unfinished ends, after a start, what an earlier life was at, and gives it: nobody knows whether it was finished.
@@ -96,24 +116,32 @@ func (c *Claims) Unfinished() (out []skerry.Snapshot) {
 	return out
 }
 
-// SetBusy says whether volumes are being restored: until that has ended they have no instance.
-func (c *Claims) SetBusy(v skerry.VolumeClaim, busy bool) {
-	if busy {
-		c.busy[v] = true
-	} else {
-		delete(c.busy, v)
-	}
-}
+// Begin notes that volumes of an organisation are being restored: until End they have no instance.
+func (c *Claims) Begin(v skerry.VolumeClaim, org string) { c.busy[v] = org }
+
+// End notes that volumes are no longer being restored.
+func (c *Claims) End(v skerry.VolumeClaim) { delete(c.busy, v) }
 
 // Busy reports whether volumes are being restored.
-func (c *Claims) Busy(v skerry.VolumeClaim) bool { return c.busy[v] }
+func (c *Claims) Busy(v skerry.VolumeClaim) bool { _, busy := c.busy[v]; return busy }
 
-// Restored notes that a worker has data for volumes, which may be new. Where another one had them, it removes what it has.
-func (c *Claims) Restored(v skerry.VolumeClaim, worker string, w Want) {
+// Restoring counts the volumes of an organisation that are being restored.
+func (c *Claims) Restoring(org string) (n int) {
+	for _, whose := range c.busy {
+		if whose == org {
+			n++
+		}
+	}
+	return n
+}
+
+// Restored notes that a worker has data for volumes, which may be new, and what that took of the disk besides the size of w. Where another
+// worker had them, it removes what it has.
+func (c *Claims) Restored(v skerry.VolumeClaim, worker string, w Want, took skerry.Bytes) {
 	made := c.all[v] == nil
 	c.Place(v, worker, w)
 	k := c.all[v]
-	k.Ran, k.Made = true, k.Made || made
+	k.Ran, k.Made, k.Had, k.Took = true, k.Made || made, 0, took
 	c.note(k)
 }
 
@@ -136,7 +164,7 @@ func (c *Claims) Remove(v skerry.VolumeClaim) {
 // Holder gives the worker that is to keep volumes, with data or without, and what they are; "": none.
 func (c *Claims) Holder(v skerry.VolumeClaim) (worker string, ran bool, w Want) {
 	if k := c.all[v]; k != nil {
-		return k.Worker, k.Ran, Want{k.Size, k.Org, k.Names}
+		return k.Worker, k.Ran, Want{k.size(), k.Org, k.Names}
 	}
 	return "", false, Want{}
 }

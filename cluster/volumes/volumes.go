@@ -43,9 +43,10 @@ type Claims struct {
 	site Site
 	all  map[skerry.VolumeClaim]*claim
 	due  bool // one of them may have lost its owner, or its instance
-	// snaps are the snapshots at the site; busy are volumes that are being restored, which nobody remembers beyond this life.
+	// snaps are the snapshots at the site; busy are volumes that are being restored, with their organisation, which nobody remembers beyond this
+	// life.
 	snaps map[skerry.SnapshotID]*skerry.Snapshot
-	busy  map[skerry.VolumeClaim]bool
+	busy  map[skerry.VolumeClaim]string
 }
 
 // claim is a record.
@@ -59,7 +60,11 @@ type claim struct {
 	Org   string       `json:"org,omitempty"`   // whose data it is; empty: an earlier version did not note that
 	Names []string     `json:"names,omitempty"` // of the volumes
 	Made  bool         `json:"made,omitempty"`  // out of a snapshot, by hand: nobody else may know of them
-	idle  skerry.Bytes // reserved so
+	// Had is what they have of the disk, where that is more than Size: they were larger, or are of a snapshot, and never become smaller. Took
+	// is what a snapshot has brought besides into those without a size, until an instance has them, whose own share that is.
+	Had  skerry.Bytes `json:"had,omitempty"`
+	Took skerry.Bytes `json:"took,omitempty"`
+	idle skerry.Bytes // reserved so
 }
 
 // Want is what an instance wants of its volumes.
@@ -84,7 +89,7 @@ type Gone struct {
 
 // New gives a site without claims.
 func New(site Site) *Claims {
-	return &Claims{site: site, all: map[skerry.VolumeClaim]*claim{}, snaps: map[skerry.SnapshotID]*skerry.Snapshot{}, busy: map[skerry.VolumeClaim]bool{}}
+	return &Claims{site: site, all: map[skerry.VolumeClaim]*claim{}, snaps: map[skerry.SnapshotID]*skerry.Snapshot{}, busy: map[skerry.VolumeClaim]string{}}
 }
 
 // Record gives a new value of the type that a record is read into.
@@ -121,9 +126,15 @@ func (c *Claims) Place(v skerry.VolumeClaim, worker string, w Want) {
 	if k.Worker != worker {
 		c.reserve(k, 0)
 		c.site.Drop(k.Worker, v)
-		k.Worker, k.Ran = worker, false
+		k.Worker, k.Ran, k.Had = worker, false, 0
+	}
+	if k.Took = 0; k.Ran {
+		k.Had = max(k.Had, k.Size)
 	}
 	k.Size, k.Org, k.Names = w.Size, w.Org, w.Names
+	if k.Had <= k.Size {
+		k.Had = 0
+	}
 	c.note(k)
 	c.due = true
 }
@@ -149,7 +160,7 @@ func (c *Claims) List() []View {
 	var out []View
 	for _, v := range c.sorted() {
 		k := c.all[v]
-		out = append(out, View{v, Want{k.Size, k.Org, k.Names}, k.Worker})
+		out = append(out, View{v, Want{k.size(), k.Org, k.Names}, k.Worker})
 	}
 	return out
 }
@@ -194,13 +205,20 @@ func (c *Claims) Reserve() {
 	if !c.due {
 		return
 	}
-	for v, k := range c.all {
-		size := k.Size
-		if c.site.Occupied(v, k.Worker) {
-			size = 0
-		}
-		c.reserve(k, size)
+	for _, k := range c.all {
+		c.reserve(k, c.rest(k))
 	}
+}
+
+// size is what the volumes may take of the disk.
+func (k *claim) size() skerry.Bytes { return max(k.Size, k.Had) }
+
+// rest is what is to be reserved for volumes: what no instance holds of them.
+func (c *Claims) rest(k *claim) skerry.Bytes {
+	if c.site.Occupied(k.VolumeClaim, k.Worker) {
+		return k.size() - k.Size
+	}
+	return k.size()
 }
 
 // Release has workers remove the data of replicas that nobody wants any more, and of those that never ran.
@@ -254,8 +272,8 @@ func (c *Claims) Audit() (reserved map[string]skerry.Bytes, faults []string) {
 		if k.Worker == "" {
 			faults = append(faults, v.Key()+" is claimed nowhere")
 		}
-		if !c.due && k.idle != 0 && (k.idle != k.Size || c.site.Occupied(v, k.Worker)) {
-			faults = append(faults, fmt.Sprintf("%s: %d of %d bytes are reserved on %s; an instance holds them: %v", v.Key(), k.idle, k.Size, k.Worker,
+		if !c.due && k.idle != 0 && k.idle != c.rest(k) {
+			faults = append(faults, fmt.Sprintf("%s: %d of %d bytes are reserved on %s; an instance holds them: %v", v.Key(), k.idle, k.size(), k.Worker,
 				c.site.Occupied(v, k.Worker)))
 		}
 	}
