@@ -168,6 +168,7 @@ type call struct {
 	audit     bool
 	guess     bool // it came with a password
 	secure    bool // it came over TLS
+	foreign   bool // a page of another origin sent it
 	code      skerry.Code
 	w         http.ResponseWriter
 	body      *body           // nil for a request without one
@@ -218,7 +219,7 @@ const hsts = "max-age=2592000"
 // ServeHTTP bounds, answers, counts and logs a request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begin := time.Now()
-	c := &call{id: newRequestID(), operation: "unknown", secure: r.TLS != nil}
+	c := &call{id: newRequestID(), operation: "unknown", secure: r.TLS != nil, foreign: foreignOrigin(r)}
 	r = r.WithContext(context.WithValue(context.WithValue(r.Context(), callKey{}, c), addressKey{}, address(r)))
 	r = r.WithContext(context.WithValue(r.Context(), hostKey{}, r.Host))
 	rec := &recorder{ResponseWriter: w}

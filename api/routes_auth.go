@@ -90,6 +90,9 @@ func (h *Handler) addAuth() {
 		Summary: "Log in with user name and password.", Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *loginIn) (*tokensAnswer, error) {
 			callOf(ctx).object, callOf(ctx).guess = in.Body.User, true
+			if in.Body.Cookie && callOf(ctx).foreign {
+				return nil, foreignPage()
+			}
 			t, err := h.opt.People.Login(ctx, in.Body.User, in.Body.Password, addressOf(ctx))
 			return h.tokensAnswer(ctx, t, in.Body.Cookie), err
 		})
@@ -103,6 +106,9 @@ func (h *Handler) addAuth() {
 		Summary: "Exchange a refresh token for a new pair of tokens."},
 		func(ctx context.Context, _ *auth.Principal, in *refreshIn) (*tokensAnswer, error) {
 			refresh, cookie, err := h.refreshOf(in.Body.Refresh, in.Cookies)
+			if cookie && callOf(ctx).foreign {
+				err = foreignPage()
+			}
 			if err != nil {
 				return nil, err
 			}

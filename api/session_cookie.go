@@ -26,6 +26,18 @@ func (h *Handler) sessionCookie(c *call, refresh string) string {
 	return k.String()
 }
 
+// foreignOrigin reports whether a browser says that a page of another origin sent a request. To a browser a service at another port of the same
+// host is the same site, so that cookies come along; a proxy may change the names of hosts, but not this.
+func foreignOrigin(r *http.Request) bool {
+	site := r.Header.Get("Sec-Fetch-Site")
+	return site != "" && site != "same-origin" && site != "none"
+}
+
+func foreignPage() error {
+	return skerry.Errorf(skerry.CodeForbidden, "a page of another origin may neither begin nor renew a browser's session here").
+		WithHint("open the dashboard at this server's own address")
+}
+
 // refreshOf gives the refresh token of a request: of its body, or of its cookie.
 func (h *Handler) refreshOf(body, cookies string) (refresh string, cookie bool, err error) {
 	if body != "" {

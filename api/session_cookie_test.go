@@ -16,6 +16,7 @@ type browser struct {
 	url    string
 	cookie *http.Cookie
 	access string
+	site   string // where the page is that sends requests, as browsers say it
 }
 
 func (b *browser) post(path, body string, sendCookie bool) (int, map[string]any) {
@@ -29,6 +30,9 @@ func (b *browser) post(path, body string, sendCookie bool) (int, map[string]any)
 	}
 	if b.access != "" {
 		r.Header.Set("Authorization", "Bearer "+b.access)
+	}
+	if b.site != "" {
+		r.Header.Set("Sec-Fetch-Site", b.site)
 	}
 	res, err := b.http.Do(r)
 	if err != nil {
@@ -67,6 +71,21 @@ func TestBrowserSession(t *testing.T) {
 	first := *b.cookie
 	if status, out = b.post("/v1/auth/refresh", "{}", true); status != 200 || out["refresh"] != nil || b.cookie.Value == first.Value {
 		t.Fatalf("refresh: %d %v", status, out)
+	}
+	// A page at another port of the same host, whose requests have the cookies of this one.
+	second := *b.cookie
+	for _, site := range []string{"same-site", "cross-site"} {
+		b.site = site
+		if status, out = b.post("/v1/auth/refresh", "{}", true); status != 403 || b.cookie.Value != second.Value {
+			t.Fatalf("refresh by a page of another origin (%s): %d %v", site, status, out)
+		}
+		if status, out = b.post("/v1/auth/login", `{"user":"admin","password":"`+s.password()+`","cookie":true}`, true); status != 403 || b.cookie.Value != second.Value {
+			t.Fatalf("login by a page of another origin (%s): %d %v", site, status, out)
+		}
+	}
+	b.site = "same-origin"
+	if status, out = b.post("/v1/auth/refresh", "{}", true); status != 200 {
+		t.Fatalf("refresh by its own page: %d %v", status, out)
 	}
 	if status, _ = b.post("/v1/auth/logout", "", true); status != 204 || b.cookie.MaxAge >= 0 || b.cookie.Value != "" {
 		t.Fatalf("logout: %d, cookie %v", status, b.cookie)
