@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -27,6 +28,11 @@ const (
 	dashboardRoot = "https://127.0.0.1:7480"
 	dashboardSite = "https://127.0.0.1:7481"
 )
+
+// trap is an application with markup, escapes and addresses of scripts wherever a tenant can put text.
+const trap = `{"apiVersion":"skerry/v1","kind":"Application","metadata":{"name":"trap"},"spec":{"services":[{"name":"bait","image":"demo/web:1",
+"command":["/bin/sh","-c","while :; do echo \"$HTML\"; echo \"$LINK\"; sleep 1; done"],"env":{"HTML":"<img src=x onerror=alert('trapped')>",
+"LINK":"\u001b]8;;javascript:alert('trapped')\u001b\\\\link\u001b]8;;\u001b\\\\ \u001b[2J\u001b[31mred"},"resources":{"cpu":0.05,"memory":"32Mi"}}]}}`
 
 // TestDashboard has a real browser use the dashboard of a real `skerry up` with a second worker: web/e2e has what is tried,
 // each as a test of its own.
@@ -63,6 +69,7 @@ func TestDashboard(t *testing.T) {
 
 	applied(t, root, "pair", []byte(`{"apiVersion":"skerry/v1","kind":"Application","metadata":{"name":"pair"},"spec":{"services":[{"name":"buoy","image":"demo/web:1","replicas":2,
 "placement":{"policy":"spread"},"resources":{"cpu":0.05,"memory":"32Mi"}}]}}`), 2)
+	applied(t, root, "trap", []byte(trap), 1)
 	var mu sync.Mutex
 	control := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
@@ -85,10 +92,15 @@ func TestDashboard(t *testing.T) {
 	}))
 	defer control.Close()
 
+	stranger := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, "<!doctype html><iframe src=%q></iframe>", dashboardRoot+"/ui/")
+	}))
+	defer stranger.Close()
+
 	report := filepath.Join(t.TempDir(), "report.json")
 	cmd := exec.CommandContext(t.Context(), "node", "node_modules/@playwright/test/cli.js", "test", "--reporter=json")
 	cmd.Dir = "../web"
-	cmd.Env = append(os.Environ(), "CHROMIUM="+chromium, "SKERRY_ROOT="+dashboardRoot, "SKERRY_SITE="+dashboardSite, "SKERRY_CONTROL="+control.URL,
+	cmd.Env = append(os.Environ(), "CHROMIUM="+chromium, "SKERRY_ROOT="+dashboardRoot, "SKERRY_SITE="+dashboardSite, "SKERRY_CONTROL="+control.URL, "SKERRY_STRANGER="+stranger.URL,
 		"SKERRY_ROOT_PASSWORD="+password(t, p.data("up/root")), "SKERRY_SITE_PASSWORD="+password(t, p.data("up/cluster")),
 		"SKERRY_RESULTS="+filepath.Join(t.TempDir(), "results"), "PLAYWRIGHT_JSON_OUTPUT_NAME="+report)
 	text, runErr := cmd.CombinedOutput()

@@ -9,6 +9,8 @@ const env = (name: string) => {
 
 export const root = env("SKERRY_ROOT");
 export const site = env("SKERRY_SITE");
+/** stranger is a server of somebody else on the same host, whose page has the dashboard in a frame. */
+export const stranger = env("SKERRY_STRANGER");
 export const rootPassword = env("SKERRY_ROOT_PASSWORD");
 export const sitePassword = env("SKERRY_SITE_PASSWORD");
 
