@@ -303,7 +303,9 @@ func beginRestore(c *Core, now time.Time, m BeginRestore, fx *skerry.Effects) (R
 	if err != nil {
 		return RestorePlan{}, err
 	}
-	c.volumes.Begin(m.To, s.Org)
+	_, want := s.Takes()
+	c.volumes.Begin(m.To, s.Org, max(0, want-w.Size))
+	countBesides(c, s.Org)
 	for _, id := range sortedIDs(c.byApp[m.To.Service.App]) {
 		p := c.places[id]
 		if p.claims() == m.To && p.Worker != "" && !p.Refused && !p.Removing && !p.ended() {
@@ -374,6 +376,7 @@ func restorable(c *Core, v skerry.VolumeClaim) bool {
 
 func endRestore(c *Core, now time.Time, m EndRestore, fx *skerry.Effects) {
 	c.volumes.End(m.To)
+	defer countBesides(c, m.Snapshot.Org)
 	for _, id := range sortedIDs(c.byApp[m.To.Service.App]) {
 		if p := c.places[id]; p.claims() == m.To {
 			p.again = time.Time{}
@@ -387,7 +390,6 @@ func endRestore(c *Core, now time.Time, m EndRestore, fx *skerry.Effects) {
 	}
 	names, size := s.Takes()
 	c.volumes.Restored(m.To, m.Worker, volumes.Want{Size: size, Org: s.Org, Names: names}, max(0, m.Took))
-	countBesides(c, s.Org)
 	text := []string{"volume", m.To.String(), "on worker", m.Worker, "has what snapshot", string(s.ID), "has, of", s.At.UTC().Format(time.RFC3339) + ",", "by", orNobody(m.Actor)}
 	snapshotEvent(c, fx, now, skerry.EventNormal, "VolumeRestored", s, strings.Join(text, " "))
 }

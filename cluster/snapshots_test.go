@@ -89,11 +89,17 @@ func TestRestoresAreBounded(t *testing.T) {
 	refused("a namespace that is another's by now", skerry.CodeConflict, s.c.Step(s.now, BeginRestore{ID: "ten", To: foreign, Clone: true}).Err)
 
 	s.do(apps.PutOrg{Org: apps.Org{Name: "acme", Quota: apps.Quota{Storage: 25 * skerry.GiB}}})
+	var plans []RestorePlan
 	for n := range 2 {
 		plan, err := begin("ten", n)
 		if err != nil {
 			t.Fatal(err)
 		}
+		plans = append(plans, plan)
+	}
+	_, err = begin("ten", 2)
+	refused("a third one at the same time", skerry.CodeQuota, err)
+	for _, plan := range plans {
 		s.do(EndRestore{RestorePlan: plan})
 	}
 	_, err = begin("ten", 2)

@@ -74,7 +74,7 @@ func (c *Claims) SnapshotsOf(org string) (all, taking int) {
 }
 
 // Besides is what an organisation has on disks that no instance asks for: its snapshots, volumes that were made of them and are nobody's
-// yet, and what volumes have above what an instance asks for.
+// yet, or are being made, and what volumes have above what an instance asks for.
 func (c *Claims) Besides(org string) (sum skerry.Bytes) {
 	for _, s := range c.snaps {
 		if s.Org == org {
@@ -88,6 +88,11 @@ func (c *Claims) Besides(org string) (sum skerry.Bytes) {
 			sum += k.size() + k.Took
 		default:
 			sum += k.size() - k.Size
+		}
+	}
+	for _, r := range c.busy {
+		if r.org == org {
+			sum += r.more
 		}
 	}
 	return sum
@@ -116,8 +121,16 @@ func (c *Claims) Unfinished() (out []skerry.Snapshot) {
 	return out
 }
 
-// Begin notes that volumes of an organisation are being restored: until End they have no instance.
-func (c *Claims) Begin(v skerry.VolumeClaim, org string) { c.busy[v] = org }
+// restoring is what volumes that are being restored take of a disk, above what they have, and whose they are.
+type restoring struct {
+	org  string
+	more skerry.Bytes
+}
+
+// Begin notes that volumes of an organisation are being restored, for which they take so much more: until End they have no instance.
+func (c *Claims) Begin(v skerry.VolumeClaim, org string, more skerry.Bytes) {
+	c.busy[v] = restoring{org, more}
+}
 
 // End notes that volumes are no longer being restored.
 func (c *Claims) End(v skerry.VolumeClaim) { delete(c.busy, v) }
@@ -127,8 +140,8 @@ func (c *Claims) Busy(v skerry.VolumeClaim) bool { _, busy := c.busy[v]; return 
 
 // Restoring counts the volumes of an organisation that are being restored.
 func (c *Claims) Restoring(org string) (n int) {
-	for _, whose := range c.busy {
-		if whose == org {
+	for _, r := range c.busy {
+		if r.org == org {
 			n++
 		}
 	}

@@ -43,10 +43,9 @@ type Claims struct {
 	site Site
 	all  map[skerry.VolumeClaim]*claim
 	due  bool // one of them may have lost its owner, or its instance
-	// snaps are the snapshots at the site; busy are volumes that are being restored, with their organisation, which nobody remembers beyond this
-	// life.
+	// snaps are the snapshots at the site; busy are volumes that are being restored, which nobody remembers beyond this life.
 	snaps map[skerry.SnapshotID]*skerry.Snapshot
-	busy  map[skerry.VolumeClaim]string
+	busy  map[skerry.VolumeClaim]restoring
 }
 
 // claim is a record.
@@ -89,7 +88,7 @@ type Gone struct {
 
 // New gives a site without claims.
 func New(site Site) *Claims {
-	return &Claims{site: site, all: map[skerry.VolumeClaim]*claim{}, snaps: map[skerry.SnapshotID]*skerry.Snapshot{}, busy: map[skerry.VolumeClaim]string{}}
+	return &Claims{site: site, all: map[skerry.VolumeClaim]*claim{}, snaps: map[skerry.SnapshotID]*skerry.Snapshot{}, busy: map[skerry.VolumeClaim]restoring{}}
 }
 
 // Record gives a new value of the type that a record is read into.

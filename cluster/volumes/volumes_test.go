@@ -197,3 +197,48 @@ func TestAuditFindsWhatIsWrong(t *testing.T) {
 		}
 	}
 }
+
+// A volume never becomes smaller: what it has above its manifest is reserved, and counts for its organisation, whether it became so by a new
+// manifest or by a snapshot.
+func TestLargerThanItsManifest(t *testing.T) {
+	s, v := newShed(), replica(0)
+	s.run(t, v, "w1")
+	less := Want{Size: 100 * skerry.MiB, Org: "acme", Names: []string{"data"}}
+	s.claims.Place(v, "w1", less)
+	s.settle(t)
+	const more = skerry.GiB - 100*skerry.MiB
+	if s.reserved["w1"] != more || s.claims.Besides("acme") != more {
+		t.Errorf("made smaller in the manifest: %s are reserved, %s counted", s.reserved["w1"], s.claims.Besides("acme"))
+	}
+	again := New(s)
+	for _, record := range s.records {
+		if err := again.Load([]byte(record)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := again.Besides("acme"); n != more {
+		t.Errorf("after a start %s are counted", n)
+	}
+	s.claims.Place(v, "w1", Want{Size: 2 * skerry.GiB, Org: "acme", Names: []string{"data"}})
+	s.settle(t)
+	if s.reserved["w1"] != 0 || s.claims.Besides("acme") != 0 {
+		t.Errorf("larger in the manifest: %s are reserved, %s counted", s.reserved["w1"], s.claims.Besides("acme"))
+	}
+	s.claims.Begin(v, "acme", 3*skerry.GiB)
+	if n := s.claims.Besides("acme"); n != 3*skerry.GiB || s.claims.Restoring("acme") != 1 || s.claims.Restoring("other") != 0 {
+		t.Errorf("while it is restored %s are counted", n)
+	}
+	s.claims.End(v)
+	s.claims.Restored(v, "w1", Want{Size: 5 * skerry.GiB, Org: "acme", Names: []string{"data"}}, 7)
+	s.claims.Place(v, "w1", less)
+	s.settle(t)
+	if n := s.claims.Besides("acme"); n != 5*skerry.GiB-100*skerry.MiB || s.reserved["w1"] != n {
+		t.Errorf("restored from a larger one: %s are reserved, %s counted", s.reserved["w1"], n)
+	}
+	s.at[v] = "w2"
+	s.claims.Place(v, "w2", less)
+	s.settle(t)
+	if s.reserved["w1"] != 0 || s.reserved["w2"] != 0 || s.claims.Besides("acme") != 0 {
+		t.Errorf("elsewhere, where nothing of it is: %v are reserved, %s counted", s.reserved, s.claims.Besides("acme"))
+	}
+}
