@@ -120,7 +120,7 @@ func TestGuardDials(t *testing.T) {
 		t.Error("it is reached")
 	}
 	for a, want := range map[string]bool{
-		"1.1.1.1": true, "2606:4700::1111": true, "127.0.0.1": false, "10.0.0.1": false, "172.31.0.1": false, "192.168.0.1": false, "169.254.169.254": false, "100.64.0.1": false,
+		"1.1.1.1": true, "2606:4700::1111": true, "127.0.0.1": false, "10.0.0.1": false, "172.31.0.1": false, "192.168.0.1": false, "169.254.169.254": false, "168.63.129.16": false, "100.64.0.1": false,
 		"0.0.0.0": false, "224.0.0.1": false, "255.255.255.255": false, "198.18.0.1": false, "::1": false, "::": false, "fe80::1": false, "fd00::1": false, "::ffff:10.0.0.1": false,
 		"64:ff9b::a00:1": false, "2002:a00:1::": false, "::127.0.0.1": false, "fe80::1%eth0": false,
 	} {

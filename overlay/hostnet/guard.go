@@ -25,9 +25,15 @@ func OpenToInstances(_, _ string, c syscall.RawConn) error {
 	return err
 }
 
-// linkLocal are networks that belong to the host's own links, where clouds tell machines their credentials.
+// linkLocal are networks that belong to the host's own links, and other addresses at which clouds tell machines their credentials: of AWS by IPv6,
+// of Google by IPv6, of Azure (which serves names there, too), of Alibaba, and of Oracle.
 func linkLocal() []netip.Prefix {
-	return []netip.Prefix{netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fd00:ec2::254/128")}
+	out := []netip.Prefix{netip.MustParsePrefix("169.254.0.0/16")}
+	for _, a := range []string{"fd00:ec2::254", "fd20:ce::254", "168.63.129.16", "100.100.100.200", "192.0.0.192"} {
+		a := netip.MustParseAddr(a)
+		out = append(out, netip.PrefixFrom(a, a.BitLen()))
+	}
+	return out
 }
 
 // guard closes the host to instances, the networks of its links, and those that its operator names, and holds instances to their

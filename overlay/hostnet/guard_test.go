@@ -63,6 +63,7 @@ func TestHostIsClosedToInstances(t *testing.T) {
 		t.Errorf("the host's own probes are cut off: %v", err)
 	}
 	must(t, ping(a, netip.MustParseAddr(gateway)))
+	s.elsewhere(t, "168.63.129.16", "100.100.100.200", "192.0.0.192")
 	for name, c := range map[string]struct {
 		network, to string
 		closed      bool
@@ -72,6 +73,10 @@ func TestHostIsClosedToInstances(t *testing.T) {
 		"the host's address":            {"tcp4", hostIP + ":9000", true},
 		"a cloud's metadata":            {"tcp4", metadata + ":9000", true},
 		"a cloud's metadata by UDP":     {"udp4", metadata + ":9000", true},
+		"that of Azure":                 {"tcp4", "168.63.129.16:9000", true},
+		"that of Alibaba":               {"tcp4", "100.100.100.200:9000", true},
+		"that of Oracle":                {"tcp4", "192.0.0.192:9000", true},
+		"metadata by a mapped address":  {"tcp", "[::ffff:" + metadata + "]:9000", true},
 		"the gateway's names":           {"udp4", gateway + ":53", false},
 		"the gateway's names by TCP":    {"tcp4", gateway + ":53", false},
 		"names at the host's address":   {"udp4", hostIP + ":53", true},
@@ -106,6 +111,49 @@ func TestHostIsClosedToInstances(t *testing.T) {
 	for _, to := range []string{gateway + ":9000", metadata + ":9000"} {
 		if _, err := dial(a, "tcp4", to); err != nil {
 			t.Errorf("%s, opened by the operator: %v", to, err)
+		}
+	}
+}
+
+// elsewhere gives the remote machine further addresses, to which the host has its default route.
+func (s *site) elsewhere(t *testing.T, addresses ...string) {
+	t.Helper()
+	must(t, kernel.In(s.remote, func() error {
+		l, err := netlink.LinkByName("wan")
+		for _, text := range addresses {
+			if err != nil {
+				return err
+			}
+			a := netip.MustParseAddr(text)
+			err = netlink.AddrAdd(l, &netlink.Addr{IPNet: kernel.IPNet(netip.PrefixFrom(a, a.BitLen())), Flags: unix.IFA_F_NODAD})
+		}
+		return err
+	}))
+}
+
+// What a cloud tells its machines by IPv6 is closed as well. Of IPv6 an instance has a route to unique local addresses alone, which both are.
+func TestMetadataByIPv6(t *testing.T) {
+	s := newSite(t)
+	f := s.fabric()
+	s.withV6(t, f.V6)
+	must(t, kernel.In(s.host, func() error {
+		return netlink.RouteAdd(&netlink.Route{Dst: kernel.IPNet(netip.MustParsePrefix("::/0")), Gw: net.ParseIP("fd99::2")})
+	}))
+	closed := []string{"fd00:ec2::254", "fd20:ce::254"}
+	s.elsewhere(t, append(closed, "fd20:ce::253")...)
+	serve(t, s.remote, ":9000")
+	n := s.open(t, s.options("w1"))
+	as, err := n.Set(t.Context(), Config{Fabric: f, Attachments: []Want{{ID: "free"}, {ID: "all", Egress: allow(network("::/0"))}}})
+	must(t, err)
+	for _, id := range []string{"free", "all"} {
+		in := open(t, as[id].NetNS)
+		if refused, err := reach(in, "tcp6", "[fd20:ce::253]:9000"); refused || err != nil {
+			t.Errorf("%s to what is open: refused %v, %v", id, refused, err)
+		}
+		for _, to := range closed {
+			if refused, err := reach(in, "tcp6", "["+to+"]:9000"); !refused {
+				t.Errorf("%s to %s: %v", id, to, err)
+			}
 		}
 	}
 }
