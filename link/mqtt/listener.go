@@ -8,7 +8,9 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"net/netip"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -99,7 +101,7 @@ func (l *Listener) Serve(ln net.Listener) error {
 			}
 		}
 		l.stats.Accepted.Add(1)
-		s := &session{l: l, raw: raw, tls: tls.Server(raw, l.cfg.TLS)}
+		s := &session{l: l, raw: raw, from: sourceOf(raw), tls: tls.Server(raw, l.cfg.TLS)}
 		if !l.begin(s) {
 			raw.Close()
 			return nil
@@ -108,7 +110,8 @@ func (l *Listener) Serve(ln net.Listener) error {
 	}
 }
 
-// begin takes a connection in. When too many are not admitted yet, the oldest of them goes.
+// begin takes a connection in. When too many are not admitted yet, the oldest goes of those of the address that has most of them: one machine that
+// connects again and again leaves devices on slow lines the time that they take.
 func (l *Listener) begin(s *session) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -117,13 +120,41 @@ func (l *Listener) begin(s *session) bool {
 	}
 	if len(l.pending) >= maxPending {
 		l.stats.count("evicted")
-		l.pending[0].raw.Close()
-		l.pending = l.pending[1:]
+		i := crowd(l.pending, s)
+		l.pending[i].raw.Close()
+		l.pending = slices.Delete(l.pending, i, i+1)
 	}
 	l.pending = append(l.pending, s)
 	l.conns[s] = struct{}{}
 	l.wg.Add(1)
 	return true
+}
+
+// crowd gives the oldest of the connections from the address that has most, with one that comes.
+func crowd(pending []*session, next *session) (oldest int) {
+	n := map[string]int{next.from: 1}
+	for _, p := range pending {
+		n[p.from]++
+	}
+	for i, p := range pending {
+		if n[p.from] > n[pending[oldest].from] {
+			oldest = i
+		}
+	}
+	return oldest
+}
+
+// sourceOf names where a connection comes from: an address, or a network of IPv6 that one machine has.
+func sourceOf(conn net.Conn) string {
+	a, err := netip.ParseAddrPort(conn.RemoteAddr().String())
+	if err != nil {
+		return ""
+	}
+	ip := a.Addr().Unmap().WithZone("")
+	if p, err := ip.Prefix(64); err == nil && ip.Is6() {
+		return p.String()
+	}
+	return ip.String()
 }
 
 // greeted takes a session off those that are not admitted.

@@ -27,11 +27,12 @@ const (
 
 // session is one connection.
 type session struct {
-	l   *Listener
-	raw net.Conn
-	tls *tls.Conn
-	cs  tls.ConnectionState
-	id  skerry.PeerIdentity // zero: one that may join
+	l    *Listener
+	raw  net.Conn
+	from string // where it comes from, see sourceOf
+	tls  *tls.Conn
+	cs   tls.ConnectionState
+	id   skerry.PeerIdentity // zero: one that may join
 
 	v5        bool
 	maxPacket uint32
