@@ -239,6 +239,9 @@ func deleteSnapshot(c *Core, now time.Time, m DeleteSnapshot, fx *skerry.Effects
 	if s == nil {
 		return noSnapshot(m.ID)
 	}
+	if s.State == skerry.SnapshotTaking { // its worker is at it, and it counts until that has ended
+		return skerry.Errorf(skerry.CodeConflict, "snapshot %s is being taken", m.ID).WithHint("end the command that takes it, or try again when it is complete")
+	}
 	if c.volumes.Busy(s.Claim()) {
 		return skerry.Errorf(skerry.CodeConflict, "volume %s is being restored", s.Claim()).WithHint("try again when that has ended")
 	}

@@ -32,6 +32,9 @@ func TestSnapshotsOfOneOrganisation(t *testing.T) {
 	if err := begin(0, "other"); err != nil {
 		t.Errorf("another organisation's: %v", err)
 	}
+	if e := skerry.AsError(s.c.Step(s.now, DeleteSnapshot{ID: "acme0"}).Err); e == nil || e.Code != skerry.CodeConflict || e.Hint == "" {
+		t.Errorf("deleted while its worker is at it: %v", e)
+	}
 	for n := range maxTaking {
 		end(n)
 	}

@@ -211,6 +211,13 @@ func keepSnapshot(s *Server, snap *skerry.Snapshot, write func(work string, out 
 		done = true
 		err = syncDir(filepath.Dir(final))
 	}
+	unwanted := false
+	if err == nil {
+		err = s.Role.View(s.lifetime(), func(c loop.Core) { unwanted = c.(*Core).vols.unwanted[snap.ID] })
+	}
+	if unwanted {
+		err = errors.Join(skerry.Errorf(skerry.CodeConflict, "snapshot %s was deleted while it was made", snap.ID).WithHint("take another one"), os.RemoveAll(final))
+	}
 	return snap, err
 }
 

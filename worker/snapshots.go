@@ -35,12 +35,17 @@ const prefixSnapshotGone = "snapshot-gone/"
 type volumeBook struct {
 	claims map[skerry.VolumeClaim]*volumes
 	gone   map[skerry.SnapshotID]bool // snapshots that are to be removed
+	// unwanted were removed in this life: one that is still being made is not to be kept.
+	unwanted map[skerry.SnapshotID]bool
 	// awaited are the instances that wait for volumes which another one has.
 	awaited map[skerry.InstanceID]bool
 }
 
+// maxUnwanted bounds what is remembered of removed snapshots: far more than are made at a time.
+const maxUnwanted = 10_000
+
 func newVolumeBook() volumeBook {
-	return volumeBook{map[skerry.VolumeClaim]*volumes{}, map[skerry.SnapshotID]bool{}, map[skerry.InstanceID]bool{}}
+	return volumeBook{map[skerry.VolumeClaim]*volumes{}, map[skerry.SnapshotID]bool{}, map[skerry.SnapshotID]bool{}, map[skerry.InstanceID]bool{}}
 }
 
 // load takes a record, if it is one of these.
@@ -70,6 +75,10 @@ func volumeItem(c *Core, key string, gone bool, fx *skerry.Effects) {
 			panic("records always marshal: " + err.Error())
 		}
 		c.vols.gone[id] = true
+		if len(c.vols.unwanted) >= maxUnwanted {
+			clear(c.vols.unwanted)
+		}
+		c.vols.unwanted[id] = true
 		fx.Put(prefixSnapshotGone+string(id), data)
 		fx.Actions = append(fx.Actions, RemoveSnapshot{id})
 		return

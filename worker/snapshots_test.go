@@ -425,8 +425,19 @@ func TestDisturbedSnapshot(t *testing.T) {
 		volumeDirs(t, s, map[string]skerry.Bytes{"data": 0})
 	}
 	refused("other volumes of that name", "restored or deleted", take("two"))
+	// Its worker is told to remove it while there is nothing to be removed yet.
+	p.during = func() {
+		var fx skerry.Effects
+		if err := s.Role.View(t.Context(), func(c loop.Core) { volumeItem(c.(*Core), skerry.SnapshotID("two").Key(), true, &fx) }); err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range fx.Actions {
+			removeSnapshot(s, a.(RemoveSnapshot).ID)
+		}
+	}
+	refused("a snapshot that is deleted meanwhile", "was deleted while it was made", take("two"))
 	p.during = nil
-	if err := take("two"); err != nil {
+	if err := take("three"); err != nil {
 		t.Errorf("undisturbed: %v", err)
 	}
 	if list, err := os.ReadDir(filepath.Join(dir, snapshotsDir)); err != nil || len(list) != 2 {
