@@ -175,6 +175,8 @@ func (s *Server) restore(ctx context.Context, plan RestorePlan) (skerry.Bytes, e
 	if err := s.awaitIdle(ctx, plan.To); err != nil {
 		return 0, err
 	}
+	// From here on what becomes of who asked is not what becomes of the volumes: what a worker has would count for nobody.
+	ctx = context.WithoutCancel(ctx)
 	id := plan.Snapshot.ID
 	q := url.Values{"claim": {plan.To.Key()}, "sha256": {plan.Snapshot.SHA256}, "most": {strconv.FormatInt(int64(plan.Most), 10)}}
 	var body io.Reader

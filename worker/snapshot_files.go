@@ -243,6 +243,19 @@ func syncDir(path string) error {
 	return f.Sync()
 }
 
+// untilDone reads until its context ends.
+type untilDone struct {
+	ctx  context.Context
+	from io.Reader
+}
+
+func (r *untilDone) Read(p []byte) (int, error) {
+	if r.ctx.Err() != nil {
+		return 0, context.Cause(r.ctx)
+	}
+	return r.from.Read(p)
+}
+
 // roomWriter writes until its context ends or there is too much.
 type roomWriter struct {
 	ctx  context.Context
@@ -441,7 +454,7 @@ func restoreSnapshot(ctx context.Context, s *Server, v skerry.VolumeClaim, from 
 		return 0, err
 	}
 	hash := sha256.New()
-	in := io.TeeReader(from, hash)
+	in := io.TeeReader(&untilDone{ctx, from}, hash)
 	roots := map[string]*os.Root{}
 	defer func() {
 		for _, r := range roots {
@@ -507,6 +520,9 @@ func exchange(ctx context.Context, s *Server, v skerry.VolumeClaim, work string)
 	dir := s.claimDir(v)
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx) // the cluster would not know of it
 	}
 	if w, err := writersNow(ctx, s, v); err != nil || w.there {
 		return errors.Join(skerry.Errorf(skerry.CodeConflict, "an instance came to volume %s meanwhile", v).WithHint("nothing was changed; try again"), err)

@@ -443,4 +443,27 @@ func TestDisturbedSnapshot(t *testing.T) {
 	if list, err := os.ReadDir(filepath.Join(dir, snapshotsDir)); err != nil || len(list) != 2 {
 		t.Errorf("there are %v, %v", list, err)
 	}
+
+	// Who asks for a restore is gone before it is done.
+	gone := func(at string, ctx context.Context, from io.Reader) {
+		t.Helper()
+		to := skerry.VolumeClaim{Service: ledgerDB.Service, Ordinal: 7}
+		if _, err := restoreSnapshot(ctx, s, to, from, "", 0); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", at, err)
+		}
+		if _, err := os.Stat(s.claimDir(to)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: there is a volume: %v", at, err)
+		}
+	}
+	data, err := os.ReadFile(filepath.Join(s.opt.snapshotDir("three"), snapshotData))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	gone("at its end", ctx, io.MultiReader(bytes.NewReader(data), readerFunc(func([]byte) (int, error) { cancel(); return 0, io.EOF })))
+	gone("at its begin", ctx, bytes.NewReader(data))
 }
+
+type readerFunc func(p []byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
