@@ -37,7 +37,7 @@ type day struct {
 	db, web  string // versions that are in use
 	books    []*book
 	off      map[string]bool
-	exported struct{ from, to, until int } // rows of the database: when its export began, and was done; and when it was put in place
+	exported struct{ from, until int } // rows of the database: when its export began, and when that was put in its place
 }
 
 const dayLab = `

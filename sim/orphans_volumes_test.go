@@ -8,6 +8,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/root"
 )
 
@@ -89,6 +90,38 @@ func TestAdoptedOrphanKeepsItsVolumes(t *testing.T) {
 	}
 	if n := *w.RootCore().Apps.App(web("db").App).Manifest.Spec.Service("web").Replicas; n != 1 {
 		t.Errorf("it has %d replicas", n)
+	}
+	w.sound(t)
+}
+
+// TestOrphanOfRestoredSiteKeepsItsVolumes is the same for an application of a site's own, whose store is restored.
+func TestOrphanOfRestoredSiteKeepsItsVolumes(t *testing.T) {
+	w := small(t)
+	w.Cut(w.Clusters["b"])
+	a := w.Clusters["a"]
+	w.must(t, a, apps.PutOrg{Org: apps.Org{Name: "default"}})
+	w.must(t, a, apps.PutNamespace{Namespace: apps.Namespace{Name: "default", Org: "default"}})
+	w.must(t, a, kept("1", 1))
+	w.Run(time.Minute)
+	backup := maps.Clone(a.Store)
+	w.must(t, a, kept("2", 1))
+	w.Run(time.Minute)
+	w.restore(a, backup, func() core {
+		return cluster.New(cluster.Options{Name: "a", Incarnation: "a2", Term: 2, Seed: w.bytes(), Admission: cluster.Admission{Trusted: []string{"default"}}})
+	})
+	w.Restart(a, nil)
+	w.Run(time.Minute)
+	list, err := cluster.Orphans(w.ClusterCore("a"))
+	if err != nil || len(list) != 1 {
+		t.Fatalf("orphans: %+v, %v", list, err)
+	}
+	if i := w.ClusterCore("a").Instances()[0]; !strings.Contains(i.Reason, string(list[0].Instance)) {
+		t.Errorf("the instance that the site wants is %s: %q", i.State, i.Reason)
+	}
+	w.must(t, a, apps.DecideOrphan{ID: list[0].Instance, Adopt: true})
+	w.Run(time.Minute)
+	if now := w.ClusterCore("a").Instances(); len(now) != 1 || now[0].ID != list[0].Instance || now[0].State != skerry.Running || now[0].Restarts != 0 {
+		t.Errorf("after the orphan was adopted: %+v", now)
 	}
 	w.sound(t)
 }
